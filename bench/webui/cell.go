@@ -77,7 +77,7 @@ func measure(ctx context.Context, o *options, viewers, changes int) (c cell, err
 		return c, err
 	}
 	c.Seen, err = crowd.end()
-	// Twice a second is usual; a machine that has much else to do makes it less often.
+	// Once a second is usual; a machine that has much else to do makes it less often.
 	if least := o.Duration.Seconds() / 4; err == nil && float64(c.Seen.Events) < least {
 		err = fmt.Errorf("a viewer was told %d times in %s", c.Seen.Events, o.Duration)
 	}

@@ -8,6 +8,6 @@
 // The API server answers as a real one does, in protobuf what has it, and knows lists and watches
 // only.
 //
-// Invariant: a cell's figures are of a time in which all viewers were told of changes until its
-// end; otherwise the cell is an error.
+// Invariant: a cell's figures are of a time in which each viewer was told of changes, once in four
+// seconds at least; otherwise the cell is an error.
 package main

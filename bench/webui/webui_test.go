@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAShortRun measures a small cluster for a second: all processes start, are told of changes,
+// TestAShortRun measures a small cluster for two seconds: all processes start, are told of changes,
 // and end.
 func TestAShortRun(t *testing.T) {
 	out := t.TempDir()
