@@ -17,7 +17,7 @@ import (
 // hardware and not its health, so they change only with the hardware.
 const (
 	LabelInterconnect    = "nvtopo.dev/gpu-interconnect"
-	LabelCount           = "nvtopo.dev/gpu-count"
+	LabelCount           = v1alpha1.LabelGPUCount
 	LabelProduct         = "nvtopo.dev/gpu-product"
 	LabelNUMANodes       = "nvtopo.dev/numa-nodes"
 	LabelGPUsPerNUMA     = "nvtopo.dev/gpus-per-numa"

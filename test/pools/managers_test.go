@@ -44,12 +44,15 @@ type managers struct {
 	seen map[string]string // by node: what it was told last
 	most int               // nodes that were cordoned at once; guarded by mu
 	told []string          // node=value, in their order; guarded by mu
+	// early are the nodes that served pods before the device plugin had started anew; guarded by mu
+	early []string
+	heard map[string]string // by node: what the plugin was told, and does at its next look
 }
 
 // newManagers has them look at the nodes until the test ends.
 func newManagers(t *testing.T, s *scenario) *managers {
 	t.Helper()
-	m := &managers{s: s, seen: map[string]string{}}
+	m := &managers{s: s, seen: map[string]string{}, heard: map[string]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -95,7 +98,10 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	if told := mig + " " + turns; told == m.seen[n.Name] {
 		return nil
 	}
-	before, _, _ := strings.Cut(m.seen[n.Name], " ")
+	before, turnsBefore, _ := strings.Cut(m.seen[n.Name], " ")
+	if turns != turnsBefore && !m.startsAnew(n, turns) {
+		return nil
+	}
 	if mig != before {
 		m.mu.Lock()
 		m.told = append(m.told, n.Name+"="+mig)
@@ -118,6 +124,21 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	}
 	m.seen[n.Name] = mig + " " + turns
 	return nil
+}
+
+// startsAnew is the device plugin's look at a node whose label has changed: it takes a while, in
+// which the node must not serve pods.
+func (m *managers) startsAnew(n *v1.Node, turns string) bool {
+	if heard, ok := m.heard[n.Name]; !ok || heard != turns {
+		m.heard[n.Name] = turns
+		return false
+	}
+	if !n.Spec.Unschedulable {
+		m.mu.Lock()
+		m.early = append(m.early, n.Name+" with "+turns)
+		m.mu.Unlock()
+	}
+	return true
 }
 
 func (m *managers) state(ctx context.Context, n *v1.Node, state string) error {
@@ -159,6 +180,13 @@ func (m *managers) atOnce() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.most
+}
+
+// servedEarly are the nodes that took pods while the device plugin had not started anew.
+func (m *managers) servedEarly() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.early)
 }
 
 // toldOf are the nodes that were told a value, sorted.

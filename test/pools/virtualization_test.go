@@ -257,7 +257,7 @@ func TestASliceHasNoLinks(t *testing.T) {
 // started anew.
 func TestTurns(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
-	newManagers(t, s)
+	m := newManagers(t, s)
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  virtualization: {enabled: true, strategy: time-slicing, replicas: 4}")
 	s.divided(t, virtualization.ReasonApplied, "all 2 nodes have nvidia.com/device-plugin.config=time-slicing-4")
 	are := func(want nodeIs, of v1.ResourceName) {
@@ -273,6 +273,9 @@ func TestTurns(t *testing.T) {
 	s.divide(t, "null")
 	s.divided(t, "")
 	are(nodeIs{Has: 8}, "nvidia.com/gpu")
+	if got := m.servedEarly(); len(got) > 0 {
+		t.Errorf("nodes that took pods before the device plugin had started anew: %v", got)
+	}
 }
 
 // A node that its pool has no longer is let go, and so are all when the pool is deleted.

@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 var (
 	mig3g   = setting{strategy: v1alpha1.StrategyMIG, value: "all-3g.40gb"}
+	turns2  = setting{strategy: v1alpha1.StrategyTimeSlicing, value: "time-slicing-2", replicas: 2}
 	turns4  = setting{strategy: v1alpha1.StrategyTimeSlicing, value: "time-slicing-4", replicas: 4}
 	vgpuQ   = setting{strategy: v1alpha1.StrategyVGPU, value: "A16-4Q"}
 	whole   = setting{}
@@ -87,6 +89,8 @@ func TestNext(t *testing.T) {
 		"turns after slices: then the node stays cordoned":     {node: aNode("a", ours, label(LabelMIG, "all-disabled"), success), want: turns4, wantStep: stepDrain, wantTarget: turns4},
 		"turns: the plugin has not started anew":               {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), label(LabelGPUCount, "8"), shared(16)), want: turns4, wantStep: stepWait, wantTarget: turns4},
 		"turns: kubelet counts them":                           {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), label(LabelGPUCount, "8"), shared(32)), want: turns4, wantStep: stepUncordon, wantTarget: turns4},
+		"turns: fewer, and the plugin has still its old":       {node: aNode("a", ours, has("time-slicing", "time-slicing-2"), label(topologyv1alpha1.LabelGPUCount, "8"), shared(32)), want: turns2, wantStep: stepWait, wantTarget: turns2},
+		"turns: NVIDIA's count is the one that holds":          {node: aNode("a", ours, has("time-slicing", "time-slicing-2"), label(topologyv1alpha1.LabelGPUCount, "8"), label(LabelGPUCount, "4"), shared(8)), want: turns2, wantStep: stepUncordon, wantTarget: turns2},
 		"turns: nobody knows how many GPUs there are":          {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), shared(12)), want: turns4, wantStep: stepUncordon, wantTarget: turns4},
 		"turns: no whole number of GPUs":                       {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), shared(14)), want: turns4, wantStep: stepWait, wantTarget: turns4},
 		"turns: taken back, and the plugin has still its old":  {node: aNode("a", ours, has("time-slicing", ""), shared(32)), want: whole, wantStep: stepWait, wantTarget: undone("time-slicing")},

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
@@ -120,15 +121,19 @@ func (s setting) progress(node *v1.Node) progress {
 }
 
 // turns compares what kubelet counts with what the plugin was told. Capacity has devices that are
-// not healthy too. Without a label of how many GPUs there are, any whole number of them will do.
+// not healthy too. Without a label of how many GPUs there are, any whole number of them will do;
+// then a plugin that has not started anew may be taken for one that has: 32 are 8 GPUs of 4 turns,
+// or 16 of 2.
 func (s setting) turns(node *v1.Node) progress {
 	quantity := node.Status.Capacity[units.SharedGPU]
 	shared, replicas := quantity.Value(), int64(s.replicas)
 	if replicas == 0 {
 		return doneIf(shared == 0)
 	}
-	if gpus, err := strconv.ParseInt(node.Labels[LabelGPUCount], 10, 64); err == nil && gpus > 0 {
-		return doneIf(shared == gpus*replicas)
+	for _, label := range []string{LabelGPUCount, topologyv1alpha1.LabelGPUCount} {
+		if gpus, err := strconv.ParseInt(node.Labels[label], 10, 64); err == nil && gpus > 0 {
+			return doneIf(shared == gpus*replicas)
+		}
 	}
 	return doneIf(shared > 0 && shared%replicas == 0)
 }

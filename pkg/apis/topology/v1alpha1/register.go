@@ -11,6 +11,9 @@ import (
 // GroupName is the API group of the project's resources.
 const GroupName = "topology.nvtopo.dev"
 
+// LabelGPUCount is the label by which an exporter says how many GPUs its Node has.
+const LabelGPUCount = "nvtopo.dev/gpu-count"
+
 // Names of the resources.
 const (
 	Kind     = "NodeGPUTopology"
