@@ -423,14 +423,19 @@ func TestGangsTakeTurns(t *testing.T) {
 		}
 		return done == gangs, fmt.Sprintf("%d of %d ended", done, gangs)
 	})
-	evictions := 0
-	for job, n := range s.evicted("a") {
-		if evictions += n; n > 6 {
-			t.Errorf("job %s was evicted %d times: a place that is another's was promised to it again and again", job, n)
+	// Kueue may put a job back before it is told to pause it, which is an eviction more. One that has
+	// paused is evicted again only if it was told of a place that another one took.
+	evictions, inVain := s.evictions(), 0
+	for _, e := range evictions {
+		if e.afterPause {
+			inVain++
 		}
 	}
-	t.Logf("%d gangs of which one fits ended in %s, with %d evictions", gangs, time.Since(began).Round(time.Second), evictions)
-	for _, e := range s.evictions() {
+	t.Logf("%d gangs of which one fits ended in %s, with %d evictions, %d of jobs that had paused", gangs, time.Since(began).Round(time.Second), len(evictions), inVain)
+	if inVain >= gangs {
+		t.Errorf("%d times a job was told of a place that was another's, want fewer than one for each of %d gangs", inVain, gangs)
+	}
+	for _, e := range evictions {
 		if e.reason != kueue.EvictedByAdmissionCheck {
 			t.Errorf("job %s was evicted for %s: %s", e.job, e.reason, e.detail)
 		}

@@ -68,6 +68,8 @@ type workloadSeen struct {
 	why         string // it has no quota
 	// held: somebody keeps it from having quota, or it is not active.
 	reserved, evicted, finished, held bool
+	// paused: since its last eviction Kueue left it out of its queue for a while.
+	paused bool
 	// evictionLost: it was evicted, and then admitted by an answer from before. Kueue's scheduler
 	// evicts jobs of which it has not yet written that they are admitted; the late write takes the
 	// eviction back, whose quota is another's by then (admit in its pkg/scheduler/scheduler.go
@@ -81,6 +83,7 @@ type eviction struct {
 	tenant, job, reason, detail string
 	priority                    int32
 	protected                   bool // it was of the class of jobs that must not be preempted
+	afterPause                  bool // it was paused since its eviction before
 }
 
 func newAccount() *account {
@@ -192,6 +195,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	if !now.reserved {
 		now.why = quotaMessage(w)
 	}
+	now.paused = before.paused || w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil
 	// The quota of a job that is stopped is free at once (Update in Kueue's workload_controller.go).
 	stopped := w.Spec.Active != nil && !*w.Spec.Active
 	if now.reserved && !now.finished && !stopped && w.Status.Admission != nil {
@@ -200,9 +204,10 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {
 		now.evicted = true
 		if !before.evicted {
+			now.paused = false
 			a.evictions = append(a.evictions, eviction{
 				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
-				priority: now.priority, protected: now.priority == names.ProtectedPriority,
+				priority: now.priority, protected: now.priority == names.ProtectedPriority, afterPause: before.paused,
 			})
 		}
 	}

@@ -54,8 +54,18 @@ func nextPause(w *kueue.Workload, now time.Time) *Step {
 	if at != timed {
 		return nil
 	}
+	step := hold(w, now)
+	return &step
+}
+
+// hold is the step that makes the check one that may be asked again. Its time is after that of the
+// eviction, by which afterEviction knows that the check was not reset since: both are in seconds.
+func hold(w *kueue.Workload, now time.Time) Step {
 	c := checkOf(w)
-	return &Step{w, Hold, &kueue.AdmissionCheckState{
+	if first := evictedAt(w).Add(time.Second); now.Before(first) {
+		now = first
+	}
+	return Step{w, Hold, &kueue.AdmissionCheckState{
 		Name: c.Name, State: kueue.CheckPending, Message: c.Message, LastTransitionTime: metav1.NewTime(now), RetryCount: c.RetryCount,
 	}}
 }

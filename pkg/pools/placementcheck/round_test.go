@@ -92,8 +92,10 @@ func equal(a, b map[string]string) bool {
 func evict(w *kueue.Workload) {
 	c := checkOf(w)
 	message := `Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (` + c.Message + ")"
-	*c = kueue.AdmissionCheckState{Name: c.Name, State: kueue.CheckPending, Message: "Reset to Pending after eviction. Previously: Retry", RetryCount: new(retries(c) + 1)}
-	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: kueue.EvictedByAdmissionCheck, Message: message})
+	*c = kueue.AdmissionCheckState{Name: c.Name, State: kueue.CheckPending, Message: "Reset to Pending after eviction. Previously: Retry", RetryCount: new(retries(c) + 1), LastTransitionTime: metav1.NewTime(noon)}
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+		Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: kueue.EvictedByAdmissionCheck, Message: message, LastTransitionTime: c.LastTransitionTime,
+	})
 }
 
 // dequeue is what follows when the job is stopped.
@@ -101,6 +103,14 @@ func dequeue(w *kueue.Workload) {
 	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse})
 	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.EvictedByAdmissionCheck})
 	w.Status.Admission = nil
+}
+
+// release is a job that waited, and whose pause has ended a moment ago. It is in Kueue's queue next.
+func release(w *kueue.Workload) {
+	evict(w)
+	dequeue(w)
+	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*hold(w, noon).Check}
+	w.Status.RequeueState = &kueue.RequeueState{}
 }
 
 // TestTheWayOfAJobWithoutAPlace plays what Kueue does between our writes.
@@ -227,6 +237,30 @@ func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
 	}
 }
 
+// requeued is Kueue's word that a job is in its queue again.
+func requeued(at time.Time) metav1.Condition {
+	return metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}
+}
+
+// The next rounds come before Kueue has given quota to a job that was told of a place.
+func TestAPlaceIsKeptForAJobThatWasToldOfIt(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	told, other := job("told", 1, 8, nil), job("other", 1, 8, nil)
+	other.Spec.Priority = new(int32(5)) // it would be told first
+	release(told)
+	release(other)
+	other.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(time.Minute)}
+	town.Workloads = []kueue.Workload{*told, *other}
+	if got := answers(town, g); len(got) > 0 {
+		t.Errorf("got %v, want nothing: the place is the other job's", got)
+	}
+	meta.SetStatusCondition(&town.Workloads[0].Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
+	if got, want := answers(town, g), map[string]string{"other": "Release"}; !equal(got, want) {
+		t.Errorf("of a job that gets no quota: got %v, want %v", got, want)
+	}
+}
+
 func TestStages(t *testing.T) {
 	tests := map[string]struct {
 		change func(*kueue.Workload)
@@ -254,6 +288,31 @@ func TestStages(t *testing.T) {
 			dequeue(w)
 			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionTrue})
 		}, elsewhere},
+		"another check asked for the pause": {func(w *kueue.Workload) {
+			evict(w)
+			checkOf(w).RetryCount = nil
+			dequeue(w)
+			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(time.Minute)}}
+		}, elsewhere},
+		"its pause has ended": {release, queued},
+		"its pause has ended, and it is in its queue": {func(w *kueue.Workload) {
+			release(w)
+			meta.SetStatusCondition(&w.Status.Conditions, requeued(noon.Add(-queuedFor)))
+		}, queued},
+		"its pause has ended, and it is in its queue for longer than quota takes": {func(w *kueue.Workload) {
+			release(w)
+			meta.SetStatusCondition(&w.Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
+		}, elsewhere},
+		"a longer pause begins, of which Kueue has no time yet": {func(w *kueue.Workload) {
+			release(w)
+			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(5 * time.Second)}
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*pause(w, noon, "cluster: 0 of 1", 2).Check}
+		}, elsewhere},
+		"a longer pause has begun": {func(w *kueue.Workload) {
+			release(w)
+			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(20 * time.Second)}
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*pause(w, noon, "cluster: 0 of 1", 2).Check}
+		}, timed},
 		"was evicted for another reason": {func(w *kueue.Workload) {
 			evict(w)
 			meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).Reason = kueue.EvictedByPreemption

@@ -16,7 +16,7 @@ import (
 //	asking ──Ready──► promised ──pods are bound──► (done)
 //	   │ Retry
 //	   ▼        Kueue evicts           Kueue notes the time
-//	retried ──────────────► evicted ──Retry, time──► timed ──Pending──► held ──a place, or the time──► asking
+//	retried ──────────────► evicted ──Retry, time──► timed ──Pending──► held ──a place, or the time──► queued ──quota──► asking
 //
 // The way round is there because Kueue keeps the quota of a Retry with a time until that time, and
 // forgets the time when it evicts: so it evicts first, and is given the time afterwards.
@@ -29,6 +29,7 @@ const (
 	evicted                // was told that there is no place, and Kueue has no time yet when to try again
 	timed                  // Kueue has the time, and the check still says Retry
 	held                   // waits for that time or a place, without quota
+	queued                 // is in Kueue's queue again, and may get quota any moment
 )
 
 // checkOf is what our check says of a Workload; nil if it is not asked.
@@ -60,14 +61,19 @@ func stageOf(w *kueue.Workload, now time.Time) stage {
 
 // afterEviction is the stage of a Workload that Kueue evicted because of a check.
 func afterEviction(w *kueue.Workload, c *kueue.AdmissionCheckState, now time.Time) stage {
-	paused := requeueAt(w).After(now)
+	until := c.LastTransitionTime.Add(afterRetry(c))
+	requeued := isTrue(w, kueue.WorkloadRequeued)
 	switch {
-	case c.State == kueue.CheckRetry && (paused || now.Sub(c.LastTransitionTime.Time) > afterRetry(c)):
+	case c.State == kueue.CheckRetry && (now.After(until) || !requeueAt(w).Before(until)):
 		return timed
-	case c.State != kueue.CheckPending:
-	case paused:
+	case c.State != kueue.CheckPending || retries(c) == 0:
+	case requeueAt(w).After(now):
 		return held
-	case retries(c) > 0 && (isTrue(w, kueue.WorkloadQuotaReserved) || !isTrue(w, kueue.WorkloadRequeued)):
+	case c.LastTransitionTime.After(evictedAt(w)): // it was held since
+		if !requeued || !now.After(inQueueSince(w).Add(queuedFor)) {
+			return queued
+		}
+	case isTrue(w, kueue.WorkloadQuotaReserved) || !requeued:
 		return evicted // and not in its queue again: there Kueue would heed a time only halfway
 	}
 	return elsewhere
@@ -84,6 +90,20 @@ func withQuota(w *kueue.Workload, c *kueue.AdmissionCheckState) stage {
 		return asking
 	}
 	return elsewhere
+}
+
+// evictedAt is when Kueue evicted the Workload last.
+func evictedAt(w *kueue.Workload) time.Time { return changedAt(w, kueue.WorkloadEvicted) }
+
+// inQueueSince is when Kueue put the Workload into its queue again, if it did.
+func inQueueSince(w *kueue.Workload) time.Time { return changedAt(w, kueue.WorkloadRequeued) }
+
+// changedAt is when a condition came to be as it is; zero if there is none.
+func changedAt(w *kueue.Workload, condition string) time.Time {
+	if c := meta.FindStatusCondition(w.Status.Conditions, condition); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // evictedByCheck reports whether the last eviction was because of an admission check.
@@ -127,6 +147,10 @@ func pauseAfter(retries int32) time.Duration {
 	const steps = 3 // 10 s doubled so often is more than lastPause
 	return min(firstPause<<min(max(retries-1, 0), steps), lastPause)
 }
+
+// queuedFor is for how long a place is kept for a Workload that was told of it and is in Kueue's queue:
+// more than Kueue takes to give it quota. One that gets none must not keep others waiting.
+const queuedFor = 5 * time.Second
 
 // A Workload that found no place so often, which takes ten minutes of pauses at least, is given
 // quota again though there is none, and keeps it for keepQuota: what ends meanwhile stays free, and
