@@ -85,6 +85,17 @@ func (s *scenario) evicted(tenant string) map[string]int {
 	return out
 }
 
+// evictedAfterPause counts the evictions of jobs that had paused. The others say nothing of the check:
+// Kueue may put a job back before it is told to pause it, and the job is evicted once more.
+func (s *scenario) evictedAfterPause() (n int) {
+	for _, e := range s.evictions() {
+		if e.afterPause {
+			n++
+		}
+	}
+	return n
+}
+
 // describe says what the scenario is like, for a test that fails.
 func (s *scenario) describe() string {
 	var b strings.Builder
