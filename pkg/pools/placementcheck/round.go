@@ -41,8 +41,9 @@ const extendBefore = 5 * time.Second
 
 // NextRound says what is to be written, and when to ask again though nothing changed; zero: never.
 // Promises come first, in the order in which they were made. Then those that ask for an answer, by
-// priority and then by when they got quota. Those that were told of a place and have no quota yet
-// keep it. Those that are held come last: for them it is only a question whether to ask.
+// priority and then by when they got quota. Those that are about to get quota have their place next,
+// so that those that are held, which come last, are not told of it: for them it is only a question
+// whether to ask.
 func NextRound(w *World, g *Graphs) (steps []Step, again time.Time) {
 	byStage := map[stage][]*kueue.Workload{}
 	for i := range w.Workloads {
@@ -64,7 +65,9 @@ func NextRound(w *World, g *Graphs) (steps []Step, again time.Time) {
 	}
 	slices.SortFunc(byStage[queued], byPriority)
 	for _, workload := range byStage[queued] {
-		r.placeFor(workload)
+		if why, _ := r.placeFor(workload); why != "" && r.keeper == nil && starves(workload) {
+			r.keeper = workload
+		}
 		if isTrue(workload, kueue.WorkloadRequeued) {
 			r.at(inQueueSince(workload).Add(queuedFor))
 		}

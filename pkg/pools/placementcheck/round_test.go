@@ -253,11 +253,28 @@ func TestAPlaceIsKeptForAJobThatWasToldOfIt(t *testing.T) {
 	other.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(time.Minute)}
 	town.Workloads = []kueue.Workload{*told, *other}
 	if got := answers(town, g); len(got) > 0 {
-		t.Errorf("got %v, want nothing: the place is the other job's", got)
+		t.Errorf("got %v, want nothing: the place is kept for the job that was told of it", got)
 	}
 	meta.SetStatusCondition(&town.Workloads[0].Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
 	if got, want := answers(town, g), map[string]string{"other": "Release"}; !equal(got, want) {
 		t.Errorf("of a job that gets no quota: got %v, want %v", got, want)
+	}
+}
+
+// While one that starves is about to get quota, the pause of another one is made longer.
+func TestOneThatStarvesAtATimeIsLetIn(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
+	for _, name := range []string{"first", "second"} {
+		w := job(name, 1, 8, nil)
+		checkOf(w).RetryCount = new(int32(starvesAfter))
+		release(w)
+		town.Workloads = append(town.Workloads, *w)
+	}
+	town.Workloads[1].Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Second)}
+	if got, want := answers(town, g), map[string]string{"second": "Retry"}; !equal(got, want) {
+		t.Errorf("got %v, want a longer pause for the second: %v", got, want)
 	}
 }
 
@@ -293,6 +310,15 @@ func TestStages(t *testing.T) {
 			checkOf(w).RetryCount = nil
 			dequeue(w)
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(time.Minute)}}
+		}, elsewhere},
+		"another check had it evicted while it waited for an answer": {func(w *kueue.Workload) {
+			release(w)
+			meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).LastTransitionTime = metav1.NewTime(noon.Add(time.Minute))
+			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Minute)}
+		}, elsewhere},
+		"its pause has ended before its quota was taken": {func(w *kueue.Workload) {
+			release(w)
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue})
 		}, elsewhere},
 		"its pause has ended": {release, queued},
 		"its pause has ended, and it is in its queue": {func(w *kueue.Workload) {

@@ -29,7 +29,7 @@ const (
 	evicted                // was told that there is no place, and Kueue has no time yet when to try again
 	timed                  // Kueue has the time, and the check still says Retry
 	held                   // waits for that time or a place, without quota
-	queued                 // is in Kueue's queue again, and may get quota any moment
+	queued                 // its pause has ended: Kueue is about to give it quota
 )
 
 // checkOf is what our check says of a Workload; nil if it is not asked.
@@ -62,18 +62,18 @@ func stageOf(w *kueue.Workload, now time.Time) stage {
 // afterEviction is the stage of a Workload that Kueue evicted because of a check.
 func afterEviction(w *kueue.Workload, c *kueue.AdmissionCheckState, now time.Time) stage {
 	until := c.LastTransitionTime.Add(afterRetry(c))
-	requeued := isTrue(w, kueue.WorkloadRequeued)
+	quota, requeued := isTrue(w, kueue.WorkloadQuotaReserved), isTrue(w, kueue.WorkloadRequeued)
+	heldSince := c.LastTransitionTime.After(evictedAt(w)) // since the eviction, which gives a check its own time
 	switch {
 	case c.State == kueue.CheckRetry && (now.After(until) || !requeueAt(w).Before(until)):
 		return timed
-	case c.State != kueue.CheckPending || retries(c) == 0:
+	case c.State != kueue.CheckPending || retries(c) == 0 || c.LastTransitionTime.Time.Before(evictedAt(w)):
+		// Another check had it evicted.
 	case requeueAt(w).After(now):
 		return held
-	case c.LastTransitionTime.After(evictedAt(w)): // it was held since
-		if !requeued || !now.After(inQueueSince(w).Add(queuedFor)) {
-			return queued
-		}
-	case isTrue(w, kueue.WorkloadQuotaReserved) || !requeued:
+	case heldSince && !quota && (!requeued || !now.After(inQueueSince(w).Add(queuedFor))):
+		return queued
+	case !heldSince && (quota || !requeued):
 		return evicted // and not in its queue again: there Kueue would heed a time only halfway
 	}
 	return elsewhere

@@ -102,6 +102,6 @@ func (o *outcome) unfinished(n *node) (reason, message string) {
 	case stepUncordon:
 		return ReasonChanging, fmt.Sprintf("node %s is let in again; %s", n.Name, count)
 	default:
-		return ReasonChanging, fmt.Sprintf("node %s: waits for the manager of %s=%s; %s", n.Name, label, n.target.value, count)
+		return ReasonChanging, fmt.Sprintf("node %s: waits for the manager of %s=%s%s; %s", n.Name, label, n.target.value, n.target.missing(n.Node), count)
 	}
 }

@@ -89,7 +89,7 @@ func TestNext(t *testing.T) {
 		"turns after slices: then the node stays cordoned":     {node: aNode("a", ours, label(LabelMIG, "all-disabled"), success), want: turns4, wantStep: stepDrain, wantTarget: turns4},
 		"turns: the plugin has not started anew":               {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), label(LabelGPUCount, "8"), shared(16)), want: turns4, wantStep: stepWait, wantTarget: turns4},
 		"turns: kubelet counts them":                           {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), label(LabelGPUCount, "8"), shared(32)), want: turns4, wantStep: stepUncordon, wantTarget: turns4},
-		"turns: fewer, and the plugin has still its old":       {node: aNode("a", ours, has("time-slicing", "time-slicing-2"), label(topologyv1alpha1.LabelGPUCount, "8"), shared(32)), want: turns2, wantStep: stepWait, wantTarget: turns2},
+		"turns: fewer, and the plugin still has its old count": {node: aNode("a", ours, has("time-slicing", "time-slicing-2"), label(topologyv1alpha1.LabelGPUCount, "8"), shared(32)), want: turns2, wantStep: stepWait, wantTarget: turns2},
 		"turns: NVIDIA's count is the one that holds":          {node: aNode("a", ours, has("time-slicing", "time-slicing-2"), label(topologyv1alpha1.LabelGPUCount, "8"), label(LabelGPUCount, "4"), shared(8)), want: turns2, wantStep: stepUncordon, wantTarget: turns2},
 		"turns: nobody knows how many GPUs there are":          {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), shared(12)), want: turns4, wantStep: stepUncordon, wantTarget: turns4},
 		"turns: no whole number of GPUs":                       {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), shared(14)), want: turns4, wantStep: stepWait, wantTarget: turns4},

@@ -3,6 +3,7 @@
 package virtualization
 
 import (
+	"fmt"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -130,12 +131,30 @@ func (s setting) turns(node *v1.Node) progress {
 	if replicas == 0 {
 		return doneIf(shared == 0)
 	}
-	for _, label := range []string{LabelGPUCount, topologyv1alpha1.LabelGPUCount} {
-		if gpus, err := strconv.ParseInt(node.Labels[label], 10, 64); err == nil && gpus > 0 {
-			return doneIf(shared == gpus*replicas)
-		}
+	if gpus, _ := gpusOf(node); gpus > 0 {
+		return doneIf(shared == gpus*replicas)
 	}
 	return doneIf(shared > 0 && shared%replicas == 0)
+}
+
+// missing says what a node's turns wait for; empty if nobody knows.
+func (s setting) missing(node *v1.Node) string {
+	gpus, label := gpusOf(node)
+	if s.replicas == 0 || gpus == 0 {
+		return ""
+	}
+	quantity := node.Status.Capacity[units.SharedGPU]
+	return fmt.Sprintf(": kubelet counts %d of %s, want %d for each of %d GPUs (%s)", quantity.Value(), units.SharedGPU, s.replicas, gpus, label)
+}
+
+// gpusOf is how many GPUs a node has, and the label that says so; 0 if none does.
+func gpusOf(node *v1.Node) (gpus int64, label string) {
+	for _, label := range []string{LabelGPUCount, topologyv1alpha1.LabelGPUCount} {
+		if gpus, err := strconv.ParseInt(node.Labels[label], 10, 64); err == nil && gpus > 0 {
+			return gpus, label
+		}
+	}
+	return 0, ""
 }
 
 func doneIf(yes bool) progress {
