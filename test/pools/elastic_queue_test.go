@@ -86,7 +86,10 @@ func TestWaitingJobsStartByPriority(t *testing.T) {
 	// one of a higher priority takes it back.
 	early := map[string]bool{}
 	for _, e := range s.evictions() {
-		if early[e.job] = true; e.reason == kueue.EvictedByPreemption && e.job == names.BaseJob("j9") {
+		if e.reason != kueue.EvictedByPreemption {
+			continue
+		}
+		if early[e.job] = true; e.job == names.BaseJob("j9") {
 			t.Errorf("the job of the highest priority was preempted: %s", e.detail)
 		}
 	}

@@ -46,7 +46,7 @@ type managers struct {
 	told []string          // node=value, in their order; guarded by mu
 	// early are the nodes that served pods before the device plugin had started anew; guarded by mu
 	early []string
-	heard map[string]string // by node: what the plugin was told, and does at its next look
+	heard map[string]string // by node: what the plugin was told, and whether it has begun with it
 }
 
 // newManagers has them look at the nodes until the test ends.
@@ -126,11 +126,17 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	return nil
 }
 
-// startsAnew is the device plugin's look at a node whose label has changed: it takes a while, in
-// which the node must not serve pods.
+// startsAnew is the device plugin's look at a node whose label has changed: it begins at its next
+// look, and the node must not serve pods until then.
 func (m *managers) startsAnew(n *v1.Node, turns string) bool {
-	if heard, ok := m.heard[n.Name]; !ok || heard != turns {
-		m.heard[n.Name] = turns
+	told, begun := "told "+turns, "begun "+turns
+	switch m.heard[n.Name] {
+	case begun: // its write was refused
+		return true
+	case told:
+		m.heard[n.Name] = begun
+	default:
+		m.heard[n.Name] = told
 		return false
 	}
 	if !n.Spec.Unschedulable {

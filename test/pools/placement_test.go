@@ -426,11 +426,12 @@ func TestGangsTakeTurns(t *testing.T) {
 		}
 		return done == gangs, fmt.Sprintf("%d of %d ended", done, gangs)
 	})
-	// One that has paused is evicted again only if it was told of a place that another one took.
+	// One that has paused is evicted again if it was told of a place that another one took, or if its
+	// pause was not made longer in time.
 	evictions, inVain := s.evictions(), s.evictedAfterPause()
 	t.Logf("%d gangs of which one fits ended in %s, with %d evictions, %d of jobs that had paused", gangs, time.Since(began).Round(time.Second), len(evictions), inVain)
-	if inVain >= gangs {
-		t.Errorf("%d times a job was told of a place that was another's, want fewer than one for each of %d gangs", inVain, gangs)
+	if inVain > gangs/2 {
+		t.Errorf("%d times a job that had paused had quota without a place, want %d at most", inVain, gangs/2)
 	}
 	for _, e := range evictions {
 		if e.reason != kueue.EvictedByAdmissionCheck {

@@ -83,7 +83,7 @@ type eviction struct {
 	tenant, job, reason, detail string
 	priority                    int32
 	protected                   bool // it was of the class of jobs that must not be preempted
-	afterPause                  bool // it was paused since its eviction before
+	afterPause                  bool // it was paused between its last eviction and this one
 }
 
 func newAccount() *account {

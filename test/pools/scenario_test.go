@@ -26,8 +26,8 @@ import (
 const (
 	// quiet is for how long nothing may change before a scenario counts as settled.
 	quiet = 10 * time.Second
-	// leaveLimit bounds the end of a scenario's pods.
-	leaveLimit = 2 * time.Minute
+	// leaveLimit bounds the end of a scenario's pods and namespaces, on a machine as busy as can be.
+	leaveLimit = 10 * time.Minute
 
 	rackLabel = "topology.kubernetes.io/rack"
 )
