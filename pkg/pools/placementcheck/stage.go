@@ -68,7 +68,7 @@ func afterEviction(w *kueue.Workload, c *kueue.AdmissionCheckState, now time.Tim
 	case c.State == kueue.CheckRetry && (now.After(until) || !requeueAt(w).Before(until)):
 		return timed
 	case c.State != kueue.CheckPending || retries(c) == 0 || c.LastTransitionTime.Time.Before(evictedAt(w)):
-		// Another check had it evicted.
+		// Kueue is next, or another check had it evicted.
 	case requeueAt(w).After(now):
 		return held
 	case heldSince && !quota && (!requeued || !now.After(inQueueSince(w).Add(queuedFor))):
