@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -90,6 +91,28 @@ func (s ruleSet) promtool(t *testing.T, promtool string) {
 	}
 }
 
+// TestGroupsAreEvaluatedInTheirOrder: without an order promtool evaluates the groups as a map has them,
+// and an alert may come before what it reads was recorded.
+func TestGroupsAreEvaluatedInTheirOrder(t *testing.T) {
+	for _, set := range ruleSets {
+		var want []string
+		for _, g := range set.parsed(t).Spec.Groups {
+			want = append(want, g.Name)
+		}
+		for _, name := range set.testFiles(t) {
+			var file struct {
+				Order []string `json:"group_eval_order"`
+			}
+			if err := yaml.Unmarshal(set.source(t, name), &file); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if diff := cmp.Diff(want, file.Order); diff != "" {
+				t.Errorf("%s: group_eval_order (-groups of %s +got)\n%s", name, set.file, diff)
+			}
+		}
+	}
+}
+
 // TestEveryAlertFiresInATest: none can be left out of the tests by mistake.
 func TestEveryAlertFiresInATest(t *testing.T) {
 	for name, set := range ruleSets {
@@ -164,15 +187,19 @@ func (r *rule) saysWhatToDo(t *testing.T, runbook string) {
 
 func (s ruleSet) rules(t *testing.T) []rule {
 	t.Helper()
-	var file ruleFile
-	if err := yaml.Unmarshal(s.source(t, s.file), &file); err != nil {
-		t.Fatal(err)
-	}
 	var all []rule
-	for _, group := range file.Spec.Groups {
+	for _, group := range s.parsed(t).Spec.Groups {
 		all = append(all, group.Rules...)
 	}
 	return all
+}
+
+func (s ruleSet) parsed(t *testing.T) (file ruleFile) {
+	t.Helper()
+	if err := yaml.Unmarshal(s.source(t, s.file), &file); err != nil {
+		t.Fatalf("%s: %v", s.file, err)
+	}
+	return file
 }
 
 func (s ruleSet) testFiles(t *testing.T) []string {
