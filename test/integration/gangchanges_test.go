@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,12 +62,38 @@ func testMembersMadeAnew(t *testing.T, s *stage) {
 		victim := pods[round%len(pods)]
 		before := s.get(t, victim.Name).Spec.NodeName
 		s.drop(t, victim.Name)
-		s.create(t, s.gang(fmt.Sprintf("anew-%d", round), 4, nil)[round%len(pods)])
-		took := s.wantApart(t, pods)
-		t.Logf("round %d: %s was on %q when it was deleted; all four are bound %d ms later", round, victim.Name, before, took.Milliseconds())
+		start := time.Now()
+		s.boundAnew(t, s.gang(fmt.Sprintf("anew-%d", round), 4, nil)[round%len(pods)])
+		s.wantApart(t, pods)
+		t.Logf("round %d: %s was on %q when it was deleted; all four are bound %d ms later", round, victim.Name, before, time.Since(start).Milliseconds())
 		for _, pod := range pods {
 			s.drop(t, pod.Name)
 		}
+	}
+}
+
+// boundAnew makes a pod of the name of one that was deleted a moment ago, and waits until it has a
+// node. The API server may take it away again, once, and then it is made a second time, as its
+// controller would: a write to the old pod that comes while that is deleted ends with a deletion by
+// name alone (Store.Update of k8s.io/apiserver 0.35.6). With four writers and no scheduler 86 of 1940
+// pods were lost so.
+func (s *stage) boundAnew(t *testing.T, pod *v1.Pod) {
+	t.Helper()
+	s.create(t, pod)
+	pods, lost := s.client.CoreV1().Pods(metav1.NamespaceDefault), false
+	testrig.Eventually(t, time.Minute, "pod "+pod.Name+" that was made anew is bound", func(ctx context.Context) (bool, string) {
+		got, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && !lost {
+			lost = true
+			got, err = pods.Create(ctx, pod, metav1.CreateOptions{})
+		}
+		if err != nil {
+			return false, err.Error()
+		}
+		return got.Spec.NodeName != "", fmt.Sprintf("%+v", got.Status.Conditions)
+	})
+	if lost {
+		t.Logf("%s was deleted with the pod before it, and made once more", pod.Name)
 	}
 }
 
