@@ -89,7 +89,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 	l.wantEvent(t, name, "PlacedByCount", why.String())
 }
 
-// wantEvent waits for an event about an object of that name.
+// wantEvent waits for an event about an object whose name begins so.
 func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 	t.Helper()
 	testrig.Eventually(t, time.Minute, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
@@ -100,7 +100,7 @@ func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 		var seen []string
 		for i := range list.Items {
 			e := &list.Items[i]
-			if e.Regarding.Name != object {
+			if !strings.HasPrefix(e.Regarding.Name, object) {
 				continue
 			}
 			if e.Reason == reason && strings.Contains(e.Note, note) {
