@@ -29,8 +29,8 @@ import (
 
 const (
 	controllerLease = "nvtopo-controller"
-	// repairTime is far more than a repair takes without a change of leader.
-	repairTime = 15 * time.Second
+	// repairTime is far more than a repair takes, a change of leader on a busy machine included.
+	repairTime = time.Minute
 )
 
 // repaired waits until a pod's annotations say that its container has these GPUs,

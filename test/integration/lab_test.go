@@ -251,10 +251,13 @@ func (l *lab) get(t *testing.T, name string) *v1.Pod {
 	return pod
 }
 
+// decidedWithin is far more than the scheduler takes for a pod, on a machine as busy as can be.
+const decidedWithin = 2 * time.Minute
+
 // bound waits until a pod has a node and returns it.
 func (l *lab) bound(t *testing.T, name string) *v1.Pod {
 	t.Helper()
-	return l.boundWithin(t, 30*time.Second, name)
+	return l.boundWithin(t, decidedWithin, name)
 }
 
 func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Pod {
@@ -275,7 +278,7 @@ func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Po
 func (l *lab) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
-	testrig.Eventually(t, 30*time.Second, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, decidedWithin, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
 		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
