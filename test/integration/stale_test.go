@@ -89,10 +89,16 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 	l.wantEvent(t, name, "PlacedByCount", why.String())
 }
 
-// wantEvent waits for an event about an object whose name begins so.
+// wantEvent waits for an event about an object of that name.
 func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
+	l.wantEventOfAny(t, []string{object}, reason, note)
+}
+
+// wantEventOfAny waits for an event about one of these objects.
+func (l *lab) wantEventOfAny(t *testing.T, objects []string, reason, note string) {
+	t.Helper()
+	testrig.Eventually(t, time.Minute, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -100,7 +106,7 @@ func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 		var seen []string
 		for i := range list.Items {
 			e := &list.Items[i]
-			if !strings.HasPrefix(e.Regarding.Name, object) {
+			if !slices.Contains(objects, e.Regarding.Name) {
 				continue
 			}
 			if e.Reason == reason && strings.Contains(e.Note, note) {
