@@ -30,22 +30,32 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 	for _, pod := range pods {
 		place = l.bound(t, pod.Name).Spec.NodeName
 	}
-	// The place is kept once the scheduler's gangs have heard of the end. On a busy machine a cycle
-	// can begin before (docs/design/gangs.md): then all is done again.
-	for try := 1; ; try++ {
+	waits := func() {
 		testrig.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
 		l.create(t, gpuPod("waits", gangProfile, 8, nil))
 		l.refused(t, "waits")
-		l.remove(t, pods[1].Name)
-		testrig.Naps(2 * time.Second) // a pod that might take the place has its chance
-		if try == 5 || l.get(t, "waits").Spec.NodeName == "" {
-			break
-		}
-		t.Log("the pod that waits was faster than the news of the end")
-		l.remove(t, "waits")
-		l.create(t, gangPods(0, "runs", 2, 8, nil)[1])
-		l.bound(t, pods[1].Name)
 	}
+	// dies removes a member while the other pod waits, and returns when. The place is kept once the
+	// scheduler's gangs have heard of the end. On a busy machine a cycle can begin before
+	// (docs/design/gangs.md): then all is done again.
+	dies := func() time.Time {
+		for try := 1; ; try++ {
+			l.remove(t, pods[1].Name)
+			died := time.Now()
+			testrig.Naps(2 * time.Second) // a pod that might take the place has its chance
+			if try == 5 || l.get(t, "waits").Spec.NodeName == "" {
+				return died
+			}
+			t.Log("the pod that waits was faster than the news of the end")
+			l.remove(t, "waits")
+			l.create(t, gangPods(0, "runs", 2, 8, nil)[1])
+			l.bound(t, pods[1].Name)
+			waits()
+		}
+	}
+
+	waits()
+	dies()
 	if why, want := l.refused(t, "waits"), "kept for gang default/runs"; !strings.Contains(why, want) {
 		t.Errorf("the pod that waits says %q, want %q", why, want)
 	}
@@ -54,8 +64,7 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 		t.Errorf("the replacement is on %s, want %s", node, place)
 	}
 
-	l.remove(t, pods[1].Name)
-	freed := time.Now()
+	freed := dies()
 	if node := l.boundWithin(t, time.Minute, "waits").Spec.NodeName; node != place {
 		t.Errorf("the pod that waited is on %s, want %s", node, place)
 	}
