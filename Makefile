@@ -350,9 +350,9 @@ modules: ## Download the modules of make test
 	@go -C tools/prometheus-operator mod download
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
-# are downloaded while the generator is compiled, and Kueue and what a real node runs while the
-# integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-ui test-pools $(NODE_TESTS)
+# are downloaded while the generator is compiled, Kueue and what a real node runs are compiled
+# while the integration tests wait. The soak waits most of its time: it goes on beside short tests.
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration tools-idle 'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak test-pools $(NODE_TESTS)
 .PHONY: test
 test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
