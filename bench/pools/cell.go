@@ -60,7 +60,7 @@ func run(ctx context.Context, o *options, progress io.Writer) (cells []Cell, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }() //nolint:contextcheck // it has to end although ctx may be over
-	order := slices.Clone(profiles)
+	order := slices.Clone(o.Profiles)
 	for repeat := range o.Repeats {
 		for _, profile := range order {
 			cell, err := c.cell(ctx, o, profile, repeat)

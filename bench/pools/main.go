@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,13 +51,14 @@ func quiet() error {
 
 // options are the flags.
 type options struct {
-	Nodes   int           `json:"nodes"`
-	Jobs    int           `json:"jobs"`
-	Tenants int           `json:"tenants"`
-	Repeats int           `json:"repeats"`
-	Stall   time.Duration `json:"-"`
-	bin     string
-	out     string
+	Nodes    int           `json:"nodes"`
+	Jobs     int           `json:"jobs"`
+	Tenants  int           `json:"tenants"`
+	Repeats  int           `json:"repeats"`
+	Profiles []string      `json:"profiles"`
+	Stall    time.Duration `json:"-"`
+	bin      string
+	out      string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -66,6 +69,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Jobs, "jobs", 1000, "jobs in a cell, made at once")
 	fs.IntVar(&o.Tenants, "tenants", 4, "tenants that the jobs are dealt out to")
 	fs.IntVar(&o.Repeats, "repeats", 3, "cells of each scheduler")
+	compared := fs.String("profiles", strings.Join(profiles, ","), "what is compared, separated by commas")
 	fs.DurationVar(&o.Stall, "stall", 2*time.Minute, "give a cell up when no job was admitted and no pod bound for so long")
 	fs.StringVar(&o.bin, "bin", "../bin", "folder of nvtopo-scheduler, nvtopo-pool-controller, kwok and kueue")
 	fs.StringVar(&o.out, "out", "../out", "folder of the results")
@@ -77,6 +81,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if o.Nodes < 1 || o.Jobs < 2 || o.Tenants < 1 || o.Repeats < 1 {
 		return nil, errors.New("-nodes, -tenants and -repeats must be 1 at least, -jobs 2")
+	}
+	o.Profiles = strings.Split(*compared, ",")
+	for _, p := range o.Profiles {
+		if !slices.Contains(profiles, p) {
+			return nil, fmt.Errorf("-profiles: no %q, only %s", p, strings.Join(profiles, ", "))
+		}
 	}
 	if o.Jobs > o.Nodes*(fleet.GPUs/gpus) {
 		return nil, fmt.Errorf("-jobs: %d nodes hold %d jobs of %d GPUs", o.Nodes, o.Nodes*(fleet.GPUs/gpus), gpus)
@@ -96,7 +106,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fmt.Fprintln(stdout)
 	cells, err := run(ctx, o, stderr)
 	if len(cells) > 0 {
-		err = errors.Join(err, table(o, cells).Write(stdout), requestTable(cells).Write(stdout),
+		err = errors.Join(err, table(o, cells).Write(stdout), requestTable(o, cells).Write(stdout),
 			report.WriteJSON(filepath.Join(o.out, resultFile), env, result{Options: o, Cells: cells}))
 	}
 	return err

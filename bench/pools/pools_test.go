@@ -90,7 +90,7 @@ func TestRequestsAreTheMedianOfEachScheduler(t *testing.T) {
 		{"PATCH workloads/status, refused: 409", "0.00", "–", "4.00"},
 		{"POST pods", "2.00", "–", "0.00"},
 	}
-	if diff := cmp.Diff(want, requestTable(cells).Rows); diff != "" {
+	if diff := cmp.Diff(want, requestTable(&options{Profiles: profiles}, cells).Rows); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -118,9 +118,18 @@ func TestMetricsAreAddedUpByRequest(t *testing.T) {
 	}
 }
 
-func TestMoreJobsThanFitAreRefused(t *testing.T) {
-	_, err := parse([]string{"-nodes", "10", "-jobs", "21"}, t.Output())
-	if want := "-jobs: 10 nodes hold 20 jobs of 4 GPUs"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+func TestFlagsAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"more jobs than fit":          {args: []string{"-nodes", "10", "-jobs", "21"}, want: "-jobs: 10 nodes hold 20 jobs of 4 GPUs"},
+		"a profile that there is not": {args: []string{"-profiles", "stock,mine"}, want: `-profiles: no "mine", only stock, ours, ours with pools`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parse(tt.args, t.Output()); err == nil || err.Error() != tt.want {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
 	}
 }

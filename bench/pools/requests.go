@@ -68,8 +68,8 @@ func perJob(before, after map[string]float64, jobs int) map[string]float64 {
 const fewest = 0.1
 
 // requestTable has a row for each kind of request, the most frequent first: medians over repeats.
-func requestTable(cells []Cell) *report.Table {
-	t := &report.Table{Title: "Requests that the API server answered, for each job", Header: append([]string{"request"}, profiles...)}
+func requestTable(o *options, cells []Cell) *report.Table {
+	t := &report.Table{Title: "Requests that the API server answered, for each job", Header: append([]string{"request"}, o.Profiles...)}
 	kinds, most := map[string][]float64{}, map[string]float64{} // by key: a value of each scheduler, the greatest
 	for i := range cells {
 		for key := range cells[i].Requests {
@@ -77,7 +77,7 @@ func requestTable(cells []Cell) *report.Table {
 		}
 	}
 	for key := range kinds {
-		for _, profile := range profiles {
+		for _, profile := range o.Profiles {
 			n := sampleOf(cells, profile)(func(c *Cell) float64 { return c.Requests[key] }).Median()
 			kinds[key] = append(kinds[key], n)
 			if !math.IsNaN(n) { // no cell of that scheduler

@@ -31,7 +31,7 @@ func table(o *options, cells []Cell) *report.Table {
 	for _, p := range processes {
 		t.Header = append(t.Header, p+" MiB", "CPU ms/job")
 	}
-	for _, profile := range profiles {
+	for _, profile := range o.Profiles {
 		of := sampleOf(cells, profile)
 		ratio := ratios(cells, profile)
 		low, high := ratio.Quartiles()
