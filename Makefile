@@ -49,7 +49,7 @@ KUEUE_TAGS := exclude_scheduler_library
 
 # Kueue as tools/kueue/go.mod says, and the config folder of its module: CRDs, roles, webhooks.
 $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
-	$(BUILD) kueue -C tools/kueue -tags $(KUEUE_TAGS) -trimpath -ldflags '-s -w' -o ../../$@ sigs.k8s.io/kueue/cmd/kueue
+	$(BUILD) kueue -C tools/kueue -tags $(KUEUE_TAGS) -ldflags '-s -w' -o ../../$@ sigs.k8s.io/kueue/cmd/kueue
 	rm -rf $@-config
 	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
 	chmod -R u+w $@-config
@@ -63,7 +63,7 @@ $(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
 HELM_LDFLAGS := -s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35 \
 	-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=35
 $(BIN)/helm: tools/helm/go.mod tools/helm/go.sum
-	$(BUILD) helm -C tools/helm -trimpath -ldflags '$(HELM_LDFLAGS)' -o ../../$@ helm.sh/helm/v3/cmd/helm
+	$(BUILD) helm -C tools/helm -ldflags '$(HELM_LDFLAGS)' -o ../../$@ helm.sh/helm/v3/cmd/helm
 
 # Before the long builds: what is to come.
 .PHONY: first-time

@@ -5,9 +5,11 @@ package architecture
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -16,12 +18,13 @@ import (
 // as golang.org/x/sys, has all above it compiled again, which is minutes.
 // tools/containerd and tools/nvidia-device-plugin are left as they are released.
 var sharing = map[string]struct{ except []string }{
-	"bench":         {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
-	"test/kubelet":  {},
-	"tools":         {except: []string{"golang.org/x/tools"}}, // only the generator compiles it
-	"tools/helm":    {},
-	"tools/kubelet": {},
-	"tools/kwok":    {},
+	"bench":          {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
+	"test/kubelet":   {},
+	"tools":          {except: []string{"golang.org/x/tools"}}, // only the generator compiles it
+	"tools/helm":     {},
+	"tools/kubelet":  {},
+	"tools/kwok":     {},
+	"tools/promtool": {},
 }
 
 func TestModulesShareVersions(t *testing.T) {
@@ -38,6 +41,28 @@ func TestModulesShareVersions(t *testing.T) {
 				t.Errorf("%s/go.mod: %s needs no exception", dir, path)
 			}
 		}
+	}
+}
+
+// TestToolsShareWhatIsCompiled: -trimpath changes what the compiler writes, so that a tool built
+// with it has even the standard library compiled again.
+func TestToolsShareWhatIsCompiled(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	builds := 0
+	for i, line := range strings.Split(string(text), "\n") {
+		if !strings.Contains(line, "$(BUILD) ") {
+			continue
+		}
+		builds++
+		if strings.Contains(line, "-trimpath") {
+			t.Errorf("Makefile:%d has -trimpath: %s", i+1, strings.TrimSpace(line))
+		}
+	}
+	if builds == 0 {
+		t.Error("the Makefile builds nothing with $(BUILD)")
 	}
 }
 
