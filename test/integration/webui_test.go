@@ -87,13 +87,13 @@ func follow(t *testing.T, by *rest.Config, addr string) <-chan streamed {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("the stream answers %d", resp.StatusCode)
 	}
 	events := make(chan streamed, 1000)
 	go func() {
 		defer close(events)
-		defer resp.Body.Close()
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, 2<<20)
 		var e streamed
