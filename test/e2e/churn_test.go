@@ -228,7 +228,7 @@ func (c *churn) attend(ctx context.Context, name string) (over bool, again time.
 	}
 	pod := obj.(*v1.Pod)
 	switch {
-	case pod.Status.Phase == v1.PodFailed:
+	case pod.Status.Phase == v1.PodFailed || c.patient && crippled(pod):
 		c.refused(pod)
 	case pod.Spec.NodeName == "":
 		return false, 0
@@ -332,18 +332,58 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 	}
 }
 
-// refused counts a pod that kubelet did not admit, by what kubelet says. What is
-// particular to the pod is left out.
+// refused counts a pod that kubelet did not admit or that cannot run whole, by what kubelet says.
+// What is particular to the pod is left out.
 func (c *churn) refused(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why := []string{pod.Status.Reason + ": " + pod.Status.Message}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
+		if failed(s) {
+			end := s.State.Terminated
 			why = append(why, fmt.Sprintf("container %s: %s, exit status %d, %s", s.Name, end.Reason, end.ExitCode, end.Message))
 		}
 	}
 	c.failed[particular.ReplaceAllString(strings.Join(why, "; "), "…")]++
+	for _, id := range held(c.begun[pod.Name].containers) {
+		delete(c.owner, id)
+	}
+}
+
+func failed(s v1.ContainerStatus) bool {
+	return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
+}
+
+// crippled reports whether a container of the pod is lost for good, such as one whose start a
+// killed kubelet gave up. Where a second one runs, the pod is Running for ever and keeps its GPUs.
+func crippled(pod *v1.Pod) bool {
+	return pod.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(pod.Status.ContainerStatuses, failed)
+}
+
+func TestCrippled(t *testing.T) {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	unstarted := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128}}
+	done := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}
+	for name, tc := range map[string]struct {
+		states []v1.ContainerState
+		policy v1.RestartPolicy
+		want   bool
+	}{
+		"both containers run":                            {states: []v1.ContainerState{running, running}, policy: v1.RestartPolicyNever},
+		"one could not be started, the other runs":       {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyNever, want: true},
+		"one is done, the other runs":                    {states: []v1.ContainerState{done, running}, policy: v1.RestartPolicyNever},
+		"one could not be started, kubelet starts again": {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyAlways},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
+			for _, s := range tc.states {
+				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{State: s})
+			}
+			if got := crippled(pod); got != tc.want {
+				t.Errorf("crippled(%v) = %v, want %v", pod.Status.ContainerStatuses, got, tc.want)
+			}
+		})
+	}
 }
 
 // particular are UUIDs of GPUs and pods and the pods' names.
