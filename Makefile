@@ -293,11 +293,9 @@ test-long: cluster-programs $(BIN)/kueue ## What is too long for make test, befo
 
 # SKIP_NODE=1 leaves out what needs Linux and root.
 ifeq ($(SKIP_NODE),1)
-NODE_TESTS :=
 NODE_TOOLS :=
 SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e, most of make test-kubelet) were left out"
 else
-NODE_TESTS := e2e
 NODE_TOOLS := node-tools
 endif
 
@@ -351,8 +349,11 @@ modules: ## Download the modules of make test
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, Kueue and what a real node runs are compiled
-# while the integration tests wait. The soak waits most of its time: it goes on beside short tests.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration tools-idle 'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak test-pools $(NODE_TESTS)
+# while the integration tests wait. The soak waits most of its time: it goes on beside short tests,
+# and so do the real node's pods: they come and go beside the scenarios of pools.
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration tools-idle \
+	'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak \
+	$(if $(NODE_TOOLS),node-images 'e2e&') test-pools $(if $(NODE_TOOLS),e2e)
 .PHONY: test
 test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
