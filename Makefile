@@ -350,12 +350,13 @@ modules: ## Download the modules of make test
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, Kueue and what a real node runs are compiled
 # while the integration tests wait. The soak waits most of its time: it goes on beside short tests,
-# and so do the real node's pods: they come and go beside the scenarios of pools.
+# and so do the real node's pods: they come and go beside the scenarios of pools. Both make programs
+# in bin/ first, and one would link what the other runs: those of the node are there before.
 PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration tools-idle \
 	'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak \
 	$(if $(NODE_TOOLS),node-images 'e2e&') test-pools $(if $(NODE_TOOLS),e2e)
 .PHONY: test
-test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
+test: $(if $(NODE_TOOLS),node-check) ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
 	$(SKIPPED)
 	@if [ -e $(UI_SKIPPED) ]; then cat $(UI_SKIPPED); fi

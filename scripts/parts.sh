@@ -24,7 +24,12 @@ row() {
 }
 
 finish() {
-	[ -z "$pid" ] || kill -- "-$pid" 2>/dev/null
+	if [ -n "$pid" ]; then
+		kill -- "-$pid" 2>/dev/null
+		wait "$pid"
+		echo "== $beside, up to where it was ended"
+		cat "$times/output"
+	fi
 	rm -rf "$times"
 }
 trap finish EXIT

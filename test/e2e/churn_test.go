@@ -45,7 +45,7 @@ type churn struct {
 	begun    map[string]look   // pod -> what was seen at the first look
 	owner    map[string]string // GPU -> the pod that has it now
 	looked   int               // pods that ran and were looked at
-	failed   map[string]int    // reason and message -> pods that kubelet refused
+	failed   map[string]int    // reason and message -> pods that kubelet refused or could not start
 	problems []string
 	last     time.Time         // when the last pod was seen running
 	unseen   map[string]string // pod -> why it could not be looked at last
@@ -332,57 +332,32 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 	}
 }
 
-// refused counts a pod that kubelet did not admit or that cannot run whole, by what kubelet says.
-// What is particular to the pod is left out.
+// refused counts a pod that kubelet did not admit or of which a container could not be started, by
+// what kubelet says. What is particular to the pod is left out. A pod that was looked at before is
+// counted already: its containers had reported.
 func (c *churn) refused(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.unseen, pod.Name)
 	why := []string{pod.Status.Reason + ": " + pod.Status.Message}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if failed(s) {
-			end := s.State.Terminated
+		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
 			why = append(why, fmt.Sprintf("container %s: %s, exit status %d, %s", s.Name, end.Reason, end.ExitCode, end.Message))
 		}
 	}
-	c.failed[particular.ReplaceAllString(strings.Join(why, "; "), "…")]++
-	for _, id := range held(c.begun[pod.Name].containers) {
-		delete(c.owner, id)
+	text := strings.Join(why, "; ")
+	before, looked := c.begun[pod.Name]
+	if !looked {
+		c.failed[particular.ReplaceAllString(text, "…")]++
+		return
 	}
-}
-
-func failed(s v1.ContainerStatus) bool {
-	return s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
-}
-
-// crippled reports whether a container of the pod is lost for good, such as one whose start a
-// killed kubelet gave up. Where a second one runs, the pod is Running for ever and keeps its GPUs.
-func crippled(pod *v1.Pod) bool {
-	return pod.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(pod.Status.ContainerStatuses, failed)
-}
-
-func TestCrippled(t *testing.T) {
-	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
-	unstarted := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128}}
-	done := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed"}}
-	for name, tc := range map[string]struct {
-		states []v1.ContainerState
-		policy v1.RestartPolicy
-		want   bool
-	}{
-		"both containers run":                            {states: []v1.ContainerState{running, running}, policy: v1.RestartPolicyNever},
-		"one could not be started, the other runs":       {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyNever, want: true},
-		"one is done, the other runs":                    {states: []v1.ContainerState{done, running}, policy: v1.RestartPolicyNever},
-		"one could not be started, kubelet starts again": {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyAlways},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
-			for _, s := range tc.states {
-				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{State: s})
-			}
-			if got := crippled(pod); got != tc.want {
-				t.Errorf("crippled(%v) = %v, want %v", pod.Status.ContainerStatuses, got, tc.want)
-			}
-		})
+	for _, id := range held(before.containers) {
+		if c.owner[id] == pod.Name {
+			delete(c.owner, id)
+		}
+	}
+	if !c.patient {
+		c.problems = append(c.problems, fmt.Sprintf("pod %s ran and then failed: %s", pod.Name, text))
 	}
 }
 

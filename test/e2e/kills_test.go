@@ -129,7 +129,7 @@ func TestKills(t *testing.T) {
 	cancel()
 	<-done
 	t.Logf("%d pods ran in %.1f s while these were killed: %v; %d of them with other GPUs than chosen", c.looked, took.Seconds(), k.kills, others)
-	t.Logf("refused by kubelet: %d", total(c.failed))
+	t.Logf("refused or not started by kubelet: %d", total(c.failed))
 	for why, count := range c.failed {
 		t.Logf("%4d x %s", count, why)
 	}
@@ -140,7 +140,10 @@ func TestKills(t *testing.T) {
 		t.Error("nothing was killed")
 	}
 	if c.looked+total(c.failed) != n {
-		t.Errorf("%d ran and %d were refused, of %d", c.looked, total(c.failed), n)
+		t.Errorf("%d ran and %d were refused or not started, of %d", c.looked, total(c.failed), n)
+	}
+	if c.looked < n/2 {
+		t.Errorf("only %d of %d pods ran", c.looked, n)
 	}
 	l.settled(t, survivors, before)
 }
@@ -191,5 +194,43 @@ func (l *lab) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpu
 		if !slices.Equal(held(before[s.Name]), held(after)) {
 			t.Errorf("%s had %v and has %v", s.Name, held(before[s.Name]), held(after))
 		}
+	}
+}
+
+// crippled reports whether a container of the pod could not be started: containerd gives up a start
+// when the kubelet that asked for it is killed. Where a second one runs, the pod is Running for
+// ever and keeps its GPUs.
+func crippled(pod *v1.Pod) bool {
+	return pod.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s v1.ContainerStatus) bool {
+		return s.State.Terminated != nil && s.State.Terminated.Reason == "StartError"
+	})
+}
+
+func TestCrippled(t *testing.T) {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	unstarted := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128}}
+	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}
+	for name, tc := range map[string]struct {
+		states []v1.ContainerState
+		init   v1.ContainerState
+		policy v1.RestartPolicy
+		want   bool
+	}{
+		"both containers run":                            {states: []v1.ContainerState{running, running}, policy: v1.RestartPolicyNever},
+		"one could not be started, the other runs":       {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyNever, want: true},
+		"one ended by itself, the other runs":            {states: []v1.ContainerState{ended, running}, policy: v1.RestartPolicyNever},
+		"one could not be started, kubelet starts again": {states: []v1.ContainerState{unstarted, running}, policy: v1.RestartPolicyAlways},
+		"a sidecar could not be started":                 {states: []v1.ContainerState{running}, init: unstarted, policy: v1.RestartPolicyNever},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
+			pod.Status.InitContainerStatuses = []v1.ContainerStatus{{State: tc.init}}
+			for _, s := range tc.states {
+				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{State: s})
+			}
+			if got := crippled(pod); got != tc.want {
+				t.Errorf("crippled(%v) = %v, want %v", pod.Status, got, tc.want)
+			}
+		})
 	}
 }
