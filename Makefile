@@ -349,10 +349,11 @@ modules: ## Download the modules of make test
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, Kueue and what a real node runs are compiled
-# while the integration tests wait. The soak waits most of its time: it goes on beside short tests,
-# and so do the real node's pods: they come and go beside the scenarios of pools. Both make programs
-# in bin/ first, and one would link what the other runs: those of the node are there before.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration tools-idle \
+# while the integration tests wait. What waits for a good part of its time goes on beside other
+# tests: the short benchmarks, the soak, and the real node's pods beside the scenarios of pools.
+# These two make programs in bin/ first, and one would link what the other runs: those of the node
+# are there before.
+PARTS = 'modules&' generated modules vet 'test-bench&' unit test-bench 'tools-idle&' test-integration tools-idle \
 	'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak \
 	$(if $(NODE_TOOLS),node-images 'e2e&') test-pools $(if $(NODE_TOOLS),e2e)
 .PHONY: test
