@@ -228,7 +228,7 @@ func (c *churn) attend(ctx context.Context, name string) (over bool, again time.
 	}
 	pod := obj.(*v1.Pod)
 	switch {
-	case pod.Status.Phase == v1.PodFailed || c.patient && crippled(pod):
+	case pod.Status.Phase == v1.PodFailed || c.patient && startFailed(pod):
 		c.refused(pod)
 	case pod.Spec.NodeName == "":
 		return false, 0

@@ -197,16 +197,16 @@ func (l *lab) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpu
 	}
 }
 
-// crippled reports whether a container of the pod could not be started: containerd gives up a start
-// when the kubelet that asked for it is killed. Where a second one runs, the pod is Running for
+// startFailed reports whether a container of the pod could not be started: containerd gives a start
+// up when the kubelet that asked for it is killed. Where a second one runs, the pod is Running for
 // ever and keeps its GPUs.
-func crippled(pod *v1.Pod) bool {
+func startFailed(pod *v1.Pod) bool {
 	return pod.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.Reason == "StartError"
 	})
 }
 
-func TestCrippled(t *testing.T) {
+func TestStartFailed(t *testing.T) {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	unstarted := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128}}
 	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}
@@ -228,8 +228,8 @@ func TestCrippled(t *testing.T) {
 			for _, s := range tc.states {
 				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{State: s})
 			}
-			if got := crippled(pod); got != tc.want {
-				t.Errorf("crippled(%v) = %v, want %v", pod.Status, got, tc.want)
+			if got := startFailed(pod); got != tc.want {
+				t.Errorf("startFailed(%v) = %v, want %v", pod.Status, got, tc.want)
 			}
 		})
 	}
