@@ -54,8 +54,8 @@ $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
 	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
 	chmod -R u+w $@-config
 
-# Prometheus' own test of rules. The tag leaves out its discovery of targets in clouds: a minute and
-# a half of CPU time in place of several.
+# Prometheus' own test of rules. The tag leaves out its discovery of targets in clouds: 40 s of CPU
+# time in place of several minutes.
 $(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
 	$(BUILD) promtool -C tools/promtool -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/promtool
 
@@ -351,8 +351,8 @@ modules: ## Download the modules of make test
 # are downloaded while the generator is compiled, Kueue and what a real node runs are compiled
 # while the integration tests wait. What waits for a good part of its time goes on beside other
 # tests: the short benchmarks, the soak, and the real node's pods beside the scenarios of pools.
-# These two make programs in bin/ first, and one would link what the other runs: those of the node
-# are there before.
+# e2e and test-pools both link programs into bin/ first, and one would overwrite what the other
+# runs, so node-images links them before.
 PARTS = 'modules&' generated modules vet 'test-bench&' unit test-bench 'tools-idle&' test-integration tools-idle \
 	'test-soak&' test-kubelet test-alerts test-chart test-images test-ui test-soak \
 	$(if $(NODE_TOOLS),node-images 'e2e&') test-pools $(if $(NODE_TOOLS),e2e)

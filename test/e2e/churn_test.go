@@ -334,7 +334,7 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 
 // refused counts a pod that kubelet did not admit or of which a container could not be started, by
 // what kubelet says. What is particular to the pod is left out. A pod that was looked at before is
-// counted already: its containers had reported.
+// counted already, and must not fail; only a container whose start is given up may have reported.
 func (c *churn) refused(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,7 +356,7 @@ func (c *churn) refused(pod *v1.Pod) {
 			delete(c.owner, id)
 		}
 	}
-	if !c.patient {
+	if !c.patient || !startFailed(pod) {
 		c.problems = append(c.problems, fmt.Sprintf("pod %s ran and then failed: %s", pod.Name, text))
 	}
 }

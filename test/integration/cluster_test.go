@@ -27,7 +27,7 @@ func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 // starting is held by the test that starts a cluster: a start computes and does not wait.
 var starting sync.Mutex
 
-// startAlone is startCluster for a test that needs the machine for itself.
+// startAlone is startCluster for a test beside which no other of this package may run.
 func startAlone(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	if cfg.Log == nil {

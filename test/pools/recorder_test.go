@@ -44,13 +44,11 @@ type account struct {
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
 	evictions  []eviction
-	wrong      []string            // what was beyond a limit, the first few
-	history    []string            // the last changes of quota
-	before     []string            // history when somebody was first beyond a limit
-	queues     map[types.UID]int64 // ClusterQueue -> its generation
-	changed    time.Time           // when pods, quota or a queue were last other than before
-	idle       int                 // writes since then that changed nothing of these
-	touched    []string            // the last writes: of what, and by whom
+	wrong      []string // what was beyond a limit, the first few
+	history    []string // the last changes of quota
+	before     []string // history when somebody was first beyond a limit
+	changed    time.Time
+	written    []string // the last writes: of what, and by whom
 }
 
 // podSeen is a pod as it was last.
@@ -92,7 +90,7 @@ type eviction struct {
 func newAccount() *account {
 	return &account{
 		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
-		priorities: map[types.UID]int32{}, queues: map[types.UID]int64{}, changed: time.Now(),
+		priorities: map[types.UID]int32{}, changed: time.Now(),
 	}
 }
 
@@ -151,25 +149,18 @@ func (r *recorder) see(o any, gone bool) {
 	if a == nil {
 		return
 	}
-	a.touch(object)
-	changed := false
+	a.changed = time.Now()
+	a.noteWriter(object)
 	switch object := o.(type) {
 	case *v1.Pod:
-		changed = a.seePod(object, gone)
+		a.seePod(object, gone)
 	case *kueue.Workload:
-		changed = a.seeWorkload(object, gone)
-	case *kueue.ClusterQueue:
-		changed = gone || a.queues[object.UID] != object.Generation
-		a.queues[object.UID] = object.Generation
-	}
-	a.idle++
-	if changed {
-		a.changed, a.idle = time.Now(), 0
+		a.seeWorkload(object, gone)
 	}
 }
 
-// touch keeps that an object was written, for who must find out why a scenario does not settle.
-func (a *account) touch(object metav1.Object) {
+// noteWriter keeps who wrote an object last, for who must find out why a scenario does not settle.
+func (a *account) noteWriter(object metav1.Object) {
 	const last = 12
 	who, when := "", time.Time{}
 	for _, m := range object.GetManagedFields() {
@@ -177,20 +168,18 @@ func (a *account) touch(object metav1.Object) {
 			who, when = m.Manager+" "+m.Subresource, m.Time.Time
 		}
 	}
-	if len(a.touched) == last {
-		a.touched = slices.Delete(a.touched, 0, 1)
+	if len(a.written) == last {
+		a.written = slices.Delete(a.written, 0, 1)
 	}
-	a.touched = append(a.touched, fmt.Sprintf("%s: %T %s/%s (version %s) by %s",
-		time.Now().Format(time.StampMilli), object, object.GetNamespace(), object.GetName(), object.GetResourceVersion(), who))
+	a.written = append(a.written, fmt.Sprintf("%s: %T %s/%s (version %s) by %s",
+		a.changed.Format(time.StampMilli), object, object.GetNamespace(), object.GetName(), object.GetResourceVersion(), who))
 }
 
-// seePod reports whether the pod is other than before.
-func (a *account) seePod(pod *v1.Pod, gone bool) bool {
+func (a *account) seePod(pod *v1.Pod, gone bool) {
 	if gone {
 		delete(a.pods, pod.UID)
-		return true
+		return
 	}
-	before := a.pods[pod.UID]
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	a.pods[pod.UID] = podSeen{
 		tenant: pod.Namespace, devices: devicesOf(&pod.Spec),
@@ -199,15 +188,13 @@ func (a *account) seePod(pod *v1.Pod, gone bool) bool {
 	}
 	bound := a.bound()
 	a.check("bound pods", bound, bound)
-	return before != a.pods[pod.UID]
 }
 
-// seeWorkload reports whether the Workload is other than before but for what Kueue says of it.
-func (a *account) seeWorkload(w *kueue.Workload, gone bool) bool {
+func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	before := a.workloads[w.UID]
 	if gone {
 		delete(a.workloads, w.UID)
-		return true
+		return
 	}
 	now := workloadSeen{tenant: w.Namespace, job: w.Name}
 	if len(w.OwnerReferences) > 0 {
@@ -246,8 +233,6 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) bool {
 	a.workloads[w.UID] = now
 	a.note(w, &before, &now)
 	a.check("reserved quota", a.reserved(), a.kept())
-	before.why = now.why
-	return before != now
 }
 
 // note keeps what changed of a Workload's quota, for who must find out why too much is reserved.

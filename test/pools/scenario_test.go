@@ -203,24 +203,16 @@ func (s *scenario) waitFor(t *testing.T, what string, ask func(context.Context) 
 	})
 }
 
-// settled waits until pods, quota and queues have been the same for ten seconds.
+// settled waits until nothing has changed for ten seconds.
 func (s *scenario) settled(t *testing.T) {
 	t.Helper()
-	written := func(a *account) string {
-		return fmt.Sprintf("%d writes changed nothing; the last:\n  %s", a.idle, strings.Join(a.touched, "\n  "))
-	}
 	testrig.Eventually(t, patience, s.name+" settles", func(context.Context) (done bool, seen string) {
-		s.recorder.read(s.name, func(a *account) { done, seen = time.Since(a.changed) >= quiet, written(a) })
+		s.recorder.read(s.name, func(a *account) { done = time.Since(a.changed) >= quiet })
 		if !done {
-			seen = s.describe() + "\n" + seen
+			seen = s.describe() + "\n  written last:\n  "
+			s.recorder.read(s.name, func(a *account) { seen += strings.Join(a.written, "\n  ") })
 		}
 		return done, seen
-	})
-	const many = 20 // somebody writes again and again
-	s.recorder.read(s.name, func(a *account) {
-		if a.idle > many {
-			t.Logf("%s is settled, but %s", s.name, written(a))
-		}
 	})
 }
 

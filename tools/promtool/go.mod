@@ -214,8 +214,8 @@ replace (
 	github.com/google/pprof => github.com/google/pprof v0.0.0-20250403155104-27863c87afa6
 	github.com/prometheus/common => github.com/prometheus/common v0.66.1
 	github.com/spf13/pflag => github.com/spf13/pflag v1.0.9
-	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp => go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.61.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/httptrace/otelhttptrace => go.opentelemetry.io/contrib/instrumentation/net/http/httptrace/otelhttptrace v0.61.0
+	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp => go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.61.0
 	go.opentelemetry.io/otel => go.opentelemetry.io/otel v1.41.0
 	go.opentelemetry.io/otel/metric => go.opentelemetry.io/otel/metric v1.41.0
 	go.opentelemetry.io/otel/trace => go.opentelemetry.io/otel/trace v1.41.0
