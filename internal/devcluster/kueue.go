@@ -37,16 +37,6 @@ const (
 type KueueOptions struct {
 	Binary string // path of the program
 	Config string // the config folder of its module: CRDs, roles, webhooks
-	// PodsReady is how long admitted jobs may be without ready pods; nil means as in
-	// the shipped configuration.
-	PodsReady *PodsReady
-}
-
-// PodsReady bounds the wait of an admitted job for its pods, after which it loses its quota.
-type PodsReady struct {
-	Timeout  time.Duration // from the admission until all pods are ready
-	Recovery time.Duration // from the loss of a ready pod until all are ready again
-	Backoff  time.Duration // before the first new try, in whole seconds; twice as long each time
 }
 
 // Kueue is Kueue running as a child process.
@@ -98,7 +88,7 @@ func (c *Cluster) startKueue(ctx context.Context, opts *KueueOptions) error {
 	if k.probe, err = c.applyKueue(ctx, opts.Config, k.ports[2], certificates); err != nil {
 		return err
 	}
-	if err := k.writeFiles(ctx, opts.PodsReady, certificates); err != nil {
+	if err := k.writeFiles(ctx, certificates); err != nil {
 		return err
 	}
 	k.args = []string{"--config=" + filepath.Join(k.dir, "config.yaml"), "--kubeconfig=" + filepath.Join(k.dir, "kubeconfig")}
@@ -183,11 +173,11 @@ func (c *Cluster) applyKueue(ctx context.Context, config string, port int, certi
 }
 
 // writeFiles writes what Kueue reads at its start.
-func (k *Kueue) writeFiles(ctx context.Context, ready *PodsReady, certificates map[string][]byte) error {
+func (k *Kueue) writeFiles(ctx context.Context, certificates map[string][]byte) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("make Kueue's folder: %w", err)
 	}
-	config, err := kueueConfiguration(k.dir, k.ports, ready)
+	config, err := kueueConfiguration(k.dir, k.ports)
 	if err != nil {
 		return err
 	}
@@ -206,7 +196,7 @@ func (k *Kueue) writeFiles(ctx context.Context, ready *PodsReady, certificates m
 }
 
 // kueueConfiguration fills in what differs from cluster to cluster.
-func kueueConfiguration(dir string, ports [3]int, ready *PodsReady) ([]byte, error) {
+func kueueConfiguration(dir string, ports [3]int) ([]byte, error) {
 	shipped, err := manifests.Kueue.ReadFile(manifests.KueueConfigPath)
 	if err != nil {
 		return nil, fmt.Errorf("read the shipped configuration: %w", err)
@@ -224,13 +214,6 @@ func kueueConfiguration(dir string, ports [3]int, ready *PodsReady) ([]byte, err
 		unstructured.SetNestedField(fields, false, "leaderElection", "leaderElect"),
 		unstructured.SetNestedField(fields, dir, "webhook", "certDir"),
 	)
-	if ready != nil {
-		err = errors.Join(err,
-			unstructured.SetNestedField(fields, ready.Timeout.String(), "waitForPodsReady", "timeout"),
-			unstructured.SetNestedField(fields, ready.Recovery.String(), "waitForPodsReady", "recoveryTimeout"),
-			unstructured.SetNestedField(fields, int64(ready.Backoff/time.Second), "waitForPodsReady", "requeuingStrategy", "backoffBaseSeconds"),
-		)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("set Kueue's addresses: %w", err)
 	}

@@ -183,7 +183,7 @@ func november(day, hour int) time.Time {
 
 // The scenarios of billing, on one API server whose clock the test turns.
 func TestBilling(t *testing.T) {
-	l := newLab(t, nil)
+	l := newLab(t)
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}

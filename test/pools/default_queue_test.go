@@ -19,9 +19,9 @@ import (
 )
 
 // What somebody changes of the queue of jobs that name none, adds to it or deletes is put right, and
-// jobs pass. No other test runs meanwhile: the queue is that of all.
+// jobs pass. The queue is that of all, so the test has a cluster of its own.
 func TestTheDefaultQueueIsRestored(t *testing.T) {
-	s := newScenarioOn(t, sharedLab(t), dgx(1)...)
+	s := newScenarioOn(t, newLab(t), dgx(1)...)
 	s.tenants(t, "a")
 	first := s.waitDefaultQueue(t, nil, "")
 

@@ -9,6 +9,6 @@
 // nothing behind. A recorder that hears of every change checks throughout that no tenant
 // holds more than its limit, and no pool more than it has; the test fails if one ever did.
 //
-// What kills programs, or wants another configuration of Kueue, has a cluster of its own
+// What kills programs, or changes what all tenants have together, has a cluster of its own
 // (newLab, newScenarioOn).
 package pools

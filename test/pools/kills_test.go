@@ -20,12 +20,11 @@ import (
 // Each program is killed and started again while a job grows into an idle pool, and while another
 // tenant takes back what is guaranteed to him. What is there in the end is the same as without.
 func TestKilledProgramsChangeNothing(t *testing.T) { //nolint:tparallel // its rounds share one cluster
-	t.Parallel()
 	rounds := fromEnvironment(t, "NVTOPO_POOL_KILLS", 0)
 	if rounds == 0 {
 		t.Skip("NVTOPO_POOL_KILLS says how many rounds: make test-long has five, of a minute and more for each program")
 	}
-	l := newLab(t, nil)
+	l := newLab(t)
 	scheduler := l.Schedulers()[0]
 	keepRunning(t, map[string]program{"Kueue": l.Kueue(), "the pool controller": l.pools, "the scheduler": scheduler})
 	// The order is that of one round; nobody is killed in the first.

@@ -88,7 +88,7 @@ func sharedLab(t *testing.T) *lab {
 	shared.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), bootLimit) // it outlives the test
 		defer cancel()
-		shared.lab, shared.err = boot(ctx, p, nil)
+		shared.lab, shared.err = boot(ctx, p)
 	})
 	if shared.err != nil {
 		t.Fatalf("start the shared cluster: %v", shared.err)
@@ -96,11 +96,12 @@ func sharedLab(t *testing.T) *lab {
 	return shared.lab
 }
 
-// newLab is a cluster of the test's own: for one that kills programs, or has Kueue lose
-// patience sooner.
-func newLab(t *testing.T, ready *devcluster.PodsReady) *lab {
+// newLab is a cluster of the test's own: for one that kills programs, or changes what all tenants
+// have together. The test runs beside others.
+func newLab(t *testing.T) *lab {
 	t.Helper()
-	l, err := boot(t.Context(), findPrograms(t), ready)
+	t.Parallel()
+	l, err := boot(t.Context(), findPrograms(t))
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
@@ -119,10 +120,10 @@ func (l *lab) end() error {
 	return errors.Join(l.Stop(), l.refusals.err())
 }
 
-func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab, err error) {
+func boot(ctx context.Context, p programs) (_ *lab, err error) {
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
-		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig, PodsReady: ready},
+		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig},
 		Progress: testrig.Log(), Log: testrig.Log(),
 	})
 	if err != nil {

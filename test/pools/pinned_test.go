@@ -193,8 +193,7 @@ func TestAPinOfAJobThatIsGone(t *testing.T) {
 // Nothing is to be loaded after the pool controller was killed: what is pinned is what jobs say. A
 // pool in which nothing changes is not written.
 func TestPinsAreDerived(t *testing.T) {
-	t.Parallel()
-	s := newNamedScenario(t, newLab(t, nil), "training", dgx(2)...)
+	s := newNamedScenario(t, newLab(t), "training", dgx(2)...)
 	s.tenants(t, "a", "b")
 	pool := func(guaranteedToB int) {
 		s.computePool(t, fmt.Sprintf(`

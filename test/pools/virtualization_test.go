@@ -302,6 +302,7 @@ func TestAPoolLetsGoOfItsNodes(t *testing.T) {
 
 // Kueue counts slices as thousandths of a GPU: a GPU's quota has seven of 1g or two of 3g.
 func TestThousandths(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+	t.Parallel()
 	tests := map[string]struct {
 		slice          v1.ResourceName
 		jobs, wantJobs int
