@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,7 +188,7 @@ func kinds() *runtime.Scheme {
 	return s
 }
 
-// record has the recorder hear of every change of pods, Workloads and ClusterQueues, until
+// record has the recorder hear of every change of pods, Jobs, Workloads and ClusterQueues, until
 // stop is called.
 func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -200,7 +201,7 @@ func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the recorder's cache: %w", err)
 	}
-	for _, kind := range []client.Object{&v1.Pod{}, &kueue.Workload{}, &kueue.ClusterQueue{}} {
+	for _, kind := range []client.Object{&v1.Pod{}, &batchv1.Job{}, &kueue.Workload{}, &kueue.ClusterQueue{}} {
 		informer, err := watches.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("watch: %w", err)

@@ -4,12 +4,12 @@ package pools
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// recorder hears of every change of pods, Workloads and ClusterQueues, and keeps the account
+// recorder hears of every change of pods, Jobs, Workloads and ClusterQueues, and keeps the account
 // of each scenario: who holds what, and who was ever beyond a limit.
 type recorder struct {
 	mu       sync.Mutex
@@ -44,17 +44,20 @@ type account struct {
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
 	evictions  []eviction
-	wrong      []string // what was beyond a limit, the first few
-	history    []string // the last changes of quota
-	before     []string // history when somebody was first beyond a limit
-	changed    time.Time
-	written    []string // the last writes: of what, and by whom
+	// deleted are the Jobs that were, and at what version.
+	deleted map[types.UID]string
+	wrong   []excess // who was beyond a limit, the first few
+	history []string // the last changes of quota
+	before  []string // history when somebody was first beyond a limit
+	changed time.Time
+	written []string // the last writes: of what, and by whom
 }
 
 // podSeen is a pod as it was last.
 type podSeen struct {
 	tenant  string
 	devices int64
+	job     types.UID // empty where it has none
 	// holds: it is bound, and neither ended nor about to go. The quota of a pod that is about
 	// to go may be another's already.
 	holds, running bool
@@ -90,7 +93,7 @@ type eviction struct {
 func newAccount() *account {
 	return &account{
 		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
-		priorities: map[types.UID]int32{}, changed: time.Now(),
+		priorities: map[types.UID]int32{}, deleted: map[types.UID]string{}, changed: time.Now(),
 	}
 }
 
@@ -149,6 +152,10 @@ func (r *recorder) see(o any, gone bool) {
 	if a == nil {
 		return
 	}
+	if job, ok := o.(*batchv1.Job); ok { // its status follows its pods, which are seen themselves
+		a.seeJob(job, gone)
+		return
+	}
 	a.changed = time.Now()
 	a.noteWriter(object)
 	switch object := o.(type) {
@@ -175,19 +182,28 @@ func (a *account) noteWriter(object metav1.Object) {
 		a.changed.Format(time.StampMilli), object, object.GetNamespace(), object.GetName(), object.GetResourceVersion(), who))
 }
 
+func (a *account) seeJob(job *batchv1.Job, gone bool) {
+	if _, known := a.deleted[job.UID]; !known && (gone || job.DeletionTimestamp != nil) {
+		a.deleted[job.UID] = job.ResourceVersion
+	}
+}
+
 func (a *account) seePod(pod *v1.Pod, gone bool) {
 	if gone {
 		delete(a.pods, pod.UID)
 		return
 	}
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-	a.pods[pod.UID] = podSeen{
+	now := podSeen{
 		tenant: pod.Namespace, devices: devicesOf(&pod.Spec),
 		holds:   pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !ended,
 		running: pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil,
 	}
-	bound := a.bound()
-	a.check("bound pods", bound, bound)
+	if job := metav1.GetControllerOf(pod); job != nil {
+		now.job = job.UID
+	}
+	a.pods[pod.UID] = now
+	a.checkPods(pod.ResourceVersion)
 }
 
 func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
@@ -232,7 +248,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	now.evictionLost = (before.evicted || before.evictionLost) && before.devices > 0 && !now.evicted && now.devices > 0
 	a.workloads[w.UID] = now
 	a.note(w, &before, &now)
-	a.check("reserved quota", a.reserved(), a.kept())
+	a.checkQuota()
 }
 
 // note keeps what changed of a Workload's quota, for who must find out why too much is reserved.
@@ -273,17 +289,6 @@ func quotaOf(status *kueue.WorkloadStatus) (n int64) {
 	return n
 }
 
-// bound is how many devices the bound pods of each tenant have.
-func (a *account) bound() map[string]int64 {
-	out := map[string]int64{}
-	for _, p := range a.pods {
-		if p.holds {
-			out[p.tenant] += p.devices
-		}
-	}
-	return out
-}
-
 // reserved is for how many devices each tenant has quota.
 func (a *account) reserved() map[string]int64 {
 	out := map[string]int64{}
@@ -315,33 +320,6 @@ func (a *account) lost() (n int64) {
 		}
 	}
 	return n
-}
-
-// check notes which tenant holds more than its limit, and whether what all of them keep is more
-// than the pool and what Kueue gave twice when it lost an eviction.
-func (a *account) check(of string, held, kept map[string]int64) {
-	const first = 10 // what comes after them helps nobody
-	if a.unordered || len(a.limits) == 0 {
-		return
-	}
-	wrong := func(format string, args ...any) {
-		if len(a.wrong) == 0 {
-			a.before = slices.Clone(a.history)
-		}
-		if len(a.wrong) < first {
-			a.wrong = append(a.wrong, time.Now().Format(time.StampMilli)+": "+of+" of "+fmt.Sprintf(format, args...))
-		}
-	}
-	var sum int64
-	for _, tenant := range slices.Sorted(maps.Keys(a.limits)) {
-		sum += kept[tenant]
-		if limit := a.limits[tenant]; held[tenant] > limit {
-			wrong("%s: %d, limit %d", tenant, held[tenant], limit)
-		}
-	}
-	if lost := a.lost(); sum > a.capacity+lost {
-		wrong("all tenants: %v, the pool has %d, %d of lost evictions", kept, a.capacity, lost)
-	}
 }
 
 // devicesOf is how many devices a pod asks for.

@@ -226,10 +226,11 @@ func (s *scenario) leave(t *testing.T) {
 		t.Log(s.describe())
 	}
 	s.recorder.read(s.name, func(a *account) {
-		for _, line := range a.wrong {
-			t.Errorf("beyond a limit: %s", line)
+		wrong := a.beyond()
+		for _, e := range wrong {
+			t.Errorf("beyond a limit: %s", e.said)
 		}
-		if len(a.before) > 0 {
+		if len(wrong) > 0 {
 			t.Logf("changes of quota before the first:\n%s", strings.Join(a.before, "\n"))
 		}
 	})
