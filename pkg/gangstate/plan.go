@@ -194,9 +194,9 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	claims := len(claimsOf(pod)) > 0
+	claims, signature := len(claimsOf(pod)) > 0, d.Signature()
 	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
-		return !s.own && s.claims == claims && s.demand.Signature() == d.Signature() && s.volumes.key == volumes.key && sameShape(s.pod, pod)
+		return !s.own && s.claims == claims && s.signature == signature && s.volumes.key == volumes.key && sameShape(s.pod, pod)
 	})
 	var s *shape
 	if at >= 0 {

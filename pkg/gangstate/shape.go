@@ -5,13 +5,16 @@ package gangstate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -33,6 +36,7 @@ type shape struct {
 	own       bool   // of one member that was refused
 	pod       *v1.Pod
 	demand    *placement.Demand
+	signature string // of demand
 	eligible  placement.Eligibility
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	ports     []v1.ContainerPort
@@ -41,9 +45,9 @@ type shape struct {
 }
 
 // sameShape reports whether two pods have one shape. It is asked about each member, so it
-// compares only what decides.
+// compares only what decides, and without reflection what most pods have.
 func sameShape(a, b *v1.Pod) bool {
-	return a.Spec.SchedulerName == b.Spec.SchedulerName && equality.Semantic.DeepEqual(decides(a), decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
+	return a.Spec.SchedulerName == b.Spec.SchedulerName && decides(a).same(decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
 		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && placement.KeepsApart(a) == placement.KeepsApart(b)
 }
 
@@ -62,6 +66,21 @@ func decides(pod *v1.Pod) *decided {
 		NodeSelector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations,
 		Spread: pod.Spec.TopologySpreadConstraints, Resources: pod.Spec.Resources, Overhead: pod.Spec.Overhead,
 	}
+}
+
+func (d *decided) same(e *decided) bool {
+	return maps.Equal(d.NodeSelector, e.NodeSelector) && slices.EqualFunc(d.Tolerations, e.Tolerations, sameToleration) && sameResources(d.Overhead, e.Overhead) &&
+		(d.Affinity == nil && e.Affinity == nil || equality.Semantic.DeepEqual(d.Affinity, e.Affinity)) &&
+		(len(d.Spread) == 0 && len(e.Spread) == 0 || equality.Semantic.DeepEqual(d.Spread, e.Spread)) &&
+		(d.Resources == nil && e.Resources == nil || equality.Semantic.DeepEqual(d.Resources, e.Resources))
+}
+
+func sameToleration(a, b v1.Toleration) bool {
+	return a.Key == b.Key && a.Operator == b.Operator && a.Value == b.Value && a.Effect == b.Effect && ptr.Equal(a.TolerationSeconds, b.TolerationSeconds)
+}
+
+func sameResources(a, b v1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }
 
 // claimsOf are the claims that may bind a pod to a node, by name.
@@ -89,7 +108,8 @@ func sameContainers(a, b []v1.Container) bool {
 		return false
 	}
 	for i := range a {
-		if !equality.Semantic.DeepEqual(a[i].Resources, b[i].Resources) || !equality.Semantic.DeepEqual(a[i].Ports, b[i].Ports) {
+		x, y := &a[i].Resources, &b[i].Resources
+		if !sameResources(x.Limits, y.Limits) || !sameResources(x.Requests, y.Requests) || !slices.Equal(x.Claims, y.Claims) || !slices.Equal(a[i].Ports, b[i].Ports) {
 			return false
 		}
 	}
@@ -98,7 +118,7 @@ func sameContainers(a, b []v1.Container) bool {
 
 // newShape reads the pod that stands for its shape.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
-	s := &shape{pod: pod, demand: d, eligible: placement.EligibilityOf(pod)}
+	s := &shape{pod: pod, demand: d, signature: d.Signature(), eligible: placement.EligibilityOf(pod)}
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	var requests []v1.ResourceList
 	for i := range containers {
@@ -111,7 +131,7 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	}
 	s.alone = len(s.ports) > 0 || placement.KeepsApart(pod)
 	// Of the labels only this decides, and the profile has arguments by which nodes are judged.
-	key, err := json.Marshal([]any{pod.Namespace, pod.Spec.SchedulerName, d.Signature(), decides(pod), requests, s.ports, s.alone})
+	key, err := json.Marshal([]any{pod.Namespace, pod.Spec.SchedulerName, s.signature, decides(pod), requests, s.ports, s.alone})
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
