@@ -76,7 +76,9 @@ func (d *decided) same(e *decided) bool {
 }
 
 func sameToleration(a, b v1.Toleration) bool {
-	return a.Key == b.Key && a.Operator == b.Operator && a.Value == b.Value && a.Effect == b.Effect && ptr.Equal(a.TolerationSeconds, b.TolerationSeconds)
+	same := ptr.Equal(a.TolerationSeconds, b.TolerationSeconds)
+	a.TolerationSeconds, b.TolerationSeconds = nil, nil
+	return same && a == b
 }
 
 func sameResources(a, b v1.ResourceList) bool {

@@ -4,6 +4,7 @@ package gangstate
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -285,12 +286,22 @@ func TestShapesAreComparedAsKubernetesDoes(t *testing.T) {
 		"requests of another": func(s *v1.PodSpec) {
 			s.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("2")}
 		},
+		"requests of all, together":    func(s *v1.PodSpec) { s.Resources = &v1.ResourceRequirements{Requests: quantities("2", "4")} },
+		"the same, written otherwise":  func(s *v1.PodSpec) { s.Resources = &v1.ResourceRequirements{Requests: quantities("2000m", "4")} },
 		"limits":                       func(s *v1.PodSpec) { s.Containers[0].Resources.Limits = quantities("2", "4") },
 		"a claim":                      func(s *v1.PodSpec) { s.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "a"}} },
+		"another request of the claim": func(s *v1.PodSpec) { s.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "a", Request: "b"}} },
 		"a port":                       func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} },
 		"another port":                 func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 81}} },
-		"another container":            func(s *v1.PodSpec) { s.Containers = append(s.Containers, v1.Container{}) },
-		"an initial container":         func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{}} },
+		"a port of an address":         func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, HostIP: "10.0.0.1"}} },
+		"a port of UDP": func(s *v1.PodSpec) {
+			s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, Protocol: v1.ProtocolUDP}}
+		},
+		"another container":    func(s *v1.PodSpec) { s.Containers = append(s.Containers, v1.Container{}) },
+		"an initial container": func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{}} },
+		"an initial container's limit": func(s *v1.PodSpec) {
+			s.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Limits: quantities("2", "4")}}}
+		},
 		"another scheduler":            func(s *v1.PodSpec) { s.SchedulerName = "other" },
 		"an image, of no concern here": func(s *v1.PodSpec) { s.Containers[0].Image = "a" },
 	}
@@ -320,7 +331,14 @@ func TestShapesAreComparedAsKubernetesDoes(t *testing.T) {
 			}
 		}
 	}
-	if alike != 12 {
-		t.Errorf("%d ordered pairs of different names are alike, want 12: those that write the same in two ways", alike)
+	if alike != 14 {
+		t.Errorf("%d ordered pairs of different names are alike, want 14: those that write the same in two ways", alike)
+	}
+	// Reflection would see a new field.
+	if fields := reflect.TypeFor[decided]().NumField(); fields != 6 {
+		t.Errorf("decided has %d fields, and 6 are compared", fields)
+	}
+	if fields := reflect.TypeFor[v1.ResourceRequirements]().NumField(); fields != 3 {
+		t.Errorf("ResourceRequirements has %d fields, and 3 are compared", fields)
 	}
 }

@@ -87,9 +87,7 @@ func sharedLab(t *testing.T) *lab {
 	t.Helper()
 	p := findPrograms(t)
 	shared.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), bootLimit) // it outlives the test
-		defer cancel()
-		shared.lab, shared.err = boot(ctx, p)
+		shared.lab, shared.err = boot(context.Background(), p) // it outlives the test
 	})
 	if shared.err != nil {
 		t.Fatalf("start the shared cluster: %v", shared.err)
@@ -122,6 +120,8 @@ func (l *lab) end() error {
 }
 
 func boot(ctx context.Context, p programs) (_ *lab, err error) {
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
 		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig},

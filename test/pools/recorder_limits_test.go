@@ -14,29 +14,37 @@ import (
 
 // excess is that a tenant, or all of them, had more than allowed.
 type excess struct {
-	said string
+	said   string
+	before []string // the last changes of quota
 	// still judges it again by what is known of deleted Jobs now.
 	still func() bool
 }
 
+// deletion is that of a Job.
+type deletion struct {
+	version string
+	heard   time.Time
+}
+
 // checkPods judges what bound pods hold at a version. A deleted Job's quota is another's at once, and
-// the garbage collector deletes its pods some time later: these do not count. The recorder may hear of
-// the Job later than of the pods.
+// the garbage collector deletes its pods some time later: until then these do not count. The recorder
+// may hear of the Job later than of the pods.
 func (a *account) checkPods(version string) {
-	holders := a.holders()
+	holders, now := a.holders(), time.Now()
 	bound := func() map[string]int64 {
-		return devicesByTenant(slices.DeleteFunc(slices.Clone(holders), func(p podSeen) bool { return a.deletedBefore(p.job, version) }))
+		return devicesByTenant(slices.DeleteFunc(slices.Clone(holders), func(p podSeen) bool { return a.leaves(p.job, version, now) }))
 	}
 	a.check("bound pods", bound, bound)
 }
 
-// deletedBefore reports whether a Job is known to have been deleted before a version.
-func (a *account) deletedBefore(job types.UID, version string) bool {
-	deleted, known := a.deleted[job]
-	if !known {
+// leaves reports whether a Job had been deleted before a version that was seen at a time, and not so
+// long before that its pods should be gone. Versions of all kinds are revisions of one etcd.
+func (a *account) leaves(job types.UID, version string, at time.Time) bool {
+	d, known := a.deleted[job]
+	if !known || at.Sub(d.heard) > patience {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(deleted, version)
+	order, err := resourceversion.CompareResourceVersion(d.version, version)
 	return err == nil && order < 0
 }
 
@@ -73,14 +81,7 @@ func (a *account) check(of string, held, kept func() map[string]int64) {
 }
 
 func (a *account) add(said string, still func() bool) {
-	const first = 10 // what comes after them helps nobody
-	switch len(a.beyond()) {
-	case first:
-		return
-	case 0:
-		a.before = slices.Clone(a.history)
-	}
-	a.wrong = append(a.wrong, excess{said: time.Now().Format(time.StampMilli) + ": " + said, still: still})
+	a.wrong = append(a.wrong, excess{said: time.Now().Format(time.StampMilli) + ": " + said, before: slices.Clone(a.history), still: still})
 }
 
 // beyond is who was ever beyond a limit.

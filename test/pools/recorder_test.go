@@ -44,13 +44,11 @@ type account struct {
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
 	evictions  []eviction
-	// deleted are the Jobs that were, and at what version.
-	deleted map[types.UID]string
-	wrong   []excess // who was beyond a limit, the first few
-	history []string // the last changes of quota
-	before  []string // history when somebody was first beyond a limit
-	changed time.Time
-	written []string // the last writes: of what, and by whom
+	deleted    map[types.UID]deletion // of Jobs
+	wrong      []excess               // who was beyond a limit
+	history    []string               // the last changes of quota
+	changed    time.Time
+	written    []string // the last writes: of what, and by whom
 }
 
 // podSeen is a pod as it was last.
@@ -93,7 +91,7 @@ type eviction struct {
 func newAccount() *account {
 	return &account{
 		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
-		priorities: map[types.UID]int32{}, deleted: map[types.UID]string{}, changed: time.Now(),
+		priorities: map[types.UID]int32{}, deleted: map[types.UID]deletion{}, changed: time.Now(),
 	}
 }
 
@@ -128,6 +126,9 @@ func (r *recorder) OnUpdate(_, o any) { r.see(o, false) }
 func (r *recorder) OnDelete(o any) {
 	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
+		if _, job := o.(*batchv1.Job); job {
+			return // nobody knows at what version it was deleted
+		}
 	}
 	r.see(o, true)
 }
@@ -184,7 +185,7 @@ func (a *account) noteWriter(object metav1.Object) {
 
 func (a *account) seeJob(job *batchv1.Job, gone bool) {
 	if _, known := a.deleted[job.UID]; !known && (gone || job.DeletionTimestamp != nil) {
-		a.deleted[job.UID] = job.ResourceVersion
+		a.deleted[job.UID] = deletion{version: job.ResourceVersion, heard: time.Now()}
 	}
 }
 

@@ -3,6 +3,7 @@
 package pools
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,16 +61,20 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 		events []any
 		want   string // part of what is said; nothing when empty
 	}{
-		"a tenant at its limit":                             {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil)}, ""},
-		"a tenant above it":                                 {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 1, nil)}, "bound pods of s1-a: 17, limit 16"},
-		"a pod that is about to go":                         {[]any{pod("s1-a", "1", 8, leaving), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 8, nil)}, ""},
-		"a pod that has ended":                              {[]any{pod("s1-a", "1", 16, func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), pod("s1-a", "2", 16, nil)}, ""},
-		"a pod without a node":                              {[]any{pod("s1-a", "1", 17, func(p *v1.Pod) { p.Spec.NodeName = "" })}, ""},
-		"a pod of another scenario":                         {[]any{pod("s11-a", "1", 17, nil)}, ""},
-		"a pod that is of no tenant":                        {[]any{pod("s1-free", "1", 17, nil)}, ""},
-		"a pod whose Job was deleted before":                {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), deleted("s1-a", "x", "9"), pod("s1-a", "2", 16, ofJob("y", "12"))}, ""},
-		"a pod whose Job was deleted before, heard late":    {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 16, ofJob("y", "12")), deleted("s1-a", "x", "9")}, ""},
-		"a pod whose Job was deleted afterwards":            {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 16, ofJob("y", "12")), deleted("s1-a", "x", "13")}, "bound pods of s1-a: 24, limit 16"},
+		"a tenant at its limit":                          {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil)}, ""},
+		"a tenant above it":                              {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 1, nil)}, "bound pods of s1-a: 17, limit 16"},
+		"a pod that is about to go":                      {[]any{pod("s1-a", "1", 8, leaving), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 8, nil)}, ""},
+		"a pod that has ended":                           {[]any{pod("s1-a", "1", 16, func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), pod("s1-a", "2", 16, nil)}, ""},
+		"a pod without a node":                           {[]any{pod("s1-a", "1", 17, func(p *v1.Pod) { p.Spec.NodeName = "" })}, ""},
+		"a pod of another scenario":                      {[]any{pod("s11-a", "1", 17, nil)}, ""},
+		"a pod that is of no tenant":                     {[]any{pod("s1-free", "1", 17, nil)}, ""},
+		"a pod whose Job was deleted before":             {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), deleted("s1-a", "x", "9"), pod("s1-a", "2", 16, ofJob("y", "12"))}, ""},
+		"a pod whose Job was deleted before, heard late": {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 16, ofJob("y", "12")), deleted("s1-a", "x", "9")}, ""},
+		"a pod whose Job was deleted afterwards":         {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 16, ofJob("y", "12")), deleted("s1-a", "x", "13")}, "bound pods of s1-a: 24, limit 16"},
+		"above it, after ten times of a deleted Job": {slices.Concat(
+			[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 16, ofJob("y", "10"))},
+			slices.Repeat([]any{pod("s1-a", "2", 16, ofJob("y", "12"))}, 10),
+			[]any{deleted("s1-a", "x", "9"), pod("s1-a", "3", 1, ofJob("z", "20"))}), "bound pods of s1-a: 17, limit 16"},
 		"two pods, and only the Job of one was deleted":     {[]any{pod("s1-a", "1", 8, ofJob("x", "5")), pod("s1-a", "2", 8, ofJob("y", "6")), deleted("s1-a", "x", "9"), pod("s1-a", "3", 9, ofJob("z", "12"))}, "bound pods of s1-a: 17, limit 16"},
 		"pods of both above the pool, one of a deleted Job": {[]any{pod("s1-a", "1", 16, ofJob("x", "5")), pod("s1-b", "2", 16, ofJob("y", "12")), deleted("s1-a", "x", "9")}, ""},
 		"both tenants above what the pool is":               {[]any{pod("s1-a", "1", 16, nil), pod("s1-b", "2", 9, nil)}, "bound pods of all tenants: map[s1-a:16 s1-b:9], the pool has 24"},
