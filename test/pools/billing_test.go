@@ -182,7 +182,7 @@ func november(day, hour int) time.Time {
 }
 
 // The scenarios of billing, on one API server whose clock the test turns.
-func TestBilling(t *testing.T) {
+func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 	l := newLab(t)
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ const oneQueuePool = `
 
 // Scenario 11: in a queue of the policy fifo a job that does not fit holds back those behind it,
 // whatever their priority; in one of the policy priority it does not.
-func TestFIFOHoldsBackAndPriorityDoesNot(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+func TestFIFOHoldsBackAndPriorityDoesNot(t *testing.T) {
 	t.Parallel()
 	for policy, passes := range map[string]bool{"fifo": false, "priority": true} {
 		t.Run(policy, func(t *testing.T) {

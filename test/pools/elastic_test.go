@@ -193,7 +193,7 @@ func TestTheHigherPriorityGrowsFirst(t *testing.T) {
 }
 
 // suspend gives everything back, and the job goes on when it is resumed.
-func TestASuspendedJobHoldsNothing(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+func TestASuspendedJobHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for name, preemptible := range map[string]bool{"that may be preempted": true, "that may not": false} {
 		t.Run(name, func(t *testing.T) {

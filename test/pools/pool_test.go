@@ -277,7 +277,7 @@ func TestWeights(t *testing.T) {
 }
 
 // Scenario 17: with both lists the outer limits hold exactly, and the inner ones in each part.
-func TestQuotasAndQueues(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+func TestQuotasAndQueues(t *testing.T) {
 	t.Parallel()
 	for _, hierarchy := range []string{"TenantFirst", "QueueFirst"} {
 		t.Run(hierarchy, func(t *testing.T) {

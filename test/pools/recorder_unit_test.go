@@ -102,10 +102,11 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 				r.OnAdd(e, false)
 			}
 			r.read("s1", func(a *account) {
-				var got string
+				var said []string
 				for _, e := range a.beyond() {
-					got += e.said + "; "
+					said = append(said, e.said)
 				}
+				got := strings.Join(said, "; ")
 				if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
 					t.Errorf("said %q, want %q", got, tc.want)
 				}

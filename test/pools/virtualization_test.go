@@ -301,7 +301,7 @@ func TestAPoolLetsGoOfItsNodes(t *testing.T) {
 }
 
 // Kueue counts slices as thousandths of a GPU: a GPU's quota has seven of 1g or two of 3g.
-func TestThousandths(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+func TestThousandths(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		slice          v1.ResourceName
