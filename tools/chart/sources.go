@@ -61,7 +61,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"scheduler/deployment.yaml", "scheduler", withScheduler, slices.Concat(workload("scheduler", "nvtopo-scheduler"), []edit{
 			{path: "spec/replicas", text: "replicas: {{ .Values.scheduler.replicas }}"},
 			{path: container + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
-			{path: container + "args/-", where: after, text: list("scheduler", "extraArgs")},
+			{path: container + "args/-", where: after, text: extraArgs("scheduler")},
 			{path: "spec/template/metadata/labels", where: after, text: annotations(
 				"scheduler", `checksum/config: {{ include (print $.Template.BasePath "/scheduler/config.yaml") . | sha256sum }}`)},
 			{path: "spec/template/spec/affinity", where: before, text: field("scheduler", "nodeSelector") + "\n" + field("scheduler", "tolerations")},
@@ -69,12 +69,12 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"exporter/daemonset.yaml", "exporter", withExporter, slices.Concat(workload("exporter", "nvtopo-exporter"), selected("exporter"), []edit{
 			{path: pod + "runtimeClassName", text: "{{- with .Values.exporter.runtimeClassName }}\nruntimeClassName: {{ . }}\n{{- end }}"},
 			{path: container + "args/0", text: `- {{ printf "--source=%s" .Values.exporter.source | quote }}`},
-			{path: container + "args/-", where: after, text: list("exporter", "extraArgs")},
+			{path: container + "args/-", where: after, text: extraArgs("exporter")},
 			{path: "spec/template/metadata/labels", where: after, text: annotations("exporter", "")},
 		})},
 		{"node-agent/daemonset.yaml", "node-agent", withAgent, slices.Concat(agent, selected("nodeAgent"), []edit{
 			{path: container + "args/0", text: "- --mode={{ .Values.nodeAgent.mode }}"},
-			{path: container + "args/-", where: after, text: list("nodeAgent", "extraArgs")},
+			{path: container + "args/-", where: after, text: extraArgs("nodeAgent")},
 			{path: "spec/template/metadata/annotations", where: after, text: "{{- with .Values.nodeAgent.podAnnotations }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"},
 		})},
 		{"pools/rbac.yaml", "pools", withPools, nil},
@@ -89,7 +89,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"ui/rbac.yaml", "ui", withUI, nil},
 		{"ui/service.yaml", "ui", withUI, nil},
 		{"ui/deployment.yaml", "ui", withUI, slices.Concat(workload("ui", "nvtopo"), []edit{
-			{path: container + "args/-", where: after, text: list("ui", "extraArgs")},
+			{path: container + "args/-", where: after, text: extraArgs("ui")},
 			{path: "spec/template/metadata/labels", where: after, text: annotations("ui", "")},
 			{path: pod + "securityContext", where: before, text: field("ui", "nodeSelector") + "\n" + field("ui", "tolerations")},
 		})},
@@ -127,9 +127,9 @@ func field(values, name string) string {
 	return fmt.Sprintf("{{- with .Values.%s.%s }}\n%s:\n  {{- toYaml . | nindent 8 }}\n{{- end }}", values, name, name)
 }
 
-// list adds items to a list of the container.
-func list(values, name string) string {
-	return fmt.Sprintf("{{- with .Values.%s.%s }}\n{{- toYaml . | nindent 8 }}\n{{- end }}", values, name)
+// extraArgs adds the user's flags to those of the container.
+func extraArgs(values string) string {
+	return "{{- with .Values." + values + ".extraArgs }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"
 }
 
 // annotations are those of a pod that has none in its manifest, but line, if any.
