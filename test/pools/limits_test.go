@@ -11,6 +11,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // threeTenants is a pool of 64 devices of which 8 are kept back, and 56 may be given out.
@@ -104,4 +112,57 @@ func (s *scenario) idle() (out []string) {
 	})
 	slices.Sort(out)
 	return out
+}
+
+// Jobs are deleted about when they get quota: Kueue's scheduler and the pool controller have then
+// decided for jobs that are gone. The recorder checks that nobody has more than his limit all the
+// same, nor a queue that would give out more. In the end nothing is held, and nothing pinned.
+func TestJobsAreDeletedAsTheyGetQuota(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a, limit: 12}]`)
+	s.ready(t)
+	random := rand.New(rand.NewPCG(17, 0))
+	const jobs = 60
+	var wg sync.WaitGroup
+	var errs [jobs]error
+	inTime := 0 // jobs that had quota when they were deleted; guarded by the recorder's lock
+	for i := range jobs {
+		name := fmt.Sprintf("j%d", i)
+		s.elasticJob(t, "a", name, fmt.Sprintf(`
+  preemptible: %t
+  scaling: {minReplicas: 1, maxReplicas: 1, gpuPerReplica: 4}`, random.IntN(2) == 0))
+		after := time.Duration(100+random.IntN(1200)) * time.Millisecond
+		wg.Go(func() {
+			time.Sleep(after)
+			s.recorder.read(s.name, func(a *account) {
+				for _, w := range a.workloads {
+					if w.job == names.BaseJob(name) && w.devices > 0 {
+						inTime++
+					}
+				}
+			})
+			errs[i] = s.Delete(t.Context(), &poolv1alpha1.ElasticJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: name}})
+		})
+		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if inTime == 0 || inTime == jobs {
+		t.Errorf("%d of %d jobs had quota when they were deleted: this shows nothing", inTime, jobs)
+	}
+	s.waitFor(t, "nothing is held, nor pinned", func(ctx context.Context) (bool, string) {
+		var cq kueue.ClusterQueue
+		if err := s.Get(ctx, client.ObjectKey{Name: names.ClusterQueue(s.name, s.tenant("a"), "")}, &cq); err != nil {
+			return false, err.Error()
+		}
+		own := cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota
+		got := s.counts("a")
+		return got == (counts{}) && own.IsZero(), fmt.Sprintf("%+v, own quota %s", got, own.String())
+	})
 }

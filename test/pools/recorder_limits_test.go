@@ -5,11 +5,16 @@ package pools
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 // excess is that a tenant, or all of them, had more than allowed.
@@ -48,10 +53,45 @@ func (a *account) leaves(job types.UID, version string, at time.Time) bool {
 	return err == nil && order < 0
 }
 
-// checkQuota judges for what there is quota.
+// checkQuota judges for what there is quota. That of a job whose end was lost is another's, and does
+// not count for so long as Kueue may take to notice.
+//
+// In the cycle in which Kueue evicts a job, it counts the job's quota as free for whoever fits beside
+// the one that it evicts for (fits in its pkg/scheduler/scheduler.go). So until an evicted job has
+// stopped, all quota together may be more than the pool; what is kept may not.
 func (a *account) checkQuota() {
-	reserved, kept := a.reserved(), a.kept()
+	ghost := func(w *workloadSeen) bool { return !w.endLost.IsZero() && time.Since(w.endLost) <= patience }
+	reserved := a.quotas(func(w *workloadSeen) bool { return !ghost(w) })
+	kept := a.quotas(func(w *workloadSeen) bool { return !ghost(w) && !w.evicted })
 	a.check("reserved quota", func() map[string]int64 { return reserved }, func() map[string]int64 { return kept })
+}
+
+// checkQueue judges how much Kueue may give a tenant at most, where it has one queue: the queue's own
+// quota, and what it may borrow beyond. A tenant that may have all of the pool is bounded by what the
+// Cohort has.
+func (a *account) checkQueue(cq *kueue.ClusterQueue) {
+	_, tenant, _ := strings.Cut(cq.Name, ".")
+	if limit, known := a.limits[tenant]; a.unordered || !known || limit >= a.capacity {
+		return
+	}
+	for _, g := range cq.Spec.ResourceGroups {
+		for i := range g.Flavors {
+			for j := range g.Flavors[i].Resources {
+				r := &g.Flavors[i].Resources[j]
+				if r.Name != topologyv1alpha1.DefaultResource {
+					continue
+				}
+				most := int64(math.MaxInt64) // without a limit to borrowing
+				if r.BorrowingLimit != nil {
+					most = r.NominalQuota.Value() + r.BorrowingLimit.Value()
+				}
+				if most > a.limits[tenant] {
+					a.add(fmt.Sprintf("quota and borrowing of %s: %d, limit %d", tenant, most, a.limits[tenant]),
+						func() bool { return most > a.limits[tenant] }) // a higher one is written before it is noted here
+				}
+			}
+		}
+	}
 }
 
 // check notes which tenant holds more than its limit, and whether what all of them keep is more

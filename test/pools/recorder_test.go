@@ -77,6 +77,9 @@ type workloadSeen struct {
 	// eviction back, whose quota is another's by then (admit in its pkg/scheduler/scheduler.go
 	// applies without a version).
 	evictionLost bool
+	// endLost is since when it is as if it had not ended, though it had: likewise by a late write. Its
+	// job is gone, and Kueue ends it anew as soon as it notices.
+	endLost time.Time
 }
 
 // eviction is that a job lost its quota.
@@ -86,6 +89,9 @@ type eviction struct {
 	priority                    int32
 	protected                   bool // it was of the class of jobs that must not be preempted
 	afterPause                  bool // it was paused between its last eviction and this one
+	ofJob                       types.UID
+	version                     string // of the Workload
+	seen                        time.Time
 }
 
 func newAccount() *account {
@@ -164,6 +170,8 @@ func (r *recorder) see(o any, gone bool) {
 		a.seePod(object, gone)
 	case *kueue.Workload:
 		a.seeWorkload(object, gone)
+	case *kueue.ClusterQueue:
+		a.checkQueue(object)
 	}
 }
 
@@ -214,8 +222,9 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 		return
 	}
 	now := workloadSeen{tenant: w.Namespace, job: w.Name}
+	var owner types.UID
 	if len(w.OwnerReferences) > 0 {
-		now.job = w.OwnerReferences[0].Name
+		now.job, owner = w.OwnerReferences[0].Name, w.OwnerReferences[0].UID
 	}
 	if w.Spec.Priority != nil {
 		now.priority = *w.Spec.Priority
@@ -227,6 +236,13 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	}
 	now.reserved = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	now.finished = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+	switch {
+	case now.finished:
+	case before.finished:
+		now.endLost = time.Now()
+	default:
+		now.endLost = before.endLost
+	}
 	if !now.reserved {
 		now.why = quotaMessage(w)
 	}
@@ -243,6 +259,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 			a.evictions = append(a.evictions, eviction{
 				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
 				priority: now.priority, protected: now.priority == names.ProtectedPriority, afterPause: before.paused,
+				ofJob: owner, version: w.ResourceVersion, seen: time.Now(),
 			})
 		}
 	}
@@ -292,21 +309,14 @@ func quotaOf(status *kueue.WorkloadStatus) (n int64) {
 
 // reserved is for how many devices each tenant has quota.
 func (a *account) reserved() map[string]int64 {
-	out := map[string]int64{}
-	for _, w := range a.workloads {
-		out[w.tenant] += w.devices
-	}
-	return out
+	return a.quotas(func(*workloadSeen) bool { return true })
 }
 
-// kept is for how many devices each tenant has quota that is not about to be taken from it. In the
-// cycle in which Kueue evicts a job, it counts the job's quota as free for whoever fits beside the
-// one that it evicts for (fits in its pkg/scheduler/scheduler.go). So until an evicted job has
-// stopped, all quota together may be more than the pool; what is kept may not.
-func (a *account) kept() map[string]int64 {
+// quotas is for how many devices each tenant has quota, of Workloads that count.
+func (a *account) quotas(counts func(*workloadSeen) bool) map[string]int64 {
 	out := map[string]int64{}
 	for _, w := range a.workloads {
-		if !w.evicted {
+		if counts(&w) {
 			out[w.tenant] += w.devices
 		}
 	}

@@ -55,6 +55,18 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 	deleted := func(namespace string, uid types.UID, version string) *batchv1.Job {
 		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: uid, ResourceVersion: version, DeletionTimestamp: &metav1.Time{}}}
 	}
+	ended := func(w *kueue.Workload) {
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue}}
+	}
+	queue := func(name string, nominal, borrowing int64) *kueue.ClusterQueue {
+		q := kueue.ResourceQuota{Name: topologyv1alpha1.DefaultResource, NominalQuota: *resource.NewQuantity(nominal, resource.DecimalSI)}
+		if borrowing >= 0 {
+			q.BorrowingLimit = resource.NewQuantity(borrowing, resource.DecimalSI)
+		}
+		return &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.ClusterQueueSpec{
+			ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Resources: []kueue.ResourceQuota{q}}}}},
+		}}
+	}
 	noQuota := func(w *kueue.Workload) { w.Status.Conditions, w.Status.Admission = nil, nil }
 	leaving := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	tests := map[string]struct {
@@ -88,16 +100,21 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 		"a job that lost its quota after its eviction": {[]any{
 			workload("s1-a", "1", 12, 0, evicted), workload("s1-a", "1", 12, 0, noQuota), workload("s1-a", "1", 12, 0, nil), workload("s1-b", "2", 16, 0, nil),
 		}, "reserved quota of all tenants: map[s1-a:12 s1-b:16], the pool has 24"},
-		"quota of a job that is stopped": {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) { w.Spec.Active = new(false) }), workload("s1-a", "2", 4, 0, nil)}, ""},
-		"quota that was given back": {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) {
-			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue}}
-		}), workload("s1-a", "2", 4, 0, nil)}, ""},
+		"a job that has ended, and then has quota again": {[]any{workload("s1-a", "1", 4, 0, ended), workload("s1-a", "1", 4, 0, nil), workload("s1-a", "2", 16, 0, nil)}, ""},
+		"a queue at the limit":                           {[]any{queue("s1.s1-a", 12, 4)}, ""},
+		"a queue of a tenant that may have all":          {[]any{queue("s1.s1-c", 24, 1)}, ""},
+		"a queue above the limit":                        {[]any{queue("s1.s1-a", 20, 0)}, "quota and borrowing of s1-a: 20, limit 16"},
+		"a queue that may borrow above the limit":        {[]any{queue("s1.s1-a", 12, 5)}, "quota and borrowing of s1-a: 17, limit 16"},
+		"a queue that may borrow without limit":          {[]any{queue("s1.s1-a", 0, -1)}, "quota and borrowing of s1-a"},
+		"a queue that is no tenant's":                    {[]any{queue("s1.urgent", 20, 0)}, ""},
+		"quota of a job that is stopped":                 {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) { w.Spec.Active = new(false) }), workload("s1-a", "2", 4, 0, nil)}, ""},
+		"quota that was given back":                      {[]any{workload("s1-a", "1", 16, 0, ended), workload("s1-a", "2", 4, 0, nil)}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorder()
 			r.open("s1")
-			r.read("s1", func(a *account) { a.limits, a.capacity = map[string]int64{"s1-a": 16, "s1-b": 16}, 24 })
+			r.read("s1", func(a *account) { a.limits, a.capacity = map[string]int64{"s1-a": 16, "s1-b": 16, "s1-c": 24}, 24 })
 			for _, e := range tc.events {
 				r.OnAdd(e, false)
 			}

@@ -58,13 +58,17 @@ func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 			out = append(out, inner[0])
 			continue
 		}
-		var sure int64
-		for _, s := range inner {
-			sure += max(s.Guaranteed, s.Pinned)
-		}
-		out = append(out, g.share(g.cohort, c, i, sure))
+		out = append(out, g.share(g.cohort, c, i, sureOf(inner)))
 	}
 	return out
+}
+
+// sureOf is what shares hold for sure.
+func sureOf(shares []quota.Share) (n int64) {
+	for _, s := range shares {
+		n += max(s.Guaranteed, s.Pinned)
+	}
+	return n
 }
 
 // shares are the queues of a group as shares of it.

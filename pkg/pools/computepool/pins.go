@@ -21,18 +21,19 @@ import (
 // Protected are the jobs of a pool that must not be preempted.
 type Protected struct {
 	Pins     Pins      // what those hold that have been let in
+	Gone     Pins      // what workloads hold whose jobs are gone, or have ended
 	Requests []Request // the others
 }
 
 // ProtectedOf finds the jobs that must not be preempted, by their priority class. One without the
 // gate has been let in, and is pinned until it has finished: also while it is evicted, so that it
-// can come back. A workload that has quota is pinned as well until it is gone, because a queue's own
-// quota below what such workloads hold gets them evicted.
+// can come back. A workload that has quota counts until it has finished, also without its job, because
+// a queue's own quota below what such workloads hold gets them evicted; see withGone.
 //
 // namespaces are the tenants' with whose each is. priority is that of a job by the ElasticJob whose
 // base it is.
 func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, workloads []*kueue.Workload, priority func(*batchv1.Job) int64) *Protected {
-	out := &Protected{Pins: Pins{}}
+	out := &Protected{Pins: Pins{}, Gone: Pins{}}
 	queueOf := l.byLocalQueue(namespaces)
 	all := Units(l.pool)
 	holding := reserving(workloads, all)
@@ -59,8 +60,8 @@ func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, w
 			out.Pins.with(name, devices)
 		}
 	}
-	for _, w := range holding { // their jobs are gone
-		out.Pins.add(l, w.queue, w.devices)
+	for _, w := range holding {
+		out.Gone.add(l, w.queue, w.devices)
 	}
 	return out
 }

@@ -65,7 +65,8 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	removable := removableOf(pool, in, queues)
 	layout := NewLayout(pool, tenantsOf(in.Open), existing(queues, removable))
 	protected := ProtectedOf(layout, in.Open, have.Jobs, in.Workloads, in.Priority)
-	granted, pins := layout.Protect(capacity, protected.Pins, protected.Requests)
+	pins := layout.withGone(capacity, protected.Pins, protected.Gone)
+	granted, pins := layout.Protect(capacity, pins, protected.Requests)
 	rendered := layout.Render(capacity, in.Open, pins, placement)
 	p := &Plan{
 		observed: &Observed{

@@ -84,7 +84,8 @@ func TestProtectedOf(t *testing.T) {
 		[]*kueue.Workload{protectedWorkload(moved, "pool.c", 2), protectedWorkload(gone, "pool.c", 5), protectedWorkload(elsewhere, "other.c", 5), finishedWorkload},
 		func(j *batchv1.Job) int64 { return int64(len(j.Name)) })
 	want := &Protected{
-		Pins: Pins{"pool.a": {nvidia: 2}, "pool.b": {nvidia: 6}, "pool.c": {nvidia: 7}},
+		Pins: Pins{"pool.a": {nvidia: 2}, "pool.b": {nvidia: 6}, "pool.c": {nvidia: 2}},
+		Gone: Pins{"pool.c": {nvidia: 5}},
 		Requests: []Request{
 			{Job: "team-a/gated", Queue: "pool.a", Devices: Amounts{nvidia: 4}, Priority: 5},
 			{Job: "team-a/twice", Queue: "pool.a", Devices: Amounts{nvidia: 4}, Priority: 5},
@@ -136,6 +137,50 @@ func TestProtect(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job was let in, deleted, and then Kueue wrote that it has quota: the next has been let in.
+func TestWithGone(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pins, gone Pins
+		want       Pins
+	}{
+		"there is room":                       {pins: Pins{"pool.c": {nvidia: 8}}, gone: Pins{"pool.c": {nvidia: 4}}, want: Pins{"pool.c": {nvidia: 12}}},
+		"both are more than the limit":        {pins: Pins{"pool.c": {nvidia: 12}}, gone: Pins{"pool.c": {nvidia: 8}}, want: Pins{"pool.c": {nvidia: 16}}},
+		"the limit was lowered below what is": {pins: Pins{"pool.c": {nvidia: 20}}, gone: Pins{"pool.c": {nvidia: 4}}, want: Pins{"pool.c": {nvidia: 20}}},
+		"the pool has none of them":           {gone: Pins{"pool.c": {amd: 4}}, want: Pins{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := examplePool()
+			got := NewLayout(pool, nil, nil).withGone(capacityOf(pool), tc.pins, tc.gone)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// However many have quota whose jobs are gone, a tenant's queue promises no more than its limit.
+func TestPlanKeepsToTheLimitWhileJobsAreGone(t *testing.T) {
+	t.Parallel()
+	pool := examplePool()
+	in := exampleCluster(pool)
+	have := settledObjects(t, pool, in)
+	have.Jobs = []*batchv1.Job{protectedJob("team-c", "next", 16, "")}
+	in.Workloads = []*kueue.Workload{protectedWorkload(protectedJob("team-c", "gone", 4, ""), "pool.c", 4)}
+	p := PlanFor(pool, in, have, false)
+	for _, w := range p.Quotas {
+		if keyOf(w.Object) == "ClusterQueue//pool.c" {
+			q := quotaIn(w.Object, nvidia)
+			if own, more := q.NominalQuota.Value(), q.BorrowingLimit.Value(); own != 16 || more != 0 {
+				t.Errorf("quota %d and %d to borrow, want 16, the limit, and none", own, more)
+			}
+			return
+		}
+	}
+	t.Errorf("the queue is not written: %+v", p.Quotas)
 }
 
 // A queue's priority is added to that of its jobs; in one by arrival all jobs have its own.

@@ -126,7 +126,7 @@ func TestWhatIsPromised(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 2))
 	var old []client.Object
-	granted, twoLevels, writes := 0, 0, 0
+	granted, twoLevels, writes, leftOut := 0, 0, 0, 0
 	for round := range 4000 {
 		pool := randomPool(rnd)
 		c := capacityOf(pool, randomNodes(rnd)...)
@@ -154,14 +154,54 @@ func TestWhatIsPromised(t *testing.T) {
 			}
 		}
 		withinLimits(t, round, l, c, pins)
+		withGone, n := pinnedWithGone(t, round, l, c, pins, requests)
+		withinLimits(t, round, l, c, withGone)
+		leftOut += n
 		steps := Order(old, now)
 		writes += len(steps)
 		walk(t, round, old, now, steps)
 		old = now
 	}
-	if granted < 1000 || twoLevels < 500 || writes < 4000 {
-		t.Errorf("%d jobs were let in, %d pools had two levels, %d objects were written: too few to tell", granted, twoLevels, writes)
+	if granted < 1000 || twoLevels < 500 || writes < 4000 || leftOut < 500 {
+		t.Errorf("%d jobs were let in, %d pools had two levels, %d objects were written, %d times there was no room in two levels: too few to tell",
+			granted, twoLevels, writes, leftOut)
 	}
+}
+
+// pinnedWithGone pins what all requests ask for once more, as if their jobs were gone. It checks that
+// nothing is taken from what is pinned, and that what is left out has no room: the queue is at its
+// limit, or more would be more than the limit of the group.
+func pinnedWithGone(t *testing.T, round int, l *Layout, c *Capacity, pins Pins, requests []Request) (out Pins, leftOut int) {
+	t.Helper()
+	gone := Pins{}
+	for _, r := range requests {
+		gone.add(l, r.Queue, r.Devices)
+	}
+	out = l.withGone(c, pins, gone)
+	for _, g := range l.groups {
+		for i := range c.Devices {
+			r := c.Devices[i].resource()
+			var sure int64
+			for _, q := range g.queues {
+				sure += max(c.part(q.guaranteed, i), out[q.name][r])
+			}
+			for _, q := range g.queues {
+				before, wanted, got := pins[q.name][r], pins[q.name][r]+gone[q.name][r], out[q.name][r]
+				full := got >= c.part(q.limit, i)
+				if g.cohort != "" && got >= c.part(q.guaranteed, i) {
+					full = full || sure >= c.part(g.limit, i)
+				}
+				if got < before || got > wanted || got < wanted && !full {
+					t.Fatalf("round %d: %d of %s pinned in %s, %d before, %d with those that are gone, limit %d, of the group %d",
+						round, got, r, q.name, before, wanted, c.part(q.limit, i), c.part(g.limit, i))
+				}
+				if got < wanted && g.cohort != "" {
+					leftOut++
+				}
+			}
+		}
+	}
+	return out, leftOut
 }
 
 // withinLimits checks what is pinned in each queue, and in all queues of each group.

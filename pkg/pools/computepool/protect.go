@@ -34,6 +34,41 @@ func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []
 	return granted, after
 }
 
+// withGone pins what workloads hold whose jobs are gone, within the limits. A job that is deleted
+// before it has quota is no longer pinned, and the next is let in. Kueue may have admitted the first
+// all the same, and write so later. Until it notices, both may be more than the limit, and the next
+// waits: a queue whose own quota is beyond the limit would give out so much to others as well. What
+// is there of the pool is no bound here: quota that is held and not promised gets jobs evicted.
+func (l *Layout) withGone(c *Capacity, pins, gone Pins) Pins {
+	out := pins.clone()
+	for j := range l.groups {
+		g := &l.groups[j]
+		for k := range g.queues {
+			q := &g.queues[k]
+			for i := range c.Devices {
+				r := c.Devices[i].resource()
+				if n := min(gone.of(q, r), g.room(c, i, out, k)); n > 0 {
+					out.with(q.name, Amounts{r: n})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// room is how many devices more can be pinned in a queue of the group within its limit, and the
+// group's.
+func (g *group) room(c *Capacity, i int, pins Pins, at int) int64 {
+	inner := g.shares(c, i, pins)
+	s := &inner[at]
+	room := s.Limit - s.Pinned
+	if g.cohort == "" {
+		return room
+	}
+	sure := sureOf(inner)
+	return min(room, max(0, s.Guaranteed-s.Pinned)+g.share(g.cohort, c, i, sure).Limit-sure)
+}
+
 // groupOf is the group of a queue that lets jobs in; nil if there is none.
 func (l *Layout) groupOf(name string) *group {
 	for i := range l.groups {
