@@ -150,11 +150,12 @@ func TestWithGone(t *testing.T) {
 		"both are more than the limit":        {pins: Pins{"pool.c": {nvidia: 12}}, gone: Pins{"pool.c": {nvidia: 8}}, want: Pins{"pool.c": {nvidia: 16}}},
 		"the limit was lowered below what is": {pins: Pins{"pool.c": {nvidia: 20}}, gone: Pins{"pool.c": {nvidia: 4}}, want: Pins{"pool.c": {nvidia: 20}}},
 		"the pool has none of them":           {gone: Pins{"pool.c": {amd: 4}}, want: Pins{}},
+		"a queue that is leaving":             {pins: Pins{"pool.z": {nvidia: 4}}, gone: Pins{"pool.z": {nvidia: 4}}, want: Pins{"pool.z": {nvidia: 8}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := examplePool()
-			got := NewLayout(pool, nil, nil).withGone(capacityOf(pool), tc.pins, tc.gone)
+			got := NewLayout(pool, nil, []Existing{{Name: "pool.z", Tenant: "z"}}).withGone(capacityOf(pool), tc.pins, tc.gone)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

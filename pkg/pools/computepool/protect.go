@@ -47,7 +47,11 @@ func (l *Layout) withGone(c *Capacity, pins, gone Pins) Pins {
 			q := &g.queues[k]
 			for i := range c.Devices {
 				r := c.Devices[i].resource()
-				if n := min(gone.of(q, r), g.room(c, i, out, k)); n > 0 {
+				n := gone.of(q, r)
+				if !q.leaving { // such a queue gives out nothing more, and has no limit
+					n = min(n, g.room(c, i, out, k))
+				}
+				if n > 0 {
 					out.with(q.name, Amounts{r: n})
 				}
 			}
