@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs what the web view's front end is built with: Debian's nodejs and npm, and what
-# ui/package-lock.json names. With the argument chromium also Debian's Chromium, for its tests.
-# Exit codes: 0 all is there; 3 a server of packages cannot be reached; 1 anything else is wrong.
+# ui/package-lock.json names. With the argument chromium also Debian's Chromium, for its tests;
+# with the argument present nothing of Debian's. The last line of output is what is missing.
+# Exit codes: 0 all is there; 3 it cannot be had: a server cannot be reached, or installing needs
+# root or is not wanted; 1 anything else is wrong.
 set -eu
 
+wanted=${1:-}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 fail() {
 	code=$1
-	echo "ui-tools: $2" >&2
-	echo "ui-tools: make ui and make test-ui need Node.js 18.18 or newer, npm and Chromium; SKIP_UI=1 leaves them out" >&2
+	echo "the pages need Node.js 18.18 or newer and npm, and Chromium for their tests in a browser; SKIP_UI=1 leaves them out" >&2
+	echo "$2" >&2
 	exit "$code"
 }
 
@@ -28,8 +31,9 @@ fail_by_log() {
 apt() { DEBIAN_FRONTEND=noninteractive apt-get "$@" >>"$log" 2>&1; }
 
 install() {
-	[ "$(id -u)" -eq 0 ] || fail 1 "not root, so this package cannot be installed: $1"
-	command -v apt-get >/dev/null 2>&1 || fail 1 "no apt-get here; install the package $1"
+	[ "$wanted" != present ] || fail 3 "there is no $1"
+	[ "$(id -u)" -eq 0 ] || fail 3 "there is no $1, and to install it needs root"
+	command -v apt-get >/dev/null 2>&1 || fail 3 "there is no $1, and no apt-get to install it"
 	echo "ui-tools: installing $1"
 	# A fresh image has no package lists; an old list may name versions that are gone.
 	apt install -y --no-install-recommends "$1" && return
@@ -39,11 +43,11 @@ install() {
 
 command -v node >/dev/null 2>&1 || install nodejs
 command -v npm >/dev/null 2>&1 || install npm
-if [ "${1:-}" = chromium ]; then
+if [ "$wanted" = chromium ]; then
 	[ -x "${CHROMIUM:-/usr/bin/chromium}" ] || install chromium
 fi
 node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 18 || (a === 18 && b >= 18) ? 0 : 1)' ||
-	fail 1 "node is $(node --version), which is too old"
+	fail 3 "node is $(node --version), which is too old"
 
 cd "$(dirname "$0")/../ui"
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then

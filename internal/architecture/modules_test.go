@@ -20,7 +20,7 @@ import (
 var sharing = map[string]struct{ except []string }{
 	"bench":          {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
 	"test/kubelet":   {},
-	"tools":          {except: []string{"golang.org/x/tools"}}, // only the generator compiles it
+	"tools":          {except: []string{"golang.org/x/term", "golang.org/x/tools"}}, // little is above them: gotestsum, the generator
 	"tools/helm":     {},
 	"tools/kubelet":  {},
 	"tools/kwok":     {},
@@ -47,22 +47,28 @@ func TestModulesShareVersions(t *testing.T) {
 // TestToolsShareWhatIsCompiled: -trimpath changes what the compiler writes, so that a tool built
 // with it has even the standard library compiled again.
 func TestToolsShareWhatIsCompiled(t *testing.T) {
-	text, err := os.ReadFile("../../Makefile")
+	files, err := filepath.Glob("../../mk/*.mk")
 	if err != nil {
 		t.Fatal(err)
 	}
 	builds := 0
-	for i, line := range strings.Split(string(text), "\n") {
-		if !strings.Contains(line, "$(BUILD) ") {
-			continue
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		builds++
-		if strings.Contains(line, "-trimpath") {
-			t.Errorf("Makefile:%d has -trimpath: %s", i+1, strings.TrimSpace(line))
+		for i, line := range strings.Split(string(text), "\n") {
+			if !strings.Contains(line, "$(BUILD) ") {
+				continue
+			}
+			builds++
+			if strings.Contains(line, "-trimpath") {
+				t.Errorf("mk/%s:%d has -trimpath: %s", filepath.Base(file), i+1, strings.TrimSpace(line))
+			}
 		}
 	}
 	if builds == 0 {
-		t.Error("the Makefile builds nothing with $(BUILD)")
+		t.Error("no file of mk/ builds with $(BUILD)")
 	}
 }
 

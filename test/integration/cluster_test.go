@@ -4,9 +4,12 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +19,74 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// startCluster starts a cluster that ends with the test. Tests with a cluster of their own
-// run side by side: they wait for most of their time.
+// startCluster returns a cluster that the test has to itself until it ends. It has been used by
+// earlier tests, and was brought back to how it started, unless the test has wishes of its own.
+// Such tests run side by side: they wait for most of their time.
 func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	t.Parallel()
-	return startAlone(t, cfg)
+	if !cmp.Equal(cfg, devcluster.Config{}) {
+		return startAlone(t, cfg)
+	}
+	c := idle.take()
+	if c == nil {
+		c = &usedCluster{Cluster: start(t, cfg)}
+		var err error
+		if c.fresh, err = c.State(t.Context()); err != nil {
+			t.Fatalf("read the new cluster's state: %v", err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := c.Reset(context.Background(), c.fresh); err != nil {
+			if err = errors.Join(err, c.Stop()); !t.Failed() {
+				t.Errorf("bring the cluster back to how it started: %v", err)
+			}
+			return
+		}
+		idle.put(c)
+	})
+	return c.Cluster
+}
+
+// usedCluster is a cluster that goes from test to test.
+type usedCluster struct {
+	*devcluster.Cluster
+	fresh *devcluster.State
+}
+
+// idleClusters are those that no test has. There are as many as tests run side by side.
+type idleClusters struct {
+	mu  sync.Mutex
+	all []*usedCluster // guarded by mu
+}
+
+var idle idleClusters
+
+func (i *idleClusters) take() *usedCluster {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.all) == 0 {
+		return nil
+	}
+	last := len(i.all) - 1
+	c := i.all[last]
+	i.all = i.all[:last]
+	return c
+}
+
+func (i *idleClusters) put(c *usedCluster) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.all = append(i.all, c)
+}
+
+// stop stops the clusters, when all tests have ended.
+func (i *idleClusters) stop() error {
+	var errs []error
+	for c := i.take(); c != nil; c = i.take() {
+		errs = append(errs, c.Stop())
+	}
+	return errors.Join(errs...)
 }
 
 // starting is held by the test that starts a cluster: a start computes and does not wait.
@@ -29,6 +94,17 @@ var starting sync.Mutex
 
 // startAlone is startCluster for a test beside which no other of this package may run.
 func startAlone(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
+	t.Helper()
+	c := start(t, cfg)
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stop the cluster: %v", err)
+		}
+	})
+	return c
+}
+
+func start(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = testrig.Log()
@@ -39,11 +115,6 @@ func startAlone(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stop the cluster: %v", err)
-		}
-	})
 	return c
 }
 

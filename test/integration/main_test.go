@@ -3,10 +3,18 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+func TestMain(m *testing.M) {
+	code := testrig.Main(m)
+	if err := idle.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the clusters:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

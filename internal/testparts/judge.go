@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/nvtopo/nvtopo/"
+
+// final are the marks of failures that no second try excuses, and what is said of them. The first
+// is testrig.ViolationPrefix.
+var final = []struct{ mark, what string }{
+	{"VIOLATION: ", "broke an invariant"},
+	{"WARNING: DATA RACE", "has a data race"},
+	{"panic: ", "panicked"},
+	{"fatal error: ", "ended its process"},
+}
+
+// judgeFile writes the first output of each test that passed at a later try into a folder, and
+// returns whether a failure is final although a later try passed.
+func judgeFile(path, flakes string, w io.Writer) (failed bool, err error) {
+	r, err := readRecord(path)
+	if err != nil {
+		return false, err
+	}
+	part := strings.TrimSuffix(filepath.Base(path), ".json")
+	for _, name := range r.again() {
+		tries := r.tries[name]
+		if tries[len(tries)-1].failed {
+			continue // gotestsum fails the run
+		}
+		file := filepath.Join(flakes, part+"-"+name.name+".txt")
+		if err := write(file, tries[0].output.String()); err != nil {
+			return failed, err
+		}
+		fmt.Fprintf(w, "%s passed at try %d only; the output of the first is in %s\n", name, len(tries), file)
+	}
+	for _, finding := range findings(r) {
+		failed = true
+		fmt.Fprintln(w, finding)
+	}
+	return failed, nil
+}
+
+// findings says of each test in what way it failed, where that is final.
+func findings(r *record) []string {
+	var said []string
+	for name, tries := range r.tries {
+		for _, t := range tries {
+			if what := finalIn(t.output.String()); t.failed && what != "" {
+				said = append(said, fmt.Sprintf("%s %s: a second try does not count", name, what))
+			}
+		}
+	}
+	slices.Sort(said)
+	return slices.Compact(said)
+}
+
+// finalIn is what is said of the first line of an output that has a mark; empty if none has.
+func finalIn(output string) string {
+	for line := range strings.Lines(output) {
+		for _, f := range final {
+			if line := strings.TrimSpace(line); strings.HasPrefix(line, f.mark) || f.mark == final[0].mark && strings.Contains(line, f.mark) {
+				return f.what
+			}
+		}
+	}
+	return ""
+}
+
+func write(file, text string) error {
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the output of a test: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+
+##@ Benchmarks
+
+.PHONY: bench
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-webui ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+
+.PHONY: bench-pick
+bench-pick: ## Time per pick and regret, beside other pickers
+	go -C bench run ./pick $(BENCHFLAGS)
+
+.PHONY: bench-quality
+bench-quality: ## Placement quality, beside other policies
+	go -C bench run ./quality $(BENCHFLAGS)
+
+.PHONY: bench-gangs
+bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
+	go -C bench run ./gangs $(BENCHFLAGS)
+
+.PHONY: bench-scheduler
+bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
+	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-pools
+bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
+	$(call program,nvtopo-pool-controller,pool-controller)
+	go -C bench run ./pools $(BENCHFLAGS)
+
+.PHONY: bench-webui
+bench-webui: ## What the web view costs, as a process of its own, with viewers in another
+	$(call program,nvtopo,nvtopo)
+	go -C bench run ./webui $(BENCHFLAGS)
+
+.PHONY: bench-cycle
+bench-cycle: ## The scheduling cycle alone, beside the stock plugins
+	go -C bench run ./cycle $(BENCHFLAGS)
