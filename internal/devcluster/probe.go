@@ -10,10 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// probeName names the policy, its binding, and the ConfigMap that it refuses.
-const probeName = "devcluster-policy-probe"
+// probePrefix begins the name of the policy, its binding, and the ConfigMap that it refuses.
+const probePrefix = "devcluster-policy-probe-"
 
 // waitPolicies waits until the API server enforces every admission policy made
 // before the call. It has no status that says so (a controller elsewhere only
@@ -23,6 +24,8 @@ const probeName = "devcluster-policy-probe"
 // last binding are enforced, all are.
 func (a *applier) waitPolicies(ctx context.Context) error {
 	const group = "admissionregistration.k8s.io/v1"
+	// A new name each time: the server may still enforce the policy of the call before, which is deleted.
+	probeName := probePrefix + rand.String(8)
 	policy := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group, "kind": "ValidatingAdmissionPolicy",
 		"metadata": map[string]any{"name": probeName},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +41,31 @@ func (c *Cluster) State(ctx context.Context) (*State, error) {
 	}
 	keys, err := c.keys(ctx)
 	return &State{keys, groups}, err
+}
+
+// Differences are the objects and groups of the API that one state has and the other has not, and
+// the objects whose values differ, sorted. What the API server itself renews does not count.
+func (s *State) Differences(other *State) []string {
+	var diff []string
+	for key, value := range s.keys {
+		if now, there := other.keys[key]; !isRenewed(key) && (!there || now != value) {
+			diff = append(diff, key)
+		}
+	}
+	for key := range other.keys {
+		if _, there := s.keys[key]; !isRenewed(key) && !there {
+			diff = append(diff, key)
+		}
+	}
+	for _, pair := range [][2]map[string]bool{{s.groups, other.groups}, {other.groups, s.groups}} {
+		for g := range pair[0] {
+			if !pair[1][g] {
+				diff = append(diff, g)
+			}
+		}
+	}
+	slices.Sort(diff)
+	return diff
 }
 
 // keys are those of all objects in etcd, with their values.
