@@ -6,7 +6,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +60,7 @@ func clientFor(t *testing.T, c *devcluster.Cluster) kubernetes.Interface {
 func waitPhase(t *testing.T, client kubernetes.Interface, namespace, name string, want v1.PodPhase) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, 30*time.Second, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
