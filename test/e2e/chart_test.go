@@ -65,7 +65,7 @@ func TestTheChart(t *testing.T) {
 	})
 
 	t.Run("helm test", func(t *testing.T) {
-		out, err := l.Helm(t.Context(), "test", gpunode.Release, "--timeout", "2m")
+		out, err := l.Helm(t.Context(), "test", gpunode.Release, "--timeout", patience.String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,9 +76,7 @@ func (w *world) examined(ctx context.Context) {
 	})
 	if err != nil && w.ctx.Err() == nil {
 		w.fail("the checker is not done within %v of the calm: %s", patience, left)
-		return
 	}
-	w.calmed()
 }
 
 // toDo names something that is still to happen, empty if nothing is.

@@ -42,7 +42,7 @@ const (
 	// scheduleTimeout is how long a gang may stay partly bound.
 	scheduleTimeout = 30 * time.Second
 	// lostLease is the exit code of a leader that could not renew its Lease: on a machine with too
-	// much to do that happens. A panic has another.
+	// much to do that happens. That of a panic is higher.
 	lostLease = 1
 	// askTime bounds one question to a scheduler, which may be paused. It is asked again.
 	askTime = 10 * time.Second
@@ -147,7 +147,7 @@ func (r *replica) supervise(ctx context.Context) error {
 			r.w.disturb("a scheduler that ended")
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
-			if code := r.sched.ExitCode(); code != lostLease && !r.w.mayEnd() {
+			if code := r.sched.ExitCode(); code > lostLease && !r.w.mayEnd() {
 				r.w.fail("%s ended with exit code %d, and nobody ended it", r.name, code)
 			}
 			if err := r.sched.Restart(ctx); err != nil {

@@ -120,6 +120,7 @@ func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline m
 	}
 	if w.ctx.Err() == nil {
 		w.judgeGangs(ctx)
+		w.calmed()
 	}
 	if err := w.reported(ctx); err != nil && w.ctx.Err() == nil {
 		w.fail("%v", err)
