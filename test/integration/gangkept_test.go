@@ -14,9 +14,9 @@ import (
 // TestThePlaceOfAMemberThatDiedIsKept has a member of a gang die, on a full cluster on which a
 // pod waits that fits where it was.
 func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
-	// The place is kept for longer than any machine needs to make the replacement, and then, by
-	// another scheduler, for a time that the test can wait for.
-	const long, keep = time.Hour, 20 * time.Second
+	// The place is kept for the most that may be configured, which is longer than any machine needs
+	// to make the replacement, and then, by another scheduler, for what the test can wait for.
+	const long, keep = 10 * time.Minute, 20 * time.Second
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
