@@ -35,6 +35,9 @@ const (
 	// how long any finding may last that a check of a moment cannot judge. At a calm there
 	// are none, see examined.
 	repairTime = patience
+	// hearing is how long a scheduler may take to hear of a change: client-go waits for up to a
+	// minute before it watches again what was cut several times, and the machine may be slow.
+	hearing = 2 * time.Minute
 	// readTime bounds one reading of the cluster, of which there are many.
 	readTime = time.Minute
 	// silence is from when on the holder of the Lease, renewed every 2 s, may be dead.
@@ -115,7 +118,7 @@ func (c *checker) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	world.Lag = patience
+	world.Lag = hearing
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}
