@@ -5,8 +5,12 @@ package chart
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
+
+// patience is how long a test waits for anything that has to come.
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
@@ -45,7 +44,7 @@ func (s *server) installOperatorKinds(t *testing.T) {
 	}
 	for k, o := range kustomize(t, "alerts") {
 		gvk := o.GroupVersionKind()
-		testrig.Eventually(t, 30*time.Second, "the kind of "+k+" is served", func(context.Context) (bool, string) {
+		testrig.Eventually(t, patience, "the kind of "+k+" is served", func(context.Context) (bool, string) {
 			s.mapper.Reset()
 			_, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 			return err == nil, fmt.Sprint(err)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,7 +65,7 @@ func TestTheChart(t *testing.T) {
 	})
 
 	t.Run("helm test", func(t *testing.T) {
-		out, err := l.Helm(t.Context(), "test", gpunode.Release, "--timeout", "2m")
+		out, err := l.Helm(t.Context(), "test", gpunode.Release, "--timeout", patience.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +82,7 @@ func TestTheChart(t *testing.T) {
 		if _, err := l.Topology(t.Context()); err != nil {
 			t.Error(err)
 		}
-		testrig.Eventually(t, time.Minute, "no pod of the chart is left", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, patience, "no pod of the chart is left", func(ctx context.Context) (bool, string) {
 			pods, err := l.Client.CoreV1().Pods(gpunode.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name"})
 			if err != nil {
 				return false, err.Error()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
@@ -92,12 +93,8 @@ func podOf(name string, size, kind int) *v1.Pod {
 	return gpunode.Pod(name, size)
 }
 
-// stuck is how long a churn may go on without an end of any pod. How fast pods come and
-// go is the machine's business.
-const stuck = 3 * time.Minute
-
 // run creates the pods in bursts and returns when every one was looked at or
-// was refused. It returns how long it took from the first creation until the
+// was refused. How fast they come and go is the machine's business. It returns how long it took from the first creation until the
 // last pod ran.
 func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	t.Helper()
@@ -140,8 +137,8 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 		select {
 		case <-finished:
 			over++
-		case <-time.After(stuck):
-			t.Fatalf("no pod has come to its end for %v: %s", stuck, c.state())
+		case <-time.After(patience):
+			t.Fatalf("no pod has come to its end for %v: %s", patience, c.state())
 		case <-ctx.Done():
 			t.Fatal(c.state())
 		}
@@ -152,11 +149,11 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	return c.last.Sub(begun)
 }
 
-// served counts the pods that the node has started or refused so far.
-func (c *churn) served() int {
+// served counts the pods that the node has started so far, and started or refused.
+func (c *churn) served() (ran, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.looked + total(c.failed)
+	return c.looked, c.looked + total(c.failed)
 }
 
 func (c *churn) state() string {
@@ -298,7 +295,7 @@ func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duratio
 	}
 	for _, id := range held(containers) {
 		if other, taken := c.owner[id]; taken {
-			c.problems = append(c.problems, fmt.Sprintf("pods %s and %s both have %s", other, pod.Name, id))
+			c.problems = append(c.problems, fmt.Sprintf(testrig.ViolationPrefix+"pods %s and %s both have %s", other, pod.Name, id))
 		}
 		c.owner[id] = pod.Name
 	}

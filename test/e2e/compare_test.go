@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // differences says where the four accounts of a pod's GPUs disagree: for app
@@ -50,12 +53,22 @@ func shared(pod string, containers []gpunode.Observation) []string {
 		}
 		for _, id := range c.Environment {
 			if other, taken := owner[id]; taken {
-				out = append(out, fmt.Sprintf("pod %s: containers %s and %s share %s", pod, other, c.Container, id))
+				out = append(out, fmt.Sprintf(testrig.ViolationPrefix+"pod %s: containers %s and %s share %s", pod, other, c.Container, id))
 			}
 			owner[id] = c.Container
 		}
 	}
 	return out
+}
+
+// complain reports what is wrong with a pod. A GPU with two owners is a violation, by its prefix.
+func complain(tb testing.TB, problem string) {
+	tb.Helper()
+	if text, ok := strings.CutPrefix(problem, testrig.ViolationPrefix); ok {
+		testrig.Violation(tb, "%s", text)
+		return
+	}
+	tb.Error(problem)
 }
 
 // held are the GPUs that a pod's containers see.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -46,7 +45,7 @@ func cudaPod(t *testing.T, name string, gpus int64) *v1.Pod {
 func checkCUDA(t *testing.T, pod *v1.Pod, containers []gpunode.Observation) {
 	t.Helper()
 	for _, d := range differences(pod.Name, containers) {
-		t.Error(d)
+		complain(t, d)
 	}
 	for _, c := range containers {
 		visible := strings.Split(c.Report.Env["CUDA_VISIBLE_DEVICES"], ",")
@@ -80,7 +79,7 @@ func TestCUDAVisibleDevices(t *testing.T) {
 		l := startBeside(t, gpunode.Config{})
 		l.create(t, cudaPod(t, "part", 4))
 		var message string
-		testrig.Eventually(t, time.Minute, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, patience, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
 			pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "part", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

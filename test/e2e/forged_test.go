@@ -144,7 +144,7 @@ func TestForgedAnnotation(t *testing.T) {
 		if has := held(got); len(has) != 2 || slices.Equal(has, wish) || len(common(has, reserved)) > 0 {
 			t.Errorf("it got %v; it wished for %v, and %v are another's", has, wish, reserved)
 		}
-		l.published(t, stale, v1alpha1.StateForeign, countedWithin)
+		l.published(t, stale, v1alpha1.StateForeign)
 	})
 }
 

@@ -20,6 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
+// patience is how long a test waits for anything that has to come, on a machine as busy as can be.
+const patience = 5 * time.Minute
+
 // lab is a running cluster with one real node, for one test.
 type lab struct {
 	*gpunode.Lab
@@ -125,7 +128,7 @@ func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 func (l *lab) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, time.Minute, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -139,7 +142,7 @@ func (l *lab) running(t *testing.T, name string) *v1.Pod {
 func (l *lab) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
 	t.Helper()
 	var out []gpunode.Observation
-	testrig.Eventually(t, 30*time.Second, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
 		var err error
 		out, err = l.Observe(ctx, pod)
 		return err == nil, errorText(err)

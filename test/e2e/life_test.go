@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -179,9 +179,10 @@ func TestNothingRemains(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = owner.Wait() // it was killed
-		for end := time.Now().Add(20 * time.Second); len(r.processes(t)) > 0 && time.Now().Before(end); {
-			time.Sleep(50 * time.Millisecond)
-		}
+		testrig.Eventually(t, patience, "its processes end", func(context.Context) (bool, string) {
+			left := r.processes(t)
+			return len(left) == 0, fmt.Sprintf("%q", left)
+		})
 		if left := slices.Concat(r.processes(t), r.mounted(t)); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}

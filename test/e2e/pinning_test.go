@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,7 +24,7 @@ import (
 func (l *lab) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Condition {
 	t.Helper()
 	var found *metav1.Condition
-	testrig.Eventually(t, 30*time.Second, "the condition Pinned is "+string(want), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the condition Pinned is "+string(want), func(ctx context.Context) (bool, string) {
 		topology, err := l.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -130,7 +129,7 @@ func TestPinning(t *testing.T) {
 // The agent may publish what kubelet recorded before the runtime has made the container.
 func (l *lab) confined(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
-	testrig.Eventually(t, 30*time.Second, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
 		topology, err := l.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -144,7 +143,7 @@ func (l *lab) confined(t *testing.T, pod *v1.Pod, want string) {
 // cpusetIs waits until the annotations agree with where the container runs.
 func (l *lab) cpusetIs(t *testing.T, name, want string) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
 		pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -74,7 +73,7 @@ func TestRealGPUs(t *testing.T) {
 	l.checkReal(t, first)
 	l.create(t, gpunode.Pod("second", 1))
 	t.Run("a pod waits for a GPU that is in use", func(t *testing.T) {
-		testrig.Eventually(t, time.Minute, "second is explained", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, patience, "second is explained", func(ctx context.Context) (bool, string) {
 			e, err := l.explained(ctx, "second")
 			return err == nil && e.Cause == explain.FewGPUs, fmt.Sprintf("%+v, %v", e, err)
 		})
@@ -111,7 +110,7 @@ func TestRealGPUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.whole(t)
-			testrig.Eventually(t, 30*time.Second, "second is as it was", func(ctx context.Context) (bool, string) {
+			testrig.Eventually(t, patience, "second is as it was", func(ctx context.Context) (bool, string) {
 				return l.asBefore(ctx, second, had)
 			})
 		})
@@ -291,7 +290,7 @@ func (l *lab) showsTheChosen(t *testing.T, pod *v1.Pod) {
 func (l *lab) ends(t *testing.T, pod *v1.Pod) (_ *v1.Pod, printed string) {
 	t.Helper()
 	l.create(t, pod)
-	testrig.Eventually(t, time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "pod "+pod.Name+" ends", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()

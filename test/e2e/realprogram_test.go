@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -65,7 +64,7 @@ func (l *lab) readsAsShipped(t *testing.T, library string) {
 	}
 	l.create(t, pod)
 	pod = l.running(t, pod.Name)
-	testrig.Eventually(t, 30*time.Second, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
 		page, err := gpunode.Scrape(ctx, port)
 		if err != nil {
 			printed, _ := l.Node.Output(pod, "main") // only to explain

@@ -39,7 +39,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		}
 	}
 	only := func(when string) {
-		testrig.Eventually(t, time.Minute, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, patience, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
 				return false, err.Error()
@@ -59,7 +59,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		if err := l.Agent.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		testrig.Eventually(t, time.Minute, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, patience, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
 			metrics, err := l.AgentMetrics(ctx)
 			if err != nil || metrics["nvtopo_agent_registrations_total"] == nil {
 				return false, errorText(err)
@@ -85,7 +85,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 	pod := l.running(t, "next")
 	t.Logf("a pod of 4 GPUs runs %.1f s after it was made", time.Since(begun).Seconds())
 	for _, d := range differences(pod.Name, l.observe(t, pod)) {
-		t.Error(d)
+		complain(t, d)
 	}
 	l.observe(t, stays)
 }

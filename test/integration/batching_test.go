@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -77,10 +76,10 @@ func (l *lab) createAll(t *testing.T, pods []*v1.Pod) {
 }
 
 // awaitAllBound waits until every pod there is has a node.
-func (l *lab) awaitAllBound(t *testing.T, limit time.Duration) []v1.Pod {
+func (l *lab) awaitAllBound(t *testing.T) []v1.Pod {
 	t.Helper()
 	var pods []v1.Pod
-	testrig.Eventually(t, limit, "every pod is bound", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "every pod is bound", func(context.Context) (bool, string) {
 		pods = l.pods(t)
 		n := 0
 		for i := range pods {
@@ -112,9 +111,9 @@ func TestBatching(t *testing.T) {
 	queue(whole, 8)
 	s := l.startShipped(t, manifests.SchedulerConfigPath)
 	taken := map[string]string{} // node -> pod
-	for _, pod := range l.awaitAllBound(t, time.Minute) {
+	for _, pod := range l.awaitAllBound(t) {
 		if other, ok := taken[pod.Spec.NodeName]; ok {
-			t.Errorf("%s and %s are both on %s", pod.Name, other, pod.Spec.NodeName)
+			testrig.Violation(t, "%s and %s are both on %s", pod.Name, other, pod.Spec.NodeName)
 		}
 		taken[pod.Spec.NodeName] = pod.Name
 		choiceOf(t, &pod, l.graphs[pod.Spec.NodeName])
@@ -132,7 +131,7 @@ func TestBatching(t *testing.T) {
 
 	l.dropAll(t)
 	queue(part, 2)
-	l.awaitAllBound(t, time.Minute)
+	l.awaitAllBound(t)
 	after, _, afterWithout := attempts()
 	t.Logf("%d pods of 2 GPUs: hint_used %.0f, no_hint %.0f", part, after-used, afterWithout-without)
 	if after != used {

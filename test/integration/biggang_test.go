@@ -101,7 +101,7 @@ func (l *lab) testThousand(t *testing.T) {
 	}
 	start := time.Now()
 	l.create(t, pods[members-1])
-	testrig.Eventually(t, 4*time.Minute, "all members are bound", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "all members are bound", func(context.Context) (bool, string) {
 		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is work
 		n := l.countBound(t, pods)
 		return n == members, strconv.Itoa(n)
@@ -123,7 +123,7 @@ func (l *lab) testThousand(t *testing.T) {
 		}
 		id := pod.Spec.NodeName + "/" + a.GPUs(string(gpuResource))[0]
 		if other, ok := owners[id]; ok {
-			t.Errorf("GPU %s is %s's and %s's", id, other, pod.Name)
+			testrig.Violation(t, "GPU %s is %s's and %s's", id, other, pod.Name)
 		}
 		owners[id] = pod.Name
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -54,7 +53,7 @@ func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func bearerClient(token string) *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &bearer{token, &http.Transport{
+	return &http.Client{Timeout: waitLimit, Transport: &bearer{token, &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // a test's own scheduler
 	}}}
 }
@@ -113,7 +112,7 @@ func (l *lab) keepsPromises(t *testing.T, allocations int, profiles ...string) {
 	}
 	r := check.Examine(w)
 	for _, v := range r.Violations {
-		t.Error(v)
+		testrig.Violation(t, "%s", v)
 	}
 	if r.Checked.Allocations != allocations {
 		t.Errorf("the checker compared %d allocations, want %d", r.Checked.Allocations, allocations)
@@ -142,14 +141,14 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 	}
 
 	t.Run("a clean cluster is clean", func(t *testing.T) {
-		k := check.NewChecker(check.DefaultGrace)
+		k := check.NewChecker(2 * waitLimit) // what is pending is waited for
 		var r *check.Report
-		testrig.Eventually(t, time.Minute, "nothing is pending", func(context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "nothing is pending", func(context.Context) (bool, string) {
 			r = k.Examine(l.look(t, client, url))
 			return len(r.Pending) == 0, fmt.Sprint(r.Pending)
 		})
 		if len(r.Violations) > 0 {
-			t.Errorf("violations: %v", r.Violations)
+			testrig.Violation(t, "%v", r.Violations)
 		}
 		want := check.Checked{Pods: 4, Allocations: 3, Foreign: 1, Nodes: 2, Schedulers: 1}
 		got := r.Checked

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -132,7 +131,7 @@ func clientFor(t *testing.T, c *devcluster.Cluster) kubernetes.Interface {
 func waitPhase(t *testing.T, client kubernetes.Interface, namespace, name string, want v1.PodPhase) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, 30*time.Second, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -29,10 +28,6 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
-
-// reportedWithin is how long the scheduler's controller may take: it looks every 5 s, once it
-// holds the Lease.
-const reportedWithin = 45 * time.Second
 
 // TestClusterTopology: the API server admits every example and refuses what is none, and the
 // scheduler says in the status what became of spec and labels.
@@ -104,7 +99,7 @@ func (l *lab) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) 
 	}
 	says := func(what string, want ...string) {
 		t.Helper()
-		testrig.Eventually(t, reportedWithin, what, func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, what, func(ctx context.Context) (bool, string) {
 			u, err := cts.Get(ctx, v1alpha1.ClusterTopologyName, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -252,7 +251,7 @@ func (v *viewer) makes(t *testing.T, m *clusterview.Move) {
 	v.remove(t, m.Name)
 	v.create(t, movablePod(m.Name, len(m.FromGPUs)))
 	var top clusterview.View
-	testrig.Eventually(t, time.Minute, "the pod is made again and placed", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the pod is made again and placed", func(context.Context) (bool, string) {
 		pod := v.get(t, m.Name)
 		return pod.UID != old.UID && pod.Spec.NodeName != "", fmt.Sprint(pod.Spec.NodeName, pod.Status.Conditions)
 	})

@@ -79,11 +79,14 @@ func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
 		}
 		return len(owners) == gpus, fmt.Sprintf("%d pods bound, %d GPUs owned, %d of them twice", bound, len(owners), len(twice))
 	}
-	testrig.Eventually(t, 3*time.Minute, "every GPU has an owner", look)
+	testrig.Eventually(t, waitLimit, "every GPU has an owner", look)
 	time.Sleep(2 * lag) // for whoever still takes them for free
 	look(t.Context())
-	if bound != gpus/2 || len(twice) > 0 {
-		t.Errorf("%d pods of two GPUs are bound on %d GPUs, %d GPUs have two owners: %q", bound, gpus, len(twice), twice)
+	if len(twice) > 0 {
+		testrig.Violation(t, "%d GPUs have two owners: %q", len(twice), twice)
+	}
+	if bound != gpus/2 {
+		t.Errorf("%d pods of two GPUs are bound on %d GPUs", bound, gpus)
 	}
 	if n := proxy.Counts()[faults.ConflictAfter]; n < pods/4 {
 		t.Errorf("%d writes were carried out and answered with a conflict", n)

@@ -21,10 +21,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// definedWithin is how long the scheduler may take to notice a definition: it looks
-// every 10 s, and its informer tries again after at most 30 s and then some.
-const definedWithin = 75 * time.Second
-
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 func (l *lab) dynamic(t *testing.T) dynamic.Interface {
@@ -54,13 +50,13 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 
 	l.install(t)
 	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
-	first := choiceOf(t, l.boundWithin(t, definedWithin, "first"), l.graphs["n"])
+	first := choiceOf(t, l.bound(t, "first"), l.graphs["n"])
 
 	crd := v1alpha1.Resource + "." + v1alpha1.GroupName
 	if err := l.dynamic(t).Resource(definitions).Delete(t.Context(), crd, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, definedWithin, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
 		_, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
@@ -69,15 +65,15 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	l.create(t, gpuPod("counted", "by-count", 2, nil))
 	l.wantByCount(t, "counted", placement.NoDefinition)
 
-	testrig.Eventually(t, definedWithin, "the definition is installed again", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the definition is installed again", func(ctx context.Context) (bool, string) {
 		if err := l.InstallManifests(ctx); err != nil {
 			return false, err.Error() // the old one is still being removed
 		}
 		return true, ""
 	})
-	second := choiceOf(t, l.boundWithin(t, definedWithin, "second"), l.graphs["n"])
+	second := choiceOf(t, l.bound(t, "second"), l.graphs["n"])
 	if both := first.set & second.set; both != 0 {
-		t.Errorf("GPUs %v were given out twice", both.Positions())
+		testrig.Violation(t, "GPUs %v were given out twice", both.Positions())
 	}
 	if !second.Unconfirmed {
 		t.Error("the choice beside pods whose GPUs nobody knows is not marked unconfirmed")
@@ -87,7 +83,7 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	l.create(t, gpuPod("third", preBindProfile, 1, nil))
 	third := choiceOf(t, l.bound(t, "third"), l.graphs["n"])
 	if both := (first.set | second.set) & third.set; both != 0 {
-		t.Errorf("GPUs %v were given out twice", both.Positions())
+		testrig.Violation(t, "GPUs %v were given out twice", both.Positions())
 	}
 	if !s.Alive() || s.PID() != pid {
 		t.Errorf("the scheduler did not live through it: alive %t, process %d, was %d", s.Alive(), s.PID(), pid)

@@ -205,7 +205,7 @@ func TestDevclusterChildrenDieWithTheirParent(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the parent ended by itself")
 	}
-	testrig.Eventually(t, time.Minute, "the children die", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the children die", func(context.Context) (bool, string) {
 		left := processesWith(t, dir)
 		return len(left) == 0, fmt.Sprint("left: ", left)
 	})

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -156,7 +155,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // 
 		}
 		pod := onlyPod(t, client, "job-name=j")
 		bind(t, client, pod, "n1")
-		testrig.Eventually(t, 30*time.Second, "the job completes", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "the job completes", func(ctx context.Context) (bool, string) {
 			j, err := client.BatchV1().Jobs("default").Get(ctx, "j", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -213,7 +212,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // 
 		}
 		pod := onlyPod(t, client, "app=r")
 		bind(t, client, pod, "n1")
-		testrig.Eventually(t, 30*time.Second, "the budget counts the pod", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "the budget counts the pod", func(ctx context.Context) (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "r", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -240,7 +239,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // 
 	})
 
 	t.Run("requests are in the audit log", func(t *testing.T) {
-		testrig.Eventually(t, time.Minute, "the audit log names the binding", func(context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "the audit log names the binding", func(context.Context) (bool, string) {
 			b, err := os.ReadFile(c.AuditLog())
 			if err != nil {
 				return false, err.Error()
@@ -252,7 +251,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // 
 
 func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 	t.Helper()
-	testrig.Eventually(t, 30*time.Second, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
 		_, err := client.CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		if err == nil {
 			return false, "still there"
@@ -264,7 +263,7 @@ func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string {
 	t.Helper()
 	var name string
-	testrig.Eventually(t, 30*time.Second, "a pod with "+selector, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "a pod with "+selector, func(ctx context.Context) (bool, string) {
 		l, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil || len(l.Items) == 0 {
 			return false, "none"

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
@@ -205,7 +204,7 @@ func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[stri
 	t.Helper()
 	out := map[string]string{}
 	for name, tc := range cases {
-		testrig.Eventually(t, 30*time.Second, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
 			e, err := l.explained(ctx, t, name)
 			if err != nil {
 				return false, err.Error()

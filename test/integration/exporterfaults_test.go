@@ -17,10 +17,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 
-// faultLimit is how long any fault, or its end, may take to be published: the driver's
-// time limit and the pause before events are asked for again are the longest.
-const faultLimit = 2 * time.Minute
-
 // hardwareFault is one line of the fault table of docs/exporter.md.
 type hardwareFault struct {
 	machine string // "dgx-h100" when empty

@@ -93,7 +93,7 @@ func (n *exporterNode) start(t *testing.T) {
 	n.process.Env = append(os.Environ(), n.Env()...)
 	n.process.Stdout, n.process.Stderr = &n.log, &n.log
 	n.process.Cancel = func() error { return n.process.Process.Signal(syscall.SIGTERM) }
-	n.process.WaitDelay = 20 * time.Second
+	n.process.WaitDelay = waitLimit
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	testrig.Eventually(t, faultLimit, n.name+" is published as sound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, n.name+" is published as sound", func(ctx context.Context) (bool, string) {
 		top := n.get(ctx)
 		said := n.says(top)
 		switch {
@@ -200,7 +200,7 @@ func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	testrig.Eventually(t, faultLimit, fmt.Sprintf("%s says %q", n.name, want), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, fmt.Sprintf("%s says %q", n.name, want), func(ctx context.Context) (bool, string) {
 		said := n.says(n.get(ctx))
 		for _, w := range want {
 			if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, w) }) {
@@ -215,7 +215,7 @@ func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 // logs waits until the log has a text, which comes before or with what is published.
 func (n *exporterNode) logs(t *testing.T, want string) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, n.name+" logs "+want, func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, n.name+" logs "+want, func(context.Context) (bool, string) {
 		return strings.Contains(n.log.String(), want), n.log.tail(4000)
 	})
 }

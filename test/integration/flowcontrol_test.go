@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -12,9 +13,9 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -107,17 +108,11 @@ func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) { //nol
 			cfg.Wrap(r.wrap)
 			by := callerOf(t, cfg, nil)
 			// What was installed a moment ago is acted on a little later.
-			var answer error
-			level := ""
-			err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-				answer = tc.request(ctx, by)
+			testrig.Eventually(t, waitLimit, "a request is in level "+tc.want, func(ctx context.Context) (bool, string) {
+				answer := tc.request(ctx, by)
 				uid, _ := r.last.Load().(types.UID)
-				level = levels[uid]
-				return level == tc.want, nil
+				return levels[uid] == tc.want, fmt.Sprintf("in level %q (the answer was %v)", levels[uid], answer)
 			})
-			if err != nil {
-				t.Errorf("in level %q, want %q (the answer was %v)", level, tc.want, answer)
-			}
 		})
 	}
 }

@@ -50,7 +50,7 @@ func testTwoGangs(t *testing.T, s *stage) {
 		s.create(t, gangs[0][i], gangs[1][i])
 	}
 	first := 0
-	testrig.Eventually(t, 30*time.Second, "one gang is whole", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "one gang is whole", func(context.Context) (bool, string) {
 		a, b := s.boundOf(t, gangs[0]), s.boundOf(t, gangs[1])
 		if b == 5 {
 			first = 1
@@ -100,7 +100,7 @@ func testSurplus(t *testing.T, s *stage) {
 	makeGroup(t, s.groups, fmt.Sprintf("s%d-six", s.number), 4, nil)
 	s.create(t, pods...)
 	var last []*v1.Pod
-	testrig.Eventually(t, 30*time.Second, "five members are bound", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "five members are bound", func(context.Context) (bool, string) {
 		last = nil
 		for _, pod := range pods {
 			if s.get(t, pod.Name).Spec.NodeName == "" {
@@ -136,11 +136,12 @@ func testPatienceInVain(t *testing.T, s *stage) {
 	s.create(t, pods[:3]...)
 	start := time.Now() // before the gang is complete
 	s.create(t, pods[3])
-	s.wantGangRefused(t, pods, "for a better level than spine: rack is possible")
 	s.wantRacks(t, pods, []string{"rack-0", "rack-0", "rack-0", "rack-1"})
 	took := time.Since(start)
 	quality := s.placementOf(t, pods[0].Name).Quality
 	t.Logf("expected %q after %v; got %q after %d ms", "acceptable (adjacent racks)", patient, quality, took.Milliseconds())
+	// A slow machine only takes longer. What a member says meanwhile is seen where patience is rewarded:
+	// here it may be gone before anybody looks.
 	if took < patient || quality != "acceptable (adjacent racks)" {
 		t.Errorf("%s after %v", quality, took)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -35,7 +34,7 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	l.create(t, gone...)
 	l.wantGangRefused(t, gone, "drains rack-0 since ")
 	// It is on the first member whose own cycle has not said so.
-	testrig.Eventually(t, time.Minute, "an event says that a rack is drained", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "an event says that a rack is drained", func(ctx context.Context) (bool, string) {
 		var said []string
 		for _, pod := range gone {
 			notes, err := l.events(ctx, l.get(t, pod.Name), "GangWaiting")

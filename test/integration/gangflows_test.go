@@ -111,9 +111,9 @@ func (s *stage) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 	t.Helper()
 	start, owner := time.Now(), map[string]string{}
 	for _, pod := range pods {
-		node := s.boundWithin(t, time.Minute, pod.Name).Spec.NodeName
+		node := s.bound(t, pod.Name).Spec.NodeName
 		if other, ok := owner[node]; ok {
-			t.Errorf("pods %s and %s are both on %s, which has room for one", other, pod.Name, node)
+			testrig.Violation(t, "pods %s and %s are both on %s, which has room for one", other, pod.Name, node)
 		}
 		owner[node] = pod.Name
 	}
@@ -138,7 +138,7 @@ func (s *stage) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
 	for _, pod := range pods {
 		names[pod.Name] = true
 	}
-	testrig.Eventually(t, 30*time.Second, "an event says "+want, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "an event says "+want, func(ctx context.Context) (bool, string) {
 		list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=GangWaiting"})
 		if err != nil {
 			return false, err.Error()

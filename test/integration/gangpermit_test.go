@@ -35,7 +35,7 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 	}
 	makeGroup(t, groups, "low", 4, nil)
 	l.create(t, low...)
-	testrig.Eventually(t, time.Minute, "the write before the members are let through is held back", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the write before the members are let through is held back", func(context.Context) (bool, string) {
 		return proxy.Counts()[faults.Slow] > 0, fmt.Sprint(proxy.Counts())
 	})
 	high := gangPods(0, "high", 4, 8, nil)
@@ -44,9 +44,9 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 	}
 	owners := map[string]string{}
 	for _, pod := range high {
-		node := l.boundWithin(t, time.Minute, pod.Name).Spec.NodeName
+		node := l.bound(t, pod.Name).Spec.NodeName
 		if other, ok := owners[node]; ok {
-			t.Errorf("%s and %s are both on %s", other, pod.Name, node)
+			testrig.Violation(t, "%s and %s are both on %s", other, pod.Name, node)
 		}
 		owners[node] = pod.Name
 	}
@@ -65,9 +65,9 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 		l.drop(t, pod.Name)
 	}
 	for _, pod := range low {
-		l.boundWithin(t, 2*time.Minute, pod.Name)
+		l.bound(t, pod.Name)
 	}
-	testrig.Eventually(t, time.Minute, "PodGroup low is whole", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "PodGroup low is whole", func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, "low", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

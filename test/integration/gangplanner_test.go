@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,7 +164,7 @@ func seatOf(node string, gpus nvtopo.Mask) seat { return seat{node, fmt.Sprint(g
 func (o *outside) placed(t *testing.T, g *trialGang) []seat {
 	t.Helper()
 	var pods *v1.PodList
-	testrig.Eventually(t, time.Minute, g.String()+" is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, g.String()+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
 		pods, err = o.client.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: gangLabel + "=" + g.name})
 		if err != nil {

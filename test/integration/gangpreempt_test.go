@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,7 +117,7 @@ func (s *siege) gang(t *testing.T, what, class string, pods int, more notes) []*
 func (s *siege) racks(t *testing.T, pods []*v1.Pod) (out []string) {
 	t.Helper()
 	for _, pod := range pods {
-		_, place, _ := strings.Cut(s.boundWithin(t, time.Minute, pod.Name).Spec.NodeName, "-node-")
+		_, place, _ := strings.Cut(s.bound(t, pod.Name).Spec.NodeName, "-node-")
 		rack, _, _ := strings.Cut(place, "-")
 		out = append(out, "rack-"+rack)
 	}
@@ -166,7 +165,7 @@ func oneRackIsEmptied(t *testing.T, s *siege) {
 	emptied := s.rack(int(racks[0][len("rack-")] - '0'))
 	s.wantGone(t, emptied...)
 	var notes []string
-	testrig.Eventually(t, 30*time.Second, "each victim has an event that names the gang", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "each victim has an event that names the gang", func(ctx context.Context) (bool, string) {
 		notes = nil
 		for _, node := range emptied {
 			got, err := s.events(ctx, s.takers[node], "Preempted")
@@ -210,7 +209,7 @@ func oneGangFits(t *testing.T, s *siege) {
 	s.take(t, nil)
 	gangs := [][]*v1.Pod{s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)}
 	var winner, loser []*v1.Pod
-	testrig.Eventually(t, time.Minute, "one gang is bound", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "one gang is bound", func(context.Context) (bool, string) {
 		for i := range gangs {
 			if s.get(t, gangs[i][0].Name).Spec.NodeName != "" {
 				winner, loser = gangs[i], gangs[1-i]
@@ -255,7 +254,7 @@ func gangGoesWhole(t *testing.T, s *siege) {
 	s.take(t, func(_ string, pod *v1.Pod) { prior("of-20", pod) })
 	s.racks(t, s.gang(t, "high", "of-10", 1, nil))
 	for _, pod := range low {
-		testrig.Eventually(t, 30*time.Second, "pod "+pod.Name+" is evicted", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is evicted", func(ctx context.Context) (bool, string) {
 			_, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, pod.Name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err), fmt.Sprint(err)
 		})
@@ -280,7 +279,7 @@ func (s *siege) release(t *testing.T, nodes ...string) {
 // evicted waits until so many takers are on their way.
 func (s *siege) evicted(t *testing.T, n int) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {
 		gone := s.gone(t)
 		return len(gone) == n, fmt.Sprint(gone)
 	})

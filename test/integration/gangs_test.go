@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -338,7 +337,7 @@ func (l *lab) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
 func (l *lab) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 	t.Helper()
 	for _, pod := range pods {
-		testrig.Eventually(t, time.Minute, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
 			got := l.get(t, pod.Name)
 			if got.Spec.NodeName != "" {
 				t.Fatalf("pod %s is bound to %s", pod.Name, got.Spec.NodeName)
@@ -357,7 +356,7 @@ func (l *lab) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 func (l *lab) placementOf(t *testing.T, name string) *gangrequest.Placement {
 	t.Helper()
 	var p *gangrequest.Placement
-	testrig.Eventually(t, 30*time.Second, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
 		var err error
 		p, err = gangrequest.ParsePlacement(l.get(t, name).Annotations[gangrequest.PlacementKey])
 		return err == nil, fmt.Sprint(err)

@@ -22,12 +22,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-const (
-	// period is the exporter's interval in these tests, and heardWithin how long the
-	// news of a change then take at most to everybody.
-	period      = 2 * time.Second
-	heardWithin = 20 * time.Second
-)
+// period is the exporter's interval in these tests.
+const period = 2 * time.Second
 
 // patient is a machine whose hardware the test breaks: an exporter's source.
 type patient struct {
@@ -120,7 +116,7 @@ func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nv
 	t.Helper()
 	s.create(t, on(s.node, gpuPod(name, preBindProfile, gpus, annotations)))
 	g, _, _ := s.Graph(t.Context())
-	return choiceOf(t, s.boundWithin(t, heardWithin, name), g).set
+	return choiceOf(t, s.bound(t, name), g).set
 }
 
 // told waits for an event of a reason on a pod that names all of these, and for
@@ -128,7 +124,7 @@ func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nv
 func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 	t.Helper()
 	var notes []string
-	testrig.Eventually(t, heardWithin, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
 		list, err := s.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -182,7 +178,7 @@ func (s *sickbay) testLost(t *testing.T) {
 	waiting := on(s.node, gpuPod("lost-waiting", preBindProfile, 1, nil))
 	s.wantRefused(t, waiting, placement.FewGPUs.String())
 	s.becomes(s.sound, true)
-	if got := choiceOf(t, s.boundWithin(t, heardWithin, waiting.Name), s.sound).set; got != nvtopo.MaskOf(sick) {
+	if got := choiceOf(t, s.bound(t, waiting.Name), s.sound).set; got != nvtopo.MaskOf(sick) {
 		t.Errorf("after the recovery the waiting pod has %v, want %d", got.Positions(), sick)
 	}
 }
@@ -205,7 +201,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	s.remove(t, "link-next")
 	s.remove(t, "link-rest")
 	s.becomes(s.sound, false)
-	testrig.Eventually(t, heardWithin, "the pair is the best again", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the pair is the best again", func(context.Context) (bool, string) {
 		name := s.freshName("link-again")
 		got := s.put(t, name, 2, notes{podrequest.MinLinkKey: "NVLINK"})
 		s.remove(t, name)
@@ -232,7 +228,7 @@ func (s *sickbay) testDegraded(t *testing.T) {
 	}
 	s.remove(t, "degraded-one")
 	s.becomes(s.sound, true)
-	if got := choiceOf(t, s.boundWithin(t, heardWithin, two.Name), s.sound).set; got != left {
+	if got := choiceOf(t, s.bound(t, two.Name), s.sound).set; got != left {
 		t.Errorf("after the recovery the pod of two has %v, want %v", got.Positions(), left.Positions())
 	}
 	s.told(t, "degraded-six", "GPURecovered", s.uuid(inSix))
@@ -247,7 +243,7 @@ func (s *sickbay) testPartitioned(t *testing.T) {
 	s.remove(t, "mig-pair")
 	s.wantRefused(t, on(s.node, gpuPod("mig-eight", preBindProfile, 8, nil)), placement.FewGPUs.String())
 	s.becomes(s.sound, true)
-	s.boundWithin(t, heardWithin, "mig-eight")
+	s.bound(t, "mig-eight")
 }
 
 func (s *sickbay) testRemoved(t *testing.T) {
@@ -265,7 +261,7 @@ func (s *sickbay) testRemoved(t *testing.T) {
 	s.becomes(seven, true)
 	s.wantRefused(t, on(s.node, gpuPod("removed-next", preBindProfile, 1, nil)), "Insufficient "+string(gpuResource))
 	s.remove(t, "removed-all")
-	if got := choiceOf(t, s.boundWithin(t, heardWithin, "removed-next"), seven).set; got.Len() != 1 {
+	if got := choiceOf(t, s.bound(t, "removed-next"), seven).set; got.Len() != 1 {
 		t.Errorf("the next pod has %v, want one GPU", got.Positions())
 	}
 	s.becomes(s.sound, true)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -83,6 +82,6 @@ func (l *lab) testHostilePods(t *testing.T) {
 	t.Run("an honest pod after them", func(t *testing.T) {
 		p := on(node, gpuPod(l.freshName("honest"), preBindProfile, 2, nil))
 		l.create(t, p)
-		l.boundWithin(t, 20*time.Second, p.Name)
+		l.bound(t, p.Name)
 	})
 }

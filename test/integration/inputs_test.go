@@ -6,7 +6,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +44,7 @@ func (l *lab) unjudged(t *testing.T, f func()) {
 func (l *lab) awaitInputs(t *testing.T, inForce bool) {
 	t.Helper()
 	bad := gpuPod("probe", preBindProfile, 1, notes{podrequest.MinLinkKey: "none"})
-	testrig.Eventually(t, 30*time.Second, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
 		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !apierrors.IsInvalid(err) {
 			return false, err.Error()

@@ -30,6 +30,11 @@ const (
 	gangPlugin      = "GangPlacement"
 	systemNamespace = release.Namespace
 
+	// waitLimit is how long a test waits for anything that has to come, on a machine as busy as can
+	// be. It is less than the five minutes after which kube-scheduler tries every pod anew, so that a
+	// pod which nobody woke is found.
+	waitLimit = 4 * time.Minute
+
 	// requestTimeout is short, so that a choice in doubt is decided within a test.
 	requestTimeout = 3 * time.Second
 )
@@ -251,19 +256,11 @@ func (l *lab) get(t *testing.T, name string) *v1.Pod {
 	return pod
 }
 
-// decidedWithin is far more than the scheduler takes for a pod, on a machine as busy as can be.
-const decidedWithin = 2 * time.Minute
-
 // bound waits until a pod has a node and returns it.
 func (l *lab) bound(t *testing.T, name string) *v1.Pod {
 	t.Helper()
-	return l.boundWithin(t, decidedWithin, name)
-}
-
-func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Pod {
-	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, limit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -278,7 +275,7 @@ func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Po
 func (l *lab) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
-	testrig.Eventually(t, decidedWithin, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
 		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

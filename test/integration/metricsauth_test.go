@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -56,7 +55,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	for name, addr := range servers {
 		t.Run(name, func(t *testing.T) {
 			// RBAC's own caches may be a moment behind the binding.
-			testrig.Eventually(t, time.Minute, "the scraper is served", func(context.Context) (bool, string) {
+			testrig.Eventually(t, waitLimit, "the scraper is served", func(context.Context) (bool, string) {
 				code, body := ask(t, scraper, addr, "/metrics")
 				return code == http.StatusOK && strings.Contains(body, "go_goroutines"), fmt.Sprintf("%d %.100s", code, body)
 			})
@@ -107,7 +106,7 @@ func serveObservable(t *testing.T, cfg *rest.Config) string {
 			t.Errorf("serve metrics: %v", err)
 		}
 	})
-	testrig.Eventually(t, time.Minute, "it listens", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "it listens", func(ctx context.Context) (bool, string) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Address)
 		if err != nil {
 			return false, err.Error()

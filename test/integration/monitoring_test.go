@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/dynamic"
 
@@ -77,7 +76,7 @@ func TestWatchedMetricsAreScraped(t *testing.T) {
 		t.Errorf("alerts and dashboards name only %v", want)
 	}
 	var got samples
-	testrig.Eventually(t, 30*time.Second, "everything watched is scraped", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "everything watched is scraped", func(context.Context) (bool, string) {
 		got = l.scrape(t, s)
 		var missing []string
 		for _, name := range want {

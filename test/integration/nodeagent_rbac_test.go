@@ -256,7 +256,7 @@ func TestForgedAllocationsAreRefused(t *testing.T) { //nolint:tparallel // its s
 	grant(t, admin.kube, "ops", "default", []string{"", "apps", "batch"}, []string{"*"}, []string{"*"})
 	cfg, err := c.ServiceAccountConfig(t.Context(), "default", "ops")
 	ops := callerOf(t, cfg, err)
-	testrig.Eventually(t, time.Minute, "the account may list pods", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the account may list pods", func(ctx context.Context) (bool, string) {
 		_, err := ops.kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 		return err == nil, "refused"
 	})

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
@@ -121,7 +120,7 @@ func (l *lab) wantOneRack(t *testing.T, pods []*v1.Pod) {
 // wantWhole waits until the group says that its gang is whole, and where it is.
 func (l *lab) wantWhole(t *testing.T, groups groupsclient.PodGroupInterface, name string) {
 	t.Helper()
-	testrig.Eventually(t, 30*time.Second, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -199,7 +199,7 @@ func testAllocationRights(t *testing.T, admin, scheduler, exporter, user caller)
 		return by.kube.CoreV1().RESTClient().Post().Namespace("default").Resource("bindings").Body(binding(name)).Do(ctx).Error()
 	}
 	// The API server learns of the role a moment after it was granted.
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, waitLimit, true, func(context.Context) (bool, error) {
 		err := create(user, pod("p", nil))
 		if apierrors.IsForbidden(err) {
 			return false, nil

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +28,7 @@ func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	l.create(t, pod)
 	// A node's graph, Lease and pods reach the scheduler one by one, and it may
 	// say something else before the last of them has.
-	testrig.Eventually(t, time.Minute, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
 		got := l.refused(t, pod.Name)
 		return strings.Contains(got, want), got
 	})

@@ -56,14 +56,14 @@ func TestAPodIsReplacedBeforeItIsSeenBound(t *testing.T) {
 	l.create(t, gpuPod("worker-0", name, 8, nil))
 	proxy.Set([]faults.Rule{{Kind: faults.Expired, On: faults.Watches, Share: 1}})
 	proxy.CutWatches()
-	testrig.Eventually(t, time.Minute, "the scheduler was told to list again", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the scheduler was told to list again", func(context.Context) (bool, string) {
 		n := proxy.Counts()[faults.Expired]
 		return n > 0, fmt.Sprintf("%d watches were too old", n)
 	})
 	proxy.Set(nil)
 	proxy.DelayWatches(0)
 
-	testrig.Eventually(t, 2*time.Minute, "the second worker-0 is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the second worker-0 is bound", func(ctx context.Context) (bool, string) {
 		if !sched.Alive() { // as a Deployment does
 			if err := sched.Restart(ctx); err != nil {
 				return false, err.Error()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -145,7 +144,7 @@ func (l *lab) place(t *testing.T, namespace, text string) *v1.Pod {
 	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, 30*time.Second, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
 		got, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

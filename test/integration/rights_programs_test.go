@@ -17,7 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -168,7 +167,7 @@ func (p *programs) launch(t *testing.T, name string, args ...string) {
 		append([]string{"--node-name=" + p.name, "--kubeconfig=" + kubeconfig, "--metrics-address=" + p.addresses[name], "-v=10"}, args...)...)
 	cmd.Stdout, cmd.Stderr = p.logs[name], p.logs[name]
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
+	cmd.WaitDelay = waitLimit
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +205,7 @@ func (p *programs) work(t *testing.T) {
 	p.published(t) // the graph, and the agent's part of its status
 	pod := gpuPod("p", "topology-aware-scheduler", 2, nil)
 	p.create(t, pod)
-	bound := p.boundWithin(t, time.Minute, pod.Name)
+	bound := p.bound(t, pod.Name)
 	chosen := choiceOf(t, bound, p.graph).Containers[0].GPUs
 	p.gave(t, map[types.UID]recordedPod{bound.UID: {"main": chosen}})
 	p.published(t, "p main confirmed")
@@ -235,7 +234,7 @@ func (p *programs) work(t *testing.T) {
 func (p *programs) repaired(t *testing.T, pod *v1.Pod, took []string) {
 	t.Helper()
 	want := slices.Sorted(slices.Values(took))
-	testrig.Eventually(t, time.Minute, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
 		now := p.get(t, pod.Name)
 		got := slices.Sorted(strings.SplitSeq(now.Annotations[allocation.GPUIDsKey], ","))
 		return slices.Equal(got, want), fmt.Sprint(got)
@@ -270,7 +269,7 @@ func (p *programs) askAll(t *testing.T) {
 // answersOnly asks for a path as somebody who may, and as others who may not.
 func (p *programs) answersOnly(t *testing.T, name, addr, path string, may *rest.Config, mayNot ...*rest.Config) {
 	t.Helper()
-	testrig.Eventually(t, 30*time.Second, name+" answers for "+path, func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, name+" answers for "+path, func(context.Context) (bool, string) {
 		code, body := ask(t, may, addr, path)
 		p.answers[name+path] = body
 		return code == http.StatusOK, fmt.Sprintf("%d %.200s", code, body)

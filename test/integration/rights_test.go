@@ -3,22 +3,26 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/rights"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -257,6 +261,19 @@ func unserved() []rights.Right {
 	return out
 }
 
+// awaitAudit waits until the audit log has a request that is made now, and so those before.
+func awaitAudit(t *testing.T, l *lab) {
+	t.Helper()
+	const fence = "audit-fence"
+	if _, err := l.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fence}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testrig.Eventually(t, waitLimit, "the audit log has the last request", func(context.Context) (bool, string) {
+		log, err := os.ReadFile(l.AuditLog())
+		return err == nil && bytes.Contains(log, []byte(fence)), fmt.Sprint(err)
+	})
+}
+
 // TestRights asks what the accounts may do, and runs three of the programs as they are shipped, each with the rights of
 // its own account alone and as talkative as it gets, through what they do.
 func TestRights(t *testing.T) {
@@ -269,7 +286,7 @@ func TestRights(t *testing.T) {
 	p := runPrograms(t, l)
 	p.work(t)
 	p.end(t)
-	time.Sleep(time.Second) // the log's last lines
+	awaitAudit(t, l)
 	t.Run("used", func(t *testing.T) { testUse(t, l) })
 	t.Run("printed", p.testLogs)
 }

@@ -39,9 +39,6 @@ const (
 	simSeed = 10
 	// simTolerance is how far the shares of pods with the best links may be apart.
 	simTolerance = 0.01
-	// simPatience is how long the scheduler may take for one event: well above its
-	// greatest backoff of 10 s, below the 5 minutes after which everybody is retried.
-	simPatience = 30 * time.Second
 )
 
 // simMachines are the 64 nodes: two-socket PCIe, DGX-1, and bridged pairs.
@@ -197,7 +194,7 @@ func (r *replay) awaitGraphs(t *testing.T) {
 		pods = append(pods, on(node, gpuPod("first-"+node, shippedProfile, 1, nil)))
 	}
 	r.createAll(t, pods)
-	r.awaitAllBound(t, time.Minute)
+	r.awaitAllBound(t)
 	r.dropAll(t)
 }
 
@@ -281,7 +278,7 @@ func (r *replay) anyWaitingFits() bool {
 // await takes in what happens to the pods until done says so.
 func (r *replay) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), simPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for !done() {
 		select {
@@ -294,7 +291,7 @@ func (r *replay) await(t *testing.T, what string, done func() bool) {
 				r.see(t, pod)
 			}
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %s; %d pods wait", what, simPatience, r.waiting)
+			t.Fatalf("%s: not within %s; %d pods wait", what, waitLimit, r.waiting)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
-	testrig.Eventually(t, time.Minute, "pod "+name+" has the condition", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" has the condition", func(context.Context) (bool, string) {
 		pod = l.get(t, name)
 		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == allocation.ConditionPlacedByCount })
 		if i < 0 {
@@ -98,7 +98,7 @@ func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 // wantEventOfAny waits for an event about one of these objects.
 func (l *lab) wantEventOfAny(t *testing.T, objects []string, reason, note string) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -145,7 +145,7 @@ func (l *lab) testSilentExporter(t *testing.T) {
 
 	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
 	l.renew(t, node, 120)
-	testrig.Eventually(t, wokenWithin, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
 		got := l.refused(t, linked.Name)
 		return strings.Contains(got, placement.UnknownDevices.String()), got
 	})
@@ -167,7 +167,7 @@ func (l *lab) testSilentExporter(t *testing.T) {
 		})
 	}
 	l.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": records}}, "status")
-	if got := choiceOf(t, l.boundWithin(t, wokenWithin, linked.Name), g); got.set != pair || got.Unconfirmed {
+	if got := choiceOf(t, l.bound(t, linked.Name), g); got.set != pair || got.Unconfirmed {
 		t.Errorf("GPUs %v, unconfirmed %t, want %v, the pair that is left", got.set.Positions(), got.Unconfirmed, pair.Positions())
 	}
 }
@@ -184,14 +184,14 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, time.Minute, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
 		u := l.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
 	l.create(t, on(node, gpuPod(node+"-second", countingBindingProfile, 3, nil)))
 	second := choiceOf(t, l.bound(t, node+"-second"), l.graphs[node])
 	if both := first.set & second.set; both != 0 || second.Unconfirmed {
-		t.Errorf("GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
+		testrig.Violation(t, "GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
 	}
 }
 
@@ -232,7 +232,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	}
 	// But not for ever, though the Lease goes on being renewed.
 	l.renew(t, node, 3)
-	testrig.Eventually(t, time.Minute, "the last good graph no longer counts", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		l.renew(t, node, 3)
 		name := l.freshName("probe")
 		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{podrequest.MinLinkKey: "SYS"})))
@@ -244,7 +244,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	if got := l.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
 		t.Errorf("%v nodes are counted as malformed, want 1", got)
 	}
-	testrig.Eventually(t, time.Minute, "the object says that it is stale", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the object says that it is stale", func(ctx context.Context) (bool, string) {
 		conditions, _, err := unstructured.NestedSlice(l.topology(ctx, t, node).Object, "status", "conditions")
 		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionStale })
 		return i >= 0 && conditions[i].(map[string]any)["status"] == "True", fmt.Sprint(conditions, err)

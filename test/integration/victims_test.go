@@ -163,7 +163,7 @@ func (l *lab) guard(t *testing.T, prefix string, pods int) {
 	if _, err := pdbs.Create(t.Context(), pdb, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, 30*time.Second, "the disruption controller counts the guarded pods", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the disruption controller counts the guarded pods", func(ctx context.Context) (bool, string) {
 		got, err := pdbs.Get(ctx, prefix, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -201,7 +201,7 @@ func (l *lab) play(t *testing.T, tc *victimCase, prefix string) {
 	}
 	l.create(t, tc.pods...)
 	if tc.midway != nil {
-		testrig.Eventually(t, 30*time.Second, "the victims are told to go", func(context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, "the victims are told to go", func(context.Context) (bool, string) {
 			got := l.evicted(t, tc, prefix)
 			return len(got) >= len(tc.want), strings.Join(got, ", ")
 		})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +81,7 @@ func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
 			t.Error(err)
 		}
 	})
-	testrig.Eventually(t, 30*time.Second, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
 		pod := l.get(t, first.Name)
 		return pod.Status.NominatedNodeName == nodes[0], refusal(pod)
 	})
@@ -120,7 +119,7 @@ func (l *lab) keep(t *testing.T, name string) (end func()) {
 	}
 	wait := func(refused bool) {
 		t.Helper()
-		testrig.Eventually(t, 30*time.Second, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
 			err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			return (err != nil) == refused, fmt.Sprint(err)
 		})

@@ -5,7 +5,6 @@ package integration
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,19 +16,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// wokenWithin is well above the configured backoff of 2 s, on a busy machine too. Whoever
-// waits is tried again now and then also without a reason, so a pod that is bound here may
-// not have been woken: the tests of the waker, where nobody is tried so, show that.
-const wokenWithin = 30 * time.Second
-
-// testWaking makes pods wait for something and brings it.
+// testWaking makes pods wait for something and brings it. Whoever waits is tried again now and
+// then also without a reason, so a pod that is bound here may not have been woken: the tests of
+// the waker, where nobody is tried so, show that.
 func (l *lab) testWaking(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run("by a graph "+p, func(t *testing.T) {
 			spec := l.addNode(t, l.freshName("wake"), "dgx1-v100")
 			l.wantRefused(t, on(spec.Name, gpuPod(spec.Name, p, 2, nil)), placement.NoGraph.String())
 			l.publish(t, devcluster.ExporterOptions{}, spec)
-			choiceOf(t, l.boundWithin(t, wokenWithin, spec.Name), l.graphs[spec.Name])
+			choiceOf(t, l.bound(t, spec.Name), l.graphs[spec.Name])
 		})
 		t.Run("by the end of a pod with GPUs "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
@@ -42,7 +38,7 @@ func (l *lab) testWaking(t *testing.T) {
 			l.wantRefused(t, waiting, "Insufficient")
 			l.remove(t, s.node+"-four")
 			s.giveBack(four)
-			s.take(t, l.boundWithin(t, wokenWithin, waiting.Name))
+			s.take(t, l.bound(t, waiting.Name))
 		})
 		t.Run("by its own correction "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
@@ -51,7 +47,7 @@ func (l *lab) testWaking(t *testing.T) {
 			if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), s.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			s.take(t, l.boundWithin(t, wokenWithin, s.node))
+			s.take(t, l.bound(t, s.node))
 		})
 	}
 	t.Run("by an exporter that renews its Lease again", func(t *testing.T) {
@@ -69,6 +65,6 @@ func (l *lab) testWaking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.boundWithin(t, wokenWithin, pod.Name)
+		l.bound(t, pod.Name)
 	})
 }

@@ -129,7 +129,7 @@ func TestTheWebViewIsForThoseWhoMaySeeIt(t *testing.T) {
 	addr := l.serveUI(t)
 
 	var cluster documents.Cluster
-	testrig.Eventually(t, time.Minute, "the viewer sees the node", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the viewer sees the node", func(context.Context) (bool, string) {
 		code, body := askUI(t, viewer, addr, "/api/v1/cluster")
 		return code == http.StatusOK && json.Unmarshal([]byte(body), &cluster) == nil && len(cluster.Nodes) == 1 && cluster.Nodes[0].Free == 8,
 			fmt.Sprintf("%d %.300s", code, body)
@@ -158,7 +158,7 @@ func TestTheWebViewIsForThoseWhoMaySeeIt(t *testing.T) {
 		running = running || e.name == "workloads" && strings.Contains(e.data, `"name":"live"`) && strings.Contains(e.data, `"state":"running"`)
 	}
 	var history documents.History
-	testrig.Eventually(t, time.Minute, "the pod's history has its choice and its event", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the pod's history has its choice and its event", func(context.Context) (bool, string) {
 		code, body := askUI(t, viewer, addr, "/api/v1/history/default/live")
 		if code != http.StatusOK || json.Unmarshal([]byte(body), &history) != nil {
 			return false, fmt.Sprintf("%d %.300s", code, body)
@@ -190,8 +190,8 @@ func nextEvent(t *testing.T, events <-chan streamed) streamed {
 			t.Fatal("the stream has ended")
 		}
 		return e
-	case <-time.After(2 * time.Minute):
-		t.Fatal("no event within two minutes")
+	case <-time.After(waitLimit):
+		t.Fatalf("no event within %v", waitLimit)
 	}
 	return streamed{}
 }
@@ -199,7 +199,7 @@ func nextEvent(t *testing.T, events <-chan streamed) streamed {
 // askUI asks again where the server says that it is too early, or that too much was asked.
 func askUI(t *testing.T, by *rest.Config, addr, path string) (code int, body string) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, path+" answers", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, path+" answers", func(context.Context) (bool, string) {
 		code, body = 0, ""
 		if !listens(addr) {
 			return false, "it does not listen"

@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -77,9 +76,9 @@ func newAsker(t *testing.T, l *lab, seed int) *asker {
 		t.Fatal(err)
 	}
 	client := bearerClient(token)
-	client.Timeout = 2 * time.Minute
+	client.Timeout = waitLimit
 	a := &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url, token: token}
-	testrig.Eventually(t, 30*time.Second, "the scheduler answers what-if", func(context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the scheduler answers what-if", func(context.Context) (bool, string) {
 		code, body := a.post(t, nil) // a question without pods
 		return code == http.StatusBadRequest, string(body)
 	})
@@ -195,7 +194,7 @@ func foretold(p *whatif.Pod) fate {
 func (a *asker) happened(t *testing.T, name string) fate {
 	t.Helper()
 	var f fate
-	testrig.Eventually(t, 30*time.Second, "pod "+name+" is decided", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "pod "+name+" is decided", func(ctx context.Context) (bool, string) {
 		pod, err := a.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

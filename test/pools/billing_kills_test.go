@@ -86,7 +86,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 		t.Fatal(err)
 	}
 	var records []poolv1alpha1.UsageRecord
-	testrig.Eventually(t, 4*time.Minute, "all sessions have ended", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "all sessions have ended", func(ctx context.Context) (bool, string) {
 		if records, err = s.sessions(ctx, s.tenant("a")); err != nil {
 			return false, err.Error()
 		}

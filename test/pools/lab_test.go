@@ -35,10 +35,9 @@ import (
 )
 
 const (
-	// patience is how long the programs may take for what takes them a second.
-	patience = 2 * time.Minute
-	// bootLimit bounds the start of a cluster, which takes half a minute.
-	bootLimit = 5 * time.Minute
+	// patience is how long the programs may take for what takes them a second, and the start of a
+	// cluster, which takes half a minute.
+	patience = 5 * time.Minute
 
 	fieldOwner        = "test"
 	exporterAccount   = release.Namespace + "/nvtopo-exporter"
@@ -120,7 +119,7 @@ func (l *lab) end() error {
 }
 
 func boot(ctx context.Context, p programs) (_ *lab, err error) {
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*patience) // with the waits in it
 	defer cancel()
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
@@ -163,7 +162,7 @@ func (l *lab) waitCollector(ctx context.Context) error {
 			APIVersion: poolv1alpha1.SchemeGroupVersion.String(), Kind: poolv1alpha1.ElasticJobKind, Name: "nobody", UID: "nobody",
 		}},
 	}}
-	return wait.PollUntilContextTimeout(ctx, 2*time.Second, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 2*time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		err := l.Create(ctx, orphan.DeepCopy())
 		if apierrors.IsAlreadyExists(err) {
 			err = l.Delete(ctx, orphan.DeepCopy()) // the next one is judged anew

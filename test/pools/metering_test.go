@@ -196,6 +196,7 @@ func TestADeletedPodEndsWhenItIsSeenToGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.waitSessions(t, "a", "the session has ended", allEnded(1))[0]
+	// The order of three moments, however long it took: before, the end, and now.
 	if at := r.Status.End.Time; at.Before(before.Truncate(time.Second)) || at.After(time.Now()) || r.Status.Estimated {
 		t.Errorf("it ended at %v, estimated %v; it was deleted after %v", at, r.Status.Estimated, before)
 	}

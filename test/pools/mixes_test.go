@@ -148,7 +148,7 @@ func (s *scenario) wrongEvictions() (out []string) {
 			if e.reason == kueue.EvictedByDeactivation || strings.HasPrefix(e.reason, kueue.EvictedByDeactivation) {
 				continue // its ElasticJob was deleted, or has ended
 			}
-			if a.leaves(e.ofJob, e.version, e.seen) {
+			if a.leaves(e.ofJob, e.version) {
 				continue // its Job had been deleted, and Kueue had not noticed
 			}
 			line := fmt.Sprintf("%s/%s of priority %d: %s %s", e.tenant, e.job, e.priority, e.reason, e.detail)

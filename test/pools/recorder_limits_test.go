@@ -25,44 +25,54 @@ type excess struct {
 	still func() bool
 }
 
-// deletion is that of a Job.
-type deletion struct {
-	version string
-	heard   time.Time
-}
-
 // checkPods judges what bound pods hold at a version. A deleted Job's quota is another's at once, and
-// the garbage collector deletes its pods some time later: until then these do not count. The recorder
-// may hear of the Job later than of the pods.
+// the garbage collector deletes its pods some time later: until then these do not count, however slow
+// it is. That they go is seen when the scenario leaves, see overdue. The recorder may hear of the Job
+// later than of the pods.
 func (a *account) checkPods(version string) {
-	holders, now := a.holders(), time.Now()
+	holders := a.holders()
 	bound := func() map[string]int64 {
-		return devicesByTenant(slices.DeleteFunc(slices.Clone(holders), func(p podSeen) bool { return a.leaves(p.job, version, now) }))
+		return devicesByTenant(slices.DeleteFunc(slices.Clone(holders), func(p podSeen) bool { return a.leaves(p.job, version) }))
 	}
 	a.check("bound pods", bound, bound)
 }
 
-// leaves reports whether a Job had been deleted before a version that was seen at a time, and not so
-// long before that its pods should be gone. Versions of all kinds are revisions of one etcd.
-func (a *account) leaves(job types.UID, version string, at time.Time) bool {
-	d, known := a.deleted[job]
-	if !known || at.Sub(d.heard) > patience {
+// leaves reports whether a Job had been deleted before a version. Versions of all kinds are revisions
+// of one etcd.
+func (a *account) leaves(job types.UID, version string) bool {
+	deleted, known := a.deleted[job]
+	if !known {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(d.version, version)
+	order, err := resourceversion.CompareResourceVersion(deleted, version)
 	return err == nil && order < 0
 }
 
+// overdue names a bound pod whose Job was deleted, or a job with quota whose end was lost, and is
+// empty when there is none. Nothing of the two counts against a limit, and both have to go.
+func (a *account) overdue() string {
+	for _, p := range a.holders() {
+		if version, deleted := a.deleted[p.job]; deleted {
+			return fmt.Sprintf("a pod of %s is bound whose Job %s was deleted at version %s", p.tenant, p.job, version)
+		}
+	}
+	for _, w := range a.workloads {
+		if w.endLost && w.devices > 0 {
+			return fmt.Sprintf("job %s/%s has ended and has quota for %d", w.tenant, w.job, w.devices)
+		}
+	}
+	return ""
+}
+
 // checkQuota judges for what there is quota. That of a job whose end was lost is another's, and does
-// not count for so long as Kueue may take to notice.
+// not count until Kueue notices, see overdue.
 //
 // In the cycle in which Kueue evicts a job, it counts the job's quota as free for whoever fits beside
 // the one that it evicts for (fits in its pkg/scheduler/scheduler.go). So until an evicted job has
 // stopped, all quota together may be more than the pool; what is kept may not.
 func (a *account) checkQuota() {
-	ghost := func(w *workloadSeen) bool { return !w.endLost.IsZero() && time.Since(w.endLost) <= patience }
-	reserved := a.quotas(func(w *workloadSeen) bool { return !ghost(w) })
-	kept := a.quotas(func(w *workloadSeen) bool { return !ghost(w) && !w.evicted })
+	reserved := a.quotas(func(w *workloadSeen) bool { return !w.endLost })
+	kept := a.quotas(func(w *workloadSeen) bool { return !w.endLost && !w.evicted })
 	a.check("reserved quota", func() map[string]int64 { return reserved }, func() map[string]int64 { return kept })
 }
 

@@ -44,9 +44,9 @@ type account struct {
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
 	evictions  []eviction
-	deleted    map[types.UID]deletion // of Jobs
-	wrong      []excess               // who was beyond a limit
-	history    []string               // the last changes of quota
+	deleted    map[types.UID]string // of Jobs -> at which version
+	wrong      []excess             // who was beyond a limit
+	history    []string             // the last changes of quota
 	changed    time.Time
 	written    []string // the last writes: of what, and by whom
 }
@@ -77,9 +77,9 @@ type workloadSeen struct {
 	// eviction back, whose quota is another's by then (admit in its pkg/scheduler/scheduler.go
 	// applies without a version).
 	evictionLost bool
-	// endLost is since when it is as if it had not ended, though it had: likewise by a late write. Its
-	// job is gone, and Kueue ends it anew as soon as it notices.
-	endLost time.Time
+	// endLost: it is as if it had not ended, though it had: likewise by a late write. Its job is gone,
+	// and Kueue ends it anew as soon as it notices.
+	endLost bool
 }
 
 // eviction is that a job lost its quota.
@@ -91,13 +91,12 @@ type eviction struct {
 	afterPause                  bool // it was paused between its last eviction and this one
 	ofJob                       types.UID
 	version                     string // of the Workload
-	seen                        time.Time
 }
 
 func newAccount() *account {
 	return &account{
 		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
-		priorities: map[types.UID]int32{}, deleted: map[types.UID]deletion{}, changed: time.Now(),
+		priorities: map[types.UID]int32{}, deleted: map[types.UID]string{}, changed: time.Now(),
 	}
 }
 
@@ -193,7 +192,7 @@ func (a *account) noteWriter(object metav1.Object) {
 
 func (a *account) seeJob(job *batchv1.Job, gone bool) {
 	if _, known := a.deleted[job.UID]; !known && (gone || job.DeletionTimestamp != nil) {
-		a.deleted[job.UID] = deletion{version: job.ResourceVersion, heard: time.Now()}
+		a.deleted[job.UID] = job.ResourceVersion
 	}
 }
 
@@ -239,7 +238,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	switch {
 	case now.finished:
 	case before.finished:
-		now.endLost = time.Now()
+		now.endLost = true
 	default:
 		now.endLost = before.endLost
 	}
@@ -259,7 +258,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 			a.evictions = append(a.evictions, eviction{
 				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
 				priority: now.priority, protected: now.priority == names.ProtectedPriority, afterPause: before.paused,
-				ofJob: owner, version: w.ResourceVersion, seen: time.Now(),
+				ofJob: owner, version: w.ResourceVersion,
 			})
 		}
 	}

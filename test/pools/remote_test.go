@@ -97,8 +97,9 @@ func TestARemoteSession(t *testing.T) {
 	if first.Status.Tenant != s.tenant("a") || first.Status.ExpiresAt == nil || first.Status.TokenSecret == nil {
 		t.Fatalf("status %+v", first.Status)
 	}
-	if left := time.Until(first.Status.ExpiresAt.Time); left < 50*time.Minute || left > time.Hour {
-		t.Errorf("it expires in %v, want an hour", left)
+	started := meta.FindStatusCondition(first.Status.Conditions, remotesession.ConditionStarted)
+	if started == nil || first.Status.ExpiresAt.Sub(started.LastTransitionTime.Time) != time.Hour {
+		t.Errorf("it expires at %v, want an hour after %v", first.Status.ExpiresAt, started)
 	}
 	pods := s.podsOf(t, "a", client.MatchingLabels{"pool.nvtopo.dev/session": "first"})
 	if len(pods) != 1 {

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// quiet is for how long nothing may change before a scenario counts as settled.
+	// quiet is for how long nothing may change before a scenario counts as settled, and what must not
+	// happen has its chance.
 	quiet = 10 * time.Second
 	// leaveLimit bounds the end of a scenario's pods and namespaces, on a machine as busy as can be.
 	leaveLimit = 10 * time.Minute
@@ -224,12 +225,14 @@ func (s *scenario) leave(t *testing.T) {
 	defer cancel()
 	if t.Failed() {
 		t.Log(s.describe())
+	} else {
+		s.nothingOverdue(t)
 	}
 	s.recorder.read(s.name, func(a *account) {
 		const first = 10 // what comes after them helps nobody
 		wrong := a.beyond()
 		for _, e := range wrong[:min(first, len(wrong))] {
-			t.Errorf("beyond a limit: %s", e.said)
+			testrig.Violation(t, "beyond a limit: %s", e.said)
 		}
 		if len(wrong) > 0 {
 			t.Logf("changes of quota before the first:\n%s", strings.Join(wrong[0].before, "\n"))
@@ -261,6 +264,23 @@ func (s *scenario) leave(t *testing.T) {
 		t.Errorf("leave %s: %v", s.name, err)
 	}
 	s.recorder.close(s.name)
+}
+
+// nothingOverdue waits until what the recorder does not count is gone. The test's own context has
+// ended.
+func (s *scenario) nothingOverdue(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		var left string
+		s.recorder.read(s.name, func(a *account) { left = a.overdue() })
+		if left == "" {
+			return
+		}
+		if time.Now().After(end) {
+			testrig.Violation(t, "leave %s: not gone within %v: %s", s.name, patience, left)
+			return
+		}
+	}
 }
 
 // forget deletes an object, if it is there.

@@ -66,7 +66,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 	cancel()
 	storm.Wait()
 	// What the killed ones left behind is settled, and nothing waits for ever.
-	testrig.Eventually(t, time.Minute, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
 		waiting := 0
 		pods := l.pods(ctx, t)
 		for i := range pods {
@@ -88,7 +88,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 func (l *lab) leads(t *testing.T, last string) string {
 	t.Helper()
 	var holder string
-	testrig.Eventually(t, 45*time.Second, "another scheduler leads", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "another scheduler leads", func(ctx context.Context) (bool, string) {
 		lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

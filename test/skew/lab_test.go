@@ -111,7 +111,7 @@ func schedulerConfig(t *testing.T, r release) []byte {
 	if !ok {
 		t.Fatalf("the configuration of the %s release elects no leader", r)
 	}
-	election["leaseDuration"], election["renewDeadline"], election["retryPeriod"] = "6s", "4s", "1s"
+	election["leaseDuration"], election["renewDeadline"], election["retryPeriod"] = "10s", "8s", "1s"
 	fields["podInitialBackoffSeconds"], fields["podMaxBackoffSeconds"] = 1, 2
 	if data, err = yaml.Marshal(fields); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
 		p := start(t, r.program("nvtopo-exporter"), args...)
 		l.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
-			testrig.Eventually(t, 30*time.Second, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
+			testrig.Eventually(t, patience, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
 				if p.ended() {
 					t.Fatalf("the exporter of the %s release on %s has ended", r, n.Name)
 				}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,7 +66,7 @@ func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
 func (l *lab) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, 45*time.Second, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -85,7 +84,7 @@ func (l *lab) remove(t *testing.T, names ...string) {
 			t.Fatal(err)
 		}
 	}
-	testrig.Eventually(t, 30*time.Second, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
 		pods := l.pods(ctx, t)
 		left := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
 			for i := range pods {
@@ -142,19 +141,20 @@ func (l *lab) unchanged(t *testing.T, when string, before map[string]life) {
 	}
 }
 
-// sound reports every promise to which the cluster does not hold.
+// sound reports every promise to which the cluster does not hold, once nothing is pending.
 func (l *lab) sound(t *testing.T, when string) {
 	t.Helper()
-	w, err := check.Read(t.Context(), l.client, l.dynamic, systemNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := check.Examine(w)
+	var r *check.Report
+	testrig.Eventually(t, patience, when+": nothing is pending, as nothing changes", func(ctx context.Context) (bool, string) {
+		w, err := check.Read(ctx, l.client, l.dynamic, systemNamespace)
+		if err != nil {
+			return false, err.Error()
+		}
+		r = check.Examine(w)
+		return len(r.Pending) == 0 || len(r.Violations) > 0, fmt.Sprint(r.Pending)
+	})
 	for _, v := range r.Violations {
-		t.Errorf("%s: %s", when, v)
-	}
-	for _, v := range r.Pending {
-		t.Errorf("%s: pending although nothing changes: %s", when, v)
+		testrig.Violation(t, "%s: %s", when, v)
 	}
 	if want := len(residents()); r.Checked.Allocations < want {
 		t.Errorf("%s: only %d allocations were looked at, there are at least %d", when, r.Checked.Allocations, want)

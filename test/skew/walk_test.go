@@ -17,6 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
+// patience is how long a test waits for anything that has to come, a node's containers too.
+const patience = 5 * time.Minute
+
 // state is which release each part is of.
 type state struct {
 	manifests, scheduler, exporter release
@@ -109,7 +112,7 @@ func (l *lab) comeAndGo(t *testing.T, step int, lives map[string]life) {
 // published waits until all graphs are compact, or none.
 func (l *lab) published(t *testing.T, when string, compact bool) {
 	t.Helper()
-	testrig.Eventually(t, 30*time.Second, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
 		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -144,7 +147,7 @@ func (l *lab) quiet(t *testing.T, when string) {
 		return text.String()
 	}
 	last, since := "", time.Now()
-	testrig.Eventually(t, 5*calm, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
 		now := versions(ctx)
 		if now != last {
 			last, since = now, time.Now()

@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// calmTime bounds the wait until everything that can be bound is: a change of
-	// leaders, doubts decided, backoffs, graphs published again, watches taken up.
-	calmTime = 2*time.Minute + blindness
 	calmPoll = 500 * time.Millisecond
 	// steady is for how many polls in a row nothing may be left to do.
 	steady = 3
@@ -35,7 +32,7 @@ func (w *world) calm(ctx context.Context, t *testing.T) {
 	start := time.Now()
 	var left string
 	quiet := 0
-	err := wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(ctx context.Context) (bool, error) {
 		now, err := w.toDo(ctx)
 		if err != nil {
 			now = err.Error()
@@ -51,11 +48,35 @@ func (w *world) calm(ctx context.Context, t *testing.T) {
 		return quiet == steady, nil
 	})
 	if err != nil {
-		w.fail("no calm within %v of the end of churn: %s", calmTime, left)
+		w.fail("no calm within %v of the end of churn: %s", patience, left)
 		return
 	}
 	w.note("calm after %.1f s", time.Since(start).Seconds())
 	t.Logf("calm %.1f s after the end of churn", time.Since(start).Seconds())
+}
+
+// examined waits until the checker has looked at the calm, with the state of a scheduler, and
+// has nothing left of which a moment says too little, such as an annotation that has yet to
+// follow kubelet's record. A gang that is partly bound is for judgeGangs.
+func (w *world) examined(ctx context.Context) {
+	runs, states := w.tally(checkerRuns), w.tally(statesChecked)
+	var left string
+	err := wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(context.Context) (bool, error) {
+		switch n := w.tally(checkerRuns) - runs; {
+		case n < 2: // the first of them may have begun before the calm
+			left = fmt.Sprintf("the checker ran %d times", n)
+		case w.tally(statesChecked) == states:
+			left = "no scheduler showed its state to the checker"
+		default:
+			w.mu.Lock()
+			left = strings.Join(w.pending, "; ")
+			w.mu.Unlock()
+		}
+		return left == "", nil
+	})
+	if err != nil && w.ctx.Err() == nil {
+		w.fail("the checker is not done within %v of the calm: %s", patience, left)
+	}
 }
 
 // toDo names something that is still to happen, empty if nothing is.
@@ -107,7 +128,7 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 var watched = []string{"pods", "nodes", "nodegputopologies", "leases", "clustertopologies", "podgroups"}
 
 // blind names what a scheduler does not watch at the moment, empty for nothing. client-go waits
-// for up to blindness before it watches again what was cut several times.
+// for up to a minute before it watches again what was cut several times.
 func (w *world) blind() string {
 	for _, r := range w.schedulers {
 		watches := r.proxy.Watches()
@@ -246,7 +267,7 @@ func (w *world) clear(ctx context.Context, t *testing.T) {
 	})
 	var left string
 	if err == nil {
-		err = wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(ctx context.Context) (bool, error) {
 			list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return false, err

@@ -5,6 +5,8 @@ package soak
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,17 +29,26 @@ import (
 const (
 	// checkEvery is the time between two runs of the checker.
 	checkEvery = time.Second
-	// blindness is how long client-go may wait before it watches again what it could
-	// not watch several times: 30 s and as much again at random.
-	blindness = time.Minute
-	// findingTime is how long a finding may last that a check of a moment cannot judge.
-	findingTime = check.DefaultGrace + blindness
 	// repairTime is how long two annotations may name one GPU after kubelet gave one
 	// of the pods something else, or after a leader was paused, and an annotation
-	// something else than kubelet's record: while somebody leads who may correct them.
-	repairTime = 30*time.Second + blindness
+	// something else than kubelet's record, while somebody leads who may correct them; and
+	// how long any finding may last that a check of a moment cannot judge. At a calm there
+	// are none, see examined.
+	repairTime = patience
+	// hearing is how long a scheduler may take to hear of a change: client-go waits for up to a
+	// minute before it watches again what was cut several times, and the machine may be slow.
+	hearing = 2 * time.Minute
+	// readTime bounds one reading of the cluster, of which there are many.
+	readTime = time.Minute
 	// silence is from when on the holder of the Lease, renewed every 2 s, may be dead.
 	silence = 6 * time.Second
+)
+
+// What is counted of the checker.
+const (
+	checkerTries  = "checker tries"
+	checkerRuns   = "checker runs"
+	statesChecked = "scheduler states checked"
 )
 
 // checker runs package check throughout. What it finds ends the run, but for
@@ -75,7 +86,7 @@ func newChecker(t *testing.T, w *world) *checker {
 		t.Fatal(err)
 	}
 	own := rest.CopyConfig(cfg)
-	own.Insecure, own.CAData, own.Timeout = true, nil, 3*time.Second // the schedulers sign their own certificates
+	own.Insecure, own.CAData, own.Timeout = true, nil, askTime // the schedulers sign their own certificates
 	debug, err := rest.HTTPClientFor(own)
 	if err != nil {
 		t.Fatal(err)
@@ -83,30 +94,31 @@ func newChecker(t *testing.T, w *world) *checker {
 	w.debug = debug
 	return &checker{
 		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
-		inner: check.NewChecker(findingTime), since: map[string]time.Time{},
+		inner: check.NewChecker(repairTime), since: map[string]time.Time{},
 	}
 }
 
 // run examines the cluster until the context ends.
 func (c *checker) run(ctx context.Context) error {
 	for pause(ctx, checkEvery) {
+		c.w.count(checkerTries, 1)
 		if err := c.once(ctx); err != nil {
 			c.w.count("checker could not read", 1) // the API server is away, or too young to know rights
 			continue
 		}
-		c.w.count("checker runs", 1)
+		c.w.count(checkerRuns, 1)
 	}
 	return nil
 }
 
 func (c *checker) once(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	world, err := check.Read(ctx, c.kube, c.dyn, systemNamespace)
 	if err != nil {
 		return err
 	}
-	world.Lag = check.DefaultLag + blindness
+	world.Lag = hearing
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}
@@ -119,7 +131,7 @@ func (c *checker) once(ctx context.Context) error {
 	c.attempts(world.Schedulers)
 	c.watchRepairer(ctx)
 	report := c.inner.Examine(world)
-	c.w.count("scheduler states checked", report.Checked.Schedulers)
+	c.w.count(statesChecked, report.Checked.Schedulers)
 	c.w.count("claims checked", report.Checked.Claims)
 	c.w.count("allocations checked", report.Checked.Allocations)
 	c.w.count("gangs checked", report.Checked.Gangs)
@@ -135,10 +147,19 @@ func (c *checker) once(ctx context.Context) error {
 		case v.Invariant == check.RecordDiffers && time.Since(c.begun) <= repairTime:
 			c.w.count("records that waited for somebody to lead", 1)
 		default:
-			c.w.fail("%s", v)
+			c.w.violate("%s", v)
 		}
 	}
 	c.since = shared
+	pending := slices.Sorted(maps.Keys(shared))
+	for i := range report.Pending {
+		if v := &report.Pending[i]; v.Invariant != check.GangPartlyBound {
+			pending = append(pending, v.String())
+		}
+	}
+	c.w.mu.Lock()
+	c.w.pending = pending
+	c.w.mu.Unlock()
 	return nil
 }
 
@@ -168,9 +189,9 @@ func (c *checker) share(v *check.Violation, shared map[string]time.Time) {
 	why := c.w.excuse(v)
 	switch {
 	case why == "":
-		c.w.fail("%s; chosen at %s", v, strings.Join(c.w.chosenAt(v), " and "))
+		c.w.violate("%s; chosen at %s", v, strings.Join(c.w.chosenAt(v), " and "))
 	case time.Since(first) > repairTime && time.Since(c.begun) > repairTime:
-		c.w.fail("not repaired within %v: %s", repairTime, v)
+		c.w.violate("not repaired within %v: %s", repairTime, v)
 	case !again:
 		c.w.mark("annotations share: %s: %s; chosen at %s", why, v, strings.Join(c.w.chosenAt(v), " and "))
 		c.w.count("annotations that shared a GPU: "+why, 1)

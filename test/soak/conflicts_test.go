@@ -109,8 +109,9 @@ func (c *conflicts) lines() []string {
 	return out
 }
 
-// echo is for how long a scheduler may not have heard that an annotation was corrected.
-const echo = blindness
+// echo is for how long a scheduler may not have heard that an annotation was corrected: as long
+// as the soak waits for anything.
+const echo = patience
 
 // unlike reports whether a scheduler may think that the pod has something else.
 func (h *held) unlike() bool {

@@ -13,10 +13,12 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -48,18 +50,46 @@ func (w *world) mark(format string, args ...any) {
 	w.mu.Unlock()
 }
 
-// fail records a violation and ends the run.
-func (w *world) fail(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	w.note("VIOLATION %s", msg)
+// fault is why a run fails.
+type fault struct {
+	text      string
+	violation bool // an invariant did not hold; else something could not be done, or did not come
+}
+
+// fail records what could not be done, or did not come within minutes, and ends the run.
+func (w *world) fail(format string, args ...any) { w.end(fault{fmt.Sprintf(format, args...), false}) }
+
+// violate records an invariant that did not hold, and ends the run.
+func (w *world) violate(format string, args ...any) {
+	w.end(fault{fmt.Sprintf(format, args...), true})
+}
+
+func (w *world) end(f fault) {
+	w.note("FAULT %s", f.text)
 	w.mu.Lock()
-	w.faults = append(w.faults, msg)
+	w.faults = append(w.faults, f)
 	first := len(w.faults) == 1
 	w.mu.Unlock()
 	if first {
 		w.testify()
 	}
-	w.abort(errors.New(msg))
+	w.abort(errors.New(f.text))
+}
+
+// verdict fails the test if the run has faults, with the first violation where there is one.
+func (w *world) verdict(tb testing.TB, more string) {
+	tb.Helper()
+	w.mu.Lock()
+	faults := slices.Clone(w.faults)
+	w.mu.Unlock()
+	if len(faults) == 0 {
+		return
+	}
+	if i := slices.IndexFunc(faults, func(f fault) bool { return f.violation }); i >= 0 {
+		testrig.Violation(tb, "%d faults, of which this is a violation: %s%s", len(faults), faults[i].text, more)
+		return
+	}
+	tb.Errorf("%d faults; the first: %s%s", len(faults), faults[0].text, more)
 }
 
 // history is what happened last.

@@ -5,7 +5,6 @@ package soak
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,11 +13,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
-
-// endedWait is how long a member may wait for an attempt that has ended. A pod joins those that
-// wait after its Permit has returned, so it is told again each second; the rest is for a machine
-// with too much to do.
-const endedWait = 3 * time.Second
 
 // gangsToDo names a gang of which members wait that have room, or that is not complete. Members
 // ask for nothing of links, so what a node has for them is a number.
@@ -105,7 +99,7 @@ func (w *world) judge(ctx context.Context, g *gang, s state) {
 	default:
 		why := w.cutBy(g)
 		if why == "" {
-			w.fail("gang %s (%+v) has %d of %d members bound at a calm, and was never whole", g.name, g.want, have, g.want.Minimum)
+			w.violate("gang %s (%+v) has %d of %d members bound at a calm, and was never whole", g.name, g.want, have, g.want.Minimum)
 			return
 		}
 		w.count("gangs at a calm: cut by "+why, 1)
@@ -135,8 +129,8 @@ func (w *world) judgeState(ctx context.Context, g *gang) {
 	}
 }
 
-// attempts judges what schedulers show of gangs: no member waits for long for an attempt that
-// has ended.
+// attempts takes down how long members wait for an attempt that has ended. Whether one waits
+// for good is judged at the calm, see heldForNobody.
 func (c *checker) attempts(states []diagnosis.State) {
 	for i := range states {
 		for _, g := range states[i].Gangs {
@@ -149,9 +143,6 @@ func (c *checker) attempts(states []diagnosis.State) {
 				continue
 			}
 			c.w.longest("gangs: longest wait for an attempt that has ended, ms", lasted)
-			if lasted > endedWait {
-				c.w.fail("%s: the attempt of %s ended %.1f s ago (%s), and %d members wait for it", states[i].Name, g.Gang, lasted.Seconds(), a.Why, len(a.Waiting)+len(a.Reserved))
-			}
 		}
 	}
 }

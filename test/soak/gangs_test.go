@@ -26,9 +26,6 @@ const (
 	gangLabel = "soak/gang"
 	// tendEvery is how often the controller of gangs looks for members that are missing.
 	tendEvery = time.Second
-	// disturbedFor is how long a disturbance shows: a gang that is being bound has its places
-	// for so long, and whoever leads next needs some time.
-	disturbedFor = 30 * time.Second
 )
 
 var groupResource = schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups")
@@ -49,7 +46,7 @@ type gang struct {
 	over     bool                  // it is being deleted; guarded by mu
 	lives    map[int]int           // index -> how many pods it has had; guarded by mu
 	whole    bool                  // it was, once; guarded by mu
-	replaced time.Time             // when a pod was last made in the place of another; guarded by mu
+	replaced bool                  // a pod was made in the place of another; guarded by mu
 	part     time.Time             // since when it is partly bound and never was whole; guarded by mu
 }
 
@@ -251,7 +248,7 @@ func (w *world) killMember(ctx context.Context, g *gang, draw uint64) (bool, err
 		if err := w.remove(ctx, p, 0); err != nil {
 			return false, err
 		}
-		g.replaced = time.Now()
+		g.replaced = true
 		w.count("gang members replaced", 1)
 		return true, w.makePod(ctx, memberOf(g, indexOf(p), p.Name))
 	case 2:
@@ -298,7 +295,7 @@ func (w *world) tend(ctx context.Context, g *gang) error {
 	}
 	for index := range g.want.Members {
 		if !has[index] {
-			g.replaced = time.Now()
+			g.replaced = true
 			w.count("gang members replaced", 1)
 			if err := w.makeMember(ctx, g, index); err != nil {
 				return err
@@ -361,21 +358,19 @@ func (w *world) longest(what string, d time.Duration) {
 func (w *world) disturb(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.disturbed, w.disturbance = time.Now(), what
+	w.disturbance = what
 }
 
-// cutBy is what may have cut a gang that is partly bound, or "". It needs g.mu.
+// cutBy is what may have cut a gang that is partly bound and never was whole, or "": the end of
+// one of its members, or a disturbance since the last calm, before which there was no gang. How
+// long ago that was does not count, as a slow machine binds a gang slowly. It needs g.mu.
 func (w *world) cutBy(g *gang) string {
-	since := g.part.Add(-disturbedFor)
-	if g.replaced.After(since) {
+	if g.replaced {
 		return "the end of a member"
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.disturbed.After(since) {
-		return w.disturbance
-	}
-	return ""
+	return w.disturbance
 }
 
 // endGangs has nobody make members any more, and deletes the PodGroups.

@@ -273,7 +273,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 		k.b.w.note("kubelet %s gives %s others than chosen: %s %s", k.b.name, p.Name, why, holder)
 		k.b.w.conflicts.meet(p.UID, why)
 		if why == causeUnknown {
-			k.b.w.fail("kubelet of %s finds GPUs of %s/%s (%s) taken by live pod %s (%s): chosen twice, and no leader was paused",
+			k.b.w.violate("kubelet of %s finds GPUs of %s/%s (%s) taken by live pod %s (%s): chosen twice, and no leader was paused",
 				k.b.name, p.Namespace, p.Name, p.UID, holder, with.uid)
 		}
 	}

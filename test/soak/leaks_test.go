@@ -33,8 +33,6 @@ const (
 	// 6 to 12 minutes, and the more often pods are refused, the more there are. A phase of
 	// four minutes makes 700 pods.
 	moreHeap = 10 << 20
-	// leakWait bounds the wait for numbers to fall: connections idle for 90 s.
-	leakWait = 2 * time.Minute
 )
 
 // reading is what one scheduler process holds.
@@ -149,7 +147,8 @@ func (w *world) nudge(ctx context.Context) error {
 func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
 	var why, last string
-	err := wait.PollUntilContextTimeout(ctx, 2*time.Second, leakWait, true, func(ctx context.Context) (bool, error) {
+	unread := true
+	err := wait.PollUntilContextTimeout(ctx, 2*time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		err := w.nudge(ctx)
 		if err == nil {
 			now, err = w.read(ctx)
@@ -157,8 +156,9 @@ func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*read
 		switch {
 		case ctx.Err() != nil: // says less than what was there before
 		case err != nil:
-			why = err.Error()
+			why, unread = err.Error(), true
 		default:
+			unread = false
 			if why, compared = leaked(now, baseline); why != "" {
 				why += w.claims(ctx)
 			} else {
@@ -171,8 +171,11 @@ func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*read
 		}
 		return why == "" && ctx.Err() == nil, nil
 	})
-	if err != nil {
-		w.fail("leak: %s", why)
+	switch {
+	case err != nil && unread:
+		w.fail("cannot see what the schedulers hold: %s", why)
+	case err != nil:
+		w.violate("leak: %s", why)
 	}
 	return now, compared
 }
@@ -212,6 +215,9 @@ func leaked(now, baseline map[int]*reading) (why string, compared int) {
 	return "", compared
 }
 
+// errLeft: there is an object of something that is no more.
+var errLeft = errors.New("left over")
+
 // objects checks that the API server has no Lease and no graph of what is no more.
 func (w *world) objects(ctx context.Context) error {
 	want := map[string]bool{"nvtopo-scheduler": true, "nvtopo-controller": true}
@@ -228,7 +234,7 @@ func (w *world) objects(ctx context.Context) error {
 		}
 		for i := range leases.Items {
 			if !want[leases.Items[i].Name] {
-				return fmt.Errorf("Lease %s is left over", leases.Items[i].Name)
+				return fmt.Errorf("Lease %s: %w", leases.Items[i].Name, errLeft)
 			}
 		}
 		graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
@@ -236,7 +242,7 @@ func (w *world) objects(ctx context.Context) error {
 			return err
 		}
 		if len(graphs.Items) != len(w.boxes) || len(leases.Items) != len(want) {
-			return fmt.Errorf("%d graphs and %d Leases, want %d and %d", len(graphs.Items), len(leases.Items), len(w.boxes), len(want))
+			return fmt.Errorf("%w: %d graphs and %d Leases, want %d and %d", errLeft, len(graphs.Items), len(leases.Items), len(w.boxes), len(want))
 		}
 		return nil
 	})

@@ -23,8 +23,8 @@ import (
 const (
 	// lanes is how many operations on pods and gangs run at a time; those on one in order.
 	lanes = 8
-	// opTime bounds an operation beside its lag.
-	opTime = 4 * time.Minute
+	// opTime bounds an operation beside its lag: what it asks for is tried for patience each.
+	opTime = 3 * patience
 )
 
 // churn plays a phase's operations and returns when all of them are over and undone.

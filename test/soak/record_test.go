@@ -63,11 +63,7 @@ func TestRecording(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.faults) > 0 {
-		t.Errorf("%d violations; the first: %s", len(w.faults), w.faults[0])
-	}
+	w.verdict(t, "")
 }
 
 // seconds since 1970.
@@ -168,7 +164,7 @@ func startPrometheus(t *testing.T, program, scraped string, w *world) string {
 			t.Errorf("stop Prometheus: %v", err)
 		}
 	})
-	testrig.Eventually(t, time.Minute, "Prometheus is ready", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "Prometheus is ready", func(ctx context.Context) (bool, string) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/-/ready", http.NoBody)
 		if err != nil {
 			return false, err.Error()

@@ -11,23 +11,20 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
-	// waitLimit is how long a pod may wait, with somebody leading and without faults,
-	// although a node has GPUs free that it accepts.
-	waitLimit = 10 * time.Second
 	// backlog is how many pods wait while GPUs come free, more than there is room for.
 	backlog = 60
-	// releaseEvery is how often a pod ends then, and releases how many do.
-	releaseEvery = 1500 * time.Millisecond
-	releases     = 12
-	watchEvery   = 500 * time.Millisecond
+	// releases is how many pods end then, one after the other.
+	releases   = 12
+	watchEvery = 500 * time.Millisecond
 )
 
-// releaseOneByOne lets many pods wait and running ones end, and fails if one waits for
-// longer than waitLimit that fits. It is played between calm and the end of all pods.
+// releaseOneByOne lets many pods wait and running ones end, and fails if one waits for good
+// that fits: what each leaves is used before the next ends, and nothing else happens that would
+// wake those that wait. It is played between calm and the end of all pods.
 func (w *world) releaseOneByOne(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i := range backlog {
@@ -37,33 +34,67 @@ func (w *world) releaseOneByOne(ctx context.Context, t *testing.T) {
 			return
 		}
 	}
-	since, start, next, ended := map[types.UID]time.Time{}, time.Now(), waitLimit, 0
 	var longest time.Duration
-	for pause(ctx, watchEvery) && time.Since(start) < 2*waitLimit+releases*releaseEvery {
-		list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil || w.leader(ctx) == nil || w.blind() != "" {
-			clear(since) // who does not lead wakes nobody, nor who sees nothing
-			continue
-		}
-		longest = max(longest, w.fitting(ctx, list.Items, since))
-		if longest > waitLimit {
+	ended := 0
+	for range releases + 1 {
+		start := time.Now()
+		if !w.used(ctx) {
 			return
 		}
-		if time.Since(start) > next && ended < releases {
-			next, ended = next+releaseEvery, ended+1
-			if err := w.endOne(ctx, list.Items); err != nil {
-				w.fail("%v", err)
-				return
-			}
+		longest = max(longest, time.Since(start))
+		if ended == releases {
+			break
 		}
+		pod, err := w.endOne(ctx)
+		if err != nil {
+			w.fail("%v", err)
+			return
+		}
+		if pod == nil {
+			break
+		}
+		ended++
 	}
 	w.count("pods that ended while others waited", ended)
-	w.note("with %d pods waiting and %d ending, a pod that fits waited %.1f s at most", backlog, ended, longest.Seconds())
-	t.Logf("a pod that fits waited %.1f s at most while %d ended", longest.Seconds(), ended)
+	w.note("with %d pods waiting and %d ending, what is free was used after %.1f s at most", backlog, ended, longest.Seconds())
+	t.Logf("what is free was used after %.1f s at most while %d ended", longest.Seconds(), ended)
 }
 
-// fitting keeps since when each waiting pod fits some node, and returns the longest time.
-func (w *world) fitting(ctx context.Context, pods []v1.Pod, since map[types.UID]time.Time) (longest time.Duration) {
+// used waits until no pod waits that some node has GPUs for, and what ended is out of
+// kubelet's record.
+func (w *world) used(ctx context.Context) bool {
+	var left string
+	err := wait.PollUntilContextTimeout(ctx, watchEvery, patience, true, func(ctx context.Context) (bool, error) {
+		list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		switch {
+		case ctx.Err() != nil: // says less than what was left before
+		case err != nil:
+			left = err.Error()
+		default:
+			if left = w.dying(list.Items); left == "" {
+				left = w.fitting(ctx, list.Items)
+			}
+		}
+		return left == "" && ctx.Err() == nil, nil
+	})
+	if err != nil && w.ctx.Err() == nil {
+		w.fail("not within %v, with nothing else going on: %s", patience, left)
+	}
+	return err == nil
+}
+
+// dying names a pod that ended of which a kubelet still has GPUs, and empty for none.
+func (w *world) dying(pods []v1.Pod) string {
+	for i := range pods {
+		if b := w.boxOf(pods[i].Spec.NodeName); b != nil && ended(&pods[i]) && b.kubelet.holding()[pods[i].UID] != nil {
+			return fmt.Sprintf("kubelet of %s has GPUs of %s, which ended", b.name, pods[i].Name)
+		}
+	}
+	return ""
+}
+
+// fitting names a pod that waits and fits a node, empty for none.
+func (w *world) fitting(ctx context.Context, pods []v1.Pod) string {
 	free := w.freeSets(pods)
 	for i := range pods {
 		p := &pods[i]
@@ -71,29 +102,23 @@ func (w *world) fitting(ctx context.Context, pods []v1.Pod, since map[types.UID]
 		// The place of a gang's member that is gone is kept for its replacement, for keepFreed.
 		kept := strings.Contains(refusal(p), " is kept for ")
 		if kept || p.Labels[gangLabel] != "" || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
-			delete(since, p.UID)
 			continue
 		}
-		if since[p.UID].IsZero() {
-			since[p.UID] = time.Now()
-		}
-		if waited := time.Since(since[p.UID]); waited > longest {
-			if longest = waited; waited > waitLimit {
-				w.fail("pod %s (%d GPUs, %v) has fitted for %.1f s, now node %s; the scheduler says %q%s",
-					p.Name, gpusOf(p), wishesOf(p), waited.Seconds(), node, refusal(p), w.beliefs(ctx, node))
-				return longest
-			}
-		}
+		return fmt.Sprintf("pod %s (%d GPUs, %v) fits node %s; the scheduler says %q%s", p.Name, gpusOf(p), wishesOf(p), node, refusal(p), w.beliefs(ctx, node))
 	}
-	return longest
+	return ""
 }
 
-// endOne ends the first running pod by name.
-func (w *world) endOne(ctx context.Context, pods []v1.Pod) error {
-	for i := range pods {
-		if p := &pods[i]; p.Status.Phase == v1.PodRunning && p.DeletionTimestamp == nil {
-			return w.finish(ctx, p)
+// endOne ends the first running pod by name, and returns nil if none runs.
+func (w *world) endOne(ctx context.Context) (*v1.Pod, error) {
+	list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Status.Phase == v1.PodRunning && p.DeletionTimestamp == nil {
+			return p, w.finish(ctx, p)
 		}
 	}
-	return nil
+	return nil, nil
 }

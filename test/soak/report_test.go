@@ -62,9 +62,9 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 			line(what, w.counts[what])
 		}
 	}
-	line("violations", len(w.faults))
+	line("faults", len(w.faults))
 	for _, f := range w.faults {
-		fmt.Fprintf(&b, "    %s\n", f)
+		fmt.Fprintf(&b, "    %s\n", f.text)
 	}
 	section("choices that kubelet could not give")
 	for _, l := range w.conflicts.lines() {

@@ -41,6 +41,11 @@ const (
 	retryPeriod   = time.Second
 	// scheduleTimeout is how long a gang may stay partly bound.
 	scheduleTimeout = 30 * time.Second
+	// lostLease is the exit code of a leader that could not renew its Lease: on a machine with too
+	// much to do that happens. That of a panic is higher.
+	lostLease = 1
+	// askTime bounds one question to a scheduler, which may be paused. It is asked again.
+	askTime = 10 * time.Second
 	// revive is how soon a scheduler that ended is started again.
 	revive = 500 * time.Millisecond
 )
@@ -142,12 +147,22 @@ func (r *replica) supervise(ctx context.Context) error {
 			r.w.disturb("a scheduler that ended")
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
+			if code := r.sched.ExitCode(); code > lostLease && !r.w.mayEnd() {
+				r.w.fail("%s ended with exit code %d, and nobody ended it", r.name, code)
+			}
 			if err := r.sched.Restart(ctx); err != nil {
 				r.w.note("start %s: %v", r.name, err)
 			}
 		}
 		r.mu.Unlock()
 	}
+}
+
+// mayEnd reports whether the phase may end processes.
+func (w *world) mayEnd() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.deadly
 }
 
 // kill ends the process, which stays away for a while.
@@ -182,7 +197,7 @@ func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	err := r.sched.Resume()
 	r.w.mu.Lock()
 	r.w.paused--
-	r.w.resumed = time.Now()
+	r.w.resumed = true
 	r.w.mu.Unlock()
 	r.w.mark("%s goes on", r.name)
 	r.w.disturb("a scheduler that was paused")
@@ -221,7 +236,7 @@ func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
 // get reads a path of the process's HTTPS server, which authenticates the
 // administrator by certificate and so needs no request to the API server.
 func (r *replica) get(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	cfg := rest.CopyConfig(r.w.cluster.RESTConfig())
 	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, "" // self-signed in its own folder

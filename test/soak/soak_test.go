@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -19,6 +20,11 @@ const (
 	defaultSeed     = 1
 	defaultDuration = 90 * time.Second
 	defaultNodes    = 14
+	// patience is how long the soak waits for anything that has to come: changes of leaders,
+	// doubts decided, backoffs, graphs published again, watches taken up, an API server that takes
+	// two minutes to end. It is less than the five minutes after which kube-scheduler tries every
+	// pod anew, so that a pod which nobody woke is found.
+	patience = 4 * time.Minute
 )
 
 func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
@@ -50,13 +56,7 @@ func TestSoak(t *testing.T) {
 
 	leaks := w.play(t, p)
 	t.Log("\n" + w.report(p, time.Since(w.start), leaks))
-	w.mu.Lock()
-	failed := len(w.faults)
-	w.mu.Unlock()
-	if failed > 0 {
-		t.Errorf("%d violations; the first: %s\nto play it again: make soak SEED=%d DURATION=%s\nwhat happened last:\n%s",
-			failed, w.faults[0], seed, length, w.history())
-	}
+	w.verdict(t, fmt.Sprintf("\nto play it again: make soak SEED=%d DURATION=%s\nwhat happened last:\n%s", seed, length, w.history()))
 }
 
 // lives is how often a phase that is to leave processes alive is played until one
@@ -88,7 +88,10 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 				break
 			}
 			if life == lives {
-				w.fail("phase %d: in none of %d plays did a scheduler process live from the calm before to the calm after it", i, lives)
+				// Nothing is wrong with a leader that could not renew its Lease in time; one that
+				// crashes is a fault of its own, see supervise.
+				w.count("phases with nothing to compare: no scheduler process lived through", 1)
+				w.mark("phase %d: in none of %d plays did a scheduler process live from the calm before to the calm after it", i, lives)
 				break
 			}
 			w.count("phases played again since no process lived through", 1)
@@ -104,18 +107,20 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 // process holds afterwards and how many of them could be compared with the baseline.
 func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
-	runs, states, begun := w.tally("checker runs"), w.tally("scheduler states checked"), time.Now()
+	runs, tries := w.tally(checkerRuns), w.tally(checkerTries)
 	w.churn(ctx, ph)
+	// A checker that cannot read finds nothing. In a deadly phase the API server is away, for as
+	// long as the machine takes to start it.
+	if n, all := w.tally(checkerRuns)-runs, w.tally(checkerTries)-tries; w.ctx.Err() == nil && !ph.Deadly && 3*n < all {
+		w.fail("the checker could read %d of %d times", n, all)
+	}
 	w.calm(ctx, t)
 	if w.ctx.Err() == nil {
+		w.examined(ctx)
+	}
+	if w.ctx.Err() == nil {
 		w.judgeGangs(ctx)
-	}
-	// A checker that cannot read finds nothing.
-	if n, s := w.tally("checker runs")-runs, time.Since(begun).Seconds(); w.ctx.Err() == nil && float64(n) < s/3 {
-		w.fail("the checker ran %d times in %.0f s, want once in %v", n, s, checkEvery)
-	}
-	if w.ctx.Err() == nil && w.tally("scheduler states checked") == states {
-		w.fail("no scheduler showed its state to the checker")
+		w.calmed()
 	}
 	if err := w.reported(ctx); err != nil && w.ctx.Err() == nil {
 		w.fail("%v", err)
@@ -130,7 +135,10 @@ func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline m
 		now, compared = w.settle(ctx, t, baseline)
 	}
 	if w.ctx.Err() == nil {
-		if err := w.objects(ctx); err != nil {
+		switch err := w.objects(ctx); {
+		case errors.Is(err, errLeft):
+			w.violate("%v", err)
+		case err != nil:
 			w.fail("%v", err)
 		}
 	}

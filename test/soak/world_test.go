@@ -32,14 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-const (
-	// tryTime is how long an operation is tried again while the API server is away: it may
-	// take two minutes to end, see devcluster, and some time to start.
-	tryTime = 3 * time.Minute
-	byNode  = "node"
-	// pauseEcho is how long after a leader's pause its old decisions may show.
-	pauseEcho = 30 * time.Second
-)
+const byNode = "node"
 
 // world is the cluster and all that plays in it.
 type world struct {
@@ -68,11 +61,11 @@ type world struct {
 	notes       []string        // the last ones; guarded by mu
 	marks       []string        // notes worth a line in the report; guarded by mu
 	counts      map[string]int  // guarded by mu
-	faults      []string        // violations; guarded by mu
-	resumed     time.Time       // when a paused leader last went on; guarded by mu
+	faults      []fault         // guarded by mu
+	resumed     bool            // a paused leader went on since the last calm; guarded by mu
 	paused      int             // leaders that stand still now; guarded by mu
-	disturbed   time.Time       // when something happened that may cut a gang; guarded by mu
-	disturbance string          // and what; guarded by mu
+	disturbance string          // what last happened since the last calm that may cut a gang; guarded by mu
+	pending     []string        // what the checker last saw and cannot judge by a moment; guarded by mu
 	deadly      bool            // this phase may end processes; guarded by mu
 	over        <-chan struct{} // closed at the end of the phase; guarded by mu
 }
@@ -224,7 +217,7 @@ func (w *world) watch(t *testing.T) {
 
 func (w *world) awaitGraphs(t *testing.T) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, fmt.Sprintf("%d graphs are published", len(w.boxes)), func(context.Context) (bool, string) {
+	testrig.Eventually(t, patience, fmt.Sprintf("%d graphs are published", len(w.boxes)), func(context.Context) (bool, string) {
 		n := len(w.topologies.GetStore().List())
 		return n == len(w.boxes), strconv.Itoa(n)
 	})
@@ -263,7 +256,7 @@ func (w *world) count(what string, n int) {
 // maps errors that are none to nil.
 func (w *world) try(ctx context.Context, what string, f func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, tryTime, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		last = f(ctx)
 		if apierrors.IsInvalid(last) {
 			return false, last
@@ -364,9 +357,17 @@ func (w *world) oracleOf(g *nvtopo.Graph) *oracle.Oracle {
 	return w.oracles[key]
 }
 
-// pausedLately reports whether a leader stands still or went on a moment ago.
+// pausedLately reports whether a leader stands still or went on since the last calm: until then
+// its old decisions may show.
 func (w *world) pausedLately() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.paused > 0 || time.Since(w.resumed) < pauseEcho
+	return w.paused > 0 || w.resumed
+}
+
+// calmed forgets what happened before a calm: what comes now is not excused by it.
+func (w *world) calmed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resumed, w.disturbance = false, ""
 }

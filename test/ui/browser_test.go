@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -89,7 +88,7 @@ func (l *lab) serve(t *testing.T, flags ...string) (address string) {
 		}
 		t.Log(said.String())
 	})
-	testrig.Eventually(t, time.Minute, "it listens", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, "it listens", func(ctx context.Context) (bool, string) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return false, err.Error()

@@ -33,6 +33,8 @@ const (
 	schedulerName = "topology-aware-scheduler"
 	// part keeps pods on nodes of their own, so that what waits is the same in every run.
 	part = "example.com/part"
+	// patience is how long a test waits for anything that has to come.
+	patience = 2 * time.Minute
 )
 
 // lab is a cluster that has something for each page.
@@ -156,7 +158,7 @@ func (l *lab) fill(t *testing.T) {
 // bound waits until so many pods have a node.
 func (l *lab) bound(t *testing.T, want int) {
 	t.Helper()
-	testrig.Eventually(t, 2*time.Minute, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
 		all, err := l.kube.CoreV1().Pods("team-a").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -174,7 +176,7 @@ func (l *lab) bound(t *testing.T, want int) {
 // refused waits until the scheduler has said why a pod waits.
 func (l *lab) refused(t *testing.T, name string) {
 	t.Helper()
-	testrig.Eventually(t, 2*time.Minute, name+" is refused", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, patience, name+" is refused", func(ctx context.Context) (bool, string) {
 		p, err := l.kube.CoreV1().Pods("team-a").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

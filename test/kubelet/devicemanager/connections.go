@@ -46,12 +46,15 @@ func connections() (all, busy int) {
 	return all, busy
 }
 
+// Patience is how long tests wait for what takes milliseconds: long enough for any machine.
+const Patience = 2 * time.Minute
+
 // WaitDisconnected waits until kubelet is done with the ends of all connections to
 // plugins. Before that it takes a new connection of the same resource for the one that
 // ended: it closes the new one, or keeps it and takes its devices for unhealthy for good.
 func (m *Manager) WaitDisconnected(tb testing.TB) {
 	tb.Helper()
-	testrig.Eventually(tb, 20*time.Second, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {
+	testrig.Eventually(tb, Patience, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {
 		all, busy := connections()
 		return all == 0, fmt.Sprintf("%d connections, %d of them busy", all, busy)
 	})

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	cadvisorapi "github.com/google/cadvisor/info/v1"
 	"google.golang.org/grpc"
@@ -217,7 +216,7 @@ func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
 // written so: it offers them a moment earlier.
 func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
-	testrig.Eventually(tb, 20*time.Second, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
+	testrig.Eventually(tb, Patience, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
 		_, got := m.Capacity(resource)
 		all, busy := connections() // after Capacity: a list that counts there is taken in
 		return got == n && busy == 0 && (n == 0 || all > 0), fmt.Sprintf("%d, %d of %d connections busy", got, busy, all)

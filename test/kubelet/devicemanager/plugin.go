@@ -174,7 +174,7 @@ func (p *Plugin) register(ctx context.Context) error {
 		return fmt.Errorf("dialling %s: %w", p.options.KubeletSocket, err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
 		Version: pluginapi.Version, Endpoint: filepath.Base(p.socket), ResourceName: p.options.Resource, Options: p.wants(),
