@@ -25,7 +25,7 @@ program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Packages whose tests need neither etcd nor an API server; internal/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
 
 .PHONY: help
 help: ## Show the targets
@@ -473,6 +473,16 @@ transcripts: cluster-programs $(BIN)/kueue ## Write the transcripts, pictures an
 	NVTOPO_TRANSCRIPTS=write go test -count=1 -run '^(TestTheReferenceOfCommands|TestTheTranscriptOnPaper|TestTheTableOfWeights|TestThePicturesOfTheConcepts)$$' ./docs
 	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestExplain|TestClusterViewsOnARealControlPlane|TestWhatIfCommand|TestClusterTopology)$$' ./test/integration
 	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestAJobThatWaitsForQuotaIsExplained|TestPinsAreDerived|TestBilling)$$' ./test/pools
+
+# What users, operators and other programs see, as tests find it in the source, in the chart and on
+# pods of a real control plane (internal/contract). The diff of the files is for the review.
+CONTRACT := NVTOPO_CONTRACT=write go test -count=1
+.PHONY: contract
+contract: cluster-programs $(BIN)/helm ## Write the contract of test/contract/golden anew, whose diff shows what changes for others
+	$(CONTRACT) ./test/contract
+	$(CONTRACT) -run '^TestContract$$' ./cmd/exporter ./cmd/node-agent ./cmd/pool-controller
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(CONTRACT) -run '^TestContract$$' ./test/chart
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(CONTRACT) -run '^TestScheduling$$/^contract$$' ./test/integration
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
