@@ -25,7 +25,7 @@ func (o Objects) Add(object map[string]any) error {
 		return fmt.Errorf("encode an object: %w", err)
 	}
 	var own map[string]any
-	if err := json.Unmarshal(hashed.ReplaceAll(text, []byte("$1-HASH")), &own); err != nil {
+	if err := json.Unmarshal(hashed.ReplaceAll(text, []byte("$1")), &own); err != nil {
 		return fmt.Errorf("decode an object: %w", err)
 	}
 	meta, _ := own["metadata"].(map[string]any)

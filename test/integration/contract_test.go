@@ -30,7 +30,7 @@ func (l *lab) testContract(t *testing.T) {
 			l.node(t, node, machine)
 			var names []string
 			for i, pod := range []*v1.Pod{
-				gpuPod("one", profile, 1, nil),
+				gpuPod("one", agentProfile, 1, nil), // which waits until the scheduler knows of the agent
 				gpuPod("pair", profile, 2, notes{podrequest.TopologyPolicyKey: "single-numa-node", podrequest.NUMAAffinityKey: "required"}),
 				podOf("two-containers", profile, nil, container("left", 1), container("right", 2)),
 				gpuPod("too-many", profile, 8, notes{podrequest.MinBandwidthKey: "20"}),
