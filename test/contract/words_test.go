@@ -121,6 +121,9 @@ var (
 func TestKeys(t *testing.T) {
 	keys := map[string][]string{}
 	for _, f := range source(t) {
+		if strings.HasSuffix(f.name, "test") {
+			continue // clusters for tests, which hold keys as text
+		}
 		for _, file := range f.files {
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
