@@ -59,3 +59,13 @@ dashboard-pictures: ## Draw the dashboards of docs/pictures anew with Grafana's 
 	NVTOPO_RECORD_PROMETHEUS='$(PROMETHEUS)' NVTOPO_RECORD_DURATION=$(RECORD) \
 		NVTOPO_RECORD_SHOW='node $(PICTURES)/draw.mjs manifests/dashboards docs/pictures/dashboards' \
 		go test -v -count=1 -timeout 0 -run '^TestRecording$$' ./test/soak
+
+# What users, operators and other programs see, as tests find it in the source, in the chart and on
+# pods of a real control plane (internal/contract). The diff of the files is for the review.
+CONTRACT := NVTOPO_CONTRACT=write go test -count=1
+.PHONY: contract
+contract: cluster-programs $(BIN)/helm ## Write the contract of test/contract/golden anew, whose diff shows what changes for others
+	$(CONTRACT) ./test/contract
+	$(CONTRACT) -run '^TestContract$$' ./cmd/exporter ./cmd/node-agent ./cmd/pool-controller
+	$(BUILT) $(CONTRACT) -run '^TestContract$$' ./test/chart
+	$(BUILT) $(CONTRACT) -run '^TestScheduling$$/^contract$$' ./test/integration

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/internal/contract"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// moment is a time in an annotation.
+var moment = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// testContract compares all annotations, labels and conditions of pods that are created one after
+// another on machines of their own, in both ways of writing, and why one is refused, with what is
+// committed. Which GPUs and CPUs they get is part of it; UIDs and times are not.
+func (l *lab) testContract(t *testing.T) {
+	var b strings.Builder
+	for _, profile := range bothWrites {
+		for _, machine := range []string{"dgx1-v100", "hgx-h200", "l40s-8"} {
+			node := "contract-" + strings.ToLower(profile) + "-" + machine
+			l.node(t, node, machine)
+			var names []string
+			for i, pod := range []*v1.Pod{
+				gpuPod("one", agentProfile, 1, nil), // which waits until the scheduler knows of the agent
+				gpuPod("pair", profile, 2, notes{podrequest.TopologyPolicyKey: "single-numa-node", podrequest.NUMAAffinityKey: "required"}),
+				podOf("two-containers", profile, nil, container("left", 1), container("right", 2)),
+				gpuPod("too-many", profile, 8, notes{podrequest.MinBandwidthKey: "20"}),
+			} {
+				shown := pod.Name
+				pod.Name = fmt.Sprintf("%s-%d", node, i)
+				names = append(names, pod.Name)
+				l.create(t, on(node, pod))
+				if shown == "too-many" {
+					l.refused(t, pod.Name)
+					pod = l.get(t, pod.Name)
+				} else {
+					pod = l.bound(t, pod.Name)
+				}
+				fmt.Fprintf(&b, "# %s on %s, written at %s\n", shown, machine, strings.TrimPrefix(profile, "with-"))
+				for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+					fmt.Fprintf(&b, "annotation %s: %s\n", key, strings.ReplaceAll(pod.Annotations[key], string(pod.UID), "UID"))
+				}
+				for _, key := range slices.Sorted(maps.Keys(pod.Labels)) {
+					fmt.Fprintf(&b, "label %s: %s\n", key, pod.Labels[key])
+				}
+				for i := range pod.Status.Conditions {
+					if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse || strings.Contains(string(c.Type), "/") {
+						text := fmt.Sprintf("condition %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+						fmt.Fprintln(&b, nodesInAll.ReplaceAllString(text, "N nodes"))
+					}
+				}
+			}
+			l.remove(t, names...)
+		}
+	}
+	contract.Compare(t, "annotations.txt", moment.ReplaceAllString(b.String(), "TIME"))
+}
+
+// nodesInAll are the numbers of nodes in a refusal, which is about those of other tests too.
+var nodesInAll = regexp.MustCompile(`\b\d+(/\d+)? (nodes|node\(s\))`)
