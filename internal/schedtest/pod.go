@@ -28,6 +28,14 @@ func PodFrom(pod *v1.Pod) *PodWrapper {
 	return &PodWrapper{&st.PodWrapper{Pod: *pod.DeepCopy()}}
 }
 
+// With applies changes that a test has names for.
+func (p *PodWrapper) With(changes ...func(*v1.Pod)) *PodWrapper {
+	for _, change := range changes {
+		change(p.Obj())
+	}
+	return p
+}
+
 // Namespace sets the namespace.
 func (p *PodWrapper) Namespace(s string) *PodWrapper {
 	p.PodWrapper.Namespace(s)
