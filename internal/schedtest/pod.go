@@ -126,12 +126,6 @@ func (p *PodWrapper) Containers(containers ...v1.Container) *PodWrapper {
 	return p
 }
 
-// Image sets the first container's image.
-func (p *PodWrapper) Image(image string) *PodWrapper {
-	p.Spec.Containers[0].Image = image
-	return p
-}
-
 // GPUs has the first container request n GPUs, and be limited to them. Zero sets nothing.
 func (p *PodWrapper) GPUs(n int) *PodWrapper {
 	if n == 0 {

@@ -32,7 +32,7 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 	}
 	waits := func() {
 		testrig.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
-		l.create(t, gpuPod("waits", gangProfile, 8, nil))
+		l.create(t, gpuPod("waits", gangProfile, 8).Obj())
 		l.refused(t, "waits")
 	}
 	// dies removes a member while the other pod waits, and returns when. The place is kept once the
