@@ -16,19 +16,19 @@ import (
 // TestDiagnoseTellsHowFarAGangHasCome follows a gang from its first pod to its first attempt.
 func TestDiagnoseTellsHowFarAGangHasCome(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 2, 0, false)
+	r := newTestEnv(t, 2, 0, false)
 	want := func(when string, gangs ...diagnosis.Gang) {
 		t.Helper()
 		if diff := cmp.Diff(gangs, r.gangs.Diagnose()); diff != "" {
 			t.Errorf("%s (-want,+got)\n%s", when, diff)
 		}
 	}
-	pods := []types.UID{"g-0.0", "g-1.0"}
-	r.set(member("g", 2, "g-0", 0))
+	pods := []types.UID{"g-0", "g-1"}
+	r.set(member("g", 2, "g-0").Obj())
 	told := diagnosis.Gang{Gang: "gang ns/g", Pods: 1, Waits: "gang: 1 of 2 members"}
 	want("with one of two pods", told)
 
-	r.set(member("g", 2, "g-1", 0))
+	r.set(member("g", 2, "g-1").Obj())
 	until := r.clock.Now().Add(time.Minute).UTC()
 	key := r.gangs.keys(func(*gang) bool { return true })[0]
 	r.gangs.Wait(key, &Wait{Why: "no room", Until: until})

@@ -13,22 +13,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
-// drainRig has gangs without room, of which the test says which nodes are chosen for them.
-type drainRig struct {
-	*rig
+// drainEnv has gangs without room, of which the test says which nodes are chosen for them.
+type drainEnv struct {
+	*testEnv
 	closed map[string]*candidates.Closure
 }
 
 const drainAfter = 30 * time.Minute
 
-func newDrainRig(t *testing.T) *drainRig {
+func newDrainEnv(t *testing.T) *drainEnv {
 	t.Helper()
-	r := &drainRig{rig: newRig(t, 0, 1, false)}
+	r := &drainEnv{testEnv: newTestEnv(t, 0, 1, false)}
 	r.gangs.CloseBy(func(nodes map[string]*candidates.Closure) { r.closed = nodes })
 	if err := r.gangs.Configure(Config{DrainAfter: drainAfter}); err != nil {
 		t.Fatal(err)
@@ -37,50 +36,48 @@ func newDrainRig(t *testing.T) *drainRig {
 }
 
 // gang makes a gang of two whose last member was made at a time.
-func (r *drainRig) gang(name string, priority int32, made time.Duration) []*v1.Pod {
+func (e *drainEnv) gang(name string, priority int32, made time.Duration) []*v1.Pod {
 	var pods []*v1.Pod
 	for i, suffix := range []string{"-0", "-1"} {
-		pod := member(name, 2, name+suffix, 0)
-		pod.Spec.Priority = &priority
-		pod.CreationTimestamp = metav1.NewTime(time.Unix(0, 0).Add(made - time.Duration(1-i)*time.Minute))
-		r.set(pod)
+		pod := member(name, 2, name+suffix).Priority(priority).Created(time.Unix(0, 0).Add(made - time.Duration(1-i)*time.Minute)).Obj()
+		e.set(pod)
 		pods = append(pods, pod)
 	}
 	return pods
 }
 
 // refuse is a cycle of a gang that finds no room; nodes are those it would have closed.
-func (r *drainRig) refuse(pod *v1.Pod, nodes ...string) (from time.Time, text string) {
-	r.t.Helper()
-	turn, _ := r.gangs.Begin(pod)
+func (e *drainEnv) refuse(pod *v1.Pod, nodes ...string) (from time.Time, text string) {
+	e.t.Helper()
+	turn, _ := e.gangs.Begin(pod)
 	if turn.Why != "" {
-		r.t.Fatalf("pod %s: %s", pod.Name, turn.Why)
+		e.t.Fatalf("pod %s: %s", pod.Name, turn.Why)
 	}
-	from, own, taken := r.gangs.Starving(&turn)
-	if from.IsZero() || r.clock.Now().Before(from) {
+	from, own, taken := e.gangs.Starving(&turn)
+	if from.IsZero() || e.clock.Now().Before(from) {
 		return from, ""
 	}
 	if len(own) == 0 {
 		nodes = slices.DeleteFunc(nodes, taken)
-		r.gangs.Drain(&turn, nodes, "rack-1")
+		e.gangs.Drain(&turn, nodes, "rack-1")
 	}
-	return from, r.gangs.Draining(&turn)
+	return from, e.gangs.Draining(&turn)
 }
 
-func (r *drainRig) want(what string, want map[string]string) {
-	r.t.Helper()
+func (e *drainEnv) want(what string, want map[string]string) {
+	e.t.Helper()
 	got := map[string]string{}
-	for node, c := range r.closed {
+	for node, c := range e.closed {
 		got[node] = c.Gang
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
+		e.t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
 	}
 }
 
 func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
 	t.Parallel()
-	r := newDrainRig(t)
+	r := newDrainEnv(t)
 	a, b, c := r.gang("a", 0, 10*time.Minute), r.gang("b", 0, 5*time.Minute), r.gang("c", 7, 0)
 	r.clock.Step(10 * time.Minute)
 	from, text := r.refuse(a[0], "n1")
@@ -112,9 +109,9 @@ func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
 
 func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
 	t.Parallel()
-	r := newDrainRig(t)
+	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
-	extra := member("a", 2, "a-2", 0)
+	extra := member("a", 2, "a-2").Obj()
 	r.clock.Step(drainAfter)
 	if _, text := r.refuse(pods[0], "n1", "n2"); text == "" {
 		t.Fatal("nothing is closed")
@@ -144,7 +141,7 @@ func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
 
 func TestGangsAreTriedAgainWhenNodesAreOpened(t *testing.T) {
 	t.Parallel()
-	r := newDrainRig(t)
+	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
 	r.clock.Step(drainAfter)
 	r.refuse(pods[0], "n1")
@@ -165,7 +162,7 @@ func TestGangsAreTriedAgainWhenNodesAreOpened(t *testing.T) {
 // TestAGateThatWentLate counts from when the members might be scheduled.
 func TestAGateThatWentLate(t *testing.T) {
 	t.Parallel()
-	r := newDrainRig(t)
+	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
 	r.gate("a-1", true)
 	r.clock.Step(time.Hour)
@@ -179,7 +176,7 @@ func TestAGateThatWentLate(t *testing.T) {
 // nodes back, for as long as it waited for them.
 func TestNodesAreOpenedForAGangThatRoomDoesNotHelp(t *testing.T) {
 	t.Parallel()
-	attempt := func(r *drainRig, pods []*v1.Pod) {
+	attempt := func(r *drainEnv, pods []*v1.Pod) {
 		turn, _ := r.gangs.Begin(pods[0])
 		if turn.Why != "" || !r.gangs.Hold(&turn, pods[0], nil) {
 			r.t.Fatalf("no attempt begins: %q", turn.Why)
@@ -187,16 +184,16 @@ func TestNodesAreOpenedForAGangThatRoomDoesNotHelp(t *testing.T) {
 	}
 	tests := map[string]struct {
 		times int
-		fail  func(*drainRig, []*v1.Pod)
+		fail  func(*drainEnv, []*v1.Pod)
 	}{
-		"another plugin refuses its plans": {maxTries, func(r *drainRig, pods []*v1.Pod) {
+		"another plugin refuses its plans": {maxTries, func(r *drainEnv, pods []*v1.Pod) {
 			r.gangs.RefusedBy(pods[0], Refusal{Node: "n1"}, 1, "refused")
 		}},
-		"a member is never bound": {maxFailed, func(r *drainRig, pods []*v1.Pod) {
+		"a member is never bound": {maxFailed, func(r *drainEnv, pods []*v1.Pod) {
 			attempt(r, pods)
 			r.gangs.Unreserved(pods[0].UID)
 		}},
-		"a member never comes": {maxFailed, func(r *drainRig, pods []*v1.Pod) {
+		"a member never comes": {maxFailed, func(r *drainEnv, pods []*v1.Pod) {
 			attempt(r, pods)
 			r.clock.Step(Timeout(len(pods)) + time.Second)
 			r.gangs.tick()
@@ -206,7 +203,7 @@ func TestNodesAreOpenedForAGangThatRoomDoesNotHelp(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newDrainRig(t)
+			r := newDrainEnv(t)
 			pods := r.gang("a", 0, 0)
 			r.clock.Step(drainAfter)
 			r.refuse(pods[0], "n1", "n2")

@@ -14,21 +14,21 @@ import (
 // comes first, the member that succeeded counts until it is deleted.
 func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
 	t.Parallel()
-	steps := map[string]func(r *keepRig, live, done *v1.Pod){
-		"the finished pod is told of last": func(r *keepRig, live, done *v1.Pod) {
+	steps := map[string]func(r *keepEnv, live, done *v1.Pod){
+		"the finished pod is told of last": func(r *keepEnv, live, done *v1.Pod) {
 			r.gangs.DeletePod(live)
 			r.gangs.SetEnded(done)
 		},
-		"the finished pod is told of first": func(r *keepRig, live, done *v1.Pod) {
+		"the finished pod is told of first": func(r *keepEnv, live, done *v1.Pod) {
 			r.gangs.SetEnded(done)
 			r.gangs.DeletePod(live)
 		},
-		"the finished pod is told of first, and then as it was before": func(r *keepRig, live, done *v1.Pod) {
+		"the finished pod is told of first, and then as it was before": func(r *keepEnv, live, done *v1.Pod) {
 			r.gangs.SetEnded(done)
 			r.gangs.SetPod(live)
 			r.gangs.DeletePod(live)
 		},
-		"the finished pod is told of when the others wait already": func(r *keepRig, live, done *v1.Pod) {
+		"the finished pod is told of when the others wait already": func(r *keepEnv, live, done *v1.Pod) {
 			r.gangs.DeletePod(live)
 			r.after(time.Minute)
 			r.gangs.SetEnded(done)
@@ -37,7 +37,7 @@ func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
 	for name, step := range steps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newKeepRig(t, time.Minute)
+			r := newKeepEnv(t, time.Minute)
 			r.runs("g")
 			live := r.pods["g-3"]
 			done := live.DeepCopy()
@@ -62,7 +62,7 @@ func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
 // a new one a member above the minimum, which would start alone.
 func TestAnEarlierRunIsNotCounted(t *testing.T) {
 	t.Parallel()
-	r := newKeepRig(t, time.Minute)
+	r := newKeepEnv(t, time.Minute)
 	for i := range 4 {
 		done := r.member("g", i, true)
 		done.Status.Phase = v1.PodSucceeded
@@ -78,7 +78,7 @@ func TestAnEarlierRunIsNotCounted(t *testing.T) {
 // TestThePlaceOfAMemberThatFailedIsKept: a failed member counts, and yet lacks.
 func TestThePlaceOfAMemberThatFailedIsKept(t *testing.T) {
 	t.Parallel()
-	r := newKeepRig(t, time.Minute)
+	r := newKeepEnv(t, time.Minute)
 	r.runs("g")
 	failed := r.pods["g-2"].DeepCopy()
 	failed.Status.Phase = v1.PodFailed

@@ -13,27 +13,24 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 const testProfile = "test"
 
-func member(gang string, size int, name string, uid int) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "." + strconv.Itoa(uid)), Annotations: map[string]string{
-			gangrequest.GangKey: gang, gangrequest.GangSizeKey: strconv.Itoa(size),
-		}},
-		Spec: v1.PodSpec{SchedulerName: testProfile},
-	}
+// member starts a member of a gang of the namespace "ns".
+func member(gang string, size int, name string) *schedtest.PodWrapper {
+	return schedtest.Pod(name).Namespace("ns").Scheduler(testProfile).
+		Annotation(gangrequest.GangKey, gang).Annotation(gangrequest.GangSizeKey, strconv.Itoa(size))
 }
 
-// rig is a scheduler as gangs see it: a queue, cycles one after the other, binding cycles side
+// testEnv is a scheduler as gangs see it: a queue, cycles one after the other, binding cycles side
 // by side, and room for so many members.
-type rig struct {
+type testEnv struct {
 	t      *testing.T
 	gangs  *Gangs
 	clock  *clocktesting.FakeClock
@@ -55,12 +52,12 @@ type rig struct {
 	tries   int             // of plans
 }
 
-var _ Doer = &rig{}
+var _ Doer = &testEnv{}
 
-func newRig(t *testing.T, room int, seed uint64, faults bool) *rig {
+func newTestEnv(t *testing.T, room int, seed uint64, faults bool) *testEnv {
 	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-	r := &rig{
+	r := &testEnv{
 		t: t, clock: clk, gangs: New(clk), rand: rand.New(rand.NewPCG(seed, 1)), room: room, faults: faults,
 		pods: map[string]*v1.Pod{}, entries: map[types.UID]bool{}, keeps: map[types.UID]bool{}, flying: map[types.UID]bool{},
 		waiting: map[types.UID]chan bool{}, asked: map[types.UID]bool{}, whole: map[string]int{},
@@ -70,32 +67,32 @@ func newRig(t *testing.T, room int, seed uint64, faults bool) *rig {
 }
 
 // chance is false without faults.
-func (r *rig) chance(percent int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.faults && r.rand.IntN(100) < percent
+func (e *testEnv) chance(percent int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.faults && e.rand.IntN(100) < percent
 }
 
-func (r *rig) Release(uids []types.UID, _ []*v1.Pod) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (e *testEnv) Release(uids []types.UID, _ []*v1.Pod) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, uid := range uids {
-		delete(r.keeps, uid)
-		if used, ok := r.entries[uid]; ok && !used {
-			delete(r.entries, uid)
+		delete(e.keeps, uid)
+		if used, ok := e.entries[uid]; ok && !used {
+			delete(e.entries, uid)
 		}
 	}
 }
 
-func (r *rig) Reject(uids []types.UID, _ string) { r.tell(uids, false) }
+func (e *testEnv) Reject(uids []types.UID, _ string) { e.tell(uids, false) }
 
-func (r *rig) Allow(uids []types.UID) { r.tell(uids, true) }
+func (e *testEnv) Allow(uids []types.UID) { e.tell(uids, true) }
 
-func (r *rig) tell(uids []types.UID, word bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (e *testEnv) tell(uids []types.UID, word bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, uid := range uids {
-		if c := r.waiting[uid]; c != nil {
+		if c := e.waiting[uid]; c != nil {
 			select {
 			case c <- word:
 			default:
@@ -104,39 +101,39 @@ func (r *rig) tell(uids []types.UID, word bool) {
 	}
 }
 
-func (r *rig) Activate(pods []*v1.Pod) {
+func (e *testEnv) Activate(pods []*v1.Pod) {
 	for _, pod := range pods {
-		open := r.gangs.Gate(pod) == ""
-		r.mu.Lock()
+		open := e.gangs.Gate(pod) == ""
+		e.mu.Lock()
 		switch {
-		case r.pods[pod.Name] == nil || r.pods[pod.Name].UID != pod.UID || r.pods[pod.Name].Spec.NodeName != "":
-		case r.flying[pod.UID]:
-			r.asked[pod.UID] = true
+		case e.pods[pod.Name] == nil || e.pods[pod.Name].UID != pod.UID || e.pods[pod.Name].Spec.NodeName != "":
+		case e.flying[pod.UID]:
+			e.asked[pod.UID] = true
 		case open:
-			r.active = append(r.active, pod)
+			e.active = append(e.active, pod)
 		}
-		r.mu.Unlock()
+		e.mu.Unlock()
 	}
 }
 
-func (r *rig) Commit(c *Commit) {
-	r.mu.Lock()
+func (e *testEnv) Commit(c *Commit) {
+	e.mu.Lock()
 	for _, uid := range c.Members {
-		r.keeps[uid] = true
-		if used := r.entries[uid]; !used && r.exists(uid) {
-			r.t.Errorf("%s is committed without %s", c.Key, uid)
+		e.keeps[uid] = true
+		if used := e.entries[uid]; !used && e.exists(uid) {
+			e.t.Errorf("%s is committed without %s", c.Key, uid)
 		}
 	}
-	r.mu.Unlock()
+	e.mu.Unlock()
 	var err error
-	if r.chance(10) {
+	if e.chance(10) {
 		err = errors.New("no API server")
 	}
-	r.binding.Go(func() { r.gangs.Written(c, err) })
+	e.binding.Go(func() { e.gangs.Written(c, err) })
 }
 
-func (r *rig) exists(uid types.UID) bool {
-	for _, pod := range r.pods {
+func (e *testEnv) exists(uid types.UID) bool {
+	for _, pod := range e.pods {
 		if pod.UID == uid {
 			return true
 		}
@@ -144,215 +141,215 @@ func (r *rig) exists(uid types.UID) bool {
 	return false
 }
 
-func (r *rig) Whole(c *Commit) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.whole[c.Key.Name]++
+func (e *testEnv) Whole(c *Commit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.whole[c.Key.Name]++
 }
 
-func (r *rig) Settle(s *Settlement) { r.gangs.Settled(s, 0) } // no gang of these has a PodGroup
+func (e *testEnv) Settle(s *Settlement) { e.gangs.Settled(s, 0) } // no gang of these has a PodGroup
 
-func (r *rig) Say(gangrequest.Key, []*v1.Pod, string) {}
+func (e *testEnv) Say(gangrequest.Key, []*v1.Pod, string) {}
 
 // set makes or changes a pod.
-func (r *rig) set(pod *v1.Pod) {
-	r.mu.Lock()
-	r.pods[pod.Name] = pod
-	r.mu.Unlock()
-	r.gangs.SetPod(pod)
-	r.Activate([]*v1.Pod{pod}) // as the queue does with a new pod
+func (e *testEnv) set(pod *v1.Pod) {
+	e.mu.Lock()
+	e.pods[pod.Name] = pod
+	e.mu.Unlock()
+	e.gangs.SetPod(pod)
+	e.Activate([]*v1.Pod{pod}) // as the queue does with a new pod
 }
 
-func (r *rig) delete(name string) {
-	r.mu.Lock()
-	pod := r.pods[name]
-	delete(r.pods, name)
+func (e *testEnv) delete(name string) {
+	e.mu.Lock()
+	pod := e.pods[name]
+	delete(e.pods, name)
 	if pod != nil {
-		if used, ok := r.entries[pod.UID]; ok && !used {
-			delete(r.entries, pod.UID)
+		if used, ok := e.entries[pod.UID]; ok && !used {
+			delete(e.entries, pod.UID)
 		}
-		if c := r.waiting[pod.UID]; c != nil {
+		if c := e.waiting[pod.UID]; c != nil {
 			select {
 			case c <- false:
 			default:
 			}
 		}
 	}
-	r.mu.Unlock()
+	e.mu.Unlock()
 	if pod != nil {
-		r.gangs.DeletePod(pod)
+		e.gangs.DeletePod(pod)
 	}
 }
 
 // cycle takes one pod from the queue. It reports whether there was one.
-func (r *rig) cycle() bool {
-	r.mu.Lock()
-	if len(r.active) == 0 {
-		r.mu.Unlock()
+func (e *testEnv) cycle() bool {
+	e.mu.Lock()
+	if len(e.active) == 0 {
+		e.mu.Unlock()
 		return false
 	}
-	pod := r.active[0]
-	r.active = r.active[1:]
-	now := r.pods[pod.Name]
-	if now == nil || now.UID != pod.UID || now.Spec.NodeName != "" || r.flying[pod.UID] || r.entries[pod.UID] {
-		r.mu.Unlock()
+	pod := e.active[0]
+	e.active = e.active[1:]
+	now := e.pods[pod.Name]
+	if now == nil || now.UID != pod.UID || now.Spec.NodeName != "" || e.flying[pod.UID] || e.entries[pod.UID] {
+		e.mu.Unlock()
 		return true
 	}
-	r.flying[pod.UID] = true
-	r.mu.Unlock()
-	if !r.begin(pod) {
-		r.land(pod)
+	e.flying[pod.UID] = true
+	e.mu.Unlock()
+	if !e.begin(pod) {
+		e.land(pod)
 	}
 	return true
 }
 
 // land ends a pod's cycle without success.
-func (r *rig) land(pod *v1.Pod) {
-	r.mu.Lock()
-	delete(r.flying, pod.UID)
-	asked := r.asked[pod.UID]
-	delete(r.asked, pod.UID)
-	r.mu.Unlock()
+func (e *testEnv) land(pod *v1.Pod) {
+	e.mu.Lock()
+	delete(e.flying, pod.UID)
+	asked := e.asked[pod.UID]
+	delete(e.asked, pod.UID)
+	e.mu.Unlock()
 	if asked {
-		r.Activate([]*v1.Pod{pod})
+		e.Activate([]*v1.Pod{pod})
 	}
 }
 
-func (r *rig) begin(pod *v1.Pod) bool {
-	turn, _ := r.gangs.Begin(pod)
+func (e *testEnv) begin(pod *v1.Pod) bool {
+	turn, _ := e.gangs.Begin(pod)
 	if turn.Why != "" {
 		return false
 	}
-	if r.chance(10) {
-		r.gangs.RefusedBy(pod, Refusal{Shape: "s", Node: "n"}, 1, "refused")
+	if e.chance(10) {
+		e.gangs.RefusedBy(pod, Refusal{Shape: "s", Node: "n"}, 1, "refused")
 		return false
 	}
 	if turn.Held {
-		r.mu.Lock()
-		_, ok := r.entries[pod.UID]
-		r.mu.Unlock()
-		if !ok || !r.gangs.Reserved(pod.UID) {
-			r.gangs.Unreserved(pod.UID)
+		e.mu.Lock()
+		_, ok := e.entries[pod.UID]
+		e.mu.Unlock()
+		if !ok || !e.gangs.Reserved(pod.UID) {
+			e.gangs.Unreserved(pod.UID)
 			return false
 		}
-	} else if !r.hold(&turn, pod) {
+	} else if !e.hold(&turn, pod) {
 		return false
 	}
-	r.mu.Lock()
-	r.entries[pod.UID] = true
-	r.mu.Unlock()
-	if r.chance(5) {
-		r.unreserve(pod)
+	e.mu.Lock()
+	e.entries[pod.UID] = true
+	e.mu.Unlock()
+	if e.chance(5) {
+		e.unreserve(pod)
 		return false
 	}
-	r.mu.Lock()
-	r.waiting[pod.UID] = make(chan bool, 1)
-	r.mu.Unlock()
-	timeout, ok := r.gangs.Permit(pod.UID)
+	e.mu.Lock()
+	e.waiting[pod.UID] = make(chan bool, 1)
+	e.mu.Unlock()
+	timeout, ok := e.gangs.Permit(pod.UID)
 	if !ok {
-		r.unreserve(pod)
+		e.unreserve(pod)
 		return false
 	}
-	r.binding.Go(func() { r.bind(pod, timeout > 0) })
+	e.binding.Go(func() { e.bind(pod, timeout > 0) })
 	return true
 }
 
 // hold makes the entries of all, or none.
-func (r *rig) hold(turn *Turn, pod *v1.Pod) bool {
-	r.mu.Lock()
+func (e *testEnv) hold(turn *Turn, pod *v1.Pod) bool {
+	e.mu.Lock()
 	bound := 0
-	for _, p := range r.pods {
-		if _, has := r.entries[p.UID]; p.Spec.NodeName != "" && !has {
+	for _, p := range e.pods {
+		if _, has := e.entries[p.UID]; p.Spec.NodeName != "" && !has {
 			bound++
 		}
 	}
-	r.tries++
-	never := slices.ContainsFunc(turn.Pods, func(p *v1.Pod) bool { return r.never[p.Name] })
-	if never || bound+len(r.entries)+len(turn.Pods) > r.room {
-		r.mu.Unlock()
-		r.gangs.Wait(turn.Gang.Key, &Wait{Why: "no room", ForChange: true})
+	e.tries++
+	never := slices.ContainsFunc(turn.Pods, func(p *v1.Pod) bool { return e.never[p.Name] })
+	if never || bound+len(e.entries)+len(turn.Pods) > e.room {
+		e.mu.Unlock()
+		e.gangs.Wait(turn.Gang.Key, &Wait{Why: "no room", ForChange: true})
 		return false
 	}
 	uids := make([]types.UID, len(turn.Pods))
 	for i, p := range turn.Pods {
 		uids[i] = p.UID
-		if _, has := r.entries[p.UID]; has {
-			r.t.Errorf("%s has an entry of an earlier attempt", p.UID)
+		if _, has := e.entries[p.UID]; has {
+			e.t.Errorf("%s has an entry of an earlier attempt", p.UID)
 		}
-		r.entries[p.UID] = false
+		e.entries[p.UID] = false
 	}
-	r.mu.Unlock()
-	if !r.gangs.Hold(turn, pod, nil) {
-		r.Release(uids, nil)
+	e.mu.Unlock()
+	if !e.gangs.Hold(turn, pod, nil) {
+		e.Release(uids, nil)
 		return false
 	}
 	return true
 }
 
-func (r *rig) unreserve(pod *v1.Pod) {
-	r.mu.Lock()
-	delete(r.waiting, pod.UID)
-	if r.keeps[pod.UID] && r.exists(pod.UID) {
-		r.entries[pod.UID] = false
+func (e *testEnv) unreserve(pod *v1.Pod) {
+	e.mu.Lock()
+	delete(e.waiting, pod.UID)
+	if e.keeps[pod.UID] && e.exists(pod.UID) {
+		e.entries[pod.UID] = false
 	} else {
-		delete(r.entries, pod.UID)
+		delete(e.entries, pod.UID)
 	}
-	r.mu.Unlock()
-	r.gangs.Unreserved(pod.UID)
-	r.gangs.Changed()
+	e.mu.Unlock()
+	e.gangs.Unreserved(pod.UID)
+	e.gangs.Changed()
 }
 
 // bind waits at Permit and binds.
-func (r *rig) bind(pod *v1.Pod, waits bool) {
-	r.mu.Lock()
-	c := r.waiting[pod.UID]
-	r.mu.Unlock()
+func (e *testEnv) bind(pod *v1.Pod, waits bool) {
+	e.mu.Lock()
+	c := e.waiting[pod.UID]
+	e.mu.Unlock()
 	ok := true
 	if waits {
 		ok = <-c
 	}
-	r.mu.Lock()
-	delete(r.waiting, pod.UID)
-	now := r.pods[pod.Name]
-	r.mu.Unlock()
-	if !ok || now == nil || now.UID != pod.UID || r.chance(10) {
-		r.unreserve(pod)
-		r.land(pod)
+	e.mu.Lock()
+	delete(e.waiting, pod.UID)
+	now := e.pods[pod.Name]
+	e.mu.Unlock()
+	if !ok || now == nil || now.UID != pod.UID || e.chance(10) {
+		e.unreserve(pod)
+		e.land(pod)
 		return
 	}
 	bound := now.DeepCopy()
 	bound.Spec.NodeName = "n"
-	r.mu.Lock()
-	if r.pods[pod.Name] != now {
-		r.mu.Unlock()
-		r.unreserve(pod)
-		r.land(pod)
+	e.mu.Lock()
+	if e.pods[pod.Name] != now {
+		e.mu.Unlock()
+		e.unreserve(pod)
+		e.land(pod)
 		return
 	}
-	r.pods[pod.Name] = bound
-	delete(r.entries, pod.UID)
-	delete(r.flying, pod.UID)
-	r.mu.Unlock()
-	r.gangs.SetPod(bound)
+	e.pods[pod.Name] = bound
+	delete(e.entries, pod.UID)
+	delete(e.flying, pod.UID)
+	e.mu.Unlock()
+	e.gangs.SetPod(bound)
 }
 
 // settle runs cycles and lets time pass until nothing happens any more.
-func (r *rig) settle(rounds int) {
+func (e *testEnv) settle(rounds int) {
 	for range rounds {
-		for r.cycle() {
+		for e.cycle() {
 		}
-		r.clock.Step(time.Second)
-		r.gangs.tick()
-		r.gangs.round()
+		e.clock.Step(time.Second)
+		e.gangs.tick()
+		e.gangs.round()
 		time.Sleep(100 * time.Microsecond) // lets binding cycles run; nothing depends on it
 	}
 }
 
-func (r *rig) counts(gang string, size int) (bound int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (e *testEnv) counts(gang string, size int) (bound int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for i := range size {
-		if pod := r.pods[fmt.Sprintf("%s-%d", gang, i)]; pod != nil && pod.Spec.NodeName != "" {
+		if pod := e.pods[fmt.Sprintf("%s-%d", gang, i)]; pod != nil && pod.Spec.NodeName != "" {
 			bound++
 		}
 	}
@@ -360,19 +357,19 @@ func (r *rig) counts(gang string, size int) (bound int) {
 }
 
 // nothingHeld fails the test if anything is left of attempts.
-func (r *rig) nothingHeld() {
-	r.t.Helper()
-	r.binding.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.entries)+len(r.waiting)+len(r.flying) > 0 {
-		r.t.Errorf("left: entries %v, waiting %d, in flight %v", r.entries, len(r.waiting), r.flying)
+func (e *testEnv) nothingHeld() {
+	e.t.Helper()
+	e.binding.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.entries)+len(e.waiting)+len(e.flying) > 0 {
+		e.t.Errorf("left: entries %v, waiting %d, in flight %v", e.entries, len(e.waiting), e.flying)
 	}
-	r.gangs.mu.Lock()
-	defer r.gangs.mu.Unlock()
-	for key, x := range r.gangs.gangs {
+	e.gangs.mu.Lock()
+	defer e.gangs.mu.Unlock()
+	for key, x := range e.gangs.gangs {
 		if x.attempt != nil || x.busy > 0 {
-			r.t.Errorf("%s still has an attempt in phase %d, %v, busy %d", key, x.attempt.phase, x.attempt.steps, x.busy)
+			e.t.Errorf("%s still has an attempt in phase %d, %v, busy %d", key, x.attempt.phase, x.attempt.steps, x.busy)
 		}
 	}
 }
@@ -386,11 +383,11 @@ func TestGangsAtRandom(t *testing.T) {
 			t.Parallel()
 			const gangs, size = 6, 5
 			room := 10 + int(seed%3)*10 // two, four or all of them
-			r := newRig(t, room, seed, true)
+			r := newTestEnv(t, room, seed, true)
 			for i := range size {
 				for n := range gangs {
 					name := fmt.Sprintf("g%d", n)
-					r.set(member(name, size, fmt.Sprintf("%s-%d", name, i), 0))
+					r.set(member(name, size, fmt.Sprintf("%s-%d", name, i)).Obj())
 				}
 				r.settle(2)
 			}
@@ -425,13 +422,13 @@ func TestMembersComeAndGo(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			const gangs, size = 4, 4
-			r := newRig(t, gangs*size, seed, true)
+			r := newTestEnv(t, gangs*size, seed, true)
 			uid := 0
 			chaos := rand.New(rand.NewPCG(seed, 2))
 			for n := range gangs {
 				for i := range size {
 					name := fmt.Sprintf("g%d", n)
-					r.set(member(name, size, fmt.Sprintf("%s-%d", name, i), uid))
+					r.set(member(name, size, fmt.Sprintf("%s-%d", name, i)).UID(fmt.Sprint(fmt.Sprintf("%s-%d", name, i), ".", uid)).Obj())
 				}
 			}
 			for range 300 {
@@ -442,7 +439,7 @@ func TestMembersComeAndGo(t *testing.T) {
 				case 0:
 					r.delete(name)
 					r.settle(chaos.IntN(2))
-					r.set(member(gang, size, name, uid))
+					r.set(member(gang, size, name).UID(fmt.Sprint(name, ".", uid)).Obj())
 				case 1:
 					r.gate(name, true)
 					r.settle(chaos.IntN(2))
@@ -466,11 +463,11 @@ func TestMembersComeAndGo(t *testing.T) {
 }
 
 // gate adds a scheduling gate to a pod that is not bound, or takes it away.
-func (r *rig) gate(name string, gated bool) {
-	r.mu.Lock()
-	pod := r.pods[name]
+func (e *testEnv) gate(name string, gated bool) {
+	e.mu.Lock()
+	pod := e.pods[name]
 	if pod == nil || pod.Spec.NodeName != "" {
-		r.mu.Unlock()
+		e.mu.Unlock()
 		return
 	}
 	pod = pod.DeepCopy()
@@ -478,10 +475,10 @@ func (r *rig) gate(name string, gated bool) {
 	if gated {
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
 	}
-	r.pods[name] = pod
-	r.mu.Unlock()
-	r.gangs.SetPod(pod)
-	r.Activate([]*v1.Pod{pod})
+	e.pods[name] = pod
+	e.mu.Unlock()
+	e.gangs.SetPod(pod)
+	e.Activate([]*v1.Pod{pod})
 }
 
 // TestThePauseGrowsWhilePlansCannotBeHeld: each second a plan was made and refused, for ever.
@@ -490,7 +487,7 @@ func TestThePauseGrowsWhilePlansCannotBeHeld(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	g := New(clk)
 	g.Serve(testProfile, idle{})
-	pod := member("g", 1, "p", 0)
+	pod := member("g", 1, "p").Obj()
 	g.SetPod(pod)
 	key, _ := gangrequest.KeyOf(pod)
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {

@@ -12,22 +12,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
-// keepRig has gangs that run, and what is kept for them.
-type keepRig struct {
-	*rig
+// keepEnv has gangs that run, and what is kept for them.
+type keepEnv struct {
+	*testEnv
 	kept map[string][]*candidates.Kept
 	uid  int
 }
 
-func newKeepRig(t *testing.T, keep time.Duration) *keepRig {
+func newKeepEnv(t *testing.T, keep time.Duration) *keepEnv {
 	t.Helper()
-	r := &keepRig{rig: newRig(t, 100, 1, false)}
+	r := &keepEnv{testEnv: newTestEnv(t, 100, 1, false)}
 	r.gangs.KeepBy(func(places map[string][]*candidates.Kept) { r.kept = places })
 	if err := r.gangs.Configure(Config{KeepFreed: keep}); err != nil {
 		t.Fatal(err)
@@ -36,49 +35,43 @@ func newKeepRig(t *testing.T, keep time.Duration) *keepRig {
 }
 
 // member makes a member of a gang of four with two GPUs, on a node of its own if it is bound.
-func (r *keepRig) member(gang string, i int, bound bool) *v1.Pod {
-	r.uid++
-	pod := member(gang, 4, fmt.Sprintf("%s-%d", gang, i), r.uid)
-	pod.CreationTimestamp = metav1.NewTime(r.clock.Now())
-	pod.Spec.Priority = new(int32(3))
-	gpus := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("2"), v1.ResourceCPU: resource.MustParse("8")}
-	pod.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: gpus, Limits: gpus}}}
+func (e *keepEnv) member(gang string, i int, bound bool) *v1.Pod {
+	e.uid++
+	pod := member(gang, 4, fmt.Sprintf("%s-%d", gang, i)).UID(fmt.Sprint("u", e.uid)).Created(e.clock.Now()).Priority(3).GPUs(2).CPU("8")
 	if bound {
-		pod.Spec.NodeName = fmt.Sprintf("n%d", i)
+		pod.Node(fmt.Sprintf("n%d", i))
 	}
-	return pod
+	return pod.Obj()
 }
 
 // runs has a gang of four run.
-func (r *keepRig) runs(gang string) {
+func (e *keepEnv) runs(gang string) {
 	for i := range 4 {
-		r.set(r.member(gang, i, true))
+		e.set(e.member(gang, i, true))
 	}
 }
 
 // ending has a member end, but be there.
-func (r *keepRig) ending(name string) {
-	pod := r.pods[name].DeepCopy()
-	pod.DeletionTimestamp = new(metav1.NewTime(r.clock.Now()))
-	r.set(pod)
+func (e *keepEnv) ending(name string) {
+	e.set(schedtest.PodFrom(e.pods[name]).Terminating(e.clock.Now()).Obj())
 }
 
 // after lets time pass.
-func (r *keepRig) after(d time.Duration) {
-	r.clock.Step(d)
-	r.gangs.tick()
+func (e *keepEnv) after(d time.Duration) {
+	e.clock.Step(d)
+	e.gangs.tick()
 }
 
-func (r *keepRig) want(want map[string]string) {
-	r.t.Helper()
+func (e *keepEnv) want(want map[string]string) {
+	e.t.Helper()
 	got := map[string]string{}
-	for node, places := range r.kept {
+	for node, places := range e.kept {
 		for _, k := range places {
 			got[node] += fmt.Sprintf("%s %d %s %d since %d;", k.Gang, k.Count, k.Resource, k.Priority, k.Made.Unix())
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("kept places (-want,+got)\n%s", diff)
+		e.t.Errorf("kept places (-want,+got)\n%s", diff)
 	}
 }
 
@@ -88,31 +81,31 @@ func TestAPlaceIsKeptForTheReplacement(t *testing.T) {
 	kept, nothing := map[string]string{"n1": "gang ns/a 2 nvidia.com/gpu 3 since 0;"}, map[string]string{}
 	tests := map[string]struct {
 		never bool // nothing is kept by configuration
-		then  func(*keepRig)
+		then  func(*keepEnv)
 		want  map[string]string
 	}{
-		"nothing else happens":       {then: func(*keepRig) {}, want: kept},
-		"its time is nearly over":    {then: func(r *keepRig) { r.after(keep - time.Second) }, want: kept},
-		"its time is over":           {then: func(r *keepRig) { r.after(keep) }, want: nothing},
-		"nothing is to be kept":      {never: true, then: func(*keepRig) {}, want: nothing},
-		"another member ends":        {then: func(r *keepRig) { r.ending("a-2") }, want: nothing},
-		"another member is gone":     {then: func(r *keepRig) { r.delete("a-2") }, want: nothing},
-		"all members are gone":       {then: func(r *keepRig) { r.delete("a-0"); r.delete("a-2"); r.delete("a-3") }, want: nothing},
-		"another one says something": {then: func(r *keepRig) { p := r.pods["a-2"].DeepCopy(); p.Labels = map[string]string{"x": "y"}; r.set(p) }, want: kept},
-		"the replacement comes":      {then: func(r *keepRig) { r.set(r.member("a", 1, false)) }, want: kept},
+		"nothing else happens":       {then: func(*keepEnv) {}, want: kept},
+		"its time is nearly over":    {then: func(r *keepEnv) { r.after(keep - time.Second) }, want: kept},
+		"its time is over":           {then: func(r *keepEnv) { r.after(keep) }, want: nothing},
+		"nothing is to be kept":      {never: true, then: func(*keepEnv) {}, want: nothing},
+		"another member ends":        {then: func(r *keepEnv) { r.ending("a-2") }, want: nothing},
+		"another member is gone":     {then: func(r *keepEnv) { r.delete("a-2") }, want: nothing},
+		"all members are gone":       {then: func(r *keepEnv) { r.delete("a-0"); r.delete("a-2"); r.delete("a-3") }, want: nothing},
+		"another one says something": {then: func(r *keepEnv) { r.set(schedtest.PodFrom(r.pods["a-2"]).Label("x", "y").Obj()) }, want: kept},
+		"the replacement comes":      {then: func(r *keepEnv) { r.set(r.member("a", 1, false)) }, want: kept},
 		"the replacement comes, and goes again": {
-			then: func(r *keepRig) { r.set(r.member("a", 1, false)); r.delete("a-1") }, want: kept,
+			then: func(r *keepEnv) { r.set(r.member("a", 1, false)); r.delete("a-1") }, want: kept,
 		},
 		"the replacement is placed": {
-			then: func(r *keepRig) { r.set(r.member("a", 1, false)); r.settle(5); r.nothingHeld() }, want: nothing,
+			then: func(r *keepEnv) { r.set(r.member("a", 1, false)); r.settle(5); r.nothingHeld() }, want: nothing,
 		},
-		"the replacement is bound by somebody else": {then: func(r *keepRig) { r.set(r.member("a", 1, true)) }, want: nothing},
+		"the replacement is bound by somebody else": {then: func(r *keepEnv) { r.set(r.member("a", 1, true)) }, want: nothing},
 		"another gang loses a member there, too": {
-			then: func(r *keepRig) { r.runs("b"); r.after(10 * time.Second); r.delete("b-0") },
+			then: func(r *keepEnv) { r.runs("b"); r.after(10 * time.Second); r.delete("b-0") },
 			want: map[string]string{"n1": kept["n1"], "n0": "gang ns/b 2 nvidia.com/gpu 3 since 0;"},
 		},
 		"another gang's time goes on": {
-			then: func(r *keepRig) { r.runs("b"); r.after(10 * time.Second); r.delete("b-0"); r.after(50 * time.Second) },
+			then: func(r *keepEnv) { r.runs("b"); r.after(10 * time.Second); r.delete("b-0"); r.after(50 * time.Second) },
 			want: map[string]string{"n0": "gang ns/b 2 nvidia.com/gpu 3 since 0;"},
 		},
 	}
@@ -123,7 +116,7 @@ func TestAPlaceIsKeptForTheReplacement(t *testing.T) {
 			if tc.never {
 				d = 0
 			}
-			r := newKeepRig(t, d)
+			r := newKeepEnv(t, d)
 			r.runs("a")
 			r.want(nothing)
 			r.delete("a-1")
@@ -135,32 +128,32 @@ func TestAPlaceIsKeptForTheReplacement(t *testing.T) {
 
 func TestNothingIsKeptOfAGangThatDoesNotNeedIt(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(*keepRig){
-		"a member above the minimum is gone": func(r *keepRig) {
+	tests := map[string]func(*keepEnv){
+		"a member above the minimum is gone": func(r *keepEnv) {
 			r.runs("a")
 			r.set(r.member("a", 4, true))
 			r.delete("a-1")
 		},
-		"all members end, and one is gone": func(r *keepRig) {
+		"all members end, and one is gone": func(r *keepEnv) {
 			r.runs("a")
 			for i := range 4 {
 				r.ending(fmt.Sprintf("a-%d", i))
 			}
 			r.delete("a-1")
 		},
-		"one that was never bound is gone": func(r *keepRig) {
+		"one that was never bound is gone": func(r *keepEnv) {
 			for i := range 4 {
 				r.set(r.member("a", i, i > 0))
 			}
 			r.delete("a-0")
 		},
-		"the gang was never whole": func(r *keepRig) {
+		"the gang was never whole": func(r *keepEnv) {
 			for i := range 4 {
 				r.set(r.member("a", i, i > 1))
 			}
 			r.delete("a-2")
 		},
-		"a member leaves the gang, and keeps its place": func(r *keepRig) {
+		"a member leaves the gang, and keeps its place": func(r *keepEnv) {
 			r.runs("a")
 			pod := r.pods["a-1"].DeepCopy()
 			pod.Annotations = nil
@@ -170,7 +163,7 @@ func TestNothingIsKeptOfAGangThatDoesNotNeedIt(t *testing.T) {
 	for name, happens := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newKeepRig(t, time.Minute)
+			r := newKeepEnv(t, time.Minute)
 			r.room = 0 // nobody is placed meanwhile
 			happens(r)
 			r.want(map[string]string{})
@@ -185,7 +178,7 @@ func TestKeptPlacesAtRandom(t *testing.T) {
 	const keep = 10 * time.Second
 	seen := 0
 	for seed := range uint64(8) {
-		r, chaos, since := newKeepRig(t, keep), rand.New(rand.NewPCG(seed, 1)), map[*candidates.Kept]time.Time{}
+		r, chaos, since := newKeepEnv(t, keep), rand.New(rand.NewPCG(seed, 1)), map[*candidates.Kept]time.Time{}
 		gangs := []string{"a", "b", "c"}
 		for range 3000 {
 			gang, i := gangs[chaos.IntN(len(gangs))], chaos.IntN(4)

@@ -14,18 +14,18 @@ import (
 // TestStates follows a gang, beside one that lacks a member, from its first pod to its end.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 0, 1, false)
+	r := newTestEnv(t, 0, 1, false)
 	want := func(when string, states map[string]int) {
 		t.Helper()
 		if diff := cmp.Diff(states, r.gangs.states()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	r.set(member("b", 2, "b-0", 0))
-	r.set(member("a", 2, "a-0", 0))
+	r.set(member("b", 2, "b-0").Obj())
+	r.set(member("a", 2, "a-0").Obj())
 	r.settle(2)
 	want("each lacks a member", map[string]int{stateIncomplete: 2})
-	r.set(member("a", 2, "a-1", 0))
+	r.set(member("a", 2, "a-1").Obj())
 	r.settle(2)
 	want("one has no room", map[string]int{stateIncomplete: 1, stateWaiting: 1})
 	r.mu.Lock()
@@ -88,13 +88,12 @@ func TestReduces(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, 0, 1, false)
-			p := member("a", 1, "a-0", 0)
-			p.Annotations[gangrequest.PlacementKey] = tc.placement
+			r := newTestEnv(t, 0, 1, false)
+			p := member("a", 1, "a-0").Annotation(gangrequest.PlacementKey, tc.placement)
 			if tc.bound {
-				p.Spec.NodeName = "n"
+				p.Node("n")
 			}
-			r.gangs.SetPod(p)
+			r.gangs.SetPod(p.Obj())
 			if diff := cmp.Diff(tc.want, r.gangs.reduces()); diff != "" {
 				t.Errorf("(-want,+got)\n%s", diff)
 			}

@@ -14,12 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -29,9 +28,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// battlefield is a small cluster of nodes with four CPUs, full of pods and gangs, to which a gang of
+// fullCluster is a small cluster of nodes with four CPUs, full of pods and gangs, to which a gang of
 // priority 10 comes. What nodes have is up to the State.
-type battlefield struct {
+type fullCluster struct {
 	planner *Planner
 	q       Question
 	f       Field
@@ -40,18 +39,16 @@ type battlefield struct {
 	pods    int
 }
 
-func newBattlefield(t *testing.T, racks ...int) *battlefield {
+func newFullCluster(t *testing.T, racks ...int) *fullCluster {
 	t.Helper()
 	spec := &fabric.Spec{Levels: []fabric.Level{{Name: "rack"}}}
-	b := &battlefield{infos: map[string]*framework.NodeInfo{}, free: map[string]int{}}
+	b := &fullCluster{infos: map[string]*framework.NodeInfo{}, free: map[string]int{}}
 	for rack, n := range racks {
 		for i := range n {
 			name := fmt.Sprintf("node-%d-%d", rack, i)
 			spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: name, Path: []string{fmt.Sprintf("rack-%d", rack)}})
 			info := framework.NewNodeInfo()
-			info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
-			}}})
+			info.SetNode(schedtest.Node(name).CPU("4").Memory("4Gi").Obj())
 			b.infos[name], b.free[name] = info, 4
 			b.q.Nodes = append(b.q.Nodes, info)
 		}
@@ -71,46 +68,40 @@ func newBattlefield(t *testing.T, racks ...int) *battlefield {
 }
 
 // pod is one with so many CPUs; on a node unless that is empty.
-func (b *battlefield) pod(node string, cpus int, priority int32) *v1.Pod {
-	b.pods++
-	name := fmt.Sprintf("pod-%02d", b.pods)
-	list := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
-		Spec: v1.PodSpec{NodeName: node, Priority: &priority, Containers: []v1.Container{{
-			Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list},
-		}}},
-	}
+func (c *fullCluster) pod(node string, cpus int, priority int32) *v1.Pod {
+	c.pods++
+	name := fmt.Sprintf("pod-%02d", c.pods)
+	pod := schedtest.Pod(name).Namespace("ns").CPU(strconv.Itoa(cpus)).Priority(priority).Node(node).Obj()
 	if node != "" {
-		b.infos[node].AddPod(pod)
-		b.free[node] -= cpus
+		c.infos[node].AddPod(pod)
+		c.free[node] -= cpus
 	}
 	return pod
 }
 
-// attackers are the gang that comes.
-func (b *battlefield) attackers(members, cpus int, wishes gangrequest.Wishes) {
-	g := &gangrequest.Gang{Key: gangrequest.Key{Namespace: "ns", Name: "attackers"}, Minimum: members, Priority: 10, Wishes: wishes}
+// arriving is the gang that comes.
+func (c *fullCluster) arriving(members, cpus int, wishes gangrequest.Wishes) {
+	g := &gangrequest.Gang{Key: gangrequest.Key{Namespace: "ns", Name: "arriving"}, Minimum: members, Priority: 10, Wishes: wishes}
 	for i := range members {
-		g.Members.Live = append(g.Members.Live, b.pod("", cpus, 10))
+		g.Members.Live = append(g.Members.Live, c.pod("", cpus, 10))
 		g.Members.Ranks = append(g.Members.Ranks, i)
 	}
-	b.q.Turn = &Turn{Gang: g, Pods: g.Members.Live}
+	c.q.Turn = &Turn{Gang: g, Pods: g.Members.Live}
 }
 
 // gang is one that is there already. KeyOf has to know its pods as members.
-func (b *battlefield) gang(priority int32, needed, surplus []string, cpus int) {
-	o := Other{Key: gangrequest.Key{Namespace: "ns", Name: fmt.Sprintf("gang-%02d", len(b.f.Others))}, Priority: priority}
+func (c *fullCluster) gang(priority int32, needed, surplus []string, cpus int) {
+	o := Other{Key: gangrequest.Key{Namespace: "ns", Name: fmt.Sprintf("gang-%02d", len(c.f.Others))}, Priority: priority}
 	put := func(nodes []string) (out []Located) {
 		for _, node := range nodes {
-			pod := b.pod(node, cpus, priority)
+			pod := c.pod(node, cpus, priority)
 			pod.Annotations = map[string]string{gangrequest.GangKey: o.Key.Name, gangrequest.GangSizeKey: strconv.Itoa(len(needed))}
 			out = append(out, Located{pod, node})
 		}
 		return out
 	}
 	o.Needed, o.Surplus = put(needed), put(surplus)
-	b.f.Others = append(b.f.Others, o)
+	c.f.Others = append(c.f.Others, o)
 }
 
 func names(pods []*v1.Pod) (out []string) {
@@ -123,14 +114,14 @@ func names(pods []*v1.Pod) (out []string) {
 
 func TestPreemptTakesWhatGoesAnyway(t *testing.T) {
 	t.Parallel()
-	b := newBattlefield(t, 2, 2)
+	b := newFullCluster(t, 2, 2)
 	for i, node := range []string{"node-0-0", "node-0-1", "node-1-0", "node-1-1"} {
 		pod := b.pod(node, 4, 0)
 		if i >= 2 {
 			pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}
 	}
-	b.attackers(2, 4, gangrequest.Wishes{})
+	b.arriving(2, 4, gangrequest.Wishes{})
 	e, err := b.planner.Preempt(&b.q, &b.f)
 	if err != nil {
 		t.Fatal(err)
@@ -195,9 +186,9 @@ func TestPreemptSparesWhoCanStay(t *testing.T) {
 	}
 }
 
-func randomBattlefield(t *testing.T, rnd *rand.Rand) *battlefield {
+func randomBattlefield(t *testing.T, rnd *rand.Rand) *fullCluster {
 	t.Helper()
-	b := newBattlefield(t, 1+rnd.IntN(2), 1+rnd.IntN(2), 1+rnd.IntN(2))
+	b := newFullCluster(t, 1+rnd.IntN(2), 1+rnd.IntN(2), 1+rnd.IntN(2))
 	nodes := make([]string, 0, len(b.q.Nodes))
 	for _, info := range b.q.Nodes {
 		nodes = append(nodes, info.Node().Name)
@@ -225,7 +216,7 @@ func randomBattlefield(t *testing.T, rnd *rand.Rand) *battlefield {
 	if rnd.IntN(2) == 0 {
 		wishes.Required = "rack"
 	}
-	b.attackers(1+rnd.IntN(3), 2+2*rnd.IntN(2), wishes)
+	b.arriving(1+rnd.IntN(3), 2+2*rnd.IntN(2), wishes)
 	return b
 }
 

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 // TestALargeGangIsReadSeldom: each of n members above the minimum had all of them read again.
@@ -19,7 +20,7 @@ func TestALargeGangIsReadSeldom(t *testing.T) {
 	g.profiles[testProfile] = true
 	var first *v1.Pod
 	for i := range pods {
-		pod := member("large", minimum, fmt.Sprintf("p-%d", i), 0)
+		pod := member("large", minimum, fmt.Sprintf("p-%d", i)).Obj()
 		if i == 0 {
 			first = pod
 		}
@@ -38,11 +39,8 @@ func TestALargeGangIsReadSeldom(t *testing.T) {
 
 // plain is a pod as most are, of a Deployment.
 func plain() *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: "web-7c5ddbdf54-x2x9z", UID: "u",
-		Labels:      map[string]string{"app": "web", "pod-template-hash": "7c5ddbdf54"},
-		Annotations: map[string]string{"prometheus.io/scrape": "true"},
-	}}
+	return schedtest.Pod("web-7c5ddbdf54-x2x9z").Namespace("ns").UID("u").Label("app", "web").Label("pod-template-hash", "7c5ddbdf54").
+		Annotation("prometheus.io/scrape", "true").Obj()
 }
 
 // TestOtherPodsNeedNoLock: each event of any pod waited for the lock of gangs.

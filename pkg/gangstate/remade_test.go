@@ -30,7 +30,7 @@ func TestAGangRemadeWhileItsLastEffectIsCarriedOut(t *testing.T) {
 	doer := &meanwhile{}
 	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	g.Serve(testProfile, doer)
-	old, remade := member("a", 1, "a-0", 1), member("a", 1, "a-0", 2)
+	old, remade := member("a", 1, "a-0").UID("a-0.1").Obj(), member("a", 1, "a-0").UID("a-0.2").Obj()
 	doer.happens = func() {
 		g.DeletePod(old)
 		g.SetPod(remade)

@@ -12,9 +12,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -46,16 +46,11 @@ func testGroup(minimum int32, state string) *schedulingv1alpha1.PodGroup {
 func groupMembers(n, bound int) []*v1.Pod {
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
-		pods[i] = &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: fmt.Sprintf("g-%d", i), UID: types.UID(fmt.Sprintf("g-%d", i)),
-				Labels: map[string]string{schedulingv1alpha1.PodGroupLabel: "g"},
-			},
-			Spec: v1.PodSpec{SchedulerName: testProfile},
-		}
+		pod := schedtest.Pod(fmt.Sprintf("g-%d", i)).Namespace("ns").Scheduler(testProfile).Label(schedulingv1alpha1.PodGroupLabel, "g")
 		if i < bound {
-			pods[i].Spec.NodeName = "n"
+			pod.Node("n")
 		}
+		pods[i] = pod.Obj()
 	}
 	return pods
 }

@@ -13,8 +13,8 @@ import (
 // a member that is missing makes it begin anew.
 func TestPatienceRunsFromTheFirstRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 0, 1, false)
-	pods := []*v1.Pod{member("a", 2, "a-0", 0), member("a", 2, "a-1", 0)}
+	r := newTestEnv(t, 0, 1, false)
+	pods := []*v1.Pod{member("a", 2, "a-0").Obj(), member("a", 2, "a-1").Obj()}
 	for _, pod := range pods {
 		r.set(pod)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
@@ -64,7 +65,7 @@ func plannedWith(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]in
 		name := fmt.Sprint("node-", i)
 		spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: name})
 		info := framework.NewNodeInfo()
-		info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+		info.SetNode(schedtest.Node(name).Obj())
 		infos = append(infos, info)
 		for key := range refused {
 			if key.Node == name {
@@ -92,9 +93,8 @@ func demandOf(pod *v1.Pod) (*placement.Demand, error) {
 
 // claiming is a member with a volume of its own.
 func claiming(i, size int) *v1.Pod {
-	pod := member("g", size, fmt.Sprintf("p-%d", i), 0)
-	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
-	return pod
+	return member("g", size, fmt.Sprintf("p-%d", i)).
+		Volume(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}).Obj()
 }
 
 // TestMembersThatDifferInClaimsAreAskedForOnce: a volume for each member made each a shape of its
@@ -140,7 +140,7 @@ func TestOneMembersClaimKeepsNoOtherFromANode(t *testing.T) {
 // of these members go to one node.
 func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
 	t.Parallel()
-	plain := func(i int) *v1.Pod { return member("g", 2, fmt.Sprintf("p-%d", i), 0) }
+	plain := func(i int) *v1.Pod { return member("g", 2, fmt.Sprintf("p-%d", i)).Obj() }
 	tests := map[string]struct {
 		pods    []*v1.Pod
 		refused int // who was refused a node
@@ -194,8 +194,8 @@ func TestWhatMembersOfOneShapeShare(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pod := member("g", 1, "p-0", 0)
-			pod.Labels, pod.Spec.Affinity = map[string]string{"app": "g"}, apartFrom("g")
+			pod := member("g", 1, "p-0").Label("app", "g").Obj()
+			pod.Spec.Affinity = apartFrom("g")
 			d, err := demandOf(pod)
 			if err != nil {
 				t.Fatal(err)
@@ -215,8 +215,8 @@ func TestMembersThatKeepApartBesideOthers(t *testing.T) {
 	t.Parallel()
 	var pods []*v1.Pod
 	for i, app := range []string{"h", "g", "g"} {
-		pod := member("g", 3, fmt.Sprintf("p-%d", i), 0)
-		pod.Labels, pod.Spec.Affinity = map[string]string{"app": app}, apartFrom("g")
+		pod := member("g", 3, fmt.Sprintf("p-%d", i)).Label("app", app).Obj()
+		pod.Spec.Affinity = apartFrom("g")
 		pods = append(pods, pod)
 	}
 	answer, _, err := plannedOn(t, 2, pods, nil)
@@ -239,9 +239,7 @@ func apartFrom(app string) *v1.Affinity {
 func TestTooManyKindsOfMembers(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range maxGangShapes + 1 {
-		pod := member("g", maxGangShapes+1, fmt.Sprintf("p-%d", i), 0)
-		pod.Spec.NodeSelector = map[string]string{"kind": strconv.Itoa(i)}
-		pods = append(pods, pod)
+		pods = append(pods, member("g", maxGangShapes+1, fmt.Sprintf("p-%d", i)).NodeSelector(map[string]string{"kind": strconv.Itoa(i)}).Obj())
 	}
 	if _, _, err := plannedOn(t, 1, pods, nil); err == nil || !strings.Contains(err.Error(), "more than 64 kinds") {
 		t.Errorf("%v, want a refusal", err)
@@ -307,7 +305,7 @@ func TestShapesAreComparedAsKubernetesDoes(t *testing.T) {
 	}
 	made := map[string]*v1.Pod{}
 	for name, change := range variants {
-		made[name] = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{}}}}
+		made[name] = schedtest.Pod("p").Obj()
 		change(&made[name].Spec)
 	}
 	byReflection := func(containers []v1.Container) (of []any) {

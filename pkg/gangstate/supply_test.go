@@ -8,11 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
@@ -22,7 +21,7 @@ func TestLocate(t *testing.T) {
 	list := func(names ...string) (out []fwk.NodeInfo) {
 		for _, name := range names {
 			info := framework.NewNodeInfo()
-			info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			info.SetNode(schedtest.Node(name).Obj())
 			out = append(out, info)
 		}
 		return out

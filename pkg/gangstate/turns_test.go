@@ -28,9 +28,9 @@ func TestWhoWouldComeLastIsElected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, 3, 0, false)
+			r := newTestEnv(t, 3, 0, false)
 			for _, pod := range tc.came {
-				m := member("g", len(tc.came), pod, 0)
+				m := member("g", len(tc.came), pod).Obj()
 				if pod == tc.high {
 					m.Spec.Priority = &important
 				}
@@ -65,7 +65,7 @@ func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 			gangs := New(clk)
 			gangs.Serve(testProfile, idle{}) // nobody comes who was woken
-			pods := []*v1.Pod{member("g", 2, "g-0", 0), member("g", 2, "g-1", 0)}
+			pods := []*v1.Pod{member("g", 2, "g-0").Obj(), member("g", 2, "g-1").Obj()}
 			for _, pod := range pods {
 				gangs.SetPod(pod)
 			}
@@ -87,11 +87,11 @@ func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
 // TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn: each cycle before was in vain.
 func TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 2, 0, false)
+	r := newTestEnv(t, 2, 0, false)
 	synced := false
 	r.gangs.SyncedBy(func() bool { return synced })
 	for i := range 2 {
-		r.set(member("g", 2, fmt.Sprintf("g-%d", i), 0))
+		r.set(member("g", 2, fmt.Sprintf("g-%d", i)).Obj())
 	}
 	if r.cycle() {
 		t.Error("a member came to the queue before the lists were in")
@@ -108,10 +108,10 @@ func TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn(t *testing.T) {
 func TestAMemberAboveTheMinimumThatFitsNowhere(t *testing.T) {
 	t.Parallel()
 	const size, all = 2, 7
-	r := newRig(t, 100, 1, false)
+	r := newTestEnv(t, 100, 1, false)
 	r.never = map[string]bool{"a-2": true, "a-4": true}
 	for i := range all {
-		r.set(member("a", size, fmt.Sprintf("a-%d", i), 0))
+		r.set(member("a", size, fmt.Sprintf("a-%d", i)).Obj())
 	}
 	r.settle(30)
 	for r.cycle() { // of the last round

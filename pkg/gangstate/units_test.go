@@ -39,8 +39,7 @@ func TestOthers(t *testing.T) {
 			t.Parallel()
 			g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
 			for i, change := range tc.change {
-				pod := member("low", 2, "m-"+string(rune('0'+i)), 1)
-				pod.Spec.NodeName = "node"
+				pod := member("low", 2, "m-"+string(rune('0'+i))).Node("node").Obj()
 				change(pod)
 				g.SetPod(pod)
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -24,7 +25,7 @@ import (
 )
 
 func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
 	used := func() []int {
@@ -42,7 +43,7 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v when the agent is back, want 4 and 5", got)
 	}
-	live := on(t, r.State, gpuPod("gone", 2), "n", 4, 5)
+	live := on(t, r.State, schedtest.Pod("gone").GPUs(2).Obj(), "n", 4, 5)
 	live.UID = "gone"
 	r.leases.Drop(nodelease.AgentPrefix + "n")
 	info, l = r.view(t, live)
@@ -52,8 +53,8 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 }
 
 func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := on(t, r.State, gpuPod("foreign", 3), "n")
+	r := newTestEnv(t, "dgx1-v100")
+	pod := on(t, r.State, schedtest.Pod("foreign").GPUs(3).Obj(), "n")
 	r.record(t, pod.UID, 6, 7)
 	info, l := r.view(t, pod)
 	u := r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
@@ -63,8 +64,8 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 }
 
 func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	holder := asking(on(t, r.State, gpuPod("holder", 1), "n", 0), "4", "")
+	r := newTestEnv(t, "dgx1-v100")
+	holder := on(t, r.State, schedtest.Pod("holder").GPUs(1).Request("cpu", "4").Obj(), "n", 0)
 	a, err := allocation.Parse(holder.Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
@@ -84,10 +85,9 @@ func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 }
 
 func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
-	running := guaranteed(on(t, newRig(t, "dgx1-v100").State, gpuPod("running", 0), "n"), "10", "1Gi")
+	running := on(t, newTestEnv(t, "dgx1-v100").State, schedtest.Pod("running").CPU("10").Memory("1Gi").Obj(), "n")
 	running.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
-	coming := guaranteed(gpuPod("coming", 0), "6", "1Gi")
-	coming.Spec.NodeName = "n"
+	coming := schedtest.Pod("coming").CPU("6").Memory("1Gi").Node("n").Obj()
 	tests := map[string]struct {
 		exclusive string
 		pods      []*v1.Pod
@@ -100,7 +100,7 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 				s.Kubelet = &v1alpha1.Kubelet{
 					TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: tc.exclusive,
@@ -120,7 +120,7 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 }
 
 func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
-	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newRig(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
+	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newTestEnv(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
 	one := two
 	one.GPUs = two.GPUs[:1]
 	foreign := two
@@ -150,7 +150,7 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.tell(t, func(s *status) { *s = tc.before })
 			woken := false
 			r.onFreed = func() { woken = true }
@@ -166,10 +166,11 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 		})
 	}
 	t.Run("a bound pod's choice is corrected", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		woken := 0
 		r.onFreed = func() { woken++ }
-		before, after := on(t, r.State, gpuPod("p", 2), "n", 0, 1), on(t, r.State, gpuPod("p", 2), "n", 2, 3)
+		before, after := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1),
+			on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
 		r.podHandler().OnUpdate(before, before)
 		if woken != 0 {
 			t.Error("woken by nothing")
@@ -182,8 +183,8 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 }
 
 func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	victim := guaranteed(on(t, r.State, gpuPod("victim", 4), "n", 0, 1, 2, 3), "30", "1Gi")
+	r := newTestEnv(t, "dgx1-v100")
+	victim := on(t, r.State, schedtest.Pod("victim").GPUs(4).CPU("30").Memory("1Gi").Obj(), "n", 0, 1, 2, 3)
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 		s.Kubelet = &v1alpha1.Kubelet{
 			TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: "1-15,41-55",
@@ -193,8 +194,8 @@ func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
 			GPUs: r.uuids(0, 1, 2, 3),
 		}}
 	})
-	pod := guaranteed(gpuPod("p", 4), "36", "1Gi")
-	other := on(t, r.State, gpuPod("other", 1), "n", 4)
+	pod := schedtest.Pod("p").GPUs(4).CPU("36").Memory("1Gi").Obj()
+	other := on(t, r.State, schedtest.Pod("other").GPUs(1).Obj(), "n", 4)
 	info, l := r.view(t, victim, other)
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason == placement.Fits {
 		t.Fatal("the pod fits beside the victim")
@@ -216,9 +217,9 @@ func BenchmarkJudge(b *testing.B) {
 		kubelet *v1alpha1.Kubelet
 		pod     *v1.Pod
 	}{
-		"none":              {nil, gpuPod("p", 2)},
-		"restricted":        {&v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}, gpuPod("p", 2)},
-		"restricted static": {static, guaranteed(gpuPod("p", 2), "8", "1Gi")},
+		"none":              {nil, schedtest.Pod("p").GPUs(2).Obj()},
+		"restricted":        {&v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}, schedtest.Pod("p").GPUs(2).Obj()},
+		"restricted static": {static, schedtest.Pod("p").GPUs(2).CPU("8").Memory("1Gi").Obj()},
 	} {
 		b.Run(name, func(b *testing.B) {
 			clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
@@ -230,7 +231,7 @@ func BenchmarkJudge(b *testing.B) {
 			if _, err := s.Apply(obj); err != nil {
 				b.Fatal(err)
 			}
-			l := schedcache.NewSnapshot([]*v1.Pod{on(b, s, gpuPod("holder", 1), "n", 0)}, []*v1.Node{node}).NodeInfos()
+			l := schedcache.NewSnapshot([]*v1.Pod{on(b, s, schedtest.Pod("holder").GPUs(1).Obj(), "n", 0)}, []*v1.Node{node}).NodeInfos()
 			info, err := l.Get("n")
 			if err != nil {
 				b.Fatal(err)
@@ -248,9 +249,9 @@ func BenchmarkJudge(b *testing.B) {
 // node 0. A pod of two would go to node 1, but if it came first kubelet would put
 // it on node 0 and refuse the other.
 func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
-	holder := on(t, r.State, gpuPod("holder", 2), "n", 4, 5)
+	holder := on(t, r.State, schedtest.Pod("holder").GPUs(2).Obj(), "n", 4, 5)
 	record := func(uid types.UID, gpus ...int) v1alpha1.Allocation {
 		return v1alpha1.Allocation{PodUID: uid, Container: "main", Resource: testResource, GPUs: r.uuids(gpus...), State: "confirmed"}
 	}
@@ -258,7 +259,7 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 		s.Kubelet, s.Allocations = single, []v1alpha1.Allocation{record("holder", 4, 5)}
 	})
 	info, l := r.view(t, holder)
-	four, two := gpuPod("four", 4), gpuPod("two", 2)
+	four, two := schedtest.Pod("four").GPUs(4).Obj(), schedtest.Pod("two").GPUs(2).Obj()
 	if a, reason := r.Reserve(demandOf(t, four), four, info, l); reason != placement.Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
 		t.Fatalf("four GPUs: %q, want those of node 0", reason)
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -16,15 +16,15 @@ import (
 )
 
 // attempt reserves for a pod and lets its Binding end without a clear answer.
-func (r *rig) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
+func (e *testEnv) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	t.Helper()
-	info, l := r.view(t)
-	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	info, l := e.view(t)
+	a, reason := e.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatalf("pod %s: %s", pod.Name, reason)
 	}
-	r.Attempt(pod.UID, "n").BindingBegan()
-	r.Unreserve(pod.UID, "n")
+	e.Attempt(pod.UID, "n").BindingBegan()
+	e.Unreserve(pod.UID, "n")
 	return a
 }
 
@@ -33,8 +33,8 @@ func (r *rig) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 // bound had a node of eight after four attempts.
 func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 	for _, gpus := range []int{2, 8} {
-		r := newRig(t, "dgx1-v100")
-		pod := gpuPod("p", gpus)
+		r := newTestEnv(t, "dgx1-v100")
+		pod := schedtest.Pod("p").GPUs(gpus).Obj()
 		first := r.attempt(t, pod)
 		for range 5 {
 			info, l := r.view(t)
@@ -48,7 +48,7 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 		if left := r.Dump(); len(left) != 1 || left[0].Phase != "doubtful" {
 			t.Errorf("%d GPUs: in flight %+v, want one that is doubtful", gpus, left)
 		}
-		if info, l := r.view(t); gpus == 8 && r.Judge(demandOf(t, gpuPod("other", 1)), info, l).Reason == placement.Fits {
+		if info, l := r.view(t); gpus == 8 && r.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
 			t.Error("another pod fits where all GPUs are kept for one in doubt")
 		}
 		r.clock.now = r.clock.now.Add(2 * requestTimeout)
@@ -62,7 +62,7 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 }
 
 func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
-	sick := func(t *testing.T, r *rig, a *allocation.Allocation) {
+	sick := func(t *testing.T, r *testEnv, a *allocation.Allocation) {
 		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion = "2"
@@ -76,17 +76,17 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		change func(t *testing.T, r *rig, a *allocation.Allocation)
+		change func(t *testing.T, r *testEnv, a *allocation.Allocation)
 		pod    *v1.Pod // of the next attempt
 	}{
-		"a GPU of it fails":             {sick, gpuPod("p", 2)},
-		"the pod asks for more":         {nil, gpuPod("p", 3)},
-		"the pod asks for other things": {nil, annotated(gpuPod("p", 2), podrequest.MinLinkKey, "SYS")},
-		"another pod asks":              {nil, gpuPod("q", 2)},
+		"a GPU of it fails":             {sick, schedtest.Pod("p").GPUs(2).Obj()},
+		"the pod asks for more":         {nil, schedtest.Pod("p").GPUs(3).Obj()},
+		"the pod asks for other things": {nil, schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinLinkKey, "SYS").Obj()},
+		"another pod asks":              {nil, schedtest.Pod("q").GPUs(2).Obj()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			first := r.attempt(t, gpuPod("p", 2))
+			r := newTestEnv(t, "dgx1-v100")
+			first := r.attempt(t, schedtest.Pod("p").GPUs(2).Obj())
 			if tc.change != nil {
 				tc.change(t, r, first)
 			}
@@ -111,8 +111,8 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 // What comes late of attempt 1 decides whether attempt 2, which ended between its PATCH
 // and its Binding, has anything under way.
 func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(2).Obj()
 	patched := func(pod *v1.Pod) {
 		t.Helper()
 		info, l := r.view(t)
@@ -135,7 +135,7 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	// The Binding of that attempt may come late, to a pod that carries the next choice.
-	patched(annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS"))
+	patched(schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj())
 	r.Unreserve(pod.UID, "n")
 	if left := r.Dump(); len(left) != 2 || left[0].Phase != "doubtful" || left[1].Phase != "doubtful" {
 		t.Errorf("in flight %+v, want two that are doubtful", left)
@@ -159,8 +159,8 @@ const attemptsInARow = 4
 func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
 	for name, began := range map[string]bool{"its own end is in doubt": true, "it ended before its PATCH": false} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			pod := gpuPod("p", 2)
+			r := newTestEnv(t, "dgx1-v100")
+			pod := schedtest.Pod("p").GPUs(2).Obj()
 			r.attempt(t, pod)
 			for i := range attemptsInARow {
 				if got := r.reservations.TriedOn(pod.UID); got != "n" {
@@ -200,11 +200,11 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 		"made anew":                              {"m", 2, func(p *v1.Pod) { p.UID = "another" }, "doubtful"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100")}
 			store := fixedStore{}
 			r.pods = store
-			pod := gpuPod("p", 2)
+			pod := schedtest.Pod("p").GPUs(2).Obj()
 			text, err := r.attempt(t, pod).Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -214,12 +214,11 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second := gpuPod("p", tc.gpus) // what it asks for does not change in truth; here it makes another choice
+			second := schedtest.Pod("p").GPUs(tc.gpus).Obj() // what it asks for does not change in truth; here it makes another choice
 			if _, reason := r.Reserve(demandOf(t, second), second, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
-			bound := annotated(pod.DeepCopy(), allocation.Key, text)
-			bound.Spec.NodeName, bound.ResourceVersion = "n", "7"
+			bound := schedtest.PodFrom(pod).Annotation(allocation.Key, text).Node("n").ResourceVersion("7").Obj()
 			if tc.change != nil {
 				tc.change(bound)
 			}
@@ -254,20 +253,19 @@ func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
 		"another carries one, of its name": {true, "q", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			pod := gpuPod("p", 2)
+			r := newTestEnv(t, "dgx1-v100")
+			pod := schedtest.Pod("p").GPUs(2).Obj()
 			text, err := r.attempt(t, pod).Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.clock.now = r.clock.now.Add(2 * requestTimeout)
-			live := pod.DeepCopy()
-			live.UID = types.UID(tc.uid)
+			live := schedtest.PodFrom(pod).UID(tc.uid)
 			if tc.carries {
-				annotated(live, allocation.Key, text)
+				live.Annotation(allocation.Key, text)
 			}
 			for _, c := range r.doubts() {
-				r.decide(c, live)
+				r.decide(c, live.Obj())
 			}
 			if left := r.Dump(); len(left) != 0 {
 				t.Errorf("in flight after the doubt was decided: %+v", left)

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
 	for _, text := range []string{"2147483648", "9223372036854775807", "1e19", "1e30"} {
 		t.Run(text, func(t *testing.T) {
-			pod := gpuPod("p", 0)
+			pod := schedtest.Pod("p").Obj()
 			for i := range 3 {
 				c := container(string(rune('a'+i)), 0)
 				c.Resources.Requests = v1.ResourceList{testResource: resource.MustParse(text), "cpu": resource.MustParse(text)}
@@ -30,7 +31,7 @@ func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
 			}
 			s := fuzzState()
 			node := addNode(t, s, "n", "dgx-h100")
-			info, l := fuzzSite(t, node, s)
+			info, l := fuzzView(t, node, s)
 			if v := s.Judge(d, info, l); v.Reason == placement.Fits || !v.Never {
 				t.Errorf("verdict %+v, want one that no eviction cures", v)
 			}
@@ -43,17 +44,16 @@ func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
 func TestPodsPutOnANodeWithAbsurdRequestsFreeNothing(t *testing.T) {
 	s := fuzzState()
 	node := addNode(t, s, "n", "dgx-h100")
-	pods := []*v1.Pod{on(t, s, gpuPod("honest", 2), "n", 0, 1)}
+	pods := []*v1.Pod{on(t, s, schedtest.Pod("honest").GPUs(2).Obj(), "n", 0, 1)}
 	for i := range 5 {
-		p := gpuPod(string(rune('a'+i)), 0)
-		p.Spec.NodeName = "n"
+		p := schedtest.Pod(string(rune('a' + i))).Node("n").Obj()
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{
 			testResource: *resource.NewQuantity(math.MaxInt64, resource.DecimalSI), "cpu": *resource.NewQuantity(1<<50, resource.DecimalSI),
 			"memory": *resource.NewQuantity(math.MaxInt64, resource.DecimalSI),
 		}
 		pods = append(pods, p)
-		info, l := fuzzSite(t, node, s, pods...)
-		d := demandOf(t, asking(gpuPod("new", 1), "1", "1Gi"))
+		info, l := fuzzView(t, node, s, pods...)
+		d := demandOf(t, schedtest.Pod("new").GPUs(1).CPU("1").Memory("1Gi").Obj())
 		if v := s.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
 			t.Errorf("%d absurd pods: verdict %+v, want %v for now", i+1, v, placement.FewGPUs)
 		}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -21,17 +22,17 @@ func BenchmarkCandidates(b *testing.B) {
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
 		},
 		"by node": func(p *v1.Pod) {
-			*p = *asking(annotated(p, podrequest.TopologyPolicyKey, "single-numa-node"), "8", "16Gi")
+			*p = *schedtest.PodFrom(p).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").CPU("8").Memory("16Gi").Obj()
 		},
 	}
 	for name, change := range pods {
 		b.Run(name, func(b *testing.B) {
-			s := newSite(b)
+			s := newCachedState(b)
 			for i := range nodes {
 				s.add(fmt.Sprint("n", i), "dgx-h100")
 			}
 			list := s.list()
-			pod := gpuPod("pod", 2)
+			pod := schedtest.Pod("pod").GPUs(2).Obj()
 			change(pod)
 			d, how := demandOf(b, pod), narrowing()
 			how.Limit = 16

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -17,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// withHealth gives the rig's node this health, by position.
-func (r *rig) withHealth(t *testing.T, kind, version string, unhealthy, degraded nvtopo.Mask) {
+// withHealth gives the node this health, by position.
+func (e *testEnv) withHealth(t *testing.T, kind, version string, unhealthy, degraded nvtopo.Mask) {
 	t.Helper()
 	obj := topologyOf(t, "n", kind)
 	obj.ResourceVersion = version
@@ -26,7 +27,7 @@ func (r *rig) withHealth(t *testing.T, kind, version string, unhealthy, degraded
 		h := &obj.Status.GPUHealth[i]
 		h.Healthy, h.Degraded = !unhealthy.Has(i), degraded.Has(i)
 	}
-	if _, err := r.Apply(obj); err != nil {
+	if _, err := e.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,7 +46,7 @@ func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c n
 
 func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 	const kind = "dgx1-v100"
-	r := newRig(t, kind)
+	r := newTestEnv(t, kind)
 	graph := r.Node("n").Accels[0].Graph
 	o := oracle.New(graph)
 	rng := rand.New(rand.NewPCG(5, 11))
@@ -55,13 +56,14 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 		}
 		return m
 	}
+	type notes = map[string]string
 	demands := []struct {
-		kv []string
-		c  nvtopo.Constraint
+		notes notes
+		c     nvtopo.Constraint
 	}{
 		{},
-		{kv: []string{podrequest.MinLinkKey, "NVLINK"}, c: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
-		{kv: []string{podrequest.TopologyPolicyKey, "single-numa-node"}, c: nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}},
+		{notes: notes{podrequest.MinLinkKey: "NVLINK"}, c: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
+		{notes: notes{podrequest.TopologyPolicyKey: "single-numa-node"}, c: nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}},
 	}
 	served := map[string]int{}
 	for step := range 3000 {
@@ -69,11 +71,11 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 		r.withHealth(t, kind, strconv.Itoa(step+2), unhealthy, degraded)
 		var pods []*v1.Pod
 		if used != 0 {
-			pods = append(pods, on(t, r.State, gpuPod("holder", used.Len()), "n", used.Positions()...))
+			pods = append(pods, on(t, r.State, schedtest.Pod("holder").GPUs(used.Len()).Obj(), "n", used.Positions()...))
 		}
 		info, l := r.view(t, pods...)
 		d := demands[rng.IntN(len(demands))]
-		pod := annotated(gpuPod(fmt.Sprint("p", step), 1+rng.IntN(5)), d.kv...)
+		pod := schedtest.Pod(fmt.Sprint("p", step)).GPUs(1 + rng.IntN(5)).Annotations(d.notes).Obj()
 		k := int(pod.Spec.Containers[0].Resources.Limits.Name(testResource, "").Value())
 		switch rng.IntN(4) {
 		case 0: // it has the GPU of the app in its turn
@@ -84,7 +86,7 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 		}
 		healthy := nvtopo.FullMask(graph.Len()) &^ unhealthy
 		want := bestSound(o, healthy, degraded, nvtopo.FullMask(graph.Len())&^used, k, d.c)
-		situation := fmt.Sprintf("step %d: %d GPUs %v, unhealthy %v, degraded %v, used %v", step, k, d.kv,
+		situation := fmt.Sprintf("step %d: %d GPUs %v, unhealthy %v, degraded %v, used %v", step, k, d.notes,
 			unhealthy.Positions(), degraded.Positions(), used.Positions())
 
 		demand := demandOf(t, pod)
@@ -129,38 +131,38 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 }
 
 func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason != placement.DegradedGPUs || !v.Never {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason != placement.DegradedGPUs || !v.Never {
 		t.Errorf("seven of six intact GPUs: %q, never %t; want %q, and that nothing that ends there would help", v.Reason, v.Never, placement.DegradedGPUs)
 	}
-	if v := r.Judge(demandOf(t, gpuPod("p", 9)), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(9).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("nine of eight GPUs: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }
 
 func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
 	info, l := r.view(t)
-	pod := annotated(asking(gpuPod("p", 1), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node")
+	pod := schedtest.Pod("p").GPUs(1).CPU("41").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj()
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.NoNUMACPU {
 		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, placement.NoNUMACPU)
 	}
 	r.withHealth(t, "dgx1-v100", "3", 0, nvtopo.MaskOf(0, 1, 2, 3))
-	pod = annotated(asking(gpuPod("p", 1), "8", ""), podrequest.GPUModelKey, "H100")
+	pod = schedtest.Pod("p").GPUs(1).CPU("8").Annotation(podrequest.GPUModelKey, "H100").Obj()
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.FewSuitableGPUs {
 		t.Errorf("another model: %q, want %q", v.Reason, placement.FewSuitableGPUs)
 	}
 }
 
 func TestDegradedGPUsCostFilterNothing(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", nvtopo.MaskOf(7), nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
 	for gpus := 1; gpus <= 5; gpus++ {
-		d := demandOf(t, gpuPod("p", gpus))
+		d := demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj())
 		if v := r.Judge(d, info, l); v.Reason != placement.Fits {
 			t.Fatalf("%d GPUs: %q", gpus, v.Reason)
 		}

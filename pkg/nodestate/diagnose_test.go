@@ -17,6 +17,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -26,7 +27,7 @@ import (
 )
 
 // stock gives the State informers' stores with these objects.
-func (r *rig) stock(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) stock(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	store := func() cache.Indexer {
 		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -37,94 +38,95 @@ func (r *rig) stock(t *testing.T, pods ...*v1.Pod) {
 			t.Fatal(err)
 		}
 	}
-	if err := n.Add(r.node); err != nil {
+	if err := n.Add(e.node); err != nil {
 		t.Fatal(err)
 	}
-	r.stores = informerStores{pods: corelisters.NewPodLister(p), nodes: corelisters.NewNodeLister(n)}
-	r.pods = informerPods{r.stores.pods}
+	e.stores = informerStores{pods: corelisters.NewPodLister(p), nodes: corelisters.NewNodeLister(n)}
+	e.pods = informerPods{e.stores.pods}
 }
 
 // used names the GPUs at these positions as the debug endpoint does.
-func (r *rig) used(positions ...int) map[string][]string {
+func (e *testEnv) used(positions ...int) map[string][]string {
 	if len(positions) == 0 {
 		return map[string][]string{}
 	}
 	var ids []string
 	for _, i := range positions {
-		ids = append(ids, r.Node("n").Accel(testResource).Graph.GPUs[i].UUID)
+		ids = append(ids, e.Node("n").Accel(testResource).Graph.GPUs[i].UUID)
 	}
 	return map[string][]string{testResource: ids}
 }
 
 func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 	tests := map[string]struct {
-		arrange     func(t *testing.T, r *rig) []*v1.Pod // in the informer's store
+		arrange     func(t *testing.T, r *testEnv) []*v1.Pod // in the informer's store
 		wantUsed    []int
 		wantCounted map[string]int
 	}{
-		"nothing runs": {arrange: func(*testing.T, *rig) []*v1.Pod { return nil }},
+		"nothing runs": {arrange: func(*testing.T, *testEnv) []*v1.Pod { return nil }},
 		"a bound pod with an annotation": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n", 0, 3)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)}
 			},
 			wantUsed: []int{0, 3},
 		},
-		"an annotation on an unbound pod": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+		"an annotation on an unbound pod": {arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
-			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+			p := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 			p.Spec.NodeName = ""
 			return []*v1.Pod{p}
 		}},
-		"a pod that has ended": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+		"a pod that has ended": {arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
-			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+			p := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 			p.Status.Phase = v1.PodFailed
 			return []*v1.Pod{p}
 		}},
 		"a reservation": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l); reason != placement.Fits {
+				if _, reason := r.Reserve(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info,
+					l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
-				return []*v1.Pod{gpuPod("p", 2)}
+				return []*v1.Pod{schedtest.Pod("p").GPUs(2).Obj()}
 			},
 			wantUsed: []int{0, 3},
 		},
 		"a foreign pod known by count": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n")}
 			},
 			wantCounted: map[string]int{testResource: 2},
 		},
 		"a foreign pod half of whose GPUs are recorded": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.recordOn(t, "p", 5)
-				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n")}
 			},
 			wantUsed: []int{5}, wantCounted: map[string]int{testResource: 1},
 		},
 		"a pod whose record differs holds both": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.recordOn(t, "p", 5)
-				return []*v1.Pod{on(t, r.State, gpuPod("p", 1), "n", 0)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)}
 			},
 			wantUsed: []int{0, 5},
 		},
 		"a pod that is gone, while the agent still has it": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.recordOn(t, "gone", 5)
 				return nil
 			},
 			wantUsed: []int{5},
 		},
-		"the same, and the agent is dead": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+		"the same, and the agent is dead": {arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			r.recordOn(t, "gone", 5)
 			r.leases.Drop(nodelease.AgentPrefix + "n")
@@ -133,7 +135,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.stock(t, tc.arrange(t, r)...)
 			d := r.Diagnose("me")
 			if len(d.Nodes) != 1 || !d.Nodes[0].Counts {
@@ -151,37 +153,37 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 }
 
 // recordOn makes the agent's record give a GPU to a pod.
-func (r *rig) recordOn(t *testing.T, uid string, position int) {
+func (e *testEnv) recordOn(t *testing.T, uid string, position int) {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
 	obj.Status.Allocations = []v1alpha1.Allocation{{
-		PodUID: types.UID(uid), Container: "main", Resource: testResource, GPUs: r.used(position)[testResource],
+		PodUID: types.UID(uid), Container: "main", Resource: testResource, GPUs: e.used(position)[testResource],
 	}}
-	if _, err := r.Apply(obj); err != nil {
+	if _, err := e.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 	tests := map[string]struct {
-		arrange func(r *rig)
+		arrange func(r *testEnv)
 		want    string
 	}{
-		"it counts":            {func(*rig) {}, ""},
-		"the exporter is dead": {func(r *rig) { r.leases.Drop(nodelease.ExporterPrefix + "n") }, placement.StaleGraph.String()},
-		"the Node was made anew": {func(r *rig) {
+		"it counts":            {func(*testEnv) {}, ""},
+		"the exporter is dead": {func(r *testEnv) { r.leases.Drop(nodelease.ExporterPrefix + "n") }, placement.StaleGraph.String()},
+		"the Node was made anew": {func(r *testEnv) {
 			r.node = r.node.DeepCopy()
 			r.node.UID = "other"
 		}, placement.NodeReplaced.String()},
-		"the Node is gone": {func(r *rig) {
+		"the Node is gone": {func(r *testEnv) {
 			r.node = r.node.DeepCopy()
 			r.node.Name = "other"
 		}, "there is no such Node"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			tc.arrange(r)
 			r.stock(t)
 			d := r.Diagnose("me")
@@ -193,7 +195,7 @@ func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 }
 
 func TestDiagnosisTellsWhatIsHeldBack(t *testing.T) {
-	r := newRig(t, "dgx2")
+	r := newTestEnv(t, "dgx2")
 	r.stock(t)
 	h := r.topologies.Handler(r.passOn(t.Context()))
 	obj := topologyOf(t, "n", "dgx2")
@@ -214,18 +216,18 @@ func TestDiagnosisTellsWhatIsHeldBack(t *testing.T) {
 }
 
 func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.Serve("shipped", []string{testResource})
 	r.Serve("other", []string{testResource})
 	r.Describe(diagnosis.Profile{Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"})
-	pod := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+	pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 	r.stock(t, pod)
 	if d := r.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {
 		t.Errorf("before any cycle: swept %v, memo %+v, want none", d.LastSweep, d.Nodes[0].Memo)
 	}
 	info, l := r.view(t, pod)
 	r.Sweep(l)
-	if v := r.Judge(demandOf(t, gpuPod("next", 1)), info, l); v.Reason != placement.Fits {
+	if v := r.Judge(demandOf(t, schedtest.Pod("next").GPUs(1).Obj()), info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
 	}
 	d := r.Diagnose("me")

@@ -7,13 +7,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 func TestInitContainersPrepareTheNextContainersGPUs(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(2).Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, container("second", 4))
 	pod.Spec.InitContainers = []v1.Container{container("one", 1), container("two", 2)}
 	info, l := r.view(t)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 // stalling is an API server that never answers reads of some pods.
@@ -58,10 +60,10 @@ func TestADoubtThatCannotBeDecidedHoldsUpNoOther(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{}) // synctest's
 		s.pods = fixedStore{}
 		node := addNode(t, s, "n", "dgx1-v100")
-		r := &rig{State: s, node: node}
+		r := &testEnv{State: s, node: node}
 		var pods []runtime.Object
 		for i := range 8 {
-			pod := gpuPod(fmt.Sprintf("p-%d", i), 1)
+			pod := schedtest.Pod(fmt.Sprintf("p-%d", i)).GPUs(1).Obj()
 			r.attempt(t, pod)
 			pods = append(pods, pod)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -35,13 +36,13 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			if !tc.agent {
 				r.leases.Drop(nodelease.AgentPrefix + "n")
 			} else {
 				r.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 			}
-			pod := on(t, r.State, gpuPod("p", 2), "n", 1, 3)
+			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 1, 3)
 			a, err := allocation.Parse(pod.Annotations[allocation.Key])
 			if err != nil {
 				t.Fatal(err)

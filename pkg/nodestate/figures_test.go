@@ -19,22 +19,23 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // stockByNode gives the State stores with these pods, by node too.
-func (r *rig) stockByNode(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
-	r.stock(t, pods...)
+	e.stock(t, pods...)
 	byNode := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{podsByNode: nodeOfPod})
 	for _, p := range pods {
 		if err := byNode.Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.nodes = informerNodes{nodes: r.stores.nodes, pods: byNode}
-	r.lists.in.Store(true)
+	e.nodes = informerNodes{nodes: e.stores.nodes, pods: byNode}
+	e.lists.in.Store(true)
 }
 
 const v100 = "Tesla V100-SXM2-32GB"
@@ -43,47 +44,47 @@ const v100 = "Tesla V100-SXM2-32GB"
 // fast pairs have two NVLinks: 0-3, 0-4, 1-2, 1-5, 2-3, 4-7, 5-6, 6-7.
 func TestFiguresOfAMachine(t *testing.T) {
 	tests := map[string]struct {
-		arrange func(t *testing.T, r *rig) []*v1.Pod
+		arrange func(t *testing.T, r *testEnv) []*v1.Pod
 		want    gpuFigures
 		pairs   groupFigures // of two GPUs
 	}{
 		"nothing runs": {
-			arrange: func(*testing.T, *rig) []*v1.Pod { return nil },
+			arrange: func(*testing.T, *testEnv) []*v1.Pod { return nil },
 			want:    gpuFigures{free: 8}, pairs: groupFigures{free: 4, capacity: 4, freeGPUs: 8},
 		},
 		"what is left are two fast pairs": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				return []*v1.Pod{on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3)}
 			},
 			want: gpuFigures{used: 4, free: 4}, pairs: groupFigures{free: 2, capacity: 4, freeGPUs: 4},
 		},
 		"0 and 2 are left, which are no fast pair": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				return []*v1.Pod{on(t, r.State, gpuPod("a", 6), "n", 1, 3, 4, 5, 6, 7)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("a").GPUs(6).Obj(), "n", 1, 3, 4, 5, 6, 7)}
 			},
 			want: gpuFigures{used: 6, stranded: 2}, pairs: groupFigures{free: 0, capacity: 4, freeGPUs: 2},
 		},
 		"a pod that has ended holds nothing": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				p := on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3)
+				p := on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3)
 				p.Status.Phase = v1.PodSucceeded
 				return []*v1.Pod{p}
 			},
 			want: gpuFigures{free: 8}, pairs: groupFigures{free: 4, capacity: 4, freeGPUs: 8},
 		},
 		"a node that is cordoned": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.node.Spec.Unschedulable = true
-				return []*v1.Pod{on(t, r.State, gpuPod("a", 1), "n", 0)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("a").GPUs(1).Obj(), "n", 0)}
 			},
 			want: gpuFigures{used: 1, unusable: 7},
 		},
 		"a node that is not ready": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}
 				return nil
@@ -91,7 +92,7 @@ func TestFiguresOfAMachine(t *testing.T) {
 			want: gpuFigures{unusable: 8},
 		},
 		"a graph that is stale": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.unvouch(t, placement.StaleGraph)
 				return nil
@@ -101,7 +102,7 @@ func TestFiguresOfAMachine(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.stockByNode(t, tc.arrange(t, r)...)
 			counters := groupCounters{}
 			r.figures(counters) // what is remembered of an earlier scrape changes nothing
@@ -122,9 +123,10 @@ func TestFiguresOfAMachine(t *testing.T) {
 
 // TestFiguresAsMetrics: what is scraped of three pods, one of which has no ring.
 func TestFiguresAsMetrics(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t,
-		on(t, r.State, gpuPod("near", 2), "n", 0, 3), on(t, r.State, gpuPod("far", 2), "n", 1, 5), on(t, r.State, gpuPod("one", 1), "n", 2))
+		on(t, r.State, schedtest.Pod("near").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("far").GPUs(2).Obj(), "n", 1, 5),
+		on(t, r.State, schedtest.Pod("one").GPUs(1).Obj(), "n", 2))
 	registry := metrics.NewKubeRegistry()
 	registry.CustomMustRegister(newFigureCollector(r.State))
 	const want = `
@@ -157,8 +159,8 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 
 // TestScrapesAtTheSameTime: each says the same, and the next one what has changed since.
 func TestScrapesAtTheSameTime(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	r.stockByNode(t, on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3))
+	r := newTestEnv(t, "dgx1-v100")
+	r.stockByNode(t, on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3))
 	registry := metrics.NewKubeRegistry()
 	registry.CustomMustRegister(newFigureCollector(r.State))
 	const head = `
@@ -197,7 +199,7 @@ func BenchmarkFigures(b *testing.B) {
 	for i := range 1000 {
 		name := "n" + strconv.Itoa(i)
 		node := addNode(b, s, name, "dgx1-v100")
-		if err := errors.Join(nodes.Add(node), pods.Add(on(b, s, gpuPod("p"+name, 2), name, i%4, 4+i%3))); err != nil {
+		if err := errors.Join(nodes.Add(node), pods.Add(on(b, s, schedtest.Pod("p"+name).GPUs(2).Obj(), name, i%4, 4+i%3))); err != nil {
 			b.Fatal(err)
 		}
 	}

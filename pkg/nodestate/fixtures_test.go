@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
@@ -86,12 +87,7 @@ func addNode(tb testing.TB, s *State, name, kind string) *v1.Node {
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		s.leases.Set(lease(prefix+name, s.clock.Now(), 365*24*time.Hour), s.clock.Now())
 	}
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: obj.Spec.NodeUID}}
-	node.Status.Allocatable = v1.ResourceList{
-		testResource: *resource.NewQuantity(int64(len(obj.Spec.GPUs)), resource.DecimalSI), "cpu": resource.MustParse("512"),
-		"memory": resource.MustParse("4Ti"), "pods": resource.MustParse("110"),
-	}
-	return node
+	return schedtest.Node(name).UID(string(obj.Spec.NodeUID)).GPUs(len(obj.Spec.GPUs)).CPU("512").Memory("4Ti").Obj()
 }
 
 func lease(name string, renewed time.Time, d time.Duration) *coordinationv1.Lease {
@@ -116,14 +112,6 @@ func sidecar(name string, gpus int) v1.Container {
 	c := container(name, gpus)
 	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 	return c
-}
-
-// gpuPod is a waiting pod of one container with the given number of GPUs.
-func gpuPod(name string, gpus int) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
-		Spec:       v1.PodSpec{Containers: []v1.Container{container("main", gpus)}},
-	}
 }
 
 func testOptions() *podrequest.Options {

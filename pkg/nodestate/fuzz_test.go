@@ -16,6 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -25,8 +26,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// fuzzSite is a State with one node in a snapshot.
-func fuzzSite(tb testing.TB, node *v1.Node, s *State, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
+// fuzzView is a State with one node in a snapshot.
+func fuzzView(tb testing.TB, node *v1.Node, s *State, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
 	tb.Helper()
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		s.leases.Set(lease(prefix+node.Name, s.clock.Now(), time.Hour), s.clock.Now())
@@ -146,14 +147,15 @@ func FuzzApply(f *testing.F) {
 			now.Accel(testResource).Tables.Class() != before.Accel(testResource).Tables.Class()) {
 			t.Fatalf("the graph cannot be read (%v), but the good one is gone (reported: %v)", unreadable, err)
 		}
-		info, l := fuzzSite(t, node, s)
+		info, l := fuzzView(t, node, s)
 		var taken nvtopo.Mask
 		for i, name := range []string{"first", "second", "third"} {
-			pod := gpuPod(name, 1+int(gpus%8))
-			annotated(pod, podrequest.TopologyPolicyKey, []string{"none", "best-effort", "restricted", "single-numa-node"}[policy%4])
+			asks := schedtest.Pod(name).GPUs(1+int(gpus%8)).
+				Annotation(podrequest.TopologyPolicyKey, []string{"none", "best-effort", "restricted", "single-numa-node"}[policy%4])
 			if i == 1 {
-				pod = asking(pod, "2", "1Gi")
+				asks.CPU("2").Memory("1Gi")
 			}
+			pod := asks.Obj()
 			d := demandOf(t, pod)
 			if v := s.Judge(d, info, l); v.Reason != placement.Fits {
 				continue
@@ -182,8 +184,8 @@ func FuzzParseRequest(f *testing.F) {
 	f.Add(uint8(2), "SYS", "0.5", "-1", "1n", uint8(3))
 	site := bridged(f)
 	f.Fuzz(func(t *testing.T, key uint8, value, first, second, cpu string, kinds uint8) {
-		pod := gpuPod("p", 0)
-		pod.Spec.Containers = nil
+		all := podrequest.InputKeys()
+		pod := schedtest.Pod("p").Containers().Annotation(all[int(key)%len(all)], value).Obj()
 		for i, text := range []string{first, second, first} {
 			q, err := quantity(text) // the API server reads pods' quantities before us
 			if err != nil {
@@ -200,14 +202,12 @@ func FuzzParseRequest(f *testing.F) {
 				pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 			}
 		}
-		all := podrequest.InputKeys()
-		annotated(pod, all[int(key)%len(all)], value)
 		r, err := podrequest.Parse(pod, testOptions())
 		if err != nil {
 			return
 		}
 		s, node := site()
-		info, l := fuzzSite(t, node, s)
+		info, l := fuzzView(t, node, s)
 		d := &placement.Demand{Request: r, WantCPUs: true}
 		if v := s.Judge(d, info, l); v.Reason != placement.Fits {
 			return
@@ -226,25 +226,23 @@ func FuzzParseRequest(f *testing.F) {
 func FuzzUsage(f *testing.F) {
 	s := fuzzState()
 	node := addNode(f, s, "n", "a100-pcie-4-bridged")
-	f.Add(on(f, s, gpuPod("mine", 2), "n", 1, 3).Annotations[allocation.Key], int64(2))
-	f.Add(on(f, s, gpuPod("another", 2), "n", 1, 3).Annotations[allocation.Key], int64(2))
+	f.Add(on(f, s, schedtest.Pod("mine").GPUs(2).Obj(), "n", 1, 3).Annotations[allocation.Key], int64(2))
+	f.Add(on(f, s, schedtest.Pod("another").GPUs(2).Obj(), "n", 1, 3).Annotations[allocation.Key], int64(2))
 	f.Add(`{"version":1,"node":"n","podUID":"mine","cpuset":"0-8191","numaNodes":[-1,99,0],"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":["GPU-x"]}]}`,
 		int64(9223372036854775807))
 	f.Add(`{"version":1,"node":"n","podUID":"mine"}`, int64(-1))
 	f.Add("", int64(9223372036854775807))
 	f.Add("\ufeff{}", int64(0))
 	f.Fuzz(func(t *testing.T, text string, gpus int64) {
-		mine := gpuPod("mine", 0)
-		mine.Spec.NodeName = "n"
+		mine := schedtest.Pod("mine").Node("n").Annotation(allocation.Key, text).Obj()
 		mine.Spec.Containers[0].Resources.Requests = v1.ResourceList{
 			testResource: *resource.NewQuantity(gpus, resource.DecimalSI), "cpu": *resource.NewQuantity(gpus, resource.DecimalSI),
 		}
-		annotated(mine, allocation.Key, text)
 		twin := mine.DeepCopy()
 		twin.Name, twin.UID = "twin", "twin"
-		other := on(t, s, gpuPod("other", 1), "n", 0)
-		info, l := fuzzSite(t, node, s, other, mine, twin)
-		d := demandOf(t, gpuPod("new", 1))
+		other := on(t, s, schedtest.Pod("other").GPUs(1).Obj(), "n", 0)
+		info, l := fuzzView(t, node, s, other, mine, twin)
+		d := demandOf(t, schedtest.Pod("new").GPUs(1).Obj())
 		u := s.View(d, info, l)
 		free := u.Free(testResource)
 		if free&1 != 0 {
@@ -257,7 +255,7 @@ func FuzzUsage(f *testing.F) {
 			}
 			return
 		}
-		three := s.Judge(demandOf(t, gpuPod("new", 3)), info, l)
+		three := s.Judge(demandOf(t, schedtest.Pod("new").GPUs(3).Obj()), info, l)
 		if gpus > 0 && !u.Foreign[0] || u.Counted[0] < 0 || gpus >= 2 && three.Reason == placement.Fits {
 			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.Counted[0], u.Foreign[0])
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -36,19 +36,19 @@ func (s *State) phases() map[string]string {
 }
 
 // mustPlan reserves for a gang.
-func (r *rig) mustPlan(t *testing.T, l fwk.NodeInfoLister, members ...GangMember) {
+func (e *testEnv) mustPlan(t *testing.T, l fwk.NodeInfoLister, members ...GangMember) {
 	t.Helper()
-	if failed, reason := r.ReserveGang(members, l); failed >= 0 {
+	if failed, reason := e.ReserveGang(members, l); failed >= 0 {
 		t.Fatalf("pod %s: %s", members[failed].Pod.Name, reason)
 	}
 }
 
 func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
-	p, q := gpuPod("p", 2), gpuPod("q", 2)
-	linked := annotated(gpuPod("linked", 2), podrequest.MinLinkKey, "NVLINK")
+	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
+	linked := schedtest.Pod("linked").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 	for name, tc := range map[string]struct {
-		before  func(t *testing.T, r *rig)
-		pods    func(t *testing.T, r *rig) []*v1.Pod // on the node
+		before  func(t *testing.T, r *testEnv)
+		pods    func(t *testing.T, r *testEnv) []*v1.Pod // on the node
 		members []GangMember
 		want    int
 		reason  placement.Reason
@@ -66,18 +66,16 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 			reason:  placement.FewGPUs,
 		},
 		"a set is another pod's": {
-			pods: func(t *testing.T, r *rig) []*v1.Pod {
+			pods: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				return []*v1.Pod{on(t, r.State, gpuPod("other", 1), "n", 5)}
+				return []*v1.Pod{on(t, r.State, schedtest.Pod("other").GPUs(1).Obj(), "n", 5)}
 			},
 			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.FewGPUs,
 		},
 		"a pod is known by count, and leaves too few": {
-			pods: func(*testing.T, *rig) []*v1.Pod {
-				other := gpuPod("other", 5)
-				other.Spec.NodeName = "n"
-				return []*v1.Pod{other}
+			pods: func(*testing.T, *testEnv) []*v1.Pod {
+				return []*v1.Pod{schedtest.Pod("other").GPUs(5).Node("n").Obj()}
 			},
 			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.FewGPUs,
@@ -87,12 +85,12 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 			want:    1, reason: placement.FewLinked,
 		},
 		"a pod went": {
-			before:  func(_ *testing.T, r *rig) { r.podDeleted("q") },
+			before:  func(_ *testing.T, r *testEnv) { r.podDeleted("q") },
 			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.PodGone,
 		},
 		"an attempt of a pod goes on": {
-			before: func(t *testing.T, r *rig) {
+			before: func(t *testing.T, r *testEnv) {
 				t.Helper()
 				info, l := r.view(t)
 				r.Reserve(demandOf(t, q), q, info, l)
@@ -105,17 +103,17 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 			want:    1, reason: placement.NoGraph,
 		},
 		"the graph does not count any more": {
-			before:  func(_ *testing.T, r *rig) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
+			before:  func(_ *testing.T, r *testEnv) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
 			members: []GangMember{member(t, p, "n", 0, 1)},
 			reason:  placement.StaleGraph,
 		},
 		"a pod without GPUs goes anywhere": {
-			members: []GangMember{member(t, p, "n", 0, 1), member(t, gpuPod("launcher", 0), "n")},
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, schedtest.Pod("launcher").Obj(), "n")},
 			want:    -1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			if tc.before != nil {
 				tc.before(t, r)
 			}
@@ -143,11 +141,11 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestAPlannedPodFindsItsGPUs(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	p, q := gpuPod("p", 2), gpuPod("q", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	info, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 2, 5), member(t, q, "n", 0, 7)) // not what Reserve would choose
-	if got := r.Judge(demandOf(t, gpuPod("other", 5)), info, l).Reason; got != placement.FewGPUs {
+	if got := r.Judge(demandOf(t, schedtest.Pod("other").GPUs(5).Obj()), info, l).Reason; got != placement.FewGPUs {
 		t.Errorf("another pod of 5 GPUs beside a gang that is planned with 4 of 8: %q", got)
 	}
 	if node, ok := r.Planned("q"); !ok || node != "n" {
@@ -175,9 +173,9 @@ func TestAPlannedPodFindsItsGPUs(t *testing.T) {
 // TestWhatEndsAPlan ends, one way or the other, the plan of p, which has been reserved, and of
 // q, which has not, both of all 8 GPUs of their nodes.
 func TestWhatEndsAPlan(t *testing.T) {
-	type step func(t *testing.T, r *rig, p, q *v1.Pod)
+	type step func(t *testing.T, r *testEnv, p, q *v1.Pod)
 	boundOn := func(node string, gpus ...int) step {
-		return func(t *testing.T, r *rig, _, q *v1.Pod) {
+		return func(t *testing.T, r *testEnv, _, q *v1.Pod) {
 			t.Helper()
 			bound := q.DeepCopy()
 			if gpus != nil {
@@ -194,39 +192,44 @@ func TestWhatEndsAPlan(t *testing.T) {
 		// wantBefore are the phases before the next cycle's Sweep.
 		wantBefore map[string]string
 	}{
-		"nothing":                       {nil, map[string]string{"p": "reserved", "q": "planned"}, nil},
-		"the pod that waits is deleted": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) { r.podDeleted("q") }}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
-		"the first fails before a write, and the rest is ended": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) {
+		"nothing": {nil, map[string]string{"p": "reserved", "q": "planned"}, nil},
+		"the pod that waits is deleted": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) { r.podDeleted("q") }},
+			map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
+		"the first fails before a write, and the rest is ended": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
 			r.Unreserve("p", "n")
 			r.EndPlanned("p", "q")
 		}}, map[string]string{}, nil},
-		"the rest is ended, and the first not told yet":            {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) { r.EndPlanned("p", "q") }}, map[string]string{"p": "reserved"}, nil},
-		"the cycle of the pod that waits fails before its Reserve": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) { r.Unreserve("q", "m") }}, map[string]string{"p": "reserved"}, nil},
-		"somebody binds the pod that waits elsewhere":              {[]step{boundOn("n")}, map[string]string{"p": "reserved"}, nil},
-		"somebody binds it where it is planned, without a choice":  {[]step{boundOn("m")}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
-		"a former leader binds it there with other GPUs":           {[]step{boundOn("m", 0, 1)}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
-		"the gang is committed, and a write is refused": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) {
+		"the rest is ended, and the first not told yet": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
+			r.EndPlanned("p", "q")
+		}}, map[string]string{"p": "reserved"}, nil},
+		"the cycle of the pod that waits fails before its Reserve": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
+			r.Unreserve("q", "m")
+		}}, map[string]string{"p": "reserved"}, nil},
+		"somebody binds the pod that waits elsewhere":             {[]step{boundOn("n")}, map[string]string{"p": "reserved"}, nil},
+		"somebody binds it where it is planned, without a choice": {[]step{boundOn("m")}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
+		"a former leader binds it there with other GPUs":          {[]step{boundOn("m", 0, 1)}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
+		"the gang is committed, and a write is refused": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
 			r.KeepPlanned("p", "q")
 			attempt := r.Attempt("p", "n")
 			attempt.BindingBegan()
 			attempt.BindingRefused()
 			r.Unreserve("p", "n")
 		}}, map[string]string{"p": "planned", "q": "planned"}, nil},
-		"the gang is committed, and a write has no answer": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) {
+		"the gang is committed, and a write has no answer": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
 			r.KeepPlanned("p", "q")
 			r.Attempt("p", "n").BindingBegan()
 			r.Unreserve("p", "n")
 		}}, map[string]string{"p": "doubtful", "q": "planned"}, nil},
-		"the gang is committed, a member fails, and the gang is given up": {[]step{func(_ *testing.T, r *rig, _, _ *v1.Pod) {
+		"the gang is committed, a member fails, and the gang is given up": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
 			r.KeepPlanned("p", "q")
 			r.Unreserve("p", "n")
 			r.EndPlanned("p", "q")
 		}}, map[string]string{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100")}
-			p, q := gpuPod("p", 8), gpuPod("q", 8)
+			p, q := schedtest.Pod("p").GPUs(8).Obj(), schedtest.Pod("q").GPUs(8).Obj()
 			r.pods = fixedStore{"p": p, "q": q}
 			l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
 			all := []int{0, 1, 2, 3, 4, 5, 6, 7}
@@ -257,8 +260,8 @@ func TestWhatEndsAPlan(t *testing.T) {
 }
 
 func TestAPlanSurvivesTheEndOfItsNodeUntilItIsEnded(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	p := gpuPod("p", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	p := schedtest.Pod("p").GPUs(2).Obj()
 	_, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 0, 1))
 	r.Remove("n", "topology-n")
@@ -274,8 +277,8 @@ func TestAPlanSurvivesTheEndOfItsNodeUntilItIsEnded(t *testing.T) {
 }
 
 func TestTwoAttemptsOfOneGangInARow(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	p, q := gpuPod("p", 2), gpuPod("q", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	_, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 0, 1), member(t, q, "n", 2, 3))
 	r.ReservePlanned("p", "n") // p waits at Permit
@@ -297,9 +300,9 @@ func TestTwoAttemptsOfOneGangInARow(t *testing.T) {
 // A pod may be planned elsewhere while it is not known whether it was bound, as it may be
 // reserved elsewhere: both choices count until the doubt is decided.
 func TestAPlanBesideADoubt(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	m := addNode(t, r.State, "m", "dgx1-v100")
-	p := gpuPod("p", 8)
+	p := schedtest.Pod("p").GPUs(8).Obj()
 	first := r.attempt(t, p)
 	l := schedcache.NewSnapshot(nil, []*v1.Node{r.node, m}).NodeInfos()
 	if node, gpus := r.TakesAgain(demandOf(t, p), l); node != "n" || gpus != nvtopo.FullMask(8) {
@@ -314,17 +317,16 @@ func TestAPlanBesideADoubt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Judge(demandOf(t, gpuPod("other", 1)), info, l).Reason == placement.Fits {
+		if r.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
 			t.Errorf("another pod fits on node %s, which p may have", node)
 		}
 	}
-	bound := p.DeepCopy()
-	bound.Spec.NodeName, bound.ResourceVersion = "n", "9" // the first attempt was carried out late
 	text, err := first.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound = annotated(bound, "nvtopo.dev/allocation", text)
+	// The first attempt was carried out late.
+	bound := schedtest.PodFrom(p).Node("n").Annotation("nvtopo.dev/allocation", text).ResourceVersion("9").Obj()
 	r.podEvent(p, bound)
 	want := map[string]string{"n": "confirmed", "m": "void"}
 	got := map[string]string{}
@@ -337,8 +339,8 @@ func TestAPlanBesideADoubt(t *testing.T) {
 }
 
 func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
-	broken := func(gpu int) func(t *testing.T, r *rig) {
-		return func(t *testing.T, r *rig) {
+	broken := func(gpu int) func(t *testing.T, r *testEnv) {
+		return func(t *testing.T, r *testEnv) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = "2"
@@ -354,22 +356,23 @@ func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		change func(t *testing.T, r *rig)
+		change func(t *testing.T, r *testEnv)
 		want   placement.Reason
 		wantOK bool
 		gpus   []int
 	}{
-		"nothing changed":        {func(*testing.T, *rig) {}, placement.Fits, true, []int{0, 1}},
-		"a GPU of it is broken":  {broken(1), placement.PlanBroken, true, []int{0, 1}},
-		"another GPU is broken":  {broken(2), placement.Fits, true, []int{0, 1}},
-		"the plan has ended":     {func(_ *testing.T, r *rig) { r.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
-		"the graph is gone":      {func(_ *testing.T, r *rig) { r.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
-		"the exporter is silent": {func(_ *testing.T, r *rig) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) }, placement.StaleGraph, true, []int{0, 1}},
-		"it has no GPUs":         {func(*testing.T, *rig) {}, placement.Fits, false, nil},
+		"nothing changed":       {func(*testing.T, *testEnv) {}, placement.Fits, true, []int{0, 1}},
+		"a GPU of it is broken": {broken(1), placement.PlanBroken, true, []int{0, 1}},
+		"another GPU is broken": {broken(2), placement.Fits, true, []int{0, 1}},
+		"the plan has ended":    {func(_ *testing.T, r *testEnv) { r.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
+		"the graph is gone":     {func(_ *testing.T, r *testEnv) { r.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
+		"the exporter is silent": {func(_ *testing.T, r *testEnv) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
+			placement.StaleGraph, true, []int{0, 1}},
+		"it has no GPUs": {func(*testing.T, *testEnv) {}, placement.Fits, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			p := gpuPod("p", len(tc.gpus))
+			r := newTestEnv(t, "dgx1-v100")
+			p := schedtest.Pod("p").GPUs(len(tc.gpus)).Obj()
 			info, l := r.view(t)
 			r.mustPlan(t, l, member(t, p, "n", tc.gpus...))
 			tc.change(t, r)
@@ -389,11 +392,11 @@ func TestWhatAGangIsNominatedForIsItsOwn(t *testing.T) {
 		"the pod that it is kept for is a stranger": {[]string{"other", "sibling"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, pods, _ := heldRig(t)
+			r, pods, _ := heldEnv(t)
 			_, l := r.view(t, pods...)
 			members := []GangMember{
-				member(t, ranked(gpuPod(tc.gang[0], 1), 5), "n", 3),
-				member(t, ranked(gpuPod(tc.gang[1], 2), 5), "n", 0, 1), // of what is kept for the preemptor
+				member(t, schedtest.Pod(tc.gang[0]).GPUs(1).Priority(5).Obj(), "n", 3),
+				member(t, schedtest.Pod(tc.gang[1]).GPUs(2).Priority(5).Obj(), "n", 0, 1), // of what is kept for the preemptor
 			}
 			if failed, reason := r.ReserveGang(members, l); failed != tc.want {
 				t.Errorf("failed %d, %s; want %d", failed, reason, tc.want)
@@ -404,13 +407,11 @@ func TestWhatAGangIsNominatedForIsItsOwn(t *testing.T) {
 
 // Pods in the plan of a gang that CPUs are chosen for get others than their siblings.
 func TestMembersOnOneNodeShareNoCPUs(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	var members []GangMember
 	for i := range 4 {
-		pod := gpuPod(fmt.Sprint("p-", i), 2)
-		pod.Spec.Containers[0].Resources.Requests = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
-		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("8")
+		pod := schedtest.Pod(fmt.Sprint("p-", i)).GPUs(2).Request(v1.ResourceCPU, "8").Obj()
 		members = append(members, member(t, pod, "n", 2*i, 2*i+1))
 	}
 	r.mustPlan(t, l, members...)
@@ -429,11 +430,11 @@ func TestMembersOnOneNodeShareNoCPUs(t *testing.T) {
 }
 
 func TestAWaitingPodHearsThatAPlanEnded(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	freed := 0
 	r.onFreed = func() { freed++ }
-	r.mustPlan(t, l, member(t, gpuPod("p", 2), "n", 0, 1))
+	r.mustPlan(t, l, member(t, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1))
 	if r.EndPlanned("p", "q"); freed != 1 {
 		t.Errorf("devices came free %d times, want once", freed)
 	}

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -53,7 +53,7 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 		if _, err := s.Apply(g); err != nil {
 			t.Fatal(err)
 		}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.Spec.NodeUID}}
+		node := schedtest.Node(g.Name).UID(string(g.Spec.NodeUID)).Obj()
 		lister := schedcache.NewSnapshot(byNode[g.Name], []*v1.Node{node}).NodeInfos()
 		info, err := lister.Get(g.Name)
 		if err != nil {

@@ -20,16 +20,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// world is a cluster in which everything that is asynchronous in a real one
+// asyncCluster is a cluster in which everything that is asynchronous in a real one
 // happens in random order: the API server's state, the informer's store behind
 // it, and two listeners behind the store, the scheduler's cache and ours.
-type world struct {
+type asyncCluster struct {
 	t     *testing.T
 	rng   *rand.Rand
 	state *State
@@ -74,75 +75,75 @@ type bind struct {
 	expires time.Time
 }
 
-func (w *world) pod(_, _ string, uid types.UID) *v1.Pod { return w.store[uid] }
+func (c *asyncCluster) pod(_, _ string, uid types.UID) *v1.Pod { return c.store[uid] }
 
-func (w *world) write(pod *v1.Pod, gone bool) {
+func (c *asyncCluster) write(pod *v1.Pod, gone bool) {
 	if gone {
-		delete(w.api, pod.UID)
+		delete(c.api, pod.UID)
 	} else {
-		w.version++
-		pod.ResourceVersion = strconv.Itoa(w.version)
-		w.api[pod.UID] = pod
+		c.version++
+		pod.ResourceVersion = strconv.Itoa(c.version)
+		c.api[pod.UID] = pod
 	}
-	w.toStore = append(w.toStore, event{pod, gone})
+	c.toStore = append(c.toStore, event{pod, gone})
 }
 
-func (w *world) step() {
-	switch w.rng.IntN(15) {
+func (c *asyncCluster) step() {
+	switch c.rng.IntN(15) {
 	case 13:
-		w.plan()
+		c.plan()
 	case 14:
-		if w.rng.IntN(4) == 0 {
-			w.endPlan()
+		if c.rng.IntN(4) == 0 {
+			c.endPlan()
 		}
 	case 0, 1:
-		w.serial++
-		uid := types.UID(fmt.Sprintf("uid-%d", w.serial))
-		w.write(gpuPod(string(uid), 1+w.rng.IntN(4)), false)
+		c.serial++
+		uid := types.UID(fmt.Sprintf("uid-%d", c.serial))
+		c.write(schedtest.Pod(string(uid)).GPUs(1+c.rng.IntN(4)).Obj(), false)
 	case 2:
-		if pod := w.any(w.api); pod != nil {
-			w.write(pod, true)
+		if pod := c.any(c.api); pod != nil {
+			c.write(pod, true)
 		}
 	case 3, 4, 5:
-		if len(w.toStore) > 0 {
-			e := w.toStore[0]
-			w.toStore = w.toStore[1:]
+		if len(c.toStore) > 0 {
+			e := c.toStore[0]
+			c.toStore = c.toStore[1:]
 			if e.gone {
-				delete(w.store, e.pod.UID)
+				delete(c.store, e.pod.UID)
 			} else {
-				w.store[e.pod.UID] = e.pod
+				c.store[e.pod.UID] = e.pod
 			}
-			w.toCache, w.toUs = append(w.toCache, e), append(w.toUs, e)
+			c.toCache, c.toUs = append(c.toCache, e), append(c.toUs, e)
 		}
 	case 6:
-		if len(w.toCache) > 0 {
-			e := w.toCache[0]
-			w.toCache = w.toCache[1:]
-			w.deliverToCache(e)
+		if len(c.toCache) > 0 {
+			e := c.toCache[0]
+			c.toCache = c.toCache[1:]
+			c.deliverToCache(e)
 		}
 	case 7:
-		if len(w.toUs) > 0 {
-			e := w.toUs[0]
-			w.toUs = w.toUs[1:]
+		if len(c.toUs) > 0 {
+			e := c.toUs[0]
+			c.toUs = c.toUs[1:]
 			if e.gone {
-				w.state.podDeleted(e.pod.UID)
+				c.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podEvent(nil, e.pod)
+				c.state.podEvent(nil, e.pod)
 			}
 		}
 	case 8, 9:
-		w.schedule()
+		c.schedule()
 	case 10:
-		w.advanceBind()
+		c.advanceBind()
 	case 11:
-		w.clock.now = w.clock.now.Add(time.Duration(w.rng.IntN(20)) * time.Second)
-		w.decideDoubts()
+		c.clock.now = c.clock.now.Add(time.Duration(c.rng.IntN(20)) * time.Second)
+		c.decideDoubts()
 	case 12:
 		// A tenant changes what a waiting pod asks for, so that it chooses anew: best one
 		// of which an attempt is under way or late.
-		pod := w.any(w.api)
-		if len(w.binds) > 0 {
-			pod = w.api[w.binds[w.rng.IntN(len(w.binds))].pod.UID]
+		pod := c.any(c.api)
+		if len(c.binds) > 0 {
+			pod = c.api[c.binds[c.rng.IntN(len(c.binds))].pod.UID]
 		}
 		if pod != nil && pod.Spec.NodeName == "" {
 			changed := pod.DeepCopy()
@@ -152,260 +153,260 @@ func (w *world) step() {
 			} else {
 				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podrequest.MinLinkKey, "SYS")
 			}
-			w.write(changed, false)
+			c.write(changed, false)
 		}
 	}
 }
 
-func (w *world) any(pods map[types.UID]*v1.Pod) *v1.Pod {
+func (c *asyncCluster) any(pods map[types.UID]*v1.Pod) *v1.Pod {
 	keys := slices.Sorted(maps.Keys(pods))
 	if len(keys) == 0 {
 		return nil
 	}
-	return pods[keys[w.rng.IntN(len(keys))]]
+	return pods[keys[c.rng.IntN(len(keys))]]
 }
 
-func (w *world) deliverToCache(e event) {
+func (c *asyncCluster) deliverToCache(e event) {
 	switch {
 	case e.gone:
-		delete(w.cache, e.pod.UID)
-		delete(w.assumed, e.pod.UID)
+		delete(c.cache, e.pod.UID)
+		delete(c.assumed, e.pod.UID)
 	case e.pod.Spec.NodeName != "":
-		w.cache[e.pod.UID] = e.pod
-		delete(w.assumed, e.pod.UID)
+		c.cache[e.pod.UID] = e.pod
+		delete(c.assumed, e.pod.UID)
 	}
 }
 
 // schedule runs one scheduling cycle for a pod the informer shows as waiting.
-func (w *world) schedule() {
+func (c *asyncCluster) schedule() {
 	var pod *v1.Pod
-	for _, uid := range slices.Sorted(maps.Keys(w.store)) {
-		p := w.store[uid]
-		_, planned := w.state.Planned(uid)
-		if p.Spec.NodeName == "" && w.cache[uid] == nil && (pod == nil || w.rng.IntN(3) == 0 || planned) {
+	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
+		p := c.store[uid]
+		_, planned := c.state.Planned(uid)
+		if p.Spec.NodeName == "" && c.cache[uid] == nil && (pod == nil || c.rng.IntN(3) == 0 || planned) {
 			pod = p
 		}
 	}
 	if pod == nil {
 		return
 	}
-	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos()
-	w.state.Sweep(snapshot)
-	d := demandOf(w.t, pod)
-	if node, ok := w.state.Planned(pod.UID); ok {
-		w.follow(pod, node)
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos()
+	c.state.Sweep(snapshot)
+	d := demandOf(c.t, pod)
+	if node, ok := c.state.Planned(pod.UID); ok {
+		c.follow(pod, node)
 		return
 	}
-	for _, i := range w.rng.Perm(len(w.nodes)) {
-		info, err := snapshot.Get(w.nodes[i].Name)
+	for _, i := range c.rng.Perm(len(c.nodes)) {
+		info, err := snapshot.Get(c.nodes[i].Name)
 		if err != nil {
-			w.t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		// Anything may happen between Filter and Reserve but a new snapshot.
-		if v := w.state.Judge(d, info, snapshot); v.Reason != placement.Fits {
+		if v := c.state.Judge(d, info, snapshot); v.Reason != placement.Fits {
 			continue
 		}
-		for range w.rng.IntN(3) {
-			w.background()
+		for range c.rng.IntN(3) {
+			c.background()
 		}
-		w.compared += checkMemos(w.t, w.state, snapshot)
-		inDoubt := w.state.reservedOn(info.Node().Name).InDoubt(pod.UID)
-		a, reason := w.state.Reserve(d, pod, info, snapshot)
+		c.compared += checkMemos(c.t, c.state, snapshot)
+		inDoubt := c.state.reservedOn(info.Node().Name).InDoubt(pod.UID)
+		a, reason := c.state.Reserve(d, pod, info, snapshot)
 		if reason != placement.Fits {
-			w.state.Unreserve(pod.UID, info.Node().Name)
+			c.state.Unreserve(pod.UID, info.Node().Name)
 			return
 		}
 		if inDoubt != nil && inDoubt.Allocation == a {
-			w.retaken++
+			c.retaken++
 		}
-		w.assume(pod, a)
+		c.assume(pod, a)
 		return
 	}
 }
 
 // assume begins a binding cycle.
-func (w *world) assume(pod *v1.Pod, a *allocation.Allocation) {
+func (c *asyncCluster) assume(pod *v1.Pod, a *allocation.Allocation) {
 	copied := pod.DeepCopy()
 	copied.Spec.NodeName = a.Node
-	w.cache[pod.UID], w.assumed[pod.UID] = copied, true
-	w.binds = append(w.binds, &bind{pod: pod, node: a.Node, alloc: a})
+	c.cache[pod.UID], c.assumed[pod.UID] = copied, true
+	c.binds = append(c.binds, &bind{pod: pod, node: a.Node, alloc: a})
 }
 
 // follow is the cycle of a pod that has its part in the plan of a gang.
-func (w *world) follow(pod *v1.Pod, node string) {
-	for range w.rng.IntN(3) {
-		w.background()
+func (c *asyncCluster) follow(pod *v1.Pod, node string) {
+	for range c.rng.IntN(3) {
+		c.background()
 	}
-	if w.rng.IntN(10) == 0 { // another plugin's Reserve fails before ours
-		w.state.Unreserve(pod.UID, node)
+	if c.rng.IntN(10) == 0 { // another plugin's Reserve fails before ours
+		c.state.Unreserve(pod.UID, node)
 		return
 	}
-	a, ended := w.state.ReservePlanned(pod.UID, node)
+	a, ended := c.state.ReservePlanned(pod.UID, node)
 	if ended {
-		w.state.Unreserve(pod.UID, node)
+		c.state.Unreserve(pod.UID, node)
 		return
 	}
-	w.followed++
-	w.assume(pod, a)
+	c.followed++
+	c.assume(pod, a)
 }
 
 // plan reserves for a gang of pods that wait, whatever else is known of them.
-func (w *world) plan() {
+func (c *asyncCluster) plan() {
 	var gang []*v1.Pod
-	for _, uid := range slices.Sorted(maps.Keys(w.store)) {
-		_, planned := w.state.Planned(uid)
-		if pod := w.store[uid]; pod.Spec.NodeName == "" && w.cache[uid] == nil && len(gang) < 3 && (!planned || w.rng.IntN(8) == 0) {
+	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
+		_, planned := c.state.Planned(uid)
+		if pod := c.store[uid]; pod.Spec.NodeName == "" && c.cache[uid] == nil && len(gang) < 3 && (!planned || c.rng.IntN(8) == 0) {
 			gang = append(gang, pod)
 		}
 	}
 	if len(gang) == 0 {
 		return
 	}
-	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos()
-	w.state.Sweep(snapshot)
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos()
+	c.state.Sweep(snapshot)
 	var members []GangMember
 	var uids []types.UID
 	used := map[string]nvtopo.Mask{}
 	for _, pod := range gang {
-		d, node := demandOf(w.t, pod), w.nodes[w.rng.IntN(len(w.nodes))].Name
+		d, node := demandOf(c.t, pod), c.nodes[c.rng.IntN(len(c.nodes))].Name
 		info, err := snapshot.Get(node)
 		if err != nil {
-			w.t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		supply := w.state.SupplyBeside(d, info, snapshot, w.slotter, used[node], nil)
+		supply := c.state.SupplyBeside(d, info, snapshot, c.slotter, used[node], nil)
 		n := supply.Members()
 		if n == 0 {
 			break
 		}
-		set := supply.Slots.Sets(1 + w.rng.IntN(n))[0]
+		set := supply.Slots.Sets(1 + c.rng.IntN(n))[0]
 		members = append(members, GangMember{Pod: pod, Demand: d, Node: node, GPUs: set})
 		uids = append(uids, pod.UID)
-		if w.rng.IntN(4) > 0 { // else the next may be given the same
+		if c.rng.IntN(4) > 0 { // else the next may be given the same
 			used[node] |= set
 		}
 	}
 	if len(members) == 0 {
 		return
 	}
-	for range w.rng.IntN(3) {
-		w.background()
+	for range c.rng.IntN(3) {
+		c.background()
 	}
-	before := w.state.phases()
-	failed, _ := w.state.ReserveGang(members, snapshot)
-	after := w.state.phases()
+	before := c.state.phases()
+	failed, _ := c.state.ReserveGang(members, snapshot)
+	after := c.state.phases()
 	for _, uid := range uids {
 		want := before[string(uid)]
 		if failed < 0 {
 			want += "planned"
 		}
 		if after := after[string(uid)]; len(after) != len(want) || strings.Count(after, "planned") != strings.Count(want, "planned") {
-			w.t.Fatalf("a gang of which pod %d failed: pod %s is %q, want %q", failed, uid, after, want)
+			c.t.Fatalf("a gang of which pod %d failed: pod %s is %q, want %q", failed, uid, after, want)
 		}
 	}
 	if failed >= 0 {
 		return
 	}
-	w.planned++
-	w.gangs = append(w.gangs, uids)
-	if w.rng.IntN(2) == 0 {
-		w.state.KeepPlanned(uids...)
+	c.planned++
+	c.gangs = append(c.gangs, uids)
+	if c.rng.IntN(2) == 0 {
+		c.state.KeepPlanned(uids...)
 	}
 }
 
 // endPlan ends a plan, wherever its pods are.
-func (w *world) endPlan() {
-	if len(w.gangs) > 0 {
-		i := w.rng.IntN(len(w.gangs))
-		w.state.EndPlanned(w.gangs[i]...)
-		w.gangs = slices.Delete(w.gangs, i, i+1)
+func (c *asyncCluster) endPlan() {
+	if len(c.gangs) > 0 {
+		i := c.rng.IntN(len(c.gangs))
+		c.state.EndPlanned(c.gangs[i]...)
+		c.gangs = slices.Delete(c.gangs, i, i+1)
 	}
 }
 
 // background is what may run while a scheduling cycle does.
-func (w *world) background() {
-	switch w.rng.IntN(3) {
+func (c *asyncCluster) background() {
+	switch c.rng.IntN(3) {
 	case 0:
-		if len(w.toUs) > 0 {
-			e := w.toUs[0]
-			w.toUs = w.toUs[1:]
+		if len(c.toUs) > 0 {
+			e := c.toUs[0]
+			c.toUs = c.toUs[1:]
 			if e.gone {
-				w.state.podDeleted(e.pod.UID)
+				c.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podEvent(nil, e.pod)
+				c.state.podEvent(nil, e.pod)
 			}
 		}
 	case 1:
-		w.advanceBind()
+		c.advanceBind()
 	case 2:
-		w.decideDoubts()
+		c.decideDoubts()
 	}
 }
 
 // advanceBind lets one binding cycle succeed, be refused, or time out; after a
 // time-out the API server carries the write out later, or never.
-func (w *world) advanceBind() {
-	if len(w.binds) == 0 {
+func (c *asyncCluster) advanceBind() {
+	if len(c.binds) == 0 {
 		return
 	}
-	i := w.rng.IntN(len(w.binds))
-	b := w.binds[i]
-	done := func() { w.binds = slices.Delete(w.binds, i, i+1) }
+	i := c.rng.IntN(len(c.binds))
+	b := c.binds[i]
+	done := func() { c.binds = slices.Delete(c.binds, i, i+1) }
 	if b.late {
 		switch {
-		case w.clock.now.After(b.expires):
+		case c.clock.now.After(b.expires):
 			done()
-		case w.rng.IntN(2) == 0:
-			w.carryOut(b)
+		case c.rng.IntN(2) == 0:
+			c.carryOut(b)
 			done()
 		}
 		return
 	}
 	fail := func() {
-		w.state.Unreserve(b.pod.UID, b.node)
-		if w.assumed[b.pod.UID] {
-			delete(w.cache, b.pod.UID)
-			delete(w.assumed, b.pod.UID)
+		c.state.Unreserve(b.pod.UID, b.node)
+		if c.assumed[b.pod.UID] {
+			delete(c.cache, b.pod.UID)
+			delete(c.assumed, b.pod.UID)
 		}
 	}
-	if b.patched && w.rng.IntN(4) == 0 { // another plugin's PreBind fails
+	if b.patched && c.rng.IntN(4) == 0 { // another plugin's PreBind fails
 		fail()
 		done()
 		return
 	}
-	w.state.Attempt(b.pod.UID, b.node).BindingBegan()
-	switch w.rng.IntN(4) {
+	c.state.Attempt(b.pod.UID, b.node).BindingBegan()
+	switch c.rng.IntN(4) {
 	case 0:
-		b.late, b.expires = true, w.clock.now.Add(requestTimeout)
+		b.late, b.expires = true, c.clock.now.Add(requestTimeout)
 		fail()
 	case 1:
-		a := answers()[w.rng.IntN(len(answers()))]
-		if a.after && w.rng.IntN(2) == 0 {
-			w.carryOut(b)
+		a := answers()[c.rng.IntN(len(answers()))]
+		if a.after && c.rng.IntN(2) == 0 {
+			c.carryOut(b)
 		}
 		if ProvesNoWrite(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
-			w.state.Attempt(b.pod.UID, b.node).BindingRefused()
+			c.state.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		fail()
 		done()
 	default:
-		ok := w.carryOut(b)
-		if w.preBind && !b.patched {
+		ok := c.carryOut(b)
+		if c.preBind && !b.patched {
 			b.patched = ok
 			if ok {
-				w.state.Attempt(b.pod.UID, b.node).Written()
-				if w.rng.IntN(3) == 0 { // it was sent before, without an answer
+				c.state.Attempt(b.pod.UID, b.node).Written()
+				if c.rng.IntN(3) == 0 { // it was sent before, without an answer
 					again := *b
-					again.patched, again.late, again.expires = false, true, w.clock.now.Add(requestTimeout)
-					w.binds = append(w.binds, &again)
+					again.patched, again.late, again.expires = false, true, c.clock.now.Add(requestTimeout)
+					c.binds = append(c.binds, &again)
 				} else {
-					w.state.Attempt(b.pod.UID, b.node).WriteEnded()
+					c.state.Attempt(b.pod.UID, b.node).WriteEnded()
 				}
 				return
 			}
-			w.state.Attempt(b.pod.UID, b.node).BindingRefused()
+			c.state.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		if !ok {
-			w.conflicts++
+			c.conflicts++
 			fail()
 		}
 		done()
@@ -437,51 +438,51 @@ func answers() []answer {
 }
 
 // carryOut is the API server's part in a binding cycle's next write.
-func (w *world) carryOut(b *bind) bool {
-	if w.preBind && !b.patched {
-		return w.patch(b)
+func (c *asyncCluster) carryOut(b *bind) bool {
+	if c.preBind && !b.patched {
+		return c.patch(b)
 	}
-	return w.apply(b)
+	return c.apply(b)
 }
 
 // patch is the API server's answer to PreBind's PATCH: only on a pod not bound.
-func (w *world) patch(b *bind) bool {
-	now := w.api[b.pod.UID]
+func (c *asyncCluster) patch(b *bind) bool {
+	now := c.api[b.pod.UID]
 	if now == nil || now.Spec.NodeName != "" {
 		return false
 	}
 	pod := now.DeepCopy()
-	w.annotate(pod, b.alloc)
-	w.write(pod, false)
+	c.annotate(pod, b.alloc)
+	c.write(pod, false)
 	return true
 }
 
-func (w *world) annotate(pod *v1.Pod, a *allocation.Allocation) {
+func (c *asyncCluster) annotate(pod *v1.Pod, a *allocation.Allocation) {
 	text, err := a.Encode()
 	if err != nil {
-		w.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, allocation.Key, text)
 }
 
 // apply is the API server's bind: once per pod, with the annotation.
-func (w *world) apply(b *bind) bool {
-	now := w.api[b.pod.UID]
+func (c *asyncCluster) apply(b *bind) bool {
+	now := c.api[b.pod.UID]
 	if now == nil || now.Spec.NodeName != "" {
 		return false
 	}
 	bound := now.DeepCopy()
 	bound.Spec.NodeName = b.node
-	if !w.preBind {
-		w.annotate(bound, b.alloc)
+	if !c.preBind {
+		c.annotate(bound, b.alloc)
 	}
-	w.write(bound, false)
+	c.write(bound, false)
 	// Where a later attempt wrote an annotation for another node, what this attempt
 	// chose has to be kept for the pod until the annotation says so.
-	if w.chosen[bound.UID] = noted(bound); w.chosen[bound.UID] == nil {
-		w.chosen[bound.UID], w.misled[bound.UID] = b.alloc, true
+	if c.chosen[bound.UID] = noted(bound); c.chosen[bound.UID] == nil {
+		c.chosen[bound.UID], c.misled[bound.UID] = b.alloc, true
 	}
-	w.placed++
+	c.placed++
 	return true
 }
 
@@ -495,51 +496,51 @@ func noted(pod *v1.Pod) *allocation.Allocation {
 }
 
 // decideDoubts is resolveDoubts' decision, by a live read, and its correction.
-func (w *world) decideDoubts() {
-	for _, c := range w.state.doubts() {
-		pod := w.api[c.UID]
-		w.state.decide(c, pod)
+func (c *asyncCluster) decideDoubts() {
+	for _, doubt := range c.state.doubts() {
+		pod := c.api[doubt.UID]
+		c.state.decide(doubt, pod)
 		if pod == nil {
 			continue
 		}
-		if a := w.state.misplaced(c, pod); a != nil {
+		if a := c.state.misplaced(doubt, pod); a != nil {
 			corrected := pod.DeepCopy()
-			w.annotate(corrected, a)
-			w.write(corrected, false)
-			delete(w.misled, pod.UID)
+			c.annotate(corrected, a)
+			c.write(corrected, false)
+			delete(c.misled, pod.UID)
 		}
 	}
 }
 
 // check is the invariant: no GPU in two live pods of the truth, neither by what they
 // were bound with nor by what their annotations say.
-func (w *world) check(step int) {
-	w.t.Helper()
+func (c *asyncCluster) check(step int) {
+	c.t.Helper()
 	holder := map[string]string{}
-	for uid, pod := range w.api {
+	for uid, pod := range c.api {
 		if pod.Spec.NodeName == "" {
 			continue
 		}
-		ids := w.chosen[uid].GPUs(testResource)
+		ids := c.chosen[uid].GPUs(testResource)
 		if a := noted(pod); a != nil {
 			ids = append(ids, a.GPUs(testResource)...)
 		}
 		for _, id := range ids {
 			key := pod.Spec.NodeName + "/" + id
 			if other, ok := holder[key]; ok && other != pod.Name {
-				w.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, w.state.Dump())
+				c.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, c.state.Dump())
 			}
 			holder[key] = pod.Name
 		}
 	}
 	var writing int64
-	for _, r := range w.state.reservations.List() {
+	for _, r := range c.state.reservations.List() {
 		if r.Writing {
 			writing++
 		}
 	}
-	if got := w.state.reservations.Writing(); got != writing {
-		w.t.Fatalf("step %d: %d choices are said to be written, %d are", step, got, writing)
+	if got := c.state.reservations.Writing(); got != writing {
+		c.t.Fatalf("step %d: %d choices are said to be written, %d are", step, got, writing)
 	}
 }
 
@@ -550,7 +551,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	for seed := range histories {
 		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 		s := New(testConfig(), clk)
-		w := &world{
+		w := &asyncCluster{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
 			chosen: map[types.UID]*allocation.Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
@@ -594,36 +595,36 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 }
 
 // quiesce lets every event arrive and every doubt be decided.
-func (w *world) quiesce() {
-	for len(w.gangs) > 0 {
-		w.endPlan()
+func (c *asyncCluster) quiesce() {
+	for len(c.gangs) > 0 {
+		c.endPlan()
 	}
 	for range 100 {
-		for len(w.binds) > 0 {
-			w.clock.now = w.clock.now.Add(time.Second)
-			w.advanceBind()
+		for len(c.binds) > 0 {
+			c.clock.now = c.clock.now.Add(time.Second)
+			c.advanceBind()
 		}
-		for _, e := range w.toStore {
+		for _, e := range c.toStore {
 			if e.gone {
-				delete(w.store, e.pod.UID)
+				delete(c.store, e.pod.UID)
 			} else {
-				w.store[e.pod.UID] = e.pod
+				c.store[e.pod.UID] = e.pod
 			}
-			w.toCache, w.toUs = append(w.toCache, e), append(w.toUs, e)
+			c.toCache, c.toUs = append(c.toCache, e), append(c.toUs, e)
 		}
-		for _, e := range w.toCache {
-			w.deliverToCache(e)
+		for _, e := range c.toCache {
+			c.deliverToCache(e)
 		}
-		for _, e := range w.toUs {
+		for _, e := range c.toUs {
 			if e.gone {
-				w.state.podDeleted(e.pod.UID)
+				c.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podEvent(nil, e.pod)
+				c.state.podEvent(nil, e.pod)
 			}
 		}
-		w.toStore, w.toCache, w.toUs = nil, nil, nil
-		w.clock.now = w.clock.now.Add(2 * requestTimeout)
-		w.decideDoubts()
-		w.state.Sweep(schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos())
+		c.toStore, c.toCache, c.toUs = nil, nil, nil
+		c.clock.now = c.clock.now.Add(2 * requestTimeout)
+		c.decideDoubts()
+		c.state.Sweep(schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos())
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -26,6 +25,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -36,8 +36,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// site is a State beside the scheduler's own cache and snapshot.
-type site struct {
+// cachedState is a State beside the scheduler's own cache and snapshot.
+type cachedState struct {
 	*State
 	tb        testing.TB
 	ticks     *tickClock
@@ -52,12 +52,12 @@ type site struct {
 	spared    int // searches that the fabric decided
 }
 
-func newSite(tb testing.TB) *site {
+func newCachedState(tb testing.TB) *cachedState {
 	tb.Helper()
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
-	s := &site{
+	s := &cachedState{
 		State: New(testConfig(), clk), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 	}
@@ -73,14 +73,14 @@ func newSite(tb testing.TB) *site {
 	return s
 }
 
-func (s *site) must(err error) {
+func (s *cachedState) must(err error) {
 	s.tb.Helper()
 	if err != nil {
 		s.tb.Fatal(err)
 	}
 }
 
-func (s *site) add(name, kind string) {
+func (s *cachedState) add(name, kind string) {
 	s.tb.Helper()
 	n := addNode(s.tb, s.State, name, kind)
 	n.Status.Allocatable[testResource] = resource.MustParse("64") // the graph decides, also when it changes
@@ -89,15 +89,13 @@ func (s *site) add(name, kind string) {
 }
 
 // plain adds a node that has no accelerators.
-func (s *site) plain(name string) {
-	n := &v1.Node{}
-	n.Name, n.UID = name, types.UID("node-uid-"+name)
-	n.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+func (s *cachedState) plain(name string) {
+	n := schedtest.Node(name).UID("node-uid-" + name).CPU("4").Memory("8Gi").Obj()
 	s.nodes[name] = n
 	s.cache.AddNode(s.logger, n)
 }
 
-func (s *site) list() []fwk.NodeInfo {
+func (s *cachedState) list() []fwk.NodeInfo {
 	s.tb.Helper()
 	s.must(s.cache.UpdateSnapshot(s.logger, s.snapshot))
 	nodes, err := s.snapshot.NodeInfos().List()
@@ -105,14 +103,14 @@ func (s *site) list() []fwk.NodeInfo {
 	return nodes
 }
 
-func (s *site) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Set[string] {
+func (s *cachedState) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Set[string] {
 	s.tb.Helper()
 	names, _ := s.rated(pod, how)
 	return names
 }
 
 // rated is candidates with what they were rated by.
-func (s *site) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
+func (s *cachedState) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	nodes := s.list()
 	return s.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
@@ -123,7 +121,7 @@ func narrowing() *candidates.Narrowing {
 }
 
 // assume takes a pod through Reserve and into the cache.
-func (s *site) assume(pod *v1.Pod, node string) {
+func (s *cachedState) assume(pod *v1.Pod, node string) {
 	s.tb.Helper()
 	info, err := s.snapshot.Get(node)
 	s.must(err)
@@ -137,7 +135,7 @@ func (s *site) assume(pod *v1.Pod, node string) {
 }
 
 // confirm is the informer's news that an assumed pod is bound.
-func (s *site) confirm(name string) {
+func (s *cachedState) confirm(name string) {
 	p := s.assumed[name]
 	delete(s.assumed, name)
 	bound := p.DeepCopy()
@@ -151,14 +149,14 @@ func (s *site) confirm(name string) {
 	s.podEvent(nil, bound)
 }
 
-func (s *site) forget(name string) {
+func (s *cachedState) forget(name string) {
 	p := s.assumed[name]
 	delete(s.assumed, name)
 	s.Unreserve(p.UID, p.Spec.NodeName)
 	s.must(s.cache.ForgetPod(s.logger, p))
 }
 
-func (s *site) remove(name string) {
+func (s *cachedState) remove(name string) {
 	p := s.pods[name]
 	delete(s.pods, name)
 	s.must(s.cache.RemovePod(s.logger, p))
@@ -167,13 +165,13 @@ func (s *site) remove(name string) {
 
 // linear lists the best nodes by judging every node of the snapshot by itself, and
 // says what they were rated by.
-func (s *site) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
+func (s *cachedState) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	return s.linearWithout(pod, how, nil)
 }
 
 // linearWithout leaves some nodes out.
-func (s *site) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Set[string]) (sets.Set[string], nodeindex.Best) {
+func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Set[string]) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	d := demandOf(s.tb, pod)
 	offers := map[string]nodeindex.Offer{}
@@ -218,7 +216,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
-			s, kinds := newSite(t), kinds
+			s, kinds := newCachedState(t), kinds
 			if seed%2 == 1 {
 				kinds = kinds[:1] // so that many nodes are equal but for where they are
 			}
@@ -233,20 +231,20 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 				}
 				s.disturb(r, kinds, step)
 				s.Sweep(s.snapshot.NodeInfos())
-				pod := gpuPod(fmt.Sprintf("p%d", step), 1+r.IntN(8))
+				asks := schedtest.Pod(fmt.Sprintf("p%d", step)).GPUs(1 + r.IntN(8))
 				switch r.IntN(6) {
 				case 3:
-					pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1+r.IntN(2)))
+					asks.Spec.Containers = append(asks.Spec.Containers, container("second", 1+r.IntN(2)))
 				case 0:
-					annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node")
-					pod = asking(pod, "8", "16Gi")
+					asks.Annotation(podrequest.TopologyPolicyKey, "single-numa-node").CPU("8").Memory("16Gi")
 				case 1:
-					annotated(pod, podrequest.GPUModelKey, "L40S")
+					asks.Annotation(podrequest.GPUModelKey, "L40S")
 				case 2:
-					annotated(pod, podrequest.MinLinkKey, "NVLINK")
+					asks.Annotation(podrequest.MinLinkKey, "NVLINK")
 				case 4:
-					annotated(pod, gangrequest.GangKey, "train")
+					asks.Annotation(gangrequest.GangKey, "train")
 				}
+				pod := asks.Obj()
 				got, ratedBy := s.rated(pod, narrowing())
 				want, wantRatedBy := s.linear(pod, narrowing())
 				if len(got) != len(want) || !got.Equal(want) {
@@ -277,7 +275,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 }
 
 // disturb lets something happen.
-func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
+func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 	s.tb.Helper()
 	any := func(m map[string]*v1.Pod) string {
 		names := sets.List(sets.KeySet(m))
@@ -352,7 +350,7 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 			gpus: 2, change: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }, want: []string{"n1"},
 		},
 		"more CPU than the best node has left": {
-			gpus: 2, change: func(p *v1.Pod) { *p = *asking(p, "600", "1Gi") },
+			gpus: 2, change: func(p *v1.Pod) { *p = *schedtest.PodFrom(p).CPU("600").Memory("1Gi").Obj() },
 		},
 		"a wish lists the whole band": {gpus: 1, change: func(p *v1.Pod) {
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
@@ -360,12 +358,12 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 		"no GPUs asked: the nodes without any": {gpus: 0, want: []string{"p0", "p1"}},
 		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *candidates.Narrowing) { n.KeepOff = false }},
 		"no GPUs asked, too much for the nodes without": {
-			gpus: 0, change: func(p *v1.Pod) { *p = *asking(p, "5", "1Gi") },
+			gpus: 0, change: func(p *v1.Pod) { *p = *schedtest.PodFrom(p).Request("cpu", "5").Request("memory", "1Gi").Obj() },
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
+			s := newCachedState(t)
 			s.add("n0", "a100-pcie-4-bridged")
 			s.add("n1", "a100-pcie-4-bridged")
 			s.nodes["n1"].Labels = map[string]string{"zone": "b"}
@@ -373,10 +371,10 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 			s.plain("p1")
 			// n1's bridges are both broken.
 			for i, gpu := range []int{0, 2} {
-				p := on(t, s.State, gpuPod(fmt.Sprint("held", i), 1), "n1", gpu)
+				p := on(t, s.State, schedtest.Pod(fmt.Sprint("held", i)).GPUs(1).Obj(), "n1", gpu)
 				s.must(s.cache.AddPod(s.logger, p))
 			}
-			pod := gpuPod("pod", tc.gpus)
+			pod := schedtest.Pod("pod").GPUs(tc.gpus).Obj()
 			if tc.change != nil {
 				tc.change(pod)
 			}
@@ -392,9 +390,9 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 }
 
 func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	s.add("n0", "dgx1-v100")
-	pod := gpuPod("pod", 2)
+	pod := schedtest.Pod("pod").GPUs(2).Obj()
 	if got := s.candidates(pod, narrowing()); len(got) != 1 {
 		t.Fatalf("listed %v, want the node", sets.List(got))
 	}
@@ -416,18 +414,17 @@ func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
 // TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem fills the CPUs of one
 // NUMA node, so that what a bucket offers is not what the node can give.
 func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	s.add("n0", "l40s-8") // all GPUs free, no CPUs on NUMA node 0
 	s.add("n1", "l40s-8") // the second half of every switch's pair is taken: a worse band
-	held := asking(gpuPod("held", 0), "60", "1Gi")
-	held.Spec.NodeName = "n0"
+	held := schedtest.Pod("held").Request("cpu", "60").Request("memory", "1Gi").Node("n0").Obj()
 	a := &allocation.Allocation{Version: allocation.Version, Node: "n0", PodUID: held.UID, NUMANodes: []int{0}}
 	text, err := a.Encode()
 	s.must(err)
 	held.Annotations = map[string]string{allocation.Key: text}
 	s.must(s.cache.AddPod(s.logger, held))
-	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("odd", 4), "n1", 1, 3, 5, 7)))
-	pod := asking(annotated(gpuPod("pod", 2), podrequest.TopologyPolicyKey, "single-numa-node"), "16", "1Gi")
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, schedtest.Pod("odd").GPUs(4).Obj(), "n1", 1, 3, 5, 7)))
+	pod := schedtest.Pod("pod").GPUs(2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").CPU("16").Memory("1Gi").Obj()
 	got := s.candidates(pod, narrowing())
 	want, _ := s.linear(pod, narrowing())
 	if !got.Equal(want) || !got.Has("n0") {
@@ -436,41 +433,41 @@ func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) 
 }
 
 func TestTheListIsAsLongAsAsked(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range 20 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
-	half := on(t, s.State, gpuPod("half", 4), "n7", 0, 1, 2, 3)
+	half := on(t, s.State, schedtest.Pod("half").GPUs(4).Obj(), "n7", 0, 1, 2, 3)
 	s.must(s.cache.AddPod(s.logger, half))
 	how := narrowing()
 	how.Limit = 5
-	if got := s.candidates(gpuPod("whole", 8), how); len(got) != 5 {
+	if got := s.candidates(schedtest.Pod("whole").GPUs(8).Obj(), how); len(got) != 5 {
 		t.Errorf("listed %d nodes, want 5 of the 19 that are equal", len(got))
 	}
-	if got := sets.List(s.candidates(gpuPod("four", 4), how)); !slices.Equal(got, []string{"n7"}) {
+	if got := sets.List(s.candidates(schedtest.Pod("four").GPUs(4).Obj(), how)); !slices.Equal(got, []string{"n7"}) {
 		t.Errorf("listed %v, want the half-used node alone", got)
 	}
 	how.Tolerance = 100
-	if got := s.candidates(gpuPod("four", 4), how); len(got) != 5 || !got.Has("n7") {
+	if got := s.candidates(schedtest.Pod("four").GPUs(4).Obj(), how); len(got) != 5 || !got.Has("n7") {
 		t.Errorf("listed %v, want 5 with the half-used node", sets.List(got))
 	}
 }
 
 func TestWholeNodesAreTold(t *testing.T) {
-	s := newSite(t)
-	if s.TakesWholeNodes(demandOf(t, gpuPod("early", 8)).Request) {
+	s := newCachedState(t)
+	if s.TakesWholeNodes(demandOf(t, schedtest.Pod("early").GPUs(8).Obj()).Request) {
 		t.Error("8 GPUs are called a whole node before any node is known")
 	}
 	s.add("n0", "dgx-h100")
-	s.candidates(gpuPod("any", 1), narrowing())
+	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
 	for gpus, want := range map[int]bool{8: true, 4: false, 16: true} {
-		if got := s.TakesWholeNodes(demandOf(t, gpuPod("p", gpus)).Request); got != want {
+		if got := s.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj()).Request); got != want {
 			t.Errorf("%d GPUs take whole nodes: %t, want %t", gpus, got, want)
 		}
 	}
 	s.add("n1", "dgx2")
-	s.candidates(gpuPod("any", 1), narrowing())
-	if s.TakesWholeNodes(demandOf(t, gpuPod("p", 8)).Request) {
+	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
+	if s.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()).Request) {
 		t.Error("8 GPUs are called a whole node where one has 16")
 	}
 }
@@ -479,7 +476,7 @@ func TestWholeNodesAreTold(t *testing.T) {
 // in other goroutines; the race detector is the judge, and at the end the list is
 // what a linear search finds.
 func TestEventsMayComeWhileAListIsMade(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range 8 {
 		s.add(fmt.Sprint("n", i), "dgx1-v100")
 	}
@@ -505,7 +502,7 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 		})
 	}
 	for i := range 300 {
-		pod := gpuPod(fmt.Sprint("p", i), 1+i%8)
+		pod := schedtest.Pod(fmt.Sprint("p", i)).GPUs(1 + i%8).Obj()
 		d := demandOf(t, pod)
 		listed, _ := s.Candidates(d, pod, narrowing(), s.framework, nodes)
 		for name := range listed {
@@ -518,7 +515,7 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	pod := gpuPod("last", 4)
+	pod := schedtest.Pod("last").GPUs(4).Obj()
 	want, _ := s.linear(pod, narrowing())
 	if got := s.candidates(pod, narrowing()); !got.Equal(want) {
 		t.Errorf("listed %v, a linear search finds %v", sets.List(got), sets.List(want))

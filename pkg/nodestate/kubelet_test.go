@@ -3,7 +3,6 @@
 package nodestate
 
 import (
-	"maps"
 	"strconv"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -20,45 +20,29 @@ import (
 
 // tell publishes what the agent says of a dgx1-v100: GPUs 0-3 and CPUs 0-19 and
 // 40-59 on NUMA node 0, the others on node 1.
-func (r *rig) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus)) *v1alpha1.NodeGPUTopology {
+func (e *testEnv) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus)) *v1alpha1.NodeGPUTopology {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
-	version, err := strconv.Atoi(r.Node("n").ResourceVersion)
+	version, err := strconv.Atoi(e.Node("n").ResourceVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
 	obj.ResourceVersion = strconv.Itoa(version + 1)
 	change(&obj.Status)
-	if _, err := r.Apply(obj); err != nil {
+	if _, err := e.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	return obj
 }
 
-// guaranteed makes every container ask for these CPUs and memory exclusively.
-func guaranteed(pod *v1.Pod, cpu, memory string) *v1.Pod {
-	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range cs {
-			list := v1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
-			maps.Copy(list, cs[i].Resources.Limits)
-			cs[i].Resources = v1.ResourceRequirements{Limits: list, Requests: list}
-		}
-	}
-	return pod
-}
-
-// burstable says that the API server found the pod not to be Guaranteed.
-func burstable(pod *v1.Pod) *v1.Pod {
-	pod.Status.QOSClass = v1.PodQOSBurstable
-	return pod
-}
-
 func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 	two := func(a, b int) *v1.Pod {
-		pod := gpuPod("two", a)
+		pod := schedtest.Pod("two").GPUs(a).Obj()
 		pod.Spec.Containers = append(pod.Spec.Containers, container("second", b))
 		return pod
 	}
+	burstable := schedtest.Pod("p").GPUs(2).CPU("30").Memory("1Gi").Obj()
+	burstable.Status.QOSClass = v1.PodQOSBurstable // as the API server found
 	restricted := v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}
 	single := v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
 	scope := func(k v1alpha1.Kubelet, change func(*v1alpha1.Kubelet)) v1alpha1.Kubelet {
@@ -74,30 +58,32 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 		wantReason placement.Reason
 	}{
 		"without a policy the best pair may be anywhere": {
-			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "none"}, used: []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
+			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "none"}, used: []int{0}, pod: schedtest.Pod("p").GPUs(2).Obj(),
+			want: [][]int{{4, 7}},
 		},
 		"of two NUMA nodes kubelet takes the lower, whatever is better": {
-			kubelet: single, used: []int{0}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
+			kubelet: single, used: []int{0}, pod: schedtest.Pod("p").GPUs(2).Obj(), want: [][]int{{2, 3}},
 		},
 		"all that is free on the NUMA node is taken unasked": {
-			kubelet: single, used: []int{0, 1}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
+			kubelet: single, used: []int{0, 1}, pod: schedtest.Pod("p").GPUs(2).Obj(), want: [][]int{{2, 3}},
 		},
 		"the pod's link demand does not fit kubelet's NUMA node": {
-			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NV2"), wantReason: placement.KubeletElsewhere,
+			kubelet: single, used: []int{0, 2}, pod: schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinLinkKey, "NV2").Obj(),
+			wantReason: placement.KubeletElsewhere,
 		},
 		"devices without NUMA nodes leave the choice free": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.UnalignedResources = []string{testResource} }),
-			used:    []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
+			used:    []int{0}, pod: schedtest.Pod("p").GPUs(2).Obj(), want: [][]int{{4, 7}},
 		},
 		"four GPUs over two NUMA nodes are refused": {
-			kubelet: restricted, used: []int{0, 4}, pod: gpuPod("p", 4), wantReason: placement.KubeletRefuses,
+			kubelet: restricted, used: []int{0, 4}, pod: schedtest.Pod("p").GPUs(4).Obj(), wantReason: placement.KubeletRefuses,
 		},
 		"five GPUs need two NUMA nodes, which restricted allows": {
-			kubelet: restricted, pod: gpuPod("p", 5), want: [][]int{{0, 1, 2, 4, 5}},
+			kubelet: restricted, pod: schedtest.Pod("p").GPUs(5).Obj(), want: [][]int{{0, 1, 2, 4, 5}},
 		},
 		"best-effort takes what is aligned and lets the rest be chosen": {
 			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "best-effort"}, used: []int{0, 1, 2, 4},
-			pod: gpuPod("p", 3), want: [][]int{{5, 6, 7}},
+			pod: schedtest.Pod("p").GPUs(3).Obj(), want: [][]int{{5, 6, 7}},
 		},
 		"every container has its own NUMA node": {
 			kubelet: single, pod: two(4, 4), want: [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}},
@@ -110,18 +96,18 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 		},
 		"exclusive CPUs draw the GPUs to their NUMA node": {
 			kubelet: scope(static, func(k *v1alpha1.Kubelet) { k.ExclusiveCPUs = "2-15" }),
-			pod:     guaranteed(gpuPod("p", 2), "30", "1Gi"), want: [][]int{{4, 7}},
+			pod:     schedtest.Pod("p").GPUs(2).CPU("30").Memory("1Gi").Obj(), want: [][]int{{4, 7}},
 		},
 		"shared CPUs do not": {
 			kubelet: scope(static, func(k *v1alpha1.Kubelet) { k.ExclusiveCPUs = "2-15" }),
-			pod:     burstable(guaranteed(gpuPod("p", 2), "30", "1Gi")), want: [][]int{{0, 3}},
+			pod:     burstable, want: [][]int{{0, 3}},
 		},
 		"half a core is refused where only whole ones are given": {
 			kubelet: v1alpha1.Kubelet{
 				TopologyManagerPolicy: "none", CPUManagerPolicy: "static", ReservedCPUs: "0,40",
 				CPUManagerOptions: map[string]string{"full-pcpus-only": "true"},
 			},
-			pod: guaranteed(gpuPod("p", 1), "3", "1Gi"), wantReason: placement.KubeletRefuses,
+			pod: schedtest.Pod("p").GPUs(1).CPU("3").Memory("1Gi").Obj(), wantReason: placement.KubeletRefuses,
 		},
 		"memory set aside on one NUMA node sends the pod to the other": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) {
@@ -132,19 +118,19 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 					})
 				}
 			}),
-			pod: guaranteed(gpuPod("p", 1), "1", "20Gi"), want: [][]int{{4}},
+			pod: schedtest.Pod("p").GPUs(1).CPU("1").Memory("20Gi").Obj(), want: [][]int{{4}},
 		},
 		"options of a later kubelet are no reason to lose the node": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.TopologyManagerOptions = map[string]string{"new": "true"} }),
-			pod:     gpuPod("p", 4), want: [][]int{{0, 1, 2, 3}},
+			pod:     schedtest.Pod("p").GPUs(4).Obj(), want: [][]int{{0, 1, 2, 3}},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			var pods []*v1.Pod
 			if tc.used != nil {
-				pods = append(pods, on(t, r.State, gpuPod("holder", len(tc.used)), "n", tc.used...))
+				pods = append(pods, on(t, r.State, schedtest.Pod("holder").GPUs(len(tc.used)).Obj(), "n", tc.used...))
 			}
 			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Kubelet = &tc.kubelet })
 			info, l := r.view(t, pods...)
@@ -165,18 +151,18 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 	}
 }
 
-func (r *rig) uuids(positions ...int) []string {
+func (e *testEnv) uuids(positions ...int) []string {
 	var out []string
 	for _, p := range positions {
-		out = append(out, r.Node("n").Accel(testResource).Graph.GPUs[p].UUID)
+		out = append(out, e.Node("n").Accel(testResource).Graph.GPUs[p].UUID)
 	}
 	return out
 }
 
 // positions are the GPUs of an allocation by container, sorted.
-func (r *rig) positions(a *allocation.Allocation) [][]int {
+func (e *testEnv) positions(a *allocation.Allocation) [][]int {
 	var out [][]int
-	g := r.Node("n").Accel(testResource).Graph
+	g := e.Node("n").Accel(testResource).Graph
 	for _, c := range a.Containers {
 		m, _ := g.Positions(c.GPUs)
 		out = append(out, m.Positions())

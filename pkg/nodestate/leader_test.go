@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -21,29 +22,29 @@ type elected struct {
 }
 
 // see shows a process started at the clock's time the leader Lease.
-func (r *rig) see(start time.Time, e elected) {
+func (e *testEnv) see(start time.Time, by elected) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	l := lease("nvtopo-scheduler", at(e.renewed), r.config.LeaderTerm)
-	acquired := metav1.NewMicroTime(at(e.acquired))
-	l.Spec.HolderIdentity, l.Spec.AcquireTime = &e.holder, &acquired
-	r.leader.See(l)
+	l := lease("nvtopo-scheduler", at(by.renewed), e.config.LeaderTerm)
+	acquired := metav1.NewMicroTime(at(by.acquired))
+	l.Spec.HolderIdentity, l.Spec.AcquireTime = &by.holder, &acquired
+	e.leader.See(l)
 }
 
 // elect has the process take part in elections from now on, which it returns.
-func (r *rig) elect() time.Time {
-	r.config.LeaderLease, r.config.Host = "nvtopo-scheduler", "host"
-	r.leader = leader.New(r.clock, r.config.leader())
-	return r.clock.now
+func (e *testEnv) elect() time.Time {
+	e.config.LeaderLease, e.config.Host = "nvtopo-scheduler", "host"
+	e.leader = leader.New(e.clock, e.config.leader())
+	return e.clock.now
 }
 
 // TestAFormerLeaderDoesNotDecideAnew: a leader that was paused goes on for as long as
 // it takes to give up the renewal, and its new choices, made when it knew of its
 // successor, must not be carried out either.
 func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	start := r.elect()
 	choose := func(name string) error {
-		pod := gpuPod(name, 1)
+		pod := schedtest.Pod(name).GPUs(1).Obj()
 		info, l := r.view(t)
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)

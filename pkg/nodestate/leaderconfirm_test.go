@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -38,10 +39,10 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			start := r.elect()
 			reserve := func(name string) (*v1.Pod, *allocation.Allocation) {
-				pod := gpuPod(name, 8)
+				pod := schedtest.Pod(name).GPUs(8).Obj()
 				info, l := r.view(t)
 				a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 				if reason != placement.Fits {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -16,10 +17,10 @@ import (
 // TestTheLeaseOfAnEarlierNodesAgentDoesNotCount: a Node was made anew under the name,
 // and the agent of the earlier one still renews its Lease, or did so a moment ago.
 func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	gone := gpuPod("gone", 8)
+	r := newTestEnv(t, "dgx1-v100")
+	gone := schedtest.Pod("gone").GPUs(8).Obj()
 	r.record(t, gone.UID, 0, 1, 2, 3, 4, 5, 6, 7)
-	careful := demandOf(t, gpuPod("careful", 1))
+	careful := demandOf(t, schedtest.Pod("careful").GPUs(1).Obj())
 	careful.Unenforced = placement.RefuseUnenforced
 	info, l := r.view(t)
 	for _, step := range []struct {
@@ -50,7 +51,7 @@ func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
 			t.Errorf("%s: a pod that wants an agent: %q, want %q", step.name, v.Reason, want)
 		}
 		want = map[bool]placement.Reason{true: placement.FewGPUs, false: placement.Fits}[step.want]
-		if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != want {
+		if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != want {
 			t.Errorf("%s: another pod: %q, want %q", step.name, v.Reason, want)
 		}
 	}

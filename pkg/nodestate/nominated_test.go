@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -26,9 +27,7 @@ func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n.as
 // nominee is a pod of some priority that waits for a node.
 func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
 	tb.Helper()
-	pod := gpuPod(name, 1)
-	pod.Spec.Priority = new(priority)
-	info, err := framework.NewPodInfo(pod)
+	info, err := framework.NewPodInfo(schedtest.Pod(name).GPUs(1).Priority(priority).Obj())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -37,7 +36,7 @@ func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
 
 // TestNoLockIsHeldWhileTheQueueIsAsked: the scheduling queue answers under its own lock.
 func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range 4 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 		s.plain(fmt.Sprint("p", i))
@@ -65,7 +64,7 @@ func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
 		return nil
 	}}
 	for _, gpus := range []int{0, 1, 8} {
-		pod := gpuPod("pod", gpus)
+		pod := schedtest.Pod("pod").GPUs(gpus).Obj()
 		if names, _ := s.Candidates(demandOf(t, pod), pod, narrowing(), h, s.list()); len(names) == 0 {
 			t.Errorf("no list for %d GPUs", gpus)
 		}
@@ -82,7 +81,7 @@ func TestNodesKeptForOthersAreNotListed(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 11))
-			s := newSite(t)
+			s := newCachedState(t)
 			for i := range 24 {
 				s.add(fmt.Sprintf("n%02d", i), kinds[i%len(kinds)])
 				s.plain(fmt.Sprintf("p%02d", i))
@@ -103,11 +102,11 @@ func TestNodesKeptForOthersAreNotListed(t *testing.T) {
 						kept.Insert(info.Node().Name)
 					}
 				}
-				pod := gpuPod("pod", r.IntN(9))
-				pod.Spec.Priority = new(int32(5))
-				if r.IntN(4) == 0 && len(pod.Spec.Containers[0].Resources.Limits) > 0 {
-					pod = asking(annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node"), "8", "16Gi")
+				asks := schedtest.Pod("pod").GPUs(r.IntN(9)).Priority(5)
+				if r.IntN(4) == 0 && len(asks.Spec.Containers[0].Resources.Limits) > 0 {
+					asks.Annotation(podrequest.TopologyPolicyKey, "single-numa-node").CPU("8").Memory("16Gi")
 				}
+				pod := asks.Obj()
 				how := narrowing()
 				got, ratedBy := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
 				if both := got.Intersection(kept); len(both) > 0 {
@@ -145,7 +144,7 @@ func countPlain(names sets.Set[string]) (n int) {
 // The list ends, and has no node of which the queue was asked last and kept it for another.
 func TestANominationMayComeWhileAListIsMade(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range 40 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
@@ -160,7 +159,7 @@ func TestANominationMayComeWhileAListIsMade(t *testing.T) {
 	}}
 	for range 200 {
 		clear(last)
-		pod := gpuPod("pod", 2)
+		pod := schedtest.Pod("pod").GPUs(2).Obj()
 		names, _ := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
 		if len(names) == 0 {
 			t.Fatal("no list")
@@ -177,7 +176,7 @@ func TestANominationMayComeWhileAListIsMade(t *testing.T) {
 // all nodes at once before long.
 func TestManyKeptNodesCostFewQuestions(t *testing.T) {
 	const size = 60
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range size {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
@@ -190,7 +189,7 @@ func TestManyKeptNodesCostFewQuestions(t *testing.T) {
 		}
 		return nominee(t, "nominee", 0)
 	}}
-	pod := gpuPod("pod", 2)
+	pod := schedtest.Pod("pod").GPUs(2).Obj()
 	names, _ := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
 	if !names.Equal(sets.New("n17")) {
 		t.Errorf("listed %v, want the one node that is nobody's", sets.List(names))

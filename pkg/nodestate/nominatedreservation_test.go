@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -22,17 +23,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// heldRig is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4
+// heldEnv is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4
 // and 6 are used; 0 and 1 are held for the pod "preemptor" of priority 5.
-func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
+func heldEnv(t *testing.T) (*testEnv, []*v1.Pod, *v1.Pod) {
 	t.Helper()
-	r := newRig(t, "a6000-8-bridged")
+	r := newTestEnv(t, "a6000-8-bridged")
 	var pods []*v1.Pod
 	for i, name := range []types.UID{"a", "b", "c"} {
-		pods = append(pods, on(t, r.State, gpuPod(string(name), 1), "n", 2+2*i))
+		pods = append(pods, on(t, r.State, schedtest.Pod(string(name)).GPUs(1).Obj(), "n", 2+2*i))
 	}
-	preemptor := ranked(gpuPod("preemptor", 2), 5)
-	preemptor.Status.NominatedNodeName = "n"
+	preemptor := schedtest.Pod("preemptor").GPUs(2).Priority(5).NominatedNodeName("n").Obj()
 	r.nominate(t, preemptor)
 	a, err := allocation.Parse(on(t, r.State, preemptor, "n", 0, 1).Annotations[allocation.Key])
 	if err != nil {
@@ -43,7 +43,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 }
 
 // nominate makes the scheduling queue have pods nominated for the node.
-func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) nominate(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	var infos []fwk.PodInfo
 	for _, pod := range pods {
@@ -53,25 +53,20 @@ func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
 		}
 		infos = append(infos, pi)
 	}
-	r.nominated = func(string) []fwk.PodInfo { return infos }
+	e.nominated = func(string) []fwk.PodInfo { return infos }
 }
 
 // fitsAhead reports whether a pod fits once kubelet has done what it is about to do.
-func (r *rig) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
+func (e *testEnv) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
 	ahead := *d
 	ahead.Ahead = true
-	return r.Judge(&ahead, info, l).Reason == placement.Fits
-}
-
-func ranked(pod *v1.Pod, priority int32) *v1.Pod {
-	pod.Spec.Priority = &priority
-	return pod
+	return e.Judge(&ahead, info, l).Reason == placement.Fits
 }
 
 func TestWhatIsHeldForANominatedPod(t *testing.T) {
 	tests := map[string]struct {
 		priority int32
-		change   func(t *testing.T, r *rig, preemptor *v1.Pod)
+		change   func(t *testing.T, r *testEnv, preemptor *v1.Pod)
 		want     bool // the other pod is given the held pair, the only one
 	}{
 		"is not given to a pod of less priority": {priority: 4},
@@ -79,11 +74,11 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		"is given to one that matters more":      {priority: 6, want: true},
 		"is free when the nomination ends": {
 			priority: 4, want: true,
-			change: func(t *testing.T, r *rig, _ *v1.Pod) { t.Helper(); r.nominate(t) },
+			change: func(t *testing.T, r *testEnv, _ *v1.Pod) { t.Helper(); r.nominate(t) },
 		},
 		"is free when the time is over": {
 			priority: 4, want: true,
-			change: func(t *testing.T, r *rig, _ *v1.Pod) {
+			change: func(t *testing.T, r *testEnv, _ *v1.Pod) {
 				t.Helper()
 				r.clock.now = r.clock.now.Add(2 * time.Minute)
 				_, l := r.view(t)
@@ -92,11 +87,11 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		},
 		"is free when the pod is gone": {
 			priority: 4, want: true,
-			change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podDeleted(p.UID) },
+			change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.podDeleted(p.UID) },
 		},
 		"is free when the pod is bound, elsewhere": {
 			priority: 4, want: true,
-			change: func(_ *testing.T, r *rig, p *v1.Pod) {
+			change: func(_ *testing.T, r *testEnv, p *v1.Pod) {
 				bound := p.DeepCopy()
 				bound.Spec.NodeName = "other"
 				r.podEvent(nil, bound)
@@ -104,7 +99,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		},
 		"moves with the pod": {
 			priority: 4, want: true,
-			change: func(t *testing.T, r *rig, p *v1.Pod) {
+			change: func(t *testing.T, r *testEnv, p *v1.Pod) {
 				t.Helper()
 				addNode(t, r.State, "m", "a6000-8-bridged")
 				a, err := allocation.Parse(on(t, r.State, p, "m", 0, 1).Annotations[allocation.Key])
@@ -117,12 +112,12 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r, pods, preemptor := heldRig(t)
+			r, pods, preemptor := heldEnv(t)
 			if tc.change != nil {
 				tc.change(t, r, preemptor)
 			}
 			info, l := r.view(t, pods...)
-			other := ranked(gpuPod("other", 2), tc.priority)
+			other := schedtest.Pod("other").GPUs(2).Priority(tc.priority).Obj()
 			d := demandOf(t, other)
 			free := r.View(d, info, l).Free(testResource)
 			if has := free.Has(0) && free.Has(1); has != tc.want {
@@ -139,7 +134,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		})
 	}
 	t.Run("is given to the pod itself", func(t *testing.T) {
-		r, pods, preemptor := heldRig(t)
+		r, pods, preemptor := heldEnv(t)
 		info, l := r.view(t, pods...)
 		a, reason := r.Reserve(demandOf(t, preemptor), preemptor, info, l)
 		if reason != placement.Fits || a.Mask(testResource, r.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
@@ -147,8 +142,8 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		}
 	})
 	t.Run("is used for Filter, which gets the pod with the node", func(t *testing.T) {
-		r, pods, _ := heldRig(t)
-		linked := annotated(ranked(gpuPod("linked", 2), 4), podrequest.MinLinkKey, "NVLINK")
+		r, pods, _ := heldEnv(t)
+		linked := schedtest.Pod("linked").GPUs(2).Priority(4).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 		info, l := r.view(t, pods...)
 		info = info.Snapshot()
 		info.AddPodInfo(r.nominated("n")[0])
@@ -156,7 +151,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 			t.Errorf("a pair for another pod: %+v, want %q", v, placement.FewLinked)
 		}
 		for n, want := range map[int]placement.Reason{3: placement.Fits, 4: placement.FewGPUs} {
-			pod := ranked(gpuPod("more", n), 4)
+			pod := schedtest.Pod("more").GPUs(n).Priority(4).Obj()
 			if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
 				t.Errorf("%d GPUs beside the held ones: %q, want %q", n, v.Reason, want)
 			}
@@ -165,7 +160,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 }
 
 func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
-	r, _, preemptor := heldRig(t)
+	r, _, preemptor := heldEnv(t)
 	for priority, want := range map[int32][]types.UID{4: {"victim"}, 5: {"victim"}, 6: nil} {
 		if got := r.Leaving("n", "other", priority); !slices.Equal(got, want) {
 			t.Errorf("for another pod of priority %d %v are leaving, want %v", priority, got, want)
@@ -184,7 +179,7 @@ func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 // nominated reservation. If that woke the pods that wait, itself among them, they would
 // be tried without end.
 func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
-	r, _, preemptor := heldRig(t)
+	r, _, preemptor := heldEnv(t)
 	woken := false
 	r.onFreed = func() { woken = true }
 	same := r.reservations.Nominated(preemptor.UID).Allocation
@@ -192,7 +187,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
-	other, err := allocation.Parse(on(t, r.State, gpuPod("preemptor", 2), "n", 1, 3).Annotations[allocation.Key])
+	other, err := allocation.Parse(on(t, r.State, schedtest.Pod("preemptor").GPUs(2).Obj(), "n", 1, 3).Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +200,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 // TestAVictimWhoseEvictionFailedStays: however often its preemptor tries again, others
 // wait for it but a short time.
 func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
-	r, _, preemptor := heldRig(t)
+	r, _, preemptor := heldEnv(t)
 	again := func() {
 		r.clock.now = r.clock.now.Add(reservations.EvictWithin/2 + time.Second)
 		h := r.reservations.Nominated(preemptor.UID)
@@ -222,7 +217,7 @@ func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
 }
 
 func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
-	r, _, preemptor := heldRig(t)
+	r, _, preemptor := heldEnv(t)
 	info, _ := r.view(t)
 	if r.Releasing(preemptor.UID, info) {
 		t.Error("nothing is recorded of the victim")
@@ -231,8 +226,7 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	if !r.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record still has the victim's devices")
 	}
-	victim := gpuPod("victim", 2)
-	victim.UID, victim.Spec.NodeName = "victim", "n"
+	victim := schedtest.Pod("victim").GPUs(2).Node("n").Obj()
 	if stays, _ := r.view(t, victim); r.Releasing(preemptor.UID, stays) {
 		t.Error("a victim that runs on is waited for: its eviction failed")
 	}
@@ -266,11 +260,11 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 }
 
 func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 0, 1, 2, 3)
-	holder := on(t, r.State, gpuPod("holder", 4), "n", 4, 5, 6, 7)
+	holder := on(t, r.State, schedtest.Pod("holder").GPUs(4).Obj(), "n", 4, 5, 6, 7)
 	info, l := r.view(t, holder)
-	d := demandOf(t, gpuPod("p", 2))
+	d := demandOf(t, schedtest.Pod("p").GPUs(2).Obj())
 	if !r.KubeletBehind(d, info, l) || r.fitsAhead(d, info, l) {
 		t.Error("nobody knows when the pod went")
 	}
@@ -284,7 +278,7 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	if !r.fitsAhead(d, info, l) {
 		t.Error("the pod has just gone: its devices come free")
 	}
-	if r.fitsAhead(demandOf(t, gpuPod("p", 5)), info, l) {
+	if r.fitsAhead(demandOf(t, schedtest.Pod("p").GPUs(5).Obj()), info, l) {
 		t.Error("four devices come free, five are asked")
 	}
 	r.TryAgainBy(r.clock.now.Add(reservations.ReleaseWithin))
@@ -305,22 +299,38 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 // what was held for it.
 func TestTheEndOfANominatedReservationWakesThoseItKeptOut(t *testing.T) {
 	tests := map[string]struct {
-		change func(t *testing.T, r *rig, preemptor *v1.Pod)
+		change func(t *testing.T, r *testEnv, preemptor *v1.Pod)
 		want   bool
 	}{
-		"bound with the held pair": {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n", 0, 1)) }},
-		"bound with another pair":  {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n", 0, 3)) }, want: true},
-		"bound without a choice":   {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n")) }, want: true},
-		"bound elsewhere":          {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "other")) }, want: true},
-		"gone":                     {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podDeleted(p.UID) }, want: true},
-		"given up":                 {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.EndNominated(p.UID) }, want: true},
-		"over, in a cycle": {want: true, change: func(t *testing.T, r *rig, _ *v1.Pod) {
+		"bound with the held pair": {change: func(t *testing.T, r *testEnv,
+			p *v1.Pod) {
+			t.Helper()
+			r.podEvent(nil, on(t, r.State, p, "n", 0, 1))
+		}},
+		"bound with another pair": {change: func(t *testing.T, r *testEnv,
+			p *v1.Pod) {
+			t.Helper()
+			r.podEvent(nil, on(t, r.State, p, "n", 0, 3))
+		}, want: true},
+		"bound without a choice": {change: func(t *testing.T, r *testEnv,
+			p *v1.Pod) {
+			t.Helper()
+			r.podEvent(nil, on(t, r.State, p, "n"))
+		}, want: true},
+		"bound elsewhere": {change: func(t *testing.T, r *testEnv,
+			p *v1.Pod) {
+			t.Helper()
+			r.podEvent(nil, on(t, r.State, p, "other"))
+		}, want: true},
+		"gone":     {change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.podDeleted(p.UID) }, want: true},
+		"given up": {change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.EndNominated(p.UID) }, want: true},
+		"over, in a cycle": {want: true, change: func(t *testing.T, r *testEnv, _ *v1.Pod) {
 			t.Helper()
 			r.clock.now = r.clock.now.Add(2 * time.Minute)
 			_, l := r.view(t)
 			r.Sweep(l)
 		}},
-		"not over yet": {change: func(t *testing.T, r *rig, _ *v1.Pod) {
+		"not over yet": {change: func(t *testing.T, r *testEnv, _ *v1.Pod) {
 			t.Helper()
 			_, l := r.view(t)
 			r.Sweep(l)
@@ -328,7 +338,7 @@ func TestTheEndOfANominatedReservationWakesThoseItKeptOut(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r, _, preemptor := heldRig(t)
+			r, _, preemptor := heldEnv(t)
 			woken := false
 			r.onFreed = func() { woken = true }
 			tc.change(t, r, preemptor)

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -18,8 +19,8 @@ import (
 // a link that failed after Reserve made them say what the pod was not chosen for, and
 // nobody was told that its ring got slower.
 func TestLinksAreWrittenAsTheyWereWhenTheChoiceWasMade(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(2).Obj()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {

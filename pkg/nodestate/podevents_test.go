@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
@@ -25,7 +26,7 @@ func TestPodEffects(t *testing.T) {
 		return func(p *v1.Pod) { p.Annotations = map[string]string{allocation.Key: text} }
 	}
 	pod := func(changes ...change) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
+		p := schedtest.Pod("p").UID("u").Obj()
 		for _, c := range changes {
 			c(p)
 		}

@@ -13,21 +13,22 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // wakes counts how often the State asks for the waiting pods to be tried again.
-func (r *rig) wakes() func() int {
+func (e *testEnv) wakes() func() int {
 	n := 0
-	r.onFreed = func() { n++ }
+	e.onFreed = func() { n++ }
 	return func() int { return n }
 }
 
 func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 1)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
 	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
@@ -61,7 +62,7 @@ func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 
 	info, l = r.view(t, assumed)
 	r.Sweep(l)
-	other := gpuPod("other", 7)
+	other := schedtest.Pod("other").GPUs(7).Obj()
 	if a, reason := r.Reserve(demandOf(t, other), other, info, l); reason == placement.Fits {
 		t.Errorf("the other pod got %q, and the first has %q", a.GPUs(testResource), second.GPUs(testResource))
 	}
@@ -76,8 +77,8 @@ func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 }
 
 func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 1)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
@@ -104,8 +105,8 @@ func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 
 func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 	t.Run("the pod is gone, which the scheduler's cache may have heard before us", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
-		pod := gpuPod("p", 8)
+		r := newTestEnv(t, "dgx1-v100")
+		pod := schedtest.Pod("p").GPUs(8).Obj()
 		info, l := r.view(t)
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
@@ -122,8 +123,8 @@ func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 		}
 	})
 	t.Run("the pod turned up on another node", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
-		pod := gpuPod("p", 8)
+		r := newTestEnv(t, "dgx1-v100")
+		pod := schedtest.Pod("p").GPUs(8).Obj()
 		info, l := r.view(t)
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
@@ -141,16 +142,14 @@ func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 }
 
 func TestAWishForNUMANeedsNoGraph(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	bare := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare", UID: "bare"}}
-	l := schedcache.NewSnapshot(nil, []*v1.Node{bare}).NodeInfos()
+	r := newTestEnv(t, "dgx1-v100")
+	l := schedcache.NewSnapshot(nil, []*v1.Node{schedtest.Node("bare").Obj()}).NodeInfos()
 	info, err := l.Get("bare")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for affinity, want := range map[string]placement.Reason{"none": placement.Fits, "preferred": placement.Fits, "required": placement.NoGraph} {
-		pod := gpuPod("p", 0)
-		pod.Annotations = map[string]string{podrequest.NUMAAffinityKey: affinity}
+		pod := schedtest.Pod("p").Annotation(podrequest.NUMAAffinityKey, affinity).Obj()
 		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
 			t.Errorf("%s: %q, want %q", affinity, v.Reason, want)
 		}
@@ -158,7 +157,7 @@ func TestAWishForNUMANeedsNoGraph(t *testing.T) {
 }
 
 func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	woken := r.wakes()
 	h := r.topologies.Handler(r.passOn(t.Context()))
 	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), true)
@@ -172,11 +171,11 @@ func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
 }
 
 func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := on(t, r.State, gpuPod("p", 1), "n", 0)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)
 	r.pods = fixedStore{pod.UID: pod}
 	info, l := r.view(t, pod)
-	if v := r.Judge(demandOf(t, gpuPod("q", 8)), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Judge(demandOf(t, schedtest.Pod("q").GPUs(8).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Fatal(v.Reason)
 	}
 	r.pods = fixedStore{}
@@ -195,8 +194,8 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 }
 
 func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 1)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
 	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
@@ -204,7 +203,7 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
-	changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
+	changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, changed), changed, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
@@ -239,8 +238,8 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 // TestADoubtOfAPodThatHasFinishedIsDecided has a pod bound and finished before the live
 // read. No informer ever has it, so a reservation that was confirmed was kept for ever.
 func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 1)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
 	choice, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
@@ -269,9 +268,8 @@ func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
 // A pod deleted and made anew under its name while the watch was broken comes as an
 // update from one UID to the other. The reservation of the first was kept for ever.
 func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	before, after := gpuPod("p", 2), gpuPod("p", 2)
-	after.UID = "another"
+	r := newTestEnv(t, "dgx1-v100")
+	before, after := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("p").GPUs(2).UID("another").Obj()
 	info, l := r.view(t)
 	if _, reason := r.Reserve(demandOf(t, before), before, info, l); reason != placement.Fits {
 		t.Fatal(reason)
@@ -289,19 +287,19 @@ func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
 // is not on, and after a restart of the scheduler nobody knew its GPUs.
 func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 	cases := map[string]struct {
-		change func(r *rig, pod, live *v1.Pod)
+		change func(r *testEnv, pod, live *v1.Pod)
 		want   bool
 	}{
-		"as it carries the choice for another node": {func(*rig, *v1.Pod, *v1.Pod) {}, true},
-		"not while it waits":                        {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "" }, false},
-		"not on another node":                       {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
-		"not a pod made anew":                       {func(_ *rig, _, live *v1.Pod) { live.UID = "another" }, false},
-		"not if it carries a choice for its node": {func(r *rig, pod, live *v1.Pod) {
+		"as it carries the choice for another node": {func(*testEnv, *v1.Pod, *v1.Pod) {}, true},
+		"not while it waits":                        {func(_ *testEnv, _, live *v1.Pod) { live.Spec.NodeName = "" }, false},
+		"not on another node":                       {func(_ *testEnv, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
+		"not a pod made anew":                       {func(_ *testEnv, _, live *v1.Pod) { live.UID = "another" }, false},
+		"not if it carries a choice for its node": {func(r *testEnv, pod, live *v1.Pod) {
 			live.Annotations[allocation.Key] = encoded(t, r.reservationsOf(pod.UID)[0].Allocation)
 		}, false},
-		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
+		"not while two of its choices there are in doubt": {func(r *testEnv, pod, _ *v1.Pod) {
 			info, l := r.view(t)
-			changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
+			changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
 			if _, reason := r.Reserve(demandOf(t, changed), changed, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
@@ -309,8 +307,8 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			pod := gpuPod("p", 2)
+			r := newTestEnv(t, "dgx1-v100")
+			pod := schedtest.Pod("p").GPUs(2).Obj()
 			info, l := r.view(t)
 			bound, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 			if reason != placement.Fits {

@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -20,16 +21,16 @@ import (
 
 func TestReportsTellHowNodesStand(t *testing.T) {
 	tests := map[string]struct {
-		change func(t *testing.T, r *rig)
+		change func(t *testing.T, r *testEnv)
 		want   string // state; empty: the node is not reported
 		stale  *bool
 	}{
-		"fresh":                       {func(*testing.T, *rig) {}, "counted", nil},
-		"silent":                      {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.StaleGraph) }, "stale", nil},
-		"missing":                     {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.NoGraph) }, "missing", nil},
-		"replaced":                    {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.NodeReplaced) }, "replaced", nil},
-		"a graph that cannot be read": {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.UnreadableGraph) }, "malformed", nil},
-		"a part that cannot be read": {func(t *testing.T, r *rig) {
+		"fresh":                       {func(*testing.T, *testEnv) {}, "counted", nil},
+		"silent":                      {func(t *testing.T, r *testEnv) { t.Helper(); r.unvouch(t, placement.StaleGraph) }, "stale", nil},
+		"missing":                     {func(t *testing.T, r *testEnv) { t.Helper(); r.unvouch(t, placement.NoGraph) }, "missing", nil},
+		"replaced":                    {func(t *testing.T, r *testEnv) { t.Helper(); r.unvouch(t, placement.NodeReplaced) }, "replaced", nil},
+		"a graph that cannot be read": {func(t *testing.T, r *testEnv) { t.Helper(); r.unvouch(t, placement.UnreadableGraph) }, "malformed", nil},
+		"a part that cannot be read": {func(t *testing.T, r *testEnv) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.Kubelet = "2", &v1alpha1.Kubelet{TopologyManagerPolicy: "none", ReservedCPUs: "3-1"}
@@ -37,7 +38,7 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 				t.Fatal("accepted")
 			}
 		}, "malformed", nil},
-		"reported as stale": {func(t *testing.T, r *rig) {
+		"reported as stale": {func(t *testing.T, r *testEnv) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = "2"
@@ -46,7 +47,7 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "counted", new(true)},
-		"no accelerators": {func(t *testing.T, r *rig) {
+		"no accelerators": {func(t *testing.T, r *testEnv) {
 			t.Helper()
 			r.unvouch(t, placement.NoGraph)
 			delete(r.node.Status.Allocatable, testResource)
@@ -54,7 +55,7 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.Serve("profile", []string{testResource})
 			tc.change(t, r)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -83,30 +84,32 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 // announces, changes for waiting pods.
 func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 	tests := map[string]struct {
-		before func(t *testing.T, r *rig)
+		before func(t *testing.T, r *testEnv)
 		lease  string
 		want   bool
 		cycle  bool // another pod's comes before somebody looks at the Leases
 	}{
-		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, nodelease.AgentPrefix, true, false},
-		"the same, and another pod is tried first":        {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, nodelease.AgentPrefix, true, true},
-		"an agent that said nothing":                      {func(*testing.T, *rig) {}, nodelease.AgentPrefix, false, false},
-		"an exporter":                                     {func(*testing.T, *rig) {}, nodelease.ExporterPrefix, false, false},
-		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.SetCountStale() }, nodelease.ExporterPrefix, true, false},
+		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
+			nodelease.AgentPrefix, true, false},
+		"the same, and another pod is tried first": {func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
+			nodelease.AgentPrefix, true, true},
+		"an agent that said nothing":                 {func(*testing.T, *testEnv) {}, nodelease.AgentPrefix, false, false},
+		"an exporter":                                {func(*testing.T, *testEnv) {}, nodelease.ExporterPrefix, false, false},
+		"an exporter where pods are placed by count": {func(_ *testing.T, r *testEnv) { r.SetCountStale() }, nodelease.ExporterPrefix, true, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			tc.before(t, r)
 			r.leases.Set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
 			info, l := r.view(t, []*v1.Pod{}...)
-			r.Judge(demandOf(t, gpuPod("p", 8)), info, l)
+			r.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
 			if r.expired() {
 				t.Error("a Lease that lives ended")
 			}
 			r.clock.now = r.clock.now.Add(time.Minute)
 			if tc.cycle {
-				r.Judge(demandOf(t, gpuPod("p", 8)), info, l)
+				r.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
 			}
 			if got := r.expired(); got != tc.want {
 				t.Errorf("woken %t, want %t", got, tc.want)
@@ -123,7 +126,7 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 func TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn(t *testing.T) {
 	for name, count := range map[string]bool{"pods are placed by count": true, "they are not": false} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			if count {
 				r.SetCountStale()
 			}

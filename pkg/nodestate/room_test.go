@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -14,15 +15,15 @@ import (
 // TestOnlyWhatLeavesRoomIsTold: heartbeats of nodes and each pod that was bound had all waiting
 // gangs planned anew.
 func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	told := [2]int{}
 	for i := range told {
 		r.OnRoom(func() { told[i]++ })
 	}
-	pod := gpuPod("p", 2)
-	bound := on(t, r.State, gpuPod("q", 1), "n", 4)
-	chosen := gpuPod("r", 1)
+	pod := schedtest.Pod("p").GPUs(2).Obj()
+	bound := on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 4)
+	chosen := schedtest.Pod("r").GPUs(1).Obj()
 	reserve := func() {
 		if _, reason := r.Reserve(demandOf(t, chosen), chosen, info, l); reason != placement.Fits {
 			t.Fatalf("Reserve: %v", reason)
@@ -62,7 +63,7 @@ func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
 		{"its end before it was written", func() { r.Unreserve(chosen.UID, "n") }, true},
 		{"a choice that is carried out", carriedOut, false},
 		{"a pod that is bound", func() { r.podHandler().OnAdd(bound, false) }, false},
-		{"a pod that says that it runs", func() { r.podHandler().OnUpdate(bound, running(bound)) }, false},
+		{"a pod that says that it runs", func() { r.podHandler().OnUpdate(bound, schedtest.PodFrom(bound).Phase(v1.PodRunning).Obj()) }, false},
 		{"a pod that is gone", func() { r.podHandler().OnDelete(bound) }, true},
 		{"a GPU that is ill", graph("8", unhealthy), false},
 		{"a GPU that is well again", graph("9", healthy), true},
@@ -73,10 +74,4 @@ func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
 			t.Errorf("%s: told %v times after %v, want any: %t", tc.what, told, before, tc.want)
 		}
 	}
-}
-
-func running(pod *v1.Pod) *v1.Pod {
-	pod = pod.DeepCopy()
-	pod.Status.Phase = v1.PodRunning
-	return pod
 }

@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -31,16 +32,16 @@ func (l whileRead) Get(name string) (fwk.NodeInfo, error) {
 }
 
 func TestAChoiceMadeWhileANodeIsJudgedIsNotForgotten(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	reserve := func(name string, gpus int) {
-		pod := gpuPod(name, gpus)
+		pod := schedtest.Pod(name).GPUs(gpus).Obj()
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 	}
 	reserve("before", 1)
-	d := demandOf(t, gpuPod("asks", 7))
+	d := demandOf(t, schedtest.Pod("asks").GPUs(7).Obj())
 	r.Judge(d, info, whileRead{l, sync.OnceFunc(func() { reserve("meanwhile", 1) })})
 	if got := r.Judge(d, info, l).Reason; got != placement.FewGPUs {
 		t.Errorf("7 GPUs on a node that has 6 left: %v, want %v", got, placement.FewGPUs)
@@ -51,7 +52,7 @@ func TestAChoiceMadeWhileANodeIsJudgedIsNotForgotten(t *testing.T) {
 // TestChoicesMadeSideBySideShareNoGPU chooses, gives back and ends pods in several goroutines,
 // while others judge the node.
 func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	slow := whileRead{l, runtime.Gosched}
 	var mu sync.Mutex
@@ -79,7 +80,7 @@ func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
 		choosing.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			for i := range 300 {
-				pod := gpuPod(fmt.Sprint("p-", g, "-", i), 1+rng.IntN(4))
+				pod := schedtest.Pod(fmt.Sprint("p-", g, "-", i)).GPUs(1 + rng.IntN(4)).Obj()
 				a, reason := r.Reserve(demandOf(t, pod), pod, info, slow)
 				if reason != placement.Fits {
 					continue
@@ -99,7 +100,7 @@ func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
 	}
 	for range 2 {
 		judging.Go(func() {
-			d := demandOf(t, gpuPod("asks", 4))
+			d := demandOf(t, schedtest.Pod("asks").GPUs(4).Obj())
 			for {
 				select {
 				case <-stop:
@@ -114,7 +115,7 @@ func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
 	close(stop)
 	judging.Wait()
 	r.Sweep(l)
-	if got := r.Judge(demandOf(t, gpuPod("all", 8)), info, l).Reason; got != placement.Fits {
+	if got := r.Judge(demandOf(t, schedtest.Pod("all").GPUs(8).Obj()), info, l).Reason; got != placement.Fits {
 		t.Errorf("all GPUs of a node where nothing is left: %v, want that it fits", got)
 	}
 	checkMemos(t, r.State, l)
@@ -149,7 +150,7 @@ func (o *ownership) leave(gpus []string) {
 // TestGangsAndSinglePodsSideBySide plans gangs and reserves for single pods in several
 // goroutines, and ends all of it in several ways.
 func TestGangsAndSinglePodsSideBySide(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100"), addNode(t, r.State, "o", "dgx1-v100")}
 	l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
 	slow := whileRead{l, runtime.Gosched}
@@ -172,7 +173,7 @@ func TestGangsAndSinglePodsSideBySide(t *testing.T) {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 6))
 			for i := range 400 {
-				pod := gpuPod(fmt.Sprint("p-", g, "-", i), 1+rng.IntN(4))
+				pod := schedtest.Pod(fmt.Sprint("p-", g, "-", i)).GPUs(1 + rng.IntN(4)).Obj()
 				info, err := l.Get(nodes[rng.IntN(3)].Name)
 				if err != nil {
 					t.Error(err)
@@ -203,7 +204,7 @@ func TestGangsAndSinglePodsSideBySide(t *testing.T) {
 
 // gangRun plans gangs and ends them.
 type gangRun struct {
-	r       *rig
+	r       *testEnv
 	t       *testing.T
 	rng     *rand.Rand
 	list    fwk.NodeInfoLister
@@ -242,7 +243,7 @@ func (x *gangRun) run(name string) bool {
 func (x *gangRun) plan(name string) (members []GangMember) {
 	gpus := 1 + x.rng.IntN(4)
 	for i := range 2 + x.rng.IntN(3) {
-		pod := gpuPod(fmt.Sprint(name, "-", i), gpus)
+		pod := schedtest.Pod(fmt.Sprint(name, "-", i)).GPUs(gpus).Obj()
 		d, node := demandOf(x.t, pod), x.nodes[x.rng.IntN(len(x.nodes))].Name
 		info, err := x.list.Get(node)
 		if err != nil {

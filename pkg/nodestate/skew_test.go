@@ -9,21 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
-
-// later returns a pod's annotation as a later release may write it.
-func later(t *testing.T, pod *v1.Pod, replace ...string) *v1.Pod {
-	t.Helper()
-	p := pod.DeepCopy()
-	text := strings.NewReplacer(replace...).Replace(p.Annotations[allocation.Key])
-	if text == p.Annotations[allocation.Key] {
-		t.Fatalf("nothing of %s to replace in %s", replace, text)
-	}
-	p.Annotations[allocation.Key] = text
-	return p
-}
 
 func TestAnnotationsOfALaterRelease(t *testing.T) {
 	tests := map[string]struct {
@@ -50,10 +39,15 @@ func TestAnnotationsOfALaterRelease(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx-h100")
+			r := newTestEnv(t, "dgx-h100")
 			var reported []error
 			r.onMalformed = func(_ *v1.Pod, err error) { reported = append(reported, err) }
-			pod := later(t, on(t, r.State, gpuPod("p", 2), "n", 2, 3), tc.replace...)
+			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
+			text := strings.NewReplacer(tc.replace...).Replace(pod.Annotations[allocation.Key])
+			if text == pod.Annotations[allocation.Key] {
+				t.Fatalf("nothing of %s to replace in %s", tc.replace, text)
+			}
+			pod.Annotations[allocation.Key] = text
 			r.pods = fixedStore{pod.UID: pod}
 			info, lister := r.view(t, pod)
 			u := r.usage(r.cells.get("n"), r.Node("n"), info, lister)

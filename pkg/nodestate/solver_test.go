@@ -9,34 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-// asking sets a pod's CPU and memory request.
-func asking(pod *v1.Pod, cpu, memory string) *v1.Pod {
-	r := &pod.Spec.Containers[0].Resources
-	if r.Requests == nil {
-		r.Requests = v1.ResourceList{}
-	}
-	r.Requests["cpu"] = resource.MustParse(cpu)
-	if memory != "" {
-		r.Requests["memory"] = resource.MustParse(memory)
-	}
-	return pod
-}
-
-func annotated(pod *v1.Pod, kv ...string) *v1.Pod {
-	pod.Annotations = map[string]string{}
-	for i := 0; i+1 < len(kv); i += 2 {
-		pod.Annotations[kv[i]] = kv[i+1]
-	}
-	return pod
-}
 
 func TestTheJointSolver(t *testing.T) {
 	// dgx1-v100: GPUs 0-3 on NUMA node 0, 4-7 on node 1; 40 logical CPUs each.
@@ -51,56 +30,62 @@ func TestTheJointSolver(t *testing.T) {
 		wantReason placement.Reason
 	}{
 		"CPUs lie beside the GPUs": {
-			pod: asking(gpuPod("p", 2), "4", ""), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 4,
+			pod: schedtest.Pod("p").GPUs(2).CPU("4").Obj(), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 4,
 		},
 		"without required, GPUs come first and CPUs from where they are": {
 			used: []int{7}, usedCPUs: "36", usedOn: []int{0},
-			pod: asking(gpuPod("p", 2), "8", ""), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 8,
+			pod: schedtest.Pod("p").GPUs(2).CPU("8").Obj(), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 8,
 		},
 		"required goes where the CPUs are": {
 			used: []int{7}, usedCPUs: "36", usedOn: []int{0},
-			pod:      annotated(asking(gpuPod("p", 2), "8", ""), podrequest.NUMAAffinityKey, "required"),
+			pod:      schedtest.Pod("p").GPUs(2).CPU("8").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 			wantGPUs: []int{5, 6}, wantNUMA: []int{1}, wantCPUs: 8,
 		},
 		"required spans nodes rather than be refused": {
-			pod:      annotated(asking(gpuPod("p", 2), "60", ""), podrequest.NUMAAffinityKey, "required"),
+			pod:      schedtest.Pod("p").GPUs(2).CPU("60").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 			wantGPUs: []int{0, 4}, wantNUMA: []int{0, 1}, wantCPUs: 60,
 		},
 		"required is refused when even all nodes have not enough": {
-			pod: annotated(asking(gpuPod("p", 2), "90", ""), podrequest.NUMAAffinityKey, "required"), wantReason: placement.NoNUMACPU,
+			pod:        schedtest.Pod("p").GPUs(2).CPU("90").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
+			wantReason: placement.NoNUMACPU,
 		},
 		"memory counts as CPU does": {
-			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), podrequest.NUMAAffinityKey, "required"), wantReason: placement.NoNUMAMemory,
+			pod:        schedtest.Pod("p").GPUs(1).CPU("1").Memory("2Ti").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
+			wantReason: placement.NoNUMAMemory,
 		},
 		"single-numa-node keeps CPU and GPUs on one node": {
-			pod: annotated(asking(gpuPod("p", 4), "50", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.NoNUMACPU,
+			pod:        schedtest.Pod("p").GPUs(4).CPU("50").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+			wantReason: placement.NoNUMACPU,
 		},
 		"single-numa-node refuses GPUs over two nodes": {
-			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.FewInNUMA,
+			used: []int{0, 4}, pod: schedtest.Pod("p").GPUs(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+			wantReason: placement.FewInNUMA,
 		},
 		"a pod without GPUs gets one NUMA node": {
 			used: []int{0, 1}, usedOn: []int{0},
-			pod:      annotated(asking(gpuPod("p", 0), "10", ""), podrequest.NUMAAffinityKey, "required"),
+			pod:      schedtest.Pod("p").Request("cpu", "10").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 			wantNUMA: []int{0}, wantCPUs: 10,
 		},
 		"a pod without GPUs is refused where no node has its CPUs": {
-			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.NoNUMACPU,
+			pod:        schedtest.Pod("p").Request("cpu", "41").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+			wantReason: placement.NoNUMACPU,
 		},
 		"a pod without GPUs that only prefers takes what there is": {
-			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.NUMAAffinityKey, "preferred"), wantNUMA: []int{0, 1}, wantCPUs: 41,
+			pod: schedtest.Pod("p").Request("cpu", "41").Annotation(podrequest.NUMAAffinityKey, "preferred").Obj(), wantNUMA: []int{0, 1},
+			wantCPUs: 41,
 		},
 		"of too few CPUs it gets none": {
-			pod: asking(gpuPod("p", 1), "200", ""), wantGPUs: []int{0}, wantNUMA: []int{0},
+			pod: schedtest.Pod("p").GPUs(1).CPU("200").Obj(), wantGPUs: []int{0}, wantNUMA: []int{0},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			var pods []*v1.Pod
 			if tc.used != nil {
-				holder := on(t, r.State, asking(gpuPod("holder", len(tc.used)), "0", ""), "n", tc.used...)
+				holder := on(t, r.State, schedtest.Pod("holder").GPUs(len(tc.used)).CPU("0").Obj(), "n", tc.used...)
 				if tc.usedCPUs != "" {
-					asking(holder, tc.usedCPUs, "")
+					holder = schedtest.PodFrom(holder).Request("cpu", tc.usedCPUs).Obj()
 				}
 				a, err := allocation.Parse(holder.Annotations[allocation.Key])
 				if err != nil {
@@ -145,8 +130,8 @@ func TestTheJointSolver(t *testing.T) {
 }
 
 func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
-	r := newRig(t, "dgx-a100")
-	pod := asking(gpuPod("all", 8), "18", "")
+	r := newTestEnv(t, "dgx-a100")
+	pod := schedtest.Pod("all").GPUs(8).CPU("18").Obj()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
@@ -185,8 +170,8 @@ func TestContainersShareThePodsSet(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
-			pod := gpuPod("p", 0)
+			r := newTestEnv(t, "dgx1-v100")
+			pod := schedtest.Pod("p").Obj()
 			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
 			info, l := r.view(t)
 			a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
@@ -207,7 +192,7 @@ func TestContainersShareThePodsSet(t *testing.T) {
 }
 
 func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
 	obj.Status.Kubelet = &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0-1"}
@@ -215,10 +200,10 @@ func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != placement.KubeletRefuses || !v.Never {
+	if v := r.Judge(demandOf(t, schedtest.Pod("five").GPUs(5).Obj()), info, l); v.Reason != placement.KubeletRefuses || !v.Never {
 		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, placement.KubeletRefuses)
 	}
-	pod := asking(gpuPod("two", 2), "4", "")
+	pod := schedtest.Pod("two").GPUs(2).CPU("4").Obj()
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits || a.CPUSet != "" || !slices.Equal(a.NUMANodes, []int{0}) {
 		t.Errorf("choice %+v (%q), want NUMA node 0 and no cpuset: kubelet chooses the CPUs itself", a, reason)
@@ -226,7 +211,7 @@ func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
 }
 
 func TestModelAndMemoryAreMasks(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	tests := map[string]struct {
 		key, value string
 		want       placement.Reason
@@ -241,7 +226,7 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			info, l := r.view(t)
-			v := r.Judge(demandOf(t, annotated(gpuPod("p", 2), tc.key, tc.value)), info, l)
+			v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(tc.key, tc.value).Obj()), info, l)
 			if v.Reason != tc.want {
 				t.Errorf("%s=%s: %q, want %q (model %q)", tc.key, tc.value, v.Reason, tc.want, r.Node("n").Accels[0].Graph.GPUs[0].Model)
 			}
@@ -250,14 +235,14 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 }
 
 func TestLinkDemandsNameTheFabric(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
-	d := demandOf(t, annotated(gpuPod("p", 5), podrequest.MinLinkKey, "NVLINK"))
+	d := demandOf(t, schedtest.Pod("p").GPUs(5).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
 	v := r.Judge(d, info, l)
 	if got, want := v.Reason.Text(d.Request), "fewer free GPUs joined by NVLink than asked"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
-	d = demandOf(t, annotated(gpuPod("p", 2), podrequest.MinBandwidthKey, "60"))
+	d = demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinBandwidthKey, "60").Obj())
 	if v := r.Judge(d, info, l); v.Reason != placement.LowBandwidth {
 		t.Errorf("60 GB/s: %q, want %q", v.Reason, placement.LowBandwidth)
 	}

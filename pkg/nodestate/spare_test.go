@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -21,7 +22,7 @@ import (
 )
 
 // fabricOf makes the fabric that of nodes in racks behind spines, by path.
-func (s *site) fabricOf(paths map[string][]string, levels ...string) {
+func (s *cachedState) fabricOf(paths map[string][]string, levels ...string) {
 	s.tb.Helper()
 	spec := fabric.Spec{}
 	for _, level := range levels {
@@ -37,7 +38,7 @@ func (s *site) fabricOf(paths map[string][]string, levels ...string) {
 
 // wire puts the nodes into racks at random, or nowhere. Some have no label, some the tree has
 // not heard of.
-func (s *site) wire(r *rand.Rand) {
+func (s *cachedState) wire(r *rand.Rand) {
 	s.tb.Helper()
 	levels := []string{"spine", "rack"}[r.IntN(2):]
 	if r.IntN(6) == 0 {
@@ -59,7 +60,7 @@ func (s *site) wire(r *rand.Rand) {
 
 // around counts nodes one by one: in the leaf of a node those that are whole once gangs end and
 // those that are whole, and those that are whole in its spine.
-func (s *site) around(resource, node string) (out [3]int) {
+func (s *cachedState) around(resource, node string) (out [3]int) {
 	tree := s.Fabric().Tree
 	together := func(depth int, other string) bool {
 		a, knownA := tree.Node(node)
@@ -100,7 +101,7 @@ func count(yes bool) int {
 
 // hasSingles reports whether a pod on the node that says of no gang that it is in it asks for
 // the resource.
-func (s *site) hasSingles(node, resource string) bool {
+func (s *cachedState) hasSingles(node, resource string) bool {
 	info, err := s.snapshot.NodeInfos().Get(node)
 	s.must(err)
 	return slices.ContainsFunc(info.GetPods(), func(p fwk.PodInfo) bool {
@@ -114,7 +115,7 @@ func (s *site) hasSingles(node, resource string) bool {
 }
 
 // leastSpare leaves of equal nodes those with the least around them.
-func (s *site) leastSpare(request *podrequest.Request, names sets.Set[string]) sets.Set[string] {
+func (s *cachedState) leastSpare(request *podrequest.Request, names sets.Set[string]) sets.Set[string] {
 	if s.Fabric().Tree.Depth() == 0 {
 		return names
 	}
@@ -138,7 +139,7 @@ func (s *site) leastSpare(request *podrequest.Request, names sets.Set[string]) s
 // spines. Whole nodes are taken from one rack until it is full, then from the spine that is
 // begun.
 func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 16 {
 		name := fmt.Sprintf("n%02d", i)
@@ -148,7 +149,7 @@ func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
 	s.fabricOf(paths, "spine", "rack")
 	var racks []string
 	for i := range 16 {
-		pod := gpuPod(fmt.Sprint("p", i), 4)
+		pod := schedtest.Pod(fmt.Sprint("p", i)).GPUs(4).Obj()
 		listed := sets.List(s.candidates(pod, narrowing()))
 		if len(listed) == 0 {
 			t.Fatalf("pod %d has no list", i)
@@ -170,7 +171,7 @@ func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
 // have to spare, and other plugins must not choose among them, unless they may choose among
 // worse ones, too.
 func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 6 {
 		name := fmt.Sprint("n", i)
@@ -182,16 +183,16 @@ func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
 	}
 	s.fabricOf(paths, "rack")
 	how := narrowing()
-	if got := sets.List(s.candidates(gpuPod("one", 1), how)); !slices.Equal(got, []string{"n4", "n5"}) {
+	if got := sets.List(s.candidates(schedtest.Pod("one").GPUs(1).Obj(), how)); !slices.Equal(got, []string{"n4", "n5"}) {
 		t.Errorf("listed %v, want the nodes of the smaller rack", got)
 	}
 	// Rated node by node, since the CPUs are to be beside the GPU.
-	pod := asking(annotated(gpuPod("aligned", 1), podrequest.TopologyPolicyKey, "single-numa-node"), "4", "1Gi")
+	pod := schedtest.Pod("aligned").GPUs(1).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").CPU("4").Memory("1Gi").Obj()
 	if got := sets.List(s.candidates(pod, how)); !slices.Equal(got, []string{"n4", "n5"}) {
 		t.Errorf("node by node are listed %v, want the nodes of the smaller rack", got)
 	}
 	how.Tolerance, how.Limit = 1, 3
-	if got := s.candidates(gpuPod("one", 1), how); len(got) != 3 || !got.HasAll("n4", "n5") {
+	if got := s.candidates(schedtest.Pod("one").GPUs(1).Obj(), how); len(got) != 3 || !got.HasAll("n4", "n5") {
 		t.Errorf("with a tolerance are listed %v, want three with those of the smaller rack", sets.List(got))
 	}
 	for _, name := range []string{"n4", "n5"} {
@@ -200,7 +201,8 @@ func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
 		s.cache.UpdateNode(s.logger, s.nodes[name], cordoned)
 		s.touchNode(name)
 	}
-	if got := sets.List(s.candidates(gpuPod("one", 1), narrowing())); !slices.Equal(got, []string{"n0", "n1", "n2", "n3"}) {
+	if got := sets.List(s.candidates(schedtest.Pod("one").GPUs(1).Obj(), narrowing())); !slices.Equal(got,
+		[]string{"n0", "n1", "n2", "n3"}) {
 		t.Errorf("listed %v with the smaller rack cordoned, want the nodes of the larger one", got)
 	}
 }
@@ -208,7 +210,7 @@ func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
 // TestSinglePodsStayAwayFromGangs has a rack where a gang's member uses GPUs, and one where a
 // single pod does. Both have as many whole nodes, but the first has one more once the gang ends.
 func TestSinglePodsStayAwayFromGangs(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 8 {
 		name := fmt.Sprint("n", i)
@@ -216,11 +218,11 @@ func TestSinglePodsStayAwayFromGangs(t *testing.T) {
 		paths[name] = []string{fmt.Sprint("spine", i/4), fmt.Sprint("rack", i/4)}
 	}
 	s.fabricOf(paths, "spine", "rack")
-	member := annotated(gpuPod("member", 4), gangrequest.GangKey, "train", gangrequest.GangSizeKey, "2")
+	member := schedtest.Pod("member").GPUs(4).Annotation(gangrequest.GangKey, "train").Annotation(gangrequest.GangSizeKey, "2").Obj()
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, member, "n0", 0, 1, 2, 3)))
-	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("single", 4), "n4", 0, 1, 2, 3)))
-	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("without", 0), "n1")))
-	if got := sets.List(s.candidates(gpuPod("next", 4), narrowing())); !slices.Equal(got, []string{"n5", "n6", "n7"}) {
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, schedtest.Pod("single").GPUs(4).Obj(), "n4", 0, 1, 2, 3)))
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, schedtest.Pod("without").Obj(), "n1")))
+	if got := sets.List(s.candidates(schedtest.Pod("next").GPUs(4).Obj(), narrowing())); !slices.Equal(got, []string{"n5", "n6", "n7"}) {
 		t.Errorf("listed %v, want the nodes of the rack with the single pod", got)
 	}
 	if got, want := unpacked(s.Spares(testResource, s.list())["n1"]), [3]int{4, 3, 3}; got != want {
@@ -236,17 +238,17 @@ func unpacked(s nodeindex.Spare) [3]int {
 
 // TestSpareIsKnownOfEveryNode, listed or not; it is 0 where the fabric is not known.
 func TestSpareIsKnownOfEveryNode(t *testing.T) {
-	s := newSite(t)
+	s := newCachedState(t)
 	for i := range 4 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
-	s.candidates(gpuPod("any", 1), narrowing())
+	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
 	if got := s.Spares(testResource, s.list()); got != nil {
 		t.Errorf("spares are %v where there is no fabric, want none", got)
 	}
 	s.fabricOf(map[string][]string{"n0": {"a", "x"}, "n1": {"a", "x"}, "n2": {"a", "y"}}, "spine", "rack")
-	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("held", 1), "n1", 3)))
-	s.candidates(gpuPod("any", 1), narrowing())
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, schedtest.Pod("held").GPUs(1).Obj(), "n1", 3)))
+	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
 	spares := s.Spares(testResource, s.list())
 	for node, want := range map[string][3]int{"n0": {1, 1, 2}, "n1": {1, 1, 2}, "n2": {1, 1, 2}, "n3": {1, 1, 1}} {
 		if got := unpacked(spares[node]); got != want {

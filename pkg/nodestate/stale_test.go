@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -16,27 +17,27 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// unvouch brings the node of a rig into one of the states in which its graph does not
+// unvouch brings the node into one of the states in which its graph does not
 // count.
-func (r *rig) unvouch(t *testing.T, how placement.Reason) {
+func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	t.Helper()
 	switch how {
 	case placement.NoGraph:
-		r.Remove("n", "topology-n")
+		e.Remove("n", "topology-n")
 	case placement.NodeReplaced:
-		r.node.UID = "another"
+		e.node.UID = "another"
 	case placement.StaleGraph:
-		r.leases.Drop(nodelease.ExporterPrefix + "n")
+		e.leases.Drop(nodelease.ExporterPrefix + "n")
 	case placement.UnreadableGraph:
-		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		e.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
-		if _, err := r.Apply(obj); err == nil {
+		if _, err := e.Apply(obj); err == nil {
 			t.Fatal("a link class that nobody knows was accepted")
 		}
-		r.clock.now = r.clock.now.Add(time.Minute)
-		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
-		r.clock.now = r.clock.now.Add(time.Minute)
+		e.clock.now = e.clock.now.Add(time.Minute)
+		e.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
+		e.clock.now = e.clock.now.Add(time.Minute)
 	default:
 		t.Fatalf("unknown state %d", how)
 	}
@@ -50,38 +51,40 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 		count               // with staleTopology: Count
 		neither             // also with neither
 	)
+	type notes = map[string]string
 	pods := map[string]struct {
 		gpus    int
-		notes   []string
+		notes   notes
 		missing int // on nodes without a graph of their own
 		stale   int
 	}{
-		"best effort":               {gpus: 2, missing: allow, stale: count},
-		"policy none":               {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "none"}, missing: neither, stale: neither},
-		"numa preferred":            {gpus: 2, notes: []string{podrequest.NUMAAffinityKey, "preferred"}, missing: allow, stale: count},
-		"one GPU":                   {gpus: 1, missing: allow, stale: count},
-		"restricted":                {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "restricted"}, missing: never, stale: never},
-		"single-numa-node":          {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "single-numa-node"}, missing: never, stale: never},
-		"min-link":                  {gpus: 2, notes: []string{podrequest.MinLinkKey, "NVLINK"}, missing: never, stale: never},
-		"min-bandwidth":             {gpus: 2, notes: []string{podrequest.MinBandwidthKey, "10"}, missing: never, stale: never},
-		"numa required":             {gpus: 2, notes: []string{podrequest.NUMAAffinityKey, "required"}, missing: never, stale: never},
-		"a model":                   {gpus: 2, notes: []string{podrequest.GPUModelKey, "V100"}, missing: never, stale: never},
-		"memory":                    {gpus: 2, notes: []string{podrequest.MinGPUMemoryKey, "1Gi"}, missing: never, stale: never},
-		"none, but a model":         {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "none", podrequest.GPUModelKey, "V100"}, missing: never, stale: never},
+		"best effort":      {gpus: 2, missing: allow, stale: count},
+		"policy none":      {gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "none"}, missing: neither, stale: neither},
+		"numa preferred":   {gpus: 2, notes: notes{podrequest.NUMAAffinityKey: "preferred"}, missing: allow, stale: count},
+		"one GPU":          {gpus: 1, missing: allow, stale: count},
+		"restricted":       {gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "restricted"}, missing: never, stale: never},
+		"single-numa-node": {gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "single-numa-node"}, missing: never, stale: never},
+		"min-link":         {gpus: 2, notes: notes{podrequest.MinLinkKey: "NVLINK"}, missing: never, stale: never},
+		"min-bandwidth":    {gpus: 2, notes: notes{podrequest.MinBandwidthKey: "10"}, missing: never, stale: never},
+		"numa required":    {gpus: 2, notes: notes{podrequest.NUMAAffinityKey: "required"}, missing: never, stale: never},
+		"a model":          {gpus: 2, notes: notes{podrequest.GPUModelKey: "V100"}, missing: never, stale: never},
+		"memory":           {gpus: 2, notes: notes{podrequest.MinGPUMemoryKey: "1Gi"}, missing: never, stale: never},
+		"none, but a model": {gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "none", podrequest.GPUModelKey: "V100"},
+			missing: never, stale: never},
 		"no GPU":                    {missing: neither, stale: neither},
-		"no GPU, but numa required": {notes: []string{podrequest.NUMAAffinityKey, "required"}, missing: never, stale: never},
+		"no GPU, but numa required": {notes: notes{podrequest.NUMAAffinityKey: "required"}, missing: never, stale: never},
 	}
 	for _, state := range []placement.Reason{placement.NoGraph, placement.NodeReplaced, placement.StaleGraph, placement.UnreadableGraph} {
 		for name, tc := range pods {
 			t.Run(state.String()+"/"+name, func(t *testing.T) {
-				r := newRig(t, "dgx1-v100")
+				r := newTestEnv(t, "dgx1-v100")
 				r.unvouch(t, state)
 				info, l := r.view(t)
 				want := tc.missing
 				if state == placement.StaleGraph || state == placement.UnreadableGraph {
 					want = tc.stale
 				}
-				pod := annotated(gpuPod("p", tc.gpus), tc.notes...)
+				pod := schedtest.Pod("p").GPUs(tc.gpus).Annotations(tc.notes).Obj()
 				for args := range 4 {
 					d := demandOf(t, pod)
 					d.AllowNoGraph, d.CountStale = args&1 != 0, args&2 != 0
@@ -102,31 +105,31 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 
 // TestAStaleGraphStillSaysWhatIsNotFree counts on a node of 8 GPUs whose exporter is silent.
 func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
-	by := func(t *testing.T, r *rig, gpus int, pods ...*v1.Pod) placement.Reason {
+	by := func(t *testing.T, r *testEnv, gpus int, pods ...*v1.Pod) placement.Reason {
 		t.Helper()
 		info, l := r.view(t, pods...)
-		d := demandOf(t, gpuPod("p", gpus))
+		d := demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj())
 		d.CountStale = true
 		return r.Judge(d, info, l).Reason
 	}
 	tests := map[string]struct {
-		before func(t *testing.T, r *rig) []*v1.Pod // the node fell silent
+		before func(t *testing.T, r *testEnv) []*v1.Pod // the node fell silent
 		free   int
 	}{
-		"nothing runs":  {func(*testing.T, *rig) []*v1.Pod { return nil }, 8},
-		"a pod of ours": {func(t *testing.T, r *rig) []*v1.Pod { t.Helper(); return []*v1.Pod{r.placed(t, "q", 3)} }, 5},
-		"a foreign pod": {func(t *testing.T, r *rig) []*v1.Pod {
+		"nothing runs":  {func(*testing.T, *testEnv) []*v1.Pod { return nil }, 8},
+		"a pod of ours": {func(t *testing.T, r *testEnv) []*v1.Pod { t.Helper(); return []*v1.Pod{r.placed(t, "q", 3)} }, 5},
+		"a foreign pod": {func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
-			return []*v1.Pod{on(t, r.State, gpuPod("q", 2), "n")}
+			return []*v1.Pod{on(t, r.State, schedtest.Pod("q").GPUs(2).Obj(), "n")}
 		}, 6},
-		"a pod in doubt": {func(t *testing.T, r *rig) []*v1.Pod {
+		"a pod in doubt": {func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			r.placed(t, "q", 3)
 			r.Attempt("q", "n").BindingBegan()
 			r.Unreserve("q", "n") // the scheduler's cache forgets it
 			return nil
 		}, 5},
-		"a broken GPU": {func(t *testing.T, r *rig) []*v1.Pod {
+		"a broken GPU": {func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.GPUHealth[2].Healthy = "2", false
@@ -138,7 +141,7 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			pods := tc.before(t, r)
 			r.leases.Drop(nodelease.ExporterPrefix + "n")
 			if got := by(t, r, tc.free, pods...); got != placement.Fits {
@@ -150,11 +153,11 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 		})
 	}
 	t.Run("a node without an agent is no other than with a graph", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		r.leases.Drop(nodelease.ExporterPrefix + "n")
 		r.leases.Drop(nodelease.AgentPrefix + "n")
 		info, l := r.view(t)
-		d := demandOf(t, gpuPod("p", 2))
+		d := demandOf(t, schedtest.Pod("p").GPUs(2).Obj())
 		d.CountStale, d.Unenforced = true, placement.RefuseUnenforced
 		if v := r.Judge(d, info, l); v.Reason != placement.NotEnforced {
 			t.Errorf("verdict %q, want %q", v.Reason, placement.NotEnforced)
@@ -163,34 +166,34 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 }
 
 // placed is a pod that was given GPUs and assumed on the node.
-func (r *rig) placed(t *testing.T, name string, gpus int) *v1.Pod {
+func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	t.Helper()
-	pod := gpuPod(name, gpus)
-	info, l := r.view(t)
-	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+	pod := schedtest.Pod(name).GPUs(gpus).Obj()
+	info, l := e.view(t)
+	if _, reason := e.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	return on(t, r.State, pod, "n")
+	return on(t, e.State, pod, "n")
 }
 
 // TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack follows a pod that nobody chose
 // for until kubelet's record says what it has.
 func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	r.leases.Drop(nodelease.ExporterPrefix + "n")
-	byCount := on(t, r.State, gpuPod("counted", 2), "n")
+	byCount := on(t, r.State, schedtest.Pod("counted").GPUs(2).Obj(), "n")
 	r.clock.now = r.clock.now.Add(time.Minute)
 	r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 
 	info, l := r.view(t, byCount)
-	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == placement.Fits {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason == placement.Fits {
 		t.Error("7 of 8 GPUs were given out beside a pod that has 2")
 	}
-	linked := demandOf(t, annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NVLINK"))
+	linked := demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
 	if v := r.Judge(linked, info, l); v.Reason != placement.UnknownDevices {
 		t.Errorf("a pod with link demands: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
-	plain := gpuPod("plain", 2)
+	plain := schedtest.Pod("plain").GPUs(2).Obj()
 	a, reason := r.Reserve(demandOf(t, plain), plain, info, l)
 	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("a pod without: %q, unconfirmed %t, want a choice that is marked unconfirmed", reason, a != nil && a.Unconfirmed)
@@ -199,7 +202,7 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 
 	r.record(t, "counted", 0, 3)
 	info, l = r.view(t, byCount)
-	a, reason = r.Reserve(linked, gpuPod("linked", 2), info, l)
+	a, reason = r.Reserve(linked, schedtest.Pod("linked").GPUs(2).Obj(), info, l)
 	if reason != placement.Fits || a.Unconfirmed {
 		t.Fatalf("after the record: %q, unconfirmed %t, want a choice", reason, a != nil && a.Unconfirmed)
 	}
@@ -210,18 +213,18 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 }
 
 func TestNothingIsKeptOfAnotherObject(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion, obj.Spec.Links[0].Class = "made-anew", "2", "NVLink9"
 	if changed, err := r.Apply(obj); !changed || err == nil {
 		t.Fatalf("changed %t, %v; want the old object forgotten and the new one refused", changed, err)
 	}
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.UnreadableGraph {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.UnreadableGraph {
 		t.Errorf("verdict %q, want %q", v.Reason, placement.UnreadableGraph)
 	}
 	r.Remove("n", "made-anew")
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.NoGraph {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.NoGraph {
 		t.Errorf("verdict after its end %q, want %q", v.Reason, placement.NoGraph)
 	}
 }
@@ -229,8 +232,8 @@ func TestNothingIsKeptOfAnotherObject(t *testing.T) {
 // TestPodsKeepTheirGPUsWhileTheTopologyIsGone deletes the object under a running pod and
 // one that is being bound, and brings an equal one back.
 func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	running := gpuPod("running", 3)
+	r := newTestEnv(t, "dgx1-v100")
+	running := schedtest.Pod("running").GPUs(3).Obj()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, running), running, info, l)
 	if reason != placement.Fits {
@@ -241,9 +244,9 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Unreserve("running", "n")
-	running = on(t, r.State, annotated(running, allocation.Key, text), "n")
+	running = on(t, r.State, schedtest.PodFrom(running).Annotation(allocation.Key, text).Obj(), "n")
 	info, l = r.view(t, running)
-	binding := gpuPod("binding", 2)
+	binding := schedtest.Pod("binding").GPUs(2).Obj()
 	b, reason := r.Reserve(demandOf(t, binding), binding, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
@@ -253,7 +256,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	if !r.Remove("n", "topology-n") {
 		t.Fatal("the object was not removed")
 	}
-	if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != placement.NoGraph {
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != placement.NoGraph {
 		t.Errorf("verdict while it is gone %q, want %q", v.Reason, placement.NoGraph)
 	}
 	if _, err := r.Annotations(b, false); err == nil {
@@ -266,7 +269,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	}
 	r.Remove("n", "topology-n") // the old object's end, heard of late
 	info, l = r.view(t, running)
-	p := gpuPod("p", 3)
+	p := schedtest.Pod("p").GPUs(3).Obj()
 	c, reason := r.Reserve(demandOf(t, p), p, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
@@ -274,7 +277,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	if both := c.Mask(testResource, r.Node("n").Accels[0].Graph) & held; both != 0 {
 		t.Errorf("GPUs %v were given out twice", both.Positions())
 	}
-	if v := r.Judge(demandOf(t, gpuPod("q", 1)), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Judge(demandOf(t, schedtest.Pod("q").GPUs(1).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("verdict for a ninth GPU %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }

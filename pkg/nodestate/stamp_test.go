@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 func TestAStampChangesWithTheSupply(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	stamper := r.Stamper([]string{"n"})
 	stamp := func() Stamp { stamper.Begin(); return stamper.Stamp(0, info) }
@@ -22,9 +23,9 @@ func TestAStampChangesWithTheSupply(t *testing.T) {
 		what   string
 		change func()
 	}{
-		{"a plan", func() { r.mustPlan(t, l, member(t, gpuPod("p", 2), "n", 0, 1)) }},
+		{"a plan", func() { r.mustPlan(t, l, member(t, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1)) }},
 		{"its end", func() { r.EndPlanned("p") }},
-		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, gpuPod("q", 1), "n", 0)) }},
+		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 0)) }},
 		{"a graph", func() { r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }) }},
 		{"an exporter whose Lease is deleted", func() { r.leaseGone(nodelease.ExporterPrefix + "n") }},
 		{"its return", func() {

@@ -4,19 +4,17 @@ package nodestate
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -27,9 +25,9 @@ import (
 // slotsOf is how many members a supply has room for.
 func slotsOf(s fabric.Supply) int { return s.Members() }
 
-// tenancy is one node in a random state, and what members of a random gang ask for.
-type tenancy struct {
-	*rig
+// randomNode is one node in a random state, and what members of a random gang ask for.
+type randomNode struct {
+	*testEnv
 	t    *testing.T
 	rng  *rand.Rand
 	pods []*v1.Pod
@@ -37,9 +35,9 @@ type tenancy struct {
 	list fwk.NodeInfoLister
 }
 
-func newTenancy(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.Kubelet) *tenancy {
+func newRandomNode(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.Kubelet) *randomNode {
 	t.Helper()
-	c := &tenancy{rig: newRig(t, kind), t: t, rng: rng}
+	c := &randomNode{testEnv: newTestEnv(t, kind), t: t, rng: rng}
 	obj := topologyOf(t, "n", kind)
 	obj.ResourceVersion = "2"
 	obj.Status.Kubelet = kubelet
@@ -53,13 +51,12 @@ func newTenancy(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.Kub
 	}
 	gpus := c.Node("n").Accels[0].Graph.Len()
 	for i, p := range rng.Perm(gpus)[:rng.IntN(gpus)] {
-		pod := gpuPod("old-"+strconv.Itoa(i), 1)
+		asks := schedtest.Pod("old-" + strconv.Itoa(i)).GPUs(1)
 		if rng.IntN(3) == 0 {
-			pod = guaranteed(pod, strconv.Itoa(1+rng.IntN(8)), "4Gi")
+			asks.CPU(strconv.Itoa(1 + rng.IntN(8))).Memory("4Gi")
 		}
-		if rng.IntN(8) == 0 {
-			pod.Spec.NodeName = "n" // nobody knows which GPU
-		} else {
+		pod := asks.Node("n").Obj()
+		if rng.IntN(8) != 0 { // else nobody knows which GPU
 			pod = on(t, c.State, pod, "n", p)
 		}
 		c.pods = append(c.pods, pod)
@@ -69,7 +66,7 @@ func newTenancy(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.Kub
 }
 
 // gang is some pods that ask for the same.
-func (c *tenancy) gang(size int) []*v1.Pod {
+func (c *randomNode) gang(size int) []*v1.Pod {
 	rng := c.rng
 	gpus, cpu := 1+rng.IntN(4), strconv.Itoa(1+rng.IntN(24))
 	exclusive, asked := rng.IntN(2) == 0, map[string]string{}
@@ -83,23 +80,19 @@ func (c *tenancy) gang(size int) []*v1.Pod {
 	some(podrequest.NUMAAffinityKey, "required", "preferred")
 	var out []*v1.Pod
 	for i := range size {
-		pod := gpuPod(fmt.Sprintf("member-%d", i), gpus)
+		pod := schedtest.Pod(fmt.Sprintf("member-%d", i)).GPUs(gpus).Annotations(asked)
 		if exclusive {
-			pod = guaranteed(pod, cpu, "8Gi")
+			pod.CPU(cpu).Memory("8Gi")
 		} else {
-			pod.Spec.Containers[0].Resources.Requests = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
-			pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpu)
+			pod.Request("cpu", cpu)
 		}
-		for k, v := range asked {
-			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
-		}
-		out = append(out, pod)
+		out = append(out, pod.Obj())
 	}
 	return out
 }
 
 // reservable fails the test unless a gang of n gets the sets of the supply.
-func (c *tenancy) reservable(what string, supply fabric.Supply, gang []*v1.Pod, n int) {
+func (c *randomNode) reservable(what string, supply fabric.Supply, gang []*v1.Pod, n int) {
 	c.t.Helper()
 	members := make([]GangMember, n)
 	uids := make([]types.UID, n)
@@ -114,7 +107,7 @@ func (c *tenancy) reservable(what string, supply fabric.Supply, gang []*v1.Pod, 
 }
 
 // oneByOne is how many of a gang get some GPUs when each chooses by itself.
-func (c *tenancy) oneByOne(gang []*v1.Pod) (n int) {
+func (c *randomNode) oneByOne(gang []*v1.Pod) (n int) {
 	for ; n < len(gang); n++ {
 		a, reason := c.Reserve(demandOf(c.t, gang[n]), gang[n], c.info, c.list)
 		if reason != placement.Fits || a == nil {
@@ -150,7 +143,7 @@ func TestWhatANodeSuppliesCanBeReserved(t *testing.T) {
 		for k, kubelet := range kubelets() {
 			for seed := range uint64(8) {
 				what := fmt.Sprintf("%s, kubelet %d, seed %d", kind, k, seed)
-				c := newTenancy(t, rand.New(rand.NewPCG(seed, uint64(k))), kind, kubelet)
+				c := newRandomNode(t, rand.New(rand.NewPCG(seed, uint64(k))), kind, kubelet)
 				for range 4 {
 					gang := c.gang(16)
 					d := demandOf(t, gang[0])
@@ -184,7 +177,7 @@ func TestWhatANodeSuppliesCanBeReserved(t *testing.T) {
 }
 
 // degradedAlone reports whether pods of one GPU may choose GPUs that members do not get.
-func degradedAlone(c *tenancy, d *placement.Demand) bool {
+func degradedAlone(c *randomNode, d *placement.Demand) bool {
 	return d.Single() && c.Node("n").Accels[0].Degraded != 0
 }
 
@@ -194,7 +187,7 @@ func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 	for k, kubelet := range kubelets() {
 		for seed := range uint64(10) {
 			rng := rand.New(rand.NewPCG(seed, uint64(k)))
-			c := newTenancy(t, rng, "dgx1-v100", kubelet)
+			c := newRandomNode(t, rng, "dgx1-v100", kubelet)
 			gang := c.gang(16)
 			d := demandOf(t, gang[0])
 			got := c.EmptySupply(d, c.info, slotter, 0, nil, nil)
@@ -210,16 +203,6 @@ func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 }
 
 func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
-	asking := func(gpus int, list v1.ResourceList) *v1.Pod {
-		pod := gpuPod("p", gpus)
-		pod.Spec.Containers[0].Resources.Requests = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
-		if pod.Spec.Containers[0].Resources.Requests == nil {
-			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{}
-		}
-		maps.Copy(pod.Spec.Containers[0].Resources.Requests, list)
-		return pod
-	}
-	q := resource.MustParse
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod
 		there []*v1.Pod // on the node, 512 CPUs, 4 TiB and 110 pods
@@ -227,20 +210,21 @@ func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
 		plan *v1.Pod
 		want int
 	}{
-		"GPUs":                        {asking(1, nil), nil, nil, 8},
-		"CPU":                         {asking(1, v1.ResourceList{"cpu": q("100")}), nil, nil, 5},
-		"memory":                      {asking(1, v1.ResourceList{"memory": q("1Ti")}), nil, nil, 4},
-		"a resource that it has not":  {asking(1, v1.ResourceList{"example.com/nic": q("1")}), nil, nil, 0},
-		"CPU of pods that are there":  {asking(1, v1.ResourceList{"cpu": q("100")}), []*v1.Pod{there(asking(0, v1.ResourceList{"cpu": q("200")}))}, nil, 3},
-		"CPU of pods in another plan": {asking(1, v1.ResourceList{"cpu": q("100")}), nil, asking(1, v1.ResourceList{"cpu": q("300")}), 2},
-		"pods without GPUs":           {asking(0, v1.ResourceList{"cpu": q("100")}), nil, nil, 5},
-		"pods that ask for nothing":   {asking(0, nil), nil, nil, 110},
+		"GPUs":                       {schedtest.Pod("p").GPUs(1).Obj(), nil, nil, 8},
+		"CPU":                        {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(), nil, nil, 5},
+		"memory":                     {schedtest.Pod("p").GPUs(1).Request("memory", "1Ti").Obj(), nil, nil, 4},
+		"a resource that it has not": {schedtest.Pod("p").GPUs(1).Request("example.com/nic", "1").Obj(), nil, nil, 0},
+		"CPU of pods that are there": {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(),
+			[]*v1.Pod{schedtest.Pod("there").Request("cpu", "200").Node("n").Obj()}, nil, 3},
+		"CPU of pods in another plan": {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(), nil,
+			schedtest.Pod("planned").GPUs(1).Request("cpu", "300").Obj(), 2},
+		"pods without GPUs":         {schedtest.Pod("p").Request("cpu", "100").Obj(), nil, nil, 5},
+		"pods that ask for nothing": {schedtest.Pod("p").Obj(), nil, nil, 110},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			info, l := r.view(t, tc.there...)
 			if tc.plan != nil {
-				tc.plan.UID = "planned"
 				r.mustPlan(t, l, member(t, tc.plan, "n", 7))
 			}
 			if got := slotsOf(r.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotCounter())); got != tc.want {
@@ -250,16 +234,11 @@ func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
 	}
 }
 
-func there(pod *v1.Pod) *v1.Pod {
-	pod.Name, pod.UID, pod.Spec.NodeName = "there", "there", "n"
-	return pod
-}
-
 func TestSupplyBesideOtherMembers(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
-	launcher := demandOf(t, gpuPod("launcher", 2))
-	d := demandOf(t, gpuPod("worker", 2))
+	launcher := demandOf(t, schedtest.Pod("launcher").GPUs(2).Obj())
+	d := demandOf(t, schedtest.Pod("worker").GPUs(2).Obj())
 	got := r.SupplyBeside(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}})
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
@@ -272,9 +251,10 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
-	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
+	affine := demandOf(t, schedtest.Pod("worker").GPUs(1).CPU("20").Memory("1Gi").Annotation(podrequest.NUMAAffinityKey, "required").Obj())
 	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotCounter()))
-	beside := r.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0), []Placed{{Demand: demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), Count: 1}})
+	beside := r.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0),
+		[]Placed{{Demand: demandOf(t, schedtest.Pod("launcher").GPUs(1).CPU("20").Memory("1Gi").Obj()), Count: 1}})
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
 	}
@@ -282,12 +262,12 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 
 // TestAnEmptiedNodeHasThePodsThatStay: those of the gang itself that are bound there.
 func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	stays := on(t, r.State, guaranteed(gpuPod("stays", 2), "312", "1Gi"), "n", 0, 1)
-	goes := on(t, r.State, gpuPod("goes", 4), "n", 4, 5, 6, 7)
+	r := newTestEnv(t, "dgx1-v100")
+	stays := on(t, r.State, schedtest.Pod("stays").GPUs(2).CPU("312").Memory("1Gi").Obj(), "n", 0, 1)
+	goes := on(t, r.State, schedtest.Pod("goes").GPUs(4).Obj(), "n", 4, 5, 6, 7)
 	info, _ := r.view(t, stays, goes)
 	stay := sets.New(stays.UID)
-	got := r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotCounter(), 0, nil, stay)
+	got := r.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, stay)
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod with 2, want 3", n)
 	}
@@ -296,18 +276,17 @@ func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
 			t.Errorf("the GPUs of the pod that stays are given out: %v", set.Positions())
 		}
 	}
-	cpu := demandOf(t, guaranteed(gpuPod("p", 0), "100", "1Gi"))
+	cpu := demandOf(t, schedtest.Pod("p").CPU("100").Memory("1Gi").Obj())
 	if n := slotsOf(r.EmptySupply(cpu, info, placement.NewSlotCounter(), 0, nil, stay)); n != 2 {
 		t.Errorf("%d slots of 100 CPUs beside a pod with 312 of 512, want 2", n)
 	}
-	if n := slotsOf(r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotCounter(), 0, nil, nil)); n != 4 {
+	if n := slotsOf(r.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, nil)); n != 4 {
 		t.Errorf("%d slots of 2 GPUs if nobody stays, want 4", n)
 	}
-	planned := gpuPod("planned", 2)
-	planned.UID = "planned"
+	planned := schedtest.Pod("planned").GPUs(2).Obj()
 	free, l := r.view(t)
 	r.mustPlan(t, l, member(t, planned, "n", 2, 3))
-	got = r.EmptySupply(demandOf(t, gpuPod("p", 2)), free, placement.NewSlotCounter(), 0, nil, sets.New(planned.UID))
+	got = r.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), free, placement.NewSlotCounter(), 0, nil, sets.New(planned.UID))
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod that is not in the snapshot yet, want 3", n)
 	}
@@ -343,8 +322,8 @@ func BenchmarkSupply(b *testing.B) {
 		}
 	})
 	for name, pod := range map[string]*v1.Pod{
-		"links": annotated(gpuPod("p", 4), podrequest.MinLinkKey, "NVLINK"),
-		"NUMA":  annotated(guaranteed(gpuPod("p", 4), "8", "8Gi"), podrequest.NUMAAffinityKey, "required"),
+		"links": schedtest.Pod("p").GPUs(4).Annotation(podrequest.MinLinkKey, "NVLINK").Obj(),
+		"NUMA":  schedtest.Pod("p").GPUs(4).CPU("8").Memory("8Gi").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 	} {
 		slotter, d := placement.NewSlotCounter(), demandOf(b, pod)
 		b.Run(name, func(b *testing.B) {

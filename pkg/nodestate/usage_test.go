@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
@@ -17,6 +16,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -52,24 +52,24 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	return p
 }
 
-type rig struct {
+type testEnv struct {
 	*State
 	clock *tickClock
 	node  *v1.Node
 }
 
-func newRig(t *testing.T, kind string) *rig {
+func newTestEnv(t *testing.T, kind string) *testEnv {
 	t.Helper()
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 	s := New(testConfig(), clk)
 	s.pods = fixedStore{}
-	return &rig{State: s, clock: clk, node: addNode(t, s, "n", kind)}
+	return &testEnv{State: s, clock: clk, node: addNode(t, s, "n", kind)}
 }
 
 // view returns the node in a snapshot with the given pods.
-func (r *rig) view(t *testing.T, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
+func (e *testEnv) view(t *testing.T, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
 	t.Helper()
-	l := schedcache.NewSnapshot(pods, []*v1.Node{r.node}).NodeInfos()
+	l := schedcache.NewSnapshot(pods, []*v1.Node{e.node}).NodeInfos()
 	info, err := l.Get("n")
 	if err != nil {
 		t.Fatal(err)
@@ -78,23 +78,23 @@ func (r *rig) view(t *testing.T, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLis
 }
 
 func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
-	two := gpuPod("two", 2)
+	two := schedtest.Pod("two").GPUs(2).Obj()
 	tests := map[string]struct {
 		// arrange prepares the state and returns the pods of the snapshot.
-		arrange     func(t *testing.T, r *rig) []*v1.Pod
+		arrange     func(t *testing.T, r *testEnv) []*v1.Pod
 		wantUsed    []int
 		wantCounted int
 		wantForeign bool
 	}{
 		"an annotation that names this node and pod": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				return []*v1.Pod{on(t, r.State, two, "n", 3, 5)}
 			},
 			wantUsed: []int{3, 5},
 		},
 		"a copied annotation of another pod only counts": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				p := on(t, r.State, two, "n", 3, 5)
 				p.UID = "somebody-else"
@@ -103,7 +103,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantCounted: 2, wantForeign: true,
 		},
 		"an unreadable annotation only counts": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				p := on(t, r.State, two, "n")
 				p.Annotations = map[string]string{allocation.Key: "{"}
@@ -112,11 +112,11 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantCounted: 2, wantForeign: true,
 		},
 		"a nominated pod counts but is not foreign": {
-			arrange:     func(*testing.T, *rig) []*v1.Pod { return []*v1.Pod{two} },
+			arrange:     func(*testing.T, *testEnv) []*v1.Pod { return []*v1.Pod{two} },
 			wantCounted: 2,
 		},
 		"an assumed pod is known by its reservation": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
 				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != placement.Fits {
@@ -127,7 +127,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantUsed: []int{0, 3},
 		},
 		"a reservation counts although the snapshot does not list its pod": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
 				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != placement.Fits {
@@ -138,7 +138,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantUsed: []int{0, 3},
 		},
 		"the informer's store fills in for a snapshot that is behind": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.pods = fixedStore{two.UID: on(t, r.State, two, "n", 1, 2)}
 				return []*v1.Pod{on(t, r.State, two, "n")}
@@ -146,7 +146,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantUsed: []int{1, 2},
 		},
 		"kubelet's record is added to the annotation": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.record(t, two.UID, 6, 7)
 				return []*v1.Pod{on(t, r.State, two, "n", 3, 5)}
@@ -154,7 +154,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantUsed: []int{3, 5, 6, 7},
 		},
 		"kubelet's record makes a foreign pod known": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.record(t, two.UID, 6, 7)
 				return []*v1.Pod{on(t, r.State, two, "n")}
@@ -162,7 +162,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			wantUsed: []int{6, 7},
 		},
 		"kubelet's record of a pod nobody lists counts": {
-			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				r.record(t, "static", 4)
 				return nil
@@ -172,7 +172,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			pods := tc.arrange(t, r)
 			info, l := r.view(t, pods...)
 			for _, pod := range pods {
@@ -200,7 +200,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 }
 
 // record writes what a node agent would: kubelet gave the pod these GPUs.
-func (r *rig) record(t *testing.T, uid types.UID, positions ...int) {
+func (e *testEnv) record(t *testing.T, uid types.UID, positions ...int) {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
@@ -209,7 +209,7 @@ func (r *rig) record(t *testing.T, uid types.UID, positions ...int) {
 		a.GPUs = append(a.GPUs, obj.Spec.GPUs[p].ID)
 	}
 	obj.Status.Allocations = []v1alpha1.Allocation{a}
-	if changed, err := r.Apply(obj); err != nil || !changed {
+	if changed, err := e.Apply(obj); err != nil || !changed {
 		t.Fatalf("applying the record: changed %t, %v", changed, err)
 	}
 }
@@ -243,8 +243,8 @@ func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared 
 }
 
 func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	victim := gpuPod("victim", 8)
+	r := newTestEnv(t, "dgx1-v100")
+	victim := schedtest.Pod("victim").GPUs(8).Obj()
 	info, l := r.view(t)
 	if _, reason := r.Reserve(demandOf(t, victim), victim, info, l); reason != placement.Fits {
 		t.Fatal(reason)
@@ -252,7 +252,7 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 	// The victim is assumed: in the snapshot without an annotation, its reservation in the table.
 	assumed := on(t, r.State, victim, "n")
 	info, l = r.view(t, assumed)
-	d := demandOf(t, gpuPod("preemptor", 4))
+	d := demandOf(t, schedtest.Pod("preemptor").GPUs(4).Obj())
 	if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
 		t.Fatalf("verdict with the victim %+v, want %q and an eviction to help", v, placement.FewGPUs)
 	}
@@ -270,9 +270,9 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 }
 
 func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
-	d := func(t *testing.T) *placement.Demand { t.Helper(); return demandOf(t, gpuPod("p", 1)) }
+	d := func(t *testing.T) *placement.Demand { t.Helper(); return demandOf(t, schedtest.Pod("p").GPUs(1).Obj()) }
 	t.Run("the node was made anew", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		r.node.UID = "another"
 		info, l := r.view(t)
 		if v := r.Judge(d(t), info, l); v.Reason != placement.NodeReplaced {
@@ -281,7 +281,7 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 	})
 	// The watches of Nodes and graphs may be broken while that of Leases is not.
 	t.Run("the Lease is heard of the exporter of a node made anew", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		renew := func(node types.UID) (back bool) {
 			l := lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute)
 			l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: node}}
@@ -301,7 +301,7 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		}
 	})
 	t.Run("the exporter's Lease ran out and came back", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		now := r.clock.now
 		r.leases.Set(lease(nodelease.ExporterPrefix+"n", now, 2*time.Minute), now)
 		r.clock.now = now.Add(3 * time.Minute)
@@ -317,11 +317,10 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		}
 	})
 	t.Run("policy none needs no graph", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		r.Remove("n", types.UID("topology-n"))
 		info, l := r.view(t)
-		pod := gpuPod("p", 1)
-		pod.Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
+		pod := schedtest.Pod("p").GPUs(1).Annotation(podrequest.TopologyPolicyKey, "none").Obj()
 		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
 			t.Errorf("verdict for policy none %q, want that it fits", v.Reason)
 		}
@@ -330,13 +329,13 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		}
 	})
 	t.Run("a delete of an older object of the name is ignored", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		if r.Remove("n", "older") {
 			t.Error("the graph of the present object was removed")
 		}
 	})
 	t.Run("an older version is ignored", func(t *testing.T) {
-		r := newRig(t, "dgx1-v100")
+		r := newTestEnv(t, "dgx1-v100")
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.Spec.GPUs[0].Model = "changed"
 		if changed, err := r.Apply(obj); changed || err != nil {
@@ -361,10 +360,10 @@ func TestUnenforcedNodes(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "dgx1-v100")
+			r := newTestEnv(t, "dgx1-v100")
 			r.leases.Drop(nodelease.AgentPrefix + "n")
 			info, l := r.view(t)
-			d := demandOf(t, gpuPod("p", tc.gpus))
+			d := demandOf(t, schedtest.Pod("p").GPUs(tc.gpus).Obj())
 			d.Unenforced = tc.mode
 			d.TrustsOutput = tc.trust
 			if v := r.Judge(d, info, l); v.Reason != tc.want {
@@ -375,33 +374,29 @@ func TestUnenforcedNodes(t *testing.T) {
 }
 
 func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	info, l := r.view(t, on(t, r.State, gpuPod("foreign", 2), "n"))
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.Fits {
+	r := newTestEnv(t, "dgx1-v100")
+	info, l := r.view(t, on(t, r.State, schedtest.Pod("foreign").GPUs(2).Obj(), "n"))
+	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.Fits {
 		t.Errorf("best-effort: %q, want that it fits", v.Reason)
 	}
-	pod := gpuPod("q", 2)
-	pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
+	pod := schedtest.Pod("q").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.UnknownDevices {
 		t.Errorf("min-link: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
-	if v := r.Judge(demandOf(t, gpuPod("all", 7)), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Judge(demandOf(t, schedtest.Pod("all").GPUs(7).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("seven beside two unknown: %q, want %q", v.Reason, placement.FewGPUs)
 	}
-	a, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l)
+	a, reason := r.Reserve(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info, l)
 	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("choice beside a foreign pod %+v (%q), want it marked unconfirmed", a, reason)
 	}
 }
 
 func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pods := []*v1.Pod{on(t, r.State, gpuPod("a", 2), "n", 0, 3), on(t, r.State, gpuPod("b", 1), "n", 5)}
+	r := newTestEnv(t, "dgx1-v100")
+	pods := []*v1.Pod{on(t, r.State, schedtest.Pod("a").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("b").GPUs(1).Obj(), "n", 5)}
 	info, l := r.view(t, pods...)
-	pod := gpuPod("p", 2)
-	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{
-		testResource: pod.Spec.Containers[0].Resources.Limits[testResource], "cpu": resource.MustParse("4"),
-	}
+	pod := schedtest.Pod("p").GPUs(2).Request("cpu", "4").Obj()
 	for name, annotations := range map[string]map[string]string{
 		"best-effort": nil, "single-numa-node": {podrequest.TopologyPolicyKey: "single-numa-node"}, "required": {podrequest.NUMAAffinityKey: "required"},
 		"min-link": {podrequest.MinLinkKey: "NV1"},

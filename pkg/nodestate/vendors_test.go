@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
@@ -41,9 +42,9 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 }
 
 // twoVendors is a node with both vendors' accelerators and a profile for both.
-func twoVendors(t *testing.T) (*rig, *podrequest.Options) {
+func twoVendors(t *testing.T) (*testEnv, *podrequest.Options) {
 	t.Helper()
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	addOtherVendor(obj)
 	obj.ResourceVersion = "2"
@@ -56,24 +57,22 @@ func twoVendors(t *testing.T) (*rig, *podrequest.Options) {
 }
 
 // asksOther is a container with devices of the other vendor.
-func asksOther(name, count string) v1.Container { return asks(otherVendor, name, count) }
-
-func asks(res v1.ResourceName, name, count string) v1.Container {
-	l := v1.ResourceList{res: resource.MustParse(count)}
+func asksOther(name, count string) v1.Container {
+	l := v1.ResourceList{otherVendor: resource.MustParse(count)}
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: l, Limits: l}}
 }
 
 func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	r, opt := twoVendors(t)
-	pod := gpuPod("both", 4)
+	pod := schedtest.Pod("both").GPUs(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "1"))
-	req, err := podrequest.Parse(annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node"), opt)
+	req, err := podrequest.Parse(pod, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// One GPU of node 0 is taken, so four are left on node 1 only; alone, the
 	// other vendor's device would come from node 0.
-	info, l := r.view(t, on(t, r.State, gpuPod("holder", 1), "n", 2))
+	info, l := r.view(t, on(t, r.State, schedtest.Pod("holder").GPUs(1).Obj(), "n", 2))
 	a, reason := r.Reserve(&placement.Demand{Request: req}, pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
@@ -85,9 +84,9 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 
 func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	r, opt := twoVendors(t)
-	pod := gpuPod("both", 2)
+	pod := schedtest.Pod("both").GPUs(2).Annotation(podrequest.MinLinkKey, "SYS").Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "2"))
-	req, err := podrequest.Parse(annotated(pod, podrequest.MinLinkKey, "SYS"), opt)
+	req, err := podrequest.Parse(pod, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,16 +106,14 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 		t.Errorf("%d NVIDIA GPUs, want 2: %v", len(got), got)
 	}
 	// The next pod sees each resource's use on its own graph.
-	req, err = podrequest.Parse(annotated(gpuPod("next", 6)), opt)
+	req, err = podrequest.Parse(schedtest.Pod("next").GPUs(6).Obj(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := r.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.Fits {
 		t.Errorf("six more NVIDIA GPUs: %q, want that they fit", v.Reason)
 	}
-	third := gpuPod("third", 0)
-	third.Spec.Containers = []v1.Container{asksOther("amd", "3")}
-	req, err = podrequest.Parse(third, opt)
+	req, err = podrequest.Parse(schedtest.Pod("third").Containers(asksOther("amd", "3")).Obj(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +169,7 @@ func TestEachVendorsBestLinkedSet(t *testing.T) {
 	}
 	for res, tc := range tests {
 		t.Run(res, func(t *testing.T) {
-			r := newRig(t, "a100-pcie-4-bridged")
+			r := newTestEnv(t, "a100-pcie-4-bridged")
 			bridged := topologyOf(t, "n", "a100-pcie-4-bridged")
 			if tc.text == "" {
 				tc.wantFirst = []string{bridged.Spec.GPUs[0].ID, bridged.Spec.GPUs[1].ID}
@@ -188,11 +185,11 @@ func TestEachVendorsBestLinkedSet(t *testing.T) {
 			opt := testOptions()
 			opt.Resources = []string{testResource, otherVendor, "huawei.com/Ascend910", "huawei.com/Ascend910B"}
 			ask := func(name, count, minLink string) (*placement.Demand, *v1.Pod) {
-				pod := gpuPod(name, 0)
-				pod.Spec.Containers = []v1.Container{asks(v1.ResourceName(res), "main", count)}
+				asked := schedtest.Pod(name).Resource(v1.ResourceName(res), count)
 				if minLink != "" {
-					pod = annotated(pod, podrequest.MinLinkKey, minLink)
+					asked.Annotation(podrequest.MinLinkKey, minLink)
 				}
+				pod := asked.Obj()
 				req, err := podrequest.Parse(pod, opt)
 				if err != nil {
 					t.Fatal(err)

@@ -14,11 +14,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
-// fullCrowd is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
+// fullCluster is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
 // the first of which is more important.
-func fullCrowd(t *testing.T) (c *crowd, first, second *v1.Pod) {
+func fullCluster(t *testing.T) (c *waitingCluster, first, second *v1.Pod) {
 	t.Helper()
-	c = newCrowd(t, 1, "dgx1-v100")
+	c = newWaitingCluster(t, 1, "dgx1-v100")
 	c.prompt = true
 	for range 8 {
 		c.add(1, 9, nil)
@@ -30,7 +30,7 @@ func fullCrowd(t *testing.T) (c *crowd, first, second *v1.Pod) {
 }
 
 // wakes lets time pass in which nobody is tried, and counts how often each pod is woken.
-func (c *crowd) wakes(d time.Duration) map[string]int {
+func (c *waitingCluster) wakes(d time.Duration) map[string]int {
 	out := map[string]int{}
 	for range d / (100 * time.Millisecond) {
 		c.clock.now = c.clock.now.Add(100 * time.Millisecond)
@@ -43,7 +43,7 @@ func (c *crowd) wakes(d time.Duration) map[string]int {
 }
 
 func TestWhoHasAChoiceIsNotWokenInPlaceOfTheNext(t *testing.T) {
-	c, first, second := fullCrowd(t)
+	c, first, second := fullCluster(t)
 	running := c.bound()
 	c.finish(running[0])
 	if got := c.wakes(time.Second); got[first.Name] != 1 || got[second.Name] != 0 {
@@ -62,11 +62,11 @@ func TestWhoHasAChoiceIsNotWokenInPlaceOfTheNext(t *testing.T) {
 
 func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
 	tests := map[string]struct {
-		after func(*crowd, *v1.Pod) // what becomes of the pod that was woken
+		after func(*waitingCluster, *v1.Pod) // what becomes of the pod that was woken
 		late  uint64
 	}{
-		"it is never tried": {func(*crowd, *v1.Pod) {}, 1},
-		"another plugin refuses it after Reserve": {func(c *crowd, pod *v1.Pod) {
+		"it is never tried": {func(*waitingCluster, *v1.Pod) {}, 1},
+		"another plugin refuses it after Reserve": {func(c *waitingCluster, pod *v1.Pod) {
 			c.hold = 1
 			c.try(pod.UID)
 			c.wakes(time.Second)
@@ -75,7 +75,7 @@ func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, first, second := fullCrowd(t)
+			c, first, second := fullCluster(t)
 			c.finish(c.bound()[0])
 			c.wakes(time.Second)
 			tc.after(c, first)
@@ -91,18 +91,20 @@ func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
 
 func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
 	tests := map[string]struct {
-		during    func(*crowd, *v1.Pod) // the cycle in which no node takes the pod
+		during    func(*waitingCluster, *v1.Pod) // the cycle in which no node takes the pod
 		wantWaits bool
 	}{
-		"nothing":    {func(*crowd, *v1.Pod) {}, true},
-		"deleted":    {func(c *crowd, pod *v1.Pod) { c.remove(pod.UID) }, false},
-		"made anew":  {func(c *crowd, pod *v1.Pod) { c.remove(pod.UID); c.add(1, 5, nil).Name = pod.Name }, false},
-		"bound":      {func(c *crowd, pod *v1.Pod) { c.change(pod, func(p *v1.Pod) { p.Spec.NodeName = "node-0" }) }, false},
-		"on its way": {func(c *crowd, pod *v1.Pod) { c.change(pod, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }) }, false},
+		"nothing":   {func(*waitingCluster, *v1.Pod) {}, true},
+		"deleted":   {func(c *waitingCluster, pod *v1.Pod) { c.remove(pod.UID) }, false},
+		"made anew": {func(c *waitingCluster, pod *v1.Pod) { c.remove(pod.UID); c.add(1, 5, nil).Name = pod.Name }, false},
+		"bound":     {func(c *waitingCluster, pod *v1.Pod) { c.change(pod, func(p *v1.Pod) { p.Spec.NodeName = "node-0" }) }, false},
+		"on its way": {func(c *waitingCluster, pod *v1.Pod) {
+			c.change(pod, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })
+		}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, _, _ := fullCrowd(t)
+			c, _, _ := fullCluster(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
 			c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
@@ -114,7 +116,7 @@ func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
 }
 
 // change is an update of a pod that the informer hears of.
-func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
+func (c *waitingCluster) change(pod *v1.Pod, f func(*v1.Pod)) {
 	next := pod.DeepCopy()
 	f(next)
 	c.store[pod.UID] = next
@@ -122,9 +124,9 @@ func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
 }
 
 // crowded is a full node and so many pods that wait for it.
-func crowded(t *testing.T, pods int) (c *crowd, waiting []*v1.Pod) {
+func crowded(t *testing.T, pods int) (c *waitingCluster, waiting []*v1.Pod) {
 	t.Helper()
-	c, _, _ = fullCrowd(t)
+	c, _, _ = fullCluster(t)
 	for range pods {
 		waiting = append(waiting, c.add(1, 0, nil))
 	}
@@ -212,7 +214,7 @@ func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
 }
 
 func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
-	c := newCrowd(t, 1, "dgx1-v100")
+	c := newWaitingCluster(t, 1, "dgx1-v100")
 	look := func() bool { return c.state.Enforced("node-0") }
 	if !look() {
 		t.Error("an agent is heard of, and the node is not enforced")

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -24,9 +24,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// crowd is a cluster with waiting pods, a scheduler that tries exactly those that are
+// waitingCluster is a cluster with waiting pods, a scheduler that tries exactly those that are
 // woken or new, and a cache of the scheduler's that hears of things later than we do.
-type crowd struct {
+type waitingCluster struct {
 	t     *testing.T
 	rng   *rand.Rand
 	state *State
@@ -58,10 +58,10 @@ type heard struct {
 // lag is how late it may be: less than what the waker reckons with.
 const lag = waking.CacheDelay * 3 / 4
 
-func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
+func newWaitingCluster(t *testing.T, seed uint64, machines ...string) *waitingCluster {
 	t.Helper()
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
-	c := &crowd{
+	c := &waitingCluster{
 		t: t, rng: rand.New(rand.NewPCG(seed, 5)), state: New(testConfig(), clk), clock: clk,
 		nodes: map[string]*v1.Node{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, cordons: map[string]bool{},
 		held: map[types.UID]func(){},
@@ -75,9 +75,9 @@ func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
 	return c
 }
 
-func (c *crowd) node(name string) *v1.Node { return c.nodes[name] }
+func (c *waitingCluster) node(name string) *v1.Node { return c.nodes[name] }
 
-func (c *crowd) podsOn(node string) (out []*v1.Pod) {
+func (c *waitingCluster) podsOn(node string) (out []*v1.Pod) {
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		if c.store[uid].Spec.NodeName == node {
 			out = append(out, c.store[uid])
@@ -87,7 +87,7 @@ func (c *crowd) podsOn(node string) (out []*v1.Pod) {
 }
 
 // hear lets the scheduler's cache know, a little later.
-func (c *crowd) hear(f func()) {
+func (c *waitingCluster) hear(f func()) {
 	if c.prompt {
 		f()
 		return
@@ -96,24 +96,23 @@ func (c *crowd) hear(f func()) {
 }
 
 // deliver tells it what is old, and perhaps some more.
-func (c *crowd) deliver() {
+func (c *waitingCluster) deliver() {
 	for len(c.later) > 0 && (c.clock.now.Sub(c.later[0].since) >= lag || c.rng.IntN(3) == 0) {
 		c.later[0].tell()
 		c.later = c.later[1:]
 	}
 }
 
-func (c *crowd) add(gpus int, priority int32, notes map[string]string) *v1.Pod {
+func (c *waitingCluster) add(gpus int, priority int32, notes map[string]string) *v1.Pod {
 	c.serial++
-	pod := gpuPod(fmt.Sprintf("pod-%03d", c.serial), gpus)
-	pod.Annotations, pod.Spec.Priority = notes, new(priority)
-	pod.CreationTimestamp = metav1.NewTime(c.clock.now.Add(time.Duration(c.serial) * time.Second))
+	pod := schedtest.Pod(fmt.Sprintf("pod-%03d", c.serial)).GPUs(gpus).Annotations(notes).Priority(priority).
+		Created(c.clock.now.Add(time.Duration(c.serial) * time.Second)).Obj()
 	c.store[pod.UID] = pod
 	c.queue = append(c.queue, pod.UID)
 	return pod
 }
 
-func (c *crowd) finish(uid types.UID) {
+func (c *waitingCluster) finish(uid types.UID) {
 	pod := c.store[uid]
 	c.remove(uid)
 	c.state.touchNode(pod.Spec.NodeName)
@@ -121,15 +120,15 @@ func (c *crowd) finish(uid types.UID) {
 }
 
 // remove is the end of a pod as the informer hears of it.
-func (c *crowd) remove(uid types.UID) {
+func (c *waitingCluster) remove(uid types.UID) {
 	delete(c.store, uid)
 	c.state.podDeleted(uid)
 }
 
 // oneOf is true once in n times; 0: never.
-func (c *crowd) oneOf(n int) bool { return n == 1 || n > 1 && c.rng.IntN(n) == 0 }
+func (c *waitingCluster) oneOf(n int) bool { return n == 1 || n > 1 && c.rng.IntN(n) == 0 }
 
-func (c *crowd) cordon(name string, on bool) {
+func (c *waitingCluster) cordon(name string, on bool) {
 	node := c.nodes[name].DeepCopy()
 	node.Spec.Unschedulable = on
 	c.nodes[name] = node
@@ -137,7 +136,7 @@ func (c *crowd) cordon(name string, on bool) {
 	c.hear(func() { c.cordons[name] = on })
 }
 
-func (c *crowd) lease(name string, lives bool) {
+func (c *waitingCluster) lease(name string, lives bool) {
 	if !lives {
 		c.state.leases.Drop(nodelease.ExporterPrefix + name)
 		return
@@ -148,7 +147,7 @@ func (c *crowd) lease(name string, lives bool) {
 }
 
 // health publishes a graph in which one GPU is broken, or none.
-func (c *crowd) health(name string, broken int) {
+func (c *waitingCluster) health(name string, broken int) {
 	old := c.state.Node(name)
 	obj := topologyOf(c.t, name, "dgx1-v100")
 	version, err := strconv.Atoi(old.ResourceVersion)
@@ -165,7 +164,7 @@ func (c *crowd) health(name string, broken int) {
 }
 
 // try runs one scheduling cycle for a pod.
-func (c *crowd) try(uid types.UID) {
+func (c *waitingCluster) try(uid types.UID) {
 	pod := c.store[uid]
 	if pod == nil || pod.Spec.NodeName != "" || c.held[uid] != nil {
 		return
@@ -205,7 +204,7 @@ func (c *crowd) try(uid types.UID) {
 	c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *d})
 }
 
-func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
+func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
 	c.state.Attempt(pod.UID, name).BindingBegan()
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
@@ -221,7 +220,7 @@ func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
 }
 
 // letGo ends the wait of one of the pods that have a choice: it is bound, refused or deleted.
-func (c *crowd) letGo() {
+func (c *waitingCluster) letGo() {
 	held := slices.Sorted(maps.Keys(c.held))
 	if len(held) == 0 {
 		return
@@ -243,14 +242,14 @@ func (c *crowd) letGo() {
 }
 
 // decide settles the doubts that are old enough: no such pod was bound.
-func (c *crowd) decide() {
+func (c *waitingCluster) decide() {
 	for _, cl := range c.state.doubts() {
 		c.state.decide(cl, c.store[cl.UID])
 	}
 }
 
 // wakesNow is one round of the waker.
-func (c *crowd) wakesNow() []*v1.Pod {
+func (c *waitingCluster) wakesNow() []*v1.Pod {
 	woken, _ := c.state.waker.Round()
 	if c.retries {
 		woken = append(woken, c.state.waker.RetrySome()...)
@@ -259,7 +258,7 @@ func (c *crowd) wakesNow() []*v1.Pod {
 }
 
 // pass is what happens in a moment.
-func (c *crowd) pass(d time.Duration) (busy bool) {
+func (c *waitingCluster) pass(d time.Duration) (busy bool) {
 	c.clock.now = c.clock.now.Add(d)
 	c.decide()
 	c.deliver()
@@ -281,7 +280,7 @@ func (c *crowd) pass(d time.Duration) (busy bool) {
 }
 
 // rest lets everything happen that follows by itself.
-func (c *crowd) rest() {
+func (c *waitingCluster) rest() {
 	passes := 0
 	for quiet := 0; quiet < 100; quiet++ {
 		if passes++; passes > 10000 {
@@ -294,7 +293,7 @@ func (c *crowd) rest() {
 }
 
 // forgotten names a waiting pod that fits a node as everything stands, or is empty.
-func (c *crowd) forgotten() string {
+func (c *waitingCluster) forgotten() string {
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
 	c.state.Sweep(snapshot)
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
@@ -315,7 +314,7 @@ func (c *crowd) forgotten() string {
 	return ""
 }
 
-func (c *crowd) bound() (out []types.UID) {
+func (c *waitingCluster) bound() (out []types.UID) {
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		if c.store[uid].Spec.NodeName != "" {
 			out = append(out, uid)
@@ -328,7 +327,7 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 	const seeds = 150
 	attempts, bound := 0, 0
 	for seed := range uint64(seeds) {
-		c := newCrowd(t, seed, "dgx1-v100", "dgx1-v100", "dgx1-v100")
+		c := newWaitingCluster(t, seed, "dgx1-v100", "dgx1-v100", "dgx1-v100")
 		c.doubtful, c.vanish, c.hold = 12, 15, 12
 		names := slices.Sorted(maps.Keys(c.nodes))
 		for step := range 120 {
@@ -375,7 +374,7 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 }
 
 func TestAReleaseWakesWhomItHelps(t *testing.T) {
-	c := newCrowd(t, 1, "dgx1-v100")
+	c := newWaitingCluster(t, 1, "dgx1-v100")
 	c.prompt = true
 	for range 8 {
 		c.add(1, 0, nil)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // TestPromises: a choice in doubt is told as its pod will show it, until it is decided.
 func TestPromises(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	pod := gpuPod("p", 2)
+	r := newTestEnv(t, "dgx1-v100")
+	pod := schedtest.Pod("p").GPUs(2).Obj()
 	choice := r.attempt(t, pod) // its write has an end in doubt
 	got, ok := r.Promises()[pod.UID]
 	if !ok || got.UID != pod.UID || got.Node != choice.Node {
@@ -41,7 +42,7 @@ func TestPromises(t *testing.T) {
 
 // TestLiveLeases: those that have run out are not told of.
 func TestLiveLeases(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
+	r := newTestEnv(t, "dgx1-v100")
 	var names []string
 	for _, l := range r.LiveLeases() {
 		names = append(names, l.Name)

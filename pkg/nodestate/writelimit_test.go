@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
@@ -23,7 +24,7 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 	s := New(testConfig(), clock.RealClock{})
 	var pods []*v1.Pod
 	for i := range maxWriting {
-		pod := gpuPod(fmt.Sprint("p", i), 1)
+		pod := schedtest.Pod(fmt.Sprint("p", i)).GPUs(1).Obj()
 		pods = append(pods, pod)
 		s.reservations.Add(&reservations.Reservation{
 			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &s.cells.ensure("n").reserved, Allocation: &allocation.Allocation{},

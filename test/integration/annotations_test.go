@@ -115,64 +115,64 @@ func (l *lab) testAnnotations(t *testing.T) {
 		pods    func(profile string) []*v1.Pod
 	}{
 		"one GPU, then the next": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 1, nil), gpuPod("b", p, 1, nil)}
+			return []*v1.Pod{gpuPod("a", p, 1).Obj(), gpuPod("b", p, 1).Obj()}
 		}},
 		"two, four and two": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 2, nil), gpuPod("b", p, 4, nil), gpuPod("c", p, 2, nil)}
+			return []*v1.Pod{gpuPod("a", p, 2).Obj(), gpuPod("b", p, 4).Obj(), gpuPod("c", p, 2).Obj()}
 		}},
 		"three beside a single one": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 1, nil), gpuPod("b", p, 3, nil), gpuPod("c", p, 3, nil)}
+			return []*v1.Pod{gpuPod("a", p, 1).Obj(), gpuPod("b", p, 3).Obj(), gpuPod("c", p, 3).Obj()}
 		}},
-		"a whole switched machine": {flat, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 8, nil)} }},
-		"pairs on bridges":         {bridged, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 2, nil), gpuPod("b", p, 2, nil)} }},
+		"a whole switched machine": {flat, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 8).Obj()} }},
+		"pairs on bridges":         {bridged, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 2).Obj(), gpuPod("b", p, 2).Obj()} }},
 		"every policy": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{
-				gpuPod("a", p, 1, notes{podrequest.TopologyPolicyKey: "none"}),
-				gpuPod("b", p, 2, notes{podrequest.TopologyPolicyKey: "restricted"}),
-				gpuPod("c", p, 3, notes{podrequest.TopologyPolicyKey: "single-numa-node"}),
-				gpuPod("d", p, 2, notes{podrequest.TopologyPolicyKey: "best-effort"}),
+				gpuPod("a", p, 1).Annotation(podrequest.TopologyPolicyKey, "none").Obj(),
+				gpuPod("b", p, 2).Annotation(podrequest.TopologyPolicyKey, "restricted").Obj(),
+				gpuPod("c", p, 3).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+				gpuPod("d", p, 2).Annotation(podrequest.TopologyPolicyKey, "best-effort").Obj(),
 			}
 		}},
 		"restricted to as many NUMA nodes as the empty machine needs": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 5, notes{podrequest.TopologyPolicyKey: "restricted"})}
+			return []*v1.Pod{gpuPod("a", p, 5).Annotation(podrequest.TopologyPolicyKey, "restricted").Obj()}
 		}},
 		"link class and bandwidth floors": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{
-				gpuPod("a", p, 2, notes{podrequest.MinLinkKey: "NV2"}),
-				gpuPod("b", p, 3, notes{podrequest.MinLinkKey: "NVLINK", podrequest.MinBandwidthKey: "25"}),
-				gpuPod("c", p, 2, notes{podrequest.MinLinkKey: "PHB"}),
+				gpuPod("a", p, 2).Annotation(podrequest.MinLinkKey, "NV2").Obj(),
+				gpuPod("b", p, 3).Annotations(notes{podrequest.MinLinkKey: "NVLINK", podrequest.MinBandwidthKey: "25"}).Obj(),
+				gpuPod("c", p, 2).Annotation(podrequest.MinLinkKey, "PHB").Obj(),
 			}
 		}},
 		"model and memory": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 2, notes{podrequest.GPUModelKey: "V100", podrequest.MinGPUMemoryKey: "30Gi"})}
+			return []*v1.Pod{gpuPod("a", p, 2).Annotations(notes{podrequest.GPUModelKey: "V100", podrequest.MinGPUMemoryKey: "30Gi"}).Obj()}
 		}},
 		"two containers": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{podOf("a", p, nil, container("left", 2), container("right", 2), container("none", 0))}
+			return []*v1.Pod{gpuPod("a", p, 0).Containers(container("left", 2), container("right", 2), container("none", 0)).Obj()}
 		}},
 		"containers of unequal size on a used node": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{
-				gpuPod("a", p, 1, nil), podOf("b", p, nil, container("small", 1), container("large", 3)),
+				gpuPod("a", p, 1).Obj(), gpuPod("b", p, 0).Containers(container("small", 1), container("large", 3)).Obj(),
 			}
 		}},
 		"an init container reuses GPUs": {cube, func(p string) []*v1.Pod {
-			pod := podOf("a", p, nil, container("main", 2))
+			pod := gpuPod("a", p, 2).Obj()
 			pod.Spec.InitContainers = []v1.Container{container("prepare", 1)}
-			return []*v1.Pod{pod, gpuPod("b", p, 2, nil)}
+			return []*v1.Pod{pod, gpuPod("b", p, 2).Obj()}
 		}},
 		"an init container needs more than what follows": {cube, func(p string) []*v1.Pod {
-			pod := podOf("a", p, nil, container("main", 1))
+			pod := gpuPod("a", p, 1).Obj()
 			pod.Spec.InitContainers = []v1.Container{container("prepare", 4)}
 			return []*v1.Pod{pod}
 		}},
 		"only an init container has GPUs": {cube, func(p string) []*v1.Pod {
-			pod := podOf("a", p, nil, container("main", 0))
+			pod := gpuPod("a", p, 0).Obj()
 			pod.Spec.InitContainers = []v1.Container{container("prepare", 2)}
 			return []*v1.Pod{pod}
 		}},
 		"a sidecar keeps its own": {cube, func(p string) []*v1.Pod {
-			pod := podOf("a", p, nil, container("main", 2))
+			pod := gpuPod("a", p, 2).Obj()
 			pod.Spec.InitContainers = []v1.Container{sidecar("cache", 1), container("prepare", 2)}
-			return []*v1.Pod{pod, gpuPod("b", p, 4, nil)}
+			return []*v1.Pod{pod, gpuPod("b", p, 4).Obj()}
 		}},
 	} {
 		for _, p := range bothWrites {
@@ -180,7 +180,8 @@ func (l *lab) testAnnotations(t *testing.T) {
 				s := l.slot(t, l.freshName("node"), tc.machine)
 				for _, pod := range tc.pods(p) {
 					pod.Name = s.node + "-" + pod.Name
-					l.create(t, on(s.node, pod))
+					pod.Spec.NodeSelector = host(s.node)
+					l.create(t, pod)
 					s.take(t, l.bound(t, pod.Name))
 				}
 			})
@@ -215,7 +216,7 @@ func (l *lab) testSequences(t *testing.T) {
 				if v := links[rng.IntN(len(links))]; v != "" {
 					a[podrequest.MinLinkKey] = v
 				}
-				pod := on(s.node, gpuPod(s.node+"-"+strconv.Itoa(step), p, 1+rng.IntN(4), a))
+				pod := gpuPod(s.node+"-"+strconv.Itoa(step), p, 1+rng.IntN(4)).Annotations(a).NodeSelector(host(s.node)).Obj()
 				l.create(t, pod)
 				if _, ok := s.best(t, pod); ok {
 					live[pod.Name] = s.take(t, l.bound(t, pod.Name))

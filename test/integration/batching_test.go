@@ -103,7 +103,7 @@ func TestBatching(t *testing.T) {
 	queue := func(n, gpus int) {
 		pods := make([]*v1.Pod, n)
 		for i := range pods {
-			pods[i] = gpuPod(l.freshName("equal"), shippedProfile, gpus, nil)
+			pods[i] = gpuPod(l.freshName("equal"), shippedProfile, gpus).Obj()
 		}
 		l.createAll(t, pods)
 	}

@@ -50,7 +50,7 @@ func (l *lab) testOutsideTheList(t *testing.T) {
 		node := l.bound(t, name).Spec.NodeName
 		return node[:strings.LastIndex(node, "-")]
 	}
-	wholeNode := func(name string) *v1.Pod { return gpuPod(name, gangProfile, 8, nil) }
+	wholeNode := func(name string) *v1.Pod { return gpuPod(name, gangProfile, 8).Obj() }
 	l.create(t, wholeNode("listed-0"))
 	listed := rackOf("listed-0")
 	wantListed := func(name string) {
@@ -92,7 +92,7 @@ func (l *lab) testThousand(t *testing.T) {
 	t.Helper()
 	const members, gpus = 1000, 999
 	pods := gangPods(0, "thousand", members, 1, nil)
-	launcher := podOf("thousand-0", gangProfile, pods[0].Annotations, container("main", 0))
+	launcher := gpuPod("thousand-0", gangProfile, 0).Annotations(pods[0].Annotations).Obj()
 	launcher.Spec.NodeSelector = pods[0].Spec.NodeSelector
 	pods[0] = launcher
 	l.createAll(t, pods[:members-1])

@@ -129,10 +129,11 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 	client := bearerClient(l.checkerAccount(t, "auditor", true))
 
 	pods := []*v1.Pod{
-		podOf("pair", "checked", notes{podrequest.MinLinkKey: "NV1"}, container("main", 2)),
-		podOf("single", "checked", nil, container("main", 1)),
-		podOf("two-containers", "checked", notes{podrequest.TopologyPolicyKey: "single-numa-node"}, container("left", 2), container("right", 2)),
-		podOf("foreign", v1.DefaultSchedulerName, nil, container("main", 1)),
+		gpuPod("pair", "checked", 2).Annotation(podrequest.MinLinkKey, "NV1").Obj(),
+		gpuPod("single", "checked", 1).Obj(),
+		gpuPod("two-containers", "checked", 0).
+			Annotations(notes{podrequest.TopologyPolicyKey: "single-numa-node"}).Containers(container("left", 2), container("right", 2)).Obj(),
+		gpuPod("foreign", v1.DefaultSchedulerName, 1).Obj(),
 	}
 	pods[1].Spec.InitContainers = []v1.Container{container("prepare", 1)}
 	for _, p := range pods {
@@ -193,7 +194,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		thief := podOf("thief", "checked", nil, container("main", 2))
+		thief := gpuPod("thief", "checked", 2).Obj()
 		thief.Spec.NodeName = victim.Spec.NodeName // bound by hand
 		l.create(t, thief)
 		stolen := *l.get(t, "thief")

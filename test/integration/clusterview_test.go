@@ -72,9 +72,8 @@ func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 
 // movablePod is a pod that a controller would make again.
 func movablePod(name string, gpus int) *v1.Pod {
-	p := gpuPod(name, "viewed", gpus, nil)
+	p := gpuPod(name, "viewed", gpus).Label("app", name).Obj()
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-no-object", Controller: new(true)}}
-	p.Labels = map[string]string{"app": name}
 	return p
 }
 

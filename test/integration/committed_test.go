@@ -47,13 +47,13 @@ func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	l.create(t, gpuPod("first", name, 1, nil)) // the scheduler knows the graphs when it is bound
+	l.create(t, gpuPod("first", name, 1).Obj()) // the scheduler knows the graphs when it is bound
 	l.bound(t, "first")
 	l.remove(t, "first")
 	proxy.DelayWatches(lag)
 	proxy.Set([]faults.Rule{{Kind: faults.ConflictAfter, On: faults.Writes, Share: 0.5, Without: []string{"leases", "events"}}})
 	for i := range pods {
-		l.create(t, gpuPod(fmt.Sprintf("p-%02d", i), name, 2, nil))
+		l.create(t, gpuPod(fmt.Sprintf("p-%02d", i), name, 2).Obj())
 	}
 	owners, twice, bound := map[string]string{}, []string{}, 0
 	look := func(ctx context.Context) (bool, string) {

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/contract"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -30,15 +31,16 @@ func (l *lab) testContract(t *testing.T) {
 			l.node(t, node, machine)
 			var names []string
 			for i, pod := range []*v1.Pod{
-				gpuPod("one", agentProfile, 1, nil), // which waits until the scheduler knows of the agent
-				gpuPod("pair", profile, 2, notes{podrequest.TopologyPolicyKey: "single-numa-node", podrequest.NUMAAffinityKey: "required"}),
-				podOf("two-containers", profile, nil, container("left", 1), container("right", 2)),
-				gpuPod("too-many", profile, 8, notes{podrequest.MinBandwidthKey: "20"}),
+				gpuPod("one", agentProfile, 1).Obj(), // which waits until the scheduler knows of the agent
+				gpuPod("pair", profile, 2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
+				schedtest.Pod("two-containers").Scheduler(profile).Containers(container("left", 1), container("right", 2)).Obj(),
+				gpuPod("too-many", profile, 8).Annotation(podrequest.MinBandwidthKey, "20").Obj(),
 			} {
 				shown := pod.Name
 				pod.Name = fmt.Sprintf("%s-%d", node, i)
 				names = append(names, pod.Name)
-				l.create(t, on(node, pod))
+				pod.Spec.NodeSelector = host(node)
+				l.create(t, pod)
 				if shown == "too-many" {
 					l.refused(t, pod.Name)
 					pod = l.get(t, pod.Name)

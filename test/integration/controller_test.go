@@ -85,7 +85,7 @@ func (n *nodeUnderTest) two(t *testing.T, profile string) (a, b *v1.Pod) {
 	t.Helper()
 	names := []string{n.freshName("a"), n.freshName("b")}
 	for _, name := range names {
-		n.create(t, on(n.name, gpuPod(name, profile, 2, nil)))
+		n.create(t, gpuPod(name, profile, 2).NodeSelector(host(n.name)).Obj())
 	}
 	return n.bound(t, names[0]), n.bound(t, names[1])
 }
@@ -132,7 +132,7 @@ func (n *nodeUnderTest) testReassigned(t *testing.T, profile string, turn int) {
 	n.unchanged(t, b)
 	// The scheduler goes by it: the six others go to those who come next.
 	c := n.freshName("c")
-	n.create(t, on(n.name, gpuPod(c, profile, 4, nil)))
+	n.create(t, gpuPod(c, profile, 4).NodeSelector(host(n.name)).Obj())
 	next := n.bound(t, c)
 	for _, id := range n.chosen(t, next) {
 		if slices.Contains(other, id) || slices.Contains(n.chosen(t, b), id) {
@@ -157,9 +157,9 @@ func (n *nodeUnderTest) others(t *testing.T, pods ...*v1.Pod) []string {
 }
 
 func (n *nodeUnderTest) testContainers(t *testing.T) {
-	pod := podOf(n.freshName("pod"), preBindProfile, nil, container("left", 2), container("right", 2))
+	pod := gpuPod(n.freshName("pod"), preBindProfile, 0).Containers(container("left", 2), container("right", 2)).NodeSelector(host(n.name)).Obj()
 	pod.Spec.InitContainers = []v1.Container{sidecar("cache", 1), container("prepare", 2)}
-	n.create(t, on(n.name, pod))
+	n.create(t, pod)
 	pod = n.bound(t, pod.Name)
 	was := choiceOf(t, pod, n.graph)
 	gpus := map[string][]string{}
@@ -207,7 +207,7 @@ func (n *nodeUnderTest) testCPUs(t *testing.T) {
 
 func (n *nodeUnderTest) testRequirementLost(t *testing.T) {
 	name := n.freshName("linked")
-	n.create(t, on(n.name, gpuPod(name, preBindProfile, 2, notes{podrequest.MinLinkKey: "NV2"})))
+	n.create(t, gpuPod(name, preBindProfile, 2).Annotation(podrequest.MinLinkKey, "NV2").NodeSelector(host(n.name)).Obj())
 	pod := n.bound(t, name)
 	// GPUs 0 and 7 of this machine have no NVLink between them.
 	n.gave(t, map[types.UID]recordedPod{pod.UID: main1(n.ids(0, 7))})
@@ -225,8 +225,8 @@ func (n *nodeUnderTest) testRequirementLost(t *testing.T) {
 
 // testHalfRecorded: kubelet writes its record container by container.
 func (n *nodeUnderTest) testHalfRecorded(t *testing.T) {
-	pod := podOf(n.freshName("pod"), preBindProfile, nil, container("left", 1), container("right", 1))
-	n.create(t, on(n.name, pod))
+	pod := gpuPod(n.freshName("pod"), preBindProfile, 0).Containers(container("left", 1), container("right", 1)).NodeSelector(host(n.name)).Obj()
+	n.create(t, pod)
 	pod = n.bound(t, pod.Name)
 	c := choiceOf(t, pod, n.graph)
 	left, right := c.Containers[0].GPUs, c.Containers[1].GPUs
@@ -245,7 +245,7 @@ func (n *nodeUnderTest) testSuccessor(t *testing.T) {
 	other := n.others(t, a, b)[:2]
 	n.gave(t, map[types.UID]recordedPod{b.UID: main1(n.chosen(t, b))})
 	n.remove(t, a.Name)
-	n.create(t, on(n.name, gpuPod(a.Name, preBindProfile, 2, nil)))
+	n.create(t, gpuPod(a.Name, preBindProfile, 2).NodeSelector(host(n.name)).Obj())
 	again := n.bound(t, a.Name)
 	// The old one's record comes only now.
 	n.gave(t, map[types.UID]recordedPod{a.UID: main1(other)})
@@ -257,11 +257,11 @@ func (n *nodeUnderTest) testSuccessor(t *testing.T) {
 func (n *nodeUnderTest) testForged(t *testing.T) {
 	a, b := n.two(t, preBindProfile)
 	foreign := n.freshName("foreign")
-	n.create(t, gpuPod(foreign, "other", 1, nil))
+	n.create(t, gpuPod(foreign, "other", 1).Obj())
 	f := n.bindTo(t, n.name, foreign)
 	elsewhere := n.nodeWithAgent(t, n.freshName("node"), "dgx1-v100")
 	e := n.freshName("elsewhere")
-	n.create(t, on(elsewhere.name, gpuPod(e, preBindProfile, 2, nil)))
+	n.create(t, gpuPod(e, preBindProfile, 2).NodeSelector(host(elsewhere.name)).Obj())
 	pod := n.bound(t, e)
 	n.stop() // or it would put its record back
 	defer n.start(t)

@@ -47,7 +47,7 @@ func (a *across) testReservedNodes(t *testing.T) {
 		a.plainNode(t, node)
 	}
 	defer a.removeNodes(t, plain...)
-	a.awaitOpen(t, plain, func() *v1.Pod { return wish(preBindProfile, 0, nil) })
+	a.awaitOpen(t, plain, func() *v1.Pod { return wish(preBindProfile, 0, nil).Obj() })
 	gpuNodes := append(slices.Clone(a.good), a.poor...)
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {
@@ -55,7 +55,7 @@ func (a *across) testReservedNodes(t *testing.T) {
 			// Each takes two of the 16 CPUs that there are beside the GPUs.
 			var names []string
 			for range 8 {
-				pod := prior("low", gpuPod(a.freshName("cpu"), p, 0, nil))
+				pod := gpuPod(a.freshName("cpu"), p, 0).PriorityClass("low").Obj()
 				a.create(t, pod)
 				names = append(names, pod.Name)
 			}
@@ -69,12 +69,12 @@ func (a *across) testReservedNodes(t *testing.T) {
 			}
 			// These could evict those, and must not.
 			for range 3 {
-				pod := prior("high", gpuPod(a.freshName("cpu-more"), p, 0, nil))
+				pod := gpuPod(a.freshName("cpu-more"), p, 0).PriorityClass("high").Obj()
 				if got, _ := a.wantUndisturbed(t, pod); !slices.Contains(gpuNodes, got.Spec.NodeName) {
 					t.Errorf("a pod is on %s, which is full", got.Spec.NodeName)
 				}
 			}
-			pinned := prior("high", wish(p, 0, daemonOf(a.good[1])))
+			pinned := wish(p, 0, daemonOf(a.good[1])).PriorityClass("high").Obj()
 			pinned.Name = a.freshName("daemon")
 			if got, _ := a.wantUndisturbed(t, pinned); got.Spec.NodeName != a.good[1] {
 				t.Errorf("the pod pinned to %s is on %s", a.good[1], got.Spec.NodeName)
@@ -83,21 +83,21 @@ func (a *across) testReservedNodes(t *testing.T) {
 			// kube-scheduler's own scores, which spread. Whoever is not to stay off
 			// the GPU nodes goes to one of them.
 			a.drop(t, on[plain[1]][0])
-			open := gpuPod(a.freshName("cpu-open"), openProfile, 0, nil)
+			open := gpuPod(a.freshName("cpu-open"), openProfile, 0).Obj()
 			if got, delta := a.wantUndisturbed(t, open); !slices.Contains(gpuNodes, got.Spec.NodeName) || delta.listed != 0 {
 				t.Errorf("with reserveGPUNodes: false the pod is on %s, after %.0f lists", got.Spec.NodeName, delta.listed)
 			}
-			back := gpuPod(a.freshName("cpu-back"), p, 0, nil)
+			back := gpuPod(a.freshName("cpu-back"), p, 0).Obj()
 			if got, _ := a.wantUndisturbed(t, back); got.Spec.NodeName != plain[1] {
 				t.Errorf("with room on %s only, the pod is on %s", plain[1], got.Spec.NodeName)
 			}
 			// Room that another plugin refuses: the list is in vain.
 			a.dropAll(t)
 			for _, node := range plain {
-				a.placed(t, node, prior("low", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
+				a.placed(t, node, gpuPod(a.freshName("filler"), "", 0).With(withPort).PriorityClass("low").Obj())
 			}
-			a.awaitShut(t, plain, func() *v1.Pod { return prior("low", wish(p, 0, withPort)) })
-			ported := prior("high", wish(p, 0, withPort))
+			a.awaitShut(t, plain, func() *v1.Pod { return wish(p, 0, withPort).PriorityClass("low").Obj() })
+			ported := wish(p, 0, withPort).PriorityClass("high").Obj()
 			ported.Name = a.freshName("cpu-port")
 			if got, delta := a.wantUndisturbed(t, ported); !slices.Contains(gpuNodes, got.Spec.NodeName) || delta.recovered == 0 {
 				t.Errorf("with its port taken on %v the pod is on %s, after %.0f recoveries", plain, got.Spec.NodeName, delta.recovered)

@@ -42,10 +42,10 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 		topologyPlugin: "nodesWithoutTopology: Allow",
 	}})
 	pid := s.PID()
-	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
+	l.create(t, gpuPod("plain", preBindProfile, 0).Obj())
 	l.bound(t, "plain") // pods without GPUs need no definition
-	l.wantRefused(t, gpuPod("first", preBindProfile, 2, nil), placement.NoDefinition.String())
-	l.create(t, gpuPod("none", preBindProfile, 1, notes{podrequest.TopologyPolicyKey: "none"}))
+	l.wantRefused(t, gpuPod("first", preBindProfile, 2).Obj(), placement.NoDefinition.String())
+	l.create(t, gpuPod("none", preBindProfile, 1).Annotation(podrequest.TopologyPolicyKey, "none").Obj())
 	l.wantByCount(t, "none", placement.NoDefinition)
 
 	l.install(t)
@@ -61,8 +61,8 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 	testrig.Naps(settleTime)
-	l.wantRefused(t, gpuPod("second", preBindProfile, 2, nil), placement.NoDefinition.String())
-	l.create(t, gpuPod("counted", "by-count", 2, nil))
+	l.wantRefused(t, gpuPod("second", preBindProfile, 2).Obj(), placement.NoDefinition.String())
+	l.create(t, gpuPod("counted", "by-count", 2).Obj())
 	l.wantByCount(t, "counted", placement.NoDefinition)
 
 	testrig.Eventually(t, waitLimit, "the definition is installed again", func(ctx context.Context) (bool, string) {
@@ -79,8 +79,8 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 		t.Error("the choice beside pods whose GPUs nobody knows is not marked unconfirmed")
 	}
 	// 2 and 2 are known, and 1 and 2 by count.
-	l.wantRefused(t, gpuPod("too-many", preBindProfile, 2, nil), "Insufficient")
-	l.create(t, gpuPod("third", preBindProfile, 1, nil))
+	l.wantRefused(t, gpuPod("too-many", preBindProfile, 2).Obj(), "Insufficient")
+	l.create(t, gpuPod("third", preBindProfile, 1).Obj())
 	third := choiceOf(t, l.bound(t, "third"), l.graphs["n"])
 	if both := (first.set | second.set) & third.set; both != 0 {
 		testrig.Violation(t, "GPUs %v were given out twice", both.Positions())

@@ -53,8 +53,9 @@ func TestExplain(t *testing.T) {
 	makeGroup(t, groups, "split", 2, nil)
 	makeGroup(t, groups, "short", 3, nil)
 	for i := range 2 {
-		l.create(t, memberOf("split", in("split", gpuPod(fmt.Sprint("split-", i), gangProfile, 8, nil))),
-			memberOf("short", in("short", gpuPod(fmt.Sprint("short-", i), gangProfile, 1, nil))))
+		l.create(t, gpuPod(fmt.Sprint("split-", i), gangProfile, 8).NodeSelector(inPart("split")).Label(schedulingv1alpha1.PodGroupLabel,
+			"split").Obj(),
+			gpuPod(fmt.Sprint("short-", i), gangProfile, 1).NodeSelector(inPart("short")).Label(schedulingv1alpha1.PodGroupLabel, "short").Obj())
 	}
 	cases["split-0"] = waitingCase{"Fragmented", "16 nvidia.com/gpu are free on 4 nodes and the gang asks 16", []string{"default/half-0"}}
 	cases["short-0"] = waitingCase{"GangIncomplete", "2 of the 3 members", nil}
@@ -63,21 +64,22 @@ func TestExplain(t *testing.T) {
 		l.create(t, pod)
 		cases[pod.Name] = c
 	}
-	waits(in("tainted", gpuPod("tainted", gangProfile, 2, nil)), waitingCase{"Tainted", "team=vision:NoSchedule", nil})
-	waits(in("stale", gpuPod("stale", gangProfile, 2, nil)), waitingCase{explain.StaleGraph, "stale-0", nil})
-	waits(in("aligned", gpuPod("aligned", gangProfile, 6, nil)),
+	waits(gpuPod("tainted", gangProfile, 2).NodeSelector(inPart("tainted")).Obj(), waitingCase{"Tainted", "team=vision:NoSchedule", nil})
+	waits(gpuPod("stale", gangProfile, 2).NodeSelector(inPart("stale")).Obj(), waitingCase{explain.StaleGraph, "stale-0", nil})
+	waits(gpuPod("aligned", gangProfile, 6).NodeSelector(inPart("aligned")).Obj(),
 		waitingCase{explain.Cause(placement.KubeletRefuses.Name()), "cannot take the pod even when empty", nil})
-	waits(in("spread", gpuPod("spread", gangProfile, 2, notes{podrequest.TopologyPolicyKey: "single-numa-node"})),
+	waits(gpuPod("spread", gangProfile, 2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").NodeSelector(inPart("spread")).Obj(),
 		waitingCase{explain.Cause(placement.FewInNUMA.Name()), "2 of 8 free", []string{"default/three-0"}})
-	waits(in("unlinked", gpuPod("unlinked", gangProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"})),
+	waits(gpuPod("unlinked", gangProfile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(inPart("unlinked")).Obj(),
 		waitingCase{explain.Cause(placement.FewLinked.Name()), "even when empty", nil})
-	waits(in("cpus", asking("16", "1Gi", gpuPod("cpus", gangProfile, 2, nil))), waitingCase{explain.FewCPUs, "asks 16, 8 left", []string{"default/hog"}})
-	waits(in("full", gpuPod("full", gangProfile, 2, nil)), waitingCase{explain.FewGPUs, "0 are free", []string{"default/whole"}})
-	waits(in("short", gpuPod("elsewhere", "nobody", 1, nil)), waitingCase{explain.OtherScheduler, `"nobody"`, nil})
-	gated := in("short", gpuPod("gated", gangProfile, 1, nil))
+	waits(gpuPod("cpus", gangProfile, 2).CPU("16").Memory("1Gi").NodeSelector(inPart("cpus")).Obj(),
+		waitingCase{explain.FewCPUs, "asks 16, 8 left", []string{"default/hog"}})
+	waits(gpuPod("full", gangProfile, 2).NodeSelector(inPart("full")).Obj(), waitingCase{explain.FewGPUs, "0 are free", []string{"default/whole"}})
+	waits(gpuPod("elsewhere", "nobody", 1).NodeSelector(inPart("short")).Obj(), waitingCase{explain.OtherScheduler, `"nobody"`, nil})
+	gated := gpuPod("gated", gangProfile, 1).NodeSelector(inPart("short")).Obj()
 	gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
 	waits(gated, waitingCase{explain.SchedulingGated, "example.com/wait", nil})
-	claiming := in("short", gpuPod("claiming", gangProfile, 1, nil))
+	claiming := gpuPod("claiming", gangProfile, 1).NodeSelector(inPart("short")).Obj()
 	claiming.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	waits(claiming, waitingCase{explain.VolumeMissing, `"data"`, nil})
 
@@ -106,7 +108,7 @@ func TestExplain(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	probe := in("probe", gpuPod("probe", gangProfile, 8, nil))
+	probe := gpuPod("probe", gangProfile, 8).NodeSelector(inPart("probe")).Obj()
 	l.create(t, probe)
 	l.bound(t, probe.Name)
 	l.wantCompared(t, probe.Name, 2)
@@ -126,16 +128,8 @@ func TestExplain(t *testing.T) {
 	l.wantDecision(t, "whole")
 }
 
-// in pins a pod to the nodes of a part.
-func in(name string, pod *v1.Pod) *v1.Pod {
-	pod.Spec.NodeSelector = map[string]string{part: name}
-	return pod
-}
-
-func memberOf(group string, pod *v1.Pod) *v1.Pod {
-	pod.Labels = map[string]string{schedulingv1alpha1.PodGroupLabel: group}
-	return pod
-}
+// inPart is a selector of the nodes of a part.
+func inPart(name string) map[string]string { return map[string]string{part: name} }
 
 // explainedNodes makes the nodes, and the pods that hold what others wait for.
 func (l *lab) explainedNodes(t *testing.T) {
@@ -175,13 +169,13 @@ func (l *lab) explainedNodes(t *testing.T) {
 		l.bound(t, pod.Name)
 	}
 	for i := range 4 {
-		holds(fmt.Sprint("split-", i), gpuPod(fmt.Sprint("half-", i), gangProfile, 4, nil))
+		holds(fmt.Sprint("split-", i), gpuPod(fmt.Sprint("half-", i), gangProfile, 4).Obj())
 	}
 	for i := range 2 {
-		holds("spread-0", gpuPod(fmt.Sprint("three-", i), gangProfile, 3, nil))
+		holds("spread-0", gpuPod(fmt.Sprint("three-", i), gangProfile, 3).Obj())
 	}
-	holds("cpus-0", asking("72", "1Gi", gpuPod("hog", gangProfile, 1, nil)))
-	holds("full-0", gpuPod("whole", gangProfile, 8, nil))
+	holds("cpus-0", gpuPod("hog", gangProfile, 1).CPU("72").Memory("1Gi").Obj())
+	holds("full-0", gpuPod("whole", gangProfile, 8).Obj())
 }
 
 // explained is what the command says of a pod.

@@ -45,7 +45,7 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 		}
 		return strings.Contains(strings.Join(said, "\n"), "drains rack-0 since "), fmt.Sprint(said)
 	})
-	younger := gpuPod("younger", gangProfile, 4, nil)
+	younger := gpuPod("younger", gangProfile, 4).Obj()
 	l.create(t, younger)
 	if why, want := l.refused(t, "younger"), "the node is kept for gang default/gone"; !strings.Contains(why, want) {
 		t.Errorf("the younger pod says %q, want %q", why, want)
@@ -62,7 +62,7 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	l.wantGangRefused(t, waits, "drains rack-")
 	var passing []*v1.Pod
 	for i := range 8 {
-		passing = append(passing, gpuPod(fmt.Sprint("passing-", i), gangProfile, 1, nil))
+		passing = append(passing, gpuPod(fmt.Sprint("passing-", i), gangProfile, 1).Obj())
 	}
 	l.create(t, passing...)
 	rack := "rack-0"

@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,16 +75,14 @@ func (s *stage) gang(name string, pods int, more notes) []*v1.Pod {
 func (s *stage) grouped(name string, pods int) []*v1.Pod {
 	out := groupPods(fmt.Sprintf("s%d-%s", s.number, name), pods)
 	for _, pod := range out {
-		pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(s.number)}
+		pod.Spec.NodeSelector = ofScenario(s.number)
 	}
 	return out
 }
 
 // single is a pod with a whole node that is no member.
 func (s *stage) single(name string) *v1.Pod {
-	pod := gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8, nil)
-	pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(s.number)}
-	return pod
+	return gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8).NodeSelector(ofScenario(s.number)).Obj()
 }
 
 // empty takes from a node of the first rack what fill put there.

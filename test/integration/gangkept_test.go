@@ -37,7 +37,7 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 	}
 	waits := func() {
 		testrig.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
-		l.create(t, gpuPod("waits", gangProfile, 8, nil))
+		l.create(t, gpuPod("waits", gangProfile, 8).Obj())
 		l.refused(t, "waits")
 	}
 	// dies removes a member while the other pod waits, and returns when. The place is kept once the
@@ -73,7 +73,7 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	keeping(keep)
-	l.create(t, podOf("turn", gangProfile, nil, container("main", 0))) // when it is bound, the scheduler knows the others
+	l.create(t, gpuPod("turn", gangProfile, 0).Obj()) // when it is bound, the scheduler knows the others
 	l.bound(t, "turn")
 	freed := dies()
 	if node := l.bound(t, "waits").Spec.NodeName; node != place {

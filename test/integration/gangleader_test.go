@@ -46,7 +46,7 @@ func taken(t *testing.T, l *lab, c *leaderCase, number int) {
 	}
 	for i := range 3 {
 		if node := fmt.Sprintf("s%d-node-0-%d", number, i); !used[node] {
-			l.create(t, gpuPod("taker-"+c.name, "other", 8, nil))
+			l.create(t, gpuPod("taker-"+c.name, "other", 8).Obj())
 			l.bindTo(t, node, "taker-"+c.name)
 		}
 	}
@@ -100,9 +100,7 @@ func leaderCases() []*leaderCase {
 
 // groupMember is a member of a PodGroup that stays on the nodes of a scenario.
 func (*lab) groupMember(group string, number, i int) *v1.Pod {
-	pod := groupPods(group, i+1)[i]
-	pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(number)}
-	return pod
+	return groupPod(group, i).NodeSelector(ofScenario(number)).Obj()
 }
 
 // rollBackAfter is the least that may be configured.

@@ -31,7 +31,7 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 
 	low := groupPods("low", 4)
 	for _, pod := range low {
-		prior("of-10", pod)
+		pod.Spec.PriorityClassName = "of-10"
 	}
 	makeGroup(t, groups, "low", 4, nil)
 	l.create(t, low...)
@@ -40,7 +40,8 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 	})
 	high := gangPods(0, "high", 4, 8, nil)
 	for _, pod := range high {
-		l.create(t, prior("of-20", pod))
+		pod.Spec.PriorityClassName = "of-20"
+		l.create(t, pod)
 	}
 	owners := map[string]string{}
 	for _, pod := range high {

@@ -126,7 +126,7 @@ func (x *comparison) single(t *testing.T) {
 	t.Helper()
 	name, gpus := fmt.Sprintf("single-%d", x.singles), []int{1, 1, 2, 2, 4}[x.random.IntN(5)]
 	x.singles++
-	x.create(t, gpuPod(name, gangProfile, gpus, nil))
+	x.create(t, gpuPod(name, gangProfile, gpus).Obj())
 	x.add(unit{pods: []string{name}, gpus: gpus})
 }
 
@@ -211,8 +211,7 @@ func (x *comparison) compare(t *testing.T, g *trialGang) bool {
 	for i := range g.pods {
 		n := notes{gangrequest.GangKey: g.name, gangrequest.GangSizeKey: strconv.Itoa(g.pods)}
 		maps.Copy(n, g.notes)
-		pod := gpuPod(fmt.Sprintf("%s-%d", g.name, i), gangProfile, g.gpus, n)
-		pod.Labels = map[string]string{gangLabel: g.name}
+		pod := gpuPod(fmt.Sprintf("%s-%d", g.name, i), gangProfile, g.gpus).Annotations(n).Label(gangLabel, g.name).Obj()
 		u.pods = append(u.pods, pod.Name)
 		creates.Go(func() error {
 			_, err := x.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})

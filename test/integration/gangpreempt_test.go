@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -90,7 +89,7 @@ func (s *siege) take(t *testing.T, change func(node string, pod *v1.Pod)) {
 		if n > 0 {
 			continue
 		}
-		pod := on(node, gpuPod("taker-"+node, gangProfile, 8, nil))
+		pod := gpuPod("taker-"+node, gangProfile, 8).NodeSelector(host(node)).Obj()
 		if change != nil {
 			change(node, pod)
 		}
@@ -108,7 +107,8 @@ func (s *siege) gang(t *testing.T, what, class string, pods int, more notes) []*
 	t.Helper()
 	members := gangPods(s.number, s.name(what), pods, 8, more)
 	for _, pod := range members {
-		s.create(t, prior(class, pod))
+		pod.Spec.PriorityClassName = class
+		s.create(t, pod)
 	}
 	return members
 }
@@ -187,7 +187,7 @@ func nobodyIsEvicted(t *testing.T, s *siege) {
 	t.Helper()
 	s.take(t, func(node string, pod *v1.Pod) {
 		if node == s.node(0, 2) || node == s.node(1, 1) {
-			prior("of-20", pod)
+			pod.Spec.PriorityClassName = "of-20"
 		}
 	})
 	s.wantGangRefused(t, s.gang(t, "gang", "of-10", 4, notes{gangrequest.RequiredKey: "rack"}), "rack: 0 of 4")
@@ -251,7 +251,7 @@ func gangGoesWhole(t *testing.T, s *siege) {
 	t.Helper()
 	low := s.gang(t, "low", "of-5", 2, nil)
 	s.racks(t, low)
-	s.take(t, func(_ string, pod *v1.Pod) { prior("of-20", pod) })
+	s.take(t, func(_ string, pod *v1.Pod) { pod.Spec.PriorityClassName = "of-20" })
 	s.racks(t, s.gang(t, "high", "of-10", 1, nil))
 	for _, pod := range low {
 		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is evicted", func(ctx context.Context) (bool, string) {
@@ -305,12 +305,11 @@ func heldYieldsToPod(t *testing.T, s *siege) {
 	s.evicted(t, 4)
 	s.wantGangRefused(t, low, "evicted for this gang")
 	s.release(t, s.node(0, 0))
-	here := map[string]string{scenarioLabel: strconv.Itoa(s.number)}
-	less, more := gpuPod(s.name("less"), gangProfile, 8, nil), gpuPod(s.name("more"), gangProfile, 8, nil)
-	less.Spec.NodeSelector, more.Spec.NodeSelector = here, here
-	s.create(t, prior("of-5", less))
+	less := gpuPod(s.name("less"), gangProfile, 8).NodeSelector(ofScenario(s.number)).PriorityClass("of-5").Obj()
+	more := gpuPod(s.name("more"), gangProfile, 8).NodeSelector(ofScenario(s.number)).PriorityClass("of-20").Obj()
+	s.create(t, less)
 	s.refused(t, less.Name)
-	s.create(t, prior("of-20", more))
+	s.create(t, more)
 	if got := s.bound(t, more.Name).Spec.NodeName; got != s.node(0, 0) {
 		t.Errorf("the pod that matters more is on %s, want the node that was held", got)
 	}

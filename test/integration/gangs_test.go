@@ -143,7 +143,7 @@ func takeUnlikePairs(t *testing.T, l *lab, number int) {
 		for i := range 2 {
 			node := nodeOfRack(number, rack, i)
 			name := "taker-" + node
-			l.create(t, gpuPod(name, "nobody", len(taken), nil))
+			l.create(t, gpuPod(name, "nobody", len(taken)).Obj())
 			l.bind(t, l.get(t, name), node, taken)
 		}
 	}
@@ -153,7 +153,7 @@ func portOwner(number int) string { return fmt.Sprintf("port-owner-%d", number) 
 
 func takePort(t *testing.T, l *lab, number int) {
 	t.Helper()
-	l.create(t, on(nodeOfRack(number, 0, 2), wish(gangProfile, 0, func(pod *v1.Pod) { pod.Name = portOwner(number); withPort(pod) })))
+	l.create(t, gpuPod(portOwner(number), gangProfile, 0).With(withPort).NodeSelector(host(nodeOfRack(number, 0, 2))).Obj())
 	l.bound(t, portOwner(number))
 }
 
@@ -259,7 +259,7 @@ func (l *lab) fill(t *testing.T, number int, s *scenario) {
 	for _, node := range slices.Sorted(maps.Keys(free)) {
 		if taken := l.graphs[node].Len() - free[node]; taken > 0 {
 			names = append(names, "taker-"+node)
-			l.create(t, on(node, gpuPod("taker-"+node, gangProfile, taken, nil)))
+			l.create(t, gpuPod("taker-"+node, gangProfile, taken).NodeSelector(host(node)).Obj())
 		}
 	}
 	for _, name := range names {
@@ -271,12 +271,15 @@ func (l *lab) fill(t *testing.T, number int, s *scenario) {
 func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
 	out := make([]*v1.Pod, pods)
 	for i := range out {
-		n := notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(pods)}
-		maps.Copy(n, more)
-		out[i] = gpuPod(fmt.Sprintf("%s-%d", name, i), gangProfile, gpus, n)
-		out[i].Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(number)}
+		out[i] = gpuPod(fmt.Sprintf("%s-%d", name, i), gangProfile, gpus).NodeSelector(ofScenario(number)).
+			Annotation(gangrequest.GangKey, name).Annotation(gangrequest.GangSizeKey, strconv.Itoa(pods)).Annotations(more).Obj()
 	}
 	return out
+}
+
+// ofScenario is a selector of the nodes of a scenario.
+func ofScenario(number int) map[string]string {
+	return map[string]string{scenarioLabel: strconv.Itoa(number)}
 }
 
 func (l *lab) testScenario(t *testing.T, number int, s *scenario) {

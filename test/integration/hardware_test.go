@@ -114,7 +114,7 @@ func newSickbay(t *testing.T, l *lab, name string) *sickbay {
 // put binds a pod to the node and returns its GPUs.
 func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nvtopo.Mask {
 	t.Helper()
-	s.create(t, on(s.node, gpuPod(name, preBindProfile, gpus, annotations)))
+	s.create(t, gpuPod(name, preBindProfile, gpus).Annotations(annotations).NodeSelector(host(s.node)).Obj())
 	g, _, _ := s.Graph(t.Context())
 	return choiceOf(t, s.bound(t, name), g).set
 }
@@ -175,7 +175,7 @@ func (s *sickbay) testLost(t *testing.T) {
 	if got := s.put(t, "lost-seven", 7, nil); got.Has(sick) {
 		t.Errorf("GPUs %v were given out, and %d is lost", got.Positions(), sick)
 	}
-	waiting := on(s.node, gpuPod("lost-waiting", preBindProfile, 1, nil))
+	waiting := gpuPod("lost-waiting", preBindProfile, 1).NodeSelector(host(s.node)).Obj()
 	s.wantRefused(t, waiting, placement.FewGPUs.String())
 	s.becomes(s.sound, true)
 	if got := choiceOf(t, s.bound(t, waiting.Name), s.sound).set; got != nvtopo.MaskOf(sick) {
@@ -221,7 +221,7 @@ func (s *sickbay) testDegraded(t *testing.T) {
 		}
 	}), true)
 	s.told(t, "degraded-six", "GPUDegraded", s.uuid(inSix), "Xid 74")
-	two := on(s.node, gpuPod("degraded-two", preBindProfile, 2, nil))
+	two := gpuPod("degraded-two", preBindProfile, 2).NodeSelector(host(s.node)).Obj()
 	s.wantRefused(t, two, placement.DegradedGPUs.String())
 	if got := s.put(t, "degraded-one", 1, nil); got&^left != 0 {
 		t.Errorf("the pod of one GPU has %v, want one of %v", got.Positions(), left.Positions())
@@ -241,7 +241,7 @@ func (s *sickbay) testPartitioned(t *testing.T) {
 	s.becomes(ill(t, s.sound, func(gpus []nvtopo.GPU, _ map[[2]int]nvtopo.Link) { gpus[sick].MIG = true }), true)
 	s.told(t, "mig-pair", "GPUPartitioned", s.uuid(sick))
 	s.remove(t, "mig-pair")
-	s.wantRefused(t, on(s.node, gpuPod("mig-eight", preBindProfile, 8, nil)), placement.FewGPUs.String())
+	s.wantRefused(t, gpuPod("mig-eight", preBindProfile, 8).NodeSelector(host(s.node)).Obj(), placement.FewGPUs.String())
 	s.becomes(s.sound, true)
 	s.bound(t, "mig-eight")
 }
@@ -259,7 +259,7 @@ func (s *sickbay) testRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.becomes(seven, true)
-	s.wantRefused(t, on(s.node, gpuPod("removed-next", preBindProfile, 1, nil)), "Insufficient "+string(gpuResource))
+	s.wantRefused(t, gpuPod("removed-next", preBindProfile, 1).NodeSelector(host(s.node)).Obj(), "Insufficient "+string(gpuResource))
 	s.remove(t, "removed-all")
 	if got := choiceOf(t, s.bound(t, "removed-next"), seven).set; got.Len() != 1 {
 		t.Errorf("the next pod has %v, want one GPU", got.Positions())

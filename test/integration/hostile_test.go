@@ -21,7 +21,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 	node := l.freshName("hostile")
 	l.node(t, node, "dgx1-v100")
 	pod := func(gpus string, notes notes) *v1.Pod {
-		p := on(node, gpuPod(l.freshName("hostile-pod"), preBindProfile, 1, notes))
+		p := gpuPod(l.freshName("hostile-pod"), preBindProfile, 1).Annotations(notes).NodeSelector(host(node)).Obj()
 		p.Spec.Containers[0].Resources.Limits[gpuResource] = resource.MustParse(gpus)
 		p.Spec.Containers[0].Resources.Requests[gpuResource] = resource.MustParse(gpus)
 		return p
@@ -80,7 +80,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 		}
 	})
 	t.Run("an honest pod after them", func(t *testing.T) {
-		p := on(node, gpuPod(l.freshName("honest"), preBindProfile, 2, nil))
+		p := gpuPod(l.freshName("honest"), preBindProfile, 2).NodeSelector(host(node)).Obj()
 		l.create(t, p)
 		l.bound(t, p.Name)
 	})

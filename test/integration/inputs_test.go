@@ -43,7 +43,7 @@ func (l *lab) unjudged(t *testing.T, f func()) {
 // awaitInputs waits until the policy is in force, or is not.
 func (l *lab) awaitInputs(t *testing.T, inForce bool) {
 	t.Helper()
-	bad := gpuPod("probe", preBindProfile, 1, notes{podrequest.MinLinkKey: "none"})
+	bad := gpuPod("probe", preBindProfile, 1).Annotation(podrequest.MinLinkKey, "none").Obj()
 	testrig.Eventually(t, waitLimit, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
 		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !apierrors.IsInvalid(err) {
@@ -76,7 +76,7 @@ func (l *lab) testMalformed(t *testing.T) {
 		if !strings.HasPrefix(key, own) {
 			continue
 		}
-		pod := on(node, gpuPod(l.freshName("malformed-pod"), preBindProfile, 1, notes{key: value}))
+		pod := gpuPod(l.freshName("malformed-pod"), preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj()
 		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if want := "metadata.annotations: " + key + ": want "; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("the API server's answer to %s=%q is %v, want %q in it", key, value, err, want)
@@ -86,7 +86,8 @@ func (l *lab) testMalformed(t *testing.T) {
 		for key, value := range values {
 			t.Run(key, func(t *testing.T) {
 				name := l.freshName("malformed-pod")
-				l.wantRefused(t, on(node, gpuPod(name, preBindProfile, 1, notes{key: value})), "annotation "+key+": ")
+				l.wantRefused(t, gpuPod(name, preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj(),
+					"annotation "+key+": ")
 			})
 		}
 	})

@@ -8,13 +8,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 // wish is gpuPod without a name, for probes.
-func wish(profile string, gpus int, change func(*v1.Pod)) *v1.Pod {
-	pod := gpuPod("", profile, gpus, nil)
+func wish(profile string, gpus int, change func(*v1.Pod)) *schedtest.PodWrapper {
+	pod := gpuPod("", profile, gpus)
 	if change != nil {
-		change(pod)
+		pod.With(change)
 	}
 	return pod
 }
@@ -68,7 +70,7 @@ func (a *across) knockOuts() map[string]knockOut {
 	filler := func(change func(*v1.Pod)) func(*testing.T, string) {
 		return func(t *testing.T, node string) {
 			t.Helper()
-			pod := prior("low", wish("", 0, change))
+			pod := wish("", 0, change).PriorityClass("low").Obj()
 			pod.Name = a.freshName("filler")
 			a.placed(t, node, pod)
 		}
@@ -95,7 +97,7 @@ func (a *across) knockOuts() map[string]knockOut {
 		}},
 		"by pods that fill the CPUs": {
 			// Of 96 CPUs one is left, the pod wants two.
-			shut: filler(func(p *v1.Pod) { asking("95", "1Gi", p) }),
+			shut: filler(func(p *v1.Pod) { *p = *schedtest.PodFrom(p).CPU("95").Memory("1Gi").Obj() }),
 		},
 		"by the name of its node, as a DaemonSet's pod": {pod: daemonOf("poor-1"), want: "poor-1"},
 		"by pods that have its port":                    {shut: filler(withPort), pod: withPort, recovers: true},
@@ -122,9 +124,8 @@ func (a *across) testKnockOuts(t *testing.T) {
 	for name, tc := range a.knockOuts() {
 		for _, p := range bothWrites {
 			t.Run(name+" "+p, func(t *testing.T) {
-				plain := func() *v1.Pod { return wish(p, 2, nil) }
-				a.awaitOpen(t, a.good, func() *v1.Pod { return prior("low", plain()) })
-				control := plain()
+				a.awaitOpen(t, a.good, func() *v1.Pod { return wish(p, 2, nil).PriorityClass("low").Obj() })
+				control := wish(p, 2, nil).Obj()
 				control.Name = a.freshName("control")
 				got, delta := a.wantUndisturbed(t, control)
 				if !slices.Contains(a.good, got.Spec.NodeName) || delta.listed == 0 {
@@ -135,10 +136,10 @@ func (a *across) testKnockOuts(t *testing.T) {
 					for _, node := range a.good {
 						tc.shut(t, node)
 					}
-					a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, tc.pod)) })
+					a.awaitShut(t, a.good, func() *v1.Pod { return wish(p, 2, tc.pod).PriorityClass("low").Obj() })
 				}
 
-				pod := prior("high", wish(p, 2, tc.pod))
+				pod := wish(p, 2, tc.pod).PriorityClass("high").Obj()
 				pod.Name = a.freshName("knocked")
 				got, delta = a.wantUndisturbed(t, pod)
 				if node := got.Spec.NodeName; !slices.Contains(a.poor, node) || tc.want != "" && node != tc.want {

@@ -93,7 +93,7 @@ func (a *across) testLargeMachines(t *testing.T) {
 				for _, sizes := range [][]int{{16}, {2, 4, 8, 2}} {
 					free := graph.Healthy()
 					for _, k := range sizes {
-						pod := on(node, gpuPod(a.freshName("large"), p, k, nil))
+						pod := gpuPod(a.freshName("large"), p, k).NodeSelector(host(node)).Obj()
 						a.create(t, pod)
 						set, ring := ringOf(t, a.bound(t, pod.Name), graph)
 						if want, _ := tables.Pick(free, free, k, nvtopo.Constraint{}); set != want {
@@ -111,7 +111,7 @@ func (a *across) testLargeMachines(t *testing.T) {
 	}
 	t.Run("wherever it is best", func(t *testing.T) {
 		for _, k := range []int{16, 8, 4} {
-			pod := gpuPod(a.freshName("large"), bindingProfile, k, nil)
+			pod := gpuPod(a.freshName("large"), bindingProfile, k).Obj()
 			a.create(t, pod)
 			got := a.bound(t, pod.Name)
 			t.Logf("%d GPUs on %s", k, got.Spec.NodeName)

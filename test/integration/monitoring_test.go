@@ -61,7 +61,7 @@ func TestWatchedMetricsAreScraped(t *testing.T) {
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	graph := l.node(t, "n1", "dgx1-v100")
 	l.node(t, "n2", "hgx-a100-8")
-	l.create(t, gpuPod("pair", gangProfile, 2, nil))
+	l.create(t, gpuPod("pair", gangProfile, 2).Obj())
 	l.bound(t, "pair")
 	members := gangPods(0, "couple", 2, 2, nil)
 	for _, p := range members {

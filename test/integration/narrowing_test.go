@@ -71,7 +71,7 @@ func TestChoiceAcrossNodes(t *testing.T) {
 		profile{name: wideProfile, write: "PreBind", percentage: 5, args: map[string]string{topologyPlugin: "narrowTo: 0"}},
 		profile{name: openProfile, write: "PreBind", args: map[string]string{topologyPlugin: "reserveGPUNodes: false"}},
 	)
-	a.awaitOpen(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return wish(preBindProfile, 2, nil) })
+	a.awaitOpen(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return wish(preBindProfile, 2, nil).Obj() })
 	t.Run("every listed node is knocked out", a.testKnockOuts)
 	t.Run("no node is left", a.testNoNodeLeft)
 	t.Run("preemption behind a knock-out", a.testPreemptionBehindKnockOut)
@@ -151,7 +151,8 @@ func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	for _, node := range nodes {
 		// A probe that comes before the news is bound: the next one may not be.
 		testrig.Eventually(t, waitLimit, "node "+node+" is closed", func(context.Context) (bool, string) {
-			pod := on(node, probe())
+			pod := probe()
+			pod.Spec.NodeSelector = host(node)
 			pod.Name = l.freshName("probe")
 			l.create(t, pod)
 			defer l.drop(t, pod.Name)
@@ -181,7 +182,8 @@ func (l *lab) tried(t *testing.T, name string) (isRefused bool) {
 func (l *lab) awaitOpen(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	t.Helper()
 	for _, node := range nodes {
-		pod := on(node, probe())
+		pod := probe()
+		pod.Spec.NodeSelector = host(node)
 		pod.Name = l.freshName("probe")
 		l.create(t, pod)
 		l.bound(t, pod.Name)
@@ -282,7 +284,7 @@ func (a *across) wantUndisturbed(t *testing.T, pod *v1.Pod) (*v1.Pod, counts) {
 // tries one pod at a time, and may have begun with a deleted one that it had heard of.
 func (a *across) awaitTurn(t *testing.T) {
 	t.Helper()
-	pod := wish(openProfile, 0, nil)
+	pod := wish(openProfile, 0, nil).Obj()
 	pod.Name = a.freshName("turn")
 	a.create(t, pod)
 	a.bound(t, pod.Name)
@@ -302,11 +304,11 @@ func (a *across) testNoNodeLeft(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			defer a.dropAll(t)
 			for _, node := range append(slices.Clone(a.good), a.poor...) {
-				a.placed(t, node, prior("low", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
+				a.placed(t, node, gpuPod(a.freshName("filler"), "", 0).With(withPort).PriorityClass("low").Obj())
 			}
-			a.awaitShut(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return prior("low", wish(p, 2, withPort)) })
+			a.awaitShut(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return wish(p, 2, withPort).PriorityClass("low").Obj() })
 			before := a.counts(t)
-			pod := prior("low", wish(p, 2, withPort))
+			pod := wish(p, 2, withPort).PriorityClass("low").Obj()
 			pod.Name = a.freshName("stuck")
 			a.create(t, pod)
 			if !a.tried(t, pod.Name) {
@@ -331,12 +333,12 @@ func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			defer a.dropAll(t)
 			for _, node := range a.good { // whose port the preemptor wants, and may not take
-				a.placed(t, node, prior("high", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
+				a.placed(t, node, gpuPod(a.freshName("filler"), "", 0).With(withPort).PriorityClass("high").Obj())
 			}
-			a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, withPort)) })
+			a.awaitShut(t, a.good, func() *v1.Pod { return wish(p, 2, withPort).PriorityClass("low").Obj() })
 			holders := map[string]string{} // node -> the pod that has its GPUs
 			for _, node := range a.poor {
-				pod := on(node, prior("low", gpuPod(a.freshName("holder"), p, 2, nil)))
+				pod := gpuPod(a.freshName("holder"), p, 2).PriorityClass("low").NodeSelector(host(node)).Obj()
 				// No kubelet ends it, so that it stays until the test says so.
 				pod.Spec.TerminationGracePeriodSeconds = new(int64(60))
 				a.create(t, pod)
@@ -346,7 +348,7 @@ func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 			pods, before := a.pods(t), a.counts(t)
 			start := time.Now()
 			name := a.freshName("preemptor")
-			preemptor := prior("high", wish(p, 2, withPort))
+			preemptor := wish(p, 2, withPort).PriorityClass("high").Obj()
 			preemptor.Name = name
 			a.create(t, preemptor)
 			var node string
@@ -389,7 +391,7 @@ func (a *across) testPreemptionAcross(t *testing.T) {
 			var names []string
 			for _, node := range append(slices.Clone(a.good), a.poor...) {
 				for range a.graphs[node].Healthy().Len() {
-					pod := on(node, prior("low", gpuPod(a.freshName("holder"), p, 1, nil)))
+					pod := gpuPod(a.freshName("holder"), p, 1).PriorityClass("low").NodeSelector(host(node)).Obj()
 					a.create(t, pod)
 					names = append(names, pod.Name)
 				}
@@ -400,7 +402,7 @@ func (a *across) testPreemptionAcross(t *testing.T) {
 			}
 			pods := a.pods(t)
 			start := time.Now()
-			preemptor := prior("high", gpuPod(a.freshName("preemptor"), p, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
+			preemptor := gpuPod(a.freshName("preemptor"), p, 2).Annotation(podrequest.MinLinkKey, "NVLINK").PriorityClass("high").Obj()
 			a.create(t, preemptor)
 			got := a.bound(t, preemptor.Name)
 			t.Logf("bound after %d ms", time.Since(start).Milliseconds())
@@ -434,7 +436,7 @@ func (a *across) testSampled(t *testing.T) {
 	a.bridgedNodes(t, t, brokenGPUs, names...)
 	// A pod on each says that the scheduler has its graph.
 	for _, node := range names {
-		a.create(t, on(node, gpuPod("first-"+node, preBindProfile, 1, nil)))
+		a.create(t, gpuPod("first-"+node, preBindProfile, 1).NodeSelector(host(node)).Obj())
 	}
 	for _, node := range names {
 		a.bound(t, "first-"+node)
@@ -443,7 +445,7 @@ func (a *across) testSampled(t *testing.T) {
 	best := func(p string) int {
 		n := 0
 		for range pods {
-			pod := gpuPod(a.freshName("sampled"), p, 2, nil)
+			pod := gpuPod(a.freshName("sampled"), p, 2).Obj()
 			a.create(t, pod)
 			if slices.Contains(a.good, a.bound(t, pod.Name).Spec.NodeName) {
 				n++

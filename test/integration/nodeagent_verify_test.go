@@ -320,7 +320,7 @@ func TestVerifierPublishesKubeletsRecord(t *testing.T) {
 	l.install(t)
 	spec := l.addNode(t, "n1", "dgx-h100")
 	n := l.agentOf(t, "n1")
-	l.create(t, gpuPod("early", "other", 2, nil))
+	l.create(t, gpuPod("early", "other", 2).Obj())
 	early := l.bindTo(t, "n1", "early")
 	n.gave(t, map[types.UID]recordedPod{early.UID: {"main": n.ids(0, 1)}})
 
@@ -334,7 +334,7 @@ func TestVerifierPublishesKubeletsRecord(t *testing.T) {
 	}
 	checkParts(t, obj)
 
-	l.create(t, gpuPod("late", "other", 1, nil))
+	l.create(t, gpuPod("late", "other", 1).Obj())
 	late := l.bindTo(t, "n1", "late")
 	start = time.Now()
 	n.gave(t, map[types.UID]recordedPod{late.UID: {"main": n.ids(7)}})
@@ -342,9 +342,10 @@ func TestVerifierPublishesKubeletsRecord(t *testing.T) {
 	t.Logf("a foreign pod was published %v after kubelet recorded it", time.Since(start))
 
 	t.Run("annotations of others are ignored and said to be", func(t *testing.T) {
-		pod := gpuPod("copied", "other", 1, notes{allocation.Key: `{"version":1,"node":"n1","podUID":"` + string(early.UID) + `",` +
-			`"assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":["` + n.ids(6)[0] + `"]}]}`})
-		l.create(t, pod, gpuPod("broken", "other", 1, notes{allocation.Key: `{"version":2}`}))
+		pod := gpuPod("copied", "other", 1).Annotations(notes{allocation.Key: `{"version":1,"node":"n1","podUID":"` + string(early.UID) + `",` +
+			`"assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":["` + n.ids(6)[0] + `"]}]}`}).Obj()
+
+		l.create(t, pod, gpuPod("broken", "other", 1).Annotations(notes{allocation.Key: `{"version":2}`}).Obj())
 		copied, broken := l.bindTo(t, "n1", "copied"), l.bindTo(t, "n1", "broken")
 		n.gave(t, map[types.UID]recordedPod{copied.UID: {"main": n.ids(6)}, broken.UID: {"main": n.ids(5)}})
 		n.published(t, "early main foreign", "late main foreign", "copied main foreign", "broken main foreign")

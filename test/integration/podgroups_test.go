@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -98,10 +99,14 @@ func makeGroup(t *testing.T, groups groupsclient.PodGroupInterface, name string,
 func groupPods(group string, pods int) []*v1.Pod {
 	out := make([]*v1.Pod, pods)
 	for i := range out {
-		out[i] = gpuPod(fmt.Sprintf("%s-%d", group, i), gangProfile, 8, nil)
-		out[i].Labels = map[string]string{schedulingv1alpha1.PodGroupLabel: group}
+		out[i] = groupPod(group, i).Obj()
 	}
 	return out
+}
+
+// groupPod starts one of them.
+func groupPod(group string, i int) *schedtest.PodWrapper {
+	return gpuPod(fmt.Sprintf("%s-%d", group, i), gangProfile, 8).Label(schedulingv1alpha1.PodGroupLabel, group)
 }
 
 // wantOneRack waits until all pods are bound, in one rack.

@@ -3,15 +3,14 @@
 package integration
 
 import (
-	"maps"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -37,35 +36,13 @@ func sidecar(name string, gpus int) v1.Container {
 	return c
 }
 
-// podOf is a pod of the given containers that goes at once when deleted.
-func podOf(name, scheduler string, annotations notes, containers ...v1.Container) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: maps.Clone(annotations)},
-		Spec: v1.PodSpec{
-			SchedulerName: scheduler, Containers: containers, TerminationGracePeriodSeconds: new(int64),
-		},
-	}
+// gpuPod starts a pod as a user writes it, of one container, which goes at once when deleted.
+func gpuPod(name, scheduler string, gpus int) *schedtest.PodWrapper {
+	return schedtest.Pod(name).Namespace("").UID("").Scheduler(scheduler).Containers(container("main", gpus)).GracePeriod(0)
 }
 
-// gpuPod is a pod of one container.
-func gpuPod(name, scheduler string, gpus int, annotations notes) *v1.Pod {
-	return podOf(name, scheduler, annotations, container("main", gpus))
-}
-
-// on pins a pod to a node.
-func on(node string, pod *v1.Pod) *v1.Pod {
-	pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
-	return pod
-}
-
-// asking sets what a pod's first container asks for beside GPUs.
-func asking(cpu, memory string, pod *v1.Pod) *v1.Pod {
-	r := pod.Spec.Containers[0].Resources
-	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
-		list[v1.ResourceCPU], list[v1.ResourceMemory] = resource.MustParse(cpu), resource.MustParse(memory)
-	}
-	return pod
-}
+// host is a selector of one node.
+func host(node string) map[string]string { return map[string]string{v1.LabelHostname: node} }
 
 // constraintOf reads a pod's demands on the links between its GPUs, as the
 // documentation of the annotations says.

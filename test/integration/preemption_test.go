@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +15,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-// prior gives a pod a priority class.
-func prior(class string, pod *v1.Pod) *v1.Pod {
-	pod.Spec.PriorityClassName = class
-	return pod
-}
 
 // testPreemption fills a node whose GPUs are bridged in pairs with single-GPU
 // pods. A pod that needs a bridged pair must evict the two pods of one bridge
@@ -45,19 +38,20 @@ func (l *lab) testPreemption(t *testing.T) {
 					// The n-th single pod's GPU is not known beforehand: learn it, then
 					// make the pod that has the spared GPU anew, with more priority.
 					name := fmt.Sprintf("%s-%d", node, i)
-					l.create(t, on(node, prior("low", gpuPod(name, p, 1, nil))))
+					l.create(t, gpuPod(name, p, 1).PriorityClass("low").NodeSelector(host(node)).Obj())
 					gpu := choiceOf(t, l.bound(t, name), g).set.First()
 					holder[gpu] = name
 				}
 				if spared >= 0 {
 					l.remove(t, holder[spared])
 					holder[spared] = node + "-spared"
-					l.create(t, on(node, prior("middle", gpuPod(holder[spared], p, 1, nil))))
+					l.create(t, gpuPod(holder[spared], p, 1).PriorityClass("middle").NodeSelector(host(node)).Obj())
 					if c := choiceOf(t, l.bound(t, holder[spared]), g); !c.set.Has(spared) {
 						t.Fatalf("the only free GPU is %d, the pod has %v", spared, c.set.Positions())
 					}
 				}
-				pair := on(node, prior("high", gpuPod(node+"-pair", p, 2, notes{podrequest.MinLinkKey: "NVLINK"})))
+				pair := gpuPod(node+"-pair", p, 2).PriorityClass("high").NodeSelector(host(node)).
+					Annotations(notes{podrequest.MinLinkKey: "NVLINK"}).Obj()
 				l.create(t, pair)
 				c := choiceOf(t, l.bound(t, pair.Name), g)
 				if c.set != nvtopo.MaskOf(0, 1) && c.set != nvtopo.MaskOf(2, 3) {
@@ -78,9 +72,10 @@ func (l *lab) testPreemption(t *testing.T) {
 	t.Run("nobody is evicted in vain", func(t *testing.T) {
 		node := l.freshName("full")
 		l.node(t, node, "l40s-8")
-		l.create(t, on(node, prior("low", gpuPod(node+"-low", preBindProfile, 8, nil))))
+		l.create(t, gpuPod(node+"-low", preBindProfile, 8).PriorityClass("low").NodeSelector(host(node)).Obj())
 		l.bound(t, node+"-low")
-		l.wantRefused(t, on(node, prior("high", gpuPod(node+"-high", preBindProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))), "Insufficient")
+		l.wantRefused(t, gpuPod(node+"-high", preBindProfile,
+			2).Annotation(podrequest.MinLinkKey, "NVLINK").PriorityClass("high").NodeSelector(host(node)).Obj(), "Insufficient")
 		l.get(t, node+"-low")
 	})
 }
@@ -101,15 +96,15 @@ func (l *lab) testRestart(t *testing.T, s *devcluster.Scheduler) {
 				if err := stop(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				pod := on(n.node, gpuPod(fmt.Sprintf("%s-%d", n.node, i), p, gpus, nil))
+				pod := gpuPod(fmt.Sprintf("%s-%d", n.node, i), p, gpus).NodeSelector(host(n.node)).Obj()
 				l.create(t, pod)
 				if err := s.Restart(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				n.take(t, l.bound(t, pod.Name))
 			}
-			l.wantRefused(t, on(n.node, gpuPod(n.node+"-more", p, 2, nil)), "Insufficient")
-			one := on(n.node, gpuPod(n.node+"-last", p, 1, nil))
+			l.wantRefused(t, gpuPod(n.node+"-more", p, 2).NodeSelector(host(n.node)).Obj(), "Insufficient")
+			one := gpuPod(n.node+"-last", p, 1).NodeSelector(host(n.node)).Obj()
 			l.create(t, one)
 			n.take(t, l.bound(t, one.Name))
 		})

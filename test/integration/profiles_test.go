@@ -21,7 +21,7 @@ func (l *lab) testTwoProfiles(t *testing.T) {
 	for i := range s.graph.Len() {
 		name := l.freshName("shared-pod")
 		names = append(names, name)
-		l.create(t, on(s.node, gpuPod(name, bothWrites[i%2], 1, nil)))
+		l.create(t, gpuPod(name, bothWrites[i%2], 1).NodeSelector(host(s.node)).Obj())
 	}
 	var used nvtopo.Mask
 	for _, name := range names {
@@ -43,24 +43,24 @@ func (l *lab) testForeign(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			node := l.freshName("foreign")
 			g := l.node(t, node, "dgx1-v100")
-			l.create(t, on(node, gpuPod(node+"-foreign", defaultProfile, 2, nil)))
+			l.create(t, gpuPod(node+"-foreign", defaultProfile, 2).NodeSelector(host(node)).Obj())
 			for key := range l.bound(t, node+"-foreign").Annotations {
 				if allocation.IsOutputKey(key) {
 					t.Errorf("the stock profile wrote %s", key)
 				}
 			}
-			linked := on(node, gpuPod(node+"-linked", p, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
+			linked := gpuPod(node+"-linked", p, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(node)).Obj()
 			l.wantRefused(t, linked, placement.UnknownDevices.String())
 			for name, a := range map[string]notes{
 				"single": {podrequest.TopologyPolicyKey: "single-numa-node"}, "restricted": {podrequest.TopologyPolicyKey: "restricted"},
 				"fast": {podrequest.MinBandwidthKey: "1"},
 			} {
-				l.wantRefused(t, on(node, gpuPod(node+"-"+name, p, 2, a)), placement.UnknownDevices.String())
+				l.wantRefused(t, gpuPod(node+"-"+name, p, 2).Annotations(a).NodeSelector(host(node)).Obj(), placement.UnknownDevices.String())
 				l.remove(t, node+"-"+name)
 			}
-			l.wantRefused(t, on(node, gpuPod(node+"-many", p, 7, nil)), "Insufficient nvidia.com/gpu")
+			l.wantRefused(t, gpuPod(node+"-many", p, 7).NodeSelector(host(node)).Obj(), "Insufficient nvidia.com/gpu")
 			l.remove(t, node+"-many")
-			l.create(t, on(node, gpuPod(node+"-any", p, 4, nil)))
+			l.create(t, gpuPod(node+"-any", p, 4).NodeSelector(host(node)).Obj())
 			any := choiceOf(t, l.bound(t, node+"-any"), g)
 			if !any.Unconfirmed {
 				t.Error("the choice beside a foreign pod is not marked unconfirmed")
@@ -80,7 +80,7 @@ func (l *lab) testOnePlugin(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("alone"), "dgx1-v100")
 			for _, gpus := range []int{1, 2, 4} {
-				pod := on(s.node, gpuPod(l.freshName("alone-pod"), p, gpus, nil))
+				pod := gpuPod(l.freshName("alone-pod"), p, gpus).NodeSelector(host(s.node)).Obj()
 				want, _ := s.best(t, pod)
 				l.create(t, pod)
 				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
@@ -93,7 +93,8 @@ func (l *lab) testOnePlugin(t *testing.T) {
 				}
 				s.free &^= c.set
 			}
-			l.wantRefused(t, on(s.node, gpuPod(l.freshName("alone-pod"), p, 2, notes{podrequest.MinLinkKey: "NVLINK"})), "Insufficient nvidia.com/gpu")
+			l.wantRefused(t, gpuPod(l.freshName("alone-pod"), p,
+				2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(s.node)).Obj(), "Insufficient nvidia.com/gpu")
 		})
 	}
 }
@@ -105,7 +106,7 @@ func (l *lab) testCPUOnly(t *testing.T) {
 			s := l.slot(t, l.freshName("cpu"), "dgx1-v100")
 			// One NUMA node cannot hold two of these.
 			for i, a := range []notes{{podrequest.NUMAAffinityKey: "required"}, {podrequest.TopologyPolicyKey: "single-numa-node"}} {
-				pod := on(s.node, asking("30", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, a)))
+				pod := gpuPod(l.freshName("cpu-pod"), p, 0).Annotations(a).CPU("30").Memory("8Gi").NodeSelector(host(s.node)).Obj()
 				l.create(t, pod)
 				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
 				if len(c.NUMANodes) != 1 || len(c.cpus) != 30 {
@@ -114,9 +115,10 @@ func (l *lab) testCPUOnly(t *testing.T) {
 				s.checkCPUs(t, pod, c)
 				s.cpus = s.cpus.Minus(c.cpus)
 			}
-			l.wantRefused(t, on(s.node, asking("15", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, notes{podrequest.NUMAAffinityKey: "required"}))),
+			l.wantRefused(t, gpuPod(l.freshName("cpu-pod"), p,
+				0).Annotation(podrequest.NUMAAffinityKey, "required").CPU("15").Memory("8Gi").NodeSelector(host(s.node)).Obj(),
 				placement.NoNUMACPU.String())
-			plain := on(s.node, gpuPod(l.freshName("cpu-pod"), p, 0, nil))
+			plain := gpuPod(l.freshName("cpu-pod"), p, 0).NodeSelector(host(s.node)).Obj()
 			l.create(t, plain)
 			if got := l.bound(t, plain.Name).Annotations; len(got) != 0 {
 				t.Errorf("a pod that asks for nothing of ours has annotations %v", got)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -75,11 +76,11 @@ func (l *lab) testRefusals(t *testing.T) {
 			node := l.freshName("short")
 			l.node(t, node, tc.machine)
 			for i, gpus := range tc.used {
-				used := on(node, gpuPod(fmt.Sprint(node, "-used-", i), preBindProfile, gpus, nil))
+				used := gpuPod(fmt.Sprint(node, "-used-", i), preBindProfile, gpus).NodeSelector(host(node)).Obj()
 				l.create(t, used)
 				l.bound(t, used.Name)
 			}
-			l.wantRefused(t, on(node, gpuPod(node+"-pod", bindingProfile, tc.gpus, tc.notes)), tc.want)
+			l.wantRefused(t, gpuPod(node+"-pod", bindingProfile, tc.gpus).Annotations(tc.notes).NodeSelector(host(node)).Obj(), tc.want)
 		})
 	}
 }
@@ -105,18 +106,19 @@ func (l *lab) testNUMAFit(t *testing.T) {
 			"single-numa-node, too much memory": {"1", "257Gi", single, placement.NoNUMAMemory.String()},
 		} {
 			t.Run(name, func(t *testing.T) {
-				l.wantRefused(t, on(node, asking(tc.cpu, tc.memory, gpuPod(l.freshName("numa-pod"), preBindProfile, 1, tc.notes))), tc.want)
+				l.wantRefused(t, gpuPod(l.freshName("numa-pod"), preBindProfile,
+					1).Annotations(tc.notes).CPU(tc.cpu).Memory(tc.memory).NodeSelector(host(node)).Obj(), tc.want)
 			})
 		}
 	})
 	t.Run("preferred takes CPUs from elsewhere", func(t *testing.T) {
 		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, on(s.node, asking("48", "300Gi", gpuPod(s.node, bindingProfile, 2, preferred))))
+		l.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(preferred).CPU("48").Memory("300Gi").NodeSelector(host(s.node)).Obj())
 		s.take(t, l.bound(t, s.node))
 	})
 	t.Run("required spreads the GPUs where one NUMA node has too few CPUs", func(t *testing.T) {
 		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, on(s.node, asking("41", "1Gi", gpuPod(s.node, bindingProfile, 2, required))))
+		l.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(required).CPU("41").Memory("1Gi").NodeSelector(host(s.node)).Obj())
 		c := choiceOf(t, l.bound(t, s.node), s.graph)
 		s.checkCPUs(t, l.get(t, s.node), c)
 		var want nvtopo.Mask
@@ -134,15 +136,16 @@ func (l *lab) testNUMAFit(t *testing.T) {
 	})
 	t.Run("required moves to the NUMA node that has them", func(t *testing.T) {
 		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, on(s.node, asking("30", "1Gi", gpuPod(s.node+"-a", preBindProfile, 1, required))))
+		l.create(t, gpuPod(s.node+"-a", preBindProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
 		first := s.take(t, l.bound(t, s.node+"-a"))
-		l.create(t, on(s.node, asking("30", "1Gi", gpuPod(s.node+"-b", bindingProfile, 1, required))))
+		l.create(t, gpuPod(s.node+"-b", bindingProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
 		second := choiceOf(t, l.bound(t, s.node+"-b"), s.graph)
 		if first.NUMANodes[0] == second.NUMANodes[0] {
 			t.Errorf("both pods with 30 CPUs each are on NUMA node %v of 40 CPUs", first.NUMANodes)
 		}
 		s.checkCPUs(t, l.get(t, s.node+"-b"), second)
-		l.wantRefused(t, on(s.node, asking("11", "1Gi", gpuPod(s.node+"-c", preBindProfile, 1, required))), placement.NoNUMACPU.String())
+		l.wantRefused(t, gpuPod(s.node+"-c", preBindProfile,
+			1).Annotations(required).CPU("11").Memory("1Gi").NodeSelector(host(s.node)).Obj(), placement.NoNUMACPU.String())
 	})
 }
 
@@ -178,9 +181,9 @@ func (l *lab) testStaleNodes(t *testing.T) {
 		silentNode: placement.NoGraph, replacedNode: placement.NodeReplaced, agedNode: placement.StaleGraph,
 	} {
 		t.Run(node, func(t *testing.T) {
-			l.wantRefused(t, on(node, gpuPod(node+"-pod", preBindProfile, 2, nil)), want.String())
+			l.wantRefused(t, gpuPod(node+"-pod", preBindProfile, 2).NodeSelector(host(node)).Obj(), want.String())
 			// Policy none asks for nothing a graph could tell.
-			pod := on(node, gpuPod(node+"-none", preBindProfile, 1, notes{podrequest.TopologyPolicyKey: "none"}))
+			pod := gpuPod(node+"-none", preBindProfile, 1).Annotation(podrequest.TopologyPolicyKey, "none").NodeSelector(host(node)).Obj()
 			l.create(t, pod)
 			l.bound(t, pod.Name)
 		})
@@ -207,10 +210,11 @@ func (l *lab) testOddMachines(t *testing.T) {
 				d.Model = "Tesla V100-SXM2-16GB"
 			}
 		})
-		l.create(t, on(s.node, gpuPod(s.node+"-four", preBindProfile, 4, nil)))
+		l.create(t, gpuPod(s.node+"-four", preBindProfile, 4).NodeSelector(host(s.node)).Obj())
 		s.take(t, l.bound(t, s.node+"-four"))
-		l.wantRefused(t, on(s.node, gpuPod(s.node+"-same", preBindProfile, 4, nil)), placement.FewOneModel.String())
-		l.create(t, on(s.node, gpuPod(s.node+"-mixed", bindingProfile, 4, notes{podrequest.AllowMixedModelsKey: "true"})))
+		l.wantRefused(t, gpuPod(s.node+"-same", preBindProfile, 4).NodeSelector(host(s.node)).Obj(), placement.FewOneModel.String())
+		l.create(t, gpuPod(s.node+"-mixed", bindingProfile,
+			4).Annotation(podrequest.AllowMixedModelsKey, "true").NodeSelector(host(s.node)).Obj())
 		s.take(t, l.bound(t, s.node+"-mixed"))
 	})
 	t.Run("broken GPUs", func(t *testing.T) {
@@ -219,10 +223,10 @@ func (l *lab) testOddMachines(t *testing.T) {
 				d.Unhealthy = "GPU is lost"
 			}
 		})
-		l.create(t, on(s.node, gpuPod(s.node+"-two", bindingProfile, 2, nil)))
+		l.create(t, gpuPod(s.node+"-two", bindingProfile, 2).NodeSelector(host(s.node)).Obj())
 		s.take(t, l.bound(t, s.node+"-two"))
-		l.wantRefused(t, on(s.node, gpuPod(s.node+"-more", bindingProfile, 2, nil)), placement.FewGPUs.String())
-		l.create(t, on(s.node, gpuPod(s.node+"-one", preBindProfile, 1, nil)))
+		l.wantRefused(t, gpuPod(s.node+"-more", bindingProfile, 2).NodeSelector(host(s.node)).Obj(), placement.FewGPUs.String())
+		l.create(t, gpuPod(s.node+"-one", preBindProfile, 1).NodeSelector(host(s.node)).Obj())
 		s.take(t, l.bound(t, s.node+"-one"))
 	})
 }
@@ -233,12 +237,12 @@ func (l *lab) testUnenforced(t *testing.T) {
 	l.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
 	g := l.graphs[spec.Name]
 
-	l.create(t, on(spec.Name, gpuPod(spec.Name+"-told", preBindProfile, 2, nil)))
+	l.create(t, gpuPod(spec.Name+"-told", preBindProfile, 2).NodeSelector(host(spec.Name)).Obj())
 	if c := choiceOf(t, l.bound(t, spec.Name+"-told"), g); c.Enforced {
 		t.Error("the choice is marked enforced where no agent runs")
 	}
-	l.wantRefused(t, on(spec.Name, gpuPod(spec.Name+"-strict", agentProfile, 2, nil)), placement.NotEnforced.String())
-	trusting := on(spec.Name, gpuPod(spec.Name+"-trusting", preBindProfile, 2, nil))
+	l.wantRefused(t, gpuPod(spec.Name+"-strict", agentProfile, 2).NodeSelector(host(spec.Name)).Obj(), placement.NotEnforced.String())
+	trusting := gpuPod(spec.Name+"-trusting", preBindProfile, 2).NodeSelector(host(spec.Name)).Obj()
 	trusting.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
 		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsAlias + "']"},
 	}}}
@@ -248,10 +252,9 @@ func (l *lab) testUnenforced(t *testing.T) {
 	// has seen the agent's Lease.
 	other := l.freshName("agent")
 	l.node(t, other, "dgx1-v100")
-	l.create(t, on(other, gpuPod(other+"-strict", agentProfile, 2, nil)))
+	l.create(t, gpuPod(other+"-strict", agentProfile, 2).NodeSelector(host(other)).Obj())
 	l.bound(t, other+"-strict")
-	again := on(other, trusting.DeepCopy())
-	again.Name = other
+	again := schedtest.PodFrom(trusting).NodeSelector(host(other)).Name(other).Obj()
 	l.create(t, again)
 	if c := choiceOf(t, l.bound(t, other), l.graphs[other]); !c.Enforced {
 		t.Error("the choice is not marked enforced where an agent runs")

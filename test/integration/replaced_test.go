@@ -45,15 +45,15 @@ func TestAPodIsReplacedBeforeItIsSeenBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.create(t, gpuPod("first", name, 1, nil)) // the scheduler knows the graph when it is bound
+	l.create(t, gpuPod("first", name, 1).Obj()) // the scheduler knows the graph when it is bound
 	l.bound(t, "first")
 	l.remove(t, "first")
 
 	proxy.DelayWatches(lag)
-	l.create(t, gpuPod("worker-0", name, 8, nil))
+	l.create(t, gpuPod("worker-0", name, 8).Obj())
 	before := l.bound(t, "worker-0")
 	l.remove(t, before.Name)
-	l.create(t, gpuPod("worker-0", name, 8, nil))
+	l.create(t, gpuPod("worker-0", name, 8).Obj())
 	proxy.Set([]faults.Rule{{Kind: faults.Expired, On: faults.Watches, Share: 1}})
 	proxy.CutWatches()
 	testrig.Eventually(t, waitLimit, "the scheduler was told to list again", func(context.Context) (bool, string) {

@@ -25,7 +25,7 @@ func TestReset(t *testing.T) {
 		l.install(t)
 		l.startScheduler(t, profile{name: "gpu", write: "PreBind"})
 		l.node(t, "node", "dgx1-v100")
-		l.create(t, gpuPod("pod", "gpu", 2, nil))
+		l.create(t, gpuPod("pod", "gpu", 2).Obj())
 		l.bound(t, "pod")
 		label := []byte(`{"metadata":{"labels":{"left":"behind"}}}`)
 		if _, err := l.client.CoreV1().Namespaces().Patch(t.Context(), metav1.NamespaceDefault, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {

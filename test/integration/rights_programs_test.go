@@ -203,7 +203,7 @@ func (p *programs) work(t *testing.T) {
 		}
 	}()
 	p.published(t) // the graph, and the agent's part of its status
-	pod := gpuPod("p", "topology-aware-scheduler", 2, nil)
+	pod := gpuPod("p", "topology-aware-scheduler", 2).Obj()
 	p.create(t, pod)
 	bound := p.bound(t, pod.Name)
 	chosen := choiceOf(t, bound, p.graph).Containers[0].GPUs

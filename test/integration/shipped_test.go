@@ -43,7 +43,7 @@ func TestShippedConfigurations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pod := gpuPod("pod-"+name, tc.profile, 2, notes{podrequest.NUMAAffinityKey: "required"})
+			pod := gpuPod("pod-"+name, tc.profile, 2).Annotation(podrequest.NUMAAffinityKey, "required").Obj()
 			l.create(t, pod)
 			got := l.bound(t, pod.Name)
 			for _, key := range []string{allocation.Key, allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias} {
@@ -71,7 +71,7 @@ func (l *lab) testShippedGang(t *testing.T, name, profile string) {
 	t.Helper()
 	var members []string
 	for i := range 2 {
-		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), profile, 4, notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"})
+		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), profile, 4).Annotations(notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"}).Obj()
 		l.create(t, pod)
 		members = append(members, pod.Name)
 	}

@@ -191,7 +191,7 @@ func (r *replay) awaitGraphs(t *testing.T) {
 	t.Helper()
 	var pods []*v1.Pod
 	for node := range r.tables {
-		pods = append(pods, on(node, gpuPod("first-"+node, shippedProfile, 1, nil)))
+		pods = append(pods, gpuPod("first-"+node, shippedProfile, 1).NodeSelector(host(node)).Obj())
 	}
 	r.createAll(t, pods)
 	r.awaitAllBound(t)
@@ -236,7 +236,7 @@ func (r *replay) arrive(t *testing.T, job int) {
 	r.pods[name] = p
 	r.waiting++
 	fits := r.fits(r.jobs[job].GPUs)
-	r.create(t, gpuPod(name, shippedProfile, r.jobs[job].GPUs, nil))
+	r.create(t, gpuPod(name, shippedProfile, r.jobs[job].GPUs).Obj())
 	if fits {
 		r.await(t, "pod "+name+" is bound", func() bool { return p.node != "" })
 		return

@@ -114,7 +114,7 @@ func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
 	const interval = 200 * time.Millisecond // and everything read back every ten
 	l.publish(t, devcluster.ExporterOptions{Unenforced: true, Interval: interval}, spec)
 	n.start(t)
-	l.create(t, gpuPod("p", "other", 2, nil))
+	l.create(t, gpuPod("p", "other", 2).Obj())
 	pod := l.bindTo(t, "n1", "p")
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
 	obj := n.published(t, "p main foreign")
@@ -170,7 +170,7 @@ func TestATightenedSchemaKeepsStoredObjectsWritable(t *testing.T) {
 
 	n := l.agentOf(t, "n1")
 	n.start(t)
-	l.create(t, gpuPod("p", "other", 2, nil))
+	l.create(t, gpuPod("p", "other", 2).Obj())
 	pod := l.bindTo(t, "n1", "p")
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
 	n.published(t, "p main foreign")
@@ -265,7 +265,7 @@ func TestAnObjectOfALaterRelease(t *testing.T) {
 	l.laterExporter(t, spec)
 	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"})
 
-	l.create(t, on("n1", gpuPod("waits", preBindProfile, 2, nil)), on("n2", gpuPod("runs", preBindProfile, 2, nil)))
+	l.create(t, gpuPod("waits", preBindProfile, 2).NodeSelector(host("n1")).Obj(), gpuPod("runs", preBindProfile, 2).NodeSelector(host("n2")).Obj())
 	if node := l.bound(t, "runs").Spec.NodeName; node != "n2" {
 		t.Errorf("the pod is on %s, want n2", node)
 	}

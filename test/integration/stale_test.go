@@ -124,23 +124,23 @@ func (l *lab) testSilentExporter(t *testing.T) {
 	spec := l.addNode(t, node, "dgx1-v100")
 	l.publishOnce(t, spec, l.graphs[node])
 	g := l.graphs[node]
-	l.create(t, on(node, gpuPod(node+"-ours", preBindProfile, 2, nil)))
+	l.create(t, gpuPod(node+"-ours", preBindProfile, 2).NodeSelector(host(node)).Obj())
 	ours := choiceOf(t, l.bound(t, node+"-ours"), g)
 
 	l.renew(t, node, 1)
 	time.Sleep(1500 * time.Millisecond)
-	linked := on(node, gpuPod(node+"-linked", countingProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
+	linked := gpuPod(node+"-linked", countingProfile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(node)).Obj()
 	l.wantRefused(t, linked, placement.StaleGraph.String())
-	l.wantRefused(t, on(node, gpuPod(node+"-refused", preBindProfile, 2, nil)), placement.StaleGraph.String())
+	l.wantRefused(t, gpuPod(node+"-refused", preBindProfile, 2).NodeSelector(host(node)).Obj(), placement.StaleGraph.String())
 	l.remove(t, node+"-refused")
 	var counted []*v1.Pod
 	for _, p := range []string{countingProfile, countingBindingProfile} {
-		pod := on(node, gpuPod(node+"-"+p, p, 2, nil))
+		pod := gpuPod(node+"-"+p, p, 2).NodeSelector(host(node)).Obj()
 		l.create(t, pod)
 		l.wantByCount(t, pod.Name, placement.StaleGraph)
 		counted = append(counted, l.get(t, pod.Name))
 	}
-	l.wantRefused(t, on(node, gpuPod(node+"-much", countingProfile, 3, nil)), "Insufficient")
+	l.wantRefused(t, gpuPod(node+"-much", countingProfile, 3).NodeSelector(host(node)).Obj(), "Insufficient")
 	l.remove(t, node+"-much")
 
 	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
@@ -178,7 +178,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 	node := l.freshName("deleted")
 	spec := l.addNode(t, node, "dgx1-v100")
 	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
-	l.create(t, on(node, gpuPod(node+"-first", preBindProfile, 5, nil)))
+	l.create(t, gpuPod(node+"-first", preBindProfile, 5).NodeSelector(host(node)).Obj())
 	first := choiceOf(t, l.bound(t, node+"-first"), l.graphs[node])
 	before := l.topology(t.Context(), t, node)
 	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
@@ -188,7 +188,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 		u := l.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
-	l.create(t, on(node, gpuPod(node+"-second", countingBindingProfile, 3, nil)))
+	l.create(t, gpuPod(node+"-second", countingBindingProfile, 3).NodeSelector(host(node)).Obj())
 	second := choiceOf(t, l.bound(t, node+"-second"), l.graphs[node])
 	if both := first.set & second.set; both != 0 || second.Unconfirmed {
 		testrig.Violation(t, "GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
@@ -208,7 +208,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	}
 	node := nodes["field"].Name
 	l.patchTopology(t, node, map[string]any{"spec": map[string]any{"cooling": "liquid"}})
-	l.create(t, on(node, gpuPod(node, preBindProfile, 8, nil)))
+	l.create(t, gpuPod(node, preBindProfile, 8).NodeSelector(host(node)).Obj())
 	choiceOf(t, l.bound(t, node), l.graphs[node])
 
 	node = nodes["value"].Name
@@ -225,7 +225,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
 	l.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
 	testrig.Naps(settleTime)
-	l.create(t, on(node, gpuPod(node+"-last", preBindProfile, 2, nil)))
+	l.create(t, gpuPod(node+"-last", preBindProfile, 2).NodeSelector(host(node)).Obj())
 	last := choiceOf(t, l.bound(t, node+"-last"), g)
 	if last.set.Has(0) {
 		t.Error("a GPU was given out that the object says is broken")
@@ -235,7 +235,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	testrig.Eventually(t, waitLimit, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		l.renew(t, node, 3)
 		name := l.freshName("probe")
-		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{podrequest.MinLinkKey: "SYS"})))
+		l.create(t, gpuPod(name, preBindProfile, 1).Annotation(podrequest.MinLinkKey, "SYS").NodeSelector(host(node)).Obj())
 		time.Sleep(500 * time.Millisecond)
 		got := refusal(l.get(t, name))
 		l.remove(t, name)

@@ -215,7 +215,7 @@ func stormLoad(rng *rand.Rand, profiles []string) []*v1.Pod {
 		case 1:
 			initial = []v1.Container{container("prepare", 1)}
 		}
-		pods[i] = podOf(name, profiles[i%len(profiles)], wishes[rng.IntN(len(wishes))], containers...)
+		pods[i] = gpuPod(name, profiles[i%len(profiles)], 0).Annotations(wishes[rng.IntN(len(wishes))]).Containers(containers...).Obj()
 		pods[i].Spec.InitContainers = initial
 	}
 	return pods

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -17,16 +17,6 @@ import (
 // vendorResources are the resources of the profile for all vendors.
 func vendorResources() []string {
 	return []string{v1alpha1.DefaultResource, "amd.com/gpu", "huawei.com/Ascend910B"}
-}
-
-// vendorPod asks for so many units of one vendor's resource.
-func vendorPod(name, res string, count int, annotations notes) *v1.Pod {
-	pod := gpuPod(name, vendorsProfile, 0, annotations)
-	r := pod.Spec.Containers[0].Resources
-	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
-		list[v1.ResourceName(res)] = *resource.NewQuantity(int64(count), resource.DecimalSI)
-	}
-	return pod
 }
 
 // testVendors has a node of each vendor. Each pod goes to the one that has its
@@ -52,11 +42,14 @@ func (l *lab) testVendors(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.res, func(t *testing.T) {
+			vendorPod := func(prefix string, count int) *schedtest.PodWrapper {
+				return gpuPod(l.freshName(prefix), vendorsProfile, 0).Resource(v1.ResourceName(tc.res), strconv.Itoa(count))
+			}
 			place := func(want []int, a notes) {
 				t.Helper()
-				pod := vendorPod(l.freshName("vendor-pod"), tc.res, len(want), a)
+				pod := vendorPod("vendor-pod", len(want)).Annotations(a).Obj()
 				if tc.res == v1alpha1.DefaultResource {
-					on(tc.node, pod) // other tests' nodes have NVIDIA's GPUs, too
+					pod.Spec.NodeSelector = host(tc.node) // other tests' nodes have NVIDIA's GPUs, too
 				}
 				l.create(t, pod)
 				bound := l.bound(t, pod.Name)
@@ -70,7 +63,7 @@ func (l *lab) testVendors(t *testing.T) {
 			}
 			place(tc.first, nil)
 			place(tc.second, notes{podrequest.MinLinkKey: tc.minLink})
-			l.wantRefused(t, on(tc.node, vendorPod(l.freshName("vendor-pod-"+strconv.Itoa(tc.tooMany)), tc.res, tc.tooMany, nil)),
+			l.wantRefused(t, vendorPod("vendor-pod-"+strconv.Itoa(tc.tooMany), tc.tooMany).NodeSelector(host(tc.node)).Obj(),
 				"Insufficient "+tc.res)
 		})
 	}

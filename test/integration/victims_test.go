@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -116,15 +117,15 @@ func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []strin
 	for i := range tc.tenants {
 		x := &tc.tenants[i]
 		// No scheduler of this name exists: the test binds the pod itself.
-		pod := prior(x.class, podOf(prefix+"-"+x.name, "nobody", nil, container("main", max(len(x.gpus), x.unknown))))
+		holder := gpuPod(prefix+"-"+x.name, "nobody", max(len(x.gpus), x.unknown)).PriorityClass(x.class)
 		if x.cpu != "" {
-			asking(x.cpu, "1Gi", pod)
+			holder.CPU(x.cpu)
 		}
-		pod.Spec.TerminationGracePeriodSeconds = &x.grace
 		if x.guarded {
-			pod.Labels = map[string]string{"guarded": prefix}
+			holder.Label("guarded", prefix)
 			guarded++
 		}
+		pod := holder.TerminationGracePeriodSeconds(x.grace).Obj()
 		made, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -244,22 +245,22 @@ func singles(class string, gpus ...int) (out []tenant) {
 func victimCases() []victimCase {
 	nvlink := notes{podrequest.MinLinkKey: "NVLINK"}
 	// wants is a pod that preempts.
-	wants := func(gpus int, annotations notes) *v1.Pod {
-		return prior("high", gpuPod("", preBindProfile, gpus, annotations))
+	wants := func(gpus int, annotations notes) *schedtest.PodWrapper {
+		return gpuPod("", preBindProfile, gpus).Annotations(annotations).PriorityClass("high")
 	}
-	initial := podOf("", preBindProfile, nvlink, container("main", 1))
+	initial := wants(1, nvlink).Obj()
 	initial.Spec.InitContainers = []v1.Container{container("warm-up", 2)}
 	return []victimCase{
 		{
 			name: "a linked set across victims", machines: []string{bridged4},
 			tenants: append(singles("low", 0, 2, 3), tenant{name: "s1", class: "middle", gpus: []int{1}}),
-			pods:    []*v1.Pod{wants(2, nvlink)},
+			pods:    []*v1.Pod{wants(2, nvlink).Obj()},
 			want:    []string{"s2", "s3"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
 		},
 		{
 			name: "one big victim, not four small", machines: []string{dgx1},
 			tenants: append(singles("low", 0, 1, 2, 3), tenant{name: "big", class: "low", gpus: []int{4, 5, 6, 7}}),
-			pods:    []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"})},
+			pods:    []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"}).Obj()},
 			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(4, 5, 6, 7)},
 		},
 		{
@@ -271,7 +272,7 @@ func victimCases() []victimCase {
 				{name: "m1", node: 1, class: "middle", gpus: []int{1}},
 				{name: "guarded2", node: 1, class: "low", gpus: []int{2, 3}, guarded: true},
 			},
-			pods: []*v1.Pod{wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj()},
 			want: []string{"m0", "m1"}, wantNode: 1, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
 		},
 		{
@@ -280,7 +281,7 @@ func victimCases() []victimCase {
 				{name: "old", class: "low", gpus: []int{0, 1}, guarded: true},
 				{name: "young", class: "low", gpus: []int{2, 3}, guarded: true, lateStop: true},
 			},
-			pods: []*v1.Pod{wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj()},
 			want: []string{"young"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
 		},
 		{
@@ -292,18 +293,18 @@ func victimCases() []victimCase {
 				{name: "web", class: "low", cpu: "1"},
 				{name: "cache", class: "low", cpu: "1"},
 			},
-			pods: []*v1.Pod{asking("40", "1Gi", wants(2, nvlink))},
+			pods: []*v1.Pod{wants(2, nvlink).CPU("40").Obj()},
 			want: []string{"holder", "builder"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
 		},
 		{
 			name: "nominated", machines: []string{bridged8},
 			tenants: append(singles("middle", 2, 4, 6), tenant{name: "big", class: "low", gpus: []int{0, 1}, grace: 600}),
-			pods:    []*v1.Pod{wants(2, nvlink)},
+			pods:    []*v1.Pod{wants(2, nvlink).Obj()},
 			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
 			midway: func(t *testing.T, l *lab, nodes []string) {
 				t.Helper()
 				// Meanwhile a pod of less priority comes: it gets what is not promised.
-				other := on(nodes[0], prior("low", gpuPod(nodes[0]+"-other", preBindProfile, 1, nil)))
+				other := gpuPod(nodes[0]+"-other", preBindProfile, 1).PriorityClass("low").NodeSelector(host(nodes[0])).Obj()
 				l.create(t, other)
 				if c := choiceOf(t, l.bound(t, other.Name), l.graphs[nodes[0]]); c.set&nvtopo.MaskOf(0, 1) != 0 {
 					t.Errorf("the pod of less priority has GPUs %v, 0 and 1 are promised", c.set.Positions())
@@ -320,7 +321,7 @@ func victimCases() []victimCase {
 			tenants: append([]tenant{{name: "low", class: "low", gpus: []int{0, 1, 2, 3, 4, 5, 6, 7}}},
 				tenant{name: "important", node: 1, class: "high", gpus: []int{0}}, tenant{name: "grave", node: 1, class: "high", gpus: []int{2}},
 				tenant{name: "small", node: 1, class: "low", gpus: []int{1}}, tenant{name: "tiny", node: 1, class: "low", gpus: []int{3}}),
-			pods: []*v1.Pod{wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj()},
 		},
 		{
 			name: "init containers", machines: []string{bridged4},
@@ -329,7 +330,7 @@ func victimCases() []victimCase {
 				{name: "s1", class: "middle", gpus: []int{1}},
 				{name: "pair", class: "low", gpus: []int{2, 3}},
 			},
-			pods: []*v1.Pod{prior("high", initial)},
+			pods: []*v1.Pod{initial},
 			want: []string{"pair"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
 		},
 		{
@@ -338,14 +339,14 @@ func victimCases() []victimCase {
 				{name: "stranger", class: "low", unknown: 1},
 				{name: "known", class: "middle", gpus: []int{0}},
 			},
-			pods: []*v1.Pod{wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj()},
 			want: []string{"stranger"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
 		},
 		{
 			name: "a whole node", machines: []string{dgx1},
 			tenants: append(singles("low", 0, 1), tenant{name: "pair", class: "middle", gpus: []int{2, 3}},
 				tenant{name: "three", class: "low", gpus: []int{4, 5, 6}}, tenant{name: "web", class: "low", cpu: "4"}),
-			pods: []*v1.Pod{wants(8, nil)},
+			pods: []*v1.Pod{wants(8, nil).Obj()},
 			want: []string{"s0", "s1", "pair", "three"}, wantGPUs: []nvtopo.Mask{nvtopo.FullMask(8)},
 		},
 		{
@@ -356,14 +357,14 @@ func victimCases() []victimCase {
 				{name: "astride", class: "low", gpus: []int{3, 4, 5}},
 				{name: "lord", class: "high", gpus: []int{6}},
 			},
-			pods: []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"})},
+			pods: []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"}).Obj()},
 			want: []string{"left", "right", "astride"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
 		},
 		{
 			name: "min-link", machines: []string{dgx1},
 			// 0 and 1 matter least, but are joined by one NVLink. 0 and 3 have two.
 			tenants: append(singles("low", 0, 1), append(singles("high", 2, 4, 5, 6, 7), tenant{name: "s3", class: "middle", gpus: []int{3}})...),
-			pods:    []*v1.Pod{wants(2, notes{podrequest.MinLinkKey: "NV2"})},
+			pods:    []*v1.Pod{wants(2, notes{podrequest.MinLinkKey: "NV2"}).Obj()},
 			want:    []string{"s0", "s3"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 3)},
 		},
 		{
@@ -375,13 +376,13 @@ func victimCases() []victimCase {
 				{name: "s6", class: "middle", gpus: []int{6}},
 				{name: "s7", class: "middle", gpus: []int{7}},
 			},
-			pods: []*v1.Pod{wants(2, nvlink), wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj(), wants(2, nvlink).Obj()},
 			want: []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
 		},
 		{
 			name: "another's victim", machines: []string{bridged4},
 			tenants: []tenant{{name: "whole", class: "middle", gpus: []int{0, 1, 2, 3}}},
-			pods:    []*v1.Pod{prior("low", gpuPod("", preBindProfile, 2, nvlink))},
+			pods:    []*v1.Pod{gpuPod("", preBindProfile, 2).Annotations(nvlink).PriorityClass("low").Obj()},
 			before:  failedEviction,
 		},
 		{
@@ -391,13 +392,13 @@ func victimCases() []victimCase {
 				{name: "other", node: 1, class: "middle", gpus: []int{0, 1}},
 				{name: "important", node: 1, class: "high", gpus: []int{2, 3}},
 			},
-			pods: []*v1.Pod{wants(2, nvlink)},
+			pods: []*v1.Pod{wants(2, nvlink).Obj()},
 			want: []string{"slow", "other"}, wantNode: 1, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
 		},
 		{
 			name: "kubelet releases one by one", machines: []string{bridged4},
 			tenants: []tenant{{name: "first", class: "low", gpus: []int{0, 1}}, {name: "second", class: "low", gpus: []int{2, 3}}},
-			pods:    []*v1.Pod{wants(4, nil)},
+			pods:    []*v1.Pod{wants(4, nil).Obj()},
 			want:    []string{"first", "second"}, wantGPUs: []nvtopo.Mask{nvtopo.FullMask(4)},
 			before: func(t *testing.T, l *lab, nodes []string, _ string) {
 				t.Helper()

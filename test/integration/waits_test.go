@@ -55,7 +55,7 @@ func releasesOneByOne(t *testing.T, l *lab, nodes []string) {
 	left := slices.DeleteFunc(obj.Status.Allocations, func(a v1alpha1.Allocation) bool { return a.Pod == prefix+"-first" })
 	l.patchTopology(t, nodes[0], map[string]any{"status": map[string]any{"allocations": left}}, "status")
 	testrig.Naps(2 * settleTime)
-	thief := on(nodes[0], prior("low", gpuPod(prefix+"-thief", preBindProfile, 1, nil)))
+	thief := gpuPod(prefix+"-thief", preBindProfile, 1).PriorityClass("low").NodeSelector(host(nodes[0])).Obj()
 	l.create(t, thief)
 	l.refused(t, thief.Name)
 	if pod := l.get(t, thief.Name); pod.Spec.NodeName != "" {
@@ -71,7 +71,7 @@ func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
 	prefix := strings.TrimSuffix(nodes[0], "-n0")
 	victim := prefix + "-whole"
 	keep := l.keep(t, victim)
-	first := prior("high", gpuPod(prefix+"-first", profile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
+	first := gpuPod(prefix+"-first", profile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").PriorityClass("high").Obj()
 	first.Spec.NodeSelector = map[string]string{"case": prefix}
 	first.Finalizers = []string{"nvtopo.dev/test"} // it stays nominated, and is tried no more
 	l.create(t, first)

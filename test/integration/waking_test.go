@@ -23,18 +23,19 @@ func (l *lab) testWaking(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run("by a graph "+p, func(t *testing.T) {
 			spec := l.addNode(t, l.freshName("wake"), "dgx1-v100")
-			l.wantRefused(t, on(spec.Name, gpuPod(spec.Name, p, 2, nil)), placement.NoGraph.String())
+			l.wantRefused(t, gpuPod(spec.Name, p, 2).NodeSelector(host(spec.Name)).Obj(), placement.NoGraph.String())
 			l.publish(t, devcluster.ExporterOptions{}, spec)
 			choiceOf(t, l.bound(t, spec.Name), l.graphs[spec.Name])
 		})
 		t.Run("by the end of a pod with GPUs "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
 			// One NUMA node full, the other nearly: only its own pod's end helps.
-			l.create(t, on(s.node, gpuPod(s.node+"-four", p, 4, nil)))
+			l.create(t, gpuPod(s.node+"-four", p, 4).NodeSelector(host(s.node)).Obj())
 			four := s.take(t, l.bound(t, s.node+"-four"))
-			l.create(t, on(s.node, gpuPod(s.node+"-one", p, 1, nil)))
+			l.create(t, gpuPod(s.node+"-one", p, 1).NodeSelector(host(s.node)).Obj())
 			s.take(t, l.bound(t, s.node+"-one"))
-			waiting := on(s.node, gpuPod(s.node+"-waiting", p, 4, notes{podrequest.TopologyPolicyKey: "single-numa-node"}))
+			waiting := gpuPod(s.node+"-waiting", p,
+				4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").NodeSelector(host(s.node)).Obj()
 			l.wantRefused(t, waiting, "Insufficient")
 			l.remove(t, s.node+"-four")
 			s.giveBack(four)
@@ -42,7 +43,8 @@ func (l *lab) testWaking(t *testing.T) {
 		})
 		t.Run("by its own correction "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
-			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{podrequest.MinBandwidthKey: "1e309"})), "annotation "+podrequest.MinBandwidthKey)
+			l.wantRefused(t, gpuPod(s.node, p, 2).Annotation(podrequest.MinBandwidthKey, "1e309").NodeSelector(host(s.node)).Obj(),
+				"annotation "+podrequest.MinBandwidthKey)
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"1"}}}`, podrequest.MinBandwidthKey)
 			if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), s.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)

@@ -149,7 +149,7 @@ func TestTheWebViewIsForThoseWhoMaySeeIt(t *testing.T) {
 	}
 
 	events := follow(t, viewer, addr)
-	l.create(t, gpuPod("live", uiProfile, 2, nil))
+	l.create(t, gpuPod("live", uiProfile, 2).Obj())
 	l.bound(t, "live")
 	var used, running bool
 	for !used || !running {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
@@ -244,7 +245,7 @@ func (a *asker) compare(t *testing.T, pods ...*v1.Pod) bool {
 		if before != nil && got.Node != want.Node && isEqual(&answer.Pods[i], got.Node) {
 			// The lot fell on another of the best. What is it there?
 			a.ties++
-			want = foretold(&offline(t, before, on(got.Node, pod.DeepCopy())).Pods[0])
+			want = foretold(&offline(t, before, schedtest.PodFrom(pod).NodeSelector(host(got.Node)).Obj()).Pods[0])
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("pod %s %v (-foretold +happened):\n%s\ncandidates %+v", pod.Name, pod.Annotations, diff, answer.Pods[i].Candidates)
@@ -278,7 +279,7 @@ func (a *asker) single() *v1.Pod {
 	case 2:
 		n[podrequest.NUMAAffinityKey] = "required"
 	}
-	pod := gpuPod(fmt.Sprintf("p%d", a.made), gangProfile, []int{1, 1, 2, 2, 3, 4, 5, 8}[a.random.IntN(8)], n)
+	pod := gpuPod(fmt.Sprintf("p%d", a.made), gangProfile, []int{1, 1, 2, 2, 3, 4, 5, 8}[a.random.IntN(8)]).Annotations(n).Obj()
 	if a.random.IntN(4) == 0 {
 		pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1))
 	}
@@ -299,7 +300,7 @@ func (a *asker) gang() []*v1.Pod {
 	gpus := []int{1, 2, 2, 4, 8}[a.random.IntN(5)]
 	var out []*v1.Pod
 	for i := range size {
-		out = append(out, gpuPod(fmt.Sprintf("%s-%d", name, i), gangProfile, gpus, maps.Clone(n)))
+		out = append(out, gpuPod(fmt.Sprintf("%s-%d", name, i), gangProfile, gpus).Annotations(maps.Clone(n)).Obj())
 	}
 	return out
 }
@@ -325,7 +326,7 @@ func (a *asker) newState(t *testing.T, nodes []string) {
 	testrig.Naps(settleTime)
 	for range 2 + a.random.IntN(2*len(nodes)) {
 		a.made++
-		pod := gpuPod(fmt.Sprintf("f%d", a.made), gangProfile, []int{1, 1, 2, 3, 4}[a.random.IntN(5)], nil)
+		pod := gpuPod(fmt.Sprintf("f%d", a.made), gangProfile, []int{1, 1, 2, 3, 4}[a.random.IntN(5)]).Obj()
 		a.create(t, pod)
 		if a.happened(t, pod.Name).Outcome != whatif.Placed {
 			a.end(t, pod.Name)
@@ -436,7 +437,7 @@ func TestWhatIfNamesVictims(t *testing.T) {
 	}
 	// Victims on one of two equal nodes would be by lot.
 	for i := range 8 {
-		pod := on(fmt.Sprintf("n%d", i%2), gpuPod(fmt.Sprintf("low-%d", i), gangProfile, 2, nil))
+		pod := gpuPod(fmt.Sprintf("low-%d", i), gangProfile, 2).NodeSelector(host(fmt.Sprintf("n%d", i%2))).Obj()
 		if i%2 == 0 {
 			pod.Spec.PriorityClassName = "middle"
 		}
@@ -444,7 +445,7 @@ func TestWhatIfNamesVictims(t *testing.T) {
 		a.bound(t, pod.Name)
 	}
 	a.settled(t)
-	high := gpuPod("high", gangProfile, 4, nil)
+	high := gpuPod("high", gangProfile, 4).Obj()
 	high.Spec.PriorityClassName = "system-cluster-critical"
 	answer := a.ask(t, high)
 	if p := &answer.Pods[0]; p.Outcome != whatif.Preempts || len(answer.Victims) == 0 {
@@ -485,7 +486,7 @@ func TestWhatIfCommand(t *testing.T) {
 		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")
 	}
 	a := newAsker(t, l, 1)
-	a.create(t, on("n1", gpuPod("first", gangProfile, 3, nil)))
+	a.create(t, gpuPod("first", gangProfile, 3).NodeSelector(host("n1")).Obj())
 	a.bound(t, "first")
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -87,7 +87,7 @@ func testWritesPerPod(t *testing.T, flags []string, wantPreBind map[string]int) 
 
 	// A pod that came before its node's graph would be refused once, in writing.
 	for _, node := range nodes {
-		l.create(t, on(node, gpuPod("first-"+node, preBindProfile, 1, nil)))
+		l.create(t, gpuPod("first-"+node, preBindProfile, 1).NodeSelector(host(node)).Obj())
 		l.bound(t, "first-"+node)
 	}
 
@@ -105,11 +105,11 @@ func testWritesPerPod(t *testing.T, flags []string, wantPreBind map[string]int) 
 	var names []string
 	for kind, tc := range kinds {
 		for i := range each {
-			pod := gpuPod(fmt.Sprintf("%s.%d", kind, i), tc.profile, tc.gpus, nil)
-			on(nodes[i%3], pod)
+			node := nodes[i%3]
 			if kind == "stock" {
-				on(nodes[3], pod)
+				node = nodes[3]
 			}
+			pod := gpuPod(fmt.Sprintf("%s.%d", kind, i), tc.profile, tc.gpus).NodeSelector(host(node)).Obj()
 			l.create(t, pod)
 			names = append(names, pod.Name)
 		}

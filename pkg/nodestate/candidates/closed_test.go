@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 func TestClosedNodesKeepYoungerPodsOut(t *testing.T) {
@@ -16,7 +18,7 @@ func TestClosedNodesKeepYoungerPodsOut(t *testing.T) {
 	closure := &Closure{Gang: "gang ns/g", Priority: 5, Complete: complete}
 	closed.Set(map[string]*Closure{"n": closure})
 	pod := func(priority int32, made time.Duration, change func(*v1.Pod)) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(complete.Add(made))}, Spec: v1.PodSpec{Priority: &priority}}
+		p := schedtest.Pod("p").Priority(priority).Created(complete.Add(made)).Obj()
 		if change != nil {
 			change(p)
 		}

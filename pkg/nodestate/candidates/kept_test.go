@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 func TestKeptPlacesLeaveTheRestOfANodeToOthers(t *testing.T) {
@@ -48,7 +50,7 @@ func TestKeptPlacesLeaveTheRestOfANodeToOthers(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made.Add(tc.made))}, Spec: v1.PodSpec{Priority: &tc.priority}}
+			pod := schedtest.Pod("p").Priority(tc.priority).Created(made.Add(tc.made)).Obj()
 			if tc.change != nil {
 				tc.change(pod)
 			}

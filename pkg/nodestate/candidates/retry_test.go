@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 // TestWhoIsActivatedAfterARefusedList: a pod is moved to the active queue until its cycle
@@ -21,9 +23,7 @@ func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	r := NewRetries(clk)
 	for _, name := range []string{"due", "began", "ended", "gone"} {
-		pod := &v1.Pod{}
-		pod.Namespace, pod.Name, pod.UID = "default", name, types.UID(name)
-		r.Add(pod)
+		r.Add(schedtest.Pod(name).Obj())
 	}
 	if !r.Begin("began") || r.Begin("other") {
 		t.Error("Begin does not say who was added")

@@ -14,14 +14,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 const rackLabel = "topology.kubernetes.io/rack"
 
-// rig is Views over nodes that the test changes, as their informer would.
-type rig struct {
+// testEnv is Views over nodes that the test changes, as their informer would.
+type testEnv struct {
 	*Views
 	t     *testing.T
 	clock *clocktesting.FakeClock
@@ -29,10 +30,10 @@ type rig struct {
 	told  atomic.Int32
 }
 
-func newRig(t *testing.T, nodes ...*v1.Node) *rig {
+func newTestEnv(t *testing.T, nodes ...*v1.Node) *testEnv {
 	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
-	r := &rig{Views: New(clk), t: t, clock: clk, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	r := &testEnv{Views: New(clk), t: t, clock: clk, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	r.Views.nodes = corelisters.NewNodeLister(r.nodes)
 	r.OnChange(func() { r.told.Add(1) })
 	for _, n := range nodes {
@@ -42,56 +43,48 @@ func newRig(t *testing.T, nodes ...*v1.Node) *rig {
 }
 
 // start runs the Views until the test ends.
-func (r *rig) start(synced ...cache.InformerSynced) {
-	r.t.Helper()
-	ctx, cancel := context.WithCancel(r.t.Context())
+func (e *testEnv) start(synced ...cache.InformerSynced) {
+	e.t.Helper()
+	ctx, cancel := context.WithCancel(e.t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.run(ctx, synced...)
+		e.run(ctx, synced...)
 	}()
-	r.t.Cleanup(func() {
+	e.t.Cleanup(func() {
 		cancel()
 		<-ended
 	})
 }
 
-func node(name string, labels ...string) *v1.Node {
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"unrelated": name}}}
-	for i := 0; i < len(labels); i += 2 {
-		n.Labels[labels[i]] = labels[i+1]
-	}
-	return n
-}
-
 // put is the informer's news of a node.
-func (r *rig) put(n *v1.Node) {
-	r.t.Helper()
-	before, known, err := r.nodes.Get(n)
+func (e *testEnv) put(n *v1.Node) {
+	e.t.Helper()
+	before, known, err := e.nodes.Get(n)
 	if err == nil {
-		err = r.nodes.Update(n)
+		err = e.nodes.Update(n)
 	}
 	if err != nil {
-		r.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	if known {
-		r.nodeHandler().OnUpdate(before, n)
+		e.nodeHandler().OnUpdate(before, n)
 	} else {
-		r.nodeHandler().OnAdd(n, false)
+		e.nodeHandler().OnAdd(n, false)
 	}
 }
 
 // revision waits for a view; time passes meanwhile.
-func (r *rig) revision(want uint64) *View {
-	r.t.Helper()
-	testrig.Eventually(r.t, 20*time.Second, "the view is made", func(context.Context) (bool, string) {
-		r.clock.Step(delay)
-		return r.Current().Revision >= want, ""
+func (e *testEnv) revision(want uint64) *View {
+	e.t.Helper()
+	testrig.Eventually(e.t, 20*time.Second, "the view is made", func(context.Context) (bool, string) {
+		e.clock.Step(delay)
+		return e.Current().Revision >= want, ""
 	})
-	if got := r.Current().Revision; got != want {
-		r.t.Fatalf("revision is %d, want %d", got, want)
+	if got := e.Current().Revision; got != want {
+		e.t.Fatalf("revision is %d, want %d", got, want)
 	}
-	return r.Current()
+	return e.Current()
 }
 
 // domain is the name of a node's innermost domain.
@@ -112,14 +105,15 @@ func topology(name string, levels ...string) *v1alpha1.ClusterTopology {
 }
 
 func TestNothingIsKnownBeforeTheNodesAreRead(t *testing.T) {
-	r := newRig(t, node("a"))
+	r := newTestEnv(t, schedtest.Node("a").Obj())
 	if v := r.Current(); v.Revision != 0 || v.HasLevels() || v.Tree.Len() != 0 {
 		t.Errorf("view %+v, want that of no nodes", v)
 	}
 }
 
 func TestTheViewFollowsTheLabels(t *testing.T) {
-	r := newRig(t, node("a", rackLabel, "r1"), node("b", rackLabel, "r1"), node("c"))
+	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Obj(), schedtest.Node("b").Label(rackLabel, "r1").Obj(),
+		schedtest.Node("c").Obj())
 	r.start()
 	v := r.revision(1)
 	if !v.HasLevels() || domain(v, "a") != "r1" || domain(v, "c") != "c" {
@@ -128,18 +122,18 @@ func TestTheViewFollowsTheLabels(t *testing.T) {
 	if _, ok := v.NodeOf("d"); ok {
 		t.Error("a node that does not exist is in the tree")
 	}
-	r.put(node("b", rackLabel, "r2"))
-	r.put(node("d", rackLabel, "r2"))
+	r.put(schedtest.Node("b").Label(rackLabel, "r2").Obj())
+	r.put(schedtest.Node("d").Label(rackLabel, "r2").Obj())
 	if v := r.revision(2); domain(v, "b") != "r2" || domain(v, "d") != "r2" {
 		t.Errorf("b is in %q, d in %q, want r2", domain(v, "b"), domain(v, "d"))
 	}
 	if domain(v, "b") != "r1" {
 		t.Error("the view of before has changed")
 	}
-	if err := r.nodes.Delete(node("a")); err != nil {
+	if err := r.nodes.Delete(schedtest.Node("a").Obj()); err != nil {
 		t.Fatal(err)
 	}
-	r.nodeHandler().OnDelete(node("a"))
+	r.nodeHandler().OnDelete(schedtest.Node("a").Obj())
 	if v := r.revision(3); v.Tree.Len() != 3 {
 		t.Errorf("%d nodes are in the tree, want the 3 that are left", v.Tree.Len())
 	}
@@ -150,10 +144,10 @@ func TestTheViewFollowsTheLabels(t *testing.T) {
 
 // TestOnlyWhatDecidesMakesAView: nodes report every few seconds.
 func TestOnlyWhatDecidesMakesAView(t *testing.T) {
-	r := newRig(t, node("a", rackLabel, "r1"))
+	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Label("unrelated", "a").Obj())
 	r.setTopology(topology("default", "rack", "example.com/rack"))
 	<-r.changed
-	r.put(node("a", rackLabel, "another", "unrelated", "another"))
+	r.put(schedtest.Node("a").Label(rackLabel, "another").Label("unrelated", "another").Obj())
 	ct := topology("default", "rack", "example.com/rack")
 	ct.Status.Nodes = 7
 	r.topologyHandler().OnUpdate(nil, ct)
@@ -161,14 +155,15 @@ func TestOnlyWhatDecidesMakesAView(t *testing.T) {
 	if len(r.changed) != 0 {
 		t.Error("a view is due although nothing changed that decides about the fabric")
 	}
-	r.put(node("a", "example.com/rack", "r1"))
+	r.put(schedtest.Node("a").Label("example.com/rack", "r1").Obj())
 	if len(r.changed) != 1 {
 		t.Error("no view is due although a label of the fabric changed")
 	}
 }
 
 func TestTheViewFollowsTheClusterTopology(t *testing.T) {
-	r := newRig(t, node("a", rackLabel, "r1", "example.com/leaf", "l1"), node("b", rackLabel, "r1", "example.com/leaf", "l2"))
+	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Label("example.com/leaf", "l1").Obj(),
+		schedtest.Node("b").Label(rackLabel, "r1").Label("example.com/leaf", "l2").Obj())
 	r.start()
 	r.revision(1)
 	r.topologyHandler().OnAdd(topology("default", "pod", rackLabel, "leaf", "example.com/leaf"), true)
@@ -197,7 +192,7 @@ func TestTheViewFollowsTheClusterTopology(t *testing.T) {
 
 // TestWhatCannotBeReadIsNotWaitedForLong has a ClusterTopology that nobody can list.
 func TestWhatCannotBeReadIsNotWaitedForLong(t *testing.T) {
-	r := newRig(t, node("a", rackLabel, "r1"))
+	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Obj())
 	r.start(func() bool { return false })
 	if v := r.revision(1); domain(v, "a") != "r1" {
 		t.Errorf("a is in %q, want the rack of its label", domain(v, "a"))

@@ -17,25 +17,25 @@ import (
 
 const requestTimeout = time.Minute
 
-type rig struct {
+type testEnv struct {
 	*Table
 	clock *clocktesting.FakePassiveClock
 	nodes map[string]*Node
 }
 
-func newRig() *rig {
+func newTestEnv() *testEnv {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
-	return &rig{Table: New(clk, requestTimeout), clock: clk, nodes: map[string]*Node{}}
+	return &testEnv{Table: New(clk, requestTimeout), clock: clk, nodes: map[string]*Node{}}
 }
 
-func (r *rig) pass(d time.Duration) { r.clock.SetTime(r.clock.Now().Add(d)) }
+func (e *testEnv) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 
-func (r *rig) node(name string) *Node {
-	if r.nodes[name] == nil {
-		r.nodes[name] = &Node{}
-		r.nodes[name].Init(name)
+func (e *testEnv) node(name string) *Node {
+	if e.nodes[name] == nil {
+		e.nodes[name] = &Node{}
+		e.nodes[name].Init(name)
 	}
-	return r.nodes[name]
+	return e.nodes[name]
 }
 
 // chosen is a choice of one GPU for a pod.
@@ -47,9 +47,9 @@ func chosen(uid types.UID, node, gpu string) *allocation.Allocation {
 }
 
 // add records a choice of one GPU for a pod; nil if the pod has gone.
-func (r *rig) add(uid types.UID, node, gpu string) *Reservation {
-	out := &Reservation{UID: uid, Name: string(uid), Node: r.node(node), Allocation: chosen(uid, node, gpu)}
-	if _, added := r.Add(out, nil); !added {
+func (e *testEnv) add(uid types.UID, node, gpu string) *Reservation {
+	out := &Reservation{UID: uid, Name: string(uid), Node: e.node(node), Allocation: chosen(uid, node, gpu)}
+	if _, added := e.Add(out, nil); !added {
 		return nil
 	}
 	return out
@@ -57,17 +57,17 @@ func (r *rig) add(uid types.UID, node, gpu string) *Reservation {
 
 // plan records that a pod is to get a GPU, or, without one, a place; it is not nil unless the pod
 // has gone or is being bound already.
-func (r *rig) plan(uid types.UID, node, gpu string) *Reservation {
-	out := r.reservation(uid, node, gpu)
-	if _, refused := r.AddAll([]*Reservation{out}); refused >= 0 {
+func (e *testEnv) plan(uid types.UID, node, gpu string) *Reservation {
+	out := e.reservation(uid, node, gpu)
+	if _, refused := e.AddAll([]*Reservation{out}); refused >= 0 {
 		return nil
 	}
 	return out
 }
 
 // reservation is what plan records.
-func (r *rig) reservation(uid types.UID, node, gpu string) *Reservation {
-	out := &Reservation{UID: uid, Name: string(uid), Node: r.node(node)}
+func (e *testEnv) reservation(uid types.UID, node, gpu string) *Reservation {
+	out := &Reservation{UID: uid, Name: string(uid), Node: e.node(node)}
 	if gpu != "" {
 		out.Allocation = chosen(uid, node, gpu)
 	}
@@ -75,15 +75,15 @@ func (r *rig) reservation(uid types.UID, node, gpu string) *Reservation {
 }
 
 // sweep drops all that is settled.
-func (r *rig) sweep() Change { return r.Drop(r.Settled()) }
+func (e *testEnv) sweep() Change { return e.Drop(e.Settled()) }
 
 // check compares what is kept twice with what it is kept of.
-func (r *rig) check(tb testing.TB) {
+func (e *testEnv) check(tb testing.TB) {
 	tb.Helper()
 	writing, planned := int64(0), int64(0)
 	settled, reading := map[*Reservation]struct{}{}, 0
 	byNode := map[string][]string{}
-	for _, l := range r.List() {
+	for _, l := range e.List() {
 		if l.Writing {
 			writing++
 		}
@@ -101,23 +101,23 @@ func (r *rig) check(tb testing.TB) {
 		}
 		byNode[l.Node.name] = append(byNode[l.Node.name], fmt.Sprintf("%p %s", l.Reservation, l.Phase))
 	}
-	if r.Writing() != writing {
-		tb.Fatalf("%d reservations are said to be written, %d are", r.Writing(), writing)
+	if e.Writing() != writing {
+		tb.Fatalf("%d reservations are said to be written, %d are", e.Writing(), writing)
 	}
-	if got := r.planned.Load(); got != planned {
+	if got := e.planned.Load(); got != planned {
 		tb.Fatalf("%d reservations and places are said to be planned, %d are", got, planned)
 	}
-	if r.resolving < reading { // one that was dropped is still being read
-		tb.Fatalf("%d reservations are said to be read, %d are", r.resolving, reading)
+	if e.resolving < reading { // one that was dropped is still being read
+		tb.Fatalf("%d reservations are said to be read, %d are", e.resolving, reading)
 	}
-	if !maps.Equal(r.settled, settled) {
-		tb.Fatalf("%d reservations are said to be settled, %d are", len(r.settled), len(settled))
+	if !maps.Equal(e.settled, settled) {
+		tb.Fatalf("%d reservations are said to be settled, %d are", len(e.settled), len(settled))
 	}
 	kept := map[string][]*Nominated{}
-	for _, n := range r.ListNominated() {
+	for _, n := range e.ListNominated() {
 		kept[n.Node.name] = append(kept[n.Node.name], n)
 	}
-	for name, n := range r.nodes {
+	for name, n := range e.nodes {
 		v := n.View()
 		var states []string
 		doubts := 0

@@ -12,13 +12,13 @@ import (
 // TestStepsOfAPlan does one step with the reservation of GPU a on node n that is planned for
 // pod p, or that its cycle has taken on.
 func TestStepsOfAPlan(t *testing.T) {
-	begun := func(r *rig, c *Reservation) { r.Begin(c.UID, "n") }
-	kept := func(r *rig, c *Reservation) {
+	begun := func(r *testEnv, c *Reservation) { r.Begin(c.UID, "n") }
+	kept := func(r *testEnv, c *Reservation) {
 		r.Keep(c.UID)
 		begun(r, c)
 	}
-	bound := func(node, gpu string) func(*rig, *Reservation) Change {
-		return func(r *rig, c *Reservation) Change {
+	bound := func(node, gpu string) func(*testEnv, *Reservation) Change {
+		return func(r *testEnv, c *Reservation) Change {
 			b := &Bound{UID: c.UID, Node: node, Version: "7"}
 			if gpu != "" {
 				b.Allocation = chosen(c.UID, node, gpu)
@@ -26,11 +26,11 @@ func TestStepsOfAPlan(t *testing.T) {
 			return r.PodBound(b)
 		}
 	}
-	end := func(r *rig, c *Reservation) Change { return r.EndPlanned(c.UID) }
-	unreserve := func(r *rig, c *Reservation) Change { return r.Unreserve(c, nil) }
+	end := func(r *testEnv, c *Reservation) Change { return r.EndPlanned(c.UID) }
+	unreserve := func(r *testEnv, c *Reservation) Change { return r.Unreserve(c, nil) }
 	for name, tc := range map[string]struct {
-		before    func(*rig, *Reservation)
-		step      func(*rig, *Reservation) Change
+		before    func(*testEnv, *Reservation)
+		step      func(*testEnv, *Reservation) Change
 		want      string // the phase then, or "dropped"
 		wantFreed bool
 	}{
@@ -39,34 +39,34 @@ func TestStepsOfAPlan(t *testing.T) {
 		"its cycle ends before it is taken on":  {nil, unreserve, "dropped", true},
 		"its cycle ends":                        {begun, unreserve, "dropped", false},
 		"its attempt ends, and it is kept":      {kept, unreserve, "planned", false},
-		"its cycle begins twice":                {begun, func(r *rig, c *Reservation) Change { begun(r, c); return Change{} }, "reserved", false},
-		"its cycle begins on another node":      {nil, func(r *rig, c *Reservation) Change { r.Begin(c.UID, "m"); return Change{} }, "planned", false},
-		"its pod is gone":                       {nil, func(r *rig, c *Reservation) Change { return r.PodGone(c.UID) }, "void", true},
+		"its cycle begins twice":                {begun, func(r *testEnv, c *Reservation) Change { begun(r, c); return Change{} }, "reserved", false},
+		"its cycle begins on another node":      {nil, func(r *testEnv, c *Reservation) Change { r.Begin(c.UID, "m"); return Change{} }, "planned", false},
+		"its pod is gone":                       {nil, func(r *testEnv, c *Reservation) Change { return r.PodGone(c.UID) }, "void", true},
 		"its pod is bound elsewhere":            {nil, bound("m", ""), "void", true},
 		"its pod is bound here, with what?":     {nil, bound("n", ""), "void", true},
 		"its pod is bound here with other GPUs": {nil, bound("n", "b"), "void", true},
 		"its pod is bound here with this GPU":   {nil, bound("n", "a"), "confirmed", false},
-		"its plan ends after it was kept": {kept, func(r *rig, c *Reservation) Change {
+		"its plan ends after it was kept": {kept, func(r *testEnv, c *Reservation) Change {
 			r.EndPlanned(c.UID)
 			return r.Unreserve(c, nil)
 		}, "dropped", false},
-		"its attempt ends after its write was refused": {func(r *rig, c *Reservation) {
+		"its attempt ends after its write was refused": {func(r *testEnv, c *Reservation) {
 			kept(r, c)
 			r.BindingBegan(c)
 			r.BindingRefused(c)
 		}, unreserve, "planned", false},
-		"its attempt ends in doubt": {func(r *rig, c *Reservation) {
+		"its attempt ends in doubt": {func(r *testEnv, c *Reservation) {
 			kept(r, c)
 			r.BindingBegan(c)
 		}, unreserve, "doubtful", false},
-		"its attempt ends, and somebody else has bound the pod": {kept, func(r *rig, c *Reservation) Change {
+		"its attempt ends, and somebody else has bound the pod": {kept, func(r *testEnv, c *Reservation) Change {
 			return r.Unreserve(c, &Bound{UID: c.UID, Node: "m"})
 		}, "dropped", false},
-		"the pod is bound elsewhere after it was planned again": {func(r *rig, c *Reservation) {
+		"the pod is bound elsewhere after it was planned again": {func(r *testEnv, c *Reservation) {
 			kept(r, c)
 			r.Unreserve(c, nil)
 		}, bound("m", ""), "void", true},
-		"another choice of the pod, which was in doubt, is carried out": {func(r *rig, c *Reservation) {
+		"another choice of the pod, which was in doubt, is carried out": {func(r *testEnv, c *Reservation) {
 			r.EndPlanned(c.UID)
 			doubt := r.add(c.UID, "m", "b")
 			r.BindingBegan(doubt)
@@ -75,7 +75,7 @@ func TestStepsOfAPlan(t *testing.T) {
 		}, bound("m", "b"), "void", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig()
+			r := newTestEnv()
 			c := r.plan("p", "n", "a")
 			if tc.before != nil {
 				tc.before(r, c)
@@ -101,24 +101,27 @@ func TestStepsOfAPlan(t *testing.T) {
 
 func TestAPlanIsRecordedAsAWholeOrNotAtAll(t *testing.T) {
 	for name, tc := range map[string]struct {
-		before func(*rig)
+		before func(*testEnv)
 		want   int
 	}{
-		"all are free to be planned":       {func(*rig) {}, -1},
-		"one went a short time ago":        {func(r *rig) { r.PodGone("q") }, 1},
-		"one is being bound":               {func(r *rig) { r.add("q", "m", "z") }, 1},
-		"one is planned":                   {func(r *rig) { r.plan("q", "m", "z") }, 1},
-		"one has a place":                  {func(r *rig) { r.plan("q", "m", "") }, 1},
-		"one went long ago":                {func(r *rig) { r.PodGone("q"); r.pass(ReleaseWithin + time.Second) }, -1},
-		"one has a choice that is settled": {func(r *rig) { r.PodBound(&Bound{UID: "q", Node: "m", Allocation: r.add("q", "m", "z").Allocation}) }, -1},
-		"one has a choice in doubt": {func(r *rig) {
+		"all are free to be planned": {func(*testEnv) {}, -1},
+		"one went a short time ago":  {func(r *testEnv) { r.PodGone("q") }, 1},
+		"one is being bound":         {func(r *testEnv) { r.add("q", "m", "z") }, 1},
+		"one is planned":             {func(r *testEnv) { r.plan("q", "m", "z") }, 1},
+		"one has a place":            {func(r *testEnv) { r.plan("q", "m", "") }, 1},
+		"one went long ago":          {func(r *testEnv) { r.PodGone("q"); r.pass(ReleaseWithin + time.Second) }, -1},
+		"one has a choice that is settled": {func(r *testEnv) {
+			r.PodBound(&Bound{UID: "q", Node: "m",
+				Allocation: r.add("q", "m", "z").Allocation})
+		}, -1},
+		"one has a choice in doubt": {func(r *testEnv) {
 			c := r.add("q", "m", "z")
 			r.BindingBegan(c)
 			r.Unreserve(c, nil)
 		}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig()
+			r := newTestEnv()
 			tc.before(r)
 			before := len(r.List())
 			change, refused := r.AddAll([]*Reservation{
@@ -146,13 +149,13 @@ func TestAPlanIsRecordedAsAWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestAPodWithoutDevicesHasAPlaceUntilItIsBoundGoneOrItsPlanEnds(t *testing.T) {
-	for name, step := range map[string]func(*rig){
-		"its plan ends": func(r *rig) { r.EndPlanned("p") },
-		"it is bound":   func(r *rig) { r.PodBound(&Bound{UID: "p", Node: "m"}) },
-		"it is gone":    func(r *rig) { r.PodGone("p") },
+	for name, step := range map[string]func(*testEnv){
+		"its plan ends": func(r *testEnv) { r.EndPlanned("p") },
+		"it is bound":   func(r *testEnv) { r.PodBound(&Bound{UID: "p", Node: "m"}) },
+		"it is gone":    func(r *testEnv) { r.PodGone("p") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig()
+			r := newTestEnv()
 			r.plan("p", "n", "")
 			if node, ok := r.Planned("p"); !ok || node != "n" || !r.Knows("p") || !r.Attempted("p") {
 				t.Fatalf("planned on %q, %t; want n", node, ok)
@@ -176,7 +179,7 @@ func TestAPodWithoutDevicesHasAPlaceUntilItIsBoundGoneOrItsPlanEnds(t *testing.T
 }
 
 func TestWhatAwaitsTheEndOfOthersIsNotUsed(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	r.add("victim", "n", "a")
 	for name, gpu := range map[string]string{"awaits": "a", "awaits without devices": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +204,7 @@ func TestWhatAwaitsTheEndOfOthersIsNotUsed(t *testing.T) {
 }
 
 func TestAskingForAPlanCostsNothingWithoutOne(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	r.add("p", "n", "a")
 	r.mu.Lock() // it would not return
 	defer r.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 // TestSteps does one step with the reservation of GPU a on node n, in each phase that
 // matters.
 func TestSteps(t *testing.T) {
-	binding := func(r *rig, c *Reservation) { r.BindingBegan(c) }
-	doubtful := func(r *rig, c *Reservation) {
+	binding := func(r *testEnv, c *Reservation) { r.BindingBegan(c) }
+	doubtful := func(r *testEnv, c *Reservation) {
 		r.BindingBegan(c)
 		r.Unreserve(c, nil)
 	}
-	confirmed := func(r *rig, c *Reservation) { r.PodBound(&Bound{UID: c.UID, Node: "n", Allocation: c.Allocation}) }
-	bound := func(node, gpu string) func(*rig, *Reservation) Change {
-		return func(r *rig, c *Reservation) Change {
+	confirmed := func(r *testEnv, c *Reservation) { r.PodBound(&Bound{UID: c.UID, Node: "n", Allocation: c.Allocation}) }
+	bound := func(node, gpu string) func(*testEnv, *Reservation) Change {
+		return func(r *testEnv, c *Reservation) Change {
 			b := &Bound{UID: c.UID, Node: node}
 			if gpu != "" {
 				b.Allocation = chosen(c.UID, node, gpu)
@@ -36,12 +36,12 @@ func TestSteps(t *testing.T) {
 			return r.PodBound(b)
 		}
 	}
-	unreserve := func(b *Bound) func(*rig, *Reservation) Change {
-		return func(r *rig, c *Reservation) Change { return r.Unreserve(c, b) }
+	unreserve := func(b *Bound) func(*testEnv, *Reservation) Change {
+		return func(r *testEnv, c *Reservation) Change { return r.Unreserve(c, b) }
 	}
-	gone := func(r *rig, c *Reservation) Change { return r.PodGone(c.UID) }
-	decide := func(carries bool, gpu string) func(*rig, *Reservation) Change {
-		return func(r *rig, c *Reservation) Change {
+	gone := func(r *testEnv, c *Reservation) Change { return r.PodGone(c.UID) }
+	decide := func(carries bool, gpu string) func(*testEnv, *Reservation) Change {
+		return func(r *testEnv, c *Reservation) Change {
 			if gpu == "" {
 				return r.Decide(c, carries, nil)
 			}
@@ -55,8 +55,8 @@ func TestSteps(t *testing.T) {
 	}
 	none, soon, freed := told{}, told{Soon: []string{"n"}}, told{Soon: []string{"n"}, Freed: true, Left: true}
 	for name, tc := range map[string]struct {
-		before func(*rig, *Reservation)
-		step   func(*rig, *Reservation) Change
+		before func(*testEnv, *Reservation)
+		step   func(*testEnv, *Reservation) Change
 		want   string // the phase then, or "dropped"
 		told   told
 	}{
@@ -80,30 +80,31 @@ func TestSteps(t *testing.T) {
 		"a live read finds a doubtful pod without a node":           {doubtful, decide(false, ""), "dropped", told{Nodes: []string{"n"}, Freed: true}},
 		"a live read finds the choice, of the only attempt":         {doubtful, decide(true, "a"), "dropped", told{Nodes: []string{"n"}, Freed: true}},
 		"a live read comes too late":                                {confirmed, decide(false, ""), "confirmed", none},
-		"a live read finds the choice, which a later attempt may bind": {func(r *rig, c *Reservation) {
+		"a live read finds the choice, which a later attempt may bind": {func(r *testEnv, c *Reservation) {
 			doubtful(r, c)
 			r.add(c.UID, "n", "b")
 		}, decide(true, "a"), "doubtful", none},
-		"a confirmed one is replaced": {confirmed, func(r *rig, _ *Reservation) Change { return r.sweep() }, "dropped", told{Nodes: []string{"n"}}},
-		"a doubtful one is not":       {doubtful, func(r *rig, _ *Reservation) Change { return r.sweep() }, "doubtful", none},
-		"a write is refused": {binding, func(r *rig, c *Reservation) Change {
+		"a confirmed one is replaced": {confirmed, func(r *testEnv, _ *Reservation) Change { return r.sweep() }, "dropped",
+			told{Nodes: []string{"n"}}},
+		"a doubtful one is not": {doubtful, func(r *testEnv, _ *Reservation) Change { return r.sweep() }, "doubtful", none},
+		"a write is refused": {binding, func(r *testEnv, c *Reservation) Change {
 			r.BindingRefused(c)
 			return Change{}
 		}, "reserved", none},
-		"the PATCH has ended": {binding, func(r *rig, c *Reservation) Change {
+		"the PATCH has ended": {binding, func(r *testEnv, c *Reservation) Change {
 			r.WriteEnded(c)
 			return Change{}
 		}, "reserved", none},
-		"the PATCH has ended while an earlier attempt is in doubt": {func(r *rig, c *Reservation) {
+		"the PATCH has ended while an earlier attempt is in doubt": {func(r *testEnv, c *Reservation) {
 			doubtful(r, r.add(c.UID, "m", "b"))
 			r.BindingBegan(c)
-		}, func(r *rig, c *Reservation) Change {
+		}, func(r *testEnv, c *Reservation) Change {
 			r.WriteEnded(c)
 			return Change{}
 		}, "binding", none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig()
+			r := newTestEnv()
 			c := r.add("p", "n", "a")
 			if tc.before != nil {
 				tc.before(r, c)
@@ -134,7 +135,7 @@ func names(nodes []*Node) (out []string) {
 }
 
 func TestAPodThatWentIsGivenNothing(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	r.PodGone("p")
 	if r.add("p", "n", "a"); len(r.List()) != 0 {
 		t.Error("no event would end this reservation")
@@ -151,7 +152,7 @@ func TestAPodThatWentIsGivenNothing(t *testing.T) {
 }
 
 func TestPodsThatWentAreForgotten(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	for i := range 2 * minTerminated {
 		r.PodGone(types.UID(strconv.Itoa(i)))
 		r.pass(time.Second)
@@ -162,7 +163,7 @@ func TestPodsThatWentAreForgotten(t *testing.T) {
 }
 
 func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	for i := range maxResolving + 4 {
 		c := r.add(types.UID(fmt.Sprintf("p-%02d", i)), "n", "a")
 		r.BindingBegan(c)
@@ -193,7 +194,7 @@ func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
 func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		r, rng := newRig(), rand.New(rand.NewPCG(seed, 3))
+		r, rng := newTestEnv(), rand.New(rand.NewPCG(seed, 3))
 		var all []*Reservation
 		var reading []*Reservation
 		uid := func() types.UID { return types.UID(fmt.Sprint("p-", rng.IntN(5))) }
@@ -287,7 +288,7 @@ func TestRandomSteps(t *testing.T) {
 }
 
 func TestAViewIsOfOneMoment(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	c := r.add("p", "n", "a")
 	before := r.node("n").View()
 	r.BindingBegan(c)
@@ -312,7 +313,7 @@ func TestAViewIsOfOneMoment(t *testing.T) {
 // TestViewsBesideSteps is for the race detector. A reader also finds what a step did once it
 // knows that the step is done.
 func TestViewsBesideSteps(t *testing.T) {
-	r := newRig()
+	r := newTestEnv()
 	node := r.node("n")
 	added := make(chan *Reservation)
 	var readers sync.WaitGroup

@@ -26,7 +26,7 @@ func BenchmarkApply(b *testing.B) {
 						objects[i].Spec.Compact()
 					}
 				}
-				c := newRig(b)
+				c := newTestEnv(b)
 				before := liveHeap()
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -61,16 +61,16 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 		return obj
 	}
 	tests := map[string]struct {
-		play func(t *testing.T, r *rig) (Change, error)
+		play func(t *testing.T, r *testEnv) (Change, error)
 		want Change
 		err  bool
 	}{
 		"a new object": {
-			play: func(t *testing.T, r *rig) (Change, error) { t.Helper(); return r.Apply(first(t)) },
+			play: func(t *testing.T, r *testEnv) (Change, error) { t.Helper(); return r.Apply(first(t)) },
 			want: Change{Node: "first", Changed: true, Freed: true},
 		},
 		"the same version again": {
-			play: func(t *testing.T, r *rig) (Change, error) {
+			play: func(t *testing.T, r *testEnv) (Change, error) {
 				t.Helper()
 				_, _ = r.Apply(first(t))
 				return r.Apply(first(t))
@@ -78,7 +78,7 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 			want: Change{Node: "first"},
 		},
 		"a GPU breaks": {
-			play: func(t *testing.T, r *rig) (Change, error) {
+			play: func(t *testing.T, r *testEnv) (Change, error) {
 				t.Helper()
 				_, _ = r.Apply(first(t))
 				r.renew("first", time.Hour)
@@ -89,7 +89,7 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 			want: Change{Node: "first", Changed: true},
 		},
 		"nothing of it can be read": {
-			play: func(t *testing.T, r *rig) (Change, error) {
+			play: func(t *testing.T, r *testEnv) (Change, error) {
 				t.Helper()
 				obj := first(t)
 				obj.Spec.Links[0].Class = "NVLink9"
@@ -98,7 +98,7 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 			want: Change{Node: "first"}, err: true,
 		},
 		"the owner of another node's device goes": {
-			play: func(t *testing.T, r *rig) (Change, error) {
+			play: func(t *testing.T, r *testEnv) (Change, error) {
 				t.Helper()
 				_, _ = r.Apply(first(t))
 				_, _ = r.Apply(second(t))
@@ -107,7 +107,7 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 			want: Change{Node: "first", Changed: true, Others: []string{"second"}, Freed: true},
 		},
 		"another object of the name goes": {
-			play: func(t *testing.T, r *rig) (Change, error) {
+			play: func(t *testing.T, r *testEnv) (Change, error) {
 				t.Helper()
 				_, _ = r.Apply(first(t))
 				return r.Remove("first", "earlier"), nil
@@ -115,13 +115,13 @@ func TestEachObjectSaysWhatItChanged(t *testing.T) {
 			want: Change{Node: "first"},
 		},
 		"one goes that was never there": {
-			play: func(_ *testing.T, r *rig) (Change, error) { return r.Remove("nobody", "u"), nil },
+			play: func(_ *testing.T, r *testEnv) (Change, error) { return r.Remove("nobody", "u"), nil },
 			want: Change{Node: "nobody"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestEnv(t)
 			r.listed = true
 			got, err := tc.play(t, r)
 			if (err != nil) != tc.err {

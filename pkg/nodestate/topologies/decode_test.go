@@ -74,7 +74,7 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestEnv(t)
 			r.vouched(t, "dgx1-v100")
 			obj := good(t)
 			obj.ResourceVersion = "2"
@@ -126,7 +126,7 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 // TestBrokenGPUsNeverLookHealthy: an exporter makes an object and then publishes what is
 // broken, in a second write.
 func TestBrokenGPUsNeverLookHealthy(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion = "made-anew", "2"
 	obj.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: obj.Spec.NodeUID}}

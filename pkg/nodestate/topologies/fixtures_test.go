@@ -28,8 +28,8 @@ type tickClock struct {
 func (c *tickClock) Now() time.Time                  { return c.now }
 func (c *tickClock) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 
-// rig is a Cache with a clock and Leases of the test.
-type rig struct {
+// testEnv is a Cache with a clock and Leases of the test.
+type testEnv struct {
 	*Cache
 	clock  *tickClock
 	leases *nodelease.Table
@@ -37,40 +37,40 @@ type rig struct {
 	freed  int  // how often somebody may have been let in
 }
 
-func newRig(tb testing.TB) *rig {
+func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
-	r := &rig{clock: &tickClock{now: time.Unix(1_700_000_000, 0)}, leases: nodelease.NewTable(0)}
+	r := &testEnv{clock: &tickClock{now: time.Unix(1_700_000_000, 0)}, leases: nodelease.NewTable(0)}
 	r.Cache = New(r.clock, r.leases, nvtopo.NewRegistry(nvtopo.DefaultWeights()), func() bool { return r.listed })
 	return r
 }
 
 // vouched reads the object of a node "n" whose exporter is fresh for a day.
-func (r *rig) vouched(tb testing.TB, kind string) {
+func (e *testEnv) vouched(tb testing.TB, kind string) {
 	tb.Helper()
-	if _, err := r.Apply(topologyOf(tb, "n", kind)); err != nil {
+	if _, err := e.Apply(topologyOf(tb, "n", kind)); err != nil {
 		tb.Fatal(err)
 	}
-	r.renew("n", 24*time.Hour)
+	e.renew("n", 24*time.Hour)
 }
 
 // renew renews the Lease of a node's exporter.
-func (r *rig) renew(node string, term time.Duration) {
-	r.leases.Set(&coordinationv1.Lease{
+func (e *testEnv) renew(node string, term time.Duration) {
+	e.leases.Set(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: nodelease.ExporterPrefix + node},
 		Spec: coordinationv1.LeaseSpec{
-			RenewTime: new(metav1.NewMicroTime(r.clock.now)), LeaseDurationSeconds: new(int32(term / time.Second)),
+			RenewTime: new(metav1.NewMicroTime(e.clock.now)), LeaseDurationSeconds: new(int32(term / time.Second)),
 		},
-	}, r.clock.now)
+	}, e.clock.now)
 }
 
 // handler is what the watch does with an object, and late what is done for those that had to
 // wait; nobody is told of changes.
-func (r *rig) handler() (add func(*v1alpha1.NodeGPUTopology), late func()) {
+func (e *testEnv) handler() (add func(*v1alpha1.NodeGPUTopology), late func()) {
 	nobody := func(Change, error) {}
-	h := r.Handler(nobody)
+	h := e.Handler(nobody)
 	return func(obj *v1alpha1.NodeGPUTopology) { h.OnUpdate(nil, obj) }, func() {
-		for _, node := range r.late() {
-			_, _ = r.takeLate(node)
+		for _, node := range e.late() {
+			_, _ = e.takeLate(node)
 		}
 	}
 }

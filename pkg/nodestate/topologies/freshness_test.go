@@ -12,7 +12,7 @@ import (
 // TestTheLastGoodGraphDoesNotCountForEver has an exporter that goes on renewing its Lease
 // for an object that cannot be read.
 func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	r.vouched(t, "dgx1-v100")
 	start := r.clock.now
 	apply := func(version, class string, partial bool) (freed bool) {

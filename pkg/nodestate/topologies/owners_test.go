@@ -27,21 +27,21 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 		obj.Spec.GPUs[2].ID, obj.Spec.GPUs[5].ID = victim.Spec.GPUs[2].ID, victim.Spec.GPUs[3].ID
 		return obj
 	}
-	given := func(r *rig, node string) int {
+	given := func(r *testEnv, node string) int {
 		if n := r.Node(node); n != nil {
 			return int(n.Accel(testResource).Healthy)
 		}
 		return 0
 	}
 	tests := map[string]struct {
-		play                 func(t *testing.T, r *rig) error // of the lie
+		play                 func(t *testing.T, r *testEnv) error // of the lie
 		wantHonest, wantLiar int
 		wantErr              string
 		wantFreed            int
 		wantFault            bool // on the liar's object, for an event
 	}{
 		"stay with the node that had them": {
-			play: func(t *testing.T, r *rig) error {
+			play: func(t *testing.T, r *testEnv) error {
 				t.Helper()
 				r.listed = true
 				_, _ = r.Apply(honest(t))
@@ -51,7 +51,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "(and 1 others) is published by node honest already and is not given out on node liar", wantFault: true,
 		},
 		"are given out where they are once the first node no longer has them": {
-			play: func(t *testing.T, r *rig) error {
+			play: func(t *testing.T, r *testEnv) error {
 				t.Helper()
 				r.listed = true
 				_, _ = r.Apply(honest(t))
@@ -65,7 +65,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			wantHonest: all, wantLiar: all, wantErr: "node honest",
 		},
 		"are given out once the first object is gone": {
-			play: func(t *testing.T, r *rig) error {
+			play: func(t *testing.T, r *testEnv) error {
 				t.Helper()
 				r.listed = true
 				_, _ = r.Apply(honest(t))
@@ -78,7 +78,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			wantLiar: all, wantErr: "node honest", wantFreed: 1,
 		},
 		"belong to the older object at a start, however the list is sorted": {
-			play: func(t *testing.T, r *rig) error {
+			play: func(t *testing.T, r *testEnv) error {
 				t.Helper()
 				older := honest(t)
 				older.CreationTimestamp = metav1.Unix(500, 0)
@@ -92,7 +92,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			wantHonest: all, wantLiar: all &^ 0b100100, wantFault: true,
 		},
 		"go on being the first node's while it publishes": {
-			play: func(t *testing.T, r *rig) error {
+			play: func(t *testing.T, r *testEnv) error {
 				t.Helper()
 				r.listed = true
 				_, _ = r.Apply(honest(t))
@@ -111,7 +111,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestEnv(t)
 			err := tc.play(t, r)
 			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
@@ -140,7 +140,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 
 // TestDevicesThatAreOnlyNumberedAreNoContest: Ascend910-0 is on every node.
 func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	for _, name := range []string{"a", "b"} {
 		obj := topologyOf(t, name, "a100-pcie-4-bridged")
 		for i := range obj.Spec.GPUs {
@@ -160,7 +160,7 @@ func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
 
 // TestTheEndOfAContestEndsNoOtherFault: what an agent wrote may read like a contest.
 func TestTheEndOfAContestEndsNoOtherFault(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	r.listed = true
 	honest, liar := topologyOf(t, "honest", "dgx-h100"), topologyOf(t, "liar", "dgx-h100")
 	liar.Spec.GPUs[2].ID = honest.Spec.GPUs[2].ID

@@ -51,7 +51,7 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestEnv(t)
 			take, late := r.handler()
 			first, honest := topologyOf(t, "n", tc.kind), topologyOf(t, "honest", "dgx-h100")
 			read, classes, last := 0, map[string]bool{}, ""
@@ -99,7 +99,7 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 // TestWhatBreaksDoesNotWaitForTheGraph has the links of a large machine change too
 // often, and then a GPU fail, one vanish and one be given to a pod.
 func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
 	publish := func(change func(*v1alpha1.NodeGPUTopology)) {
@@ -147,7 +147,7 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 // TestWhatWaitedForItsTurnDoesNotWaitForTheGraph has both quotas run empty: what had to
 // wait as a whole was then not read until its graph could be.
 func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
 	for i := range 200 {
@@ -171,7 +171,7 @@ func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
 }
 
 func TestWhatWaitsGoesWithItsObject(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx-h100")
 	for i := range 1000 {
@@ -193,7 +193,7 @@ func TestWhatWaitsGoesWithItsObject(t *testing.T) {
 // TestALargeMachineThatIsMadeAnewIsReadAtOnce: it has used most of its share, and there is
 // no graph to go on with until the next one is due.
 func TestALargeMachineThatIsMadeAnewIsReadAtOnce(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	handler := r.Handler(func(Change, error) {})
 	obj := topologyOf(t, "n", "dgx2")
 	handler.OnAdd(obj, false)
@@ -208,7 +208,7 @@ func TestALargeMachineThatIsMadeAnewIsReadAtOnce(t *testing.T) {
 
 // publisherOf plays what publishes the object of a large machine, "n", as the watch brings it.
 type publisherOf struct {
-	*rig
+	*testEnv
 	t       *testing.T
 	handler cache.ResourceEventHandler
 	obj     *v1alpha1.NodeGPUTopology // as last published
@@ -218,7 +218,7 @@ type publisherOf struct {
 
 func newPublisher(t *testing.T) *publisherOf {
 	t.Helper()
-	p := &publisherOf{rig: newRig(t), t: t, obj: topologyOf(t, "n", "dgx2")}
+	p := &publisherOf{testEnv: newTestEnv(t), t: t, obj: topologyOf(t, "n", "dgx2")}
 	p.obj.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n"}}
 	p.handler = p.Handler(func(c Change, err error) {
 		if err != nil {

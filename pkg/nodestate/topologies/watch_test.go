@@ -14,7 +14,7 @@ import (
 // TestNoLockIsHeldWhenAChangeIsPassedOn: whoever is told takes locks of its own, and may ask the
 // Cache.
 func TestNoLockIsHeldWhenAChangeIsPassedOn(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	told := 0
 	h := r.Handler(func(Change, error) {
 		told++
@@ -42,7 +42,7 @@ func TestNoLockIsHeldWhenAChangeIsPassedOn(t *testing.T) {
 // TestReadersNeedNoLock reads entries while two nodes publish one device and leave in turn; the
 // race detector judges.
 func TestReadersNeedNoLock(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	first, second := topologyOf(t, "n", "dgx-h100"), topologyOf(t, "other", "dgx-h100")
 	second.Spec.GPUs[2].ID = first.Spec.GPUs[2].ID
 	nodes := []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: first.Spec.NodeUID}}}

@@ -13,14 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-func testPod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Generation: 1}}
-}
 
 func refused(pod *v1.Pod, priority int32) *RefusedPod {
 	return &RefusedPod{Pod: pod, Demand: placement.Demand{Request: &podrequest.Request{UID: pod.UID, Priority: priority, Admission: &kubeletadmission.Pod{}}}}
@@ -31,7 +28,7 @@ func TestTheListIsInOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	l, want := newList(), map[types.UID]*waitingPod{}
 	for step := range 2000 {
-		pod := testPod(fmt.Sprintf("pod-%02d", rng.IntN(40)))
+		pod := schedtest.Pod(fmt.Sprintf("pod-%02d", rng.IntN(40))).Obj()
 		if rng.IntN(3) == 0 {
 			if _, there := want[pod.UID]; l.remove(pod.UID) != there {
 				t.Fatalf("step %d: removed %s: %t, want %t", step, pod.Name, !there, there)
@@ -80,7 +77,7 @@ func TestWhoIsGated(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := testPod("p")
+			pod := schedtest.Pod("p").Obj()
 			r := refused(pod, 0)
 			if tc.refused != nil {
 				tc.refused(r)
@@ -115,7 +112,7 @@ func TestWhoIsGated(t *testing.T) {
 // A pod is taken from the list of those that were added, or removed, once.
 func TestWhatWasAddedAndRemovedIsTakenOnce(t *testing.T) {
 	l := newList()
-	first, second := newWaitingPod(refused(testPod("p"), 0)), newWaitingPod(refused(testPod("p"), 0))
+	first, second := newWaitingPod(refused(schedtest.Pod("p").Obj(), 0)), newWaitingPod(refused(schedtest.Pod("p").Obj(), 0))
 	l.add(first)
 	l.add(second) // it was refused again
 	all, added, removed := l.take()
@@ -147,7 +144,7 @@ func TestALeaseThatIsBackIsNotForgottenForALaterChange(t *testing.T) {
 // The scheduling queue asks about every pod of a crowd whenever something happens.
 func TestToAskWhetherAPodIsGatedCostsNoMemory(t *testing.T) {
 	k := New(nil, &fakeCluster{})
-	pod := testPod("p")
+	pod := schedtest.Pod("p").Obj()
 	k.list.add(newWaitingPod(refused(pod, 0)))
 	if n := testing.AllocsPerRun(100, func() { k.Gated(pod) }); n > 0 {
 		t.Errorf("%v allocations each time, want none", n)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 // After a change without an event all have one turn, the important ones first, 64 a second, or at
@@ -39,8 +41,7 @@ func TestTheOthersHaveTheirTurn(t *testing.T) {
 				c := &fakeCluster{pods: map[types.UID]*v1.Pod{}}
 				k := New(clock.RealClock{}, c)
 				add := func(name string, change func(*v1.Pod)) *v1.Pod {
-					pod := testPod(name)
-					pod.Spec.SchedulerName, pod.Spec.Priority = "ours", new(int32(1))
+					pod := schedtest.Pod(name).Scheduler("ours").Priority(1).Obj()
 					change(pod)
 					c.pods[pod.UID] = pod
 					if err := store.Add(pod); err != nil {

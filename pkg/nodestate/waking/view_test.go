@@ -14,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -32,12 +33,10 @@ func agent(node types.UID) *nodelease.Expiry {
 
 func usedNode(t *testing.T) *fakeNode {
 	t.Helper()
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node", Labels: map[string]string{"zone": "a"}}}
-	node.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
-	node.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10"), "example.com/card": resource.MustParse("2")}
-	pod := testPod("running")
-	pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("2"), "example.com/card": resource.MustParse("1")}}}}
-	nominated, err := framework.NewPodInfo(testPod("nominated"))
+	node := schedtest.Node("n").UID("node").Label("zone", "a").CPU("8").Memory("8Gi").Resource("pods", "10").Resource("example.com/card", "2").
+		Taints([]v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}).Obj()
+	pod := schedtest.Pod("running").Request("cpu", "2").Request("example.com/card", "1").Obj()
+	nominated, err := framework.NewPodInfo(schedtest.Pod("nominated").Obj())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestWhenANodeMayTakeMore(t *testing.T) {
 		"a pod ended":                        {func(f *fakeNode) { f.pods = nil }, true},
 		"a pod asks for less":                {func(f *fakeNode) { f.pods[0].Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1") }, true},
 		"a pod asks for more":                {func(f *fakeNode) { f.pods[0].Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("3") }, false},
-		"a pod came":                         {func(f *fakeNode) { f.pods = append(f.pods, testPod("new")) }, false},
+		"a pod came":                         {func(f *fakeNode) { f.pods = append(f.pods, schedtest.Pod("new").Obj()) }, false},
 		"a pod asks for no card any more":    {func(f *fakeNode) { delete(f.pods[0].Spec.Containers[0].Resources.Requests, "example.com/card") }, true},
 		"more may be allocated":              {func(f *fakeNode) { f.node.Status.Allocatable["memory"] = resource.MustParse("9Gi") }, true},
 		"a nomination ended":                 {func(f *fakeNode) { f.nominated = nil }, true},

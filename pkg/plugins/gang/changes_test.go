@@ -16,26 +16,26 @@ import (
 
 // settled waits until the scheduler has heard of all that was done before: of pods it hears in
 // their order, and it wakes the one member of a gang.
-func (r *rig) settled() {
-	r.t.Helper()
-	r.known(r.pod("marker", 1, 0, 1, nil))
+func (e *testEnv) settled() {
+	e.t.Helper()
+	e.known(e.create(member("marker", 1, 0, 1).Obj()))
 }
 
 // label changes a label of a pod.
-func (r *rig) label(pod *v1.Pod) *v1.Pod {
-	r.t.Helper()
+func (e *testEnv) label(pod *v1.Pod) *v1.Pod {
+	e.t.Helper()
 	pod = pod.DeepCopy()
 	pod.Labels = map[string]string{"example.com/change": "later"}
-	pod, err := r.client.CoreV1().Pods(pod.Namespace).Update(r.t.Context(), pod, metav1.UpdateOptions{})
+	pod, err := e.client.CoreV1().Pods(pod.Namespace).Update(e.t.Context(), pod, metav1.UpdateOptions{})
 	if err != nil {
-		r.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	return pod
 }
 
 func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	pods := r.gang("g", 3, 8, nil)
 	r.known(pods[0])
 	first := r.cycle(pods[0])
@@ -64,7 +64,7 @@ func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
 
 func TestASiblingIsMadeAnewBetweenThePlanAndItsReserve(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	pods := r.gang("g", 3, 8, nil)
 	r.known(pods[0])
 	first := r.cycle(pods[0])
@@ -105,7 +105,7 @@ func TestASiblingIsMadeAnewBetweenThePlanAndItsReserve(t *testing.T) {
 // own cycle takes note that their GPUs are free.
 func TestAGangGetsThePlacesOfOneThatIsGone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	pods := r.gang("first", 3, 8, nil)
 	r.known(pods[0])
 	for _, pod := range pods {

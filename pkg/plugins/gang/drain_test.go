@@ -24,7 +24,7 @@ import (
 // longer than the argument says.
 func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	full := r.gang("full", 4, 8, nil)
 	r.known(full[0])
 	first := r.cycle(full[0]) // the places of all are held
@@ -51,9 +51,9 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 		t.Fatalf("held (-want,+got)\n%s", diff)
 	}
 	open, all := []string{"node-1-0", "node-1-1"}, []string{"node-0-0", "node-0-1", "node-1-0", "node-1-1"}
-	r.wantNodes("a younger pod", single("younger", time.Hour, nil), open, "kept for gang default/waits")
-	r.wantNodes("an older pod", single("older", -time.Hour, nil), all, "")
-	r.wantNodes("a younger pod of higher priority", single("important", time.Hour, func(pod *v1.Pod) { pod.Spec.Priority = new(int32(1)) }), all, "")
+	r.wantNodes("a younger pod", gpuPod("younger", 8).Created(time.Now().Add(time.Hour)).Obj(), open, "kept for gang default/waits")
+	r.wantNodes("an older pod", gpuPod("older", 8).Created(time.Now().Add(-time.Hour)).Obj(), all, "")
+	r.wantNodes("a younger pod of higher priority", gpuPod("important", 8).Created(time.Now().Add(time.Hour)).Priority(1).Obj(), all, "")
 	younger := r.gang("younger", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(younger[0])
 	var c *cycle
@@ -79,12 +79,12 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 // have room.
 func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
 	t.Parallel()
-	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	for _, node := range []string{"node-0-1", "node-1-0", "node-1-1"} {
-		r.single("on-"+node, node, 8, 0)
+		r.place(r.create(gpuPod("on-"+node, 8).Node(node).Obj()))
 	}
-	r.place(r.pod("waits", 2, 0, 8, nil, func(pod *v1.Pod) { pod.Spec.NodeName = "node-0-0" }))
-	waits := r.pod("waits", 2, 1, 8, nil)
+	r.place(r.create(member("waits", 2, 0, 8).Node("node-0-0").Obj()))
+	waits := r.create(member("waits", 2, 1, 8).Obj())
 	r.known(waits)
 	testrig.Soon(t, "nodes are closed for the gang", func() bool {
 		r.cycle(waits)
@@ -99,7 +99,7 @@ func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
 // refuse them, and are opened once they have room and are refused nevertheless.
 func TestKeptNodesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	hold := func(name string, pods int, change func(*v1.Pod)) (end func()) {
 		t.Helper()
 		gang := r.gangOf(name, pods, 8, 1, change)
@@ -153,49 +153,38 @@ func TestKeptNodesThatAreRefused(t *testing.T) {
 	})
 }
 
-// single is a pod in no gang.
-func single(name string, age time.Duration, change func(*v1.Pod)) *v1.Pod {
-	pod := podOf(name, 1, 0, 8, nil)
-	pod.Annotations = nil
-	pod.CreationTimestamp = metav1.NewTime(time.Now().Add(age))
-	if change != nil {
-		change(pod)
-	}
-	return pod
-}
-
 // wantNodes checks the nodes that PreFilter lists and Filter lets through, and why the others do
 // not.
-func (r *rig) wantNodes(what string, pod *v1.Pod, want []string, why string) {
-	r.t.Helper()
-	ctx, state := r.t.Context(), framework.NewCycleState()
-	list, status, _ := r.fw.RunPreFilterPlugins(ctx, state, pod)
+func (e *testEnv) wantNodes(what string, pod *v1.Pod, want []string, why string) {
+	e.t.Helper()
+	ctx, state := e.t.Context(), framework.NewCycleState()
+	list, status, _ := e.fw.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
-		r.t.Fatalf("%s: PreFilter: %v", what, status)
+		e.t.Fatalf("%s: PreFilter: %v", what, status)
 	}
-	nodes, err := r.snapshot.NodeInfos().List()
+	nodes, err := e.snapshot.NodeInfos().List()
 	if err != nil {
-		r.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	var got []string
 	for _, info := range nodes {
-		switch status := r.fw.RunFilterPlugins(ctx, state, pod, info); {
+		switch status := e.fw.RunFilterPlugins(ctx, state, pod, info); {
 		case status.IsSuccess():
 			got = append(got, info.Node().Name)
 		case !strings.Contains(status.Message(), why) || why == "":
-			r.t.Errorf("%s is refused by %s: %v, want %q", what, info.Node().Name, status, why)
+			e.t.Errorf("%s is refused by %s: %v, want %q", what, info.Node().Name, status, why)
 		}
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("%s: nodes (-want,+got)\n%s", what, diff)
+		e.t.Errorf("%s: nodes (-want,+got)\n%s", what, diff)
 	}
 	if list.AllNodes() {
-		r.t.Fatalf("%s: PreFilter does not narrow", what)
+		e.t.Fatalf("%s: PreFilter does not narrow", what)
 	}
 	for node := range list.NodeNames {
 		if !slices.Contains(want, node) {
-			r.t.Errorf("%s: PreFilter lists %s, want only %v", what, node, want)
+			e.t.Errorf("%s: PreFilter lists %s, want only %v", what, node, want)
 		}
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -19,17 +18,12 @@ import (
 // the four beside them, and all once the replacement has a place.
 func TestTheDevicesOfAMemberThatDiedAreKept(t *testing.T) {
 	t.Parallel()
-	r := newRigWith(t, `{"keepFreed": "10m"}`, 2)
-	on := func(node string) func(*v1.Pod) { return func(pod *v1.Pod) { pod.Spec.NodeName = node } }
+	r := newTestEnvWith(t, `{"keepFreed": "10m"}`, 2)
 	for i, gpus := range []int{1, 4} {
-		r.place(r.pod("runs", 2, i, gpus, nil, on(fmt.Sprintf("node-0-%d", i))))
+		r.place(r.create(member("runs", 2, i, gpus).Node(fmt.Sprintf("node-0-%d", i)).Obj()))
 	}
-	pod := func(name string, gpus int64, change func(*v1.Pod)) *v1.Pod {
-		pod := single(name, time.Hour, change)
-		for _, list := range []v1.ResourceList{pod.Spec.Containers[0].Resources.Requests, pod.Spec.Containers[0].Resources.Limits} {
-			list[gpuResource] = *resource.NewQuantity(gpus, resource.DecimalSI)
-		}
-		return pod
+	younger := func(name string, gpus int) *schedtest.PodWrapper {
+		return gpuPod(name, gpus).Created(time.Now().Add(time.Hour))
 	}
 	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), "runs-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -38,19 +32,19 @@ func TestTheDevicesOfAMemberThatDiedAreKept(t *testing.T) {
 	testrig.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
 
 	both := []string{"node-0-0", "node-0-1"}
-	r.wantNodes("a pod that fits beside it", pod("beside", 4, nil), both, "")
-	r.wantNodes("one with more GPUs", pod("more", 5, nil), both[:1], "nvidia.com/gpu of the node is kept for gang default/runs")
-	r.wantNodes("one of higher priority", pod("important", 5, func(pod *v1.Pod) { pod.Spec.Priority = new(int32(1)) }), both, "")
-	r.wantNodes("an older one", pod("older", 5, func(pod *v1.Pod) { pod.CreationTimestamp = metav1.Time{} }), both, "")
-	near := func(pod *v1.Pod) { pod.Annotations = map[string]string{gangrequest.NearKey: "runs"} }
-	r.wantNodes("one with more GPUs that wants to be near", pod("near", 5, near), both[:1], "kept for gang default/runs")
+	r.wantNodes("a pod that fits beside it", younger("beside", 4).Obj(), both, "")
+	r.wantNodes("one with more GPUs", younger("more", 5).Obj(), both[:1], "nvidia.com/gpu of the node is kept for gang default/runs")
+	r.wantNodes("one of higher priority", younger("important", 5).Priority(1).Obj(), both, "")
+	r.wantNodes("an older one", gpuPod("older", 5).Obj(), both, "")
+	r.wantNodes("one with more GPUs that wants to be near", younger("near", 5).Annotation(gangrequest.NearKey, "runs").Obj(), both[:1],
+		"kept for gang default/runs")
 
-	other := r.pod("other", 1, 0, 8, nil, func(pod *v1.Pod) { pod.CreationTimestamp = metav1.NewTime(time.Now()) })
+	other := r.create(member("other", 1, 0, 8).Created(time.Now()).Obj())
 	r.known(other)
 	if c := r.cycle(other); c.node != "" {
 		t.Errorf("another gang is planned on %s", c.node)
 	}
-	r.place(r.pod("runs", 2, 1, 4, nil, func(pod *v1.Pod) { pod.Name, pod.UID, pod.Spec.NodeName = "runs-1", "runs-1-again", "node-0-0" }))
+	r.place(r.create(member("runs", 2, 1, 4).UID("runs-1-again").Node("node-0-0").Obj()))
 	testrig.Soon(t, "nothing is kept", func() bool { return !r.state.Closed().Any() })
 	testrig.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -24,44 +25,37 @@ import (
 // one's GPUs free. What the gang itself uses does not matter here.
 func TestPodsNearAGang(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3, 2)
+	r := newTestEnv(t, 3, 2)
 	for i, node := range []string{"node-0-0", "node-0-1"} {
-		pod := podOf("g", 2, i, 8, nil)
-		pod.Spec.NodeName = node
-		r.create(pod)
+		r.create(member("g", 2, i, 8).Node(node).Obj())
 	}
 	full := r.gang("full", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(full[0])
 	if c := r.cycle(full[0]); !c.status.IsWait() || !strings.HasPrefix(c.node, "node-1-") {
 		t.Fatalf("%v on %q", c.status, c.node)
 	}
-	near := func(name string, gpus int, more func(*v1.Pod)) *v1.Pod {
-		pod := podOf(name, 1, 0, gpus, nil)
-		pod.Annotations = map[string]string{gangrequest.NearKey: "g"}
-		if more != nil {
-			more(pod)
-		}
-		return pod
+	near := func(name string, gpus int) *schedtest.PodWrapper {
+		return gpuPod(name, gpus).Annotation(gangrequest.NearKey, "g")
 	}
 	rack := []string{"node-0-0", "node-0-1", "node-0-2"}
 	testrig.Soon(t, "the gang's nodes are known", func() bool {
-		return slices.Equal(r.listed(near("warm", 1, nil)), rack)
+		return slices.Equal(r.listed(near("warm", 1).Obj()), rack)
 	})
 	for name, tc := range map[string]struct {
 		pod  *v1.Pod
 		want []string
 	}{
-		"a pod with one GPU":  {near("one", 1, nil), rack},
-		"a pod without GPUs":  {near("none", 0, nil), rack},
-		"a node of the rack":  {near("there", 8, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node-0-2"} }), []string{"node-0-2"}},
-		"no room in the rack": {near("far", 1, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{rackLabel: "rack-1"} }), nil},
-		"near to nobody":      {near("lost", 1, func(pod *v1.Pod) { pod.Annotations[gangrequest.NearKey] = "h" }), nil},
+		"a pod with one GPU":  {near("one", 1).Obj(), rack},
+		"a pod without GPUs":  {near("none", 0).Obj(), rack},
+		"a node of the rack":  {near("there", 8).NodeSelector(map[string]string{v1.LabelHostname: "node-0-2"}).Obj(), []string{"node-0-2"}},
+		"no room in the rack": {near("far", 1).NodeSelector(map[string]string{rackLabel: "rack-1"}).Obj(), nil},
+		"near to nobody":      {near("lost", 1).Annotation(gangrequest.NearKey, "h").Obj(), nil},
 	} {
 		if diff := cmp.Diff(tc.want, r.listed(tc.pod)); diff != "" {
 			t.Errorf("%s: nodes (-want,+got)\n%s", name, diff)
 		}
 	}
-	r.wantFarNext(near("refused", 1, nil))
+	r.wantFarNext(near("refused", 1).Obj())
 }
 
 // lateRetries is a clock by which a pod whose list was refused is back in the queue only when back is
@@ -83,14 +77,10 @@ func (c lateRetries) After(d time.Duration) <-chan time.Time {
 func TestAPodThatAllNodesRefuseHasItsBackoff(t *testing.T) {
 	t.Parallel()
 	clk := lateRetries{back: make(chan time.Time)}
-	r := newRigAt(t, clk, `{}`, 1, 1)
-	member := podOf("g", 1, 0, 8, nil)
-	member.Spec.NodeName = "node-0-0"
-	r.create(member)
+	r := newTestEnvAt(t, clk, `{}`, 1, 1)
+	r.create(member("g", 1, 0, 8).Node("node-0-0").Obj())
 	refuse := func(name string) *v1.Pod {
-		pod := podOf(name, 1, 0, 1, nil)
-		pod.Annotations = map[string]string{gangrequest.NearKey: "g"}
-		r.create(pod)
+		pod := r.create(gpuPod(name, 1).Annotation(gangrequest.NearKey, "g").Obj())
 		testrig.Soon(t, "pod "+pod.Name+" is known", func() bool {
 			_, err := r.factory.Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
 			return err == nil && r.listed(pod) != nil
@@ -111,11 +101,11 @@ func TestAPodThatAllNodesRefuseHasItsBackoff(t *testing.T) {
 }
 
 // listed are the nodes that PreFilter lists for a pod near a gang; nil are all.
-func (r *rig) listed(pod *v1.Pod) []string {
-	r.t.Helper()
-	list, status, _ := r.fw.RunPreFilterPlugins(r.t.Context(), framework.NewCycleState(), pod)
+func (e *testEnv) listed(pod *v1.Pod) []string {
+	e.t.Helper()
+	list, status, _ := e.fw.RunPreFilterPlugins(e.t.Context(), framework.NewCycleState(), pod)
 	if !status.IsSuccess() {
-		r.t.Fatalf("pod %s: PreFilter: %v", pod.Name, status)
+		e.t.Fatalf("pod %s: PreFilter: %v", pod.Name, status)
 	}
 	if list.AllNodes() {
 		return nil
@@ -124,26 +114,26 @@ func (r *rig) listed(pod *v1.Pod) []string {
 }
 
 // wantFarNext has other plugins refuse all near nodes: the next cycle looks at all.
-func (r *rig) wantFarNext(pod *v1.Pod) {
-	r.t.Helper()
-	r.refuseList(pod)
-	if !r.awake.has(pod.Name) {
-		r.t.Error("the pod is not tried again at once")
+func (e *testEnv) wantFarNext(pod *v1.Pod) {
+	e.t.Helper()
+	e.refuseList(pod)
+	if !e.awake.has(pod.Name) {
+		e.t.Error("the pod is not tried again at once")
 	}
-	if got := r.listed(pod); got != nil {
-		r.t.Errorf("the next cycle is limited to %v, want all nodes", got)
+	if got := e.listed(pod); got != nil {
+		e.t.Errorf("the next cycle is limited to %v, want all nodes", got)
 	}
 }
 
 // refuseList has other plugins refuse all nodes that a pod's cycle is limited to.
-func (r *rig) refuseList(pod *v1.Pod) {
-	r.t.Helper()
+func (e *testEnv) refuseList(pod *v1.Pod) {
+	e.t.Helper()
 	state := framework.NewCycleState()
-	if list, _, _ := r.fw.RunPreFilterPlugins(r.t.Context(), state, pod); list.AllNodes() {
-		r.t.Fatal("no list")
+	if list, _, _ := e.fw.RunPreFilterPlugins(e.t.Context(), state, pod); list.AllNodes() {
+		e.t.Fatal("no list")
 	}
-	_, status := r.fw.RunPostFilterPlugins(r.t.Context(), state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{}, fwk.NewStatus(fwk.Unschedulable)))
+	_, status := e.fw.RunPostFilterPlugins(e.t.Context(), state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{}, fwk.NewStatus(fwk.Unschedulable)))
 	if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "all nodes are tried next") {
-		r.t.Errorf("PostFilter: %v", status)
+		e.t.Errorf("PostFilter: %v", status)
 	}
 }

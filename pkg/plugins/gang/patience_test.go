@@ -30,7 +30,7 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, 2, 2)
+			r := newTestEnv(t, 2, 2)
 			apart := r.gang("apart", 2, 8, map[string]string{gangrequest.StrategyKey: "compute-heavy"})
 			r.known(apart[0])
 			if c := r.cycle(apart[0]); !c.status.IsWait() {
@@ -38,12 +38,11 @@ func TestPatience(t *testing.T) {
 			}
 			var pods []*v1.Pod
 			for i := range 2 {
-				pod := podOf("g", 2, i, 8, tc.notes)
+				pod := member("g", 2, i, 8).Annotations(tc.notes)
 				if tc.kueue {
-					pod.Labels = map[string]string{"kueue.x-k8s.io/managed": "true"}
+					pod.Label("kueue.x-k8s.io/managed", "true")
 				}
-				r.create(pod)
-				pods = append(pods, pod)
+				pods = append(pods, r.create(pod.Obj()))
 			}
 			r.known(pods[0])
 			began := time.Now()

@@ -16,7 +16,7 @@ import (
 
 func TestAGangGoesIntoOneRackTogether(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 2, 4)
+	r := newTestEnv(t, 2, 4)
 	pods := r.gang("g", 4, 8, nil)
 	r.known(pods[0])
 	cycles := make([]*cycle, len(pods))
@@ -55,10 +55,10 @@ func TestAGangGoesIntoOneRackTogether(t *testing.T) {
 
 func TestAnIncompleteGangIsKeptOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 4)
+	r := newTestEnv(t, 4)
 	pods := r.gang("g", 4, 8, nil)[:0]
 	for i := range 3 {
-		pods = append(pods, r.pod("h", 4, i, 8, nil))
+		pods = append(pods, r.create(member("h", 4, i, 8).Obj()))
 	}
 	for _, pod := range pods {
 		testrig.Soon(t, "pod "+pod.Name+" is refused for want of members", func() bool {
@@ -73,7 +73,7 @@ func TestAnIncompleteGangIsKeptOut(t *testing.T) {
 
 func TestARequiredRackThatIsTooSmall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3, 3)
+	r := newTestEnv(t, 3, 3)
 	pods := r.gang("g", 4, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(pods[0])
 	c := r.cycle(pods[0])
@@ -87,7 +87,7 @@ func TestARequiredRackThatIsTooSmall(t *testing.T) {
 
 func TestAnAttemptEndsForAll(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 4)
+	r := newTestEnv(t, 4)
 	pods := r.gang("g", 3, 8, nil)
 	r.known(pods[0])
 	first, second := r.cycle(pods[0]), r.cycle(pods[1])

@@ -23,15 +23,15 @@ import (
 )
 
 // failing is a cycle of a member that finds no room, to its end.
-func (r *rig) failing(pod *v1.Pod) string {
-	r.t.Helper()
-	c := r.cycle(pod)
+func (e *testEnv) failing(pod *v1.Pod) string {
+	e.t.Helper()
+	c := e.cycle(pod)
 	if c.status.Code() != fwk.UnschedulableAndUnresolvable {
-		r.t.Fatalf("pod %s: %v, want a refusal", pod.Name, c.status)
+		e.t.Fatalf("pod %s: %v, want a refusal", pod.Name, c.status)
 	}
-	_, status := r.fw.RunPostFilterPlugins(r.t.Context(), c.state, pod, nil)
+	_, status := e.fw.RunPostFilterPlugins(e.t.Context(), c.state, pod, nil)
 	if status.IsSuccess() {
-		r.t.Fatalf("pod %s: PostFilter succeeds, want it to end the chain", pod.Name)
+		e.t.Fatalf("pod %s: PostFilter succeeds, want it to end the chain", pod.Name)
 	}
 	return status.Message()
 }
@@ -102,11 +102,11 @@ func TestPreemption(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, 3, 3)
+			r := newTestEnv(t, 3, 3)
 			r.budget(kept)
 			for _, name := range slices.Sorted(maps.Keys(tc.pods)) {
 				p := tc.pods[name]
-				r.single(name, p.node, 8, p.priority, func(pod *v1.Pod) { pod.Labels = p.labels })
+				r.place(r.create(gpuPod(name, 8).Node(p.node).Priority(p.priority).Labels(p.labels).Obj()))
 			}
 			gang := r.gangOf("gang", 3, 8, 10, func(pod *v1.Pod) {
 				if tc.refuses != "" {
@@ -137,36 +137,36 @@ func TestPreemption(t *testing.T) {
 
 // goesOnAfter: what is held keeps the gang's places, nobody else goes while the victims leave, and
 // then all members are placed.
-func (r *rig) goesOnAfter(gang []*v1.Pod) {
-	r.t.Helper()
+func (e *testEnv) goesOnAfter(gang []*v1.Pod) {
+	e.t.Helper()
 	want := []string{"default/gang-0 awaiting", "default/gang-1 awaiting", "default/gang-2 awaiting"}
-	if diff := cmp.Diff(want, r.held()); diff != "" {
-		r.t.Errorf("held (-want,+got)\n%s", diff)
+	if diff := cmp.Diff(want, e.held()); diff != "" {
+		e.t.Errorf("held (-want,+got)\n%s", diff)
 	}
-	before := r.evicted()
-	testrig.Soon(r.t, "the gang is tried again while its victims leave", func() bool {
-		return strings.Contains(r.failing(gang[0]), "evicted for this gang")
+	before := e.evicted()
+	testrig.Soon(e.t, "the gang is tried again while its victims leave", func() bool {
+		return strings.Contains(e.failing(gang[0]), "evicted for this gang")
 	})
-	if diff := cmp.Diff(before, r.evicted()); diff != "" {
-		r.t.Errorf("evicted while victims leave (-before,+after)\n%s", diff)
+	if diff := cmp.Diff(before, e.evicted()); diff != "" {
+		e.t.Errorf("evicted while victims leave (-before,+after)\n%s", diff)
 	}
-	r.leave()
-	testrig.Soon(r.t, "the gang is placed", func() bool { return r.cycle(gang[0]).status.IsWait() })
+	e.leave()
+	testrig.Soon(e.t, "the gang is placed", func() bool { return e.cycle(gang[0]).status.IsWait() })
 	for _, pod := range gang[1:] {
-		if c := r.cycle(pod); !c.status.IsWait() {
-			r.t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
+		if c := e.cycle(pod); !c.status.IsWait() {
+			e.t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
 		}
 	}
 	for _, pod := range gang {
-		if status := r.fw.WaitOnPermit(r.t.Context(), pod); !status.IsSuccess() {
-			r.t.Errorf("pod %s is not let through: %v", pod.Name, status)
+		if status := e.fw.WaitOnPermit(e.t.Context(), pod); !status.IsSuccess() {
+			e.t.Errorf("pod %s is not let through: %v", pod.Name, status)
 		}
 	}
 }
 
 // evicted are the pods whose deletion was asked for.
-func (r *rig) evicted() (names []string) {
-	for _, action := range r.client.Actions() {
+func (e *testEnv) evicted() (names []string) {
+	for _, action := range e.client.Actions() {
 		if d, ok := action.(clienttesting.DeleteAction); ok && d.GetResource().Resource == "pods" {
 			names = append(names, d.GetName())
 		}
@@ -176,17 +176,17 @@ func (r *rig) evicted() (names []string) {
 }
 
 // budget protects the pods with these labels, and waits until that is known.
-func (r *rig) budget(labels map[string]string) {
-	r.t.Helper()
+func (e *testEnv) budget(labels map[string]string) {
+	e.t.Helper()
 	pdb := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: "default"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
 	}
-	if _, err := r.client.PolicyV1().PodDisruptionBudgets("default").Create(r.t.Context(), pdb, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
+	if _, err := e.client.PolicyV1().PodDisruptionBudgets("default").Create(e.t.Context(), pdb, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
 	}
-	testrig.Soon(r.t, "the budget is known", func() bool {
-		got, err := r.fw.SharedInformerFactory().Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("default").Get("kept")
+	testrig.Soon(e.t, "the budget is known", func() bool {
+		got, err := e.fw.SharedInformerFactory().Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("default").Get("kept")
 		return err == nil && got != nil
 	})
 }
@@ -195,7 +195,7 @@ func (r *rig) budget(labels map[string]string) {
 // priority comes. Nobody is evicted.
 func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	low := r.gang("low", 3, 8, nil)
 	r.known(low[0])
 	first, second := r.cycle(low[0]), r.cycle(low[1])
@@ -225,7 +225,7 @@ func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
 // TestAGangOfThatPriorityWaits: nothing yields to a gang of the same priority.
 func TestAGangOfThatPriorityWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	low := r.gangOf("low", 3, 8, 10)
 	r.known(low[0])
 	if c := r.cycle(low[0]); !c.status.IsWait() {
@@ -244,7 +244,7 @@ func TestAGangOfThatPriorityWaits(t *testing.T) {
 // TestAGangThatNeverPreempts says so by its pods.
 func TestAGangThatNeverPreempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 3)
+	r := newTestEnv(t, 3)
 	low := r.gang("low", 3, 8, nil)
 	r.known(low[0])
 	if c := r.cycle(low[0]); !c.status.IsWait() {
@@ -263,10 +263,9 @@ func TestAGangThatNeverPreempts(t *testing.T) {
 // TestAGangGivesWhatItHasAboveItsMinimum: of four members two are the minimum.
 func TestAGangGivesWhatItHasAboveItsMinimum(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 4)
+	r := newTestEnv(t, 4)
 	for i := range 4 {
-		onNode := func(pod *v1.Pod) { pod.Spec.NodeName = fmt.Sprintf("node-0-%d", i) }
-		r.place(r.pod("low", 2, i, 8, nil, onNode))
+		r.place(r.create(member("low", 2, i, 8).Node(fmt.Sprintf("node-0-%d", i)).Obj()))
 	}
 	high := r.gangOf("high", 1, 8, 10)
 	r.known(high[0])

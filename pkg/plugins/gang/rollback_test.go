@@ -12,8 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
@@ -41,7 +41,7 @@ func TestOneEvictionThatFailsEndsNoRollBack(t *testing.T) {
 			t.Parallel()
 			var victims []*v1.Pod
 			for _, name := range []string{"a", "b", "c"} {
-				victims = append(victims, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				victims = append(victims, schedtest.Pod(name).Obj())
 			}
 			var asked []string
 			failed := fmt.Errorf("evicting pod b: %w", tc.err)

@@ -10,9 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -22,8 +21,7 @@ func gangNamed(name string) gangrequest.Key {
 
 func podsOf(gang string, numbers ...int) (pods []*v1.Pod) {
 	for _, i := range numbers {
-		name := fmt.Sprintf("%s-%d", gang, i)
-		pods = append(pods, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+		pods = append(pods, schedtest.Pod(fmt.Sprintf("%s-%d", gang, i)).Obj())
 	}
 	return pods
 }

@@ -22,7 +22,7 @@ import (
 func TestAGangThatIsTriedBeforeTheFirstListsComesWhenTheyAreIn(t *testing.T) {
 	t.Parallel()
 	var served atomic.Bool
-	r := startRig(t, clock.RealClock{}, `{}`, func(client *fake.Clientset) {
+	r := startTestEnv(t, clock.RealClock{}, `{}`, func(client *fake.Clientset) {
 		client.PrependReactor("list", "leases", func(kubetesting.Action) (bool, runtime.Object, error) {
 			if served.Load() {
 				return false, nil, nil

@@ -3,6 +3,7 @@
 package gang_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,16 +18,13 @@ import (
 // another node. Nobody refuses a node here, so it is the plan that knows.
 func TestMembersGoToTheirLocalVolumes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 4, 4)
+	r := newTestEnv(t, 4, 4)
 	testrig.Watched(t, r.client.Actions, "persistentvolumes")
 	testrig.Watched(t, r.client.Actions, "persistentvolumeclaims")
 	want := []string{"node-1-3", "node-0-2", "node-1-0"}
 	var pods []*v1.Pod
 	for i, node := range want {
-		pod := podOf("g", len(want), i, 8, nil)
-		pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: pod.Name},
-		}}}
+		pod := member("g", len(want), i, 8).PVC(fmt.Sprintf("g-%d", i)).Obj()
 		r.localVolume(pod.Namespace, pod.Name, node)
 		pods = append(pods, pod)
 	}
@@ -48,22 +46,22 @@ func TestMembersGoToTheirLocalVolumes(t *testing.T) {
 }
 
 // localVolume makes a claim that is bound to a volume of one node, and waits until it is known.
-func (r *rig) localVolume(namespace, name, node string) {
-	r.t.Helper()
+func (e *testEnv) localVolume(namespace, name, node string) {
+	e.t.Helper()
 	required := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 		{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node}},
 	}}}}
 	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{Required: required}}}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: name}}
-	core := r.client.CoreV1()
-	if _, err := core.PersistentVolumes().Create(r.t.Context(), volume, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
+	core := e.client.CoreV1()
+	if _, err := core.PersistentVolumes().Create(e.t.Context(), volume, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
 	}
-	if _, err := core.PersistentVolumeClaims(namespace).Create(r.t.Context(), claim, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
+	if _, err := core.PersistentVolumeClaims(namespace).Create(e.t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
 	}
-	known := r.factory.Core().V1()
-	testrig.Soon(r.t, "volume "+name+" and its claim are known", func() bool {
+	known := e.factory.Core().V1()
+	testrig.Soon(e.t, "volume "+name+" and its claim are known", func() bool {
 		_, err := known.PersistentVolumes().Lister().Get(name)
 		_, claimErr := known.PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
 		return err == nil && claimErr == nil

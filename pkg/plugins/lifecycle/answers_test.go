@@ -30,24 +30,24 @@ import (
 
 // failToBind takes a pod up to the end of its binding cycle, which has to fail, and
 // returns the phase of its claim; empty if it has none.
-func (b *bench) failToBind(t *testing.T, pod *v1.Pod) string {
+func (e *testEnv) failToBind(t *testing.T, pod *v1.Pod) string {
 	t.Helper()
 	ctx, state := t.Context(), framework.NewCycleState()
-	if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+	if _, status, _ := e.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
 		t.Fatal(status)
 	}
-	if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+	if status := e.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
 		t.Fatal(status)
 	}
-	status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
+	status := e.fw.RunPreBindPlugins(ctx, state, pod, "n")
 	if status.IsSuccess() {
-		status = b.fw.RunBindPlugins(ctx, state, pod, "n")
+		status = e.fw.RunBindPlugins(ctx, state, pod, "n")
 	}
 	if status.Code() != fwk.Error {
 		t.Fatalf("the binding ends with %v, want an error", status)
 	}
-	b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
-	switch left := b.state(t).Dump(); len(left) {
+	e.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
+	switch left := e.state(t).Dump(); len(left) {
 	case 0:
 		return ""
 	case 1:
@@ -80,7 +80,7 @@ func TestWhatAnAnswerProves(t *testing.T) {
 	} {
 		for _, write := range []string{"PreBind", "Binding"} {
 			t.Run(name+"/"+write, func(t *testing.T) {
-				b := newBench(t, write, topology.Name)
+				b := newTestEnv(t, write, topology.Name)
 				fails := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tc.answer }
 				b.client.PrependReactor("patch", "pods", fails)
 				b.client.PrependReactor("create", "pods", fails)
@@ -158,7 +158,8 @@ func TestARefusalOfAWriteThatWasSentTwiceProvesNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := newBenchOf(t, setting{write: write, through: func(c kubernetes.Interface) kubernetes.Interface { return wired{c, client} }}, topology.Name)
+				b := newTestEnvOf(t, setting{write: write,
+					through: func(c kubernetes.Interface) kubernetes.Interface { return wired{c, client} }}, topology.Name)
 				if got := b.failToBind(t, b.pod("p", 2, nil)); got != tc.want {
 					t.Errorf("after %d requests the claim is %q, want %q", asked.Load(), got, tc.want)
 				}

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
 func TestACacheThatKeepsAReplacedPodEndsTheProcess(t *testing.T) {
-	pod := func(uid types.UID, node string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid}, Spec: v1.PodSpec{NodeName: node}}
+	pod := func(uid, node string) *v1.Pod {
+		return schedtest.Pod("p").UID(uid).Node(node).Obj()
 	}
 	type steps struct {
 		*assumed

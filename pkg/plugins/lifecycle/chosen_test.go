@@ -43,16 +43,16 @@ func taken(from chan string) []string {
 
 // bound has the pod's choice written and the pod bound. Where the choice is not on the Binding,
 // another plugin sends that.
-func (b *bench) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
+func (e *testEnv) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
 	t.Helper()
 	for _, run := range []func(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status{
-		b.fw.RunPreBindPreFlights, b.fw.RunPreBindPlugins, b.fw.RunBindPlugins,
+		e.fw.RunPreBindPreFlights, e.fw.RunPreBindPlugins, e.fw.RunBindPlugins,
 	} {
 		if status := run(t.Context(), state, pod, "n"); !status.IsSuccess() && !status.IsSkip() {
 			t.Fatal(status)
 		}
 	}
-	b.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
+	e.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
 }
 
 func TestAPodIsToldWhatItGot(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAPodIsToldWhatItGot(t *testing.T) {
 		for _, write := range []string{"PreBind", "Binding"} {
 			t.Run(name+", written in "+write, func(t *testing.T) {
 				events := make(chan string, 10)
-				b := newBenchOf(t, setting{write: write, events: events}, topology.Name, numa.Name)
+				b := newTestEnvOf(t, setting{write: write, events: events}, topology.Name, numa.Name)
 				pod, state := b.pod("p", tc.gpus, tc.annotations), framework.NewCycleState()
 				b.reserve(t, state, pod)
 				b.bound(t, state, pod)
@@ -89,7 +89,7 @@ func TestAPodIsToldWhatItGot(t *testing.T) {
 // TestEventsOfChoicesAreBounded: a wave of pods must not push out the scheduler's other events.
 func TestEventsOfChoicesAreBounded(t *testing.T) {
 	events, clk := make(chan string, 1000), &stepping{}
-	b := newBenchOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
+	b := newTestEnvOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
 	pod, state := b.pod("p", 2, nil), framework.NewCycleState()
 	b.reserve(t, state, pod)
 	b.bound(t, state, pod)

@@ -29,16 +29,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// gangBench is a bench whose profile has a plugin for gangs.
-type gangBench struct {
-	*bench
+// gangEnv is a testEnv whose profile has a plugin for gangs.
+type gangEnv struct {
+	*testEnv
 	profile *lifecycle.Profile
 }
 
-func newGangBench(tb testing.TB, plugins ...string) *gangBench {
+func newGangEnv(tb testing.TB, plugins ...string) *gangEnv {
 	tb.Helper()
-	g := &gangBench{}
-	g.bench = newBenchOf(tb, setting{write: "Binding", gangs: func(_ *nodestate.State, p *lifecycle.Profile) error {
+	g := &gangEnv{}
+	g.testEnv = newTestEnvOf(tb, setting{write: "Binding", gangs: func(_ *nodestate.State, p *lifecycle.Profile) error {
 		g.profile = p
 		return nil
 	}}, plugins...)
@@ -46,19 +46,19 @@ func newGangBench(tb testing.TB, plugins ...string) *gangBench {
 }
 
 // member is a pod of a gang.
-func (g *gangBench) member(name string, gpus int) *v1.Pod {
-	return g.pod(name, gpus, map[string]string{gangrequest.GangKey: "g", gangrequest.GangSizeKey: "2"})
+func (e *gangEnv) member(name string, gpus int) *v1.Pod {
+	return e.pod(name, gpus, map[string]string{gangrequest.GangKey: "g", gangrequest.GangSizeKey: "2"})
 }
 
 // plan has these GPUs planned for a pod on the node, none for one without GPUs.
-func (g *gangBench) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
+func (e *gangEnv) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
 	tb.Helper()
-	d, err := g.profile.Demand(pod)
+	d, err := e.profile.Demand(pod)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	members := []nodestate.GangMember{{Pod: pod, Demand: d, Node: "n", GPUs: nvtopo.MaskOf(gpus...)}}
-	if failed, reason := g.state(tb).ReserveGang(members, g.snapshot.NodeInfos()); failed >= 0 {
+	if failed, reason := e.state(tb).ReserveGang(members, e.snapshot.NodeInfos()); failed >= 0 {
 		tb.Fatalf("planning pod %s: %s", pod.Name, reason)
 	}
 }
@@ -93,7 +93,7 @@ func TestAPlannedPodsWayThroughTheExtensionPoints(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := newGangBench(t, tc.plugins...)
+			g := newGangEnv(t, tc.plugins...)
 			pod := g.member("p", len(tc.gpus))
 			for k, v := range tc.annotations {
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
@@ -146,13 +146,13 @@ func TestAPlannedPodsWayThroughTheExtensionPoints(t *testing.T) {
 }
 
 // allPhases are those of all claims, in order.
-func (g *gangBench) allPhases(t *testing.T) string {
+func (e *gangEnv) allPhases(t *testing.T) string {
 	t.Helper()
-	return strings.Join(slices.Sorted(slices.Values(g.phases(t))), ",")
+	return strings.Join(slices.Sorted(slices.Values(e.phases(t))), ",")
 }
 
 func TestOnlyThePlannedNodeTakesThePod(t *testing.T) {
-	g := newGangBench(t, topology.Name, numa.Name)
+	g := newGangEnv(t, topology.Name, numa.Name)
 	pod, other := g.member("p", 8), g.member("q", 8)
 	g.plan(t, pod, 0, 1, 2, 3, 4, 5, 6, 7)
 	filter := func(pod *v1.Pod, node string) *fwk.Status {
@@ -192,9 +192,9 @@ func TestMembersOfGangsAreNotPlacedByThemselves(t *testing.T) {
 		"without":                 {false, fwk.Success},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &gangBench{bench: newBench(t, "Binding", topology.Name, numa.Name)}
+			g := &gangEnv{testEnv: newTestEnv(t, "Binding", topology.Name, numa.Name)}
 			if tc.gangs {
-				g = newGangBench(t, topology.Name, numa.Name)
+				g = newGangEnv(t, topology.Name, numa.Name)
 			}
 			pod := g.member("p", 8) // that take whole nodes are signed else
 			result, status, _ := g.fw.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), pod)
@@ -218,12 +218,12 @@ func TestThePluginForGangsGetsTheStateWhicheverIsMadeFirst(t *testing.T) {
 		}
 		return nil
 	}
-	b := newBenchOf(t, setting{write: "Binding", gangs: take}, topology.Name)
+	b := newTestEnvOf(t, setting{write: "Binding", gangs: take}, topology.Name)
 	if got == nil || got != b.state(t) {
 		t.Error("made first, it has not got the State")
 	}
 	got = nil
-	b = newBench(t, "Binding", topology.Name)
+	b = newTestEnv(t, "Binding", topology.Name)
 	if err := b.shared.ServeGangs("profile-1", take); err != nil || got == nil {
 		t.Errorf("made last, it has not got the State: %v", err)
 	}

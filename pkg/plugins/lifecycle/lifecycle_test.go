@@ -118,7 +118,7 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, tc.write, tc.plugins...)
+			b := newTestEnv(t, tc.write, tc.plugins...)
 			pod := b.pod("p", tc.gpus, tc.annotations)
 			first := tc.patchFirst
 			b.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -197,7 +197,7 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 }
 
 func TestThePatchNamesThePodByUID(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name, numa.Name)
+	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, nil)
 	b.place(t, pod)
 	i := slices.IndexFunc(b.client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "patch" })
@@ -243,7 +243,7 @@ func TestThePatchNamesThePodByUID(t *testing.T) {
 }
 
 func TestTwoProfilesShareOneState(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name, numa.Name)
+	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	other := b.another(t, "PreBind", topology.Name)
 	b.place(t, b.pod("first", 4, nil))
 	second := b.pod("second", 8, nil)
@@ -258,7 +258,7 @@ func TestTwoProfilesShareOneState(t *testing.T) {
 }
 
 func TestFilterAndScoreDoNotAllocate(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name, numa.Name)
+	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	b.place(t, b.pod("first", 2, nil))
 	pod := b.pod("p", 2, nil)
 	ctx, state := context.Background(), framework.NewCycleState()
@@ -289,7 +289,7 @@ func TestFilterAndScoreDoNotAllocate(t *testing.T) {
 }
 
 func TestHints(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name)
+	b := newTestEnv(t, "PreBind", topology.Name)
 	waiting := b.pod("waiting", 8, nil)
 	holder := b.pod("holder", 1, nil)
 	holder.Spec.NodeName = "n"

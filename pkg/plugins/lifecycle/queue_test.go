@@ -28,15 +28,16 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// whole is kube-scheduler with our plugin over one DGX-1V node and a fake API server.
-type whole struct {
-	*bench
+// wholeScheduler is kube-scheduler with our plugin over one DGX-1V node and a fake API server.
+type wholeScheduler struct {
+	*testEnv
 	attempts *counter
 }
 
@@ -63,29 +64,29 @@ func (c *counter) drain() (out []string) {
 	}
 }
 
-func newWhole(t *testing.T) *whole {
+func newWholeScheduler(t *testing.T) *wholeScheduler {
 	t.Helper()
-	w := newWholeThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return c })
+	w := newWholeSchedulerThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return c })
 	w.waitSynced(t)
 	return w
 }
 
-func (w *whole) waitSynced(t *testing.T) {
+func (w *wholeScheduler) waitSynced(t *testing.T) {
 	t.Helper()
 	testrig.Soon(t, "the lists are in", func() bool {
 		return w.state(t).Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
 	})
 }
 
-// newWholeThrough has an API server before which something stands.
-func newWholeThrough(t *testing.T, through func(kubernetes.Interface) kubernetes.Interface) *whole {
+// newWholeSchedulerThrough has an API server before which something stands.
+func newWholeSchedulerThrough(t *testing.T, through func(kubernetes.Interface) kubernetes.Interface) *wholeScheduler {
 	t.Helper()
 	metrics.Register()
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // it has a lot to say
 	t.Cleanup(cancel)
 	obj, node := topologyOf(t)
-	w := &whole{
-		bench: &bench{
+	w := &wholeScheduler{
+		testEnv: &testEnv{
 			client: fake.NewClientset(append(leases("n"), node)...), shared: lifecycle.NewShared(clock.RealClock{}),
 			node: node, instances: map[string]fwk.Plugin{},
 		},
@@ -124,7 +125,7 @@ func newWholeThrough(t *testing.T, through func(kubernetes.Interface) kubernetes
 }
 
 // bindPod does what the API server does with a Binding.
-func (w *whole) bindPod(action clienttesting.Action) (bool, runtime.Object, error) {
+func (w *wholeScheduler) bindPod(action clienttesting.Action) (bool, runtime.Object, error) {
 	create, ok := action.(clienttesting.CreateAction)
 	if !ok || action.GetSubresource() != "binding" {
 		return false, nil, nil
@@ -147,19 +148,17 @@ func (w *whole) bindPod(action clienttesting.Action) (bool, runtime.Object, erro
 }
 
 // add makes a pod that evicts nobody.
-func (w *whole) add(t *testing.T, name string, gpus int, priority int32) {
+func (w *wholeScheduler) add(t *testing.T, name string, gpus int, priority int32) {
 	t.Helper()
-	pod := w.pod(name+"-template", gpus, nil).DeepCopy()
-	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, "uid-"+pod.UID, "ours", new(priority)
-	pod.Spec.PreemptionPolicy = new(v1.PreemptNever)
-	pod.CreationTimestamp = metav1.Now()
+	pod := schedtest.Pod(name).Scheduler("ours").Priority(priority).Created(time.Now()).CPU("2").Memory("1Gi").GPUs(gpus).
+		PreemptionPolicy(v1.PreemptNever).Obj()
 	if err := w.client.Tracker().Add(pod); err != nil {
 		t.Fatal(err)
 	}
 	w.seen(t, name, func(*v1.Pod) bool { return true }) // the fake's watches have little room
 }
 
-func (w *whole) bound(t *testing.T) (names []string) {
+func (w *wholeScheduler) bound(t *testing.T) (names []string) {
 	t.Helper()
 	list, err := w.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -174,7 +173,7 @@ func (w *whole) bound(t *testing.T) (names []string) {
 }
 
 // await waits until so many pods are bound.
-func (w *whole) await(t *testing.T, n int) []string {
+func (w *wholeScheduler) await(t *testing.T, n int) []string {
 	t.Helper()
 	var names []string
 	testrig.Eventually(t, 30*time.Second, fmt.Sprint(n, " pods are bound"), func(context.Context) (bool, string) {
@@ -188,7 +187,7 @@ func (w *whole) await(t *testing.T, n int) []string {
 // whose own hints would have every waiting pod tried for each of them.
 func TestTheQueueLetsThroughWhomAReleaseHelps(t *testing.T) {
 	const waiting, releases = 100, 5
-	w := newWhole(t)
+	w := newWholeScheduler(t)
 	for i := range 8 {
 		w.add(t, fmt.Sprintf("running-%d", i), 1, 0)
 	}

@@ -30,7 +30,7 @@ import (
 )
 
 func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name)
+	b := newTestEnv(t, "PreBind", topology.Name)
 	waiting := b.pod("waiting", 8, nil)
 	nominated := b.pod("nominated", 8, nil)
 	nominated.Status.NominatedNodeName = "n"
@@ -69,7 +69,7 @@ func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
 }
 
 func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name) // which chooses no CPUs
+	b := newTestEnv(t, "PreBind", topology.Name) // which chooses no CPUs
 	b.place(t, b.pod("p", 2, map[string]string{allocation.CPUSetKey: "0-3", "example.com/own": "kept"}))
 	pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 		"the mode was changed after a restart": {[]string{topology.Name, numa.Name}, "Binding"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "PreBind", tc.plugins...)
+			b := newTestEnv(t, "PreBind", tc.plugins...)
 			b.place(t, b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none", "example.com/own": "kept"}))
 			pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 			if err != nil || pod.Annotations[allocation.Key] == "" {
@@ -132,7 +132,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 
 // An API server lets nobody change the node name of a pod but by a Binding.
 func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name)
+	b := newTestEnv(t, "PreBind", topology.Name)
 	pod := b.pod("p", 2, nil)
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName = "elsewhere"
@@ -174,7 +174,7 @@ func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
 func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 	for name, gpus := range map[string]int{"with GPUs": 2, "without": 0} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "Binding", topology.Name, numa.Name)
+			b := newTestEnv(t, "Binding", topology.Name, numa.Name)
 			pod, ctx, state := b.pod("p", gpus, nil), t.Context(), framework.NewCycleState()
 			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() && !status.IsSkip() {
 				t.Fatal(status)
@@ -208,7 +208,7 @@ func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 func TestAPodThatEndedIsNotBound(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
-			b := newBench(t, write, topology.Name, numa.Name)
+			b := newTestEnv(t, write, topology.Name, numa.Name)
 			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
 			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
 				t.Fatal(status)
@@ -268,7 +268,8 @@ func (silentPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []by
 func TestAWriteThatGetsNoAnswerEnds(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
-			b := newBenchOf(t, setting{write: write, requestTimeout: "50ms", through: func(c kubernetes.Interface) kubernetes.Interface { return silent{c} }}, topology.Name, numa.Name)
+			b := newTestEnvOf(t, setting{write: write, requestTimeout: "50ms",
+				through: func(c kubernetes.Interface) kubernetes.Interface { return silent{c} }}, topology.Name, numa.Name)
 			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
 			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
 				t.Fatal(status)

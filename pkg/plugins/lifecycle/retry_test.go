@@ -20,9 +20,9 @@ import (
 )
 
 // phases are those of all claims.
-func (b *bench) phases(t *testing.T) (out []string) {
+func (e *testEnv) phases(t *testing.T) (out []string) {
 	t.Helper()
-	for _, c := range b.state(t).Dump() {
+	for _, c := range e.state(t).Dump() {
 		out = append(out, c.Phase)
 	}
 	return out
@@ -41,7 +41,7 @@ func TestAnAttemptThatFailsBeforeItsBindingKeepsNothing(t *testing.T) {
 		"when the Binding may be out": {nil, true, []string{"doubtful"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "PreBind", topology.Name, numa.Name)
+			b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 			first := tc.first
 			b.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				err := first
@@ -66,7 +66,7 @@ func TestAnAttemptThatFailsBeforeItsBindingKeepsNothing(t *testing.T) {
 
 // The Binding is DefaultBinder's in mode PreBind, and nobody tells us what it heard.
 func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name, numa.Name)
+	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, nil)
 	choice := func() string {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
 // The choice of an attempt that left no claim is on the pod all the same, which the
 // informer may not have brought yet.
 func TestAPodPlacedByCountCarriesNoChoiceThatWasDropped(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name, numa.Name)
+	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none"})
 	b.place(t, pod)
 	b.fw.RunReservePluginsUnreserve(t.Context(), framework.NewCycleState(), pod, "n")

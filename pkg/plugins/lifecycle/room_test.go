@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -111,8 +111,8 @@ func (b *lastBinder) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, _ 
 	return fwk.AsStatus(b.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{}, metav1.CreateOptions{}))
 }
 
-// newSlowBench is a profile of both plugins before such an API server.
-func newSlowBench(tb testing.TB, server *slow, set setting) *bench {
+// newSlowTestEnv is a profile of both plugins before such an API server.
+func newSlowTestEnv(tb testing.TB, server *slow, set setting) *testEnv {
 	tb.Helper()
 	binder := &lastBinder{}
 	set.through = func(c kubernetes.Interface) kubernetes.Interface {
@@ -120,28 +120,24 @@ func newSlowBench(tb testing.TB, server *slow, set setting) *bench {
 		return binder.client
 	}
 	set.others = append(set.others, binder)
-	return newBenchOf(tb, set, topology.Name, numa.Name)
+	return newTestEnvOf(tb, set, topology.Name, numa.Name)
 }
 
 // small makes a pod of which a node takes a thousand: it has a choice of NUMA nodes.
-func (b *bench) small(name string) *v1.Pod {
-	pod := b.pod("small", 0, map[string]string{podrequest.NUMAAffinityKey: "preferred"}).DeepCopy()
-	pod.Name, pod.UID = name, types.UID(name)
-	tiny := v1.ResourceList{"cpu": resource.MustParse("20m"), "memory": resource.MustParse("1Mi")}
-	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: tiny, Requests: tiny}
-	return pod
+func small(name string) *v1.Pod {
+	return schedtest.Pod(name).Annotation(podrequest.NUMAAffinityKey, "preferred").CPU("20m").Memory("1Mi").Obj()
 }
 
 // reserve takes a pod to the end of its scheduling cycle.
-func (b *bench) reserve(tb testing.TB, state fwk.CycleState, pod *v1.Pod) {
+func (e *testEnv) reserve(tb testing.TB, state fwk.CycleState, pod *v1.Pod) {
 	tb.Helper()
 	ctx := tb.Context()
-	_, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod)
+	_, status, _ := e.fw.RunPreFilterPlugins(ctx, state, pod)
 	if status.IsSuccess() {
-		status = b.fw.RunReservePluginsReserve(ctx, state, pod, "n")
+		status = e.fw.RunReservePluginsReserve(ctx, state, pod, "n")
 	}
 	if status.IsSuccess() {
-		status = b.fw.RunPermitPlugins(ctx, state, pod, "n")
+		status = e.fw.RunPermitPlugins(ctx, state, pod, "n")
 	}
 	if !status.IsSuccess() && !status.IsWait() {
 		tb.Fatalf("reserving for pod %s: %v", pod.Name, status)
@@ -150,26 +146,26 @@ func (b *bench) reserve(tb testing.TB, state fwk.CycleState, pod *v1.Pod) {
 
 // finish is the scheduler's binding cycle. Whether it announces what it is going to
 // write is a feature gate of kube-scheduler.
-func (b *bench) finish(ctx context.Context, state fwk.CycleState, pod *v1.Pod, announces bool) *fwk.Status {
+func (e *testEnv) finish(ctx context.Context, state fwk.CycleState, pod *v1.Pod, announces bool) *fwk.Status {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if announces {
-		if status := b.fw.RunPreBindPreFlights(ctx, state, pod, "n"); !status.IsSuccess() && !status.IsSkip() {
+		if status := e.fw.RunPreBindPreFlights(ctx, state, pod, "n"); !status.IsSuccess() && !status.IsSkip() {
 			return status
 		}
 	}
-	status := b.fw.WaitOnPermit(ctx, pod)
+	status := e.fw.WaitOnPermit(ctx, pod)
 	if status.IsSuccess() {
-		status = b.fw.RunPreBindPlugins(ctx, state, pod, "n")
+		status = e.fw.RunPreBindPlugins(ctx, state, pod, "n")
 	}
 	if status.IsSuccess() {
-		status = b.fw.RunBindPlugins(ctx, state, pod, "n")
+		status = e.fw.RunBindPlugins(ctx, state, pod, "n")
 	}
 	if !status.IsSuccess() {
-		b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
+		e.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
 		return status
 	}
-	b.fw.RunPostBindPlugins(ctx, state, pod, "n")
+	e.fw.RunPostBindPlugins(ctx, state, pod, "n")
 	return nil
 }
 
@@ -198,10 +194,10 @@ func TestAGangIsWrittenAFewAtATime(t *testing.T) {
 			if tc.held {
 				set.others = []fwk.Plugin{gang{}}
 			}
-			b := newSlowBench(t, server, set)
+			b := newSlowTestEnv(t, server, set)
 			ends, begin := make(chan *fwk.Status, pods), make(chan struct{})
 			for i := range pods {
-				pod, state := b.small(fmt.Sprint("p", i)), framework.NewCycleState()
+				pod, state := small(fmt.Sprint("p", i)), framework.NewCycleState()
 				b.reserve(t, state, pod)
 				go func() {
 					<-begin
@@ -227,11 +223,11 @@ func TestAGangIsWrittenAFewAtATime(t *testing.T) {
 }
 
 // fill takes the whole room for writes, and returns what gives it back.
-func (b *bench) fill(tb testing.TB) (empty func()) {
+func (e *testEnv) fill(tb testing.TB) (empty func()) {
 	tb.Helper()
 	var ends []func()
 	for range 64 {
-		end, err := b.state(tb).Attempt("", "").BeginWrite(tb.Context())
+		end, err := e.state(tb).Attempt("", "").BeginWrite(tb.Context())
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -247,9 +243,9 @@ func (b *bench) fill(tb testing.TB) (empty func()) {
 // TestWhatEndsWhileAPodWaitsForItsTurn has the world change between the end of the
 // scheduling cycle and the write.
 func TestWhatEndsWhileAPodWaitsForItsTurn(t *testing.T) {
-	tests := map[string]func(t *testing.T, b *bench, pod *v1.Pod, cancel func()){
-		"the scheduler": func(_ *testing.T, _ *bench, _ *v1.Pod, cancel func()) { cancel() },
-		"the pod": func(t *testing.T, b *bench, pod *v1.Pod, _ func()) {
+	tests := map[string]func(t *testing.T, b *testEnv, pod *v1.Pod, cancel func()){
+		"the scheduler": func(_ *testing.T, _ *testEnv, _ *v1.Pod, cancel func()) { cancel() },
+		"the pod": func(t *testing.T, b *testEnv, pod *v1.Pod, _ func()) {
 			t.Helper()
 			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -261,7 +257,7 @@ func TestWhatEndsWhileAPodWaitsForItsTurn(t *testing.T) {
 		for _, write := range []string{"PreBind", "Binding"} {
 			t.Run(name+"/"+write, func(t *testing.T) {
 				server := &slow{}
-				b := newSlowBench(t, server, setting{write: write})
+				b := newSlowTestEnv(t, server, setting{write: write})
 				pod, state := b.waits(t, "p", 2, 0), framework.NewCycleState()
 				b.reserve(t, state, pod)
 				empty := b.fill(t)
@@ -306,9 +302,9 @@ func TestATurnEnds(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newSlowBench(t, tc.server, setting{write: tc.write, requestTimeout: "1s"})
+			b := newSlowTestEnv(t, tc.server, setting{write: tc.write, requestTimeout: "1s"})
 			for i := range pods {
-				pod, state := b.small(fmt.Sprint("p", i)), framework.NewCycleState()
+				pod, state := small(fmt.Sprint("p", i)), framework.NewCycleState()
 				b.reserve(t, state, pod)
 				go b.finish(t.Context(), state, pod, false)
 			}

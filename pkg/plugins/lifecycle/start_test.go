@@ -57,10 +57,10 @@ func (l lateLeases) List(ctx context.Context, o metav1.ListOptions) (*coordinati
 }
 
 // newLate is a scheduler that starts, and waits for its list of Leases.
-func newLate(t *testing.T) (w *whole, comes func()) {
+func newLate(t *testing.T) (w *wholeScheduler, comes func()) {
 	t.Helper()
 	lists := make(chan struct{})
-	w = newWholeThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return late{c, lists} })
+	w = newWholeSchedulerThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return late{c, lists} })
 	return w, func() { close(lists) }
 }
 

@@ -11,11 +11,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -23,38 +23,37 @@ import (
 )
 
 // waits makes a pod of the first profile and lets the informer see it.
-func (b *bench) waits(tb testing.TB, name string, gpus int, priority int32) *v1.Pod {
+func (e *testEnv) waits(tb testing.TB, name string, gpus int, priority int32) *v1.Pod {
 	tb.Helper()
-	pod := b.pod(name+"-template", gpus, nil).DeepCopy()
-	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, types.UID(name), b.fw.ProfileName(), new(priority)
-	if err := b.client.Tracker().Add(pod); err != nil {
+	pod := schedtest.Pod(name).Scheduler(e.fw.ProfileName()).Priority(priority).CPU("2").Memory("1Gi").GPUs(gpus).Obj()
+	if err := e.client.Tracker().Add(pod); err != nil {
 		tb.Fatal(err)
 	}
-	b.seen(tb, name, func(*v1.Pod) bool { return true })
+	e.seen(tb, name, func(*v1.Pod) bool { return true })
 	return pod
 }
 
 // seen waits until the informer has a pod of which something is so.
-func (b *bench) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
+func (e *testEnv) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
 	tb.Helper()
 	testrig.Soon(tb, "the informer sees what became of pod "+name, func() bool {
-		pod, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(name)
+		pod, err := e.factory.Core().V1().Pods().Lister().Pods("default").Get(name)
 		return err == nil && so(pod)
 	})
 }
 
 // refuse takes a pod through a cycle in which no node takes it.
-func (b *bench) refuse(tb testing.TB, pod *v1.Pod) {
+func (e *testEnv) refuse(tb testing.TB, pod *v1.Pod) {
 	tb.Helper()
 	ctx, state := tb.Context(), framework.NewCycleState()
-	if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+	if _, status, _ := e.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
 		tb.Fatalf("PreFilter of pod %s: %v", pod.Name, status)
 	}
-	status := b.fw.RunFilterPlugins(ctx, state, pod, b.info(tb))
+	status := e.fw.RunFilterPlugins(ctx, state, pod, e.info(tb))
 	if status.IsSuccess() {
 		tb.Fatalf("pod %s fits", pod.Name)
 	}
-	_, _ = b.fw.RunPostFilterPlugins(ctx, state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{b.node.Name: status}, nil))
+	_, _ = e.fw.RunPostFilterPlugins(ctx, state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{e.node.Name: status}, nil))
 }
 
 // standing is a clock on which it is always the same time. Its timers run.
@@ -68,7 +67,7 @@ func (c standing) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 
 func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
 	// Nobody has waited so long that he is tried for that alone.
-	b := newBenchOf(t, setting{write: "Binding", clock: standing{now: time.Now()}}, topology.Name)
+	b := newTestEnvOf(t, setting{write: "Binding", clock: standing{now: time.Now()}}, topology.Name)
 	b.client.Tracker().Add(b.node)
 	var running []*v1.Pod
 	for i := range 8 {
@@ -97,29 +96,29 @@ func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
 }
 
 // bindAs binds a placed pod at the API server, with the annotations of its choice.
-func (b *bench) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
+func (e *testEnv) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 	tb.Helper()
-	state := b.state(tb)
-	notes, err := state.Annotations(state.Attempt(pod.UID, b.node.Name).Pending(), false)
+	state := e.state(tb)
+	notes, err := state.Annotations(state.Attempt(pod.UID, e.node.Name).Pending(), false)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	bound := pod.DeepCopy()
-	bound.Annotations, bound.Spec.NodeName = notes, b.node.Name
-	if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, "default"); err != nil {
+	bound.Annotations, bound.Spec.NodeName = notes, e.node.Name
+	if err := e.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, "default"); err != nil {
 		tb.Fatal(err)
 	}
-	b.seen(tb, pod.Name, func(pod *v1.Pod) bool { return pod.Spec.NodeName != "" })
+	e.seen(tb, pod.Name, func(pod *v1.Pod) bool { return pod.Spec.NodeName != "" })
 	return bound
 }
 
 // settled waits until nobody has been woken for a while.
-func (b *bench) settled(tb testing.TB) {
+func (e *testEnv) settled(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
 	defer cancel()
 	for quiet := 0; quiet < 30; quiet++ {
-		if len(b.activated.take()) > 0 {
+		if len(e.activated.take()) > 0 {
 			quiet = 0
 		}
 		select {
@@ -131,7 +130,7 @@ func (b *bench) settled(tb testing.TB) {
 }
 
 func TestWhoWaitsForNothingOfOursIsTried(t *testing.T) {
-	b := newBench(t, "Binding", topology.Name)
+	b := newTestEnv(t, "Binding", topology.Name)
 	b.client.Tracker().Add(b.node)
 	b.place(t, b.pod("running", 5, nil))
 	waits, other := b.waits(t, "waits", 8, 0), b.pod("other", 2, nil)

@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -27,44 +26,44 @@ import (
 
 // known makes the informer's store have the waiting pods and budgets, as it has by
 // the time a pod is scheduled.
-func (s *stage) known(pods []*v1.Pod, pdbs ...*policyv1.PodDisruptionBudget) {
-	s.tb.Helper()
+func (e *testEnv) known(pods []*v1.Pod, pdbs ...*policyv1.PodDisruptionBudget) {
+	e.tb.Helper()
 	for _, pod := range pods {
-		if err := s.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-			s.tb.Fatal(err)
+		if err := e.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+			e.tb.Fatal(err)
 		}
 	}
 	for _, pdb := range pdbs {
-		if err := s.factory.Policy().V1().PodDisruptionBudgets().Informer().GetStore().Add(pdb); err != nil {
-			s.tb.Fatal(err)
+		if err := e.factory.Policy().V1().PodDisruptionBudgets().Informer().GetStore().Add(pdb); err != nil {
+			e.tb.Fatal(err)
 		}
 	}
 }
 
 // postFilter runs a cycle in which no node passes Filter, and then PostFilter.
 // evicted are the pods that would have been deleted.
-func (s *stage) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted []string, status *fwk.Status) {
-	s.tb.Helper()
-	state := s.cycle(pod)
-	nodes, err := s.snapshot.NodeInfos().List()
+func (e *testEnv) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted []string, status *fwk.Status) {
+	e.tb.Helper()
+	state := e.cycle(pod)
+	nodes, err := e.snapshot.NodeInfos().List()
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
 	m := framework.NewDefaultNodeToStatus()
 	for _, info := range nodes {
-		status := s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, info)
+		status := e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, info)
 		if status.IsSuccess() {
-			s.tb.Fatalf("pod %s fits node %s", pod.Name, info.Node().Name)
+			e.tb.Fatalf("pod %s fits node %s", pod.Name, info.Node().Name)
 		}
 		m.Set(info.Node().Name, status)
 	}
 	gone := make(chan string, 100)
-	s.plugin.preemptor.evaluator.PreemptPod = func(_ context.Context, _ preemption.Candidate, _, victim *v1.Pod, _ string) error {
+	e.plugin.preemptor.evaluator.PreemptPod = func(_ context.Context, _ preemption.Candidate, _, victim *v1.Pod, _ string) error {
 		gone <- victim.Name
 		return nil
 	}
-	result, status = s.plugin.PostFilter(s.ctx, state, pod, m)
-	for s.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
+	result, status = e.plugin.PostFilter(e.ctx, state, pod, m)
+	for e.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		time.Sleep(time.Millisecond)
 	}
 	close(gone)
@@ -76,28 +75,18 @@ func (s *stage) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted [
 }
 
 func TestPostFilter(t *testing.T) {
-	linked := func(name string, priority int32) *v1.Pod {
-		pod := asks(name, priority, 2)
-		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
-		return pod
-	}
-	never := linked("p", 5)
-	policy := v1.PreemptNever
-	never.Spec.PreemptionPolicy = &policy
-	claimant := linked("p", 0)
-	claimant.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}}
-	plain := asks("p", 5, 0)
-	plain.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("64")
-	member := linked("p", 5)
-	member.Annotations[gangrequest.GangKey] = "g"
-	full := func(priority int32) func(s *stage) {
-		return func(s *stage) {
+	never := linkedPair("p", 5).PreemptionPolicy(v1.PreemptNever).Obj()
+	claimant := linkedPair("p", 0).PodResourceClaims(v1.PodResourceClaim{Name: "c"}).Obj()
+	plain := asks("p", 5, 0).CPU("64").Obj()
+	member := linkedPair("p", 5).Annotation(gangrequest.GangKey, "g").Obj()
+	full := func(priority int32) func(s *testEnv) {
+		return func(s *testEnv) {
 			s.tenant("a", 0, priority, 2, 0, 1)
 			s.tenant("b", 0, priority+1, 2, 2, 3)
 		}
 	}
 	tests := map[string]struct {
-		arrange  func(s *stage)
+		arrange  func(s *testEnv)
 		pod      *v1.Pod
 		alone    bool // no DefaultPreemption in the profile
 		gangs    bool // another plugin places gangs
@@ -106,18 +95,19 @@ func TestPostFilter(t *testing.T) {
 		evicted  []string
 		says     string
 	}{
-		"the cheapest pair goes": {arrange: full(0), pod: linked("p", 5), wantNode: "node-0", evicted: []string{"a"}},
+		"the cheapest pair goes": {arrange: full(0), pod: linkedPair("p", 5).Obj(), wantNode: "node-0", evicted: []string{"a"}},
 		"who may not preempt does not, and the default is not asked": {
 			arrange: full(0), pod: never, want: fwk.UnschedulableAndUnresolvable, says: "preemptionPolicy=Never",
 		},
 		"nobody matters less, and the default is not asked": {
-			arrange: full(5), pod: linked("p", 5), want: fwk.UnschedulableAndUnresolvable, says: "preemption: 0/1 nodes",
+			arrange: full(5), pod: linkedPair("p", 5).Obj(), want: fwk.UnschedulableAndUnresolvable, says: "preemption: 0/1 nodes",
 		},
 		"other plugins have their turn for a pod with claims": {arrange: full(5), pod: claimant, want: fwk.Unschedulable},
 		"a pod without GPUs is the default's":                 {arrange: full(0), pod: plain, want: fwk.Unschedulable},
 		"a pod of a gang is another plugin's":                 {arrange: full(0), pod: member, gangs: true, want: fwk.Unschedulable},
 		"a pod of a gang that nobody places as a whole":       {arrange: full(0), pod: member, wantNode: "node-0", evicted: []string{"a"}},
-		"a profile without the default preemption wants none": {arrange: full(0), pod: linked("p", 5), alone: true, want: fwk.Unschedulable},
+		"a profile without the default preemption wants none": {arrange: full(0), pod: linkedPair("p", 5).Obj(), alone: true,
+			want: fwk.Unschedulable},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +115,7 @@ func TestPostFilter(t *testing.T) {
 			if tc.alone {
 				others = nil
 			}
-			s := newStageWith(t, others, "a100-pcie-4-bridged")
+			s := newTestEnvWith(t, others, "a100-pcie-4-bridged")
 			s.plugin.Profile.Gangs = tc.gangs
 			tc.arrange(s)
 			s.show()
@@ -175,7 +165,7 @@ func TestNodesAreComparedLikeSets(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			for _, swap := range []int{0, 1} {
-				s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+				s := newTestEnv(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
 				for i, tenants := range tc.nodes {
 					for j, x := range tenants {
 						pod := s.tenant(fmt.Sprintf("pod-%d-%d", i, j), i^swap, x.priority, len(x.gpus), x.gpus...)
@@ -186,8 +176,7 @@ func TestNodesAreComparedLikeSets(t *testing.T) {
 					}
 				}
 				s.show()
-				pod := asks("p", 5, 2)
-				pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
+				pod := linkedPair("p", 5).Obj()
 				s.known([]*v1.Pod{pod}, budget("guarded", 0))
 				result, evicted, status := s.postFilter(pod)
 				if want := s.nodes[1^swap].Name; !status.IsSuccess() || result.NominatedNodeName != want {
@@ -201,7 +190,7 @@ func TestNodesAreComparedLikeSets(t *testing.T) {
 // TestASecondPreemptorTakesOthers nominates one pod, whose victims have not gone yet,
 // and lets an equal one preempt.
 func TestASecondPreemptorTakesOthers(t *testing.T) {
-	s := newStage(t, "a6000-8-bridged")
+	s := newTestEnv(t, "a6000-8-bridged")
 	s.tenant("big", 0, 1, 4, 0, 1, 2, 3)
 	for i := 4; i < 8; i++ {
 		s.tenant(fmt.Sprintf("small-%d", i), 0, 2, 1, i)
@@ -209,9 +198,7 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 	s.show()
 	var pods []*v1.Pod
 	for i := range 3 {
-		pod := asks(fmt.Sprintf("p%d", i), 5, 2)
-		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
-		pods = append(pods, pod)
+		pods = append(pods, linkedPair(fmt.Sprintf("p%d", i), 5).Obj())
 	}
 	s.known(pods)
 	// The first one's victim has room for the second, which waits for it; the third needs
@@ -244,11 +231,11 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 // TestAVictimOfAnotherCostsNothing has a victim that makes room for two preemptors,
 // and does not know yet that it goes, and one of a lower priority on another node.
 func TestAVictimOfAnotherCostsNothing(t *testing.T) {
-	s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+	s := newTestEnv(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
 	s.tenant("whole", 0, 50, 4, 0, 1, 2, 3)
 	other := s.tenant("other", 1, 200, 4, 0, 1, 2, 3) // nobody's victim at first
 	s.show()
-	pods := []*v1.Pod{asks("first", 100, 2), asks("second", 60, 2)}
+	pods := []*v1.Pod{asks("first", 100, 2).Obj(), asks("second", 60, 2).Obj()}
 	s.known(pods)
 	for _, pod := range pods {
 		result, evicted, status := s.postFilter(pod)
@@ -275,12 +262,12 @@ func TestAVictimOfAnotherCostsNothing(t *testing.T) {
 // scheduler has heard that its victim is going, and it itself nominated.
 func TestATryBeforeTheNewsOfTheLastEvictsNobodyElse(t *testing.T) {
 	const nodes = 8
-	s := newStage(t, slices.Repeat([]string{"a100-pcie-4-bridged"}, nodes)...)
+	s := newTestEnv(t, slices.Repeat([]string{"a100-pcie-4-bridged"}, nodes)...)
 	for i := range nodes {
 		s.tenant(fmt.Sprintf("low-%d", i), i, 0, 4, 0, 1, 2, 3)
 	}
 	s.show()
-	pod := asks("p", 5, 2)
+	pod := asks("p", 5, 2).Obj()
 	s.known([]*v1.Pod{pod})
 	var first []string
 	for try := range 5 {
@@ -314,7 +301,7 @@ func TestDevicesThatComeFreeByThemselves(t *testing.T) {
 		"of one that nobody saw go may never be freed": {want: []string{"low"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			s.tenant("low", 0, 0, 2, 2, 3)
 			s.show()
 			_, obj := nodeOf(t, "node-0", "a100-pcie-4-bridged")
@@ -329,8 +316,7 @@ func TestDevicesThatComeFreeByThemselves(t *testing.T) {
 			if tc.known {
 				s.goes("gone")
 			}
-			pod := asks("p", 5, 2)
-			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
+			pod := linkedPair("p", 5).Obj()
 			s.known([]*v1.Pod{pod})
 			_, evicted, status := s.postFilter(pod)
 			if !slices.Equal(evicted, tc.want) || tc.known && !strings.HasPrefix(status.Message(), ErrReasonReleasing) {
@@ -350,7 +336,7 @@ func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
 		"they should have gone by now": {end: -time.Minute, want: []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			victim := s.tenant("victim", 0, 0, 2, 0, 1)
 			victim.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(tc.end)}
 			victim.Status.Conditions = []v1.PodCondition{{
@@ -358,9 +344,7 @@ func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
 			}}
 			s.tenant("other", 0, 1, 2, 2, 3)
 			s.show()
-			pod := asks("p", 5, 2)
-			pod.Status.NominatedNodeName = "node-0"
-			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
+			pod := linkedPair("p", 5).NominatedNodeName("node-0").Obj()
 			s.known([]*v1.Pod{pod})
 			_, evicted, status := s.postFilter(pod)
 			if status.Code() != tc.code || !slices.Equal(evicted, tc.want) {
@@ -375,7 +359,7 @@ func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
 func BenchmarkPreemption(b *testing.B) {
 	for _, nodes := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("%d nodes", nodes), func(b *testing.B) {
-			s := newStage(b, slices.Repeat([]string{"dgx2"}, nodes)...)
+			s := newTestEnv(b, slices.Repeat([]string{"dgx2"}, nodes)...)
 			start := metav1.Unix(1_700_000_000, 0)
 			for n := range nodes {
 				for g := range 16 {
@@ -384,8 +368,7 @@ func BenchmarkPreemption(b *testing.B) {
 				}
 			}
 			s.show()
-			pod := asks("p", 5, 8)
-			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
+			pod := asks("p", 5, 8).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 			s.known(append(s.pods, pod)) // also so that allocations are read once
 			s.postFilter(pod)
 			b.ReportAllocs()

@@ -42,6 +42,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -54,9 +55,9 @@ import (
 
 const gpus = v1.ResourceName(v1alpha1.DefaultResource)
 
-// stage is a real framework, with kube-scheduler's filters for resources and ports
+// testEnv is a real framework, with kube-scheduler's filters for resources and ports
 // beside the plugin, over one snapshot.
-type stage struct {
+type testEnv struct {
 	tb       testing.TB
 	ctx      context.Context
 	fw       framework.Framework
@@ -70,26 +71,26 @@ type stage struct {
 }
 
 // lister gives the framework whatever snapshot is current.
-type lister struct{ s *stage }
+type lister struct{ s *testEnv }
 
 func (l lister) NodeInfos() fwk.NodeInfoLister       { return l.s.snapshot.NodeInfos() }
 func (l lister) StorageInfos() fwk.StorageInfoLister { return l.s.snapshot.StorageInfos() }
 
-// newStage makes nodes, each with a machine of the catalogue.
-func newStage(tb testing.TB, machines ...string) *stage {
+// newTestEnv makes nodes, each with a machine of the catalogue.
+func newTestEnv(tb testing.TB, machines ...string) *testEnv {
 	tb.Helper()
-	return newStageWith(tb, []string{defaultpreemption.Name}, machines...)
+	return newTestEnvWith(tb, []string{defaultpreemption.Name}, machines...)
 }
 
-// newStageWith is newStage with other plugins beside ours.
-func newStageWith(tb testing.TB, others []string, machines ...string) *stage {
+// newTestEnvWith is newTestEnv with other plugins beside ours.
+func newTestEnvWith(tb testing.TB, others []string, machines ...string) *testEnv {
 	tb.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(tb)
 	ctx = klog.NewContext(ctx, klog.Background().V(9))
 	ctx, cancel := context.WithCancel(ctx)
 	tb.Cleanup(cancel)
-	s := &stage{tb: tb, ctx: ctx, snapshot: schedcache.NewEmptySnapshot()}
+	s := &testEnv{tb: tb, ctx: ctx, snapshot: schedcache.NewEmptySnapshot()}
 	var objects []runtime.Object
 	var graphs []*v1alpha1.NodeGPUTopology
 	for i, kind := range machines {
@@ -125,11 +126,7 @@ func nodeOf(tb testing.TB, name, kind string) (*v1.Node, *v1alpha1.NodeGPUTopolo
 	}
 	obj := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, g)
 	obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = types.UID("graph-"+name), "1", types.UID("uid-"+name)
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: obj.Spec.NodeUID}}
-	node.Status.Allocatable = v1.ResourceList{
-		gpus: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), "cpu": resource.MustParse("64"),
-		"memory": resource.MustParse("1Ti"), "pods": resource.MustParse("110"),
-	}
+	node := schedtest.Node(name).UID(string(obj.Spec.NodeUID)).GPUs(g.Len()).CPU("64").Memory("1Ti").Obj()
 	return node, obj
 }
 
@@ -144,8 +141,8 @@ func leasesOf(node string) []runtime.Object {
 	return out
 }
 
-func (s *stage) build(others []string) {
-	s.tb.Helper()
+func (e *testEnv) build(others []string) {
+	e.tb.Helper()
 	shared := lifecycle.NewShared(clock.RealClock{})
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
@@ -154,7 +151,7 @@ func (s *stage) build(others []string) {
 		defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{EnableAsyncPreemption: true}, newDefaultPreemption),
 		Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			p, err := New(shared)(ctx, args, h)
-			s.plugin, _ = p.(*Plugin)
+			e.plugin, _ = p.(*Plugin)
 			return p, err
 		},
 	}
@@ -163,21 +160,21 @@ func (s *stage) build(others []string) {
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
 	}
 	profile.PluginConfig = []schedconfig.PluginConfig{
-		{Name: Name, Args: decoded(s.tb, Name+"Args", `{"narrowTo":0}`)},
-		{Name: noderesources.Name, Args: decoded(s.tb, "NodeResourcesFitArgs", `{}`)},
+		{Name: Name, Args: decoded(e.tb, Name+"Args", `{"narrowTo":0}`)},
+		{Name: noderesources.Name, Args: decoded(e.tb, "NodeResourcesFitArgs", `{}`)},
 	}
 	for _, name := range others {
-		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: decoded(s.tb, name+"Args", `{}`)})
+		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: decoded(e.tb, name+"Args", `{}`)})
 	}
-	fw, err := frameworkruntime.NewFramework(s.ctx, registry, profile,
-		frameworkruntime.WithClientSet(s.client), frameworkruntime.WithInformerFactory(s.factory),
-		frameworkruntime.WithSnapshotSharedLister(lister{s}), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(s.queue), frameworkruntime.WithPodNominator(s.queue),
+	fw, err := frameworkruntime.NewFramework(e.ctx, registry, profile,
+		frameworkruntime.WithClientSet(e.client), frameworkruntime.WithInformerFactory(e.factory),
+		frameworkruntime.WithSnapshotSharedLister(lister{e}), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithPodActivator(e.queue), frameworkruntime.WithPodNominator(e.queue),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	s.fw = fw
+	e.fw = fw
 }
 
 func newDefaultPreemption(ctx context.Context, args runtime.Object, h fwk.Handle, f feature.Features) (fwk.Plugin, error) {
@@ -195,23 +192,22 @@ func decoded(tb testing.TB, kind, text string) runtime.Object {
 }
 
 // settle waits until the first lists are in.
-func (s *stage) settle() {
-	s.tb.Helper()
-	testrig.Soon(s.tb, "the Leases are known", s.plugin.State().Synced)
+func (e *testEnv) settle() {
+	e.tb.Helper()
+	testrig.Soon(e.tb, "the Leases are known", e.plugin.State().Synced)
 }
 
 // show makes the snapshot that of the pods there are.
-func (s *stage) show() { s.snapshot = schedcache.NewSnapshot(s.pods, s.nodes) }
+func (e *testEnv) show() { e.snapshot = schedcache.NewSnapshot(e.pods, e.nodes) }
 
 // tenant puts a pod on a node; with positions it has those GPUs, without it has as
 // many as nobody knows.
-func (s *stage) tenant(name string, node int, priority int32, count int, positions ...int) *v1.Pod {
-	s.tb.Helper()
-	pod := asks(name, priority, count)
-	pod.Spec.NodeName = s.nodes[node].Name
+func (e *testEnv) tenant(name string, node int, priority int32, count int, positions ...int) *v1.Pod {
+	e.tb.Helper()
+	pod := asks(name, priority, count).Node(e.nodes[node].Name).Obj()
 	if len(positions) > 0 {
 		a := allocation.Allocation{Version: allocation.Version, Node: pod.Spec.NodeName, PodUID: pod.UID, Assumed: time.Now()}
-		g := s.plugin.State().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
+		g := e.plugin.State().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
 		c := allocation.Container{Name: "main", Resource: v1alpha1.DefaultResource}
 		for _, p := range positions {
 			c.GPUs = append(c.GPUs, g.GPUs[p].UUID)
@@ -219,35 +215,38 @@ func (s *stage) tenant(name string, node int, priority int32, count int, positio
 		a.Containers = append(a.Containers, c)
 		text, err := a.Encode()
 		if err != nil {
-			s.tb.Fatal(err)
+			e.tb.Fatal(err)
 		}
 		pod.Annotations = map[string]string{allocation.Key: text}
 	}
-	s.pods = append(s.pods, pod)
+	e.pods = append(e.pods, pod)
 	return pod
 }
 
-// asks is a waiting pod.
-func asks(name string, priority int32, count int) *v1.Pod {
-	list := v1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
-	if count > 0 {
-		list[gpus] = *resource.NewQuantity(int64(count), resource.DecimalSI)
-	}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"name": name}},
-		Spec: v1.PodSpec{
-			Priority: &priority, SchedulerName: "ours",
-			Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Limits: list, Requests: list}}},
-		},
+// asks starts a waiting pod.
+func asks(name string, priority int32, count int) *schedtest.PodWrapper {
+	return schedtest.Pod(name).Label("name", name).Priority(priority).Scheduler("ours").CPU("1").Memory("1Gi").GPUs(count)
+}
+
+// linkedPair starts one with two GPUs and an NVLink between them.
+func linkedPair(name string, priority int32) *schedtest.PodWrapper {
+	return asks(name, priority, 2).Annotation(podrequest.MinLinkKey, "NVLINK")
+}
+
+// setResource changes how much of a resource a pod asks for.
+func setResource(pod *v1.Pod, name v1.ResourceName, n int) {
+	r := pod.Spec.Containers[0].Resources
+	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+		list[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 	}
 }
 
 // cycle runs a pod's PreFilter and returns the state.
-func (s *stage) cycle(pod *v1.Pod) fwk.CycleState {
-	s.tb.Helper()
+func (e *testEnv) cycle(pod *v1.Pod) fwk.CycleState {
+	e.tb.Helper()
 	state := framework.NewCycleState()
-	if _, status, _ := s.fw.RunPreFilterPlugins(s.ctx, state, pod); !status.IsSuccess() {
-		s.tb.Fatalf("PreFilter: %v", status)
+	if _, status, _ := e.fw.RunPreFilterPlugins(e.ctx, state, pod); !status.IsSuccess() {
+		e.tb.Fatalf("PreFilter: %v", status)
 	}
 	return state
 }
@@ -255,28 +254,28 @@ func (s *stage) cycle(pod *v1.Pod) fwk.CycleState {
 // victims are the names of the pods that would have to go from a node, sorted, the
 // budgets violated, and the cost. If those that are going anyway will do, it is they, and
 // cost nothing.
-func (s *stage) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) ([]string, eviction.Cost, *fwk.Status) {
-	s.tb.Helper()
-	state := s.cycle(pod)
-	info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
+func (e *testEnv) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) ([]string, eviction.Cost, *fwk.Status) {
+	e.tb.Helper()
+	state := e.cycle(pod)
+	info, err := e.snapshot.NodeInfos().Get(e.nodes[node].Name)
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	p := s.plugin.preemptor
-	if w := p.waitOn(s.ctx, state, lifecycle.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
+	p := e.plugin.preemptor
+	if w := p.waitOn(e.ctx, state, lifecycle.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
 		return namesOf(w.awaited), eviction.CostOf(nil, nil, w.quality), nil
 	}
 	a := &attempt{plans: map[string]plan{}}
 	a.steps.Store(maxSteps)
-	ctx := context.WithValue(s.ctx, attemptKey{}, a)
-	pods, violations, status := s.plugin.preemptor.SelectVictimsOnNode(ctx, state, pod, info.Snapshot(), pdbs)
+	ctx := context.WithValue(e.ctx, attemptKey{}, a)
+	pods, violations, status := e.plugin.preemptor.SelectVictimsOnNode(ctx, state, pod, info.Snapshot(), pdbs)
 	if !status.IsSuccess() {
 		return nil, eviction.Cost{}, status
 	}
 	b := eviction.NewBudgets(pdbs)
-	c := eviction.CostOf(s.plugin.preemptor.podsOf(pods, b), b.Allowed, a.plan(info.Node().Name).quality)
+	c := eviction.CostOf(e.plugin.preemptor.podsOf(pods, b), b.Allowed, a.plan(info.Node().Name).quality)
 	if c.Violations != violations {
-		s.tb.Errorf("%d violations reported, %d counted", violations, c.Violations)
+		e.tb.Errorf("%d violations reported, %d counted", violations, c.Violations)
 	}
 	return namesOf(pods), c, nil
 }
@@ -291,23 +290,23 @@ func namesOf(pods []*v1.Pod) []string {
 }
 
 // brute tries every subset of the lower-priority pods with the framework's filters.
-func (s *stage) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) (best eviction.Cost, names []string, found bool) {
-	s.tb.Helper()
-	state := s.cycle(pod)
-	info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
+func (e *testEnv) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) (best eviction.Cost, names []string, found bool) {
+	e.tb.Helper()
+	state := e.cycle(pod)
+	info, err := e.snapshot.NodeInfos().Get(e.nodes[node].Name)
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
 	var could []*v1.Pod
-	for _, p := range s.pods {
-		if p.Spec.NodeName == s.nodes[node].Name && *p.Spec.Priority < *pod.Spec.Priority {
+	for _, p := range e.pods {
+		if p.Spec.NodeName == e.nodes[node].Name && *p.Spec.Priority < *pod.Spec.Priority {
 			could = append(could, p)
 		}
 	}
 	c := lifecycle.ReadCycle(state)
 	b := eviction.NewBudgets(pdbs)
 	slices.SortStableFunc(could, func(a, b *v1.Pod) int {
-		if s.plugin.preemptor.MoreImportantPod(a, b) {
+		if e.plugin.preemptor.MoreImportantPod(a, b) {
 			return -1
 		}
 		return 1
@@ -319,15 +318,15 @@ func (s *stage) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudg
 			if set>>i&1 != 0 {
 				gone = append(gone, p)
 				if err := copied.RemovePod(klog.Background(), p); err != nil {
-					s.tb.Fatal(err)
+					e.tb.Fatal(err)
 				}
 			}
 		}
-		if !s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, copied).IsSuccess() {
+		if !e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, copied).IsSuccess() {
 			continue
 		}
-		_, q := s.plugin.State().Plan(&c.Demand, copied, s.snapshot.NodeInfos())
-		cost := eviction.CostOf(s.plugin.preemptor.podsOf(gone, b), b.Allowed, q)
+		_, q := e.plugin.State().Plan(&c.Demand, copied, e.snapshot.NodeInfos())
+		cost := eviction.CostOf(e.plugin.preemptor.podsOf(gone, b), b.Allowed, q)
 		if !found || cost.Compare(&best) < 0 {
 			best, names, found = cost, namesOf(gone), true
 		}
@@ -339,14 +338,14 @@ func (s *stage) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudg
 // nodes with random pods, with the framework's own filters as judge of both.
 func TestVictimsAreTheCheapest(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8", "l40s-8"}
-	s := newStage(t, machines...)
+	s := newTestEnv(t, machines...)
 	possible, dearer := 0, 0
 	const seeds = 400
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		node := r.IntN(len(machines))
 		s.pods = nil
-		crowd(s, r, node)
+		fillNode(s, r, node)
 		s.show()
 		pod := wants(r, len(s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.GPUs))
 		pdbs := budgets(r)
@@ -380,22 +379,22 @@ func TestVictimsAreTheCheapest(t *testing.T) {
 // costs no more than what the default preemption would do.
 func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged"}
-	s := newStage(t, machines...)
+	s := newTestEnv(t, machines...)
 	possible, cheaper := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 12))
 		node := r.IntN(len(machines))
 		s.pods = nil
-		crowd(s, r, node)
+		fillNode(s, r, node)
 		for i := range 3 {
 			s.tenant(fmt.Sprintf("plain-%d", i), node, int32(r.IntN(4)), 0).Labels["team"] = string(rune('a' + r.IntN(3)))
 		}
 		for _, pod := range s.pods {
-			pod.Spec.Containers[0].Resources.Requests["cpu"] = *resource.NewQuantity(int64(r.IntN(12)), resource.DecimalSI)
+			setResource(pod, v1.ResourceCPU, r.IntN(12))
 		}
 		s.show()
 		pod := wants(r, s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
-		pod.Spec.Containers[0].Resources.Requests["cpu"] = *resource.NewQuantity(int64(20+r.IntN(40)), resource.DecimalSI)
+		setResource(pod, v1.ResourceCPU, 20+r.IntN(40))
 		pdbs := budgets(r)
 		state := s.cycle(pod)
 		info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
@@ -434,7 +433,7 @@ func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
 // TestSearchesOn16GPUsStayWithinTheirSteps counts the questions, on nodes with up to 16
 // holders, that one node is allowed to ask.
 func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
-	s := newStage(t, "dgx2")
+	s := newTestEnv(t, "dgx2")
 	most := map[bool]int64{}
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 13))
@@ -454,8 +453,7 @@ func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
 		}
 		s.show()
 		pod := wants(r, 16)
-		list := pod.Spec.Containers[0].Resources.Requests
-		list[gpus] = *resource.NewQuantity(int64(1+r.IntN(16)), resource.DecimalSI)
+		setResource(pod, gpus, 1+r.IntN(16))
 		a := &attempt{plans: map[string]plan{}}
 		a.steps.Store(maxSteps)
 		state := s.cycle(pod)
@@ -474,40 +472,40 @@ func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
 }
 
 // minimal checks that the pod fits without the victims, and with any of them does not.
-func (s *stage) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, victims []string, seed uint64) {
-	s.tb.Helper()
+func (e *testEnv) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, victims []string, seed uint64) {
+	e.tb.Helper()
 	for _, spared := range append([]string{""}, victims...) {
 		copied := info.Snapshot()
-		for _, p := range s.pods {
+		for _, p := range e.pods {
 			if slices.Contains(victims, p.Name) && p.Name != spared {
 				if err := copied.RemovePod(klog.Background(), p); err != nil {
-					s.tb.Fatal(err)
+					e.tb.Fatal(err)
 				}
 			}
 		}
-		if fits := s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, copied).IsSuccess(); fits != (spared == "") {
-			s.tb.Errorf("seed %d: victims %v, with %q spared the pod fits: %t", seed, victims, spared, fits)
+		if fits := e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, copied).IsSuccess(); fits != (spared == "") {
+			e.tb.Errorf("seed %d: victims %v, with %q spared the pod fits: %t", seed, victims, spared, fits)
 		}
 	}
 }
 
 // defaults is what the default preemption's choice costs, but for what it frees.
-func (s *stage) defaults(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) eviction.Cost {
-	s.tb.Helper()
-	info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
+func (e *testEnv) defaults(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) eviction.Cost {
+	e.tb.Helper()
+	info, err := e.snapshot.NodeInfos().Get(e.nodes[node].Name)
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	pods, _, status := s.plugin.preemptor.DefaultPreemption.SelectVictimsOnNode(s.ctx, s.cycle(pod), pod, info.Snapshot(), pdbs)
+	pods, _, status := e.plugin.preemptor.DefaultPreemption.SelectVictimsOnNode(e.ctx, e.cycle(pod), pod, info.Snapshot(), pdbs)
 	if !status.IsSuccess() {
-		s.tb.Fatalf("the default preemption: %v", status)
+		e.tb.Fatalf("the default preemption: %v", status)
 	}
 	b := eviction.NewBudgets(pdbs)
-	return eviction.CostOf(s.plugin.preemptor.podsOf(pods, b), b.Allowed, eviction.Quality{})
+	return eviction.CostOf(e.plugin.preemptor.podsOf(pods, b), b.Allowed, eviction.Quality{})
 }
 
-// crowd fills a node with up to nine pods of one to three GPUs.
-func crowd(s *stage, r *rand.Rand, node int) {
+// fillNode fills a node with up to nine pods of one to three GPUs.
+func fillNode(s *testEnv, r *rand.Rand, node int) {
 	g := s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph
 	order := r.Perm(g.Len())
 	for len(order) > 0 && len(s.pods) < 9 {
@@ -531,18 +529,17 @@ func crowd(s *stage, r *rand.Rand, node int) {
 
 func wants(r *rand.Rand, size int) *v1.Pod {
 	pod := asks("wants", 3, 1+r.IntN(min(5, size)))
-	pod.Annotations = map[string]string{}
 	switch r.IntN(5) {
 	case 0:
-		pod.Annotations[podrequest.MinLinkKey] = "NVLINK"
+		pod.Annotation(podrequest.MinLinkKey, "NVLINK")
 	case 1:
-		pod.Annotations[podrequest.TopologyPolicyKey] = "single-numa-node"
+		pod.Annotation(podrequest.TopologyPolicyKey, "single-numa-node")
 	case 2:
-		pod.Annotations[podrequest.TopologyPolicyKey] = "restricted"
+		pod.Annotation(podrequest.TopologyPolicyKey, "restricted")
 	case 3:
-		pod.Annotations[podrequest.MinBandwidthKey] = "24"
+		pod.Annotation(podrequest.MinBandwidthKey, "24")
 	}
-	return pod
+	return pod.Obj()
 }
 
 func budgets(r *rand.Rand) []*policyv1.PodDisruptionBudget {
@@ -567,97 +564,89 @@ func TestVictims(t *testing.T) {
 	going := func(pod *v1.Pod, in time.Duration) {
 		pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(in)}
 	}
-	cpu := func(pod *v1.Pod, n string) *v1.Pod {
-		pod.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(n)
-		return pod
-	}
-	linked := func(pod *v1.Pod) *v1.Pod {
-		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
-		return pod
-	}
 	// a100-pcie-4-bridged: bridges join GPUs 0 and 1, and 2 and 3.
 	tests := map[string]struct {
-		arrange func(s *stage)
+		arrange func(s *testEnv)
 		pod     *v1.Pod
 		want    []string
 		refused string
 	}{
 		"a pod that is going costs nothing": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				going(s.tenant("going", 0, 2, 2, 0, 1), 20*time.Second)
 				s.tenant("low", 0, 0, 2, 2, 3)
 			},
-			pod: linked(asks("p", 3, 2)), want: []string{"going"},
+			pod: linkedPair("p", 3).Obj(), want: []string{"going"},
 		},
 		"even one that matters more": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				going(s.tenant("going", 0, 9, 2, 0, 1), 20*time.Second)
 				s.tenant("low", 0, 0, 2, 2, 3)
 			},
-			pod: linked(asks("p", 3, 2)), want: []string{"going"},
+			pod: linkedPair("p", 3).Obj(), want: []string{"going"},
 		},
 		"one that should have gone long ago is no help": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				going(s.tenant("stuck", 0, 0, 2, 0, 1), -time.Hour)
 				s.tenant("other", 0, 1, 2, 2, 3)
 			},
-			pod: linked(asks("p", 3, 2)), want: []string{"other"},
+			pod: linkedPair("p", 3).Obj(), want: []string{"other"},
 		},
 		"CPUs are short as well: a pod without GPUs goes rather than a second one with": {
-			arrange: func(s *stage) {
-				cpu(s.tenant("holder", 0, 1, 2, 0, 1), "4")
-				cpu(s.tenant("second", 0, 2, 2, 2, 3), "30")
-				cpu(s.tenant("builder", 0, 1, 0), "30")
+			arrange: func(s *testEnv) {
+				setResource(s.tenant("holder", 0, 1, 2, 0, 1), v1.ResourceCPU, 4)
+				setResource(s.tenant("second", 0, 2, 2, 2, 3), v1.ResourceCPU, 30)
+				setResource(s.tenant("builder", 0, 1, 0), v1.ResourceCPU, 30)
 			},
-			pod: cpu(linked(asks("p", 3, 2)), "20"), want: []string{"builder", "holder"},
+			pod: linkedPair("p", 3).CPU("20").Obj(), want: []string{"builder", "holder"},
 		},
 		"CPUs alone are short, and the GPUs free": {
-			arrange: func(s *stage) {
-				cpu(s.tenant("holder", 0, 2, 2, 0, 1), "30")
-				cpu(s.tenant("builder", 0, 1, 0), "30")
+			arrange: func(s *testEnv) {
+				setResource(s.tenant("holder", 0, 2, 2, 0, 1), v1.ResourceCPU, 30)
+				setResource(s.tenant("builder", 0, 1, 0), v1.ResourceCPU, 30)
 			},
-			pod: cpu(linked(asks("p", 3, 2)), "20"), want: []string{"builder"},
+			pod: linkedPair("p", 3).CPU("20").Obj(), want: []string{"builder"},
 		},
 		"a holder has the CPUs, and matters less than the pods without GPUs": {
-			arrange: func(s *stage) {
-				cpu(s.tenant("holder", 0, 1, 2, 0, 1), "4")
-				cpu(s.tenant("second", 0, 1, 2, 2, 3), "30")
-				cpu(s.tenant("builder", 0, 2, 0), "30")
+			arrange: func(s *testEnv) {
+				setResource(s.tenant("holder", 0, 1, 2, 0, 1), v1.ResourceCPU, 4)
+				setResource(s.tenant("second", 0, 1, 2, 2, 3), v1.ResourceCPU, 30)
+				setResource(s.tenant("builder", 0, 2, 0), v1.ResourceCPU, 30)
 			},
-			pod: cpu(linked(asks("p", 3, 2)), "20"), want: []string{"second"},
+			pod: linkedPair("p", 3).CPU("20").Obj(), want: []string{"second"},
 		},
 		"nobody matters less": {
-			arrange: func(s *stage) { s.tenant("equal", 0, 3, 4, 0, 1, 2, 3) },
-			pod:     linked(asks("p", 3, 2)), refused: noVictims,
+			arrange: func(s *testEnv) { s.tenant("equal", 0, 3, 4, 0, 1, 2, 3) },
+			pod:     linkedPair("p", 3).Obj(), refused: noVictims,
 		},
 		"who matters less does not have what is missing": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				s.tenant("high", 0, 5, 1, 0)
 				s.tenant("higher", 0, 5, 1, 2)
 				s.tenant("low", 0, 0, 1, 1)
 				s.tenant("lower", 0, 0, 1, 3)
 			},
-			pod: linked(asks("p", 3, 2)), refused: "NVLink",
+			pod: linkedPair("p", 3).Obj(), refused: "NVLink",
 		},
 		"all pods of which nobody knows the GPUs go for a link": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				s.tenant("foreign", 0, 0, 1)
 				s.tenant("stranger", 0, 0, 1)
 				s.tenant("known", 0, 1, 2, 0, 1)
 			},
-			pod: linked(asks("p", 3, 2)), want: []string{"foreign", "stranger"},
+			pod: linkedPair("p", 3).Obj(), want: []string{"foreign", "stranger"},
 		},
 		"but only as many as are missing in number": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				s.tenant("foreign", 0, 0, 2)
 				s.tenant("stranger", 0, 1, 2)
 			},
-			pod: asks("p", 3, 2), want: []string{"foreign"},
+			pod: asks("p", 3, 2).Obj(), want: []string{"foreign"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			tc.arrange(s)
 			s.show()
 			got, _, status := s.victims(tc.pod, 0)

@@ -32,18 +32,18 @@ type going map[*v1.Pod]time.Duration
 
 // alarm tells some pods of a node to go, gives all a grace period, and may make one the
 // victim of another nominated pod, of which the API server has not heard.
-func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, other *v1.Pod) {
-	s.tb.Helper()
+func (e *testEnv) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, other *v1.Pod) {
+	e.tb.Helper()
 	soon, slow = going{}, going{}
 	graces := []time.Duration{0, 30 * time.Second, 4 * time.Minute, 6 * time.Minute, 11 * time.Minute, 2 * time.Hour}
 	sort := func(pod *v1.Pod, within time.Duration) {
-		if within <= s.plugin.preemptor.patience {
+		if within <= e.plugin.preemptor.patience {
 			soon[pod] = within
 		} else {
 			slow[pod] = within
 		}
 	}
-	for _, pod := range s.pods {
+	for _, pod := range e.pods {
 		grace := graces[r.IntN(len(graces))]
 		withGrace(pod, grace)
 		if r.IntN(4) > 0 {
@@ -57,27 +57,27 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 		told(pod, grace+time.Minute, left)
 		sort(pod, left)
 	}
-	i := r.IntN(len(s.pods))
-	victim := s.pods[i]
+	i := r.IntN(len(e.pods))
+	victim := e.pods[i]
 	if r.IntN(2) == 0 || victim.DeletionTimestamp != nil || victim.Annotations == nil {
 		return soon, slow, nil
 	}
-	other = asks(fmt.Sprintf("other-%d", seed), int32(3+6*r.IntN(2)), 1)
-	s.known([]*v1.Pod{other})
-	s.nominate(other, framework.NewPostFilterResultWithNominatedNode(s.nodes[node].Name))
+	other = asks(fmt.Sprintf("other-%d", seed), int32(3+6*r.IntN(2)), 1).Obj()
+	e.known([]*v1.Pod{other})
+	e.nominate(other, framework.NewPostFilterResultWithNominatedNode(e.nodes[node].Name))
 	a, err := allocation.Parse(victim.Annotations[allocation.Key])
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
-	s.plugin.State().ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
+	e.plugin.State().ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
 	sort(victim, eviction.GraceOf(victim))
 	return soon, slow, other
 }
 
 // trial is a pod, a node, and the framework's filters as judge.
 type trial struct {
-	s     *stage
+	s     *testEnv
 	pod   *v1.Pod
 	info  fwk.NodeInfo
 	state fwk.CycleState
@@ -148,14 +148,14 @@ func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisrup
 // that nobody is evicted whom the pod could not choose; and that the choice is cheapest.
 func TestVictimsBesidePodsThatGoAnyway(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8"}
-	s := newStage(t, machines...)
+	s := newTestEnv(t, machines...)
 	p := s.plugin.preemptor
 	waited, slower, evicted, none := 0, 0, 0, 0
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		node := r.IntN(len(machines))
 		s.pods = nil
-		crowd(s, r, node)
+		fillNode(s, r, node)
 		if len(s.pods) == 0 {
 			continue
 		}
@@ -206,8 +206,8 @@ func TestVictimsBesidePodsThatGoAnyway(t *testing.T) {
 
 // compareEvictions reports whether anybody is to go, having compared that with brute
 // force.
-func (s *stage) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []*policyv1.PodDisruptionBudget, seed uint64) bool {
-	s.tb.Helper()
+func (e *testEnv) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []*policyv1.PodDisruptionBudget, seed uint64) bool {
+	e.tb.Helper()
 	a := &attempt{plans: map[string]plan{}}
 	a.steps.Store(maxSteps)
 	if late != nil {
@@ -223,21 +223,22 @@ func (s *stage) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []
 		}
 	}
 	want, names, ok := x.cheapest(could, soon, pdbs)
-	ctx := context.WithValue(s.ctx, attemptKey{}, a)
-	got, violations, status := s.plugin.preemptor.SelectVictimsOnNode(ctx, x.state.Clone(), x.pod, x.info.Snapshot(), pdbs)
+	ctx := context.WithValue(e.ctx, attemptKey{}, a)
+	got, violations, status := e.plugin.preemptor.SelectVictimsOnNode(ctx, x.state.Clone(), x.pod, x.info.Snapshot(), pdbs)
 	if ok != status.IsSuccess() {
-		s.tb.Fatalf("seed %d: %v (%v), brute force finds %v", seed, status, namesOf(got), names)
+		e.tb.Fatalf("seed %d: %v (%v), brute force finds %v", seed, status, namesOf(got), names)
 	}
 	for _, victim := range got {
 		if !slices.Contains(could, victim) {
-			s.tb.Fatalf("seed %d: %s is evicted, which the pod could not choose", seed, victim.Name)
+			e.tb.Fatalf("seed %d: %s is evicted, which the pod could not choose", seed, victim.Name)
 		}
 	}
 	if ok {
 		b := eviction.NewBudgets(pdbs)
-		cost := eviction.CostOf(s.plugin.preemptor.podsOf(got, b), b.Allowed, a.plan(x.info.Node().Name).quality)
+		cost := eviction.CostOf(e.plugin.preemptor.podsOf(got, b), b.Allowed, a.plan(x.info.Node().Name).quality)
 		if d := cmp.Diff(want, cost); d != "" || cost.Violations != violations {
-			s.tb.Fatalf("seed %d: victims %v with %d violations, brute force %v; cost (-brute force +choice):\n%s", seed, namesOf(got), violations, names, d)
+			e.tb.Fatalf("seed %d: victims %v with %d violations, brute force %v; cost (-brute force +choice):\n%s", seed, namesOf(got),
+				violations, names, d)
 		}
 	}
 	return ok

@@ -17,29 +17,18 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// linkedPair asks for two GPUs with an NVLink between them.
-func linkedPair(name string, priority int32) *v1.Pod {
-	pod := asks(name, priority, 2)
-	pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
-	return pod
-}
-
 // told makes a pod one that was told to go, with so much of its grace period left.
-func told(pod *v1.Pod, grace, left time.Duration) *v1.Pod {
-	pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(left)}
-	seconds := int64(grace / time.Second)
-	pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = &seconds, &seconds
-	return pod
+func told(pod *v1.Pod, grace, left time.Duration) {
+	withGrace(pod, grace)
+	pod.DeletionTimestamp = new(metav1.NewTime(time.Now().Add(left)))
+	pod.DeletionGracePeriodSeconds = pod.Spec.TerminationGracePeriodSeconds
 }
 
 // withGrace sets a pod's grace period.
-func withGrace(pod *v1.Pod, grace time.Duration) *v1.Pod {
-	seconds := int64(grace / time.Second)
-	pod.Spec.TerminationGracePeriodSeconds = &seconds
-	return pod
+func withGrace(pod *v1.Pod, grace time.Duration) {
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(grace / time.Second))
 }
 
 // evictedFor marks a pod as evicted by the scheduler.
@@ -50,29 +39,29 @@ func evictedFor(pod *v1.Pod) {
 }
 
 // nominate does what the scheduler does with the result of PostFilter.
-func (s *stage) nominate(pod *v1.Pod, result *fwk.PostFilterResult) string {
-	s.tb.Helper()
+func (e *testEnv) nominate(pod *v1.Pod, result *fwk.PostFilterResult) string {
+	e.tb.Helper()
 	if result == nil || result.NominatingInfo == nil || result.NominatedNodeName == "" {
 		return ""
 	}
 	pi, err := framework.NewPodInfo(pod)
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	s.queue.Add(klog.Background(), pod)
-	s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+	e.queue.Add(klog.Background(), pod)
+	e.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
 	return result.NominatedNodeName
 }
 
 // fits runs the filters for a pod on the first node.
-func (s *stage) fits(pod *v1.Pod) *fwk.Status {
-	s.tb.Helper()
-	state := s.cycle(pod)
-	info, err := s.snapshot.NodeInfos().Get(s.nodes[0].Name)
+func (e *testEnv) fits(pod *v1.Pod) *fwk.Status {
+	e.tb.Helper()
+	state := e.cycle(pod)
+	info, err := e.snapshot.NodeInfos().Get(e.nodes[0].Name)
 	if err != nil {
-		s.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	return s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, info)
+	return e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, info)
 }
 
 // TestAVictimOfAnotherIsNotEvictedForThisPod has a victim that the API server has not
@@ -81,10 +70,10 @@ func (s *stage) fits(pod *v1.Pod) *fwk.Status {
 func TestAVictimOfAnotherIsNotEvictedForThisPod(t *testing.T) {
 	for name, victim := range map[string]int32{"that matters more": 80, "that matters as much": 60, "that matters less": 50} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			s.tenant("whole", 0, victim, 4, 0, 1, 2, 3)
 			s.show()
-			first, second := asks("first", 100, 2), asks("second", 60, 2)
+			first, second := asks("first", 100, 2).Obj(), asks("second", 60, 2).Obj()
 			s.known([]*v1.Pod{first, second})
 			result, evicted, status := s.postFilter(first)
 			if !status.IsSuccess() || !slices.Equal(evicted, []string{"whole"}) || s.nominate(first, result) == "" {
@@ -102,20 +91,20 @@ func TestAVictimOfAnotherIsNotEvictedForThisPod(t *testing.T) {
 // period that their owner chose, and others that could be evicted.
 func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 	tests := map[string]struct {
-		arrange func(s *stage)
+		arrange func(s *testEnv)
 		node    string // nominated for
 		evicted []string
 		says    string
 	}{
 		"one that takes hours is not waited for": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, 3*time.Hour)
 				s.tenant("low", 1, 0, 4, 0, 1, 2, 3)
 			},
 			node: "node-1", evicted: []string{"low"},
 		},
 		"nor one on the same node": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("slow", 0, 0, 2, 0, 1), 4*time.Hour, 3*time.Hour)
 				s.tenant("low", 0, 1, 2, 2, 3)
 				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
@@ -123,21 +112,21 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 			node: "node-0", evicted: []string{"low"},
 		},
 		"one that takes a minute is": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("going", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, time.Minute)
 				s.tenant("low", 1, 0, 4, 0, 1, 2, 3)
 			},
 			node: "node-0", says: "default/going",
 		},
 		"the node where they end sooner comes first": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("later", 0, 0, 4, 0, 1, 2, 3), 5*time.Minute, 4*time.Minute)
 				told(s.tenant("sooner", 1, 9, 4, 0, 1, 2, 3), 5*time.Minute, time.Minute)
 			},
 			node: "node-1", says: "default/sooner",
 		},
 		"of a node the pods that end sooner": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("later", 0, 0, 2, 0, 1), 5*time.Minute, 4*time.Minute)
 				told(s.tenant("sooner", 0, 9, 2, 2, 3), 5*time.Minute, time.Minute)
 				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
@@ -145,14 +134,14 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 			node: "node-0", says: "for default/sooner to end",
 		},
 		"nobody is evicted who would not be gone sooner": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 2*time.Hour, time.Hour)
 				withGrace(s.tenant("low", 1, 0, 4, 0, 1, 2, 3), 2*time.Hour)
 			},
 			says: "default/slow",
 		},
 		"who would be gone sooner is": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 2*time.Hour, time.Hour)
 				withGrace(s.tenant("low", 1, 0, 2, 0, 1), 2*time.Hour)
 				withGrace(s.tenant("middle", 1, 1, 2, 2, 3), 10*time.Minute)
@@ -160,14 +149,14 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 			node: "node-1", evicted: []string{"middle"},
 		},
 		"of like nodes the one whose victims end sooner": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				withGrace(s.tenant("later", 0, 0, 4, 0, 1, 2, 3), 4*time.Hour)
 				withGrace(s.tenant("sooner", 1, 0, 4, 0, 1, 2, 3), time.Minute)
 			},
 			node: "node-1", evicted: []string{"sooner"},
 		},
 		"of like victims on a node those that end sooner": {
-			arrange: func(s *stage) {
+			arrange: func(s *testEnv) {
 				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
 				withGrace(s.tenant("later", 0, 0, 2, 0, 1), 4*time.Hour)
 				withGrace(s.tenant("sooner", 0, 0, 2, 2, 3), time.Minute)
@@ -177,10 +166,10 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
 			tc.arrange(s)
 			s.show()
-			pod := linkedPair("p", 5)
+			pod := linkedPair("p", 5).Obj()
 			s.known([]*v1.Pod{pod})
 			result, evicted, status := s.postFilter(pod)
 			if node := s.nominate(pod, result); node != tc.node || !slices.Equal(evicted, tc.evicted) || !strings.Contains(status.Message(), tc.says) {
@@ -208,14 +197,13 @@ func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
 		"nobody is going":                         {policy: v1.PreemptLowerPriority, wantRefuse: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			busy := s.tenant("busy", 0, 9, 4, 0, 1, 2, 3)
 			if tc.going {
 				told(busy, 4*time.Hour, 3*time.Hour)
 			}
 			s.show()
-			pod := linkedPair("p", 5)
-			pod.Spec.PreemptionPolicy = &tc.policy
+			pod := linkedPair("p", 5).PreemptionPolicy(tc.policy).Obj()
 			s.known([]*v1.Pod{pod})
 			if result, evicted, status := s.postFilter(pod); s.nominate(pod, result) != "" || len(evicted) > 0 {
 				t.Fatalf("%v, evicted %v; want it to wait for nobody", status, evicted)
@@ -232,10 +220,10 @@ func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
 func TestWhyAPodWaitsIsSaidInTheSameWords(t *testing.T) {
 	for name, left := range map[string]time.Duration{"for pods that end soon": time.Minute, "for nobody": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			told(s.tenant("going", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, left)
 			s.show()
-			pod := linkedPair("p", 5)
+			pod := linkedPair("p", 5).Obj()
 			s.known([]*v1.Pod{pod})
 			_, _, first := s.postFilter(pod)
 			for begun := time.Now().Truncate(time.Second); time.Since(begun) < time.Second; {
@@ -260,12 +248,13 @@ func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
 		"when they should have ended, and not": {gone: 5 * time.Hour, want: []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
-			evictedFor(told(s.tenant("victim", 0, 0, 2, 0, 1), 4*time.Hour, 4*time.Hour-tc.gone))
+			s := newTestEnv(t, "a100-pcie-4-bridged")
+			victim := s.tenant("victim", 0, 0, 2, 0, 1)
+			told(victim, 4*time.Hour, 4*time.Hour-tc.gone)
+			evictedFor(victim)
 			s.tenant("other", 0, 1, 2, 2, 3)
 			s.show()
-			pod := linkedPair("p", 5)
-			pod.Status.NominatedNodeName = "node-0"
+			pod := linkedPair("p", 5).NominatedNodeName("node-0").Obj()
 			s.known([]*v1.Pod{pod})
 			if _, evicted, status := s.postFilter(pod); !slices.Equal(evicted, tc.want) {
 				t.Errorf("%v, evicted %v; want %v", status, evicted, tc.want)
@@ -275,9 +264,9 @@ func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
 }
 
 // record makes the agent of the first node say that kubelet has given a pod these GPUs.
-func (s *stage) record(uid string, version int, positions ...int) {
-	s.tb.Helper()
-	_, obj := nodeOf(s.tb, "node-0", "a100-pcie-4-bridged")
+func (e *testEnv) record(uid string, version int, positions ...int) {
+	e.tb.Helper()
+	_, obj := nodeOf(e.tb, "node-0", "a100-pcie-4-bridged")
 	obj.ResourceVersion = strconv.Itoa(version)
 	if len(positions) > 0 {
 		a := v1alpha1.Allocation{PodUID: "gone", Namespace: "default", Pod: uid, Container: "main", Resource: v1alpha1.DefaultResource, State: "confirmed"}
@@ -286,35 +275,34 @@ func (s *stage) record(uid string, version int, positions ...int) {
 		}
 		obj.Status.Allocations = []v1alpha1.Allocation{a}
 	}
-	if _, err := s.plugin.State().Apply(obj); err != nil {
-		s.tb.Fatal(err)
+	if _, err := e.plugin.State().Apply(obj); err != nil {
+		e.tb.Fatal(err)
 	}
 }
 
 // goes makes the informer hear of a pod of the first node that comes and goes.
-func (s *stage) goes(name string) {
-	s.tb.Helper()
-	pods := s.client.CoreV1().Pods("default")
-	gone := asks(name, 0, 2)
-	gone.Spec.NodeName = "node-0"
-	if _, err := pods.Create(s.ctx, gone, metav1.CreateOptions{}); err != nil {
-		s.tb.Fatal(err)
+func (e *testEnv) goes(name string) {
+	e.tb.Helper()
+	pods := e.client.CoreV1().Pods("default")
+	gone := asks(name, 0, 2).Node("node-0").Obj()
+	if _, err := pods.Create(e.ctx, gone, metav1.CreateOptions{}); err != nil {
+		e.tb.Fatal(err)
 	}
-	if err := pods.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
-		s.tb.Fatal(err)
+	if err := pods.Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
+		e.tb.Fatal(err)
 	}
-	testrig.Soon(s.tb, "the informer hears of the deletion", func() bool { return s.plugin.State().Gone(gone.UID) })
+	testrig.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.plugin.State().Gone(gone.UID) })
 }
 
 // TestWhatAPodWaitsForIsHeldForIt: kubelet is about to release two GPUs. Whoever comes
 // between the release and the pod's next turn must not take them, unless it matters more.
 func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
-	s := newStage(t, "a100-pcie-4-bridged")
+	s := newTestEnv(t, "a100-pcie-4-bridged")
 	s.tenant("low", 0, 0, 2, 2, 3)
 	s.show()
 	s.record("gone", 2, 0, 1)
 	s.goes("gone")
-	pod := linkedPair("p", 5)
+	pod := linkedPair("p", 5).Obj()
 	s.known([]*v1.Pod{pod})
 	result, evicted, status := s.postFilter(pod)
 	if node := s.nominate(pod, result); node != "node-0" || len(evicted) > 0 || !strings.Contains(status.Message(), ErrReasonReleasing) {
@@ -328,9 +316,9 @@ func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
 		pod  *v1.Pod
 		want bool
 	}{
-		"less":     {pod: asks("less", 4, 1)},
-		"the same": {pod: asks("same", 5, 1)},
-		"more":     {pod: asks("more", 6, 1), want: true},
+		"less":     {pod: asks("less", 4, 1).Obj()},
+		"the same": {pod: asks("same", 5, 1).Obj()},
+		"more":     {pod: asks("more", 6, 1).Obj(), want: true},
 		"itself":   {pod: pod, want: true},
 	} {
 		if status := s.fits(tc.pod); status.IsSuccess() != tc.want {
@@ -342,19 +330,17 @@ func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
 // TestAWaitEnds: when kubelet has not released the devices in time somebody is evicted,
 // or the nomination ends, so that nothing is kept from others for ever.
 func TestAWaitEnds(t *testing.T) {
-	never := linkedPair("p", 5)
-	policy := v1.PreemptNever
-	never.Spec.PreemptionPolicy = &policy
+	never := linkedPair("p", 5).PreemptionPolicy(v1.PreemptNever).Obj()
 	for name, tc := range map[string]struct {
 		pod  *v1.Pod
 		node string
 		want []string
 	}{
-		"a pod that may preempt does then":      {pod: linkedPair("p", 5), node: "node-0", want: []string{"low"}},
+		"a pod that may preempt does then":      {pod: linkedPair("p", 5).Obj(), node: "node-0", want: []string{"low"}},
 		"one that may not is nominated no more": {pod: never},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			s := newTestEnv(t, "a100-pcie-4-bridged")
 			s.tenant("low", 0, 0, 2, 2, 3)
 			s.show()
 			// As after a restart: the pod is nominated, and nobody knows for what.

@@ -33,7 +33,7 @@ func BenchmarkAnswer(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				a, err := engine.Answer(b.Context(), s, &whatif.Asked{Pods: []*v1.Pod{podOf("a", 4, nil)}}, plugins)
+				a, err := engine.Answer(b.Context(), s, &whatif.Asked{Pods: []*v1.Pod{asks("a", 4).Obj()}}, plugins)
 				if err != nil || a.Pods[0].Outcome != whatif.Placed {
 					b.Fatalf("%+v, %v", a, err)
 				}

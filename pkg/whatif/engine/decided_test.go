@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 	"github.com/nvtopo/nvtopo/pkg/whatif/memoryapi"
 )
@@ -32,7 +32,7 @@ func TestAPodThatWasNotTriedIsUndecided(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}}
+			pod := schedtest.Pod("p").Namespace("a").Obj()
 			tc.change(pod)
 			q := &question{running: &running{scores: newScores()}, store: store, asked: &whatif.Asked{Pods: []*v1.Pod{pod}}}
 			if err := q.submit(); err != nil {

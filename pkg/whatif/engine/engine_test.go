@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,12 +17,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -66,13 +65,9 @@ func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 			tb.Fatal(err)
 		}
 		uid := types.UID(fmt.Sprintf("uid-of-%d", i))
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: "1", Labels: map[string]string{
-			v1.LabelHostname: name, "topology.kubernetes.io/rack": fmt.Sprintf("rack-%d", i/4),
-		}}}
-		node.Status.Allocatable = v1.ResourceList{
-			v1alpha1.DefaultResource: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("80"),
-			v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
-		}
+		node := schedtest.Node(name).UID(string(uid)).Label(v1.LabelHostname, name).Label("topology.kubernetes.io/rack", fmt.Sprintf("rack-%d", i/4)).
+			GPUs(g.Len()).CPU("80").Memory("512Gi").Obj()
+		node.ResourceVersion = "1"
 		add("v1", "Node", node)
 		graph := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, g)
 		graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = types.UID(fmt.Sprintf("graph-of-%d", i)), "1", uid
@@ -91,34 +86,20 @@ func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 	return s
 }
 
-// podOf is a pod of a number of GPUs; change may be nil.
-func podOf(name string, gpus int64, change func(*v1.Pod)) *v1.Pod {
-	limits := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1alpha1.DefaultResource: *resource.NewQuantity(gpus, resource.DecimalSI),
-	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: v1.PodSpec{SchedulerName: "topology-aware-scheduler", Containers: []v1.Container{{
-			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
-		}}},
-	}
-	if change != nil {
-		change(pod)
-	}
-	return pod
+// asks starts a pod that somebody asks about, which no API server has seen.
+func asks(name string, gpus int) *schedtest.PodWrapper {
+	return schedtest.Pod(name).UID("").Scheduler("topology-aware-scheduler").CPU("2").Memory("1Gi").GPUs(gpus)
 }
 
 // running is a pod on a node, whose GPUs nobody chose.
-func running(name, node string, gpus int64) *v1.Pod {
-	return podOf(name, gpus, func(pod *v1.Pod) {
-		pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Status.Phase = types.UID(fmt.Sprintf("%x", sha256.Sum256([]byte(name)))), "1", node, v1.PodRunning
-	})
+func running(name, node string, gpus int) *v1.Pod {
+	uid := fmt.Sprintf("%x", sha256.Sum256([]byte(name))) // which does not tell the name
+	return asks(name, gpus).UID(uid).Node(node).Phase(v1.PodRunning).ResourceVersion("1").Obj()
 }
 
-func member(size int) func(*v1.Pod) {
-	return func(pod *v1.Pod) {
-		pod.Annotations = map[string]string{"nvtopo.dev/gang": "g", "nvtopo.dev/gang-size": strconv.Itoa(size)}
-	}
+// member is a pod with a whole node in a gang of two.
+func member(i int) *v1.Pod {
+	return asks(fmt.Sprintf("g-%d", i), 8).Annotation("nvtopo.dev/gang", "g").Annotation("nvtopo.dev/gang-size", "2").Obj()
 }
 
 func answer(t *testing.T, s *whatif.Snapshot, pods ...*v1.Pod) *whatif.Answer {
@@ -133,7 +114,6 @@ func answer(t *testing.T, s *whatif.Snapshot, pods ...*v1.Pod) *whatif.Answer {
 }
 
 func TestAnswer(t *testing.T) {
-	priority := int32(1000)
 	for name, tc := range map[string]struct {
 		nodes       int
 		running     []*v1.Pod
@@ -144,29 +124,29 @@ func TestAnswer(t *testing.T) {
 		wantVictims []string
 	}{
 		"a pod has the GPUs that the objective prefers": {
-			nodes: 1, asked: []*v1.Pod{podOf("a", 4, nil)}, want: []whatif.Outcome{whatif.Placed}, wantNode: "node-0000",
+			nodes: 1, asked: []*v1.Pod{asks("a", 4).Obj()}, want: []whatif.Outcome{whatif.Placed}, wantNode: "node-0000",
 		},
 		"a pod that fits nowhere waits, with the scheduler's words": {
 			nodes: 2, running: []*v1.Pod{running("r0", "node-0000", 8), running("r1", "node-0001", 6)},
-			asked: []*v1.Pod{podOf("a", 4, nil)}, want: []whatif.Outcome{whatif.Waits}, wantWords: "0/2 nodes are available",
+			asked: []*v1.Pod{asks("a", 4).Obj()}, want: []whatif.Outcome{whatif.Waits}, wantWords: "0/2 nodes are available",
 		},
 		"a gang is whole": {
-			nodes: 4, asked: []*v1.Pod{podOf("g-0", 8, member(2)), podOf("g-1", 8, member(2))}, want: []whatif.Outcome{whatif.Placed, whatif.Placed},
+			nodes: 4, asked: []*v1.Pod{member(0), member(1)}, want: []whatif.Outcome{whatif.Placed, whatif.Placed},
 		},
 		"a gang one member short waits": {
-			nodes: 4, asked: []*v1.Pod{podOf("g-0", 8, member(2))}, want: []whatif.Outcome{whatif.Waits}, wantWords: "1 of 2 members",
+			nodes: 4, asked: []*v1.Pod{member(0)}, want: []whatif.Outcome{whatif.Waits}, wantWords: "1 of 2 members",
 		},
 		"every member of a gang that fits nowhere has the reason": {
-			nodes: 1, asked: []*v1.Pod{podOf("g-0", 8, member(2)), podOf("g-1", 8, member(2))}, want: []whatif.Outcome{whatif.Waits, whatif.Waits},
+			nodes: 1, asked: []*v1.Pod{member(0), member(1)}, want: []whatif.Outcome{whatif.Waits, whatif.Waits},
 			wantWords: "gang default/g",
 		},
 		"a pod of a higher priority names its victims": {
 			nodes: 1, running: []*v1.Pod{running("r0", "node-0000", 8)},
-			asked: []*v1.Pod{podOf("a", 4, func(p *v1.Pod) { p.Spec.Priority = &priority })},
+			asked: []*v1.Pod{asks("a", 4).Priority(1000).Obj()},
 			want:  []whatif.Outcome{whatif.Preempts}, wantNode: "node-0000", wantVictims: []string{"default/r0"},
 		},
 		"a pod behind a gate waits for it": {
-			nodes: 1, asked: []*v1.Pod{podOf("a", 1, func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/quota"}} })},
+			nodes: 1, asked: []*v1.Pod{asks("a", 1).SchedulingGates([]string{"example.com/quota"}).Obj()},
 			want: []whatif.Outcome{whatif.Waits}, wantWords: "example.com/quota",
 		},
 	} {
@@ -196,7 +176,7 @@ func TestAnswer(t *testing.T) {
 func TestAnonymizedAnswers(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range 6 {
-		pods = append(pods, running(fmt.Sprintf("secret-job-%d", i), fmt.Sprintf("node-%04d", i/2), int64(1+i%3)))
+		pods = append(pods, running(fmt.Sprintf("secret-job-%d", i), fmt.Sprintf("node-%04d", i/2), 1+i%3))
 	}
 	s := snapshotOf(t, 4, pods...)
 	var saved bytes.Buffer
@@ -219,7 +199,7 @@ func TestAnonymizedAnswers(t *testing.T) {
 			t.Errorf("%s is in the anonymous snapshot", name)
 		}
 	}
-	got, want := answer(t, anonymous, podOf("a", 8, nil)).Pods[0], answer(t, s, podOf("a", 8, nil)).Pods[0]
+	got, want := answer(t, anonymous, asks("a", 8).Obj()).Pods[0], answer(t, s, asks("a", 8).Obj()).Pods[0]
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(whatif.Pod{}, "Node", "Candidates")); diff != "" {
 		t.Errorf("answer (-with +without names):\n%s", diff)
 	}

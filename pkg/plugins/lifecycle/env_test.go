@@ -11,11 +11,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -35,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -53,8 +52,8 @@ const gpuResource = "nvidia.com/gpu"
 // refusal is an answer by which the API server says for certain that it did not bind.
 var refusal error = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 
-// bench is a real framework over one DGX-1V node and a fake API server.
-type bench struct {
+// testEnv is a real framework over one DGX-1V node and a fake API server.
+type testEnv struct {
 	fw        framework.Framework
 	client    *fake.Clientset
 	shared    *lifecycle.Shared
@@ -78,12 +77,12 @@ type setting struct {
 	events         chan string                                     // gets the events, nil for none
 }
 
-func newBench(tb testing.TB, write string, plugins ...string) *bench {
+func newTestEnv(tb testing.TB, write string, plugins ...string) *testEnv {
 	tb.Helper()
-	return newBenchOf(tb, setting{write: write}, plugins...)
+	return newTestEnvOf(tb, setting{write: write}, plugins...)
 }
 
-func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
+func newTestEnvOf(tb testing.TB, set setting, plugins ...string) *testEnv {
 	tb.Helper()
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
@@ -93,7 +92,7 @@ func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 	if set.clock == nil {
 		set.clock = clock.RealClock{}
 	}
-	b := &bench{
+	b := &testEnv{
 		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(set.clock),
 		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
@@ -115,32 +114,32 @@ func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 }
 
 // another returns a second profile of the same process.
-func (b *bench) another(tb testing.TB, write string, plugins ...string) framework.Framework {
+func (e *testEnv) another(tb testing.TB, write string, plugins ...string) framework.Framework {
 	tb.Helper()
 	_, ctx := ktesting.NewTestContext(tb)
-	return b.build(ctx, tb, setting{write: write}, plugins)
+	return e.build(ctx, tb, setting{write: write}, plugins)
 }
 
-func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins []string) framework.Framework {
+func (e *testEnv) build(ctx context.Context, tb testing.TB, set setting, plugins []string) framework.Framework {
 	tb.Helper()
-	var client kubernetes.Interface = b.client
+	var client kubernetes.Interface = e.client
 	if set.through != nil {
 		client = set.through(client)
 	}
-	b.profiles++
+	e.profiles++
 	registry := frameworkruntime.Registry{queuesort.Name: queuesort.New}
 	record := func(name string, f frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
 		return func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			p, err := f(ctx, args, h)
-			if _, ok := b.instances[name]; !ok {
-				b.instances[name] = p
+			if _, ok := e.instances[name]; !ok {
+				e.instances[name] = p
 			}
 			return p, err
 		}
 	}
-	registry[topology.Name] = record(topology.Name, topology.New(b.shared))
-	registry[numa.Name] = record(numa.Name, numa.New(b.shared))
-	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: fmt.Sprintf("profile-%d", b.profiles), Plugins: &schedconfig.Plugins{}}
+	registry[topology.Name] = record(topology.Name, topology.New(e.shared))
+	registry[numa.Name] = record(numa.Name, numa.New(e.shared))
+	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: fmt.Sprintf("profile-%d", e.profiles), Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	for _, name := range plugins {
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
@@ -151,9 +150,9 @@ func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins [
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: p.Name()})
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
-		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(b.factory),
-		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{Events: set.events}),
-		frameworkruntime.WithPodActivator(&b.activated), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(e.factory),
+		frameworkruntime.WithSnapshotSharedLister(e.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{Events: set.events}),
+		frameworkruntime.WithPodActivator(&e.activated), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
 		tb.Fatal(err)
@@ -205,9 +204,9 @@ func argsOf(tb testing.TB, name string, set setting) runtime.Object {
 	return nil
 }
 
-func (b *bench) state(tb testing.TB) *nodestate.State {
+func (e *testEnv) state(tb testing.TB) *nodestate.State {
 	tb.Helper()
-	for _, p := range b.instances {
+	for _, p := range e.instances {
 		if s, ok := p.(interface{ State() *nodestate.State }); ok {
 			return s.State()
 		}
@@ -217,17 +216,17 @@ func (b *bench) state(tb testing.TB) *nodestate.State {
 }
 
 // waitFresh waits until the informer has brought the node's Leases.
-func (b *bench) waitFresh(tb testing.TB) {
+func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testrig.Soon(tb, "the node's Leases are known", func() bool {
-		return b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil
+		return e.state(tb).Synced() && e.state(tb).View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
 	})
 }
 
-func (b *bench) info(tb testing.TB) fwk.NodeInfo {
+func (e *testEnv) info(tb testing.TB) fwk.NodeInfo {
 	tb.Helper()
-	info, err := b.snapshot.Get(b.node.Name)
+	info, err := e.snapshot.Get(e.node.Name)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -235,36 +234,27 @@ func (b *bench) info(tb testing.TB) fwk.NodeInfo {
 }
 
 // pod makes a pod that the API server has.
-func (b *bench) pod(name string, gpus int, annotations map[string]string) *v1.Pod {
-	limits := v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}
-	if gpus > 0 {
-		limits[gpuResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
-	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Annotations: annotations},
-		Spec: v1.PodSpec{Containers: []v1.Container{{
-			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
-		}}},
-	}
+func (e *testEnv) pod(name string, gpus int, annotations map[string]string) *v1.Pod {
+	pod := schedtest.Pod(name).CPU("2").Memory("1Gi").GPUs(gpus).Annotations(annotations).Obj()
 	// A fake tracker that has the pod already keeps the first; names are unique here.
-	_ = b.client.Tracker().Add(pod)
+	_ = e.client.Tracker().Add(pod)
 	return pod
 }
 
 // place takes a pod through a successful cycle up to PreBind.
-func (b *bench) place(tb testing.TB, pod *v1.Pod) {
+func (e *testEnv) place(tb testing.TB, pod *v1.Pod) {
 	tb.Helper()
 	ctx, state := tb.Context(), framework.NewCycleState()
-	node := b.node.Name
-	_, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod)
+	node := e.node.Name
+	_, status, _ := e.fw.RunPreFilterPlugins(ctx, state, pod)
 	if status.IsSuccess() {
-		status = b.fw.RunFilterPlugins(ctx, state, pod, b.info(tb))
+		status = e.fw.RunFilterPlugins(ctx, state, pod, e.info(tb))
 	}
 	if status.IsSuccess() {
-		status = b.fw.RunReservePluginsReserve(ctx, state, pod, node)
+		status = e.fw.RunReservePluginsReserve(ctx, state, pod, node)
 	}
 	if status.IsSuccess() {
-		status = b.fw.RunPreBindPlugins(ctx, state, pod, node)
+		status = e.fw.RunPreBindPlugins(ctx, state, pod, node)
 	}
 	if !status.IsSuccess() {
 		tb.Fatalf("placing pod %s: %v", pod.Name, status)
@@ -283,12 +273,7 @@ func topologyOf(tb testing.TB) (*v1alpha1.NodeGPUTopology, *v1.Node) {
 	}
 	obj := v1alpha1.FromGraph("n", gpuResource, g)
 	obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = "t", "1", "n-uid"
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-uid"}}
-	node.Status.Allocatable = v1.ResourceList{
-		gpuResource: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), "cpu": resource.MustParse("80"),
-		"memory": resource.MustParse("512Gi"), "pods": resource.MustParse("110"),
-	}
-	return obj, node
+	return obj, schedtest.Node("n").UID("n-uid").GPUs(g.Len()).CPU("80").Memory("512Gi").Obj()
 }
 
 func leases(node string) []runtime.Object {
@@ -305,7 +290,7 @@ func leases(node string) []runtime.Object {
 }
 
 func BenchmarkFilterAndScore(b *testing.B) {
-	x := newBench(b, "PreBind", topology.Name, numa.Name)
+	x := newTestEnv(b, "PreBind", topology.Name, numa.Name)
 	pod := x.pod("p", 2, nil)
 	ctx, state := context.Background(), framework.NewCycleState()
 	if _, status, _ := x.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {

@@ -15,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +38,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -58,8 +58,8 @@ const (
 	rackLabel   = "topology.kubernetes.io/rack"
 )
 
-// rig is a real framework with the real plugins, on nodes in racks. The test runs the cycles.
-type rig struct {
+// testEnv is a real framework with the real plugins, on nodes in racks. The test runs the cycles.
+type testEnv struct {
 	t        *testing.T
 	fw       framework.Framework
 	client   *fake.Clientset
@@ -126,29 +126,29 @@ func (a *awake) of(gang gangrequest.Key) (n int) {
 	return n
 }
 
-// newRig makes racks of so many nodes of eight GPUs each.
-func newRig(t *testing.T, racks ...int) *rig {
+// newTestEnv makes racks of so many nodes of eight GPUs each.
+func newTestEnv(t *testing.T, racks ...int) *testEnv {
 	t.Helper()
-	return newRigWith(t, `{}`, racks...)
+	return newTestEnvWith(t, `{}`, racks...)
 }
 
-// newRigWith is newRig with arguments of GangPlacement.
-func newRigWith(t *testing.T, args string, racks ...int) *rig {
+// newTestEnvWith is newTestEnv with arguments of GangPlacement.
+func newTestEnvWith(t *testing.T, args string, racks ...int) *testEnv {
 	t.Helper()
-	return newRigAt(t, clock.RealClock{}, args, racks...)
+	return newTestEnvAt(t, clock.RealClock{}, args, racks...)
 }
 
-// newRigAt is newRigWith with a clock.
-func newRigAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *rig {
+// newTestEnvAt is newTestEnvWith with a clock.
+func newTestEnvAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *testEnv {
 	t.Helper()
-	r := startRig(t, clk, args, func(*fake.Clientset) {}, racks...)
+	r := startTestEnv(t, clk, args, func(*fake.Clientset) {}, racks...)
 	r.ready()
 	return r
 }
 
-// startRig is newRigAt that does not wait until everything is known. The API server is prepared
+// startTestEnv is newTestEnvAt that does not wait until everything is known. The API server is prepared
 // before anybody asks it.
-func startRig(t *testing.T, clk clock.WithTicker, args string, prepare func(*fake.Clientset), racks ...int) *rig {
+func startTestEnv(t *testing.T, clk clock.WithTicker, args string, prepare func(*fake.Clientset), racks ...int) *testEnv {
 	t.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(t)
@@ -163,7 +163,7 @@ func startRig(t *testing.T, clk clock.WithTicker, args string, prepare func(*fak
 			nodes, graphs, objects = append(nodes, node), append(graphs, graph), append(append(objects, node), leases...)
 		}
 	}
-	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clk), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
+	r := &testEnv{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clk), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
 	prepare(r.client)
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
@@ -180,17 +180,17 @@ func startRig(t *testing.T, clk clock.WithTicker, args string, prepare func(*fak
 }
 
 // ready waits until graphs, Leases and racks are known.
-func (r *rig) ready() {
-	r.t.Helper()
+func (e *testEnv) ready() {
+	e.t.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
-	testrig.Soon(r.t, "graphs, Leases and racks are known", func() bool {
-		for _, node := range r.nodes {
-			if info, err := r.snapshot.Get(node.Name); err != nil || r.state.View(d, info, r.snapshot.NodeInfos()) == nil {
+	testrig.Soon(e.t, "graphs, Leases and racks are known", func() bool {
+		for _, node := range e.nodes {
+			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.View(d, info, e.snapshot.NodeInfos()) == nil {
 				return false
 			}
 		}
-		view := r.state.Fabric()
-		return r.state.Synced() && view.HasLevels() && view.Tree.Len() == len(r.nodes)
+		view := e.state.Fabric()
+		return e.state.Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
 	})
 }
 
@@ -207,11 +207,8 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 	graph := v1alpha1.FromGraph(name, gpuResource, g)
 	uid := types.UID(name + "-uid")
 	graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = types.UID(name), "1", uid
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: map[string]string{v1.LabelHostname: name, rackLabel: rack}}}
-	node.Status.Allocatable = v1.ResourceList{
-		gpuResource: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("80"),
-		v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
-	}
+	node := schedtest.Node(name).UID(string(uid)).Label(v1.LabelHostname, name).Label(rackLabel, rack).
+		GPUs(g.Len()).CPU("80").Memory("512Gi").Obj()
 	var leases []runtime.Object
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		leases = append(leases, &coordinationv1.Lease{
@@ -222,17 +219,17 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 	return node, graph, leases
 }
 
-func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs string) framework.Framework {
-	r.t.Helper()
+func (e *testEnv) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs string) framework.Framework {
+	e.t.Helper()
 	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-		p, err := topology.New(r.shared)(ctx, obj, h)
+		p, err := topology.New(e.shared)(ctx, obj, h)
 		if s, ok := p.(interface{ State() *nodestate.State }); ok && err == nil {
-			r.state = s.State()
+			e.state = s.State()
 		}
 		return p, err
 	}
 	registry := frameworkruntime.Registry{
-		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(r.shared)),
+		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(e.shared)),
 	}
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
@@ -241,73 +238,62 @@ func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFac
 		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
 		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 		if err != nil {
-			r.t.Fatal(err)
+			e.t.Fatal(err)
 		}
 		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: args})
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
-		frameworkruntime.WithClientSet(r.client), frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(r.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(&r.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithClientSet(e.client), frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(e.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithPodActivator(&e.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
-		r.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	return fw
 }
 
-// gang makes members that the API server has, and waits until the scheduler knows them.
-func (r *rig) gang(name string, pods, gpus int, notes map[string]string) []*v1.Pod {
-	r.t.Helper()
+// gpuPod starts a pod of the profile.
+func gpuPod(name string, gpus int) *schedtest.PodWrapper {
+	return schedtest.Pod(name).Scheduler(profileName).CPU("2").Memory("1Gi").GPUs(gpus)
+}
+
+// member starts the member i of a gang of a size.
+func member(gang string, size, i, gpus int) *schedtest.PodWrapper {
+	return gpuPod(fmt.Sprintf("%s-%d", gang, i), gpus).
+		Annotation(gangrequest.GangKey, gang).Annotation(gangrequest.GangSizeKey, strconv.Itoa(size))
+}
+
+// gang makes members that the API server has.
+func (e *testEnv) gang(name string, pods, gpus int, notes map[string]string) []*v1.Pod {
+	e.t.Helper()
 	out := make([]*v1.Pod, pods)
 	for i := range out {
-		out[i] = r.pod(name, pods, i, gpus, notes)
+		out[i] = e.create(member(name, pods, i, gpus).Annotations(notes).Obj())
 	}
 	return out
 }
 
 // gangOf is gang with a priority, and changes to the pods.
-func (r *rig) gangOf(name string, pods, gpus int, priority int32, change ...func(*v1.Pod)) []*v1.Pod {
-	r.t.Helper()
+func (e *testEnv) gangOf(name string, pods, gpus int, priority int32, change ...func(*v1.Pod)) []*v1.Pod {
+	e.t.Helper()
 	out := make([]*v1.Pod, pods)
 	for i := range out {
-		out[i] = r.pod(name, pods, i, gpus, nil, append(change, func(pod *v1.Pod) { pod.Spec.Priority = &priority })...)
+		out[i] = member(name, pods, i, gpus).Priority(priority).Obj()
+		for _, c := range change {
+			c(out[i])
+		}
+		e.create(out[i])
 	}
 	return out
 }
 
-func (r *rig) pod(name string, size, i, gpus int, notes map[string]string, change ...func(*v1.Pod)) *v1.Pod {
-	r.t.Helper()
-	pod := podOf(name, size, i, gpus, notes)
-	for _, c := range change {
-		c(pod)
+// create has the API server have a pod.
+func (e *testEnv) create(pod *v1.Pod) *v1.Pod {
+	e.t.Helper()
+	if _, err := e.client.CoreV1().Pods(pod.Namespace).Create(e.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
 	}
-	r.create(pod)
-	return pod
-}
-
-func (r *rig) create(pod *v1.Pod) {
-	r.t.Helper()
-	if _, err := r.client.CoreV1().Pods(pod.Namespace).Create(r.t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// podOf is a member of a gang that nobody knows yet.
-func podOf(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
-	limits := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), gpuResource: *resource.NewQuantity(int64(gpus), resource.DecimalSI),
-	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", name, i), Namespace: "default", UID: types.UID(fmt.Sprintf("%s-%d", name, i)),
-			Annotations: map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)},
-		},
-		Spec: v1.PodSpec{SchedulerName: profileName, Containers: []v1.Container{{
-			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
-		}}},
-	}
-	maps.Copy(pod.Annotations, notes)
 	return pod
 }
 
@@ -318,76 +304,63 @@ type cycle struct {
 	status *fwk.Status
 }
 
-func (r *rig) cycle(pod *v1.Pod) *cycle {
-	r.t.Helper()
-	ctx := r.t.Context()
+func (e *testEnv) cycle(pod *v1.Pod) *cycle {
+	e.t.Helper()
+	ctx := e.t.Context()
 	c := &cycle{state: framework.NewCycleState()}
-	result, status, _ := r.fw.RunPreFilterPlugins(ctx, c.state, pod)
+	result, status, _ := e.fw.RunPreFilterPlugins(ctx, c.state, pod)
 	if c.status = status; !status.IsSuccess() {
 		return c
 	}
 	if result.AllNodes() || len(result.NodeNames) != 1 {
-		r.t.Fatalf("pod %s: PreFilter answers %v, want one node", pod.Name, result)
+		e.t.Fatalf("pod %s: PreFilter answers %v, want one node", pod.Name, result)
 	}
 	for name := range result.NodeNames {
 		c.node = name
 	}
-	info, err := r.snapshot.Get(c.node)
+	info, err := e.snapshot.Get(c.node)
 	if err != nil {
-		r.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	if c.status = r.fw.RunFilterPlugins(ctx, c.state, pod, info); !c.status.IsSuccess() {
+	if c.status = e.fw.RunFilterPlugins(ctx, c.state, pod, info); !c.status.IsSuccess() {
 		return c
 	}
-	if c.status = r.fw.RunReservePluginsReserve(ctx, c.state, pod, c.node); !c.status.IsSuccess() {
-		r.fw.RunReservePluginsUnreserve(ctx, c.state, pod, c.node)
+	if c.status = e.fw.RunReservePluginsReserve(ctx, c.state, pod, c.node); !c.status.IsSuccess() {
+		e.fw.RunReservePluginsUnreserve(ctx, c.state, pod, c.node)
 		return c
 	}
-	c.status = r.fw.RunPermitPlugins(ctx, c.state, pod, c.node)
+	c.status = e.fw.RunPermitPlugins(ctx, c.state, pod, c.node)
 	return c
 }
 
 // place has pods be on nodes, as the API server and the next cycle's snapshot show it.
-func (r *rig) place(pods ...*v1.Pod) {
-	r.t.Helper()
-	r.placed = append(r.placed, pods...)
-	*r.snapshot = *schedcache.NewSnapshot(r.placed, r.nodes)
+func (e *testEnv) place(pods ...*v1.Pod) {
+	e.t.Helper()
+	e.placed = append(e.placed, pods...)
+	*e.snapshot = *schedcache.NewSnapshot(e.placed, e.nodes)
 }
 
 // leave takes the pods off their nodes that the API server no longer has.
-func (r *rig) leave() {
-	r.t.Helper()
-	r.placed = slices.DeleteFunc(r.placed, func(pod *v1.Pod) bool {
-		_, err := r.client.CoreV1().Pods(pod.Namespace).Get(r.t.Context(), pod.Name, metav1.GetOptions{})
+func (e *testEnv) leave() {
+	e.t.Helper()
+	e.placed = slices.DeleteFunc(e.placed, func(pod *v1.Pod) bool {
+		_, err := e.client.CoreV1().Pods(pod.Namespace).Get(e.t.Context(), pod.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	*r.snapshot = *schedcache.NewSnapshot(r.placed, r.nodes)
-}
-
-// single makes a pod of no gang on a node.
-func (r *rig) single(name, node string, gpus int, priority int32, change ...func(*v1.Pod)) *v1.Pod {
-	r.t.Helper()
-	alone := func(pod *v1.Pod) {
-		pod.Name, pod.UID, pod.Spec.NodeName, pod.Spec.Priority = name, types.UID(name), node, &priority
-		delete(pod.Annotations, gangrequest.GangKey)
-		delete(pod.Annotations, gangrequest.GangSizeKey)
-	}
-	pod := r.pod(name, 1, 0, gpus, nil, append([]func(*v1.Pod){alone}, change...)...)
-	r.place(pod)
-	return pod
+	*e.snapshot = *schedcache.NewSnapshot(e.placed, e.nodes)
 }
 
 // known waits until a member of a pod's gang is woken, which is when all are known.
-func (r *rig) known(pod *v1.Pod) {
-	r.t.Helper()
+func (e *testEnv) known(pod *v1.Pod) {
+	e.t.Helper()
 	key, _ := gangrequest.KeyOf(pod)
-	testrig.Soon(r.t, "a member of "+key.String()+" is woken", func() bool { return r.awake.of(key) > 0 })
+	testrig.Soon(e.t, "a member of "+key.String()+" is woken", func() bool { return e.awake.of(key) > 0 })
 }
 
 // held are the pods that something is reserved for, with the phase.
-func (r *rig) held() []string {
+func (e *testEnv) held() []string {
 	var out []string
-	for _, l := range r.state.Dump() {
+	for _, l := range e.state.Dump() {
 		out = append(out, l.Pod+" "+l.Phase)
 	}
 	return out
