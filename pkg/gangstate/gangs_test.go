@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -50,6 +52,7 @@ type rig struct {
 	active  []*v1.Pod
 	asked   map[types.UID]bool // activated while in flight
 	binding sync.WaitGroup
+	running int // what goes on beside the cycles and waits for no word
 	whole   map[string]int
 	never   map[string]bool // by name: pods that no node takes
 	tries   int             // of plans
@@ -96,12 +99,57 @@ func (r *rig) tell(uids []types.UID, word bool) {
 	defer r.mu.Unlock()
 	for _, uid := range uids {
 		if c := r.waiting[uid]; c != nil {
-			select {
-			case c <- word:
-			default:
-			}
+			r.send(c, word)
 		}
 	}
+}
+
+// send gives a binding cycle its word, whose mu is held. The first word counts.
+func (r *rig) send(c chan bool, word bool) {
+	select {
+	case c <- word:
+		r.running++
+	default:
+	}
+}
+
+// forget ends the wait of a pod, whose mu is held. A word that nobody has read is dropped.
+func (r *rig) forget(uid types.UID) {
+	select {
+	case <-r.waiting[uid]:
+		r.running--
+	default:
+	}
+	delete(r.waiting, uid)
+}
+
+// fly runs what goes on beside the cycles.
+func (r *rig) fly(run func()) {
+	r.mu.Lock()
+	r.running++
+	r.mu.Unlock()
+	r.binding.Go(func() {
+		run()
+		r.mu.Lock()
+		r.running--
+		r.mu.Unlock()
+	})
+}
+
+// rest waits until all that goes on beside the cycles has ended, or waits for its word.
+func (r *rig) rest() {
+	rests := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.running == 0
+	}
+	for range 1000 { // sooner than a wait by the clock
+		if rests() {
+			return
+		}
+		runtime.Gosched()
+	}
+	testrig.Soon(r.t, "the binding cycles rest", rests)
 }
 
 func (r *rig) Activate(pods []*v1.Pod) {
@@ -132,7 +180,7 @@ func (r *rig) Commit(c *Commit) {
 	if r.chance(10) {
 		err = errors.New("no API server")
 	}
-	r.binding.Go(func() { r.gangs.Written(c, err) })
+	r.fly(func() { r.gangs.Written(c, err) })
 }
 
 func (r *rig) exists(uid types.UID) bool {
@@ -172,10 +220,7 @@ func (r *rig) delete(name string) {
 			delete(r.entries, pod.UID)
 		}
 		if c := r.waiting[pod.UID]; c != nil {
-			select {
-			case c <- false:
-			default:
-			}
+			r.send(c, false)
 		}
 	}
 	r.mu.Unlock()
@@ -253,7 +298,7 @@ func (r *rig) begin(pod *v1.Pod) bool {
 		r.unreserve(pod)
 		return false
 	}
-	r.binding.Go(func() { r.bind(pod, timeout > 0) })
+	r.fly(func() { r.bind(pod, timeout > 0) })
 	return true
 }
 
@@ -291,7 +336,7 @@ func (r *rig) hold(turn *Turn, pod *v1.Pod) bool {
 
 func (r *rig) unreserve(pod *v1.Pod) {
 	r.mu.Lock()
-	delete(r.waiting, pod.UID)
+	r.forget(pod.UID)
 	if r.keeps[pod.UID] && r.exists(pod.UID) {
 		r.entries[pod.UID] = false
 	} else {
@@ -306,13 +351,16 @@ func (r *rig) unreserve(pod *v1.Pod) {
 func (r *rig) bind(pod *v1.Pod, waits bool) {
 	r.mu.Lock()
 	c := r.waiting[pod.UID]
+	if waits {
+		r.running--
+	}
 	r.mu.Unlock()
 	ok := true
 	if waits {
 		ok = <-c
 	}
 	r.mu.Lock()
-	delete(r.waiting, pod.UID)
+	r.forget(pod.UID)
 	now := r.pods[pod.Name]
 	r.mu.Unlock()
 	if !ok || now == nil || now.UID != pod.UID || r.chance(10) {
@@ -344,7 +392,7 @@ func (r *rig) settle(rounds int) {
 		r.clock.Step(time.Second)
 		r.gangs.tick()
 		r.gangs.round()
-		time.Sleep(100 * time.Microsecond) // lets binding cycles run; nothing depends on it
+		r.rest()
 	}
 }
 
