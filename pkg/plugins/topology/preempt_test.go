@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -64,9 +65,7 @@ func (s *stage) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted [
 		return nil
 	}
 	result, status = s.plugin.PostFilter(s.ctx, state, pod, m)
-	for s.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
-		time.Sleep(time.Millisecond)
-	}
+	testrig.Soon(s.tb, "the victims are evicted", func() bool { return !s.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) })
 	close(gone)
 	for name := range gone {
 		evicted = append(evicted, name)

@@ -40,7 +40,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
-	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
@@ -67,6 +66,7 @@ type stage struct {
 	pods     []*v1.Pod
 	snapshot *schedcache.Snapshot
 	queue    *internalqueue.PriorityQueue
+	clock    testrig.Ahead
 }
 
 // lister gives the framework whatever snapshot is current.
@@ -146,7 +146,7 @@ func leasesOf(node string) []runtime.Object {
 
 func (s *stage) build(others []string) {
 	s.tb.Helper()
-	shared := lifecycle.NewShared(clock.RealClock{})
+	shared := lifecycle.NewShared(&s.clock)
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		nodeports.Name:         frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),
