@@ -84,7 +84,7 @@ func (r *rig) put(n *v1.Node) {
 // revision waits for a view; time passes meanwhile.
 func (r *rig) revision(want uint64) *View {
 	r.t.Helper()
-	testrig.Eventually(r.t, 20*time.Second, "the view is made", func(context.Context) (bool, string) {
+	testrig.Eventually(r.t, 2*time.Minute, "the view is made", func(context.Context) (bool, string) {
 		r.clock.Step(delay)
 		return r.Current().Revision >= want, ""
 	})
