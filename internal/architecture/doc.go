@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package architecture has no code: its tests are the table of layers, of what a program
-// must not link, and that all modules take what they share in one version. Whoever adds a
+// must not link, that all modules take what they share in one version, and that no test
+// depends on how fast the machine is. Whoever adds a
 // package gives it a place there. docs/design.md says what each package owns.
 package architecture

@@ -19,9 +19,10 @@ import (
 
 const (
 	auditLogFile = "audit.log"
-	// stopTimeout bounds the API server's wait for requests that clients
-	// outside this process keep open.
-	stopTimeout = 15 * time.Second
+	// stopTimeout bounds the API server's end, which waits for requests that clients outside
+	// this process keep open, and for its own goroutines: on a machine with too much to do
+	// that took more than 38 s. Who does not want to wait presses Ctrl-C twice.
+	stopTimeout = 3 * time.Minute
 )
 
 // Cluster is a running control plane. Its methods may be used concurrently.

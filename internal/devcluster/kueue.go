@@ -26,7 +26,7 @@ import (
 
 const (
 	// kueueStart bounds the wait for Kueue to serve: 3-12 s on an idle machine.
-	kueueStart = 2 * time.Minute
+	kueueStart = 5 * time.Minute
 	// readVersion is what the API server calls itself in a program that is linked
 	// without a version, a test's: Kueue cannot read the default of component-base,
 	// and ends. Only 0.0.0 may be put in its place.

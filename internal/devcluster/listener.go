@@ -13,7 +13,7 @@ import (
 )
 
 // portWait bounds the wait for a port whose last listener is being closed.
-const portWait = 10 * time.Second
+const portWait = 2 * time.Minute
 
 // listener remembers the connections it accepted, so that all can be cut at once.
 type listener struct {

@@ -26,7 +26,7 @@ func TestConnectionsLiveUntilTheServerCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.cutWhenClosed()
-	if err := client.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := client.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := served.Write([]byte("a")); err != nil {

@@ -37,7 +37,7 @@ const (
 	// examplesFolder has what people would apply, in namespaces of their own.
 	examplesFolder = "examples"
 	// applyTimeout bounds the wait until the API server acts on what was applied.
-	applyTimeout = time.Minute
+	applyTimeout = 3 * time.Minute
 )
 
 // installed are the kinds that InstallManifests applies, in that order. The

@@ -17,7 +17,7 @@ import (
 )
 
 // poolControllerStart bounds the wait for the pool controller to serve.
-const poolControllerStart = 2 * time.Minute
+const poolControllerStart = 3 * time.Minute
 
 // PoolControllerOptions say how to run the pool controller.
 type PoolControllerOptions struct {

@@ -14,8 +14,13 @@ import (
 	"time"
 )
 
-// killDelay is how long a child may take to end by itself.
-const killDelay = 10 * time.Second
+// killDelay is how long a child may take to end by itself. What is killed before has not tidied
+// up, such as given back its Lease, so a busy machine has its time.
+const killDelay = time.Minute
+
+// lastWords is how long the output of a child that has ended is read, which its own children may
+// keep open.
+const lastWords = 10 * time.Second
 
 // process is a child in a process group of its own, which dies with us.
 type process struct {
@@ -37,7 +42,7 @@ func startProcess(name, binary string, args []string, dir string, log io.Writer)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "KUBECONFIG=")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.WaitDelay = killDelay
+	cmd.WaitDelay = lastWords
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 
 	p := &process{name: name, done: make(chan struct{})}

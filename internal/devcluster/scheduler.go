@@ -28,7 +28,7 @@ import (
 )
 
 // schedulerStart bounds the wait for a scheduler to lead and serve.
-const schedulerStart = 2 * time.Minute
+const schedulerStart = 3 * time.Minute
 
 // SchedulerOptions say how to run a scheduler.
 type SchedulerOptions struct {

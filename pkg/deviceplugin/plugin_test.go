@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
@@ -29,7 +30,7 @@ import (
 const gpu = "nvidia.com/gpu"
 
 // patience is how long a test waits for what should take milliseconds.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // dir returns a directory with a path short enough for sockets.
 func dir(t *testing.T) string {
@@ -71,13 +72,19 @@ func run(t *testing.T, p *deviceplugin.Plugin) (stop func()) {
 
 func newPlugin(t *testing.T, cfg deviceplugin.Config) *deviceplugin.Plugin {
 	t.Helper()
+	return newPluginAt(t, clock.RealClock{}, cfg)
+}
+
+// newPluginAt is newPlugin with a clock.
+func newPluginAt(t *testing.T, clk clock.WithTicker, cfg deviceplugin.Config) *deviceplugin.Plugin {
+	t.Helper()
 	if cfg.Resource == "" {
 		cfg.Resource = gpu
 	}
 	if cfg.Devices == nil {
 		cfg.Devices = []deviceplugin.Device{{ID: "GPU-0"}, {ID: "GPU-1", NUMANode: 1}, {ID: "GPU-2", NUMANode: deviceplugin.NoNUMA}}
 	}
-	p, err := deviceplugin.New(cfg, clock.RealClock{})
+	p, err := deviceplugin.New(cfg, clk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,37 +278,61 @@ func TestPluginSurvivesKubelet(t *testing.T) {
 }
 
 func TestPluginDoesNotPesterKubelet(t *testing.T) {
+	const step = 10 * time.Millisecond
 	d := dir(t)
 	k := startKubelet(t, d)
-	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
-	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	run(t, newPluginAt(t, clk, deviceplugin.Config{PluginDir: d}))
+	for passed := time.Duration(0); passed < 1500*time.Millisecond; passed += step {
+		testrig.Soon(t, "the plugin waits for something", clk.HasWaiters)
 		k.Drop(gpu) // whatever it opens
+		clk.Step(step)
 	}
 	_, n := k.Get(gpu)
 	if n > 8 { // after 0.1, 0.2, 0.4, 0.8 s …
 		t.Errorf("%d registrations in 1.5 s with a kubelet that drops each", n)
 	}
-	testrig.Soon(t, "a second registration", func() bool { k.Drop(gpu); _, n := k.Get(gpu); return n >= 2 })
-	wait(t, k, listed)
+	testrig.Soon(t, "a second registration", func() bool { k.Drop(gpu); clk.Step(step); _, n := k.Get(gpu); return n >= 2 })
+	testrig.Soon(t, "a registration that lasts", func() bool { clk.Step(step); c, _ := k.Get(gpu); return listed(c) })
+}
+
+// TestPluginHearsOfKubelet: time stands still, so that the plugin is told of kubelet and of its own
+// socket, which kubelet wipes, and does not look again after a while.
+func TestPluginHearsOfKubelet(t *testing.T) {
+	d := dir(t)
+	p := newPluginAt(t, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), deviceplugin.Config{PluginDir: d})
+	run(t, p)
+	testrig.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
+	wait(t, startKubelet(t, d), listed)
+	testrig.Soon(t, "registered", p.Registered)
 }
 
 // TestTwoOfTheSamePlugin is a DaemonSet whose old pod lives on for a while.
 func TestTwoOfTheSamePlugin(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
-	old := newPlugin(t, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "old"}}})
+	ours, theirs := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	old := newPluginAt(t, theirs, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "old"}}})
 	stopOld := run(t, old)
 	wait(t, k, listed)
-	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "new"}}}))
+	run(t, newPluginAt(t, ours, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "new"}}}))
 	isNew := func(c kubelettest.Current) bool { return listed(c) && c.Devices[0].GetID() == "new" }
-	wait(t, k, isNew)
-	time.Sleep(300 * time.Millisecond) // long enough for a fight
+	testrig.Soon(t, "the new one has registered", func() bool { ours.Step(10 * time.Millisecond); c, _ := k.Get(gpu); return isNew(c) })
+	for range 100 { // long enough for a fight
+		for _, clk := range []*clocktesting.FakeClock{ours, theirs} {
+			testrig.Soon(t, "the plugin waits for something", clk.HasWaiters)
+			clk.Step(100 * time.Millisecond)
+		}
+	}
 	if c, n := k.Get(gpu); n != 2 || !isNew(c) {
 		t.Errorf("%d registrations, devices %v; want each process to register once", n, c.Devices)
 	}
 	stopOld() // which drops the new one's registration, by kubelet's rule
-	testrig.Soon(t, "the new one has registered again", func() bool { _, n := k.Get(gpu); return n == 3 })
-	wait(t, k, isNew)
+	testrig.Soon(t, "the new one has registered again", func() bool {
+		ours.Step(10 * time.Millisecond)
+		c, n := k.Get(gpu)
+		return n == 3 && isNew(c)
+	})
 }
 
 func TestPluginStartsBeforeKubelet(t *testing.T) {
@@ -327,9 +358,11 @@ func TestPluginRetriesRefusedRegistration(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	k.Refuse(status.Error(codes.Unavailable, "later"))
-	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
-	time.Sleep(3 * time.Millisecond)
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	run(t, newPluginAt(t, clk, deviceplugin.Config{PluginDir: d}))
+	testrig.Soon(t, "it waits after it was refused", clk.HasWaiters)
 	k.Refuse(nil)
+	testrig.Soon(t, "registered", func() bool { clk.Step(10 * time.Millisecond); _, n := k.Get(gpu); return n > 0 })
 	wait(t, k, listed)
 }
 

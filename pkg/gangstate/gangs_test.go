@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -47,6 +49,7 @@ type testEnv struct {
 	active  []*v1.Pod
 	asked   map[types.UID]bool // activated while in flight
 	binding sync.WaitGroup
+	running int // what goes on beside the cycles and waits for no word
 	whole   map[string]int
 	never   map[string]bool // by name: pods that no node takes
 	tries   int             // of plans
@@ -93,12 +96,57 @@ func (e *testEnv) tell(uids []types.UID, word bool) {
 	defer e.mu.Unlock()
 	for _, uid := range uids {
 		if c := e.waiting[uid]; c != nil {
-			select {
-			case c <- word:
-			default:
-			}
+			e.send(c, word)
 		}
 	}
+}
+
+// send gives a binding cycle its word, whose mu is held. The first word counts.
+func (e *testEnv) send(c chan bool, word bool) {
+	select {
+	case c <- word:
+		e.running++
+	default:
+	}
+}
+
+// forget ends the wait of a pod, whose mu is held. A word that nobody has read is dropped.
+func (e *testEnv) forget(uid types.UID) {
+	select {
+	case <-e.waiting[uid]:
+		e.running--
+	default:
+	}
+	delete(e.waiting, uid)
+}
+
+// fly runs what goes on beside the cycles.
+func (e *testEnv) fly(run func()) {
+	e.mu.Lock()
+	e.running++
+	e.mu.Unlock()
+	e.binding.Go(func() {
+		run()
+		e.mu.Lock()
+		e.running--
+		e.mu.Unlock()
+	})
+}
+
+// rest waits until all that goes on beside the cycles has ended, or waits for its word.
+func (e *testEnv) rest() {
+	rests := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.running == 0
+	}
+	for range 1000 { // sooner than a wait by the clock
+		if rests() {
+			return
+		}
+		runtime.Gosched()
+	}
+	testrig.Soon(e.t, "the binding cycles rest", rests)
 }
 
 func (e *testEnv) Activate(pods []*v1.Pod) {
@@ -129,7 +177,7 @@ func (e *testEnv) Commit(c *Commit) {
 	if e.chance(10) {
 		err = errors.New("no API server")
 	}
-	e.binding.Go(func() { e.gangs.Written(c, err) })
+	e.fly(func() { e.gangs.Written(c, err) })
 }
 
 func (e *testEnv) exists(uid types.UID) bool {
@@ -169,10 +217,7 @@ func (e *testEnv) delete(name string) {
 			delete(e.entries, pod.UID)
 		}
 		if c := e.waiting[pod.UID]; c != nil {
-			select {
-			case c <- false:
-			default:
-			}
+			e.send(c, false)
 		}
 	}
 	e.mu.Unlock()
@@ -250,7 +295,7 @@ func (e *testEnv) begin(pod *v1.Pod) bool {
 		e.unreserve(pod)
 		return false
 	}
-	e.binding.Go(func() { e.bind(pod, timeout > 0) })
+	e.fly(func() { e.bind(pod, timeout > 0) })
 	return true
 }
 
@@ -288,7 +333,7 @@ func (e *testEnv) hold(turn *Turn, pod *v1.Pod) bool {
 
 func (e *testEnv) unreserve(pod *v1.Pod) {
 	e.mu.Lock()
-	delete(e.waiting, pod.UID)
+	e.forget(pod.UID)
 	if e.keeps[pod.UID] && e.exists(pod.UID) {
 		e.entries[pod.UID] = false
 	} else {
@@ -303,13 +348,16 @@ func (e *testEnv) unreserve(pod *v1.Pod) {
 func (e *testEnv) bind(pod *v1.Pod, waits bool) {
 	e.mu.Lock()
 	c := e.waiting[pod.UID]
+	if waits {
+		e.running--
+	}
 	e.mu.Unlock()
 	ok := true
 	if waits {
 		ok = <-c
 	}
 	e.mu.Lock()
-	delete(e.waiting, pod.UID)
+	e.forget(pod.UID)
 	now := e.pods[pod.Name]
 	e.mu.Unlock()
 	if !ok || now == nil || now.UID != pod.UID || e.chance(10) {
@@ -341,7 +389,7 @@ func (e *testEnv) settle(rounds int) {
 		e.clock.Step(time.Second)
 		e.gangs.tick()
 		e.gangs.round()
-		time.Sleep(100 * time.Microsecond) // lets binding cycles run; nothing depends on it
+		e.rest()
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
@@ -29,7 +30,8 @@ func TestAStalledRecordHoldsUpNoContainer(t *testing.T) {
 			_ = f.Close()
 		}
 	})
-	records := kubeletRecords(path, clock.RealClock{})
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	records := kubeletRecords(path, clk)
 	before := runtime.NumGoroutine()
 	for i := range 20 {
 		done := make(chan error, 1)
@@ -37,21 +39,19 @@ func TestAStalledRecordHoldsUpNoContainer(t *testing.T) {
 			_, err := records()
 			done <- err
 		}()
+		if i == 0 { // time stands still for those after it: they do not wait
+			testrig.Soon(t, "the record to be waited for", clk.HasWaiters)
+			clk.Step(pinningRecordWait)
+		}
 		select {
 		case err := <-done:
 			if !errors.Is(err, kubelet.ErrStalled) {
 				t.Fatalf("container %d: error %v, want %v", i, err, kubelet.ErrStalled)
 			}
-		case <-time.After(10 * time.Second): // a busy machine has part in it
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("container %d: the record is still waited for", i)
 		}
 	}
 	// A goroutine that has sent its result may not have ended yet.
-	now := runtime.NumGoroutine()
-	for deadline := time.Now().Add(10 * time.Second); now > before+1 && time.Now().Before(deadline); now = runtime.NumGoroutine() {
-		time.Sleep(time.Millisecond)
-	}
-	if now > before+1 {
-		t.Errorf("%d goroutines wait for the file, want one", now-before)
-	}
+	testrig.Soon(t, "only one goroutine waits for the file", func() bool { return runtime.NumGoroutine() <= before+1 })
 }

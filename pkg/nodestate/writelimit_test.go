@@ -63,7 +63,7 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 			end(s, pods[0])
 			select {
 			case <-done:
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatal("still waiting")
 			}
 			if n := s.reservations.Writing(); n != maxWriting-1 {
@@ -74,12 +74,14 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 }
 
 func TestNobodyWaitsForEver(t *testing.T) {
-	s, _ := full(t)
-	start := time.Now()
-	s.AwaitWrites(t.Context())
-	if waited := time.Since(start); waited < maxWritesWait {
-		t.Errorf("waited %v although nothing was done, want %v", waited, maxWritesWait)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := full(t)
+		start := time.Now()
+		s.AwaitWrites(t.Context())
+		if waited := time.Since(start); waited != maxWritesWait {
+			t.Errorf("waited %v although nothing was done, want %v", waited, maxWritesWait)
+		}
+	})
 }
 
 func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {

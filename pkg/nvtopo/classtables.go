@@ -41,6 +41,8 @@ type classTables struct {
 	pairs [][2]uint8 // all pairs, most valuable group of two first
 	gains []int64    // n x n, value of a group of two
 	known remembered
+	// searched is told what each search took of its budget; nil except in tests.
+	searched func(spent int)
 
 	// best is the best ring of k GPUs of the empty machine, by k; above 16 GPUs 0
 	// until asked for.

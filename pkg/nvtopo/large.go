@@ -169,9 +169,9 @@ func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep fun
 	}
 	s := c.newSearch(avail, k, f, at, keep)
 	s.stage = stageLocality
-	s.visit(0, 0, 0, 0)
+	s.run()
 	s.stage, s.budget, s.free = stageResidual, c.budget(), free
-	s.visit(0, 0, 0, 0)
+	s.run()
 	return s.best
 }
 
@@ -179,7 +179,7 @@ func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep fun
 func (c *classTables) bestStep(avail Mask, k int, f filter, keep func(Mask) bool) (int, bool) {
 	feasible := func(at int) bool {
 		s := c.newSearch(avail, k, f, at, keep)
-		s.visit(0, 0, 0, 0)
+		s.run()
 		return s.found
 	}
 	last := len(c.steps) - 1
@@ -275,6 +275,14 @@ func (m *matrix) adjacency(least int64) []Mask {
 		}
 	}
 	return adj
+}
+
+// run looks for what the stage asks for among all sets.
+func (s *search) run() {
+	s.visit(0, 0, 0, 0)
+	if s.c.searched != nil {
+		s.c.searched(s.c.budget() - s.budget)
+	}
 }
 
 // visit extends set by GPUs of classes[i:].

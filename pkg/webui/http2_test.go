@@ -158,10 +158,10 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 		j := newJudge()
 		c := sample(t)
 		b := newBench(t, c, j.byToken)
-		b.server.writeTimeout = 200 * time.Millisecond
+		b.server.writeTimeout = 500 * time.Millisecond
 		over(t, b)
 		release := j.holdTokens()
-		time.AfterFunc(5*b.server.writeTimeout, release) // the deadline is of the machine's clock
+		time.AfterFunc(2*b.server.writeTimeout, release) // the deadline is of the machine's clock
 		_, events := b.follow(t, bearer("good"))
 		if e := next(t, events); e.name != "hello" {
 			t.Fatalf("first %+v, want hello", e)
@@ -171,7 +171,7 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 		before := j.tokens.Load()
 		b.clock.Step(reviewEvery * 5 / 4)
 		testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
-		time.Sleep(5 * b.server.writeTimeout)
+		time.Sleep(2 * b.server.writeTimeout)
 		release()
 		n := c.Nodes[0].DeepCopy()
 		n.ResourceVersion, n.Spec.Unschedulable = "1001", true

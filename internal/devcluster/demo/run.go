@@ -24,7 +24,7 @@ import (
 const (
 	// waveTimeout bounds the wait for one wave: it takes about a second, and up
 	// to half a minute where a pod backed off once or twice.
-	waveTimeout  = 60 * time.Second
+	waveTimeout  = 3 * time.Minute
 	pollInterval = 50 * time.Millisecond
 )
 

@@ -29,7 +29,7 @@ import (
 const (
 	// carryOut bounds a request that is carried out without its client. How long the
 	// API server may still work on it is the server's setting.
-	carryOut = 10 * time.Second
+	carryOut = 2 * time.Minute
 	// readHeader bounds a client that sends half a request.
 	readHeader = 10 * time.Second
 )

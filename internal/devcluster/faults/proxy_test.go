@@ -20,6 +20,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
@@ -28,13 +29,20 @@ import (
 type stand struct {
 	*Proxy
 	client *http.Client
-	hits   atomic.Int32 // requests that reached the server
-	feed   chan string  // lines that a watch delivers
+	hits   atomic.Int32            // requests that reached the server
+	feed   chan string             // lines that a watch delivers
+	clock  *clocktesting.FakeClock // nil: the real one
 }
 
 func newStand(t *testing.T, seed uint64) *stand {
 	t.Helper()
-	s := &stand{feed: make(chan string)}
+	return newStandAt(t, seed, nil)
+}
+
+// newStandAt is newStand with a clock.
+func newStandAt(t *testing.T, seed uint64, clk *clocktesting.FakeClock) *stand {
+	t.Helper()
+	s := &stand{feed: make(chan string), clock: clk}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.hits.Add(1)
 		if r.URL.Query().Get("watch") == "" {
@@ -63,6 +71,9 @@ func newStand(t *testing.T, seed uint64) *stand {
 	opts := Options{
 		Backend:  &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: cert}},
 		CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key"), Seed: seed,
+	}
+	if clk != nil {
+		opts.Clock = clk
 	}
 	for path, data := range map[string][]byte{opts.CertFile: cert, opts.KeyFile: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -201,14 +212,14 @@ func next(t *testing.T, lines <-chan string) string {
 	select {
 	case l := <-lines:
 		return l
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing comes")
 		return ""
 	}
 }
 
 func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
-	s := newStand(t, 1)
+	s := newStandAt(t, 1, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)))
 	lines := s.watchOf(t)
 	s.feed <- "one"
 	if got := next(t, lines); got != "one" {
@@ -216,21 +227,26 @@ func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
 	}
 	const lag = 300 * time.Millisecond
 	s.DelayWatches(lag)
-	start := time.Now()
 	s.feed <- "two"
+	testrig.Soon(t, "the first event waits", s.clock.HasWaiters)
+	s.clock.Step(lag - 1)
 	s.feed <- "three"
-	for _, want := range []string{"two", "three"} {
-		if got := next(t, lines); got != want {
-			t.Fatalf("got %q, want %q", got, want)
-		}
+	testrig.Soon(t, "the second event waits behind it", func() bool { return s.Counts()[WatchDelay] >= 2 && s.Watches()[0].Waiting > 0 })
+	select {
+	case got := <-lines:
+		t.Fatalf("got %q before its time", got)
+	default:
 	}
-	if took := time.Since(start); took < lag {
-		t.Errorf("the events came after %v, want at least %v", took, lag)
+	s.clock.Step(1)
+	if got := next(t, lines); got != "two" {
+		t.Fatalf("got %q, want two", got)
 	}
-	if s.Counts()[WatchDelay] == 0 {
-		t.Error("the delay is not counted")
+	testrig.Soon(t, "the second event waits for its own time", s.clock.HasWaiters)
+	s.clock.Step(lag)
+	if got := next(t, lines); got != "three" {
+		t.Fatalf("got %q, want three", got)
 	}
-	if w := s.Watches(); len(w) != 1 || w[0].Resource != "pods" || w[0].Waiting != 0 || w[0].Delivered.Before(start.Add(lag)) {
+	if w := s.Watches(); len(w) != 1 || w[0].Resource != "pods" || w[0].Waiting != 0 || !w[0].Delivered.Equal(s.clock.Now()) {
 		t.Errorf("watches %+v, want one of pods that has delivered all", w)
 	}
 	s.CutWatches("nodes", "pods")

@@ -22,7 +22,7 @@ const (
 	// containers; the rest is the number of the process that owns the node.
 	cgroupPrefix = "nvtopo-realnode-"
 	// cgroupTimeout bounds the wait for the kernel to let go of dead processes' cgroups.
-	cgroupTimeout = 10 * time.Second
+	cgroupTimeout = 2 * time.Minute
 )
 
 // kubeletControllers are those of cgroup version 2 that kubelet wants in its

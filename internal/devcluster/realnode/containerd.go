@@ -18,8 +18,8 @@ import (
 const (
 	// containerdStart and kubeletStart bound the start of the two: a second or
 	// so each on an idle machine.
-	containerdStart = time.Minute
-	kubeletStart    = 2 * time.Minute
+	containerdStart = 3 * time.Minute
+	kubeletStart    = 3 * time.Minute
 	pollInterval    = 50 * time.Millisecond
 	criNamespace    = "k8s.io"
 )

@@ -19,7 +19,7 @@ import (
 )
 
 // stopTimeout bounds Stop.
-const stopTimeout = 30 * time.Second
+const stopTimeout = 3 * time.Minute
 
 // nodes counts the nodes of this process, to name their cgroups apart.
 var nodes atomic.Int64 // a name has to be unique in the process

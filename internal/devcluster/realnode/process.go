@@ -11,7 +11,7 @@ import (
 )
 
 // stopDelay is how long a program may take to end by itself.
-const stopDelay = 10 * time.Second
+const stopDelay = time.Minute
 
 // Program is what a Process runs. Paths are the node's.
 type Program struct {

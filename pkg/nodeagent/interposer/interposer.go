@@ -104,7 +104,9 @@ type Config struct {
 	// Registerer takes the metrics; may be nil.
 	Registerer prometheus.Registerer
 
-	budget time.Duration // hardBudget, except in tests that a slow machine must not end
+	// steering and budget are SteeringBudget and hardBudget, except in tests that a slow machine
+	// must not end.
+	steering, budget time.Duration
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -126,6 +128,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.InnerTimeout == 0 {
 		c.InnerTimeout = defaultInnerTimeout
+	}
+	if c.steering == 0 {
+		c.steering = SteeringBudget
 	}
 	if c.budget == 0 {
 		c.budget = hardBudget

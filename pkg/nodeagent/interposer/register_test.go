@@ -288,15 +288,13 @@ func TestRandomRestarts(t *testing.T) {
 		}
 	}
 	n.wait(k, gpu, healthy(8))
+	testrig.Soon(t, "something is allocated", func() bool { return allocated.Load() > 0 })
 	cancel()
 	asking.Wait()
 	for _, list := range n.steering.told(gpu) {
 		if len(list) != 8 || len(unhealthy(list)) > 0 {
 			t.Errorf("a list of %v, want 8 healthy devices always", list)
 		}
-	}
-	if allocated.Load() == 0 {
-		t.Error("nothing was allocated in all that time")
 	}
 	t.Logf("%d allocations in between", allocated.Load())
 	if final, err := allocate(t.Context(), mustGet(n, k), "GPU-7"); err != nil {

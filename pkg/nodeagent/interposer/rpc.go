@@ -30,7 +30,7 @@ func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pr
 		if err := q.answerable(); err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
-		ids, err := within(ctx, func(ctx context.Context) ([]string, error) {
+		ids, err := within(ctx, r.cfg.steering, func(ctx context.Context) ([]string, error) {
 			return r.steering.Preferred(ctx, q, r.innerPreference(watch))
 		})
 		if err != nil {
@@ -73,7 +73,7 @@ func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest)
 	defer cancel()
 	for _, c := range req.GetContainerRequests() {
 		ids := slices.Clone(c.GetDevicesIds())
-		if _, err := within(own, func(ctx context.Context) (struct{}, error) {
+		if _, err := within(own, r.cfg.steering, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.steering.Allocate(ctx, r.name, ids)
 		}); err != nil {
 			return nil, refusal(err)
@@ -100,7 +100,7 @@ func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStar
 	defer cancel()
 	if r.cfg.PreStart {
 		ids := slices.Clone(req.GetDevicesIds())
-		if _, err := within(own, func(ctx context.Context) (struct{}, error) {
+		if _, err := within(own, r.cfg.steering, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.steering.PreStart(ctx, r.name, ids)
 		}); err != nil {
 			return nil, refusal(err)
@@ -170,10 +170,10 @@ func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*
 	}
 }
 
-// within runs decide with the soft deadline. It returns when ctx ends, even if decide
-// does not.
-func within[T any](ctx context.Context, decide func(context.Context) (T, error)) (T, error) {
-	soft, cancel := context.WithTimeout(ctx, SteeringBudget)
+// within runs decide with a soft deadline. It returns when ctx ends, even if decide does
+// not.
+func within[T any](ctx context.Context, budget time.Duration, decide func(context.Context) (T, error)) (T, error) {
+	soft, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	type result struct {
 		value T

@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
@@ -73,17 +75,24 @@ func TestRecordFileThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := NewRecordFile(path, clock.RealClock{})
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	f := NewRecordFile(path, clk)
 	const patience = 50 * time.Millisecond
-	if _, err := f.Read(t.Context(), patience); !errors.Is(err, ErrStalled) {
+	stalled := make(chan error, 1)
+	go func() {
+		_, err := f.Read(t.Context(), patience)
+		stalled <- err
+	}()
+	testrig.Soon(t, "the first look to be waited for", clk.HasWaiters)
+	clk.Step(patience)
+	if err := <-stalled; !errors.Is(err, ErrStalled) {
 		t.Errorf("got %v, want %v", err, ErrStalled)
 	}
-	elapsed := testrig.Napping(t)
-	if _, err := f.Read(t.Context(), patience); !errors.Is(err, ErrStalled) {
+	// Time stands still from here on: who comes after does not wait for what others waited for in vain.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if _, err := f.Read(ctx, patience); !errors.Is(err, ErrStalled) {
 		t.Errorf("got %v, want %v", err, ErrStalled)
-	}
-	if took := elapsed(); took >= time.Second {
-		t.Errorf("who comes after waits %v for what others waited for in vain", took)
 	}
 	replace(t, path, "new")
 	got := make(chan string, 1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,10 +61,12 @@ type Config struct {
 
 // Plugin is the NRI plugin. It is safe for concurrent use.
 type Plugin struct {
-	cfg  Config
-	clk  clock.WithTicker
-	host host
-	poke chan struct{} // makes watchCondition look again
+	cfg Config
+	clk clock.WithTicker
+	// answer is the time for one answer: budget, except in tests that a slow machine must not end.
+	answer time.Duration
+	host   host
+	poke   chan struct{} // makes watchCondition look again
 
 	mu   sync.Mutex
 	link link                // guarded by mu
@@ -104,7 +107,7 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	}
 	cfg.Exempt = slices.Clone(cfg.Exempt)
 	return &Plugin{
-		cfg: cfg, clk: clk, host: host{root: cfg.SysfsRoot}, poke: make(chan struct{}, 1),
+		cfg: cfg, clk: clk, answer: budget, host: host{root: cfg.SysfsRoot}, poke: make(chan struct{}, 1),
 		set: map[key]confinement{}, said: map[string]struct{}{},
 	}, nil
 }

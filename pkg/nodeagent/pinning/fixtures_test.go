@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/containerd/nri/pkg/adaptation"
 	nrilog "github.com/containerd/nri/pkg/log"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -34,8 +35,12 @@ func (quiet) Infof(context.Context, string, ...any)  {}
 func (quiet) Warnf(context.Context, string, ...any)  {}
 func (quiet) Errorf(context.Context, string, ...any) {}
 
+// TestMain has the runtime wait for what a busy machine takes: by itself it drops a plugin that
+// does not answer within two seconds.
 func TestMain(m *testing.M) {
 	nrilog.Set(quiet{})
+	adaptation.SetPluginRegistrationTimeout(patience)
+	adaptation.SetPluginRequestTimeout(patience)
 	os.Exit(m.Run())
 }
 

@@ -5,6 +5,7 @@ package pinning
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -36,7 +37,7 @@ import (
 )
 
 // patience bounds waits for things that take milliseconds.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // node is a plugin with everything around it; its fields may be changed under mu.
 type node struct {
@@ -46,7 +47,7 @@ type node struct {
 	mu         sync.Mutex
 	records    []kubelet.Record
 	recordsErr error
-	slow       time.Duration
+	slow       chan struct{} // closed when the record can be read; nil: it can
 	kubelet    *v1alpha1.Kubelet
 	topology   *v1alpha1.NodeGPUTopology
 	allocation *allocation.Allocation
@@ -71,7 +72,9 @@ func newNode(t *testing.T, mode Mode) *node {
 			n.asked++
 			slow, records, err := n.slow, n.records, n.recordsErr
 			n.mu.Unlock()
-			time.Sleep(slow)
+			if slow != nil {
+				<-slow
+			}
 			return records, err
 		},
 		Topology:   func() *v1alpha1.NodeGPUTopology { n.mu.Lock(); defer n.mu.Unlock(); return n.topology },
@@ -88,6 +91,7 @@ func newNode(t *testing.T, mode Mode) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.plugin.answer = patience // a busy machine takes more than budget
 	return n
 }
 
@@ -114,17 +118,14 @@ func (n *node) run(t *testing.T) {
 func (n *node) awaitReason(t *testing.T, reason string) metav1.Condition {
 	t.Helper()
 	var last metav1.Condition
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	testrig.Eventually(t, patience, "a condition with the reason "+reason, func(context.Context) (bool, string) {
 		n.mu.Lock()
+		defer n.mu.Unlock()
 		if len(n.conditions) > 0 {
 			last = n.conditions[len(n.conditions)-1]
 		}
-		n.mu.Unlock()
-		if last.Reason == reason {
-			return last
-		}
-	}
-	t.Fatalf("condition is %+v, want the reason %s", last, reason)
+		return last.Reason == reason, fmt.Sprintf("%+v", last)
+	})
 	return last
 }
 
@@ -314,7 +315,7 @@ func TestContainersAreConfined(t *testing.T) {
 			container: container("1", "train", "", ""), wantNone: true,
 		},
 		"when there is no time it is left alone": {
-			prepare:   func(n *node) { n.slow = budget + 200*time.Millisecond },
+			prepare:   func(n *node) { n.slow, n.plugin.answer = make(chan struct{}), time.Millisecond },
 			container: container("1", "train", "", ""), wantNone: true,
 		},
 		"what is set already stays": {
@@ -336,6 +337,9 @@ func TestContainersAreConfined(t *testing.T) {
 			n.records = train
 			if tc.prepare != nil {
 				tc.prepare(n)
+			}
+			if n.slow != nil {
+				defer close(n.slow)
 			}
 			r := startRuntime(t, n.socket, nil, nil)
 			n.run(t)
@@ -368,16 +372,14 @@ func TestContainersAreConfined(t *testing.T) {
 func (n *node) awaitPlugin(t *testing.T, r *runtime) {
 	t.Helper()
 	asked := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.asked }
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	testrig.Soon(t, "the runtime asks the plugin", func() bool {
 		if !n.linked() {
-			continue
+			return false
 		}
 		before := asked()
-		if r.create(t, sandbox(), container("probe", "probe", "", "")); asked() > before {
-			return
-		}
-	}
-	t.Fatal("the runtime does not ask the plugin")
+		r.create(t, sandbox(), container("probe", "probe", "", ""))
+		return asked() > before
+	})
 }
 
 func (n *node) linked() bool {

@@ -252,13 +252,13 @@ func (p *Plugin) once(message string, logger klog.Logger) {
 func within[T any](s *session, what string, f func() T) (T, bool) {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
-	timer := s.clk.NewTimer(budget)
+	timer := s.clk.NewTimer(s.answer)
 	defer timer.Stop()
 	select {
 	case t := <-done:
 		return t, true
 	case <-timer.C():
-		s.logger.Info("No time left, changing nothing", "while", what, "budget", budget)
+		s.logger.Info("No time left, changing nothing", "while", what, "budget", s.answer)
 		var none T
 		return none, false
 	}

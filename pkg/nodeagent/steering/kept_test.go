@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc/codes"
 
@@ -43,21 +44,23 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgain(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, nil)
-			if tc.deaf {
-				n.start(deaf{})
-			}
-			n.admit(n.bind("holder", ofOne(5), gpus(0, 1, 2, 3, 4)))
-			n.bind("waiting", ofOne(4), gpus(1, 2, 3, 7)) // of another size, so that nobody guesses
-			pod := n.bind("p", tc.pod, tc.set)
-			n.forgetOnce()
-			if got := n.admit(pod); !slices.Equal(got, gpus(5, 6, 7)) {
-				byContainer, _ := n.model.of(pod.UID)
-				t.Errorf("the pod holds %v, want each of GPU-5, GPU-6 and GPU-7 once", byContainer)
-			}
-			if byContainer, _ := n.model.of(pod.UID); !question.SetOf(gpus(5, 6)).HasAll(byContainer[tc.first]) {
-				t.Errorf("%s holds %v: it did not take what was chosen for the next", tc.first, byContainer[tc.first])
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				if tc.deaf {
+					n.start(deaf{})
+				}
+				n.admit(n.bind("holder", ofOne(5), gpus(0, 1, 2, 3, 4)))
+				n.bind("waiting", ofOne(4), gpus(1, 2, 3, 7)) // of another size, so that nobody guesses
+				pod := n.bind("p", tc.pod, tc.set)
+				n.forgetOnce()
+				if got := n.admit(pod); !slices.Equal(got, gpus(5, 6, 7)) {
+					byContainer, _ := n.model.of(pod.UID)
+					t.Errorf("the pod holds %v, want each of GPU-5, GPU-6 and GPU-7 once", byContainer)
+				}
+				if byContainer, _ := n.model.of(pod.UID); !question.SetOf(gpus(5, 6)).HasAll(byContainer[tc.first]) {
+					t.Errorf("%s holds %v: it did not take what was chosen for the next", tc.first, byContainer[tc.first])
+				}
+			})
 		})
 	}
 }
@@ -82,29 +85,31 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = tc.strict })
-			pod := n.bind("p", shape{sidecars: []int{1}, plain: []int{2}, apps: []int{2}}, nil)
-			if tc.deaf {
-				n.start(deaf{})
-			}
-			n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.holds
-			n.model.write()
-			n.clean(t.Context()) // takes over what is recorded
-			if tc.unreadable {
-				if err := os.Remove(n.model.path); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				pod := n.bind("p", shape{sidecars: []int{1}, plain: []int{2}, apps: []int{2}}, nil)
+				if tc.deaf {
+					n.start(deaf{})
 				}
-			}
-			err := n.Allocate(t.Context(), gpu, tc.take)
-			if tc.want == nil {
-				if err != nil {
-					t.Errorf("refused: %v", err)
+				n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.holds
+				n.model.write()
+				n.clean(t.Context()) // takes over what is recorded
+				if tc.unreadable {
+					if err := os.Remove(n.model.path); err != nil {
+						t.Fatal(err)
+					}
 				}
-				n.counted(n.metrics.doubleBook, 0, "double use")
-				return
-			}
-			refused(t, err, codes.FailedPrecondition, tc.want...)
-			n.counted(n.metrics.doubleBook, 1, "double use")
+				err := n.Allocate(t.Context(), gpu, tc.take)
+				if tc.want == nil {
+					if err != nil {
+						t.Errorf("refused: %v", err)
+					}
+					n.counted(n.metrics.doubleBook, 0, "double use")
+					return
+				}
+				refused(t, err, codes.FailedPrecondition, tc.want...)
+				n.counted(n.metrics.doubleBook, 1, "double use")
+			})
 		})
 	}
 }
@@ -112,20 +117,22 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 // Kubelet died before it recorded what our own book has, gave the sidecar another device
 // after that, and its record cannot be read.
 func TestADeviceThatOnlyOurOwnBookGivesToAnotherContainerIsGiven(t *testing.T) {
-	n := newNode(t, nil)
-	pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{2}}, nil)
-	n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"side0": gpus(0)}
-	n.model.write()
-	n.clean(t.Context()) // takes over what is recorded
-	n.model.devices[pod.UID]["side0"] = gpus(5)
-	if err := os.Remove(n.model.path); err != nil {
-		t.Fatal(err)
-	}
-	got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1), Size: 2}, nil)
-	if err != nil || !slices.Equal(got, gpus(0, 1)) {
-		t.Fatalf("answer %v, %v; want what kubelet offers", got, err)
-	}
-	if err := n.Allocate(t.Context(), gpu, got); err != nil {
-		t.Errorf("refused: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{2}}, nil)
+		n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"side0": gpus(0)}
+		n.model.write()
+		n.clean(t.Context()) // takes over what is recorded
+		n.model.devices[pod.UID]["side0"] = gpus(5)
+		if err := os.Remove(n.model.path); err != nil {
+			t.Fatal(err)
+		}
+		got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1), Size: 2}, nil)
+		if err != nil || !slices.Equal(got, gpus(0, 1)) {
+			t.Fatalf("answer %v, %v; want what kubelet offers", got, err)
+		}
+		if err := n.Allocate(t.Context(), gpu, got); err != nil {
+			t.Errorf("refused: %v", err)
+		}
+	})
 }

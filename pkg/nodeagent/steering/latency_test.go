@@ -4,11 +4,7 @@ package steering
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,83 +12,34 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// podResources serves the model as kubelet does, with kubelet's limit on all
-// clients together: 100 questions a second, 10 at once.
-type podResources struct {
-	podresourcesv1.UnimplementedPodResourcesListerServer
-	model   *model
+// limited is the model with kubelet's limit on all clients together: 100 questions a second, 10
+// at once. Its time is a bubble's.
+type limited struct {
+	*model
 	limiter *rate.Limiter
 }
 
-func (p *podResources) Get(ctx context.Context, r *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
-	if !p.limiter.Allow() {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+func (l limited) Get(ctx context.Context, namespace, name string) (kubelet.Devices, error) {
+	if !l.limiter.Allow() {
+		return nil, kubelet.ErrBusy
 	}
-	devices, err := p.model.Get(ctx, r.PodNamespace, r.PodName)
-	if err != nil {
-		return nil, fmt.Errorf("pod %s in namespace %s not found", r.PodName, r.PodNamespace)
-	}
-	out := &podresourcesv1.PodResources{Name: r.PodName, Namespace: r.PodNamespace}
-	for name, byResource := range devices {
-		c := &podresourcesv1.ContainerResources{Name: name}
-		for resource, ids := range byResource {
-			for _, id := range ids {
-				c.Devices = append(c.Devices, &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}})
-			}
-		}
-		out.Containers = append(out.Containers, c)
-	}
-	return &podresourcesv1.GetPodResourcesResponse{PodResources: out}, nil
+	return l.model.Get(ctx, namespace, name)
 }
 
-func (p *podResources) List(ctx context.Context, _ *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
-	if !p.limiter.Allow() {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+func (l limited) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	if !l.limiter.Allow() {
+		return nil, kubelet.ErrBusy
 	}
-	active, err := p.model.ActivePods(ctx)
-	out := &podresourcesv1.ListPodResourcesResponse{}
-	for pod := range active {
-		out.PodResources = append(out.PodResources, &podresourcesv1.PodResources{Namespace: pod.Namespace, Name: pod.Name})
-	}
-	return out, err
-}
-
-// dial serves the model on a socket and returns a client.
-func dial(tb testing.TB, m *model) *kubelet.PodResources {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "pr") //nolint:usetesting // a socket's path has at most 107 bytes
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "k.sock")
-	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "unix", socket)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	g := grpc.NewServer()
-	podresourcesv1.RegisterPodResourcesListerServer(g, &podResources{model: m, limiter: rate.NewLimiter(100, 10)})
-	go g.Serve(l)
-	tb.Cleanup(g.Stop)
-	client, err := kubelet.Dial(socket)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { client.Close() })
-	return client
+	return l.model.ActivePods(ctx)
 }
 
 // times collects how long answers took.
@@ -112,7 +59,7 @@ func (x *times) report(tb testing.TB, what string) {
 	slices.Sort(x.all)
 	at := func(q float64) time.Duration { return x.all[int(q*float64(len(x.all)-1))].Round(10 * time.Microsecond) }
 	tb.Logf("%s: %d answers, p50 %v, p99 %v, max %v", what, len(x.all), at(0.5), at(0.99), at(1))
-	// Whoever else uses the machine, kubelet's sync loop must not stand still longer.
+	// Kubelet's sync loop must not stand still longer.
 	if at(1) > time.Second {
 		tb.Errorf("%s: an answer took %v, more than a second", what, at(1))
 	}
@@ -133,60 +80,61 @@ func TestAnswersInTime(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := newModel(t, tc.pods, 1)
-			client := dial(t, m)
-			a := newAPI()
-			var pods []*v1.Pod
-			for i := range tc.pods {
-				p := newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-%d", i)), epoch.Add(time.Duration(i)*time.Second),
-					shape{apps: []int{1}}, []string{fmt.Sprintf("GPU-%d", (i*29)%tc.pods)})
-				a.set(p, func(*v1.Pod) {})
-				pods = append(pods, p)
-			}
-			a.sync()
-			s, err := New(Config{Node: testNode, StateDir: t.TempDir(), CheckpointPath: m.path}, a, client, graphs{}, clock.RealClock{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			defer cancel()
-			wg.Go(func() { _ = s.Run(ctx) })
-			if tc.others > 0 {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						_, err := client.Get(ctx, "ns", "p0")
-						_ = errors.Is(err, kubelet.ErrBusy)
-						time.Sleep(time.Second / time.Duration(tc.others))
+			synctest.Test(t, func(t *testing.T) {
+				m := newModel(t, tc.pods, 1)
+				client := limited{m, rate.NewLimiter(100, 10)}
+				a := newAPI()
+				var pods []*v1.Pod
+				for i := range tc.pods {
+					p := newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-%d", i)), epoch.Add(time.Duration(i)*time.Second),
+						shape{apps: []int{1}}, []string{fmt.Sprintf("GPU-%d", (i*29)%tc.pods)})
+					a.set(p, func(*v1.Pod) {})
+					pods = append(pods, p)
+				}
+				a.sync()
+				s, err := New(Config{Node: testNode, StateDir: t.TempDir(), CheckpointPath: m.path}, a, client, graphs{}, clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				defer cancel()
+				wg.Go(func() { _ = s.Run(ctx) })
+				if tc.others > 0 {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = client.Get(ctx, "ns", "p0")
+							time.Sleep(time.Second / time.Duration(tc.others))
+						}
+					})
+				}
+				var preferred, allocate times
+				m.ask = func() *Steering { return s }
+				m.measure = func(rpc string, start time.Time) {
+					if rpc == "preferred" {
+						preferred.since(start)
+					} else {
+						allocate.since(start)
 					}
-				})
-			}
-			var preferred, allocate times
-			m.ask = func() *Steering { return s }
-			m.measure = func(rpc string, start time.Time) {
-				if rpc == "preferred" {
-					preferred.since(start)
-				} else {
-					allocate.since(start)
 				}
-			}
-			right := 0
-			for i := range pods {
-				p := pods[tc.order(i)]
-				if err := m.admit(p, nil); err != nil {
-					t.Fatalf("admitting %s: %v", p.Name, err)
+				right := 0
+				for i := range pods {
+					p := pods[tc.order(i)]
+					if err := m.admit(p, nil); err != nil {
+						t.Fatalf("admitting %s: %v", p.Name, err)
+					}
+					if _, got := m.of(p.UID); got.Has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%tc.pods)) {
+						right++
+					}
 				}
-				if _, got := m.of(p.UID); got.Has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%tc.pods)) {
-					right++
+				preferred.report(t, "GetPreferredAllocation")
+				allocate.report(t, "Allocate")
+				t.Logf("%d of %d pods got what was chosen, %d questions answered", right, tc.pods, m.asked())
+				if tc.others < 100 && right != tc.pods {
+					t.Errorf("only %d of %d pods got what was chosen for them", right, tc.pods)
 				}
-			}
-			preferred.report(t, "GetPreferredAllocation")
-			allocate.report(t, "Allocate")
-			t.Logf("%d of %d pods got what was chosen, %d questions answered", right, tc.pods, m.asked())
-			if tc.others < 100 && right != tc.pods {
-				t.Errorf("only %d of %d pods got what was chosen for them", right, tc.pods)
-			}
+			})
 		})
 	}
 }

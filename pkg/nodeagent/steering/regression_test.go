@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -113,33 +114,35 @@ func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = tc.strict })
-			pod := n.bind("p", tc.pod, tc.set, tc.change...)
-			if tc.second {
-				n.bind("q", tc.pod, gpus(6, 7))
-			}
-			n.model.known["ns/p"] = pod
-			if tc.deaf {
-				n.start(deaf{})
-			}
-			if tc.first != nil {
-				if err := n.Allocate(t.Context(), gpu, tc.first); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				pod := n.bind("p", tc.pod, tc.set, tc.change...)
+				if tc.second {
+					n.bind("q", tc.pod, gpus(6, 7))
 				}
-				n.Allocated(gpu, tc.first)
-				n.model.devices[pod.UID] = map[string][]string{"init0": tc.first}
-				n.model.write()
-			}
-			err := n.Allocate(t.Context(), gpu, tc.take)
-			if tc.want == nil {
-				if err != nil {
-					t.Errorf("refused: %v", err)
+				n.model.known["ns/p"] = pod
+				if tc.deaf {
+					n.start(deaf{})
 				}
-				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 0, "refused")
-				return
-			}
-			refused(t, err, codes.FailedPrecondition, tc.want...)
-			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
+				if tc.first != nil {
+					if err := n.Allocate(t.Context(), gpu, tc.first); err != nil {
+						t.Fatal(err)
+					}
+					n.Allocated(gpu, tc.first)
+					n.model.devices[pod.UID] = map[string][]string{"init0": tc.first}
+					n.model.write()
+				}
+				err := n.Allocate(t.Context(), gpu, tc.take)
+				if tc.want == nil {
+					if err != nil {
+						t.Errorf("refused: %v", err)
+					}
+					n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 0, "refused")
+					return
+				}
+				refused(t, err, codes.FailedPrecondition, tc.want...)
+				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
+			})
 		})
 	}
 }
@@ -156,13 +159,15 @@ func TestInheritedDevicesStart(t *testing.T) {
 		"not if it reads its ids": {[]func(*v1.Pod){reads("nvtopo.dev/gpu-ids.app0")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = true })
-			pod := n.bind("p", init4, gpus(0, 1, 2, 3), tc.change...)
-			n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"init0": gpus(0, 1, 2, 3), "app0": gpus(1, 2)}
-			n.model.write()
-			if err := n.PreStart(t.Context(), gpu, gpus(1, 2)); (err != nil) != tc.fails {
-				t.Errorf("error %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = true })
+				pod := n.bind("p", init4, gpus(0, 1, 2, 3), tc.change...)
+				n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"init0": gpus(0, 1, 2, 3), "app0": gpus(1, 2)}
+				n.model.write()
+				if err := n.PreStart(t.Context(), gpu, gpus(1, 2)); (err != nil) != tc.fails {
+					t.Errorf("error %v", err)
+				}
+			})
 		})
 	}
 }
@@ -170,28 +175,30 @@ func TestInheritedDevicesStart(t *testing.T) {
 // A pod that reads an annotation it does not have, or one for elsewhere, was served
 // like a foreign one.
 func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
-	const key = "scheduling.k8s.io/gpu-ids"
-	elsewhere := func(pod *v1.Pod) {
-		pod.Annotations = newPodOn("node-b", newPod("x", pod.UID, epoch, ofOne(2), gpus(0, 1)))
-	}
-	n := newNode(t, nil)
-	refused(t, n.model.admit(n.bind("plain", ofOne(2), nil, reads(key)), nil), codes.FailedPrecondition, "ns/plain", key)
-	n.model.end(n.api.watched["uid-plain"])
-	refused(t, n.model.admit(n.bind("stale", ofOne(2), nil, reads(key), elsewhere), nil), codes.FailedPrecondition, "ns/stale", key)
-	n.model.end(n.api.watched["uid-stale"])
-	n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 2, "refused")
+	synctest.Test(t, func(t *testing.T) {
+		const key = "scheduling.k8s.io/gpu-ids"
+		elsewhere := func(pod *v1.Pod) {
+			pod.Annotations = newPodOn("node-b", newPod("x", pod.UID, epoch, ofOne(2), gpus(0, 1)))
+		}
+		n := newNode(t, nil)
+		refused(t, n.model.admit(n.bind("plain", ofOne(2), nil, reads(key)), nil), codes.FailedPrecondition, "ns/plain", key)
+		n.model.end(n.api.watched["uid-plain"])
+		refused(t, n.model.admit(n.bind("stale", ofOne(2), nil, reads(key), elsewhere), nil), codes.FailedPrecondition, "ns/stale", key)
+		n.model.end(n.api.watched["uid-stale"])
+		n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 2, "refused")
 
-	unasked := n.bind("unasked", ofOne(2), nil, reads(key))
-	n.model.known["ns/unasked"] = unasked
-	refused(t, n.Allocate(t.Context(), gpu, gpus(0, 1)), codes.FailedPrecondition, "ns/unasked", key)
-	n.model.end(unasked)
+		unasked := n.bind("unasked", ofOne(2), nil, reads(key))
+		n.model.known["ns/unasked"] = unasked
+		refused(t, n.Allocate(t.Context(), gpu, gpus(0, 1)), codes.FailedPrecondition, "ns/unasked", key)
+		n.model.end(unasked)
 
-	if got := n.admit(n.bind("chosen", ofOne(2), gpus(4, 5), reads(key))); !slices.Equal(got, gpus(4, 5)) {
-		t.Errorf("a pod that was chosen for holds %v", got)
-	}
-	n.start(deaf{}) // now it is a guess who asks
-	n.bind("other", ofOne(2), nil)
-	n.admit(n.bind("again", ofOne(2), nil, reads(key)))
+		if got := n.admit(n.bind("chosen", ofOne(2), gpus(4, 5), reads(key))); !slices.Equal(got, gpus(4, 5)) {
+			t.Errorf("a pod that was chosen for holds %v", got)
+		}
+		n.start(deaf{}) // now it is a guess who asks
+		n.bind("other", ofOne(2), nil)
+		n.admit(n.bind("again", ofOne(2), nil, reads(key)))
+	})
 }
 
 // With promises outstanding, what another pod held was taken before what another
@@ -211,81 +218,89 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, nil)
-			holder := n.bind("holder", ofOne(4), gpus(0, 1, 2, 3))
-			n.admit(holder)
-			n.bind("waiting", ofOne(2), gpus(4, 5))
-			if tc.ended {
-				n.model.end(holder)
-			}
-			pod := n.bind("p", ofOne(tc.size), tc.set)
-			n.model.known["ns/p"] = pod
-			before := testutil.ToFloat64(n.metrics.decisions.WithLabelValues(tc.result))
-			got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: tc.size}, nil)
-			if err != nil || !question.SetOf(tc.want).HasAll(got) {
-				t.Errorf("answer %v (%v), want out of %v", got, err, tc.want)
-			}
-			n.counted(n.metrics.decisions.WithLabelValues(tc.result), before+1, tc.result)
-			if err := n.Allocate(t.Context(), gpu, got); err != nil {
-				t.Errorf("and then refused: %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				holder := n.bind("holder", ofOne(4), gpus(0, 1, 2, 3))
+				n.admit(holder)
+				n.bind("waiting", ofOne(2), gpus(4, 5))
+				if tc.ended {
+					n.model.end(holder)
+				}
+				pod := n.bind("p", ofOne(tc.size), tc.set)
+				n.model.known["ns/p"] = pod
+				before := testutil.ToFloat64(n.metrics.decisions.WithLabelValues(tc.result))
+				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: tc.size}, nil)
+				if err != nil || !question.SetOf(tc.want).HasAll(got) {
+					t.Errorf("answer %v (%v), want out of %v", got, err, tc.want)
+				}
+				n.counted(n.metrics.decisions.WithLabelValues(tc.result), before+1, tc.result)
+				if err := n.Allocate(t.Context(), gpu, got); err != nil {
+					t.Errorf("and then refused: %v", err)
+				}
+			})
 		})
 	}
 	t.Run("and if nothing else is left the pod is refused", func(t *testing.T) {
-		n := newNode(t, nil)
-		n.admit(n.bind("holder", ofOne(4), gpus(0, 1, 2, 3)))
-		n.model.known["ns/p"] = n.bind("p", ofOne(5), nil)
-		_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 5}, nil)
-		refused(t, err, codes.FailedPrecondition, "only 4 of the 8")
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, nil)
+			n.admit(n.bind("holder", ofOne(4), gpus(0, 1, 2, 3)))
+			n.model.known["ns/p"] = n.bind("p", ofOne(5), nil)
+			_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 5}, nil)
+			refused(t, err, codes.FailedPrecondition, "only 4 of the 8")
+		})
 	})
 }
 
 // After kubelet lost its record it took, unasked, what containers ran with.
 func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
-	n := newNode(t, nil)
-	a := n.bind("a", ofOne(4), gpus(0, 1, 2, 3))
-	n.admit(a)
-	n.runs(a)
-	time.Sleep(podfinder.SettleAge)
-	n.forget()
-	foreign := n.bind("foreign", ofOne(8), nil)
-	n.model.known["ns/foreign"] = foreign
-	refused(t, n.Allocate(t.Context(), gpu, gpus(0, 1, 2, 3, 4, 5, 6, 7)), codes.FailedPrecondition, "ns/a", "lost the record")
-	n.model.end(foreign)
-	if got := n.admit(a); !slices.Equal(got, gpus(0, 1, 2, 3)) {
-		t.Errorf("the container that has them holds %v when it restarts", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		a := n.bind("a", ofOne(4), gpus(0, 1, 2, 3))
+		n.admit(a)
+		n.runs(a)
+		time.Sleep(podfinder.SettleAge)
+		n.forget()
+		foreign := n.bind("foreign", ofOne(8), nil)
+		n.model.known["ns/foreign"] = foreign
+		refused(t, n.Allocate(t.Context(), gpu, gpus(0, 1, 2, 3, 4, 5, 6, 7)), codes.FailedPrecondition, "ns/a", "lost the record")
+		n.model.end(foreign)
+		if got := n.admit(a); !slices.Equal(got, gpus(0, 1, 2, 3)) {
+			t.Errorf("the container that has them holds %v when it restarts", got)
+		}
+	})
 }
 
 // An annotation was counted again for every version of its pod and every list.
 func TestAnIgnoredAnnotationIsCountedOnce(t *testing.T) {
-	n := newNode(t, nil)
-	text := func(s string) func(*v1.Pod) {
-		return func(p *v1.Pod) { p.Annotations = map[string]string{"nvtopo.dev/allocation": s} }
-	}
-	pod := n.bind("p", ofOne(1), nil, text("{"))
-	look := func(want float64) {
-		t.Helper()
-		n.api.sync()
-		for range 2 {
-			n.viewer.views(n.api.Pods())
-			n.viewer.views(nil) // as an empty list from the API server
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		text := func(s string) func(*v1.Pod) {
+			return func(p *v1.Pod) { p.Annotations = map[string]string{"nvtopo.dev/allocation": s} }
 		}
-		n.counted(n.metrics.ignored.WithLabelValues(podfinder.IgnoredMalformed), want, "malformed")
-	}
-	look(1)
-	n.api.set(pod, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
-	look(1)
-	n.api.set(pod, text("["))
-	look(2)
-	n.api.set(pod, text("{"))
-	look(2)
-	n.bind("q", ofOne(1), nil, text("{"))
-	look(3)
-	n.viewer.forget(nil)
-	if len(n.viewer.told) > 0 {
-		t.Errorf("kept of pods that are gone: %v", n.viewer.told)
-	}
+		pod := n.bind("p", ofOne(1), nil, text("{"))
+		look := func(want float64) {
+			t.Helper()
+			n.api.sync()
+			for range 2 {
+				n.viewer.views(n.api.Pods())
+				n.viewer.views(nil) // as an empty list from the API server
+			}
+			n.counted(n.metrics.ignored.WithLabelValues(podfinder.IgnoredMalformed), want, "malformed")
+		}
+		look(1)
+		n.api.set(pod, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+		look(1)
+		n.api.set(pod, text("["))
+		look(2)
+		n.api.set(pod, text("{"))
+		look(2)
+		n.bind("q", ofOne(1), nil, text("{"))
+		look(3)
+		n.viewer.forget(nil)
+		if len(n.viewer.told) > 0 {
+			t.Errorf("kept of pods that are gone: %v", n.viewer.told)
+		}
+	})
 }
 
 // noList is an API server that is away.
@@ -297,18 +312,20 @@ func (noList) Live(context.Context) ([]*v1.Pod, error) { return nil, errors.New(
 func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
 	for mode, strict := range map[string]bool{"strict": true, "repair": false} {
 		t.Run(mode, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = strict })
-			n.pods = noList{n.api}
-			_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2), Size: 2}, nil)
-			again := n.Allocate(t.Context(), gpu, gpus(0, 1))
-			if !strict {
-				if err != nil || again != nil {
-					t.Errorf("refused: %v, %v", err, again)
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = strict })
+				n.pods = noList{n.api}
+				_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2), Size: 2}, nil)
+				again := n.Allocate(t.Context(), gpu, gpus(0, 1))
+				if !strict {
+					if err != nil || again != nil {
+						t.Errorf("refused: %v, %v", err, again)
+					}
+					return
 				}
-				return
-			}
-			refused(t, err, codes.Unavailable, "does not list the pods")
-			refused(t, again, codes.Unavailable, "does not list the pods")
+				refused(t, err, codes.Unavailable, "does not list the pods")
+				refused(t, again, codes.Unavailable, "does not list the pods")
+			})
 		})
 	}
 }
@@ -317,13 +334,15 @@ func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
 func TestReplicasOfADeviceInUseAreGivenOut(t *testing.T) {
 	for mode, strict := range map[string]bool{"repair": false, "strict": true} {
 		t.Run(mode, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = strict })
-			n.model.healthy = question.SetOf([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
-			n.admit(n.bind("a", ofOne(1), nil))
-			n.admit(n.bind("b", shape{sidecars: []int{1}, apps: []int{1}}, nil))
-			if got := n.admit(n.bind("c", ofOne(1), nil)); len(got) != 1 {
-				t.Errorf("the third pod holds %v, want the replica that is left", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = strict })
+				n.model.healthy = question.SetOf([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
+				n.admit(n.bind("a", ofOne(1), nil))
+				n.admit(n.bind("b", shape{sidecars: []int{1}, apps: []int{1}}, nil))
+				if got := n.admit(n.bind("c", ofOne(1), nil)); len(got) != 1 {
+					t.Errorf("the third pod holds %v, want the replica that is left", got)
+				}
+			})
 		})
 	}
 }

@@ -124,17 +124,19 @@ func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgainUnderAnotherID(t *testing.T) {
 	for name, tc := range sharings {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, nil)
-			n.provides(tc.after)
-			pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{1}}, nil)
-			n.model.known["ns/p"] = pod
-			n.hold(pod.UID, "side0", tc.had)
-			got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
-			if err != nil || !question.SetOf(tc.others).HasAll(got) {
-				t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
-			}
-			refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, tc.same[0], "container side0", tc.had)
-			n.counted(n.metrics.doubleBook, 1, "double use")
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				n.provides(tc.after)
+				pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{1}}, nil)
+				n.model.known["ns/p"] = pod
+				n.hold(pod.UID, "side0", tc.had)
+				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
+				if err != nil || !question.SetOf(tc.others).HasAll(got) {
+					t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
+				}
+				refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, tc.same[0], "container side0", tc.had)
+				n.counted(n.metrics.doubleBook, 1, "double use")
+			})
 		})
 	}
 }

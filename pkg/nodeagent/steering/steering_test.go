@@ -109,14 +109,16 @@ func refersToOutput(pod *v1.Pod) {
 }
 
 func TestAnnotatedPodsGetTheirs(t *testing.T) {
-	n := newNode(t, nil)
-	n.bind("first", ofOne(2), gpus(0, 3))
-	second := n.bind("second", ofOne(2), gpus(1, 6))
-	if got := n.admit(second); !slices.Equal(got, gpus(1, 6)) {
-		t.Errorf("second holds %v, want what was chosen for it", got)
-	}
-	n.counted(n.metrics.decisions.WithLabelValues(answer.ResultSteered), 1, "steered")
-	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 1, "found by asking kubelet")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		n.bind("first", ofOne(2), gpus(0, 3))
+		second := n.bind("second", ofOne(2), gpus(1, 6))
+		if got := n.admit(second); !slices.Equal(got, gpus(1, 6)) {
+			t.Errorf("second holds %v, want what was chosen for it", got)
+		}
+		n.counted(n.metrics.decisions.WithLabelValues(answer.ResultSteered), 1, "steered")
+		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 1, "found by asking kubelet")
+	})
 }
 
 func TestAnnotationsThatDoNotCount(t *testing.T) {
@@ -136,13 +138,15 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, nil)
-			n.bind("other", ofOne(4), gpus(0, 1, 2, 3))
-			if got := n.admit(n.bind("p", ofOne(2), gpus(6, 7), tc.change)); !slices.Equal(got, gpus(4, 5)) {
-				t.Errorf("the pod holds %v, want the best of what nobody waits for", got)
-			}
-			n.counted(n.metrics.ignored.WithLabelValues(tc.reason), 1, "ignored as "+tc.reason)
-			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultForeign), 1, "foreign")
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				n.bind("other", ofOne(4), gpus(0, 1, 2, 3))
+				if got := n.admit(n.bind("p", ofOne(2), gpus(6, 7), tc.change)); !slices.Equal(got, gpus(4, 5)) {
+					t.Errorf("the pod holds %v, want the best of what nobody waits for", got)
+				}
+				n.counted(n.metrics.ignored.WithLabelValues(tc.reason), 1, "ignored as "+tc.reason)
+				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultForeign), 1, "foreign")
+			})
 		})
 	}
 }
@@ -154,22 +158,24 @@ func newPodOn(node string, p *v1.Pod) map[string]string {
 
 func TestForeignPods(t *testing.T) {
 	t.Run("are kept off what others wait for, and the plugin chooses", func(t *testing.T) {
-		n := newNode(t, nil)
-		n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
-		n.bind("foreign", ofOne(2), nil)
-		n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
-		var asked interposer.Question
-		got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 2},
-			func(_ context.Context, q interposer.Question) ([]string, error) {
-				asked = q
-				return gpus(7, 4), nil
-			})
-		if err != nil || !slices.Equal(got, gpus(4, 7)) {
-			t.Errorf("answer %v, %v; want the plugin's", got, err)
-		}
-		if diff := cmp.Diff(interposer.Question{Resource: gpu, Available: gpus(4, 5, 6, 7), Size: 2}, asked); diff != "" {
-			t.Errorf("question to the plugin (-want +got):\n%s", diff)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, nil)
+			n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
+			n.bind("foreign", ofOne(2), nil)
+			n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
+			var asked interposer.Question
+			got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 2},
+				func(_ context.Context, q interposer.Question) ([]string, error) {
+					asked = q
+					return gpus(7, 4), nil
+				})
+			if err != nil || !slices.Equal(got, gpus(4, 7)) {
+				t.Errorf("answer %v, %v; want the plugin's", got, err)
+			}
+			if diff := cmp.Diff(interposer.Question{Resource: gpu, Available: gpus(4, 5, 6, 7), Size: 2}, asked); diff != "" {
+				t.Errorf("question to the plugin (-want +got):\n%s", diff)
+			}
+		})
 	})
 	answers := map[string]func(context.Context, interposer.Question) ([]string, error){
 		"an error of the plugin":                 func(context.Context, interposer.Question) ([]string, error) { return nil, errors.New("NVML is gone") },
@@ -182,32 +188,36 @@ func TestForeignPods(t *testing.T) {
 	}
 	for name, inner := range answers {
 		t.Run("get our pick when the plugin answers "+name, func(t *testing.T) {
-			n := newNode(t, nil)
-			n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
-			n.bind("foreign", ofOne(2), nil)
-			n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
-			got, err := n.Preferred(t.Context(), interposer.Question{
-				Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), MustInclude: gpus(5), Size: 2,
-			}, inner)
-			if err != nil || !slices.Equal(got, gpus(4, 5)) {
-				t.Errorf("answer %v, %v; want the best pair with GPU-5", got, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
+				n.bind("foreign", ofOne(2), nil)
+				n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
+				got, err := n.Preferred(t.Context(), interposer.Question{
+					Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), MustInclude: gpus(5), Size: 2,
+				}, inner)
+				if err != nil || !slices.Equal(got, gpus(4, 5)) {
+					t.Errorf("answer %v, %v; want the best pair with GPU-5", got, err)
+				}
+			})
 		})
 	}
 	t.Run("that no list shows are still served", func(t *testing.T) {
-		n := newNode(t, nil)
-		n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
-		hidden := newPod("hidden", "uid-hidden", epoch, ofOne(2), nil)
-		if got := n.admit(hidden); !slices.Equal(got, gpus(4, 5)) {
-			t.Errorf("it holds %v, want the best of what nobody waits for", got)
-		}
-		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceNone), 2, "nobody found") // for the answer and the allocation
-		n.api.set(hidden, func(*v1.Pod) {})
-		n.api.sync()
-		n.clean(t.Context()) // kubelet's record tells, by now
-		if got := n.shelf(testLogger, gpu).served["uid-hidden"]; got == nil || !slices.Equal(got.containers["app0"].IDs, gpus(4, 5)) {
-			t.Errorf("what it was served is not learnt from kubelet's record: %+v", got)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, nil)
+			n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
+			hidden := newPod("hidden", "uid-hidden", epoch, ofOne(2), nil)
+			if got := n.admit(hidden); !slices.Equal(got, gpus(4, 5)) {
+				t.Errorf("it holds %v, want the best of what nobody waits for", got)
+			}
+			n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceNone), 2, "nobody found") // for the answer and the allocation
+			n.api.set(hidden, func(*v1.Pod) {})
+			n.api.sync()
+			n.clean(t.Context()) // kubelet's record tells, by now
+			if got := n.shelf(testLogger, gpu).served["uid-hidden"]; got == nil || !slices.Equal(got.containers["app0"].IDs, gpus(4, 5)) {
+				t.Errorf("what it was served is not learnt from kubelet's record: %+v", got)
+			}
+		})
 	})
 }
 
@@ -233,13 +243,15 @@ func TestConflict(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name+", repaired", func(t *testing.T) {
-			n := newNode(t, nil)
-			tc.before(n)
-			got := n.admit(n.bind("p", ofOne(2), gpus(2, 3)))
-			if len(got) != 2 || slices.Contains(got, "GPU-2") {
-				t.Errorf("the pod holds %v, want two others", got)
-			}
-			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultConflict), 1, "conflict")
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, nil)
+				tc.before(n)
+				got := n.admit(n.bind("p", ofOne(2), gpus(2, 3)))
+				if len(got) != 2 || slices.Contains(got, "GPU-2") {
+					t.Errorf("the pod holds %v, want two others", got)
+				}
+				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultConflict), 1, "conflict")
+			})
 		})
 		for mode, setUp := range map[string]struct {
 			change func(*Config)
@@ -249,39 +261,43 @@ func TestConflict(t *testing.T) {
 			"of a pod that trusts them": {nil, []func(*v1.Pod){refersToOutput}},
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
-				n := newNode(t, setUp.change)
-				tc.before(n)
-				err := n.model.admit(n.bind("p", ofOne(2), gpus(2, 3), setUp.pod...), nil)
-				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantReason) {
-					t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantReason)
-				}
-				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
+				synctest.Test(t, func(t *testing.T) {
+					n := newNode(t, setUp.change)
+					tc.before(n)
+					err := n.model.admit(n.bind("p", ofOne(2), gpus(2, 3), setUp.pod...), nil)
+					if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantReason) {
+						t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantReason)
+					}
+					n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
+				})
 			})
 		}
 	}
 }
 
 func TestAllocateRefusesWhatKubeletShowsHeld(t *testing.T) {
-	n := newNode(t, nil)
-	holder := n.bind("holder", ofOne(2), gpus(0, 1))
-	n.admit(holder)
-	n.bind("p", ofOne(1), nil)
-	n.model.known["ns/p"] = n.api.watched["uid-p"]
-	err := n.Allocate(t.Context(), gpu, gpus(1))
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "device GPU-1 is still held by pod ns/holder") {
-		t.Errorf("6.16: error %v, want it to name device and holder", err)
-	}
-	n.counted(n.metrics.doubleBook, 1, "double use")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		holder := n.bind("holder", ofOne(2), gpus(0, 1))
+		n.admit(holder)
+		n.bind("p", ofOne(1), nil)
+		n.model.known["ns/p"] = n.api.watched["uid-p"]
+		err := n.Allocate(t.Context(), gpu, gpus(1))
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "device GPU-1 is still held by pod ns/holder") {
+			t.Errorf("6.16: error %v, want it to name device and holder", err)
+		}
+		n.counted(n.metrics.doubleBook, 1, "double use")
 
-	n.model.end(holder) // kubelet knows it ended; the API does not yet
-	if err := n.Allocate(t.Context(), gpu, gpus(1)); err != nil {
-		t.Errorf("a device of a pod that ended is refused: %v", err)
-	}
-	n.start(deaf{})
-	if err := n.Allocate(t.Context(), gpu, gpus(0)); err != nil {
-		t.Errorf("refused although kubelet does not tell: %v", err)
-	}
-	n.counted(n.metrics.doubleBook, 0, "double use")
+		n.model.end(holder) // kubelet knows it ended; the API does not yet
+		if err := n.Allocate(t.Context(), gpu, gpus(1)); err != nil {
+			t.Errorf("a device of a pod that ended is refused: %v", err)
+		}
+		n.start(deaf{})
+		if err := n.Allocate(t.Context(), gpu, gpus(0)); err != nil {
+			t.Errorf("refused although kubelet does not tell: %v", err)
+		}
+		n.counted(n.metrics.doubleBook, 0, "double use")
+	})
 }
 
 // deaf is a kubelet without Get.
@@ -296,97 +312,103 @@ func (deaf) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
 }
 
 func TestWithoutGet(t *testing.T) {
-	n := newNode(t, nil)
-	n.start(deaf{})
-	for i, want := range [][]string{gpus(0, 1), gpus(2, 3), gpus(5, 6)} {
-		pod := n.bind(fmt.Sprintf("p%d", i), ofOne(2), want)
-		if got := n.admit(pod); !slices.Equal(got, want) {
-			t.Errorf("pod %d holds %v, want %v", i, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		n.start(deaf{})
+		for i, want := range [][]string{gpus(0, 1), gpus(2, 3), gpus(5, 6)} {
+			pod := n.bind(fmt.Sprintf("p%d", i), ofOne(2), want)
+			if got := n.admit(pod); !slices.Equal(got, want) {
+				t.Errorf("pod %d holds %v, want %v", i, got, want)
+			}
 		}
-	}
-	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceCheckpoint), 3, "found by the checkpoint")
-	n.bind("older", ofOne(1), gpus(4))
-	n.bind("younger", ofOne(1), gpus(7), func(p *v1.Pod) { p.CreationTimestamp = metav1.NewTime(epoch.Add(time.Hour)) })
-	n.admit(n.api.watched["uid-older"])
-	if _, got := n.model.of("uid-older"); !got.Has("GPU-4") {
-		t.Errorf("the older of two holds %v, want what was chosen for it", got.Sorted())
-	}
-	n.counted(n.metrics.ambiguous, 1, "ambiguous")
-	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGuess), 1, "guessed")
+		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceCheckpoint), 3, "found by the checkpoint")
+		n.bind("older", ofOne(1), gpus(4))
+		n.bind("younger", ofOne(1), gpus(7), func(p *v1.Pod) { p.CreationTimestamp = metav1.NewTime(epoch.Add(time.Hour)) })
+		n.admit(n.api.watched["uid-older"])
+		if _, got := n.model.of("uid-older"); !got.Has("GPU-4") {
+			t.Errorf("the older of two holds %v, want what was chosen for it", got.Sorted())
+		}
+		n.counted(n.metrics.ambiguous, 1, "ambiguous")
+		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGuess), 1, "guessed")
+	})
 }
 
 func TestLostCheckpoint(t *testing.T) {
-	n := newNode(t, nil)
-	running := func(name string, set []string) *v1.Pod {
-		pod := n.bind(name, ofOne(len(set)), set)
-		n.admit(pod)
-		n.api.set(pod, func(p *v1.Pod) {
-			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		running := func(name string, set []string) *v1.Pod {
+			pod := n.bind(name, ofOne(len(set)), set)
+			n.admit(pod)
+			n.api.set(pod, func(p *v1.Pod) {
+				p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+			})
+			n.api.sync()
+			return pod
+		}
+		a := running("a", gpus(0, 1))
+		b := n.bind("b", ofOne(2), nil)
+		foreign := n.admit(b)
+		n.api.set(b, func(p *v1.Pod) {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}}
 		})
 		n.api.sync()
-		return pod
-	}
-	a := running("a", gpus(0, 1))
-	b := n.bind("b", ofOne(2), nil)
-	foreign := n.admit(b)
-	n.api.set(b, func(p *v1.Pod) {
-		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}}
-	})
-	n.api.sync()
-	time.Sleep(podfinder.SettleAge) // what was served a moment ago is believed to be under way
-	n.model.mu.Lock()
-	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
-	n.model.write()
-	n.model.mu.Unlock()
+		time.Sleep(podfinder.SettleAge) // what was served a moment ago is believed to be under way
+		n.model.mu.Lock()
+		n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
+		n.model.write()
+		n.model.mu.Unlock()
 
-	c := n.bind("c", ofOne(2), nil)
-	if got := n.admit(c); question.SetOf(gpus(0, 1), foreign).HasAny(got) {
-		t.Errorf("6.8: a new pod holds %v, which containers run on that kubelet has forgotten", got)
-	}
-	// 6.17: b's worker restarts its container. a is without a record too, but runs.
-	if got := n.admit(b); !slices.Equal(got, foreign) {
-		t.Errorf("6.8: the restarted container holds %v, want %v again", got, foreign)
-	}
-	if got := n.admit(a); !slices.Equal(got, gpus(0, 1)) {
-		t.Errorf("6.8: the next one holds %v, want %v again", got, gpus(0, 1))
-	}
+		c := n.bind("c", ofOne(2), nil)
+		if got := n.admit(c); question.SetOf(gpus(0, 1), foreign).HasAny(got) {
+			t.Errorf("6.8: a new pod holds %v, which containers run on that kubelet has forgotten", got)
+		}
+		// 6.17: b's worker restarts its container. a is without a record too, but runs.
+		if got := n.admit(b); !slices.Equal(got, foreign) {
+			t.Errorf("6.8: the restarted container holds %v, want %v again", got, foreign)
+		}
+		if got := n.admit(a); !slices.Equal(got, gpus(0, 1)) {
+			t.Errorf("6.8: the next one holds %v, want %v again", got, gpus(0, 1))
+		}
+	})
 }
 
 func TestConcurrentAllocate(t *testing.T) {
-	// 6.17: while pods are admitted, workers of pods whose record kubelet lost ask too.
-	for round := range 50 {
-		n := newNode(t, nil)
-		var pods []*v1.Pod
-		for i := range 4 {
-			pod := n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(2*i))
-			if i%2 == 1 {
-				n.api.set(pod, func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0"}} })
+	synctest.Test(t, func(t *testing.T) {
+		// 6.17: while pods are admitted, workers of pods whose record kubelet lost ask too.
+		for round := range 50 {
+			n := newNode(t, nil)
+			var pods []*v1.Pod
+			for i := range 4 {
+				pod := n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(2*i))
+				if i%2 == 1 {
+					n.api.set(pod, func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0"}} })
+				}
+				pods = append(pods, pod)
+				n.model.known["ns/"+pod.Name] = pod
 			}
-			pods = append(pods, pod)
-			n.model.known["ns/"+pod.Name] = pod
+			n.api.sync()
+			var wg sync.WaitGroup
+			answers := make([][]string, len(pods))
+			for i, pod := range pods {
+				wg.Go(func() {
+					got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 1}, nil)
+					if err == nil {
+						err = n.Allocate(t.Context(), gpu, got)
+					}
+					if err != nil {
+						t.Errorf("round %d: pod %s: %v", round, pod.Name, err)
+					}
+					n.Allocated(gpu, got)
+					answers[i] = got
+				})
+			}
+			wg.Wait()
+			all := slices.Sorted(slices.Values(slices.Concat(answers...)))
+			if !slices.Equal(all, gpus(0, 2, 4, 6)) {
+				t.Fatalf("round %d: answers %v, want each chosen device once", round, answers)
+			}
 		}
-		n.api.sync()
-		var wg sync.WaitGroup
-		answers := make([][]string, len(pods))
-		for i, pod := range pods {
-			wg.Go(func() {
-				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 1}, nil)
-				if err == nil {
-					err = n.Allocate(t.Context(), gpu, got)
-				}
-				if err != nil {
-					t.Errorf("round %d: pod %s: %v", round, pod.Name, err)
-				}
-				n.Allocated(gpu, got)
-				answers[i] = got
-			})
-		}
-		wg.Wait()
-		all := slices.Sorted(slices.Values(slices.Concat(answers...)))
-		if !slices.Equal(all, gpus(0, 2, 4, 6)) {
-			t.Fatalf("round %d: answers %v, want each chosen device once", round, answers)
-		}
-	}
+	})
 }
 
 func TestPreStart(t *testing.T) {
@@ -434,20 +456,22 @@ func TestPreStart(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.Strict = tc.strict })
-			pod := n.bind("p", tc.pod, tc.set, tc.change...)
-			n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.actual
-			n.model.write()
-			if tc.kubelet != nil {
-				n.start(tc.kubelet)
-			}
-			err := n.PreStart(t.Context(), gpu, tc.ask)
-			switch {
-			case (err != nil) != (tc.wantErr != ""):
-				t.Errorf("error %v, want %q", err, tc.wantErr)
-			case err != nil && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantErr)):
-				t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantErr)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				pod := n.bind("p", tc.pod, tc.set, tc.change...)
+				n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.actual
+				n.model.write()
+				if tc.kubelet != nil {
+					n.start(tc.kubelet)
+				}
+				err := n.PreStart(t.Context(), gpu, tc.ask)
+				switch {
+				case (err != nil) != (tc.wantErr != ""):
+					t.Errorf("error %v, want %q", err, tc.wantErr)
+				case err != nil && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantErr)):
+					t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantErr)
+				}
+			})
 		})
 	}
 }
@@ -516,30 +540,32 @@ func (busyKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 }
 
 func TestRunKeepsWhatWasServed(t *testing.T) {
-	n := newNode(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	told := make(chan struct{}, 9)
-	n.OnAllocated(func() { told <- struct{}{} })
-	n.admit(n.bind("p", ofOne(2), gpus(1, 2)))
-	<-told
-	path := filepath.Join(n.state, "served-nvidia.com%2Fgpu.json")
-	testrig.Soon(t, "the file has the last GPU", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		told := make(chan struct{}, 9)
+		n.OnAllocated(func() { told <- struct{}{} })
+		n.admit(n.bind("p", ofOne(2), gpus(1, 2)))
+		<-told
+		path := filepath.Join(n.state, "served-nvidia.com%2Fgpu.json")
+		testrig.Soon(t, "the file has the last GPU", func() bool {
+			data, err := os.ReadFile(path)
+			return err == nil && strings.Contains(string(data), "GPU-2")
+		})
 		data, err := os.ReadFile(path)
-		return err == nil && strings.Contains(string(data), "GPU-2")
+		if err != nil || !strings.Contains(string(data), "uid-p") {
+			t.Errorf("the file has %s, %v; want the pod", data, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run ends with %v", err)
+		}
+		if n.Busy() {
+			t.Error("busy after all is done")
+		}
 	})
-	data, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(data), "uid-p") {
-		t.Errorf("the file has %s, %v; want the pod", data, err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run ends with %v", err)
-	}
-	if n.Busy() {
-		t.Error("busy after all is done")
-	}
 }
 
 func TestNewRefusesWhatItCannotUse(t *testing.T) {

@@ -219,16 +219,18 @@ func (withoutList) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 
 // TestWithoutAListEachPodIsAskedAbout: what tells of all pods only saves time.
 func TestWithoutAListEachPodIsAskedAbout(t *testing.T) {
-	n := newNode(t, nil)
-	n.start(withoutList{n.model})
-	var pods []*v1.Pod
-	for i := range 8 {
-		pods = append(pods, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
-	}
-	for i, pod := range slices.Backward(pods) {
-		if got := n.admit(pod); !slices.Equal(got, gpus(i)) {
-			t.Errorf("%s holds %v, want %v", pod.Name, got, gpus(i))
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		n.start(withoutList{n.model})
+		var pods []*v1.Pod
+		for i := range 8 {
+			pods = append(pods, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
 		}
-	}
-	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 8, "found by kubelet's answer")
+		for i, pod := range slices.Backward(pods) {
+			if got := n.admit(pod); !slices.Equal(got, gpus(i)) {
+				t.Errorf("%s holds %v, want %v", pod.Name, got, gpus(i))
+			}
+		}
+		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 8, "found by kubelet's answer")
+	})
 }

@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // TestWhoIsActivatedAfterARefusedList: a pod is moved to the active queue until its cycle
@@ -36,9 +37,7 @@ func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
 		exists := func(pod *v1.Pod) bool { return pod.Name != "gone" }
 		r.Run(ctx, exists, func(_ klog.Logger, pods map[string]*v1.Pod) { activated <- pods })
 	}()
-	for !clk.HasWaiters() {
-		time.Sleep(time.Millisecond)
-	}
+	testrig.Soon(t, "the pods wait", clk.HasWaiters)
 	select {
 	case pods := <-activated:
 		t.Errorf("activated %v before the pods can be back in the queue", pods)

@@ -77,7 +77,7 @@ func (e *testEnv) put(n *v1.Node) {
 // revision waits for a view; time passes meanwhile.
 func (e *testEnv) revision(want uint64) *View {
 	e.t.Helper()
-	testrig.Eventually(e.t, 20*time.Second, "the view is made", func(context.Context) (bool, string) {
+	testrig.Eventually(e.t, 2*time.Minute, "the view is made", func(context.Context) (bool, string) {
 		e.clock.Step(delay)
 		return e.Current().Revision >= want, ""
 	})

@@ -42,7 +42,7 @@ func offer[T any](t *testing.T, to chan<- T, v T) {
 	t.Helper()
 	select {
 	case to <- v:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("nobody waited for %v", v)
 	}
 }

@@ -263,9 +263,9 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		var none T
-		t.Fatalf("no %T within 30 s", none)
+		t.Fatalf("no %T within two minutes", none)
 		return none
 	}
 }

@@ -24,13 +24,14 @@ func TestPatience(t *testing.T) {
 		want  bool
 	}{
 		"the default":                  {nil, false, false},
-		"for a while":                  {map[string]string{gangrequest.PatienceKey: "2s"}, false, true},
-		"not for a level that is good": {map[string]string{gangrequest.PatienceKey: "2s", gangrequest.PreferredKey: "cluster"}, false, false},
+		"for a while":                  {map[string]string{gangrequest.PatienceKey: "10m"}, false, true},
+		"not for a level that is good": {map[string]string{gangrequest.PatienceKey: "10m", gangrequest.PreferredKey: "cluster"}, false, false},
 		"not once Kueue admitted it":   {map[string]string{gangrequest.PatienceKey: "1h"}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newTestEnv(t, 2, 2)
+			clk := &testrig.Ahead{}
+			r := newTestEnvAt(t, clk, `{}`, 2, 2)
 			apart := r.gang("apart", 2, 8, map[string]string{gangrequest.StrategyKey: "compute-heavy"})
 			r.known(apart[0])
 			if c := r.cycle(apart[0]); !c.status.IsWait() {
@@ -45,16 +46,20 @@ func TestPatience(t *testing.T) {
 				pods = append(pods, r.create(pod.Obj()))
 			}
 			r.known(pods[0])
-			began := time.Now()
+			waits := func(c *cycle) bool {
+				return strings.Contains(c.status.Message(), said) && strings.Contains(c.status.Message(), "better level than cluster: rack")
+			}
 			c := r.cycle(pods[0])
-			if got := strings.Contains(c.status.Message(), said) && strings.Contains(c.status.Message(), "better level than cluster: rack"); got != tc.want {
+			if got := waits(c); got != tc.want {
 				t.Fatalf("%v: waits %t, want %t", c.status, got, tc.want)
 			}
 			if tc.want {
-				testrig.Soon(t, "the gang starts all the same", func() bool { return r.cycle(pods[0]).status.IsWait() })
-				if took := time.Since(began); took < 2*time.Second {
-					t.Errorf("it started after %v, want its patience to be over", took)
+				clk.Add(5 * time.Minute)
+				if c := r.cycle(pods[0]); !waits(c) {
+					t.Errorf("%v, want the gang to wait while its patience lasts", c.status)
 				}
+				clk.Add(6 * time.Minute)
+				testrig.Soon(t, "the gang starts all the same", func() bool { return r.cycle(pods[0]).status.IsWait() })
 			} else if !c.status.IsWait() {
 				t.Errorf("%v, want the gang to be placed at once", c.status)
 			}

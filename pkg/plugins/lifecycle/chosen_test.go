@@ -4,7 +4,6 @@ package lifecycle_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,20 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-// stepping is a clock whose time the test moves; its timers are real.
-type stepping struct {
-	clock.RealClock
-	ahead atomic.Int64
-}
-
-func (s *stepping) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 // taken are the events so far.
 func taken(from chan string) []string {
@@ -88,7 +79,7 @@ func TestAPodIsToldWhatItGot(t *testing.T) {
 
 // TestEventsOfChoicesAreBounded: a wave of pods must not push out the scheduler's other events.
 func TestEventsOfChoicesAreBounded(t *testing.T) {
-	events, clk := make(chan string, 1000), &stepping{}
+	events, clk := make(chan string, 1000), &testrig.Ahead{}
 	b := newTestEnvOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
 	pod, state := b.pod("p", 2, nil), framework.NewCycleState()
 	b.reserve(t, state, pod)
@@ -103,7 +94,7 @@ func TestEventsOfChoicesAreBounded(t *testing.T) {
 	if n := wave(); n < 99 || n > 110 {
 		t.Errorf("of 500 pods at once %d are told, want a hundred", n)
 	}
-	clk.ahead.Add(int64(2 * time.Second))
+	clk.Add(2 * time.Second)
 	if n := wave(); n < 20 || n > 30 {
 		t.Errorf("two seconds later %d are told, want twenty", n)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -60,7 +61,7 @@ func (l lateLeases) List(ctx context.Context, o metav1.ListOptions) (*coordinati
 func newLate(t *testing.T) (w *wholeScheduler, comes func()) {
 	t.Helper()
 	lists := make(chan struct{})
-	w = newWholeSchedulerThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return late{c, lists} })
+	w = newWholeSchedulerThrough(t, clock.RealClock{}, func(c kubernetes.Interface) kubernetes.Interface { return late{c, lists} })
 	return w, func() { close(lists) }
 }
 

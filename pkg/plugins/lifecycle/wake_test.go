@@ -86,7 +86,7 @@ func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var woken []string
-	testrig.Eventually(t, 30*time.Second, "the pod that matters most is woken", func(context.Context) (bool, string) {
+	testrig.Eventually(t, 2*time.Minute, "the pod that matters most is woken", func(context.Context) (bool, string) {
 		woken = append(woken, b.activated.take()...)
 		return slices.Contains(woken, "right"), fmt.Sprint("woken are ", woken)
 	})
@@ -115,7 +115,7 @@ func (e *testEnv) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 // settled waits until nobody has been woken for a while.
 func (e *testEnv) settled(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
 	for quiet := 0; quiet < 30; quiet++ {
 		if len(e.activated.take()) > 0 {

@@ -40,7 +40,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
-	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -68,6 +67,7 @@ type testEnv struct {
 	pods     []*v1.Pod
 	snapshot *schedcache.Snapshot
 	queue    *internalqueue.PriorityQueue
+	clock    testrig.Ahead
 }
 
 // lister gives the framework whatever snapshot is current.
@@ -143,7 +143,7 @@ func leasesOf(node string) []runtime.Object {
 
 func (e *testEnv) build(others []string) {
 	e.tb.Helper()
-	shared := lifecycle.NewShared(clock.RealClock{})
+	shared := lifecycle.NewShared(&e.clock)
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		nodeports.Name:         frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),

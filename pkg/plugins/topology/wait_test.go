@@ -176,7 +176,7 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 				t.Errorf("node %q, evicted %v, %q; want %q, %v, %q", node, evicted, status.Message(), tc.node, tc.evicted, tc.says)
 			}
 			for _, h := range s.plugin.State().NominatedReservations() {
-				if wait := time.Until(h.Until); wait > 10*time.Minute {
+				if wait := h.Until.Sub(s.clock.Now()); wait > 10*time.Minute {
 					t.Errorf("%v of %s are held for %v", h.GPUs, h.Node, wait)
 				}
 			}
@@ -226,9 +226,7 @@ func TestWhyAPodWaitsIsSaidInTheSameWords(t *testing.T) {
 			pod := linkedPair("p", 5).Obj()
 			s.known([]*v1.Pod{pod})
 			_, _, first := s.postFilter(pod)
-			for begun := time.Now().Truncate(time.Second); time.Since(begun) < time.Second; {
-				time.Sleep(10 * time.Millisecond) // into another second
-			}
+			s.clock.Add(time.Second)
 			if _, _, again := s.postFilter(pod); first.Message() == "" || again.Message() != first.Message() {
 				t.Errorf("first %q, then %q", first.Message(), again.Message())
 			}
@@ -308,7 +306,7 @@ func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
 	if node := s.nominate(pod, result); node != "node-0" || len(evicted) > 0 || !strings.Contains(status.Message(), ErrReasonReleasing) {
 		t.Fatalf("%v, nominated for %q, evicted %v; want it to wait on node-0", status, node, evicted)
 	}
-	if holds := s.plugin.State().NominatedReservations(); len(holds) != 1 || time.Until(holds[0].Until) > time.Minute {
+	if holds := s.plugin.State().NominatedReservations(); len(holds) != 1 || holds[0].Until.Sub(s.clock.Now()) > time.Minute {
 		t.Errorf("held: %+v, want the two GPUs, for less than a minute", holds)
 	}
 	s.record("gone", 3) // kubelet has released them

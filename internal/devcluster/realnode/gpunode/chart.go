@@ -46,7 +46,7 @@ const (
 	presence = "nvidia.com/gpu.present"
 	// helmTimeout is how long Helm waits for the pods, in its own notation. They start within
 	// seconds on an idle machine.
-	helmTimeout = "2m"
+	helmTimeout = "5m"
 )
 
 // chartSteps are those of a Lab whose scheduler, exporter and agent are pods of the chart.

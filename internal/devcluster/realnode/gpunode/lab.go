@@ -50,7 +50,7 @@ const SchedulerName = "topology-aware-scheduler"
 const (
 	pollInterval = 50 * time.Millisecond
 	// gpusTimeout bounds the wait until kubelet offers the plugin's GPUs.
-	gpusTimeout = time.Minute
+	gpusTimeout = 3 * time.Minute
 )
 
 // Lab is a running cluster with one real node. Its methods may be used concurrently.

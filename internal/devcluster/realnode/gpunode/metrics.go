@@ -17,7 +17,7 @@ import (
 )
 
 // scrapeTimeout bounds one reading of a program's metrics.
-const scrapeTimeout = 5 * time.Second
+const scrapeTimeout = time.Minute
 
 // AgentMetrics reads the agent's metrics, by name.
 func (l *Lab) AgentMetrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {

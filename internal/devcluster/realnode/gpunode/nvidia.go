@@ -27,7 +27,7 @@ const (
 	// pciDevices is where NVIDIA's plugin reads the GPUs' NUMA nodes, whatever its flags say.
 	pciDevices = "/sys/bus/pci/devices"
 	// registryTimeout bounds the wait for the agent's socket.
-	registryTimeout = 30 * time.Second
+	registryTimeout = 2 * time.Minute
 )
 
 // driverLibrary is the fake driver's library in the folder of programs.

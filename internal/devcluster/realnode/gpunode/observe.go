@@ -118,7 +118,7 @@ func (l *Lab) Owners(nodes []string) ([]string, error) {
 
 // kubeletAnswers bounds one question to kubelet: a kubelet that never answers is an error that
 // tests can name.
-const kubeletAnswers = 10 * time.Second
+const kubeletAnswers = time.Minute
 
 // podDevices asks kubelet for one pod. List, which others use, would disturb an
 // allocation that is under way (kubernetes/kubernetes#137534).
