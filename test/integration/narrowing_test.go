@@ -173,7 +173,7 @@ func (l *lab) tried(t *testing.T, name string) (isRefused bool) {
 		if got != "" && since.IsZero() {
 			since = time.Now()
 		}
-		isRefused = got != "" && (!strings.Contains(got, listRefused) || time.Since(since) > time.Second)
+		isRefused = got != "" && (!strings.Contains(got, listRefused) || time.Since(since) > 10*time.Second)
 		return isRefused || pod.Spec.NodeName != "", got
 	})
 	return isRefused

@@ -140,7 +140,7 @@ func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
 		// The API server may take a moment to serve another definition.
 		testrig.Eventually(t, waitLimit, step.name, func(ctx context.Context) (bool, string) {
 			// While it exchanges definitions the API server may not answer at all.
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			if err := e.PublishOnce(ctx); err != nil {
 				return false, err.Error()
