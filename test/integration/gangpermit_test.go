@@ -23,7 +23,7 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
-	l.makePriorities(t)
+	l.priorities(t, map[string]int32{"of-5": 5, "of-10": 10, "of-20": 20})
 	groups := l.definePodGroups(t)
 	l.makeRacks(t, 0, &scenario{free: freeRacks{{{8, 8, 8, 8}}}})
 	proxy := l.holdGroupWrites(t)

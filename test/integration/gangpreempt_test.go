@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,23 +48,12 @@ func TestGangPreemption(t *testing.T) {
 	for i := range tests {
 		l.makeRacks(t, i, &scenario{free: tests[i].free})
 	}
-	l.makePriorities(t)
+	l.priorities(t, map[string]int32{"of-5": 5, "of-10": 10, "of-20": 20})
 	l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	for i := range tests {
 		t.Run(tests[i].name, func(t *testing.T) {
 			tests[i].run(t, &siege{lab: l, number: i, free: tests[i].free, takers: map[string]*v1.Pod{}})
 		})
-	}
-}
-
-// makePriorities makes a priority class for each priority of these tests.
-func (l *lab) makePriorities(t *testing.T) {
-	t.Helper()
-	for name, value := range map[string]int32{"of-5": 5, "of-10": 10, "of-20": 20} {
-		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
-		if _, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

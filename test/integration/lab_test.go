@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -295,4 +296,21 @@ func refusal(pod *v1.Pod) string {
 		return ""
 	}
 	return pod.Status.Conditions[i].Message
+}
+
+// priorities makes priority classes, and waits until the API server lets pods have them: its
+// admission looks them up in a cache.
+func (l *lab) priorities(t *testing.T, classes map[string]int32) {
+	t.Helper()
+	for name, value := range classes {
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+		if _, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		probe := gpuPod("priority-probe", "none", 0).PriorityClass(name).Obj()
+		testrig.Eventually(t, waitLimit, "pods may have priority class "+name, func(ctx context.Context) (bool, string) {
+			_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err == nil, fmt.Sprint(err)
+		})
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -54,13 +53,7 @@ type across struct {
 func TestChoiceAcrossNodes(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
-	for name, value := range map[string]int32{"low": 10, "high": 1000} {
-		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
-			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.priorities(t, map[string]int32{"low": 10, "high": 1000})
 	a := &across{lab: l, good: []string{"good-0", "good-1", "good-2"}, poor: []string{"poor-0", "poor-1", "poor-2"}}
 	a.bridgedNodes(t, t, 0, a.good...)
 	a.bridgedNodes(t, t, brokenGPUs, a.poor...)

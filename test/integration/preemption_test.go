@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"testing"
 
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,13 +19,7 @@ import (
 // pods. A pod that needs a bridged pair must evict the two pods of one bridge
 // and nobody else.
 func (l *lab) testPreemption(t *testing.T) {
-	for name, value := range map[string]int32{"low": 10, "middle": 100, "high": 1000} {
-		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
-			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.priorities(t, map[string]int32{"low": 10, "middle": 100, "high": 1000})
 	for _, p := range bothWrites {
 		// Which bridge is to be freed is up to the priorities of the pods on it.
 		for _, spared := range []int{-1, 0, 2} {

@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -416,13 +415,7 @@ func victimCases() []victimCase {
 func TestPreemption(t *testing.T) {
 	l := newLab(t, devcluster.Config{Controllers: true})
 	l.install(t)
-	for name, value := range map[string]int32{"low": 10, "middle": 100, "high": 1000} {
-		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
-			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.priorities(t, map[string]int32{"low": 10, "middle": 100, "high": 1000})
 	l.startScheduler(t, schedulingProfiles()...)
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {

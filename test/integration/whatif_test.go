@@ -24,7 +24,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -430,11 +429,7 @@ func TestWhatIfNamesVictims(t *testing.T) {
 		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")
 	}
 	a := newAsker(t, l, 1)
-	if _, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "middle"}, Value: 1000,
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	l.priorities(t, map[string]int32{"middle": 1000})
 	// Victims on one of two equal nodes would be by lot.
 	for i := range 8 {
 		pod := gpuPod(fmt.Sprintf("low-%d", i), gangProfile, 2).NodeSelector(host(fmt.Sprintf("n%d", i%2))).Obj()
