@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 func TestAbsurdInputsAreRefusedInBoundedTime(t *testing.T) {
@@ -27,7 +29,7 @@ func TestAbsurdInputsAreRefusedInBoundedTime(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, err := Parse(annotated(gpuPod("p", 1), tc.key, tc.value), testOptions())
+			_, err := Parse(testobj.Pod("p").GPUs(1).Annotation(tc.key, tc.value).Obj(), testOptions())
 			if err == nil || !strings.Contains(err.Error(), tc.wantErr) || !strings.Contains(err.Error(), tc.key) {
 				t.Errorf("error %.200v, want one with the key and %q", err, tc.wantErr)
 			}
