@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -43,11 +44,6 @@ func (w *wanted) compare(t *testing.T, r *Report) {
 }
 
 func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
-	sidecar := func(name string, gpus int) v1.Container {
-		c := container(name, gpus)
-		c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-		return c
-	}
 	part := func(name string, gpus ...string) allocation.Container {
 		return allocation.Container{Name: name, Resource: gpu, GPUs: gpus}
 	}
@@ -98,7 +94,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"a record of a pod that is gone shares with nobody": {build: func(c *city) {
 			c.record(c.pod("one", "a", 0), "main", 0)
-			c.record(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "gone"}, Spec: v1.PodSpec{NodeName: "a"}}, "main", 0)
+			c.record(testobj.Pod("gone").Node("a").Obj(), "main", 0)
 		}},
 		"an annotation corrected while the other's is not": {
 			build: func(c *city) {
@@ -140,7 +136,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"a record that nobody keeps up is not compared": {build: func(c *city) { c.record(c.pod("one", "b", 0), "main", 1) }},
 		"an init container with any of the pod's own GPUs": {build: func(c *city) {
 			p := c.pod("one", "a", 0, 3)
-			p.Spec.InitContainers = []v1.Container{container("prepare", 1)}
+			p.Spec.InitContainers = []v1.Container{testobj.Container("prepare", 1)}
 			initial := part("prepare", c.ids("a", 0)...)
 			initial.Init = true
 			c.allocate(p, initial, part("main", c.ids("a", 0, 3)...))
@@ -191,13 +187,13 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			want:  wanted{violations: []string{MisplacedAllocation}, message: "UID uid-one"},
 		},
 		"fewer GPUs than asked": {
-			build: func(c *city) { c.pod("one", "b", 0).Spec.Containers[0] = container("main", 2) },
+			build: func(c *city) { c.pod("one", "b", 0).Spec.Containers[0] = testobj.Container("main", 2) },
 			want:  wanted{violations: []string{IncompleteAllocation}, message: "asks for 2 nvidia.com/gpu and has 1"},
 		},
 		"a container without its GPUs": {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0)
-				p.Spec.Containers = append(p.Spec.Containers, container("second", 1))
+				p.Spec.Containers = append(p.Spec.Containers, testobj.Container("second", 1))
 			},
 			want: wanted{violations: []string{IncompleteAllocation}, message: "container second asks for 1 nvidia.com/gpu and has none"},
 		},
@@ -212,7 +208,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"two containers with one GPU": {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0)
-				p.Spec.Containers = append(p.Spec.Containers, container("second", 1))
+				p.Spec.Containers = append(p.Spec.Containers, testobj.Container("second", 1))
 				c.allocate(p, part("main", c.ids("b", 0)...), part("second", c.ids("b", 0)...))
 				delete(p.Annotations, allocation.GPUIDsKey)
 			},
@@ -221,7 +217,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"an init container with a GPU of a sidecar before it": {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0)
-				p.Spec.InitContainers = []v1.Container{sidecar("side", 1), container("prepare", 1)}
+				p.Spec.InitContainers = []v1.Container{testobj.Sidecar("side", 1), testobj.Container("prepare", 1)}
 				initial := part("prepare", c.ids("b", 1)...)
 				initial.Init = true
 				c.allocate(p, part("side", c.ids("b", 1)...), initial, part("main", c.ids("b", 0)...))
@@ -231,7 +227,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"a sidecar after an init container may have its GPU": {build: func(c *city) {
 			p := c.pod("one", "b", 0)
-			p.Spec.InitContainers = []v1.Container{container("prepare", 1), sidecar("side", 1)}
+			p.Spec.InitContainers = []v1.Container{testobj.Container("prepare", 1), testobj.Sidecar("side", 1)}
 			initial := part("prepare", c.ids("b", 1)...)
 			initial.Init = true
 			c.allocate(p, initial, part("side", c.ids("b", 1)...), part("main", c.ids("b", 0)...))
@@ -240,7 +236,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"an init container with GPUs beyond the pod's request": {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0)
-				p.Spec.InitContainers = []v1.Container{container("prepare", 1)}
+				p.Spec.InitContainers = []v1.Container{testobj.Container("prepare", 1)}
 				initial := part("prepare", c.ids("b", 1)...)
 				initial.Init = true
 				c.allocate(p, initial, part("main", c.ids("b", 0)...))

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -63,10 +64,7 @@ func (c *city) addNode(tb testing.TB, name string, enforced bool) {
 		{Manager: "nvtopo-exporter", Subresource: "status", Time: at(-time.Hour), FieldsV1: fields("f:gpuHealth")},
 	}
 	c.Topologies = append(c.Topologies, *t)
-	offered := v1.ResourceList{gpu: *quantity(int64(g.Len()))}
-	c.Nodes = append(c.Nodes, v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID}, Status: v1.NodeStatus{Capacity: offered, Allocatable: offered},
-	})
+	c.Nodes = append(c.Nodes, *testobj.Node(name).UID("node-" + name).GPUs(g.Len()).Obj())
 	lease := func(prefix string) {
 		c.Leases = append(c.Leases, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system", Annotations: release.Marks()},
@@ -92,26 +90,11 @@ func fields(names ...string) *metav1.FieldsV1 {
 	return &metav1.FieldsV1{Raw: []byte(b.String())}
 }
 
-func container(name string, gpus int) v1.Container {
-	c := v1.Container{Name: name}
-	if gpus > 0 {
-		l := v1.ResourceList{gpu: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
-		c.Resources = v1.ResourceRequirements{Requests: l, Limits: l}
-	}
-	return c
-}
-
 // pod adds a bound pod of the shipped profile with one container that has the GPUs of
 // these indices, and asks for as many. The pointer is good until the next is added.
 func (c *city) pod(name, node string, gpus ...int) *v1.Pod {
-	p := v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Annotations: map[string]string{}},
-		Spec:       v1.PodSpec{NodeName: node, SchedulerName: DefaultProfile, Containers: []v1.Container{container("main", len(gpus))}},
-		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{
-			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: *at(time.Second)},
-		}},
-	}
-	c.Pods = append(c.Pods, p)
+	c.Pods = append(c.Pods, *testobj.Pod(name).UID("uid-" + name).Node(node).Scheduler(DefaultProfile).GPUs(len(gpus)).
+		Phase(v1.PodRunning).Scheduled(chosen.Add(time.Second)).Obj())
 	q := &c.Pods[len(c.Pods)-1]
 	c.allocate(q, allocation.Container{Name: "main", Resource: gpu, GPUs: c.ids(node, gpus...)})
 	return q

@@ -15,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -175,7 +176,7 @@ func busy(tb testing.TB) *city {
 	c.record(c.pod("one", "a", 0), "main", 1)
 	c.pod("two", "b", 3, 4).Annotations[podrequest.MinLinkKey] = "NV1"
 	three := c.pod("three", "b", 4)
-	three.Spec.InitContainers = []v1.Container{container("prepare", 2)}
+	three.Spec.InitContainers = []v1.Container{testobj.Container("prepare", 2)}
 	corrected(three)
 	fail(c, "b", 3)
 	return c

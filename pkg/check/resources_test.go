@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -81,7 +82,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 			want: wanted{violations: []string{IncompleteAllocation}, message: "asks for 1 amd.com/gpu and has none"},
 		},
 		"a resource that nothing asks for": {
-			build: func(c *city) { single(c).Spec.Containers[0] = container("main", 0) },
+			build: func(c *city) { single(c).Spec.Containers[0] = testobj.Container("main", 0) },
 			want:  wanted{violations: []string{IncompleteAllocation}, message: "container main has amd.com/gpu that it does not ask for"},
 		},
 		"a node whose graph is gone": {

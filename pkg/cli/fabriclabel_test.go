@@ -17,9 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // fakeCluster is an API server with some nodes, and lists by path.
@@ -65,7 +66,7 @@ func (c *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api/v1/nodes":
 		list := v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
-			list.Items = append(list.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: c.nodes[name]}})
+			list.Items = append(list.Items, *testobj.Node(name).UID("uid-" + name).Labels(c.nodes[name]).Obj())
 		}
 		_ = json.NewEncoder(w).Encode(list)
 	case c.lists[r.URL.Path] != "":

@@ -9,17 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -232,7 +231,7 @@ func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
 		}
 		topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, g)
 		topology.Spec.NodeUID = types.UID("uid-" + name)
-		w.Nodes = append(w.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: nodes[name]}})
+		w.Nodes = append(w.Nodes, *testobj.Node(name).UID("uid-" + name).Labels(nodes[name]).Obj())
 		w.Topologies = append(w.Topologies, *topology)
 	}
 	return w
@@ -241,32 +240,24 @@ func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
 // gpuOf is the UUID of a node's GPU.
 func gpuOf(w *check.World, node, gpu int) string { return w.Topologies[node].Spec.GPUs[gpu].ID }
 
-func livePod(name, node string, gpus int) v1.Pod {
-	limits := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse(strconv.Itoa(gpus))}
-	return v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Annotations: map[string]string{}},
-		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}}},
-	}
-}
-
 func TestFabricShowOfACluster(t *testing.T) {
 	const rack = "topology.kubernetes.io/rack"
 	w := liveWorld(t, map[string]map[string]string{"a": {rack: "r0"}, "b": {rack: "r0"}, "c": {rack: "r1"}, "d": {}, "e": {rack: "r1"}, "f": {rack: "r1"}})
-	w.Nodes = append(w.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control"}})
-	chosen := livePod("chosen", "a", 2)
+	w.Nodes = append(w.Nodes, *testobj.Node("control").Obj())
+	chosen := testobj.Pod("chosen").Node("a").GPUs(2).Obj()
 	text, err := (&allocation.Allocation{
 		Version: allocation.Version, PodUID: chosen.UID, Node: "a",
-		Containers: []allocation.Container{{Name: "c", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 0, 0), gpuOf(w, 0, 3)}}},
+		Containers: []allocation.Container{{Name: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 0, 0), gpuOf(w, 0, 3)}}},
 	}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	chosen.Annotations[allocation.Key] = text
-	recorded, counted, ended, waiting := livePod("recorded", "b", 1), livePod("counted", "b", 3), livePod("ended", "c", 8), livePod("waiting", "", 8)
-	ended.Status.Phase = v1.PodSucceeded
-	counted.Spec.InitContainers = []v1.Container{{Name: "first", Resources: livePod("", "", 4).Spec.Containers[0].Resources}}
-	w.Pods = []v1.Pod{chosen, recorded, counted, ended, waiting}
-	w.Topologies[1].Status.Allocations = []v1alpha1.Allocation{{PodUID: recorded.UID, Container: "c", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 1, 0)}}}
+	recorded, waiting := testobj.Pod("recorded").Node("b").GPUs(1).Obj(), testobj.Pod("waiting").GPUs(8).Obj()
+	counted := testobj.Pod("counted").Node("b").GPUs(3).InitContainers(testobj.Container("first", 4)).Obj()
+	ended := testobj.Pod("ended").Node("c").GPUs(8).Phase(v1.PodSucceeded).Obj()
+	w.Pods = []v1.Pod{*chosen, *recorded, *counted, *ended, *waiting}
+	w.Topologies[1].Status.Allocations = []v1alpha1.Allocation{{PodUID: recorded.UID, Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 1, 0)}}}
 	w.Topologies[2].Status.GPUHealth = []v1alpha1.GPUHealth{{ID: gpuOf(w, 2, 0)}, {ID: gpuOf(w, 2, 1), Healthy: true, Degraded: true}}
 	w.Nodes[3].Spec.Unschedulable = true
 	w.Topologies[4].Spec.NodeUID = "an earlier one"

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -122,12 +123,7 @@ func (b *bench) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: version, Annotations: map[string]string{allocation.Key: text},
-		},
-		Spec: v1.PodSpec{NodeName: testNode},
-	}
+	p := testobj.Pod(name).Namespace("ns").ResourceVersion(version).Node(testNode).Annotation(allocation.Key, text).Obj()
 	if err := b.store.Update(p); err != nil {
 		t.Fatal(err)
 	}

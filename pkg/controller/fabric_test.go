@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 )
@@ -63,7 +63,7 @@ func newReportedFabric(t *testing.T) *reportedFabric {
 
 func (f *reportedFabric) Reports() (out []topologies.Report) {
 	for _, name := range f.gpus {
-		out = append(out, topologies.Report{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+		out = append(out, topologies.Report{Node: testobj.Node(name).Obj()})
 	}
 	return out
 }
@@ -90,7 +90,7 @@ func (f *reportedFabric) wrote(body []byte) error {
 func (f *reportedFabric) set(t *testing.T, racks map[string]string) {
 	t.Helper()
 	for name, rack := range racks {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		n := testobj.Node(name).Obj()
 		if rack != "" {
 			n.Labels["rack"] = rack
 		}

@@ -8,14 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -69,7 +67,7 @@ func TestPodsAreToldOfAllocationsThatAreNotTheirs(t *testing.T) {
 			f := NewForeignReporter(&owners{State: state, agents: map[string]bool{"n": tt.agent}}, corelisters.NewPodLister(store), recorder, clk)
 			for _, s := range tt.steps {
 				clk.Step(s.after)
-				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID("uid")}, Spec: v1.PodSpec{NodeName: tt.node}}
+				pod := testobj.Pod("p").UID("uid").Node(tt.node).Obj()
 				if s.has != "" {
 					pod.Annotations = map[string]string{allocation.Key: s.has}
 				}

@@ -13,11 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -274,8 +272,7 @@ func TestUnmet(t *testing.T) {
 		"demands nobody can read": {map[string]string{podrequest.MinLinkKey: "fast"}, "m=0,7", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
-			pod.Spec.Containers = []v1.Container{{Name: "m", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: resource.MustParse("2")}}}}
+			pod := testobj.Pod("p").Annotations(tc.annotations).Containers(testobj.Container("m", 2)).Obj()
 			if got := unmet(pod, allocated(g, tc.gpus), n); got != tc.want {
 				t.Errorf("unmet %q, want %q", got, tc.want)
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -46,7 +46,7 @@ func newReportedNodes(t *testing.T, names ...string) *reportedNodes {
 	}
 	for _, name := range names {
 		s.nodes[name] = &topologies.Report{
-			Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}, Object: types.UID("object-" + name),
+			Node: testobj.Node(name).UID("node-" + name).Obj(), Object: types.UID("object-" + name),
 		}
 	}
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // doubted is a State of which the test says whether anybody proves an allocation.
@@ -80,8 +80,13 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 			state, g := stateOf(t, "dgx1-v100")
 			recorder := events.NewFakeRecorder(10)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-			pod := podWith(t, g, "main=0,1")
-			pod.Annotations[allocation.GPUIDsKey], pod.Annotations["team"] = "a,b", "x"
+			chosen := allocated(g, "main=0,1")
+			text, err := chosen.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := testobj.Pod("p").Namespace("ns").UID(string(chosen.PodUID)).ResourceVersion("7").Node(testNode).
+				Annotation(allocation.Key, text).Annotation(allocation.GPUIDsKey, "a,b").Annotation("team", "x").Obj()
 			if tt.removed && !state.Remove(testNode, "topology") {
 				t.Fatal("the graph was not there")
 			}
@@ -134,21 +139,5 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// podWith is a running pod with a choice.
-func podWith(t *testing.T, g *nvtopo.Graph, chosen string) *v1.Pod {
-	t.Helper()
-	a := allocated(g, chosen)
-	text, err := a.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "p", UID: a.PodUID, ResourceVersion: "7", Annotations: map[string]string{allocation.Key: text},
-		},
-		Spec: v1.PodSpec{NodeName: testNode},
 	}
 }

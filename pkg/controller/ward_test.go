@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -142,12 +143,7 @@ func (w *ward) run(name string, gpus string, annotations ...string) *v1.Pod {
 	for i := 0; i+1 < len(annotations); i += 2 {
 		all[annotations[i]] = annotations[i+1]
 	}
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: a.PodUID, ResourceVersion: "1", Annotations: all, CreationTimestamp: metav1.Now(),
-		},
-		Spec: v1.PodSpec{NodeName: testNode},
-	}
+	p := testobj.Pod(name).Namespace("ns").ResourceVersion("1").Created(time.Now()).Node(testNode).Annotations(all).Obj()
 	w.put(p)
 	return p
 }

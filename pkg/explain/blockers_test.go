@@ -45,7 +45,7 @@ func TestWhichPodIsAdvisedToMove(t *testing.T) {
 			w.holds(t, "b", "n1", 0, 1, 2)
 			controlled(w.pod("a"))
 			tc.change(w, w.pod("a"))
-			w.waits(pod("asks", 8, "1", "1Gi"))
+			w.waits(pod("asks", 8).Obj())
 			e, err := Pod(w.World, "team", "asks")
 			if err != nil {
 				t.Fatal(err)
@@ -74,7 +74,7 @@ func TestPodsThatMayBeMovedAreNamedFirst(t *testing.T) {
 	w.holds(t, "moves", "n0", 4, 5, 6, 7)
 	controlled(w.pod("moves"))
 	w.pod("moves").Spec.Priority = new(int32(10))
-	w.waits(pod("asks", 4, "1", "1Gi"))
+	w.waits(pod("asks", 4).Obj())
 	e, err := Pod(w.World, "team", "asks")
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
 func TestAJobIsExplainedByTheFirstPodThatWaits(t *testing.T) {
 	w := newTown()
 	w.node(t, "n0", cube, nil).holds(t, "job-0", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
-	w.waits(pod("job-1", 2, "1", "1Gi"))
+	w.waits(pod("job-1", 2).Obj())
 	for i := range w.Pods {
 		w.Pods[i].OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job"}}
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -25,7 +26,7 @@ const (
 
 // TestTheCauseIsTheTrueOne has a pod named "asks" that waits, each time for another cause.
 func TestTheCauseIsTheTrueOne(t *testing.T) {
-	asks := func(gpus int, notes ...string) *v1.Pod { return pod("asks", gpus, "1", "1Gi", notes...) }
+	asks := func(gpus int) *testobj.PodWrapper { return pod("asks", gpus) }
 	for name, tc := range map[string]struct {
 		build        func(t *testing.T, w *town)
 		want         Cause
@@ -40,7 +41,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 					n := fmt.Sprint("n", i)
 					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
 				}
-				w.group("train", 2, []*v1.Pod{asks(8), pod("other", 8, "1", "1Gi")})
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("other", 8).Obj()})
 			},
 			want: Fragmented, wantText: "16 nvidia.com/gpu are free on 4 nodes and the gang asks 16 in all, 8 on one node", wantBlockers: []string{"team/half-n0"},
 		},
@@ -49,7 +50,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "half-0", "n0", 0, 1, 2, 3)
 				w.node(t, "n1", cube, nil).holds(t, "half-1", "n1", 0, 1, 2, 3)
-				w.waits(asks(8))
+				w.waits(asks(8).Obj())
 			},
 			want: Fragmented, wantText: "n0 4, n1 4", wantBlockers: []string{"team/half-0"}, wantWish: "4 of the 8",
 		},
@@ -60,7 +61,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 					n := fmt.Sprint("n", i)
 					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
 				}
-				w.waits(asks(8))
+				w.waits(asks(8).Obj())
 			},
 			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
 		},
@@ -71,7 +72,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 					n := fmt.Sprint("n", i)
 					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
 				}
-				w.group("train", 2, []*v1.Pod{asks(8), pod("other", 8, "1", "1Gi")})
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("other", 8).Obj()})
 			},
 			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
 		},
@@ -79,7 +80,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				members := []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")}
+				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
 				for _, p := range members {
 					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 				}
@@ -91,7 +92,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "all", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: FewGPUs, wantText: "asks 2 nvidia.com/gpu, and 0 are free", wantBlockers: []string{"team/all"},
 		},
@@ -99,7 +100,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				w.group("train", 3, []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")})
+				w.group("train", 3, []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()})
 			},
 			want: GangIncomplete, wantText: "2 of the 3 members",
 		},
@@ -111,9 +112,9 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				}
 				var members []*v1.Pod
 				for i := range 2 {
-					members = append(members, pod(fmt.Sprint("m", i), 8, "1", "1Gi"))
+					members = append(members, pod(fmt.Sprint("m", i), 8).Obj())
 				}
-				w.group("train", 3, append(members, asks(8)), gangrequest.RequiredKey, "rack")
+				w.group("train", 3, append(members, asks(8).Obj()), gangrequest.RequiredKey, "rack")
 			},
 			want: NoDomain, wantText: "no rack has room for the gang: at most 2 of 3 members", wantWish: gangrequest.RequiredKey,
 		},
@@ -122,7 +123,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}}
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: Tainted, wantText: "n0: team=vision:NoSchedule", wantWish: "team=vision",
 		},
@@ -132,7 +133,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
 				w.holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: FewGPUs, wantBlockers: []string{"team/all"}, wantWish: "taint",
 		},
@@ -141,7 +142,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Unschedulable = true
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: Cordoned,
 		},
@@ -149,7 +150,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				p := asks(2)
+				p := asks(2).Obj()
 				p.Spec.NodeSelector = map[string]string{"zone": "mars"}
 				w.waits(p)
 			},
@@ -160,7 +161,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).silence("n0")
 				w.node(t, "n1", cube, nil).holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: StaleGraph, wantText: "n0",
 		},
@@ -169,7 +170,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.Topologies = nil
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: causeOf(placement.NoGraph),
 		},
@@ -178,7 +179,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Spec.NodeUID = "earlier"
-				w.waits(asks(2))
+				w.waits(asks(2).Obj())
 			},
 			want: causeOf(placement.NodeReplaced),
 		},
@@ -187,7 +188,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Status.Kubelet = &topologyv1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", Scope: "container"}
-				w.waits(asks(6))
+				w.waits(asks(6).Obj())
 			},
 			want: causeOf(placement.KubeletRefuses), wantText: "even when empty", wantWish: "2 of the 6",
 		},
@@ -195,7 +196,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 4, 5)
-				w.waits(asks(4, podrequest.TopologyPolicyKey, "single-numa-node"))
+				w.waits(asks(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj())
 			},
 			want: causeOf(placement.FewInNUMA), wantBlockers: []string{"team/a"}, wantWish: podrequest.TopologyPolicyKey,
 		},
@@ -203,7 +204,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 2, 7)
-				w.waits(asks(4, podrequest.MinLinkKey, "NVLINK"))
+				w.waits(asks(4).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
 			},
 			want: causeOf(placement.FewLinked), wantBlockers: []string{"team/a"}, wantWish: podrequest.MinLinkKey + ": NVLINK",
 		},
@@ -211,7 +212,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", "l40s-8", nil)
-				w.waits(asks(2, podrequest.MinLinkKey, "NVLINK"))
+				w.waits(asks(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
 			},
 			want: causeOf(placement.FewLinked), wantText: "even when empty", wantWish: podrequest.MinLinkKey,
 		},
@@ -219,10 +220,8 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				p := pod("hog", 0, "60", "1Gi")
-				p.Spec.NodeName, p.Status.Phase = "n0", v1.PodRunning
-				w.waits(p)
-				w.waits(pod("asks", 2, "8", "1Gi"))
+				w.waits(pod("hog", 0).CPU("60").Node("n0").Phase(v1.PodRunning).Obj())
+				w.waits(pod("asks", 2).CPU("8").Obj())
 			},
 			want: FewCPUs, wantText: "asks 8, 4 left", wantBlockers: []string{"team/hog"},
 		},
@@ -230,7 +229,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				w.waits(pod("asks", 2, "1", "1Ti"))
+				w.waits(pod("asks", 2).Memory("1Ti").Obj())
 			},
 			want: LowMemory, wantText: "even when empty",
 		},
@@ -238,7 +237,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				w.waits(asks(1, podrequest.GPUModelKey, "H100"))
+				w.waits(asks(1).Annotation(podrequest.GPUModelKey, "H100").Obj())
 			},
 			want: causeOf(placement.FewSuitableGPUs), wantWish: podrequest.GPUModelKey,
 		},
@@ -246,14 +245,14 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				w.waits(asks(1, podrequest.MinLinkKey, "NVLNK"))
+				w.waits(asks(1).Annotation(podrequest.MinLinkKey, "NVLNK").Obj())
 			},
 			want: Unreadable, wantText: podrequest.MinLinkKey,
 		},
 		"another scheduler": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
-				p := asks(1)
+				p := asks(1).Obj()
 				p.Spec.SchedulerName = "default-scheduler"
 				w.node(t, "n0", cube, nil).waits(p)
 			},
@@ -262,7 +261,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		"a scheduling gate": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
-				p := asks(1)
+				p := asks(1).Obj()
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
 				w.node(t, "n0", cube, nil).waits(p)
 			},
@@ -272,7 +271,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).quota(t)
-				p := asks(4)
+				p := asks(4).Obj()
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
 				w.waits(p)
 			},
@@ -281,7 +280,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		"a claim that is not there": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
-				p := asks(1)
+				p := asks(1).Obj()
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 				w.node(t, "n0", cube, nil).waits(p)
 			},
@@ -290,7 +289,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		"a claim that is not bound": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
-				p := asks(1)
+				p := asks(1).Obj()
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 				w.Claims = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "data"}}}
 				w.node(t, "n0", cube, nil).waits(p)
@@ -298,19 +297,19 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: VolumeUnbound, wantText: `"data"`,
 		},
 		"nothing": {
-			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1)) },
+			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1).Obj()) },
 			want:  WaitsForItsTurn, wantText: "n0",
 		},
 		"what is not about GPUs": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()
-				p := asks(1)
+				p := asks(1).Obj()
 				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes are available: 1 node(s) didn't have free ports"}}
 				w.node(t, "n0", cube, nil).waits(p)
 			},
 			want: OtherPlugin, wantText: "free ports",
 		},
-		"no nodes": {build: func(_ *testing.T, w *town) { w.waits(asks(1)) }, want: NoNodes},
+		"no nodes": {build: func(_ *testing.T, w *town) { w.waits(asks(1).Obj()) }, want: NoNodes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTown()

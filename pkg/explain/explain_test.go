@@ -38,7 +38,7 @@ func TestWorkloadOfTheOwnNamespace(t *testing.T) {
 			if tc.own {
 				w.quota(t)
 			}
-			p := pod("asks", 4, "1", "1Gi", kueue.AnnotationWorkload, "pod-asks")
+			p := pod("asks", 4).Annotation(kueue.AnnotationWorkload, "pod-asks").Obj()
 			p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
 			w.waits(p)
 			e, err := Pod(w.World, "team", "asks")

@@ -3,7 +3,6 @@
 package explain
 
 import (
-	"maps"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -53,16 +53,8 @@ func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) 
 	t := topologyv1alpha1.FromGraph(name, gpu, g)
 	t.UID, t.ResourceVersion, t.Spec.NodeUID = types.UID("topology-"+name), "1", uid
 	w.Topologies = append(w.Topologies, *t)
-	all := map[string]string{v1.LabelHostname: name}
-	maps.Copy(all, labels)
-	offered := v1.ResourceList{
-		gpu: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("64"),
-		v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
-	}
-	w.Nodes = append(w.Nodes, v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: all},
-		Status:     v1.NodeStatus{Allocatable: offered, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
-	})
+	w.Nodes = append(w.Nodes, *testobj.Node(name).UID(string(uid)).Label(v1.LabelHostname, name).Labels(labels).
+		GPUs(g.Len()).CPU("64").Memory("512Gi").Ready(v1.ConditionTrue).Obj())
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		w.Leases = append(w.Leases, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
@@ -102,24 +94,10 @@ func (w *town) topology(name string) *topologyv1alpha1.NodeGPUTopology {
 	return nil
 }
 
-// pod is one that asks for GPUs, CPU and memory, with pairs of annotations.
-func pod(name string, gpus int, cpu, memory string, notes ...string) *v1.Pod {
-	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
-	if gpus > 0 {
-		amounts[gpu] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
-	}
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", UID: types.UID("uid-" + name), Annotations: map[string]string{}, Labels: map[string]string{}},
-		Spec: v1.PodSpec{
-			SchedulerName: "topology-aware-scheduler",
-			Containers:    []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: amounts, Limits: amounts.DeepCopy()}}},
-		},
-		Status: v1.PodStatus{Phase: v1.PodPending},
-	}
-	for i := 0; i+1 < len(notes); i += 2 {
-		p.Annotations[notes[i]] = notes[i+1]
-	}
-	return p
+// pod is one that asks for GPUs, a CPU and 1 GiB.
+func pod(name string, gpus int) *testobj.PodWrapper {
+	return testobj.Pod(name).Namespace("team").UID("uid-" + name).Scheduler("topology-aware-scheduler").Phase(v1.PodPending).
+		GPUs(gpus).CPU("1").Memory("1Gi")
 }
 
 // waits adds a pod that has no node.
@@ -131,8 +109,7 @@ func (w *town) waits(p *v1.Pod) *v1.Pod {
 // holds adds a pod that has GPUs of a node, by position.
 func (w *town) holds(tb testing.TB, name, node string, gpus ...int) {
 	tb.Helper()
-	p := pod(name, len(gpus), "1", "1Gi")
-	p.Spec.NodeName, p.Status.Phase = node, v1.PodRunning
+	p := pod(name, len(gpus)).Node(node).Phase(v1.PodRunning).Obj()
 	if len(gpus) > 0 {
 		a := &allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Assumed: now.Add(-time.Hour), Containers: []allocation.Container{{Name: "main", Resource: gpu}}}
 		for _, i := range gpus {

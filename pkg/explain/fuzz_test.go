@@ -17,8 +17,8 @@ import (
 func FuzzAdd(f *testing.F) {
 	w := newTown()
 	w.node(f, "n0", "a100-pcie-4-bridged", nil).holds(f, "a", "n0", 0, 2)
-	w.waits(pod("asks", 2, "1", "1Gi", podrequest.MinLinkKey, "NV12"))
-	w.group("train", 2, []*v1.Pod{pod("m0", 1, "1", "1Gi"), pod("m1", 3, "1", "1Gi")}, gangrequest.RequiredKey, "rack")
+	w.waits(pod("asks", 2).Annotation(podrequest.MinLinkKey, "NV12").Obj())
+	w.group("train", 2, []*v1.Pod{pod("m0", 1).Obj(), pod("m1", 3).Obj()}, gangrequest.RequiredKey, "rack")
 	items := []any{}
 	add := func(version, kind string, object any) {
 		data, err := json.Marshal(object)

@@ -79,10 +79,10 @@ func randomTown(t *testing.T, random *rand.Rand) (*town, *v1.Pod) {
 			free = free[k:]
 		}
 	}
-	wishes := [][]string{
-		nil, {podrequest.MinLinkKey, "NVLINK"}, {podrequest.TopologyPolicyKey, "single-numa-node"}, {podrequest.TopologyPolicyKey, "restricted"}, {podrequest.NUMAAffinityKey, "required"},
+	wishes := []map[string]string{
+		nil, {podrequest.MinLinkKey: "NVLINK"}, {podrequest.TopologyPolicyKey: "single-numa-node"}, {podrequest.TopologyPolicyKey: "restricted"}, {podrequest.NUMAAffinityKey: "required"},
 	}
-	return w, w.waits(pod("asks", 1+random.IntN(8), strconv.Itoa(1+random.IntN(20)), "8Gi", wishes[random.IntN(len(wishes))]...))
+	return w, w.waits(pod("asks", 1+random.IntN(8)).CPU(strconv.Itoa(1 + random.IntN(20))).Memory("8Gi").Annotations(wishes[random.IntN(len(wishes))]).Obj())
 }
 
 // place asks placement itself, on a cluster that never had the pods that are gone: the reason, or

@@ -7,6 +7,8 @@ import (
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,14 +18,7 @@ type texts = map[string]string
 
 // member is a waiting pod of the PodGroup ns/g.
 func member(name string, change ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Namespace: "ns", UID: types.UID("uid-" + name),
-		Labels: texts{schedulingv1alpha1.PodGroupLabel: "g"}, Annotations: texts{},
-	}}
-	for _, f := range change {
-		f(p)
-	}
-	return p
+	return testobj.Pod(name).Namespace("ns").UID("uid-"+name).Label(schedulingv1alpha1.PodGroupLabel, "g").With(change...).Obj()
 }
 
 func label(key, value string) func(*v1.Pod) { return func(p *v1.Pod) { p.Labels[key] = value } }

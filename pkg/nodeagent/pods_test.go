@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
@@ -22,7 +22,7 @@ func TestPodsAreThereWhenTheirChangeIsTold(t *testing.T) {
 	}
 	pods.start(t.Context())
 	testrig.Watched(t, kube.Actions, "pods")
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "n"}}
+	pod := testobj.Pod("p").Namespace("ns").Node("n").Obj()
 	if _, err := kube.CoreV1().Pods("ns").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,25 +6,27 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 func TestClosedNodes(t *testing.T) {
-	ready := func(status v1.ConditionStatus) v1.NodeStatus {
-		return v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse}, {Type: v1.NodeReady, Status: status}}}
+	reports := func() *testobj.NodeWrapper {
+		return testobj.Node("n").Condition(v1.NodeMemoryPressure, v1.ConditionFalse)
 	}
 	for name, tc := range map[string]struct {
-		node v1.Node
+		node *v1.Node
 		want string
 	}{
-		"ready":                  {v1.Node{Status: ready(v1.ConditionTrue)}, ""},
-		"no conditions yet":      {v1.Node{}, ""},
-		"not ready":              {v1.Node{Status: ready(v1.ConditionFalse)}, "not ready"},
-		"nothing heard of it":    {v1.Node{Status: ready(v1.ConditionUnknown)}, "not ready"},
-		"cordoned":               {v1.Node{Spec: v1.NodeSpec{Unschedulable: true}, Status: ready(v1.ConditionTrue)}, "cordoned"},
-		"cordoned and not ready": {v1.Node{Spec: v1.NodeSpec{Unschedulable: true}, Status: ready(v1.ConditionFalse)}, "cordoned"},
+		"ready":                  {reports().Ready(v1.ConditionTrue).Obj(), ""},
+		"no conditions yet":      {testobj.Node("n").Obj(), ""},
+		"not ready":              {reports().Ready(v1.ConditionFalse).Obj(), "not ready"},
+		"nothing heard of it":    {reports().Ready(v1.ConditionUnknown).Obj(), "not ready"},
+		"cordoned":               {reports().Unschedulable().Ready(v1.ConditionTrue).Obj(), "cordoned"},
+		"cordoned and not ready": {reports().Unschedulable().Ready(v1.ConditionFalse).Obj(), "cordoned"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Closed(&tc.node); got != tc.want {
+			if got := Closed(tc.node); got != tc.want {
 				t.Errorf("it is closed because %q, want %q", got, tc.want)
 			}
 		})

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 func TestAbsurdInputsAreRefusedWithLittleWork(t *testing.T) {
@@ -26,7 +28,7 @@ func TestAbsurdInputsAreRefusedWithLittleWork(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod, options := annotated(gpuPod("p", 1), tc.key, tc.value), testOptions()
+			pod, options := testobj.Pod("p").GPUs(1).Annotation(tc.key, tc.value).Obj(), testOptions()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			_, err := Parse(pod, options)

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 // FuzzParse reads pods with arbitrary annotations and quantities: counts are those of
@@ -24,15 +26,14 @@ func FuzzParse(f *testing.F) {
 	f.Add(uint8(1), "none", "1e30", "2147483648", "9223372036854775807", uint8(2))
 	f.Add(uint8(2), "SYS", "0.5", "-1", "1n", uint8(3))
 	f.Fuzz(func(t *testing.T, key uint8, value, first, second, cpu string, kinds uint8) {
-		pod := gpuPod("p", 0)
-		pod.Spec.Containers = nil
+		pod := testobj.Pod("p").Containers().Obj()
 		want := new(big.Int)
 		for i, text := range []string{first, second, first} {
 			q, err := parseQuantity(text) // the API server reads pods' quantities before us
 			if err != nil {
 				return
 			}
-			c := container(string(rune('a'+i)), 0)
+			c := testobj.Container(string(rune('a'+i)), 0)
 			c.Resources.Requests = v1.ResourceList{testResource: q}
 			if q, err := parseQuantity(cpu); err == nil {
 				c.Resources.Requests["cpu"] = q
@@ -51,7 +52,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		all := inputs()
-		annotated(pod, all[int(key)%len(all)].key, value)
+		pod.Annotations[all[int(key)%len(all)].key] = value
 		r, err := Parse(pod, testOptions())
 		if err != nil {
 			return

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 func TestPartsOfGPUsHaveNoLinks(t *testing.T) {
@@ -29,8 +31,7 @@ func TestPartsOfGPUsHaveNoLinks(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := gpuPod("p", 0)
-			pod.Annotations = tc.annotations
+			pod := testobj.Pod("p").Annotations(tc.annotations).Obj()
 			part := v1.Container{Name: "part", Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{tc.resource: resource.MustParse("1")}, Limits: v1.ResourceList{tc.resource: resource.MustParse("1")},
 			}}
@@ -48,9 +49,7 @@ func TestPartsOfGPUsHaveNoLinks(t *testing.T) {
 	// A profile that chooses turns itself knows where they are.
 	opt := testOptions()
 	opt.Resources = append(opt.Resources, "nvidia.com/gpu.shared")
-	pod := gpuPod("p", 0)
-	pod.Annotations = map[string]string{MinLinkKey: "NV2"}
-	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{"nvidia.com/gpu.shared": resource.MustParse("2")}
+	pod := testobj.Pod("p").Annotation(MinLinkKey, "NV2").Request("nvidia.com/gpu.shared", "2").Obj()
 	if _, err := Parse(pod, opt); err != nil {
 		t.Errorf("a resource of the profile: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -18,19 +19,17 @@ func TestEffectiveRequestFollowsTheFrameworkRule(t *testing.T) {
 		init, app []v1.Container
 		want      int
 	}{
-		"app containers add up":                          {app: []v1.Container{container("a", 2), container("b", 1)}, want: 3},
-		"an init container that asks for more decides":   {init: []v1.Container{container("i", 4)}, app: []v1.Container{container("a", 2)}, want: 4},
-		"init containers do not add up":                  {init: []v1.Container{container("i", 2), container("j", 3)}, app: []v1.Container{container("a", 2)}, want: 3},
-		"a sidecar runs beside the app":                  {init: []v1.Container{sidecar("s", 1)}, app: []v1.Container{container("a", 2)}, want: 3},
-		"an init container after a sidecar runs with it": {init: []v1.Container{sidecar("s", 2), container("i", 3)}, app: []v1.Container{container("a", 1)}, want: 5},
-		"an init container before a sidecar does not":    {init: []v1.Container{container("i", 3), sidecar("s", 2)}, app: []v1.Container{container("a", 1)}, want: 3},
-		"no GPUs": {app: []v1.Container{container("a", 0)}, want: 0},
+		"app containers add up":                          {app: []v1.Container{testobj.Container("a", 2), testobj.Container("b", 1)}, want: 3},
+		"an init container that asks for more decides":   {init: []v1.Container{testobj.Container("i", 4)}, app: []v1.Container{testobj.Container("a", 2)}, want: 4},
+		"init containers do not add up":                  {init: []v1.Container{testobj.Container("i", 2), testobj.Container("j", 3)}, app: []v1.Container{testobj.Container("a", 2)}, want: 3},
+		"a sidecar runs beside the app":                  {init: []v1.Container{testobj.Sidecar("s", 1)}, app: []v1.Container{testobj.Container("a", 2)}, want: 3},
+		"an init container after a sidecar runs with it": {init: []v1.Container{testobj.Sidecar("s", 2), testobj.Container("i", 3)}, app: []v1.Container{testobj.Container("a", 1)}, want: 5},
+		"an init container before a sidecar does not":    {init: []v1.Container{testobj.Container("i", 3), testobj.Sidecar("s", 2)}, app: []v1.Container{testobj.Container("a", 1)}, want: 3},
+		"no GPUs": {app: []v1.Container{testobj.Container("a", 0)}, want: 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := gpuPod("p", 0)
-			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
-			r, err := Parse(pod, testOptions())
+			r, err := Parse(testobj.Pod("p").InitContainers(tc.init...).Containers(tc.app...).Obj(), testOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,9 +89,7 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := gpuPod("p", 1)
-			pod.Annotations = tc.annotations
-			r, err := Parse(pod, testOptions())
+			r, err := Parse(testobj.Pod("p").GPUs(1).Annotations(tc.annotations).Obj(), testOptions())
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("error %v, want one that names %s", err, tc.wantErr)
@@ -114,11 +111,11 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 
 func TestPodsThatMustNotBeMoved(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "true": false, "1": false, "false": true, "F": true} {
-		pod := gpuPod("p", 1)
+		pod := testobj.Pod("p").GPUs(1).Obj()
 		if value != "" {
-			pod.Annotations = map[string]string{MovableKey: value}
+			pod.Annotations[MovableKey] = value
 		}
-		plain, err := Parse(gpuPod("p", 1), testOptions())
+		plain, err := Parse(testobj.Pod("p").GPUs(1).Obj(), testOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,11 +134,11 @@ func TestPodsThatMustNotBeMoved(t *testing.T) {
 
 func TestPodsThatReadOurOutputAreSeen(t *testing.T) {
 	env := func(path string) *v1.Pod {
-		p := gpuPod("p", 1)
+		p := testobj.Pod("p").GPUs(1).Obj()
 		p.Spec.Containers[0].Env = []v1.EnvVar{{ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}}
 		return p
 	}
-	volume := gpuPod("p", 1)
+	volume := testobj.Pod("p").GPUs(1).Obj()
 	volume.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
 		Items: []v1.DownwardAPIVolumeFile{{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['nvtopo.dev/cpuset']"}}},
 	}}}}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -80,7 +81,7 @@ type pods []*v1.Pod
 func podsOf(uids ...types.UID) pods {
 	out := pods{}
 	for _, uid := range uids {
-		out = append(out, &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: v1.PodSpec{NodeName: "n"}})
+		out = append(out, testobj.Pod("p").UID(string(uid)).Node("n").Obj())
 	}
 	return out
 }
@@ -105,7 +106,7 @@ func (r told) Stored(pod *v1.Pod) *v1.Pod {
 	if r.stored[pod.UID] == nil {
 		return nil
 	}
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stored", UID: pod.UID}}
+	return testobj.Pod("stored").UID(string(pod.UID)).Obj()
 }
 
 func (told) Nominated(types.UID) *allocation.Allocation { return nil }

@@ -9,9 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -44,12 +43,8 @@ func TestUsageOfObjects(t *testing.T) {
 		t.Errorf("node %+v", n)
 	}
 
-	pod := func(name string, asked int64, chosen ...int) LivePod {
-		list := v1.ResourceList{gpu: *resource.NewQuantity(asked, resource.DecimalSI), v1.ResourceCPU: resource.MustParse("1500m")}
-		p := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{}},
-			Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: list}}}},
-		}
+	pod := func(name string, asked int, chosen ...int) LivePod {
+		p := testobj.Pod(name).Node("n").GPUs(asked).Request(v1.ResourceCPU, "1500m").Obj()
 		if len(chosen) > 0 {
 			a := &allocation.Allocation{Version: allocation.Version, Node: "n", PodUID: p.UID, Containers: []allocation.Container{{Name: "main", Resource: gpu, GPUs: n.ids(chosen...)}}}
 			if p.Annotations[allocation.Key], err = a.Encode(); err != nil {

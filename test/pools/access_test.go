@@ -73,8 +73,8 @@ func TestATenantCannotPassByTheQuota(t *testing.T) {
 	s.job(t, "a", "waits", work{gpus: 4})
 	s.waits(t, "a", "waits")
 	// Kueue has a pod wait that has no queue.
-	gated := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "gated", Namespace: s.tenant("a")}, Spec: podSpec(4)}
-	kept := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: s.tenant("a"), Finalizers: []string{names.FinalizerMetering}}, Spec: podSpec(4)}
+	gated := gpuPod(s.tenant("a"), "gated", 4).Obj()
+	kept := gpuPod(s.tenant("a"), "kept", 4).Finalizer(names.FinalizerMetering).Obj()
 	for _, pod := range []*v1.Pod{gated, kept} {
 		if err := owner.Create(t.Context(), pod); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestATenantCannotPassByTheQuota(t *testing.T) {
 		return j
 	}
 	pod := func(namespace string, change func(*v1.Pod)) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "another", Namespace: s.tenant(namespace)}, Spec: podSpec(4)}
+		p := gpuPod(s.tenant(namespace), "another", 4).Obj()
 		change(p)
 		return p
 	}

@@ -118,8 +118,7 @@ func TestAnEvictedExtraGivesItsQuotaBack(t *testing.T) {
 
 	// Two pods of nobody's take what is reserved, and the place of the extra.
 	for i := range 2 {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("free-%d", i), Namespace: s.tenant("system")}, Spec: podSpec(8)}
-		pod.Spec.NodeSelector = map[string]string{poolv1alpha1.LabelPool: s.name}
+		pod := gpuPod(s.tenant("system"), fmt.Sprintf("free-%d", i), 8).NodeSelector(map[string]string{poolv1alpha1.LabelPool: s.name}).Obj()
 		if err := s.Create(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -72,7 +73,7 @@ func (s *scenario) jobObject(tenant, name string, w *work) *batchv1.Job {
 	}
 	maps.Copy(labels, w.labels)
 	pods, suspend, retries := max(w.pods, 1), !w.unqueued, int32(1000)
-	template := v1.PodTemplateSpec{Spec: podSpec(w.gpus)}
+	template := v1.PodTemplateSpec{Spec: gpuPod("", "", w.gpus).Obj().Spec}
 	if w.runs > 0 {
 		template.Annotations = map[string]string{devcluster.AnnotationRunsFor: w.runs.String()}
 	}
@@ -92,25 +93,21 @@ func (s *scenario) priorityClass(ctx context.Context, priority int32) error {
 	return nil
 }
 
-func podSpec(gpus int64) v1.PodSpec {
-	spec := v1.PodSpec{
-		SchedulerName: schedulerName,
-		RestartPolicy: v1.RestartPolicyNever,
-		Containers: []v1.Container{{Name: "main", Image: "example.com/train", Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
-		}}},
-	}
+// gpuPod asks for GPUs of the scheduler's.
+func gpuPod(namespace, name string, gpus int64) *testobj.PodWrapper {
+	p := testobj.Pod(name).Namespace(namespace).Scheduler(schedulerName).Image("example.com/train").Request(v1.ResourceCPU, "1").
+		With(func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
 	if gpus > 0 {
-		spec.Containers[0].Resources.Limits = v1.ResourceList{topologyv1alpha1.DefaultResource: *resource.NewQuantity(gpus, resource.DecimalSI)}
+		p.Limit(topologyv1alpha1.DefaultResource, strconv.FormatInt(gpus, 10))
 	}
-	return spec
+	return p
 }
 
 // foreignPod makes a pod in a namespace that is no tenant's, on the pool's nodes. It finds them by
 // affinity: a pod that selects them is refused.
 func (s *scenario) foreignPod(t *testing.T, namespace, name string, gpus int64) *v1.Pod {
 	t.Helper()
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant(namespace)}, Spec: podSpec(gpus)}
+	pod := gpuPod(s.tenant(namespace), name, gpus).Obj()
 	pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 			{Key: poolv1alpha1.LabelPool, Operator: v1.NodeSelectorOpIn, Values: []string{s.name}},

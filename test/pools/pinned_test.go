@@ -231,7 +231,7 @@ func TestPinsAreDerived(t *testing.T) {
 	if patches == 0 || looked < 1 {
 		t.Fatalf("%.0f patches in %.0f rounds: the metrics are not those that were meant", patches, looked)
 	}
-	plain := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: s.tenant("a")}, Spec: podSpec(0)}
+	plain := gpuPod(s.tenant("a"), "plain", 0).Obj()
 	if err := s.Create(t.Context(), plain); err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func TestPodsWithoutAQueue(t *testing.T) {
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
 	s.ready(t)
 	for name, gpus := range map[string]int64{"plain": 0, "greedy": 1} {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant("a")}, Spec: podSpec(gpus)}
+		pod := gpuPod(s.tenant("a"), name, gpus).Obj()
 		if gpus == 0 {
 			pod.Spec.NodeSelector = map[string]string{poolv1alpha1.LabelPool: s.name}
 		}

@@ -21,8 +21,7 @@ import (
 // A recorder that hears of too much says so, and of what is not too much nothing.
 func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 	pod := func(namespace, uid string, gpus int64, change func(*v1.Pod)) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: namespace, UID: types.UID(uid)}, Spec: podSpec(gpus)}
-		p.Spec.NodeName = "s1-n0"
+		p := gpuPod(namespace, uid, gpus).Node("s1-n0").Obj()
 		if change != nil {
 			change(p)
 		}

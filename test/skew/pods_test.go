@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -30,12 +31,7 @@ func container(name string, gpus int64) v1.Container {
 }
 
 func gpuPod(name string, gpus int64, annotations map[string]string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec: v1.PodSpec{
-			SchedulerName: schedulerName, TerminationGracePeriodSeconds: new(int64), Containers: []v1.Container{container("main", gpus)},
-		},
-	}
+	return testobj.Pod(name).Annotations(annotations).Scheduler(schedulerName).GracePeriod(0).Containers(container("main", gpus)).Obj()
 }
 
 // residents are the pods that live through everything: 15 of the 32 GPUs.

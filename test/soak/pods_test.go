@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -63,13 +63,8 @@ func container(name string, gpus int) v1.Container {
 }
 
 func podOf(name string, want *podPlan) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: maps.Clone(wishes[want.Wish]), Labels: map[string]string{}},
-		Spec: v1.PodSpec{
-			SchedulerName: profiles[want.Profile], PriorityClassName: priorities[want.Priority].name,
-			TerminationGracePeriodSeconds: new(int64(graceSeconds)),
-		},
-	}
+	p := testobj.Pod(name).Namespace(namespace).Annotations(wishes[want.Wish]).
+		Scheduler(profiles[want.Profile]).PriorityClass(priorities[want.Priority].name).GracePeriod(graceSeconds * time.Second).Containers().Obj()
 	if want.Guarded {
 		p.Labels[guardLabel] = "true"
 	}

@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -108,16 +108,8 @@ func newLab(t *testing.T) *lab {
 
 // pod asks for GPUs on the nodes of a part.
 func pod(name, of string, gpus int, annotations map[string]string) *v1.Pod {
-	asked := v1.ResourceList{
-		v1alpha1.DefaultResource: *resource.NewQuantity(int64(gpus), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi"),
-	}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", Annotations: annotations},
-		Spec: v1.PodSpec{
-			SchedulerName: schedulerName, NodeSelector: map[string]string{part: of},
-			Containers: []v1.Container{{Name: "main", Image: "example.com/trainer", Resources: v1.ResourceRequirements{Requests: asked, Limits: asked}}},
-		},
-	}
+	return testobj.Pod(name).Namespace("team-a").Annotations(annotations).Scheduler(schedulerName).NodeSelector(map[string]string{part: of}).
+		Image("example.com/trainer").GPUs(gpus).CPU("1").Memory("1Gi").Obj()
 }
 
 func (l *lab) create(t *testing.T, pods ...*v1.Pod) {

@@ -17,11 +17,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -519,26 +518,18 @@ type shape struct{ plain, sidecars, apps []int }
 // one: sidecars and containers get parts of it, init containers what the next
 // containers get.
 func newPod(name string, uid types.UID, created time.Time, s shape, set []string) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, CreationTimestamp: metav1.NewTime(created)},
-		Spec:       v1.PodSpec{NodeName: testNode},
-	}
+	pod := testobj.Pod(name).Namespace("ns").UID(string(uid)).Created(created).Node(testNode).Containers().Obj()
 	alloc := &allocation.Allocation{Version: allocation.Version, Node: testNode, PodUID: uid, Assumed: created}
-	container := func(name string, n int) v1.Container {
-		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: *resource.NewQuantity(int64(n), resource.DecimalSI)}}}
-	}
 	give := func(name string, init bool, from []string, n int) {
 		if set != nil && n > 0 {
 			alloc.Containers = append(alloc.Containers, allocation.Container{Name: name, Resource: gpu, Init: init, GPUs: slices.Clone(from[:n])})
 		}
 	}
-	always := v1.ContainerRestartPolicyAlways
 	// Sidecars first, and from the end of the set, so that init containers can
 	// have the front, which is the containers'.
 	left := set
 	for i, n := range s.sidecars {
-		c := container(fmt.Sprintf("side%d", i), n)
-		c.RestartPolicy = &always
+		c := testobj.Sidecar(fmt.Sprintf("side%d", i), n)
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 		if set != nil {
 			give(c.Name, false, left[len(left)-n:], n)
@@ -546,12 +537,12 @@ func newPod(name string, uid types.UID, created time.Time, s shape, set []string
 		}
 	}
 	for i, n := range s.plain {
-		c := container(fmt.Sprintf("init%d", i), n)
+		c := testobj.Container(fmt.Sprintf("init%d", i), n)
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 		give(c.Name, true, left, n)
 	}
 	for i, n := range s.apps {
-		c := container(fmt.Sprintf("app%d", i), n)
+		c := testobj.Container(fmt.Sprintf("app%d", i), n)
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
 		if set != nil {
 			give(c.Name, false, left, n)
@@ -563,7 +554,7 @@ func newPod(name string, uid types.UID, created time.Time, s shape, set []string
 		if err != nil {
 			panic(err)
 		}
-		pod.Annotations = map[string]string{allocation.Key: text}
+		pod.Annotations[allocation.Key] = text
 	}
 	return pod
 }

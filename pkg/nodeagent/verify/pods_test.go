@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -24,14 +24,9 @@ import (
 
 const testNode = "n1"
 
-// podWith makes a running pod named after its UID.
-func podWith(uid types.UID, annotation string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: v1.PodSpec{NodeName: testNode}}
-	p.Status.Phase = v1.PodRunning
-	if annotation != "" {
-		p.Annotations = map[string]string{allocation.Key: annotation}
-	}
-	return p
+// running is a pod that runs on the node, named after its UID.
+func running(uid types.UID) *testobj.PodWrapper {
+	return testobj.Pod(string(uid)).Namespace("ns").Node(testNode).Phase(v1.PodRunning)
 }
 
 // annotation is a valid one; see chosen for the choices.
@@ -78,7 +73,7 @@ func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{known: map[string]bool{"a": true, "b": true}}
-	a, c := podWith("a", ""), podWith("b", "")
+	a, c := running("a").Obj(), running("b").Obj()
 	records := []kubelet.Record{rec("a", "m=1"), rec("b", "m=2"), rec("b", "n=3")}
 	both := []types.UID{"a", "b"}
 
@@ -124,7 +119,7 @@ func TestAnOldKubeletIsNotWaitedForLong(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{err: fmt.Errorf("get: %w", kubelet.ErrUnsupported)}
-	ended := podWith("a", "")
+	ended := running("a").Obj()
 	ended.Status.Phase = v1.PodSucceeded
 	b.update([]*v1.Pod{ended}, noReport(t))
 	records := []kubelet.Record{rec("a", "m=1")}
@@ -140,8 +135,8 @@ func TestAnEndedPodIsNotTakenForItsSuccessor(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{known: map[string]bool{"a": true}}
-	b.update([]*v1.Pod{podWith("a", "")}, noReport(t))
-	successor := podWith("a2", "")
+	b.update([]*v1.Pod{running("a").Obj()}, noReport(t))
+	successor := running("a2").Obj()
 	successor.Name = "a"
 	b.update([]*v1.Pod{successor}, noReport(t))
 	records := []kubelet.Record{rec("a", "m=1"), rec("a2", "m=2")}
@@ -167,7 +162,7 @@ func TestRecordsOfUnknownPods(t *testing.T) {
 	if got, _ := counted(t, b, records, k, t0.Add(orphanGrace)); len(got) != 0 || k.asked != 0 {
 		t.Errorf("in the end %v count, asked %d", got, k.asked)
 	}
-	b.update([]*v1.Pod{podWith("x", "")}, noReport(t))
+	b.update([]*v1.Pod{running("x").Obj()}, noReport(t))
 	if got, _ := counted(t, b, records, k, t0.Add(orphanGrace)); len(got) != 1 {
 		t.Error("a pod that turns up does not count")
 	}
@@ -182,7 +177,7 @@ func TestRecordsOfUnknownPods(t *testing.T) {
 
 func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
 	b := newPodBook(testNode)
-	b.update([]*v1.Pod{podWith("a", annotation(t, testNode, "a", "m=1"))}, noReport(t))
+	b.update([]*v1.Pod{running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=1")).Obj()}, noReport(t))
 	b.recall([]v1alpha1.Allocation{
 		{PodUID: "a", Namespace: "ns", Pod: "a", Container: "m", Resource: gpu, GPUs: []string{"9"}, State: v1alpha1.StateReassigned},
 		{PodUID: "g", Namespace: "ns", Pod: "gone", Container: "m", Resource: gpu, GPUs: []string{"2"}, State: v1alpha1.StateConfirmed},
@@ -198,8 +193,7 @@ func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
 }
 
 func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
-	mirror := podWith("api-uid", "")
-	mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	mirror := running("api-uid").Annotation(v1.MirrorPodAnnotationKey, "hash").Obj()
 	b := newPodBook(testNode)
 	b.update([]*v1.Pod{mirror}, noReport(t))
 	records := []kubelet.Record{rec("hash", "m=1")}
@@ -216,9 +210,8 @@ func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
 // TestNobodyIsAnotherPodsMirror: an annotation that a tenant writes must not hide the
 // record of the pod it names, whichever of them the informer lists last.
 func TestNobodyIsAnotherPodsMirror(t *testing.T) {
-	liar := podWith("liar", "")
-	liar.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "victim"}
-	victim := podWith("victim", "")
+	liar := running("liar").Annotation(v1.MirrorPodAnnotationKey, "victim").Obj()
+	victim := running("victim").Obj()
 	for name, pods := range map[string][]*v1.Pod{"the liar is last": {victim, liar}, "the liar is first": {liar, victim}} {
 		t.Run(name, func(t *testing.T) {
 			b := newPodBook(testNode)
@@ -250,7 +243,7 @@ func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
 			var said []error
 			report := func(_ *v1.Pod, err error) { said = append(said, err) }
 			for _, text := range []string{tc.text, tc.text, valid, tc.text} {
-				b.update([]*v1.Pod{podWith("a", text)}, report)
+				b.update([]*v1.Pod{running("a").Annotation(allocation.Key, text).Obj()}, report)
 				if has := b.pages["a"].view.want != nil; has != (text == valid || tc.moved) {
 					t.Fatalf("choice known: %t, of %s", has, text)
 				}
@@ -295,7 +288,7 @@ func TestAPodOfThisMoment(t *testing.T) {
 	if got := lines(compare(pods, records)); len(got) != 0 || again != unknownGrace {
 		t.Errorf("before the informer has it: published %q, looks again after %v", got, again)
 	}
-	b.update([]*v1.Pod{podWith("a", annotation(t, testNode, "a", "m=1"))}, noReport(t))
+	b.update([]*v1.Pod{running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=1")).Obj()}, noReport(t))
 	pods, _ = b.counting(t.Context(), records, k, t0.Add(time.Second))
 	if diff := cmp.Diff([]string{"a m 1 confirmed"}, lines(compare(pods, records))); diff != "" {
 		t.Errorf("published (-want,+got):\n%s", diff)

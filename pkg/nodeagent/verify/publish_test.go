@@ -172,7 +172,7 @@ func TestAnHonestNodeOfManyContainersStaysEnforced(t *testing.T) {
 				var records []kubelet.Record
 				for i := range tc.pods {
 					pod := types.UID(fmt.Sprintf("p%04d", i))
-					s.pods = append(s.pods, podWith(pod, ""))
+					s.pods = append(s.pods, running(pod).Obj())
 					records = append(records, rec(pod, fmt.Sprintf("m=%d::%d", i%8, i)))
 				}
 				s.record(t, records...)

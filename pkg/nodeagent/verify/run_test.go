@@ -26,7 +26,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,7 +37,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -76,7 +77,7 @@ func newSite(t *testing.T, more func(*Config)) *site {
 		Spec:       v1alpha1.NodeGPUTopologySpec{NodeUID: "node", GPUs: []v1alpha1.GPU{{ID: "1", Resource: gpu}}},
 	}
 	s.statuses = []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Registered: true, Devices: 8, Healthy: 8}}
-	s.kube = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, UID: "node"}})
+	s.kube = fake.NewClientset(testobj.Node(testNode).UID("node").Obj())
 	dyn := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	dyn.PrependReactor("patch", v1alpha1.Resource, s.apply)
 	cfg := Config{
@@ -215,7 +216,7 @@ func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
 		s.pods = []*v1.Pod{
-			podWith("a", annotation(t, testNode, "a", "m=1,2")), podWith("b", annotation(t, testNode, "b", "m=3,4")), podWith("f", ""),
+			running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=1,2")).Obj(), running("b").Annotation(allocation.Key, annotation(t, testNode, "b", "m=3,4")).Obj(), running("f").Obj(),
 		}
 		s.record(t, rec("a", "m=3,4"), rec("b", "m=1,2"), rec("f", "m=5"))
 		s.run(t)
@@ -233,8 +234,8 @@ func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
 			t.Errorf("events (-want,+got):\n%s", diff)
 		}
 		s.set(func() { // repaired
-			s.pods[0] = podWith("a", annotation(t, testNode, "a", "m=3,4"))
-			s.pods[1] = podWith("b", annotation(t, testNode, "b", "m=1,2"))
+			s.pods[0] = running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=3,4")).Obj()
+			s.pods[1] = running("b").Annotation(allocation.Key, annotation(t, testNode, "b", "m=1,2")).Obj()
 		})
 		time.Sleep(time.Minute)
 		list, _ = s.status()
@@ -259,7 +260,7 @@ func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
 		s.run(t)
 		for i := range 1000 {
 			s.record(t, rec("f", fmt.Sprintf("m=%d", i)))
-			s.set(func() { s.pods = []*v1.Pod{podWith("f", "")} })
+			s.set(func() { s.pods = []*v1.Pod{running("f").Obj()} })
 			time.Sleep(2 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -294,7 +295,7 @@ func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
 		}
 		s.set(func() {
 			s.busy = true
-			s.pods = []*v1.Pod{podWith("f", "")}
+			s.pods = []*v1.Pod{running("f").Obj()}
 		})
 		s.record(t, rec("f", "m=1"))
 		time.Sleep(time.Second)
@@ -356,7 +357,7 @@ func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		s.set(func() {
 			s.verdict = errors.New("no server")
-			s.pods = []*v1.Pod{podWith("f", "")}
+			s.pods = []*v1.Pod{running("f").Obj()}
 		})
 		s.record(t, rec("f", "m=1"))
 		s.Trigger()
@@ -380,7 +381,7 @@ func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
 func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		s.pods = []*v1.Pod{podWith("f", ""), podWith("g", "")}
+		s.pods = []*v1.Pod{running("f").Obj(), running("g").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
 		time.Sleep(time.Second)
@@ -408,7 +409,7 @@ func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
 func TestAnUnreadableRecordChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		s.pods = []*v1.Pod{podWith("f", "")}
+		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
 		time.Sleep(time.Second)
@@ -449,7 +450,7 @@ func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
 func TestWhatOthersChangeIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		s.pods = []*v1.Pod{podWith("f", "")}
+		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.SetKubelet(&v1alpha1.Kubelet{TopologyManagerPolicy: "none"})
 		s.SetPinned(metav1.Condition{Status: metav1.ConditionFalse, Reason: "Off", Message: "not asked for"})
@@ -512,20 +513,17 @@ func TestAStuckRoundIsUnhealthy(t *testing.T) {
 func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		running := func(uid types.UID, name string, gpus int64) *v1.Pod {
-			p := podWith(uid, "")
-			p.Spec.Containers = []v1.Container{{Name: name, Resources: v1.ResourceRequirements{
-				Limits: v1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)},
-			}}}
+		started := func(uid types.UID, name string, gpus int) *v1.Pod {
+			p := running(uid).Containers(testobj.Container(name, gpus)).Obj()
 			p.Status.ContainerStatuses = []v1.ContainerStatus{{
 				Name: name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}},
 			}}
 			return p
 		}
-		waiting, byClaim := running("w", "m", 1), running("c", "m", 1)
+		waiting, byClaim := started("w", "m", 1), started("c", "m", 1)
 		waiting.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 		byClaim.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{}
-		s.pods = []*v1.Pod{running("lost", "m", 1), running("good", "m", 1), running("plain", "m", 0), waiting, byClaim}
+		s.pods = []*v1.Pod{started("lost", "m", 1), started("good", "m", 1), started("plain", "m", 0), waiting, byClaim}
 		s.record(t, rec("good", "m=1"))
 		s.run(t)
 		time.Sleep(settled / 2)
@@ -549,7 +547,7 @@ func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 func TestAnEscapeIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		pod := podWith("a", "")
+		pod := running("a").Obj()
 		s.pods = []*v1.Pod{pod}
 		s.run(t)
 		for range 3 {
@@ -576,7 +574,7 @@ func TestAnEscapeIsReportedOnce(t *testing.T) {
 func TestARecordThatIsRemovedStaysPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)
-		s.pods = []*v1.Pod{podWith("f", "")}
+		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
 		time.Sleep(time.Second)

@@ -5,6 +5,7 @@ package computepool
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -40,17 +41,11 @@ func examplePool() *v1alpha1.ComputePool {
 
 // testNode is a node of a pool with so many devices of a resource.
 func testNode(name, pool string, n int64, resources ...v1.ResourceName) *v1.Node {
-	list := v1.ResourceList{}
+	node := testobj.Node(name).UID("uid-"+name).Label(v1alpha1.LabelPool, pool).Ready(v1.ConditionTrue)
 	for _, r := range resources {
-		list[r] = *resource.NewQuantity(n, resource.DecimalSI)
+		node.Resource(r, strconv.FormatInt(n, 10))
 	}
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{v1alpha1.LabelPool: pool}},
-		Status: v1.NodeStatus{
-			Capacity: list, Allocatable: list.DeepCopy(),
-			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
-		},
-	}
+	return node.Obj()
 }
 
 // exampleNodes are eight nodes of eight GPUs.
@@ -62,14 +57,9 @@ func exampleNodes() []*v1.Node {
 	return out
 }
 
+// testPod runs with so many devices of a resource.
 func testPod(namespace, name, node string, n int64, r v1.ResourceName) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)},
-		Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{
-			Limits: v1.ResourceList{r: *resource.NewQuantity(n, resource.DecimalSI)},
-		}}}},
-		Status: v1.PodStatus{Phase: v1.PodRunning},
-	}
+	return testobj.Pod(name).Namespace(namespace).UID(namespace+"-"+name).Node(node).Limit(r, strconv.FormatInt(n, 10)).Phase(v1.PodRunning).Obj()
 }
 
 // testTopology is a node's graph, in which some GPUs are not healthy.
@@ -95,7 +85,7 @@ func withGPUs(t *testing.T, pod *v1.Pod, ids ...string) *v1.Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod.Annotations = map[string]string{allocation.Key: text}
+	pod.Annotations[allocation.Key] = text
 	return pod
 }
 

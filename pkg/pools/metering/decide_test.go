@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -27,23 +28,11 @@ func stamp(n int) metav1.Time { return metav1.NewTime(minute(n)) }
 
 // aPod is a pod with 4 GPUs that was made at minute 0, bound at minute 10, and runs.
 func aPod(change ...func(*v1.Pod)) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "trainer", Namespace: "team-a", UID: "u1", CreationTimestamp: stamp(0), Finalizers: []string{names.FinalizerMetering},
-		},
-		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse("4")},
-		}}}},
-		Status: v1.PodStatus{
-			Phase:             v1.PodRunning,
-			Conditions:        []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: stamp(10)}},
-			ContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
-		},
-	}
-	for _, f := range change {
-		f(pod)
-	}
-	return pod
+	return testobj.Pod("trainer").Namespace("team-a").UID("u1").Created(minute(0)).Finalizer(names.FinalizerMetering).
+		Node("n1").Request(v1.ResourceCPU, "1").Request("nvidia.com/gpu", "4").Phase(v1.PodRunning).Scheduled(minute(10)).
+		With(func(p *v1.Pod) {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+		}).With(change...).Obj()
 }
 
 func finished(phase v1.PodPhase, at int) func(*v1.Pod) {

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -30,17 +30,8 @@ func (a asked) AddAfter(uid types.UID, after time.Duration) { a.after[uid] = aft
 
 func TestOnlyPodsWithRecordsCanWait(t *testing.T) {
 	now := metav1.Now()
-	devices := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
 	pod := func(node string, phase v1.PodPhase, changes ...func(*v1.Pod)) *v1.Pod {
-		p := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{UID: "a"},
-			Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: devices, Requests: devices}}}},
-			Status:     v1.PodStatus{Phase: phase},
-		}
-		for _, change := range changes {
-			change(p)
-		}
-		return p
+		return testobj.Pod("a").Node(node).GPUs(4).Phase(phase).With(changes...).Obj()
 	}
 	deleted := func(p *v1.Pod) { p.DeletionTimestamp = &now }
 	kept := func(p *v1.Pod) { p.Finalizers = []string{names.FinalizerMetering} }

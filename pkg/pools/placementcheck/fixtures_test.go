@@ -4,7 +4,6 @@ package placementcheck
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -66,18 +66,8 @@ func (w *town) node(name, kind string, labels map[string]string) *v1.Node {
 	t := topologyv1alpha1.FromGraph(name, gpu, g)
 	t.UID, t.Spec.NodeUID, t.ResourceVersion = types.UID("topology-"+name), types.UID("node-"+name), "1"
 	w.Topologies = append(w.Topologies, *t)
-	all := map[string]string{v1.LabelHostname: name, poolLabel: "pool"}
-	maps.Copy(all, labels)
-	w.Nodes = append(w.Nodes, v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID, Labels: all},
-		Status: v1.NodeStatus{
-			Allocatable: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
-				gpu: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI),
-			},
-			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
-		},
-	})
+	w.Nodes = append(w.Nodes, *testobj.Node(name).UID("node-"+name).Label(v1.LabelHostname, name).Label(poolLabel, "pool").Labels(labels).
+		GPUs(g.Len()).CPU("64").Memory("512Gi").Ready(v1.ConditionTrue).Obj())
 	return &w.Nodes[len(w.Nodes)-1]
 }
 
@@ -94,12 +84,7 @@ func (w *town) racks(n int, racks ...string) {
 // pod adds a bound pod with the GPUs of these positions. change may be nil.
 func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	w.tb.Helper()
-	p := v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)},
-		Spec:       podSpec(len(gpus)), Status: v1.PodStatus{Phase: v1.PodRunning},
-	}
-	p.Spec.NodeName = node
-	requestLimits(&p.Spec) // as the API server does
+	p := testobj.Pod(name).Namespace("team").Node(node).Scheduler(SchedulerName).Request(v1.ResourceCPU, "1").GPUs(len(gpus)).Phase(v1.PodRunning).Obj()
 	c := allocation.Container{Name: "main", Resource: gpu}
 	for _, i := range gpus {
 		c.GPUs = append(c.GPUs, w.graphs[node].GPUs[i].UUID)
@@ -109,11 +94,11 @@ func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	p.Annotations = map[string]string{allocation.Key: text}
+	p.Annotations[allocation.Key] = text
 	if change != nil {
-		change(&p)
+		change(p)
 	}
-	w.Pods = append(w.Pods, p)
+	w.Pods = append(w.Pods, *p)
 }
 
 // ofJob makes a pod one of a job of this name.

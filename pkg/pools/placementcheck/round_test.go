@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
@@ -472,9 +472,7 @@ func TestMissingPods(t *testing.T) {
 	w.racks(1, "a")
 	s := NewSnapshot(&w.World, NewGraphs())
 	pod := func(name, node string, phase v1.PodPhase) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), Labels: map[string]string{kueue.LabelPodSet: "main"}}, Status: v1.PodStatus{Phase: phase}}
-		p.Spec.NodeName = node
-		return p
+		return testobj.Pod(name).Label(kueue.LabelPodSet, "main").Node(node).Phase(phase).Obj()
 	}
 	got := s.missingOf(map[string]int{"main": 6}, map[string]int{}, []*v1.Pod{
 		pod("bound", "a-0", v1.PodRunning), pod("waits", "", v1.PodPending), pod("done", "a-0", v1.PodSucceeded),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
@@ -100,31 +101,26 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	ended := v1.PodStatus{Phase: v1.PodSucceeded}
-	yes := true
+	one := func(device v1.ResourceName) *testobj.PodWrapper { return testobj.Pod("p").Limit(device, "1") }
 	tests := map[string]struct {
-		pod       v1.Pod
+		pod       *v1.Pod
 		want      bool
 		wantStays bool
 	}{
-		"whole GPUs":       {pod: v1.Pod{Spec: limits("nvidia.com/gpu", 1)}, want: true},
-		"slices":           {pod: v1.Pod{Spec: limits("nvidia.com/mig-1g.10gb", 1)}, want: true},
-		"no devices":       {pod: v1.Pod{Spec: limits("cpu", 1)}},
-		"another vendor's": {pod: v1.Pod{Spec: limits("amd.com/gpu", 1)}},
-		"one that ended":   {pod: v1.Pod{Spec: limits("nvidia.com/gpu", 1), Status: ended}},
-		"a static pod": {pod: v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"}}, Spec: limits("nvidia.com/gpu", 1),
-		}, want: true, wantStays: true},
-		"one of a DaemonSet": {pod: v1.Pod{ObjectMeta: metav1.ObjectMeta{
-			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d", Controller: &yes}},
-		}, Spec: limits("nvidia.com/gpu", 1)}, want: true, wantStays: true},
+		"whole GPUs":         {pod: one("nvidia.com/gpu").Obj(), want: true},
+		"slices":             {pod: one("nvidia.com/mig-1g.10gb").Obj(), want: true},
+		"no devices":         {pod: one("cpu").Obj()},
+		"another vendor's":   {pod: one("amd.com/gpu").Obj()},
+		"one that ended":     {pod: one("nvidia.com/gpu").Phase(v1.PodSucceeded).Obj()},
+		"a static pod":       {pod: one("nvidia.com/gpu").Annotation(v1.MirrorPodAnnotationKey, "x").Obj(), want: true, wantStays: true},
+		"one of a DaemonSet": {pod: one("nvidia.com/gpu").Owner("DaemonSet", "d", "d").Obj(), want: true, wantStays: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := holds(&tc.pod); got != tc.want {
+			if got := holds(tc.pod); got != tc.want {
 				t.Errorf("holds: got %v, want %v", got, tc.want)
 			}
-			if got := stays(&tc.pod); (got != "") != tc.wantStays {
+			if got := stays(tc.pod); (got != "") != tc.wantStays {
 				t.Errorf("stays: got %q, want %v", got, tc.wantStays)
 			}
 		})

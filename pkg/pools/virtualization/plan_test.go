@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -26,7 +26,7 @@ var (
 	unready = change(func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionFalse })
 )
 
-type change func(*v1.Node)
+type change = func(*v1.Node)
 
 // has gives the node the label of a strategy, and writes down that it is ours.
 func has(strategy v1alpha1.VirtualizationStrategy, value string) change {
@@ -48,14 +48,7 @@ func shared(n int64) change {
 }
 
 func aNode(name string, changes ...change) *v1.Node {
-	n := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}},
-		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
-	}
-	for _, c := range changes {
-		c(n)
-	}
-	return n
+	return testobj.Node(name).Ready(v1.ConditionTrue).With(changes...).Obj()
 }
 
 func TestNext(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -86,7 +87,7 @@ func refuse(f *clienttesting.Fake, resource string, err func(schema.GroupResourc
 // TestWhatIsNotThereIsNone: a kind that is not installed is no problem, one that is forbidden is
 // said, and everything else is shown.
 func TestWhatIsNotThereIsNone(t *testing.T) {
-	r := newRig(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}})
+	r := newRig(t, testobj.Node("n").Obj(), testobj.Pod("p").Namespace("ns").Obj())
 	refuse(&r.dyn.Fake, "computepools", func(g schema.GroupResource) error { return apierrors.NewNotFound(g, "") })
 	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
 	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
@@ -109,7 +110,7 @@ func TestChangesCount(t *testing.T) {
 		t.Fatalf("pods %+v, want one without managed fields", before.World.Pods)
 	}
 	for _, name := range []string{"c", "a"} {
-		if _, err := r.kube.CoreV1().Pods("ns").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := r.kube.CoreV1().Pods("ns").Create(t.Context(), testobj.Pod(name).Namespace("ns").Obj(), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

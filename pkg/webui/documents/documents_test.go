@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -81,7 +82,7 @@ func TestStatesOfPods(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(noon)}, Spec: v1.PodSpec{NodeName: "n"}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+			p := testobj.Pod("p").Created(noon).Node("n").Phase(v1.PodRunning).Obj()
 			tc.change(p)
 			if state, since, text := stateOf(p); state != tc.wantState || !since.Equal(tc.wantSince) || text != tc.wantText {
 				t.Errorf("%s since %v: %q; want %s since %v: %q", state, since, text, tc.wantState, tc.wantSince, tc.wantText)

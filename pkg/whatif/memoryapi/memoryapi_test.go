@@ -15,22 +15,21 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
-func pod(name, node string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name + "-uid")},
-		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}}}, Status: v1.PodStatus{Phase: v1.PodPending},
-	}
+// waiting is a pod that waits.
+func waiting(name string) *testobj.PodWrapper {
+	return testobj.Pod(name).Namespace("a").UID(name + "-uid").Phase(v1.PodPending)
 }
 
 // newClient returns a real client of a store with two pods, of which one is on a node.
 func newClient(t *testing.T) (*Store, kubernetes.Interface) {
 	t.Helper()
 	var s whatif.Snapshot
-	for _, p := range []*v1.Pod{pod("bound", "n"), pod("free", "")} {
+	for _, p := range []*v1.Pod{waiting("bound").Node("n").Obj(), waiting("free").Obj()} {
 		if err := s.Add(whatif.PodKind, p); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +77,7 @@ func TestWhatAClientReads(t *testing.T) {
 	if _, err := client.CoreV1().Secrets("a").List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
-	if _, err := client.CoreV1().Pods("a").Create(t.Context(), pod("new", ""), metav1.CreateOptions{}); !apierrors.IsMethodNotSupported(err) {
+	if _, err := client.CoreV1().Pods("a").Create(t.Context(), waiting("new").Obj(), metav1.CreateOptions{}); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("a request that schedulers do not make: %v", err)
 	}
 	resources, err := client.Discovery().ServerResourcesForGroupVersion("topology.nvtopo.dev/v1alpha1")
@@ -102,11 +101,11 @@ func TestAnInformerSeesWhatChanges(t *testing.T) {
 		})
 	}
 	ctx := t.Context()
-	if err := store.Create(whatif.PodKind, "a", "late", pod("late", "")); err != nil {
+	if err := store.Create(whatif.PodKind, "a", "late", waiting("late").Obj()); err != nil {
 		t.Fatal(err)
 	}
 	sees("a created pod", "late", func(*v1.Pod) bool { return true })
-	if err := store.Create(whatif.PodKind, "a", "late", pod("late", "")); err == nil {
+	if err := store.Create(whatif.PodKind, "a", "late", waiting("late").Obj()); err == nil {
 		t.Error("a pod was created twice")
 	}
 	condition := `{"status":{"conditions":[{"type":"PodScheduled","status":"False","message":%q}]}}`
