@@ -11,7 +11,9 @@ import (
 )
 
 func TestClosedNodes(t *testing.T) {
-	reports := func() *testobj.NodeWrapper { return testobj.Node("n").Condition(v1.NodeMemoryPressure, v1.ConditionFalse) }
+	reports := func() *testobj.NodeWrapper {
+		return testobj.Node("n").Condition(v1.NodeMemoryPressure, v1.ConditionFalse)
+	}
 	for name, tc := range map[string]struct {
 		node *v1.Node
 		want string
