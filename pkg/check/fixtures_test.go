@@ -31,22 +31,22 @@ var chosen = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) *metav1.Time { return new(metav1.NewTime(chosen.Add(d))) }
 
-// city is a World under construction.
-type city struct {
+// testEnv is a World under construction.
+type testEnv struct {
 	*World
 	graphs map[string]*nvtopo.Graph
 }
 
-// newCity has two DGX-1: "a" with a living agent and "b" with none.
-func newCity(tb testing.TB) *city {
+// newTestEnv has two DGX-1: "a" with a living agent and "b" with none.
+func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
-	c := &city{World: &World{Now: chosen.Add(time.Hour)}, graphs: map[string]*nvtopo.Graph{}}
+	c := &testEnv{World: &World{Now: chosen.Add(time.Hour)}, graphs: map[string]*nvtopo.Graph{}}
 	c.addNode(tb, "a", true)
 	c.addNode(tb, "b", false)
 	return c
 }
 
-func (c *city) addNode(tb testing.TB, name string, enforced bool) {
+func (e *testEnv) addNode(tb testing.TB, name string, enforced bool) {
 	tb.Helper()
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
@@ -56,19 +56,19 @@ func (c *city) addNode(tb testing.TB, name string, enforced bool) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c.graphs[name] = g
+	e.graphs[name] = g
 	t := v1alpha1.FromGraph(name, gpu, g)
 	t.UID, t.Spec.NodeUID, t.CreationTimestamp = types.UID("topology-"+name), types.UID("node-"+name), *at(-time.Hour)
 	t.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "nvtopo-exporter", Time: at(-time.Hour), FieldsV1: fields("f:spec")},
 		{Manager: "nvtopo-exporter", Subresource: "status", Time: at(-time.Hour), FieldsV1: fields("f:gpuHealth")},
 	}
-	c.Topologies = append(c.Topologies, *t)
-	c.Nodes = append(c.Nodes, *testobj.Node(name).UID("node-" + name).GPUs(g.Len()).Obj())
+	e.Topologies = append(e.Topologies, *t)
+	e.Nodes = append(e.Nodes, *testobj.Node(name).UID("node-" + name).GPUs(g.Len()).Obj())
 	lease := func(prefix string) {
-		c.Leases = append(c.Leases, coordinationv1.Lease{
+		e.Leases = append(e.Leases, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system", Annotations: release.Marks()},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(c.Now)), LeaseDurationSeconds: new(int32(120))},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(e.Now)), LeaseDurationSeconds: new(int32(120))},
 		})
 	}
 	lease(nodelease.ExporterPrefix)
@@ -92,24 +92,24 @@ func fields(names ...string) *metav1.FieldsV1 {
 
 // pod adds a bound pod of the shipped profile with one container that has the GPUs of
 // these indices, and asks for as many. The pointer is good until the next is added.
-func (c *city) pod(name, node string, gpus ...int) *v1.Pod {
-	c.Pods = append(c.Pods, *testobj.Pod(name).UID("uid-" + name).Node(node).Scheduler(DefaultProfile).GPUs(len(gpus)).
+func (e *testEnv) pod(name, node string, gpus ...int) *v1.Pod {
+	e.Pods = append(e.Pods, *testobj.Pod(name).UID("uid-" + name).Node(node).Scheduler(DefaultProfile).GPUs(len(gpus)).
 		Phase(v1.PodRunning).Scheduled(chosen.Add(time.Second)).Obj())
-	q := &c.Pods[len(c.Pods)-1]
-	c.allocate(q, allocation.Container{Name: "main", Resource: gpu, GPUs: c.ids(node, gpus...)})
+	q := &e.Pods[len(e.Pods)-1]
+	e.allocate(q, allocation.Container{Name: "main", Resource: gpu, GPUs: e.ids(node, gpus...)})
 	return q
 }
 
-func (c *city) ids(node string, gpus ...int) []string {
+func (e *testEnv) ids(node string, gpus ...int) []string {
 	var out []string
 	for _, i := range gpus {
-		out = append(out, c.graphs[node].GPUs[i].UUID)
+		out = append(out, e.graphs[node].GPUs[i].UUID)
 	}
 	return out
 }
 
 // allocate writes the pod's allocation and its flat copies anew.
-func (c *city) allocate(p *v1.Pod, parts ...allocation.Container) {
+func (e *testEnv) allocate(p *v1.Pod, parts ...allocation.Container) {
 	a := &allocation.Allocation{Version: allocation.Version, Node: p.Spec.NodeName, PodUID: p.UID, Assumed: chosen, Containers: parts}
 	text, err := a.Encode()
 	if err != nil {
@@ -122,12 +122,12 @@ func (c *city) allocate(p *v1.Pod, parts ...allocation.Container) {
 }
 
 // record adds what kubelet recorded for the pod's container.
-func (c *city) record(p *v1.Pod, container string, gpus ...int) {
-	for i := range c.Topologies {
-		if t := &c.Topologies[i]; t.Name == p.Spec.NodeName {
+func (e *testEnv) record(p *v1.Pod, container string, gpus ...int) {
+	for i := range e.Topologies {
+		if t := &e.Topologies[i]; t.Name == p.Spec.NodeName {
 			t.Status.Allocations = append(t.Status.Allocations, v1alpha1.Allocation{
 				PodUID: p.UID, Namespace: p.Namespace, Pod: p.Name, Container: container, Resource: gpu,
-				GPUs: c.ids(t.Name, gpus...), State: v1alpha1.StateConfirmed,
+				GPUs: e.ids(t.Name, gpus...), State: v1alpha1.StateConfirmed,
 			})
 		}
 	}
@@ -140,10 +140,10 @@ func corrected(p *v1.Pod) {
 	})
 }
 
-func (c *city) topology(name string) *v1alpha1.NodeGPUTopology {
-	for i := range c.Topologies {
-		if c.Topologies[i].Name == name {
-			return &c.Topologies[i]
+func (e *testEnv) topology(name string) *v1alpha1.NodeGPUTopology {
+	for i := range e.Topologies {
+		if e.Topologies[i].Name == name {
+			return &e.Topologies[i]
 		}
 	}
 	return nil

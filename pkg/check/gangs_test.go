@@ -23,9 +23,9 @@ const rackLabel = "topology.kubernetes.io/rack"
 
 // newGang has four members of two GPUs each, bound on node a, of the PodGroup default/g with
 // a minimum of four. Node a is in rack r0, b in r1.
-func newGang(tb testing.TB) *city {
+func newGang(tb testing.TB) *testEnv {
 	tb.Helper()
-	c := newCity(tb)
+	c := newTestEnv(tb)
 	c.Nodes[0].Labels = map[string]string{rackLabel: "r0"}
 	c.Nodes[1].Labels = map[string]string{rackLabel: "r1"}
 	group := schedulingv1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{
@@ -41,8 +41,8 @@ func newGang(tb testing.TB) *city {
 }
 
 // member adds the member of a rank with two GPUs of a node.
-func (c *city) member(rank int, node string, first int) *v1.Pod {
-	p := c.pod(fmt.Sprint("p-", rank), node, first, first+1)
+func (e *testEnv) member(rank int, node string, first int) *v1.Pod {
+	p := e.pod(fmt.Sprint("p-", rank), node, first, first+1)
 	p.Labels = map[string]string{schedulingv1alpha1.PodGroupLabel: "g"}
 	p.Annotations[gangrequest.RankKey] = gangrequest.FormatRank(rank)
 	p.CreationTimestamp = *at(-30 * time.Second)
@@ -50,25 +50,25 @@ func (c *city) member(rank int, node string, first int) *v1.Pod {
 }
 
 // waits takes a member's node away.
-func (c *city) waits(rank int) *v1.Pod {
-	p := &c.Pods[rank]
+func (e *testEnv) waits(rank int) *v1.Pod {
+	p := &e.Pods[rank]
 	p.Spec.NodeName, p.Annotations, p.Status = "", nil, v1.PodStatus{Phase: v1.PodPending}
 	return p
 }
 
-func (c *city) state(attempt int64, whole bool) {
-	c.PodGroups[0].Annotations[gangrequest.StateKey] = gangrequest.State{Attempt: attempt, Whole: whole}.Encode()
+func (e *testEnv) state(attempt int64, whole bool) {
+	e.PodGroups[0].Annotations[gangrequest.StateKey] = gangrequest.State{Attempt: attempt, Whole: whole}.Encode()
 }
 
-func (c *city) require(level string) {
-	c.PodGroups[0].Annotations[gangrequest.RequiredKey] = level
+func (e *testEnv) require(level string) {
+	e.PodGroups[0].Annotations[gangrequest.RequiredKey] = level
 }
 
 // annotated makes the gang one of annotations.
-func (c *city) annotated() {
-	c.PodGroups = nil
-	for i := range c.Pods {
-		p := &c.Pods[i]
+func (e *testEnv) annotated() {
+	e.PodGroups = nil
+	for i := range e.Pods {
+		p := &e.Pods[i]
 		p.Labels = nil
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
@@ -79,7 +79,7 @@ func (c *city) annotated() {
 
 func TestGangs(t *testing.T) {
 	// scattered has the last member on node b, in another rack.
-	scattered := func(c *city) {
+	scattered := func(c *testEnv) {
 		c.require("rack")
 		c.Pods = c.Pods[:3]
 		c.member(3, "b", 0)
@@ -87,9 +87,9 @@ func TestGangs(t *testing.T) {
 	changed := func(o *metav1.ObjectMeta, field string, d time.Duration) {
 		o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubectl", Time: at(d), FieldsV1: fields(field)})
 	}
-	partly := func(c *city) { c.state(1, false); c.waits(3) }
+	partly := func(c *testEnv) { c.state(1, false); c.waits(3) }
 	tests := map[string]struct {
-		change                              func(*city)
+		change                              func(*testEnv)
 		wantViolations, wantPend, wantNotes []string
 		wantGangs                           int
 		wantText                            string // in some message
@@ -100,10 +100,10 @@ func TestGangs(t *testing.T) {
 			wantText: "3 of 4 members are bound, the first since 2026-11-21T12:00:01Z, and 1 wait: all or none should be",
 		},
 		"a gang that is being bound": {
-			change: func(c *city) { partly(c); c.Now = chosen.Add(2 * time.Minute) }, wantGangs: 1,
+			change: func(c *testEnv) { partly(c); c.Now = chosen.Add(2 * time.Minute) }, wantGangs: 1,
 		},
 		"a timeout of its own": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				partly(c)
 				c.Now = chosen.Add(2 * time.Minute)
 				c.PodGroups[0].Spec.ScheduleTimeoutSeconds = new(int32(60))
@@ -111,17 +111,17 @@ func TestGangs(t *testing.T) {
 			wantPend: []string{GangPartlyBound}, wantGangs: 1,
 		},
 		"a member that takes a dead one's place": {
-			change: func(c *city) { partly(c); c.Pods[3].CreationTimestamp = *at(time.Minute) }, wantGangs: 1,
+			change: func(c *testEnv) { partly(c); c.Pods[3].CreationTimestamp = *at(time.Minute) }, wantGangs: 1,
 		},
-		"a gang that was whole may miss a member": {change: func(c *city) { partly(c); c.state(1, true) }, wantGangs: 1},
+		"a gang that was whole may miss a member": {change: func(c *testEnv) { partly(c); c.state(1, true) }, wantGangs: 1},
 		"a state that cannot be read allows nothing": {
-			change: func(c *city) { partly(c); c.PodGroups[0].Annotations[gangrequest.StateKey] = "x" }, wantGangs: 1,
+			change: func(c *testEnv) { partly(c); c.PodGroups[0].Annotations[gangrequest.StateKey] = "x" }, wantGangs: 1,
 		},
 		"a member that ended is not missed": {
-			change: func(c *city) { c.state(1, false); c.Pods[3].Status.Phase = v1.PodSucceeded }, wantGangs: 1,
+			change: func(c *testEnv) { c.state(1, false); c.Pods[3].Status.Phase = v1.PodSucceeded }, wantGangs: 1,
 		},
 		"an extra beside a member that ended": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				c.state(1, false)
 				c.Pods[3].Status.Phase = v1.PodSucceeded
 				c.member(4, "a", 0)
@@ -130,16 +130,16 @@ func TestGangs(t *testing.T) {
 			wantGangs: 1,
 		},
 		"an extra that waits": {
-			change: func(c *city) { partly(c); c.PodGroups[0].Spec.MinMember = 3 }, wantGangs: 1,
+			change: func(c *testEnv) { partly(c); c.PodGroups[0].Spec.MinMember = 3 }, wantGangs: 1,
 		},
 		"members that nobody has made yet": {
-			change: func(c *city) { c.state(1, false); c.Pods = c.Pods[:3] }, wantGangs: 1,
+			change: func(c *testEnv) { c.state(1, false); c.Pods = c.Pods[:3] }, wantGangs: 1,
 		},
 		"a gang of annotations of which some never followed": {
-			change: func(c *city) { c.waits(3); c.annotated() }, wantPend: []string{GangPartlyBound}, wantGangs: 1,
+			change: func(c *testEnv) { c.waits(3); c.annotated() }, wantPend: []string{GangPartlyBound}, wantGangs: 1,
 		},
 		"a gang of annotations that was whole": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				c.waits(3)
 				c.annotated()
 				c.Pods[0].Annotations[gangrequest.PlacementKey] = "{}"
@@ -147,7 +147,7 @@ func TestGangs(t *testing.T) {
 			wantGangs: 1,
 		},
 		"a gang that no plugin of ours placed": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				partly(c)
 				c.PodGroups[0].Annotations = nil
 				for i := range c.Pods {
@@ -156,39 +156,39 @@ func TestGangs(t *testing.T) {
 			},
 		},
 		"a gang of another scheduler": {
-			change: func(c *city) { partly(c); c.Pods[3].Spec.SchedulerName = "other" },
+			change: func(c *testEnv) { partly(c); c.Pods[3].Spec.SchedulerName = "other" },
 		},
 		"a gang that waits": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				for i := range c.Pods {
 					c.waits(i)
 				}
 			},
 		},
 		"two members of one rank": {
-			change:         func(c *city) { c.Pods[2].Annotations[gangrequest.RankKey] = "1" },
+			change:         func(c *testEnv) { c.Pods[2].Annotations[gangrequest.RankKey] = "1" },
 			wantViolations: []string{GangRankShared}, wantGangs: 1, wantText: "both have the rank 1",
 		},
 		"the rank of a member that is being deleted": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				c.Pods[2].Annotations[gangrequest.RankKey] = "1"
 				c.Pods[1].DeletionTimestamp = at(time.Minute)
 			},
 			wantGangs: 1,
 		},
-		"members in one domain of the required level": {change: func(c *city) { c.require("rack") }, wantGangs: 1},
+		"members in one domain of the required level": {change: func(c *testEnv) { c.require("rack") }, wantGangs: 1},
 		"members in several": {
 			change: scattered, wantViolations: []string{GangScattered}, wantGangs: 1, wantText: "the members must be in one rack, and are in r0, r1",
 		},
 		"a level named by its label": {
-			change: func(c *city) { scattered(c); c.require(rackLabel) }, wantViolations: []string{GangScattered}, wantGangs: 1,
+			change: func(c *testEnv) { scattered(c); c.require(rackLabel) }, wantViolations: []string{GangScattered}, wantGangs: 1,
 		},
 		"the level of nodes": {
-			change: func(c *city) { scattered(c); c.require("node") }, wantViolations: []string{GangScattered}, wantGangs: 1,
+			change: func(c *testEnv) { scattered(c); c.require("node") }, wantViolations: []string{GangScattered}, wantGangs: 1,
 		},
-		"the whole cluster": {change: func(c *city) { scattered(c); c.require("cluster") }, wantGangs: 1},
+		"the whole cluster": {change: func(c *testEnv) { scattered(c); c.require("cluster") }, wantGangs: 1},
 		"a level of the ClusterTopology": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				scattered(c)
 				c.require("leaf")
 				c.ClusterTopology = &v1alpha1.ClusterTopology{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterTopologyName}}
@@ -197,18 +197,18 @@ func TestGangs(t *testing.T) {
 			wantViolations: []string{GangScattered}, wantGangs: 1, wantText: "in one leaf",
 		},
 		"a level that the fabric does not have": {
-			change: func(c *city) { scattered(c); c.require("block") }, wantNotes: []string{Unverified}, wantGangs: 1, wantText: `no level "block"`,
+			change: func(c *testEnv) { scattered(c); c.require("block") }, wantNotes: []string{Unverified}, wantGangs: 1, wantText: `no level "block"`,
 		},
 		"labels that changed after the choice": {
-			change:    func(c *city) { scattered(c); changed(&c.Nodes[1].ObjectMeta, "f:labels", time.Minute) },
+			change:    func(c *testEnv) { scattered(c); changed(&c.Nodes[1].ObjectMeta, "f:labels", time.Minute) },
 			wantNotes: []string{DegradedSince}, wantGangs: 1, wantText: "the labels of node b may have changed at",
 		},
 		"labels that changed long before": {
-			change:         func(c *city) { scattered(c); changed(&c.Nodes[1].ObjectMeta, "f:labels", -time.Minute) },
+			change:         func(c *testEnv) { scattered(c); changed(&c.Nodes[1].ObjectMeta, "f:labels", -time.Minute) },
 			wantViolations: []string{GangScattered}, wantGangs: 1,
 		},
 		"labels of a node that was made just before": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				scattered(c)
 				c.Nodes[1].CreationTimestamp = *at(-time.Second)
 				changed(&c.Nodes[1].ObjectMeta, "f:labels", -time.Second)
@@ -216,22 +216,22 @@ func TestGangs(t *testing.T) {
 			wantViolations: []string{GangScattered}, wantGangs: 1,
 		},
 		"a node that was made anew since": {
-			change:    func(c *city) { scattered(c); c.Nodes[1].CreationTimestamp = *at(time.Minute) },
+			change:    func(c *testEnv) { scattered(c); c.Nodes[1].CreationTimestamp = *at(time.Minute) },
 			wantNotes: []string{DegradedSince}, wantGangs: 1, wantText: "node b was made anew at",
 		},
 		"a label that is gone": {
-			change: func(c *city) { scattered(c); c.Nodes[1].Labels = nil }, wantNotes: []string{DegradedSince}, wantGangs: 1,
+			change: func(c *testEnv) { scattered(c); c.Nodes[1].Labels = nil }, wantNotes: []string{DegradedSince}, wantGangs: 1,
 			wantText: "node b has no label of that level",
 		},
 		"a level that was required later": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				scattered(c)
 				changed(&c.PodGroups[0].ObjectMeta, "f:"+gangrequest.RequiredKey, time.Minute)
 			},
 			wantNotes: []string{DegradedSince}, wantGangs: 1, wantText: "the PodGroup's nvtopo.dev/required-topology changed at",
 		},
 		"a node that is gone": {
-			change: func(c *city) {
+			change: func(c *testEnv) {
 				scattered(c)
 				c.Nodes = c.Nodes[:1]
 				c.Topologies = c.Topologies[:1]

@@ -17,10 +17,10 @@ import (
 )
 
 // agent is the Lease of the only agent, on node a.
-func (c *city) agent() *coordinationv1.Lease {
-	for i := range c.Leases {
-		if c.Leases[i].Name == nodelease.AgentPrefix+"a" {
-			return &c.Leases[i]
+func (e *testEnv) agent() *coordinationv1.Lease {
+	for i := range e.Leases {
+		if e.Leases[i].Name == nodelease.AgentPrefix+"a" {
+			return &e.Leases[i]
 		}
 	}
 	return nil
@@ -28,8 +28,8 @@ func (c *city) agent() *coordinationv1.Lease {
 
 // applied says that a Lease was renewed that long before the World is examined, on a
 // node whose clock is so far ahead.
-func (c *city) applied(l *coordinationv1.Lease, age, ahead time.Duration) {
-	then := c.Now.Add(-age)
+func (e *testEnv) applied(l *coordinationv1.Lease, age, ahead time.Duration) {
+	then := e.Now.Add(-age)
 	l.Spec.RenewTime = new(metav1.NewMicroTime(then.Add(ahead)))
 	l.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "agent", Operation: metav1.ManagedFieldsOperationApply, Time: new(metav1.NewTime(then)), FieldsV1: fields("f:renewTime"),
@@ -37,35 +37,35 @@ func (c *city) applied(l *coordinationv1.Lease, age, ahead time.Duration) {
 }
 
 // byHand says that somebody wrote the renewal time just now.
-func (c *city) byHand(l *coordinationv1.Lease, renewed time.Duration) {
-	l.Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(renewed)))
+func (e *testEnv) byHand(l *coordinationv1.Lease, renewed time.Duration) {
+	l.Spec.RenewTime = new(metav1.NewMicroTime(e.Now.Add(renewed)))
 	l.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate, Time: new(metav1.NewTime(c.Now)), FieldsV1: fields("f:renewTime"),
+		Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate, Time: new(metav1.NewTime(e.Now)), FieldsV1: fields("f:renewTime"),
 	}}
 }
 
 func TestTheClockOfANodeDecidesNothing(t *testing.T) {
-	differs := func(c *city) { c.record(c.pod("one", "a", 0, 3), "main", 0, 2) }
+	differs := func(c *testEnv) { c.record(c.pod("one", "a", 0, 3), "main", 0, 2) }
 	cases := map[string]struct {
-		build func(c *city)
+		build func(c *testEnv)
 		want  wanted
 	}{
 		"an hour behind, and renewed just now": {
-			build: func(c *city) { differs(c); c.applied(c.agent(), time.Second, -time.Hour) },
+			build: func(c *testEnv) { differs(c); c.applied(c.agent(), time.Second, -time.Hour) },
 			want:  wanted{pending: []string{RecordDiffers}},
 		},
 		"an hour ahead, and renewed just now": {
-			build: func(c *city) { differs(c); c.applied(c.agent(), time.Second, time.Hour) },
+			build: func(c *testEnv) { differs(c); c.applied(c.agent(), time.Second, time.Hour) },
 			want:  wanted{pending: []string{RecordDiffers}},
 		},
 		"an hour ahead, and silent for five minutes": {
-			build: func(c *city) { differs(c); c.applied(c.agent(), 5*time.Minute, time.Hour) },
+			build: func(c *testEnv) { differs(c); c.applied(c.agent(), 5*time.Minute, time.Hour) },
 		},
 		"right, and silent for five minutes": {
-			build: func(c *city) { differs(c); c.applied(c.agent(), 5*time.Minute, 0) },
+			build: func(c *testEnv) { differs(c); c.applied(c.agent(), 5*time.Minute, 0) },
 		},
 		"an hour behind, while a swap is corrected": {
-			build: func(c *city) {
+			build: func(c *testEnv) {
 				one := c.pod("one", "a", 1)
 				corrected(one)
 				c.record(one, "main", 1)
@@ -75,17 +75,17 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 			want: wanted{pending: []string{RecordDiffers, SharedByAnnotation}},
 		},
 		"a Lease that somebody let run out by hand": {
-			build: func(c *city) { differs(c); c.byHand(c.agent(), -5*time.Minute) },
+			build: func(c *testEnv) { differs(c); c.byHand(c.agent(), -5*time.Minute) },
 		},
 		"right, of the agent of an earlier node of the name": {
-			build: func(c *city) {
+			build: func(c *testEnv) {
 				differs(c)
 				c.applied(c.agent(), time.Second, 0)
 				c.agent().OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
 			},
 		},
 		"right, of this node's agent": {
-			build: func(c *city) {
+			build: func(c *testEnv) {
 				differs(c)
 				c.applied(c.agent(), time.Second, 0)
 				c.agent().OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "node-a"}}
@@ -93,7 +93,7 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 			want: wanted{pending: []string{RecordDiffers}},
 		},
 		"a Lease whose managed fields were not read": {
-			build: func(c *city) {
+			build: func(c *testEnv) {
 				differs(c)
 				c.agent().Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-time.Minute)))
 			},
@@ -102,7 +102,7 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCity(t)
+			c := newTestEnv(t)
 			tc.build(c)
 			tc.want.compare(t, Examine(c.World))
 		})
@@ -110,7 +110,7 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 }
 
 func TestTheMomentIsNotOfTheClockThatIsAhead(t *testing.T) {
-	c := newCity(t)
+	c := newTestEnv(t)
 	for i := range c.Leases {
 		c.applied(&c.Leases[i], 10*time.Second, 0)
 	}

@@ -31,7 +31,7 @@ func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
 	links := []string{"", "SYS", "NODE", "PHB", "NV1", "NV2"}
 	speeds := []string{"", "10", "25", "50"}
 	met := map[bool]int{}
-	c := newCity(t)
+	c := newTestEnv(t)
 	o := oracle.New(c.graphs["b"])
 	for i := range 2000 {
 		c.Pods = nil
@@ -71,7 +71,7 @@ func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
 func TestSharingAgreesWithEveryPair(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		c := newCity(t)
+		c := newTestEnv(t)
 		holders := map[string][]string{} // node and UUID -> pods
 		for i := range 2 + rng.IntN(12) {
 			node := []string{"a", "b"}[rng.IntN(2)]
@@ -118,8 +118,8 @@ func TestSharingAgreesWithEveryPair(t *testing.T) {
 	}
 }
 
-// export writes the city as kubectl and the debug address would.
-func (c *city) export(tb testing.TB) []byte {
+// export writes the World as kubectl and the debug address would.
+func (e *testEnv) export(tb testing.TB) []byte {
 	tb.Helper()
 	var docs []string
 	add := func(kind string, v any) {
@@ -132,21 +132,21 @@ func (c *city) export(tb testing.TB) []byte {
 		}
 		docs = append(docs, string(b))
 	}
-	for i := range c.Pods {
-		add("Pod", c.Pods[i])
+	for i := range e.Pods {
+		add("Pod", e.Pods[i])
 	}
-	for i := range c.Nodes {
-		add("Node", c.Nodes[i])
+	for i := range e.Nodes {
+		add("Node", e.Nodes[i])
 	}
-	for i := range c.Leases {
-		add("Lease", c.Leases[i])
+	for i := range e.Leases {
+		add("Lease", e.Leases[i])
 	}
-	for i := range c.Topologies {
-		c.Topologies[i].Kind = ""
-		add("NodeGPUTopology", c.Topologies[i])
+	for i := range e.Topologies {
+		e.Topologies[i].Kind = ""
+		add("NodeGPUTopology", e.Topologies[i])
 	}
-	for i := range c.Schedulers {
-		add("", c.Schedulers[i])
+	for i := range e.Schedulers {
+		add("", e.Schedulers[i])
 	}
 	return []byte(strings.Join(docs, "\n---\n"))
 }
@@ -166,10 +166,10 @@ func TestFilesSayWhatTheClusterSays(t *testing.T) {
 	}
 }
 
-// busy is a city with something of everything.
-func busy(tb testing.TB) *city {
+// busy is a World with something of everything.
+func busy(tb testing.TB) *testEnv {
 	tb.Helper()
-	c := newCity(tb)
+	c := newTestEnv(tb)
 	d := c.scheduler()
 	d.Claims = []diagnosis.Reservation{c.claim("gone", "void", 0, 7)}
 	c.derives(d, "a", 0, 1)

@@ -18,8 +18,8 @@ import (
 const amd = "amd.com/gpu"
 
 // becomes makes GPUs of a node another resource's, which has no links with the rest.
-func (c *city) becomes(node, resource string, gpus ...int) {
-	spec := &c.topology(node).Spec
+func (e *testEnv) becomes(node, resource string, gpus ...int) {
+	spec := &e.topology(node).Spec
 	of := map[int32]string{} // index -> resource
 	for _, i := range gpus {
 		spec.GPUs[i].Resource = resource
@@ -41,7 +41,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		return allocation.Container{Name: "main", Resource: resource, GPUs: gpus}
 	}
 	// single asks node b for one GPU of AMD, and gets the first.
-	single := func(c *city) *v1.Pod {
+	single := func(c *testEnv) *v1.Pod {
 		c.becomes("b", amd, 0, 1, 2, 3, 4, 5, 6, 7)
 		p := c.pod("one", "b")
 		asksFor(&p.Spec.Containers[0], amd, 1)
@@ -49,7 +49,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		return p
 	}
 	// mixed asks node b for one GPU of each kind.
-	mixed := func(c *city) *v1.Pod {
+	mixed := func(c *testEnv) *v1.Pod {
 		c.becomes("b", amd, 4, 5, 6, 7)
 		p := c.pod("one", "b", 0)
 		asksFor(&p.Spec.Containers[0], amd, 1)
@@ -57,52 +57,52 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		delete(p.Annotations, allocation.GPUIDsKey)
 		return p
 	}
-	served := func(c *city, resources ...string) {
+	served := func(c *testEnv, resources ...string) {
 		c.Schedulers = []diagnosis.State{{
 			Name: "s", Synced: true, Profiles: []diagnosis.Profile{{Name: DefaultProfile, Resources: resources}},
 		}}
 	}
 	cases := map[string]struct {
-		build func(c *city)
+		build func(c *testEnv)
 		want  wanted
 		pods  int // with GPUs
 	}{
-		"another resource than the shipped one":    {build: func(c *city) { single(c) }, pods: 1},
-		"a second resource beside the shipped one": {build: func(c *city) { mixed(c) }, pods: 1},
-		"a profile that is only named": {pods: 1, build: func(c *city) {
+		"another resource than the shipped one":    {build: func(c *testEnv) { single(c) }, pods: 1},
+		"a second resource beside the shipped one": {build: func(c *testEnv) { mixed(c) }, pods: 1},
+		"a profile that is only named": {pods: 1, build: func(c *testEnv) {
 			single(c).Spec.SchedulerName = "amd-scheduler"
 			c.Profiles = []diagnosis.Profile{{Name: "amd-scheduler"}}
 		}},
 		"a pod of another resource without an allocation": {
-			build: func(c *city) { single(c).Annotations = nil }, pods: 1,
+			build: func(c *testEnv) { single(c).Annotations = nil }, pods: 1,
 			want: wanted{violations: []string{MissingAllocation}, message: "it asks for 1 amd.com/gpu"},
 		},
 		"a second resource of which nothing was chosen": {
-			build: func(c *city) { c.allocate(mixed(c), part(gpu, c.ids("b", 0))) }, pods: 1,
+			build: func(c *testEnv) { c.allocate(mixed(c), part(gpu, c.ids("b", 0))) }, pods: 1,
 			want: wanted{violations: []string{IncompleteAllocation}, message: "asks for 1 amd.com/gpu and has none"},
 		},
 		"a resource that nothing asks for": {
-			build: func(c *city) { single(c).Spec.Containers[0] = testobj.Container("main", 0) },
+			build: func(c *testEnv) { single(c).Spec.Containers[0] = testobj.Container("main", 0) },
 			want:  wanted{violations: []string{IncompleteAllocation}, message: "container main has amd.com/gpu that it does not ask for"},
 		},
 		"a node whose graph is gone": {
-			build: func(c *city) { single(c); c.Topologies = c.Topologies[:1] }, pods: 1,
+			build: func(c *testEnv) { single(c); c.Topologies = c.Topologies[:1] }, pods: 1,
 			want: wanted{notes: []string{Unverified}},
 		},
-		"a pod of a scheduler that is not named": {build: func(c *city) {
+		"a pod of a scheduler that is not named": {build: func(c *testEnv) {
 			single(c).Spec.SchedulerName = "amd-scheduler"
 			c.Topologies[1].Spec.NodeUID = "earlier"
 		}, pods: 1, want: wanted{notes: []string{Unverified}}},
-		"a resource that its scheduler does not serve": {build: func(c *city) {
+		"a resource that its scheduler does not serve": {build: func(c *testEnv) {
 			single(c).Annotations = nil
 			served(c, gpu)
 		}},
-		"one that its scheduler served when it was chosen": {build: func(c *city) {
+		"one that its scheduler served when it was chosen": {build: func(c *testEnv) {
 			mixed(c)
 			served(c, gpu)
 		}, pods: 1},
 		"a scheduler that says more of a profile than its name": {
-			build: func(c *city) {
+			build: func(c *testEnv) {
 				c.pod("one", "b", 0, 4)
 				served(c, gpu)
 				c.Schedulers[0].Profiles[0].DefaultPolicy = "restricted"
@@ -113,7 +113,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCity(t)
+			c := newTestEnv(t)
 			tc.build(c)
 			r := Examine(c.World)
 			tc.want.compare(t, r)

@@ -36,7 +36,7 @@ func TestGPUsThatAreSharedOnPurpose(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCity(t)
+			c := newTestEnv(t)
 			c.Nodes[0].Status = v1.NodeStatus{
 				Capacity: v1.ResourceList{gpu: *quantity(tc.capacity)}, Allocatable: v1.ResourceList{gpu: *quantity(tc.allocatable)},
 			}

@@ -24,7 +24,7 @@ func TestOtherReleasesAreNoted(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := newCity(t)
+			c := newTestEnv(t)
 			for i := range c.Leases {
 				if l := &c.Leases[i]; l.Name == nodelease.AgentPrefix+"a" {
 					l.Annotations = map[string]string{release.LevelKey: tc.level}
@@ -48,7 +48,7 @@ func TestOtherReleasesAreNoted(t *testing.T) {
 }
 
 func TestAnAllocationOfALaterReleaseIsNoViolation(t *testing.T) {
-	c := newCity(t)
+	c := newTestEnv(t)
 	p := c.pod("p", "a", 0, 1)
 	p.Annotations[allocation.Key] = strings.Replace(p.Annotations[allocation.Key], `"version":1`, `"version":2`, 1)
 	r := Examine(c.World)

@@ -33,8 +33,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// bench is a controller whose API server only notes what it is asked.
-type bench struct {
+// testEnv is a controller whose API server only notes what it is asked.
+type testEnv struct {
 	*Controller
 	graph  *nvtopo.Graph
 	store  cache.Indexer
@@ -46,22 +46,22 @@ type bench struct {
 	patches  []string
 }
 
-// benchState is a State whose agent's Lease the test decides on.
-type benchState struct {
+// testState is a State whose agent's Lease the test decides on.
+type testState struct {
 	*nodestate.State
-	b *bench
+	b *testEnv
 }
 
-func (s benchState) Enforced(string) bool {
+func (s testState) Enforced(string) bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return s.b.enforced
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	state, g := stateOf(t, "dgx1-v100")
-	b := &bench{graph: g, events: events.NewFakeRecorder(10_000), enforced: true, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	b := &testEnv{graph: g, events: events.NewFakeRecorder(10_000), enforced: true, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	client := fake.NewClientset()
 	client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p, ok := a.(clienttesting.PatchAction)
@@ -70,13 +70,13 @@ func newBench(t *testing.T) *bench {
 		}
 		return true, &v1.Pod{}, b.patched(p)
 	})
-	b.Controller = New(benchState{state, b}, client, corelisters.NewPodLister(b.store), b.events)
+	b.Controller = New(testState{state, b}, client, corelisters.NewPodLister(b.store), b.events)
 	return b
 }
 
-func (b *bench) patched(p clienttesting.PatchAction) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (e *testEnv) patched(p clienttesting.PatchAction) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var body struct {
 		Metadata struct {
 			UID, ResourceVersion string
@@ -92,56 +92,56 @@ func (b *bench) patched(p clienttesting.PatchAction) error {
 		if err != nil {
 			return err
 		}
-		line += ": " + inWords(b.graph, a)
+		line += ": " + inWords(e.graph, a)
 	}
 	var err error
-	if len(b.verdicts) > 0 {
-		err, b.verdicts = b.verdicts[0], b.verdicts[1:]
+	if len(e.verdicts) > 0 {
+		err, e.verdicts = e.verdicts[0], e.verdicts[1:]
 	}
 	if err != nil {
 		line += " refused"
 	}
-	b.patches = append(b.patches, line)
+	e.patches = append(e.patches, line)
 	return err
 }
 
 // asked returns the patches since the last call.
-func (b *bench) asked() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := b.patches
-	b.patches = nil
+func (e *testEnv) asked() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := e.patches
+	e.patches = nil
 	return out
 }
 
 // pod stores a pod as the informer has it.
-func (b *bench) pod(t *testing.T, name, chosen, version string) *v1.Pod {
+func (e *testEnv) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	t.Helper()
-	a := allocated(b.graph, chosen)
+	a := allocated(e.graph, chosen)
 	a.PodUID = types.UID(name)
 	text, err := a.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := testobj.Pod(name).Namespace("ns").ResourceVersion(version).Node(testNode).Annotation(allocation.Key, text).Obj()
-	if err := b.store.Update(p); err != nil {
+	if err := e.store.Update(p); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
 // publish is what the agent publishes: pod -> what kubelet recorded.
-func (b *bench) publish(records map[string]string) {
-	b.Handler().OnAdd(b.topology(records), false)
+func (e *testEnv) publish(records map[string]string) {
+	e.Handler().OnAdd(e.topology(records), false)
 }
 
-func (b *bench) topology(records map[string]string) *v1alpha1.NodeGPUTopology {
+func (e *testEnv) topology(records map[string]string) *v1alpha1.NodeGPUTopology {
 	t := &v1alpha1.NodeGPUTopology{ObjectMeta: metav1.ObjectMeta{Name: testNode}, Spec: v1alpha1.NodeGPUTopologySpec{NodeUID: "node"}}
 	for _, name := range []string{"a", "b", "c"} {
 		if records[name] == "" {
 			continue
 		}
-		for _, r := range recorded(b.graph, records[name]) {
+		for _, r := range recorded(e.graph, records[name]) {
 			r.Pod, r.PodUID = name, types.UID(name)
 			t.Status.Allocations = append(t.Status.Allocations, r)
 		}
@@ -150,11 +150,11 @@ func (b *bench) topology(records map[string]string) *v1alpha1.NodeGPUTopology {
 }
 
 // lead runs a term.
-func (b *bench) lead(t *testing.T) (stop func()) {
+func (e *testEnv) lead(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); b.Run(ctx) }()
+	go func() { defer close(done); e.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
 
@@ -164,7 +164,7 @@ func conflict() error {
 
 func TestOnlyALeaderWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newTestEnv(t)
 		b.pod(t, "a", "m=0,3", "1")
 		b.pod(t, "b", "m=4,7", "2")
 		b.publish(map[string]string{"a": "m=4,7", "b": "m=0,3"})
@@ -202,7 +202,7 @@ func TestOnlyALeaderWrites(t *testing.T) {
 // after the PATCH of the next attempt, if the scheduler then ends.
 func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newTestEnv(t)
 		pod := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 		choice := allocated(b.graph, "m=0,3")
 		choice.PodUID, choice.Node, choice.CPUSet = pod.UID, "another", "0-1"
@@ -227,17 +227,17 @@ func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
 func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 	refused := "a uid a version 1: m=4,7 refused"
 	for name, tc := range map[string]struct {
-		setup func(t *testing.T, b *bench)
-		later func(t *testing.T, b *bench) // after 20 seconds
+		setup func(t *testing.T, b *testEnv)
+		later func(t *testing.T, b *testEnv) // after 20 seconds
 		want  []string
 		after []string
 	}{
 		"a conflict is tried again": {
-			setup: func(_ *testing.T, b *bench) { b.verdicts = []error{conflict()} },
+			setup: func(_ *testing.T, b *testEnv) { b.verdicts = []error{conflict()} },
 			want:  []string{refused, "a uid a version 1: m=4,7"},
 		},
 		"a conflict ends with the informer's next version": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				for range 100 {
 					b.verdicts = append(b.verdicts, conflict())
@@ -247,26 +247,26 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			want: []string{refused, refused, refused, refused, refused},
 		},
 		"a server that fails is tried again": {
-			setup: func(_ *testing.T, b *bench) { b.verdicts = []error{errors.New("no server"), errors.New("no server")} },
+			setup: func(_ *testing.T, b *testEnv) { b.verdicts = []error{errors.New("no server"), errors.New("no server")} },
 			want:  []string{refused, refused, "a uid a version 1: m=4,7"},
 		},
 		"a pod that went is let go": {
-			setup: func(_ *testing.T, b *bench) { b.verdicts = []error{apierrors.NewNotFound(v1.Resource("pods"), "a")} },
+			setup: func(_ *testing.T, b *testEnv) { b.verdicts = []error{apierrors.NewNotFound(v1.Resource("pods"), "a")} },
 			want:  []string{refused},
 		},
 		"a pod that the informer has not yet is waited for, but not for ever": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				_ = b.store.Delete(b.pod(t, "a", "m=0,3", "1"))
 			},
-			later: func(t *testing.T, b *bench) {
+			later: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				b.pod(t, "a", "m=0,3", "1")
 			},
 			after: nil, // it was given up
 		},
 		"an annotation that the informer has not yet is waited for": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Annotations = nil
@@ -278,7 +278,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			want: []string{"a uid a version 1: m=4,7"},
 		},
 		"another pod of the name is not touched": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.UID = "another"
@@ -288,7 +288,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			},
 		},
 		"a pod that ended is not touched": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Status.Phase = v1.PodFailed
@@ -298,7 +298,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			},
 		},
 		"a pod of another node is not touched": {
-			setup: func(t *testing.T, b *bench) {
+			setup: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Spec.NodeName = "n2"
@@ -308,14 +308,14 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			},
 		},
 		"an agent that is not heard of is waited for": {
-			setup: func(_ *testing.T, b *bench) { b.enforced = false },
-			later: func(_ *testing.T, b *bench) { b.mu.Lock(); b.enforced = true; b.mu.Unlock() },
+			setup: func(_ *testing.T, b *testEnv) { b.enforced = false },
+			later: func(_ *testing.T, b *testEnv) { b.mu.Lock(); b.enforced = true; b.mu.Unlock() },
 			after: []string{"a uid a version 1: m=4,7"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t)
+				b := newTestEnv(t)
 				b.pod(t, "a", "m=0,3", "1")
 				tc.setup(t, b)
 				stop := b.lead(t)
@@ -338,7 +338,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 }
 
 func TestNodesThatAgreeAreForgotten(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	b.publish(map[string]string{"a": "m=4,7"})
 	if len(b.nodes) != 1 {
 		t.Fatalf("%d nodes are kept, want 1", len(b.nodes))
@@ -360,7 +360,7 @@ func TestNodesThatAgreeAreForgotten(t *testing.T) {
 // the agent that comes back confirms exactly the chosen GPUs. One patch says so.
 func TestTheWordEnforcedIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newTestEnv(t)
 		p := b.pod(t, "a", "m=0,3", "1")
 		text := p.Annotations[allocation.Key]
 		p.Annotations[allocation.Key] = strings.Replace(text, `"enforced":true`, `"enforced":false`, 1)

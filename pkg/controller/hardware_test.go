@@ -18,54 +18,54 @@ import (
 
 func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 	for name, tc := range map[string]struct {
-		breakIt func(w *ward)
-		mend    func(w *ward)
+		breakIt func(w *healthEnv)
+		mend    func(w *healthEnv)
 		want    []string
 		after   []string
 	}{
 		"a GPU is lost": {
-			breakIt: func(w *ward) { w.sick[0] = lostGPU() },
-			mend:    func(w *ward) { clear(w.sick) },
+			breakIt: func(w *healthEnv) { w.sick[0] = lostGPU() },
+			mend:    func(w *healthEnv) { clear(w.sick) },
 			want:    []string{"pair Warning GPULost 0"},
 			after:   []string{"pair Normal GPURecovered 0"},
 		},
 		"two GPUs of one pod fall ill": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.sick[0], w.sick[3] = lostGPU(), since(v1alpha1.GPUHealth{Reason: "Xid 48"})
 			},
-			mend:  func(w *ward) { clear(w.sick) },
+			mend:  func(w *healthEnv) { clear(w.sick) },
 			want:  []string{"pair Warning GPULost 0", "pair Warning GPUUnhealthy 3"},
 			after: []string{"pair Normal GPURecovered 0", "pair Normal GPURecovered 3"},
 		},
 		"a GPU that two pods are said to hold": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.run("late", "4")
 				w.sick[4] = since(v1alpha1.GPUHealth{Reason: "the driver asks for a GPU reset"})
 			},
-			mend:  func(w *ward) { clear(w.sick) },
+			mend:  func(w *healthEnv) { clear(w.sick) },
 			want:  []string{"late Warning GPUUnhealthy 4", "single Warning GPUUnhealthy 4"},
 			after: []string{"late Normal GPURecovered 4", "single Normal GPURecovered 4"},
 		},
 		"GPUs are degraded under running pods": {
-			breakIt: func(w *ward) { w.sick[3], w.sick[4] = linkSick(), linkSick() },
-			mend:    func(w *ward) { clear(w.sick) },
+			breakIt: func(w *healthEnv) { w.sick[3], w.sick[4] = linkSick(), linkSick() },
+			mend:    func(w *healthEnv) { clear(w.sick) },
 			want:    []string{"pair Warning GPUDegraded 3", "single Warning GPUDegraded 4"},
 			after:   []string{"pair Normal GPURecovered 3", "single Normal GPURecovered 4"},
 		},
 		"a GPU is partitioned": {
-			breakIt: func(w *ward) { w.mig[3] = true },
-			mend:    func(w *ward) { clear(w.mig) },
+			breakIt: func(w *healthEnv) { w.mig[3] = true },
+			mend:    func(w *healthEnv) { clear(w.mig) },
 			want:    []string{"pair Warning GPUPartitioned 3"},
 			after:   []string{"pair Normal GPURecovered 3"},
 		},
 		"the link of a pair is down": {
-			breakIt: func(w *ward) { w.down[[2]int{0, 3}] = true },
-			mend:    func(w *ward) { clear(w.down) },
+			breakIt: func(w *healthEnv) { w.down[[2]int{0, 3}] = true },
+			mend:    func(w *healthEnv) { clear(w.down) },
 			want:    []string{"pair Warning LinkDegraded 0 3"},
 			after:   []string{"pair Normal LinkRecovered"},
 		},
 		"a GPU fails whose link is down, and the link stays down": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.down[[2]int{0, 3}] = true
 				w.publish()
 				w.expect("down", "pair Warning LinkDegraded 0 3")
@@ -74,26 +74,26 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 				w.expect("lost as well", "pair Warning GPULost 0")
 				clear(w.sick)
 			},
-			mend:  func(w *ward) { clear(w.down) },
+			mend:  func(w *healthEnv) { clear(w.down) },
 			want:  []string{"pair Normal GPURecovered 0"},
 			after: []string{"pair Normal LinkRecovered"},
 		},
 		"a link that no ring goes over is down": {
-			breakIt: func(w *ward) { w.down[[2]int{5, 6}] = true },
-			mend:    func(w *ward) { clear(w.down) },
+			breakIt: func(w *healthEnv) { w.down[[2]int{5, 6}] = true },
+			mend:    func(w *healthEnv) { clear(w.down) },
 		},
 		"a GPU is no longer part of the node": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.run("last", "7")
 				w.said()
 				w.less = 1
 			},
-			mend:  func(w *ward) { w.less = 0 },
+			mend:  func(w *healthEnv) { w.less = 0 },
 			want:  []string{"last Warning GPULost 7"},
 			after: []string{"last Normal GPURecovered 7"},
 		},
 		"a lost GPU of another scheduler's pod is no longer part of the node": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				alien := w.run("alien", "7")
 				alien.Annotations = nil
 				w.put(alien)
@@ -106,33 +106,33 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 				w.less = 1
 				w.publish(r...)
 			},
-			mend: func(w *ward) { w.less = 0 },
+			mend: func(w *healthEnv) { w.less = 0 },
 		},
 		"all GPUs leave the node": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.sick[0] = lostGPU()
 				w.publish()
 				w.expect("one is lost", "pair Warning GPULost 0")
 				clear(w.sick)
 				w.less = 8
 			},
-			mend:  func(w *ward) { w.less = 0 },
+			mend:  func(w *healthEnv) { w.less = 0 },
 			want:  []string{"pair Warning GPULost 0", "pair Warning GPULost 3", "single Warning GPULost 4"},
 			after: []string{"pair Normal GPURecovered 0", "pair Normal GPURecovered 3", "single Normal GPURecovered 4"},
 		},
 		"lost, then degraded, is no recovery": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.sick[0] = lostGPU()
 				w.publish()
 				w.expect("lost", "pair Warning GPULost 0")
 				w.sick[0] = linkSick()
 			},
-			mend:  func(w *ward) { clear(w.sick) },
+			mend:  func(w *healthEnv) { clear(w.sick) },
 			want:  []string{"pair Warning GPUDegraded 0"},
 			after: []string{"pair Normal GPURecovered 0"},
 		},
 		"the driver's words differ from reading to reading": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				w.sick[0] = lostGPU()
 				w.publish()
 				w.expect("lost", "pair Warning GPULost 0")
@@ -140,11 +140,11 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 				h.Reason = "GPU is lost: in other words" // the exporter keeps the time
 				w.sick[0] = h
 			},
-			mend:  func(w *ward) { clear(w.sick) },
+			mend:  func(w *healthEnv) { clear(w.sick) },
 			after: []string{"pair Normal GPURecovered 0"},
 		},
 		"kubelet's record and not the annotation says who holds it": {
-			breakIt: func(w *ward) {
+			breakIt: func(w *healthEnv) {
 				r := recorded(w.graph, "m=1,2")
 				r[0].PodUID, r[0].Pod = "pair", "pair"
 				w.sick[0], w.sick[1] = lostGPU(), lostGPU()
@@ -152,13 +152,13 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 				w.expect("lost", "pair Warning GPULost 1")
 				w.publish(r...)
 			},
-			mend:  func(w *ward) { clear(w.sick) },
+			mend:  func(w *healthEnv) { clear(w.sick) },
 			after: nil, // it holds 0 and 3 again by the annotation, of which nobody was told anything
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWard(t)
+				w := newHealthEnv(t)
 				w.run("pair", "0,3")
 				w.run("single", "4")
 				done := w.run("done", "0,3")
@@ -190,7 +190,7 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 
 func TestAPodGivenADegradedGPUIsNotWarnedOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		w.sick[4] = linkSick()
 		time.Sleep(time.Minute)
 		w.publish()
@@ -202,7 +202,7 @@ func TestAPodGivenADegradedGPUIsNotWarnedOfIt(t *testing.T) {
 
 func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		w.run("pair", "0,3")
 		stop := w.lead()
 		w.broken.Store(true)
@@ -233,7 +233,7 @@ func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
 // down, and bound after its node was looked at.
 func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		defer w.lead()()
 		pod := w.run("pair", "0,3")
 		if err := w.store.Delete(pod); err != nil {
@@ -257,7 +257,7 @@ func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
 // node, and its GPU lost before they are sorted again.
 func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		defer w.lead()()
 		synctest.Wait() // the node has been looked at
 		w.run("pair", "0,3")
@@ -270,7 +270,7 @@ func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
 // TestAFlappingLinkDoesNotFloodItsPod has a link fail and recover every ten seconds for an hour.
 func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		w.run("pair", "0,3")
 		w.run("single", "4")
 		defer w.lead()()
@@ -317,7 +317,7 @@ func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
 // TestPodsThatAreGoneHaveNoLimit: what bounds the events of a pod goes with it.
 func TestPodsThatAreGoneHaveNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newHealthEnv(t)
 		pod := w.run("pair", "0,3")
 		defer w.lead()()
 		w.sick[0] = lostGPU()
@@ -338,7 +338,7 @@ func TestPodsThatAreGoneHaveNoLimit(t *testing.T) {
 }
 
 func TestAnUnmetDemandIsNamed(t *testing.T) {
-	w := newWard(t)
+	w := newHealthEnv(t)
 	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
 	w.publish()
@@ -349,7 +349,7 @@ func TestAnUnmetDemandIsNamed(t *testing.T) {
 }
 
 func TestTheNameOfAnEventFits(t *testing.T) {
-	w := newWard(t)
+	w := newHealthEnv(t)
 	pod := w.run(strings.Repeat("p", 253), "0,3")
 	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: strings.Repeat("n", 5000)})
 	if len(e.Name) != maxEventName || len(e.Note) != maxEventNote {

@@ -13,7 +13,7 @@ import (
 // GPUs a hundred times a second, for a pod of its node and for one of another node.
 func TestALyingAgentWritesLittleAndOnlyToItsOwnPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newTestEnv(t)
 		b.pod(t, "a", "m=0,3", "1")
 		elsewhere := b.pod(t, "b", "m=4,7", "2").DeepCopy()
 		elsewhere.Spec.NodeName = "another"

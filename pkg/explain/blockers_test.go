@@ -25,21 +25,21 @@ func controlled(p *v1.Pod) {
 // TestWhichPodIsAdvisedToMove: pod "a" is in the way on n0, and n1 would take it.
 func TestWhichPodIsAdvisedToMove(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change    func(w *town, a *v1.Pod)
+		change    func(w *testEnv, a *v1.Pod)
 		wantTo    string
 		wantStays string // in the reason
 	}{
-		"a pod of a ReplicaSet":         {func(*town, *v1.Pod) {}, "n1", ""},
-		"it says that it is not to be":  {func(_ *town, a *v1.Pod) { a.Annotations[podrequest.MovableKey] = "false" }, "", podrequest.MovableKey},
-		"a member of a gang":            {func(_ *town, a *v1.Pod) { a.Labels[schedulingv1alpha1.PodGroupLabel] = "train" }, "", "it is a member of"},
-		"a pod of no controller":        {func(_ *town, a *v1.Pod) { a.OwnerReferences = nil }, "", "no controller"},
-		"another scheduler placed it":   {func(_ *town, a *v1.Pod) { delete(a.Annotations, allocation.Key) }, "", "did not choose its GPUs"},
-		"its budget has one left":       {func(w *town, _ *v1.Pod) { w.budget("team", "a", 1) }, "n1", ""},
-		"its budget has none left":      {func(w *town, _ *v1.Pod) { w.budget("team", "a", 0) }, "", "PodDisruptionBudget"},
-		"a budget of another namespace": {func(w *town, _ *v1.Pod) { w.budget("rival", "a", 0) }, "n1", ""},
+		"a pod of a ReplicaSet":         {func(*testEnv, *v1.Pod) {}, "n1", ""},
+		"it says that it is not to be":  {func(_ *testEnv, a *v1.Pod) { a.Annotations[podrequest.MovableKey] = "false" }, "", podrequest.MovableKey},
+		"a member of a gang":            {func(_ *testEnv, a *v1.Pod) { a.Labels[schedulingv1alpha1.PodGroupLabel] = "train" }, "", "it is a member of"},
+		"a pod of no controller":        {func(_ *testEnv, a *v1.Pod) { a.OwnerReferences = nil }, "", "no controller"},
+		"another scheduler placed it":   {func(_ *testEnv, a *v1.Pod) { delete(a.Annotations, allocation.Key) }, "", "did not choose its GPUs"},
+		"its budget has one left":       {func(w *testEnv, _ *v1.Pod) { w.budget("team", "a", 1) }, "n1", ""},
+		"its budget has none left":      {func(w *testEnv, _ *v1.Pod) { w.budget("team", "a", 0) }, "", "PodDisruptionBudget"},
+		"a budget of another namespace": {func(w *testEnv, _ *v1.Pod) { w.budget("rival", "a", 0) }, "n1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown()
+			w := newTestEnv()
 			w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
 			w.holds(t, "a", "n0", 0, 1)
 			w.holds(t, "b", "n1", 0, 1, 2)
@@ -68,7 +68,7 @@ func TestWhichPodIsAdvisedToMove(t *testing.T) {
 // TestPodsThatMayBeMovedAreNamedFirst: one of two pods has to go, and the one that stays has the
 // lower priority.
 func TestPodsThatMayBeMovedAreNamedFirst(t *testing.T) {
-	w := newTown()
+	w := newTestEnv()
 	w.node(t, "n0", cube, nil)
 	w.holds(t, "stays", "n0", 0, 1, 2, 3)
 	w.holds(t, "moves", "n0", 4, 5, 6, 7)
@@ -85,8 +85,8 @@ func TestPodsThatMayBeMovedAreNamedFirst(t *testing.T) {
 }
 
 // budget adds a PodDisruptionBudget of the pods of an app.
-func (w *town) budget(namespace, app string, allowed int32) {
-	w.Budgets = append(w.Budgets, policyv1.PodDisruptionBudget{
+func (e *testEnv) budget(namespace, app string, allowed int32) {
+	e.Budgets = append(e.Budgets, policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},

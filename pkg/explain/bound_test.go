@@ -14,7 +14,7 @@ import (
 )
 
 func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
-	w := newTown()
+	w := newTestEnv()
 	w.node(t, "n0", cube, nil).node(t, "n1", cube, nil).holds(t, "p", "n0", 0, 1) // joined by one NVLink: 25 GB/s
 	w.holds(t, "beside", "n0", 2, 3)
 	p := w.pod("p")
@@ -60,7 +60,7 @@ func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
 }
 
 func TestAJobIsExplainedByTheFirstPodThatWaits(t *testing.T) {
-	w := newTown()
+	w := newTestEnv()
 	w.node(t, "n0", cube, nil).holds(t, "job-0", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
 	w.waits(pod("job-1", 2).Obj())
 	for i := range w.Pods {

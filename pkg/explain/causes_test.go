@@ -28,14 +28,14 @@ const (
 func TestTheCauseIsTheTrueOne(t *testing.T) {
 	asks := func(gpus int) *testobj.PodWrapper { return pod("asks", gpus) }
 	for name, tc := range map[string]struct {
-		build        func(t *testing.T, w *town)
+		build        func(t *testing.T, w *testEnv)
 		want         Cause
 		wantText     string // in the reason or the evidence
 		wantBlockers []string
 		wantWish     string // in the first relaxation
 	}{
 		"16 GPUs are free on four nodes, and the gang asks 8 on each of two": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				for i := range 4 {
 					n := fmt.Sprint("n", i)
@@ -46,7 +46,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Fragmented, wantText: "16 nvidia.com/gpu are free on 4 nodes and the gang asks 16 in all, 8 on one node", wantBlockers: []string{"team/half-n0"},
 		},
 		"8 GPUs are free on two nodes": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "half-0", "n0", 0, 1, 2, 3)
 				w.node(t, "n1", cube, nil).holds(t, "half-1", "n1", 0, 1, 2, 3)
@@ -55,7 +55,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Fragmented, wantText: "n0 4, n1 4", wantBlockers: []string{"team/half-0"}, wantWish: "4 of the 8",
 		},
 		"8 GPUs are free on many nodes, of which the first few are named": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				for i := range 10 {
 					n := fmt.Sprint("n", i)
@@ -66,7 +66,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
 		},
 		"a gang finds GPUs on many nodes, of which the first few are named": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				for i := range 10 {
 					n := fmt.Sprint("n", i)
@@ -77,7 +77,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
 		},
 		"members of a gang want the same host port, and there is one node": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
@@ -89,7 +89,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Fragmented, wantText: "room for 1 of 2 members",
 		},
 		"nothing is free": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "all", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
 				w.waits(asks(2).Obj())
@@ -97,7 +97,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: FewGPUs, wantText: "asks 2 nvidia.com/gpu, and 0 are free", wantBlockers: []string{"team/all"},
 		},
 		"a gang is a member short": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.group("train", 3, []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()})
@@ -105,7 +105,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: GangIncomplete, wantText: "2 of the 3 members",
 		},
 		"a gang whose rack has no room": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				for i := range 4 {
 					w.node(t, fmt.Sprint("n", i), cube, map[string]string{"topology.kubernetes.io/rack": fmt.Sprint("r", i/2)})
@@ -119,7 +119,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: NoDomain, wantText: "no rack has room for the gang: at most 2 of 3 members", wantWish: gangrequest.RequiredKey,
 		},
 		"a taint": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}}
@@ -128,7 +128,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Tainted, wantText: "n0: team=vision:NoSchedule", wantWish: "team=vision",
 		},
 		"a taint is not the cause where other nodes are only full": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
@@ -138,7 +138,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: FewGPUs, wantBlockers: []string{"team/all"}, wantWish: "taint",
 		},
 		"a cordon": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Unschedulable = true
@@ -147,7 +147,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Cordoned,
 		},
 		"a node selector of no node": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				p := asks(2).Obj()
@@ -157,7 +157,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: NotSelected, wantWish: "node selector",
 		},
 		"a stale graph": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).silence("n0")
 				w.node(t, "n1", cube, nil).holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
@@ -166,7 +166,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: StaleGraph, wantText: "n0",
 		},
 		"no graph": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.Topologies = nil
@@ -175,7 +175,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.NoGraph),
 		},
 		"an earlier node of the name": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Spec.NodeUID = "earlier"
@@ -184,7 +184,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.NodeReplaced),
 		},
 		"kubelet would refuse what it cannot align": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Status.Kubelet = &topologyv1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", Scope: "container"}
@@ -193,7 +193,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.KubeletRefuses), wantText: "even when empty", wantWish: "2 of the 6",
 		},
 		"the policy asks one NUMA node, and what is free is on two": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 4, 5)
 				w.waits(asks(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj())
@@ -201,7 +201,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.FewInNUMA), wantBlockers: []string{"team/a"}, wantWish: podrequest.TopologyPolicyKey,
 		},
 		"no free set has the link asked": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 2, 7)
 				w.waits(asks(4).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
@@ -209,7 +209,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.FewLinked), wantBlockers: []string{"team/a"}, wantWish: podrequest.MinLinkKey + ": NVLINK",
 		},
 		"no machine has the link asked": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", "l40s-8", nil)
 				w.waits(asks(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
@@ -217,7 +217,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.FewLinked), wantText: "even when empty", wantWish: podrequest.MinLinkKey,
 		},
 		"CPU is short": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(pod("hog", 0).CPU("60").Node("n0").Phase(v1.PodRunning).Obj())
@@ -226,7 +226,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: FewCPUs, wantText: "asks 8, 4 left", wantBlockers: []string{"team/hog"},
 		},
 		"memory that no node has": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(pod("asks", 2).Memory("1Ti").Obj())
@@ -234,7 +234,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: LowMemory, wantText: "even when empty",
 		},
 		"a model that no node has": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1).Annotation(podrequest.GPUModelKey, "H100").Obj())
@@ -242,7 +242,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: causeOf(placement.FewSuitableGPUs), wantWish: podrequest.GPUModelKey,
 		},
 		"a value that cannot be read": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1).Annotation(podrequest.MinLinkKey, "NVLNK").Obj())
@@ -250,7 +250,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: Unreadable, wantText: podrequest.MinLinkKey,
 		},
 		"another scheduler": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				p := asks(1).Obj()
 				p.Spec.SchedulerName = "default-scheduler"
@@ -259,7 +259,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: OtherScheduler, wantText: `"default-scheduler"`,
 		},
 		"a scheduling gate": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				p := asks(1).Obj()
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
@@ -268,7 +268,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: SchedulingGated, wantText: "example.com/wait",
 		},
 		"quota": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).quota(t)
 				p := asks(4).Obj()
@@ -278,7 +278,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: NoQuota, wantText: "Workload team/big of queue holds 6",
 		},
 		"a claim that is not there": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				p := asks(1).Obj()
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
@@ -287,7 +287,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: VolumeMissing, wantText: `"data"`,
 		},
 		"a claim that is not bound": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				p := asks(1).Obj()
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
@@ -297,11 +297,11 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: VolumeUnbound, wantText: `"data"`,
 		},
 		"nothing": {
-			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1).Obj()) },
+			build: func(t *testing.T, w *testEnv) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1).Obj()) },
 			want:  WaitsForItsTurn, wantText: "n0",
 		},
 		"what is not about GPUs": {
-			build: func(t *testing.T, w *town) {
+			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				p := asks(1).Obj()
 				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes are available: 1 node(s) didn't have free ports"}}
@@ -309,10 +309,10 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			},
 			want: OtherPlugin, wantText: "free ports",
 		},
-		"no nodes": {build: func(_ *testing.T, w *town) { w.waits(asks(1).Obj()) }, want: NoNodes},
+		"no nodes": {build: func(_ *testing.T, w *testEnv) { w.waits(asks(1).Obj()) }, want: NoNodes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown()
+			w := newTestEnv()
 			tc.build(t, w)
 			e, err := Pod(w.World, "team", "asks")
 			if err != nil {

@@ -32,7 +32,7 @@ func TestWorkloadOfTheOwnNamespace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown()
+			w := newTestEnv()
 			w.node(t, "n0", cube, nil)
 			w.Workloads = append(w.Workloads, kueue.Workload{ObjectMeta: tc.foreign, Spec: kueue.WorkloadSpec{QueueName: "secret"}})
 			if tc.own {

@@ -27,18 +27,18 @@ const gpu = topologyv1alpha1.DefaultResource
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// town is a World under construction.
-type town struct {
+// testEnv is a World under construction.
+type testEnv struct {
 	*World
 	graphs map[string]*nvtopo.Graph
 }
 
-func newTown() *town {
-	return &town{World: &World{Now: now, Profile: ShippedProfile(), ClaimsKnown: true}, graphs: map[string]*nvtopo.Graph{}}
+func newTestEnv() *testEnv {
+	return &testEnv{World: &World{Now: now, Profile: ShippedProfile(), ClaimsKnown: true}, graphs: map[string]*nvtopo.Graph{}}
 }
 
 // node adds a machine of the catalogue with a fresh graph and a living agent.
-func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) *town {
+func (e *testEnv) node(tb testing.TB, name, kind string, labels map[string]string) *testEnv {
 	tb.Helper()
 	m, err := machine.Lookup(kind)
 	if err != nil {
@@ -48,47 +48,47 @@ func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w.graphs[name] = g
+	e.graphs[name] = g
 	uid := types.UID("node-" + name)
 	t := topologyv1alpha1.FromGraph(name, gpu, g)
 	t.UID, t.ResourceVersion, t.Spec.NodeUID = types.UID("topology-"+name), "1", uid
-	w.Topologies = append(w.Topologies, *t)
-	w.Nodes = append(w.Nodes, *testobj.Node(name).UID(string(uid)).Label(v1.LabelHostname, name).Labels(labels).
+	e.Topologies = append(e.Topologies, *t)
+	e.Nodes = append(e.Nodes, *testobj.Node(name).UID(string(uid)).Label(v1.LabelHostname, name).Labels(labels).
 		GPUs(g.Len()).CPU("64").Memory("512Gi").Ready(v1.ConditionTrue).Obj())
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		w.Leases = append(w.Leases, coordinationv1.Lease{
+		e.Leases = append(e.Leases, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: prefix + name, Namespace: "nvtopo-system", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: name, UID: uid}},
 			},
 			Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(120))},
 		})
 	}
-	return w
+	return e
 }
 
 // silence lets the Lease of a node's exporter run out.
-func (w *town) silence(name string) {
-	for i := range w.Leases {
-		if w.Leases[i].Name == nodelease.ExporterPrefix+name {
-			w.Leases[i].Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Hour)))
+func (e *testEnv) silence(name string) {
+	for i := range e.Leases {
+		if e.Leases[i].Name == nodelease.ExporterPrefix+name {
+			e.Leases[i].Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Hour)))
 		}
 	}
 }
 
 // object is a node of the World, topology what it publishes.
-func (w *town) object(name string) *v1.Node {
-	for i := range w.Nodes {
-		if w.Nodes[i].Name == name {
-			return &w.Nodes[i]
+func (e *testEnv) object(name string) *v1.Node {
+	for i := range e.Nodes {
+		if e.Nodes[i].Name == name {
+			return &e.Nodes[i]
 		}
 	}
 	return nil
 }
 
-func (w *town) topology(name string) *topologyv1alpha1.NodeGPUTopology {
-	for i := range w.Topologies {
-		if w.Topologies[i].Name == name {
-			return &w.Topologies[i]
+func (e *testEnv) topology(name string) *topologyv1alpha1.NodeGPUTopology {
+	for i := range e.Topologies {
+		if e.Topologies[i].Name == name {
+			return &e.Topologies[i]
 		}
 	}
 	return nil
@@ -101,42 +101,42 @@ func pod(name string, gpus int) *testobj.PodWrapper {
 }
 
 // waits adds a pod that has no node.
-func (w *town) waits(p *v1.Pod) *v1.Pod {
-	w.Pods = append(w.Pods, *p)
+func (e *testEnv) waits(p *v1.Pod) *v1.Pod {
+	e.Pods = append(e.Pods, *p)
 	return p
 }
 
 // holds adds a pod that has GPUs of a node, by position.
-func (w *town) holds(tb testing.TB, name, node string, gpus ...int) {
+func (e *testEnv) holds(tb testing.TB, name, node string, gpus ...int) {
 	tb.Helper()
 	p := pod(name, len(gpus)).Node(node).Phase(v1.PodRunning).Obj()
 	if len(gpus) > 0 {
 		a := &allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Assumed: now.Add(-time.Hour), Containers: []allocation.Container{{Name: "main", Resource: gpu}}}
 		for _, i := range gpus {
-			a.Containers[0].GPUs = append(a.Containers[0].GPUs, w.graphs[node].GPUs[i].UUID)
+			a.Containers[0].GPUs = append(a.Containers[0].GPUs, e.graphs[node].GPUs[i].UUID)
 		}
-		a.NUMANodes = w.graphs[node].NUMAOf(nvtopo.MaskOf(gpus...))
+		a.NUMANodes = e.graphs[node].NUMAOf(nvtopo.MaskOf(gpus...))
 		text, err := a.Encode()
 		if err != nil {
 			tb.Fatal(err)
 		}
 		p.Annotations[allocation.Key] = text
 	}
-	w.waits(p)
+	e.waits(p)
 }
 
-// pod is one of the town's.
-func (w *town) pod(name string) *v1.Pod {
-	for i := range w.Pods {
-		if w.Pods[i].Name == name {
-			return &w.Pods[i]
+// pod is one of the World's.
+func (e *testEnv) pod(name string) *v1.Pod {
+	for i := range e.Pods {
+		if e.Pods[i].Name == name {
+			return &e.Pods[i]
 		}
 	}
 	return nil
 }
 
 // group adds a PodGroup and its members that exist.
-func (w *town) group(name string, minimum int32, members []*v1.Pod, notes ...string) {
+func (e *testEnv) group(name string, minimum int32, members []*v1.Pod, notes ...string) {
 	g := schedulingv1alpha1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", Annotations: map[string]string{}},
 		Spec:       schedulingv1alpha1.PodGroupSpec{MinMember: minimum},
@@ -144,26 +144,26 @@ func (w *town) group(name string, minimum int32, members []*v1.Pod, notes ...str
 	for i := 0; i+1 < len(notes); i += 2 {
 		g.Annotations[notes[i]] = notes[i+1]
 	}
-	w.PodGroups = append(w.PodGroups, g)
+	e.PodGroups = append(e.PodGroups, g)
 	for _, p := range members {
 		p.Labels[schedulingv1alpha1.PodGroupLabel] = name
-		w.waits(p)
+		e.waits(p)
 	}
 }
 
 // quota adds a queue of 8 GPUs, a Workload that has 6 of them, and one that the pod "asks" waits
 // for.
-func (w *town) quota(tb testing.TB) {
+func (e *testEnv) quota(tb testing.TB) {
 	tb.Helper()
 	q := kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "queue"}}
 	q.Spec.ResourceGroups = []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{
 		Name: "cubes", Resources: []kueue.ResourceQuota{{Name: gpu, NominalQuota: resource.MustParse("8")}},
 	}}}}
-	w.ClusterQueues = append(w.ClusterQueues, q)
-	w.LocalQueues = append(w.LocalQueues, kueue.LocalQueue{
+	e.ClusterQueues = append(e.ClusterQueues, q)
+	e.LocalQueues = append(e.LocalQueues, kueue.LocalQueue{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "local"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "queue"},
 	})
-	w.Workloads = append(w.Workloads,
+	e.Workloads = append(e.Workloads,
 		kueue.Workload{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "big", UID: "big"}, Spec: kueue.WorkloadSpec{QueueName: "local"},
 			Status: kueue.WorkloadStatus{Admission: &kueue.Admission{ClusterQueue: "queue", PodSetAssignments: []kueue.PodSetAssignment{

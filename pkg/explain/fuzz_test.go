@@ -15,7 +15,7 @@ import (
 // FuzzAdd: whatever objects are read, all that is in them is explained, with a state and, of what
 // waits, a cause.
 func FuzzAdd(f *testing.F) {
-	w := newTown()
+	w := newTestEnv()
 	w.node(f, "n0", "a100-pcie-4-bridged", nil).holds(f, "a", "n0", 0, 2)
 	w.waits(pod("asks", 2).Annotation(podrequest.MinLinkKey, "NV12").Obj())
 	w.group("train", 2, []*v1.Pod{pod("m0", 1).Obj(), pod("m1", 3).Obj()}, gangrequest.RequiredKey, "rack")

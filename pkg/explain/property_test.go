@@ -62,9 +62,9 @@ func TestWhatIsSaidToHelpHelps(t *testing.T) {
 }
 
 // randomTown has three machines with random pods, and one that asks for something.
-func randomTown(t *testing.T, random *rand.Rand) (*town, *v1.Pod) {
+func randomTown(t *testing.T, random *rand.Rand) (*testEnv, *v1.Pod) {
 	t.Helper()
-	w := newTown()
+	w := newTestEnv()
 	kinds := []string{cube, hopper, "a100-pcie-4-bridged"}
 	for i := range 3 {
 		name := fmt.Sprint("n", i)
@@ -87,20 +87,20 @@ func randomTown(t *testing.T, random *rand.Rand) (*town, *v1.Pod) {
 
 // place asks placement itself, on a cluster that never had the pods that are gone: the reason, or
 // the set.
-func (w *town) place(t *testing.T, p *v1.Pod, name string, gone []string) (reason, set string) {
+func (e *testEnv) place(t *testing.T, p *v1.Pod, name string, gone []string) (reason, set string) {
 	t.Helper()
 	var here usage.LivePods
-	for i := range w.Pods {
-		if q := &w.Pods[i]; q.Spec.NodeName == name && !slices.Contains(gone, q.Namespace+"/"+q.Name) {
+	for i := range e.Pods {
+		if q := &e.Pods[i]; q.Spec.NodeName == name && !slices.Contains(gone, q.Namespace+"/"+q.Name) {
 			here = append(here, usage.NewLivePod(q))
 		}
 	}
-	options := w.Profile.Options
+	options := e.Profile.Options
 	r, err := podrequest.Parse(p, &options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocatable := usage.AmountsOf(w.object(name).Status.Allocatable)
+	allocatable := usage.AmountsOf(e.object(name).Status.Allocatable)
 	room := placement.NewRoom(&allocatable, allocatable.Pods())
 	for i := range here {
 		room.TakeAll(here[i].Amounts(), 1)
@@ -108,8 +108,8 @@ func (w *town) place(t *testing.T, p *v1.Pod, name string, gone []string) (reaso
 	if room.Holds(r) == 0 {
 		return "no room", ""
 	}
-	n := newScene(w.World).byName[name]
-	u := usage.Compute(&usage.Input{Node: n.graph, Now: w.Now, Pods: here, Reader: usage.AnnotationReader{}})
+	n := newScene(e.World).byName[name]
+	u := usage.Compute(&usage.Input{Node: n.graph, Now: e.Now, Pods: here, Reader: usage.AnnotationReader{}})
 	a, why := placement.Choose(u, r, false)
 	if why != placement.Fits {
 		return why.String(), ""
@@ -118,11 +118,11 @@ func (w *town) place(t *testing.T, p *v1.Pod, name string, gone []string) (reaso
 }
 
 // fewerSets calls fn with every set of so many pods of a node.
-func (w *town) fewerSets(node string, size int, fn func([]string)) {
+func (e *testEnv) fewerSets(node string, size int, fn func([]string)) {
 	var names []string
-	for i := range w.Pods {
-		if w.Pods[i].Spec.NodeName == node {
-			names = append(names, w.Pods[i].Namespace+"/"+w.Pods[i].Name)
+	for i := range e.Pods {
+		if e.Pods[i].Spec.NodeName == node {
+			names = append(names, e.Pods[i].Namespace+"/"+e.Pods[i].Name)
 		}
 	}
 	for m := range nvtopo.Mask(1) << len(names) {

@@ -15,7 +15,7 @@ import (
 // What somebody else wrote under a key that is not ours stays, and comes back to us
 // when they take it away.
 func TestAnAliasOfSomebodyElseIsLeftToThem(t *testing.T) {
-	r := newRig(t, Config{Resync: 1})
+	r := newTestEnv(t, Config{Resync: 1})
 	r.api.edit(nodePath, func(o map[string]any) {
 		meta := o["metadata"].(map[string]any)
 		meta["labels"].(map[string]any)["accelerator"] = "our-h100"
@@ -56,7 +56,7 @@ func TestAnAliasOfSomebodyElseIsLeftToThem(t *testing.T) {
 
 // An admission policy of the release before knows fewer aliases; that keeps ours from no node.
 func TestRefusedAliasesLeaveOurLabels(t *testing.T) {
-	r := newRig(t, Config{Resync: 1})
+	r := newTestEnv(t, Config{Resync: 1})
 	r.api.refuse = func(req request) *metav1.Status {
 		if req.method != http.MethodPatch || req.path != nodePath {
 			return nil
@@ -89,11 +89,11 @@ func TestRefusedAliasesLeaveOurLabels(t *testing.T) {
 // An exporter of the release before applies what it knows as its own. That must not
 // remove an alias, which the admission policy of its release would refuse.
 func TestAnEarlierExporterNeedNotRemoveAliases(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	before := r.api.labels()
 	earlier := marks{labels: map[string]string{LabelCount: "8"}}
-	if _, err := r.e.api.applyMarks(t.Context(), "uid-1", FieldManager, earlier); err != nil {
+	if _, err := r.exporter.api.applyMarks(t.Context(), "uid-1", FieldManager, earlier); err != nil {
 		t.Fatal(err)
 	}
 	after := r.api.labels()

@@ -36,7 +36,7 @@ func TestACompactGraphIsPublishedAsTheSchemaTakesIt(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{Compact: tc.compact})
+			r := newTestEnv(t, Config{Compact: tc.compact})
 			r.api.refuse = tc.refuse
 			r.publish(t)
 			top := r.api.topology(t)
@@ -56,7 +56,7 @@ func TestACompactGraphIsPublishedAsTheSchemaTakesIt(t *testing.T) {
 }
 
 func TestTheFormIsChangedInPlace(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	for _, compact := range []bool{false, true, false} {
 		r.cfg.Compact = compact
 		r.restart(t)
@@ -82,7 +82,7 @@ func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newTestEnv(t, Config{})
 			r.src.graph = uniform(t, tc.gpus, "NVIDIA H100 80GB HBM3", "NV18")
 			r.api.refuse = tc.refuse
 			r.publish(t)
@@ -104,7 +104,7 @@ func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
 
 // TestAGraphThatCannotBePublishedIsAnError: it is said in Ready, and the last good graph stays.
 func TestAGraphThatCannotBePublishedIsAnError(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	var nodes []nvtopo.NUMANode
 	for i := range 65 {
@@ -116,7 +116,7 @@ func TestAGraphThatCannotBePublishedIsAnError(t *testing.T) {
 	}
 	r.src.graph = g
 	const want = "spec.numaNodes: 65 entries, at most 64"
-	if err := r.e.PublishOnce(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("published with %v, want %q", err, want)
 	}
 	top := r.api.topology(t)

@@ -110,17 +110,17 @@ func (s *scripted) hold(block chan struct{}) {
 func (s *scripted) Events(context.Context) <-chan Event { return s.events }
 func (s *scripted) Remember(g *nvtopo.Graph)            { s.recalled = g }
 
-type rig struct {
-	api *stubAPI
-	src *scripted
-	clk *clocktesting.FakeClock
-	cfg Config
-	e   *Exporter
+type testEnv struct {
+	api      *stubAPI
+	src      *scripted
+	clk      *clocktesting.FakeClock
+	cfg      Config
+	exporter *Exporter
 }
 
-func newRig(t *testing.T, cfg Config) *rig {
+func newTestEnv(t *testing.T, cfg Config) *testEnv {
 	t.Helper()
-	r := &rig{
+	r := &testEnv{
 		api: newStub(), src: &scripted{graph: uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")},
 		clk: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), cfg: cfg,
 	}
@@ -130,29 +130,29 @@ func newRig(t *testing.T, cfg Config) *rig {
 }
 
 // restart replaces the exporter by a new one, as after a crash.
-func (r *rig) restart(t *testing.T) {
+func (e *testEnv) restart(t *testing.T) {
 	t.Helper()
-	kube, dyn := r.api.clients(t)
-	e, err := New(r.cfg, r.src, kube, dyn, WithClock(r.clk))
+	kube, dyn := e.api.clients(t)
+	exporter, err := New(e.cfg, e.src, kube, dyn, WithClock(e.clk))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.e = e
+	e.exporter = exporter
 }
 
-func (r *rig) publish(t *testing.T) {
+func (e *testEnv) publish(t *testing.T) {
 	t.Helper()
-	if err := r.e.PublishOnce(t.Context()); err != nil {
+	if err := e.exporter.PublishOnce(t.Context()); err != nil {
 		t.Fatalf("PublishOnce: %v", err)
 	}
 }
 
 // expect publishes once and compares the requests.
-func (r *rig) expect(t *testing.T, when string, want ...string) {
+func (e *testEnv) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
-	r.api.took()
-	r.publish(t)
-	if diff := cmp.Diff(want, r.api.took()); diff != "" {
+	e.api.took()
+	e.publish(t)
+	if diff := cmp.Diff(want, e.api.took()); diff != "" {
 		t.Errorf("requests %s (-want,+got):\n%s", when, diff)
 	}
 }
@@ -180,8 +180,8 @@ func readyOf(t *testing.T, top *v1alpha1.NodeGPUTopology) metav1.Condition {
 }
 
 func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
-	r := newRig(t, Config{})
-	if err := r.e.PublishOnce(t.Context()); err != nil {
+	r := newTestEnv(t, Config{})
+	if err := r.exporter.PublishOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{topologyPath, topologyPath + "/status", nodePath, leasePath} {
@@ -238,7 +238,7 @@ func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
 }
 
 func TestOnlyChangesAreWritten(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease)
 	r.expect(t, "without a change", getTopology, putLease)
 
@@ -270,7 +270,7 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 }
 
 func TestAGraphOfAnEarlierBootIsNotRecalledAndIsReplaced(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.api.edit(nodePath, func(o map[string]any) { o["status"].(map[string]any)["nodeInfo"].(map[string]any)["bootID"] = "boot-2" })
 	r.restart(t)
@@ -284,13 +284,13 @@ func TestAGraphOfAnEarlierBootIsNotRecalledAndIsReplaced(t *testing.T) {
 }
 
 func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	before := r.api.topology(t)
 	r.clk.Step(time.Minute)
 	r.src.err = errors.New("driver stopped answering")
 	r.api.took()
-	err := r.e.PublishOnce(t.Context())
+	err := r.exporter.PublishOnce(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "driver stopped answering") {
 		t.Errorf("error %v", err)
 	}
@@ -315,7 +315,7 @@ func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
 
 	r.clk.Step(time.Minute)
 	r.src.err = &nvml.Error{Call: "nvmlInit", Kind: nvml.KindNoDriver, Text: "Driver Not Loaded"}
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("a second failure gave no error")
 	}
 	again := readyOf(t, r.api.topology(t))
@@ -331,9 +331,9 @@ func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
 }
 
 func TestAReadErrorFromTheStart(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.src.err = errors.New("no answer")
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if diff := cmp.Diff([]string{getNode, getTopology}, r.api.took()); diff != "" {
@@ -345,7 +345,7 @@ func TestAReadErrorFromTheStart(t *testing.T) {
 	r.src.err = errors.New("no answer")
 	r.restart(t)
 	r.api.took()
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if diff := cmp.Diff([]string{getNode, getTopology, putStatus}, r.api.took()); diff != "" {
@@ -358,7 +358,7 @@ func TestAReadErrorFromTheStart(t *testing.T) {
 }
 
 func TestForeignChangesAreMendedAtResync(t *testing.T) {
-	r := newRig(t, Config{Resync: time.Minute})
+	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.edit(nodePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["labels"].(map[string]any)[LabelCount] = "80"
@@ -376,21 +376,21 @@ func TestForeignChangesAreMendedAtResync(t *testing.T) {
 func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
 	meta := func(o map[string]any) map[string]any { return o["metadata"].(map[string]any) }
 	tests := map[string]struct {
-		change func(r *rig)
+		change func(r *testEnv)
 		want   []string
 	}{
-		"deleted": {func(r *rig) { delete(r.api.objects, topologyPath) }, []string{putSpec, putStatus, putLease}},
-		"made anew by somebody": {func(r *rig) {
+		"deleted": {func(r *testEnv) { delete(r.api.objects, topologyPath) }, []string{putSpec, putStatus, putLease}},
+		"made anew by somebody": {func(r *testEnv) {
 			o := r.api.objects[topologyPath]
 			meta(o)["uid"] = "another"
 			delete(o, "status")
 		}, []string{putStatus, putLease}},
-		"changed by somebody": {func(r *rig) {
+		"changed by somebody": {func(r *testEnv) {
 			o := r.api.objects[topologyPath]
 			meta(o)["generation"] = int64(7)
 			o["spec"].(map[string]any)["gpus"].([]any)[0].(map[string]any)["model"] = "better"
 		}, []string{putSpec, putLease}},
-		"deleted with its definition": {func(r *rig) {
+		"deleted with its definition": {func(r *testEnv) {
 			delete(r.api.objects, topologyPath)
 			asked := false
 			r.api.refuse = func(q request) *metav1.Status {
@@ -404,7 +404,7 @@ func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{Resync: time.Hour})
+			r := newTestEnv(t, Config{Resync: time.Hour})
 			r.publish(t)
 			want := r.api.topology(t)
 			r.api.took()
@@ -423,7 +423,7 @@ func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
 }
 
 func TestALostOwnerReferenceIsRestored(t *testing.T) {
-	r := newRig(t, Config{Resync: time.Minute})
+	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.edit(topologyPath, func(o map[string]any) { delete(o["metadata"].(map[string]any), "ownerReferences") })
 	r.clk.Step(time.Minute)
@@ -431,14 +431,14 @@ func TestALostOwnerReferenceIsRestored(t *testing.T) {
 }
 
 func TestAReplacedNodeIsTakenOver(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.api.mu.Lock()
 	r.api.objects[nodePath] = nodeObject("uid-2", "boot-2")
 	r.api.mu.Unlock()
 	// The first write that carries the old UID is refused; then all is read again.
 	r.src.graph = uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV16")
-	err := r.e.PublishOnce(t.Context())
+	err := r.exporter.PublishOnce(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `apply labels to Node "n1"`) {
 		t.Errorf("error %v, want one about the Node", err)
 	}
@@ -457,7 +457,7 @@ func TestAReplacedNodeIsTakenOver(t *testing.T) {
 
 // An API server that stores something else must not be written to every round.
 func TestAValueStoredDifferentlyIsNotWrittenAgain(t *testing.T) {
-	r := newRig(t, Config{Resync: time.Minute})
+	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.api.mutate = func(path string, obj map[string]any) {
 		switch path {
 		case topologyPath:
@@ -523,9 +523,9 @@ func TestMistakesOfInstallationAreNamed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newTestEnv(t, Config{})
 			r.api.refuse = tc.refuse
-			err := r.e.PublishOnce(t.Context())
+			err := r.exporter.PublishOnce(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v\nwant it to contain %s", err, tc.want)
 			}
@@ -543,7 +543,7 @@ func TestMistakesOfInstallationAreNamed(t *testing.T) {
 
 // The Lease vouches for the object: it stops when a change cannot be published.
 func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.src.graph = uniform(t, 4, "NVIDIA H100 80GB HBM3", "NV18")
 	r.api.refuse = func(q request) *metav1.Status {
@@ -553,7 +553,7 @@ func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
 		return nil
 	}
 	r.api.took()
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if got := r.api.took(); slices.Contains(got, putLease) {
@@ -564,14 +564,14 @@ func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
 }
 
 func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
-	r := newRig(t, Config{Resync: time.Minute})
+	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.refuse = func(request) *metav1.Status {
 		return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
 	}
 	r.clk.Step(time.Hour)
 	before := r.src.reads.Load()
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if r.src.reads.Load() != before+1 {
@@ -580,14 +580,14 @@ func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
 }
 
 func TestSimulatedNodesAreEnforced(t *testing.T) {
-	r := newRig(t, Config{AssumeEnforced: true})
+	r := newTestEnv(t, Config{AssumeEnforced: true})
 	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease, putAgent)
 	top := r.api.topology(t)
 	if !meta.IsStatusConditionTrue(top.Status.Conditions, v1alpha1.ConditionEnforced) {
 		t.Errorf("conditions: %+v", top.Status.Conditions)
 	}
 	r.src.err = errors.New("no answer")
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if !meta.IsStatusConditionTrue(r.api.topology(t).Status.Conditions, v1alpha1.ConditionEnforced) {

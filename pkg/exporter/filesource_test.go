@@ -132,7 +132,7 @@ func TestAFileIsReadAgainEachTime(t *testing.T) {
 func TestEveryMachineIsPublished(t *testing.T) {
 	for _, name := range machine.Names() {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newTestEnv(t, Config{})
 			src, err := Open("machine:"+name, "n1", "", smi.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -55,7 +55,7 @@ func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
 }
 
 func TestHealthSaysSinceWhen(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	begun := r.clk.Now()
 	r.publish(t)
 	since := func(when string, gpu int, want time.Duration) {
@@ -92,7 +92,7 @@ func TestHealthSaysSinceWhen(t *testing.T) {
 }
 
 func TestAnOlderSchemaDoesNotMakeTheExporterWriteInEveryRound(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.api.mutate = func(_ string, obj map[string]any) {
 		status, _ := obj["status"].(map[string]any)
 		list, _ := status["gpuHealth"].([]any)

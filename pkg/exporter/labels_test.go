@@ -132,7 +132,7 @@ func FuzzLabelValue(f *testing.F) {
 
 // Turning compat off takes its keys away, also after a restart.
 func TestLabelsNoLongerWantedGoAway(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.publish(t)
 	if r.api.labels()["accelerator"] == "" || r.api.annotations()["topology.kubernetes.io/gpu-topology"] == "" {
 		t.Fatalf("compat labels and annotation are missing: %v, %v", r.api.labels(), r.api.annotations())
@@ -155,7 +155,7 @@ func TestLabelsNoLongerWantedGoAway(t *testing.T) {
 
 // A key of ours that another manager owns cannot be removed, and is not tried for ever.
 func TestALeftoverOfAnotherManagerIsTriedOnce(t *testing.T) {
-	r := newRig(t, Config{Resync: 1, NoCompatLabels: true})
+	r := newTestEnv(t, Config{Resync: 1, NoCompatLabels: true})
 	r.api.edit(nodePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["labels"].(map[string]any)["gpu-count"] = "by hand"
 	})

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMetricsFollowReadingsAndWrites(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	sick := uniform(t, 6, "NVIDIA H200", "NV18")
 	sick.GPUs[2].Unhealthy = "Xid 79"
 	sick.GPUs[3].Degraded = "NVLink error"
@@ -20,7 +20,7 @@ func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 	r.src.graph, r.src.problems = sick, []Problem{{GPU: "GPU-2", Text: "x"}}
 	r.publish(t)
 	r.src.err = errors.New("no answer")
-	if err := r.e.PublishOnce(t.Context()); err == nil {
+	if err := r.exporter.PublishOnce(t.Context()); err == nil {
 		t.Fatal("no error")
 	}
 	const want = `
@@ -69,10 +69,10 @@ nvtopo_exporter_writes_total{object="status"} 2
 		"nvtopo_exporter_read_errors_total", "nvtopo_exporter_write_errors_total", "nvtopo_exporter_writes_total",
 		"nvtopo_exporter_last_success_timestamp_seconds",
 	}
-	if err := testutil.GatherAndCompare(r.e.Gatherer(), strings.NewReader(want), names...); err != nil {
+	if err := testutil.GatherAndCompare(r.exporter.Gatherer(), strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(r.e.Gatherer(), "nvtopo_exporter_read_duration_seconds"); err != nil || n != 1 {
+	if n, err := testutil.GatherAndCount(r.exporter.Gatherer(), "nvtopo_exporter_read_duration_seconds"); err != nil || n != 1 {
 		t.Errorf("read_duration_seconds: %d series, error %v", n, err)
 	}
 }

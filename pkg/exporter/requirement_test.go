@@ -35,7 +35,7 @@ func TestTheNodeIsMarkedAsRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	r.src.graph = g
 	r.publish(t)
 	got := map[string]string{}

@@ -14,7 +14,7 @@ import (
 func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	refused := Problem{GPU: "GPU-5", Text: "its events cannot be watched: GPU is lost"}
 	other := Problem{Text: "something else"}
 	for _, step := range []struct {
@@ -30,7 +30,7 @@ func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
 		{"when it begins anew", []Problem{other, refused}, 2},
 	} {
 		r.src.problems = step.problems
-		if err := r.e.PublishOnce(ctx); err != nil {
+		if err := r.exporter.PublishOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Count(log.String(), refused.Text); got != step.want {
@@ -42,7 +42,7 @@ func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
 func TestAChangeOfHealthIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
-	r := newRig(t, Config{})
+	r := newTestEnv(t, Config{})
 	for _, step := range []struct {
 		when, unhealthy, degraded string
 		want                      int // lines so far
@@ -57,7 +57,7 @@ func TestAChangeOfHealthIsLoggedOnce(t *testing.T) {
 		g := uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")
 		g.GPUs[3].Unhealthy, g.GPUs[3].Degraded = step.unhealthy, step.degraded
 		r.src.show(g)
-		if err := r.e.PublishOnce(ctx); err != nil {
+		if err := r.exporter.PublishOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Count(log.String(), "A GPU's health changed"); got != step.want {

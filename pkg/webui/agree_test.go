@@ -53,7 +53,7 @@ func randomCluster(t *testing.T, seed uint64) *viewtest.Cluster {
 func TestDocumentsAgreeWithTheCommands(t *testing.T) {
 	for seed := range uint64(25) {
 		c := randomCluster(t, seed)
-		b := newBench(t, c, nil)
+		b := newTestEnv(t, c, nil)
 		objects := b.watch.Snapshot().Objects()
 		objects.Now = c.Now
 		v := clusterview.Of(objects, clusterview.Options{})
@@ -166,23 +166,23 @@ func agreeWorkload(t *testing.T, name string, v *clusterview.View, got *document
 	}
 }
 
-func (b *bench) agreeExplanation(t *testing.T, name string, w *documents.Workload) {
+func (e *testEnv) agreeExplanation(t *testing.T, name string, w *documents.Workload) {
 	t.Helper()
-	world := b.watch.Snapshot().Of(w.Namespace)
-	world.Now = b.clock.Now()
+	world := e.watch.Snapshot().Of(w.Namespace)
+	world.Now = e.clock.Now()
 	want, err := explain.Pod(world, w.Namespace, w.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got explain.Explanation
-	b.clock.Step(gap / 2) // so that the limit of requests is another test's
-	b.get(t, "/api/v1/explain/pod/"+w.FullName(), &got)
+	e.clock.Step(gap / 2) // so that the limit of requests is another test's
+	e.get(t, "/api/v1/explain/pod/"+w.FullName(), &got)
 	agree(t, name+", explanation of "+w.Name, want, got)
 }
 
 // TestListsAreNeverNull: a page goes through them without asking.
 func TestListsAreNeverNull(t *testing.T) {
-	b := newBench(t, viewtest.New(), nil)
+	b := newTestEnv(t, viewtest.New(), nil)
 	for path, lists := range map[string][]string{
 		"cluster": {"nodes", "levels", "problems"}, "workloads": {"items"}, "gangs": {"items"}, "pools": {"items"}, "pools/bills": {"items", "problems"}, "pools/usage": {"items"},
 	} {

@@ -36,7 +36,7 @@ func BenchmarkASecondWithTwentyViewers(b *testing.B) {
 			c.AddPod(name+"-"+strconv.Itoa(j), name, 1, at[j]).ResourceVersion = "1"
 		}
 	}
-	s := newBench(b, c, nil)
+	s := newTestEnv(b, c, nil)
 	for range viewers {
 		answer, err := s.http.Client().Get(s.http.URL + "/api/v1/stream") //nolint:noctx // it ends with the server
 		if err != nil {

@@ -33,8 +33,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 )
 
-// bench is a server over a fake API server, with a clock that stands still.
-type bench struct {
+// testEnv is a server over a fake API server, with a clock that stands still.
+type testEnv struct {
 	kube   *fake.Clientset
 	dyn    *dynamicfake.FakeDynamicClient
 	clock  *clocktesting.FakeClock
@@ -43,10 +43,10 @@ type bench struct {
 	http   *httptest.Server
 }
 
-// newBench serves a cluster until the test ends.
-func newBench(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *bench {
+// newTestEnv serves a cluster until the test ends.
+func newTestEnv(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *testEnv {
 	tb.Helper()
-	b := &bench{kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(c.Now)}
+	b := &testEnv{kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(c.Now)}
 	for i := range c.Nodes {
 		b.add(tb, &c.Nodes[i])
 	}
@@ -114,20 +114,20 @@ func newBench(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *bench {
 	return b
 }
 
-func (b *bench) add(tb testing.TB, o runtime.Object) {
+func (e *testEnv) add(tb testing.TB, o runtime.Object) {
 	tb.Helper()
-	if err := b.kube.Tracker().Add(o); err != nil {
+	if err := e.kube.Tracker().Add(o); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func (b *bench) addCustom(tb testing.TB, resource schema.GroupVersionResource, o runtime.Object) {
+func (e *testEnv) addCustom(tb testing.TB, resource schema.GroupVersionResource, o runtime.Object) {
 	tb.Helper()
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := b.dyn.Resource(resource).Create(tb.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
+	if _, err := e.dyn.Resource(resource).Create(tb.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -156,13 +156,13 @@ type answered struct {
 }
 
 // ask sends a request and returns its answer.
-func (b *bench) ask(t *testing.T, q asked) (head answered, body string) {
+func (e *testEnv) ask(t *testing.T, q asked) (head answered, body string) {
 	t.Helper()
 	method := q.method
 	if method == "" {
 		method = http.MethodGet
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, b.http.URL+q.path, strings.NewReader(q.body))
+	r, err := http.NewRequestWithContext(t.Context(), method, e.http.URL+q.path, strings.NewReader(q.body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func (b *bench) ask(t *testing.T, q asked) (head answered, body string) {
 	if q.host != "" {
 		r.Host = q.host
 	}
-	answer, err := b.http.Client().Do(r)
+	answer, err := e.http.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,9 +188,9 @@ func (b *bench) ask(t *testing.T, q asked) (head answered, body string) {
 }
 
 // get reads a document.
-func (b *bench) get(t *testing.T, path string, into any) {
+func (e *testEnv) get(t *testing.T, path string, into any) {
 	t.Helper()
-	answer, text := b.ask(t, asked{path: path})
+	answer, text := e.ask(t, asked{path: path})
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("GET %s: %d %s", path, answer.StatusCode, text)
 	}
@@ -203,16 +203,16 @@ func (b *bench) get(t *testing.T, path string, into any) {
 type received struct{ id, name, data string }
 
 // follow opens the stream. The channel is closed when it ends; hangUp ends it.
-func (b *bench) follow(t *testing.T, header map[string]string) (hangUp func(), events <-chan received) {
+func (e *testEnv) follow(t *testing.T, header map[string]string) (hangUp func(), events <-chan received) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.http.URL+"/api/v1/stream", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.http.URL+"/api/v1/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range header {
 		r.Header.Set(key, value)
 	}
-	answer, err := b.http.Client().Do(r)
+	answer, err := e.http.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,19 +223,19 @@ func (b *bench) follow(t *testing.T, header map[string]string) (hangUp func(), e
 		defer close(all)
 		lines := bufio.NewScanner(answer.Body)
 		lines.Buffer(nil, 2*maxEvent)
-		var e received
+		var one received
 		for lines.Scan() {
 			key, value, _ := strings.Cut(lines.Text(), ": ")
 			switch key {
 			case "id":
-				e.id = value
+				one.id = value
 			case "event":
-				e.name = value
+				one.name = value
 			case "data":
-				e.data = value
+				one.data = value
 			case "":
-				all <- e
-				e = received{}
+				all <- one
+				one = received{}
 			}
 		}
 	}()

@@ -26,7 +26,7 @@ func TestOneCallerCannotTakeAllTurns(t *testing.T) {
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	release := make(chan struct{})
 	var inWork atomic.Int32
-	b := newBench(t, sample(t), func(c *Config) {
+	b := newTestEnv(t, sample(t), func(c *Config) {
 		j.byToken(c)
 		c.Events = func(context.Context, string, string) ([]v1.Event, error) {
 			inWork.Add(1)
@@ -90,15 +90,15 @@ func (h *heavy) asked(caller string) int {
 }
 
 // code is the status of an answer; 0 if there is none.
-func (b *bench) code(ctx context.Context, q asked) int {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.http.URL+q.path, nil)
+func (e *testEnv) code(ctx context.Context, q asked) int {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.http.URL+q.path, nil)
 	if err != nil {
 		return 0
 	}
 	for key, value := range q.header {
 		r.Header.Set(key, value)
 	}
-	answer, err := b.http.Client().Do(r)
+	answer, err := e.http.Client().Do(r)
 	if err != nil {
 		return 0
 	}

@@ -19,18 +19,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
-// protocols are those that the server speaks, with what has a bench speak them.
-var protocols = map[string]func(*testing.T, *bench) *connections{"HTTP/1.1": overHTTP1, "HTTP/2.0": overHTTP2}
+// protocols are those that the server speaks, with what has the client speak them.
+var protocols = map[string]func(*testing.T, *testEnv) *connections{"HTTP/1.1": overHTTP1, "HTTP/2.0": overHTTP2}
 
 // eachProtocol runs a test over each protocol.
-func eachProtocol(t *testing.T, name string, test func(*testing.T, func(*testing.T, *bench) *connections)) {
+func eachProtocol(t *testing.T, name string, test func(*testing.T, func(*testing.T, *testEnv) *connections)) {
 	t.Helper()
 	for protocol, over := range protocols {
 		t.Run(name+" over "+protocol, func(t *testing.T) { test(t, over) })
 	}
 }
 
-// connections are those of a bench's client to a server that end ends.
+// connections are those of the client to a server that end ends.
 type connections struct {
 	opened atomic.Int32
 	end    context.CancelFunc
@@ -42,8 +42,8 @@ func (c *connections) dial(ctx context.Context, network, addr string) (net.Conn,
 	return d.DialContext(ctx, network, addr)
 }
 
-// overHTTP1 has the bench's client speak HTTP/1.1 to a server as the command has it.
-func overHTTP1(t *testing.T, b *bench) *connections {
+// overHTTP1 has the client speak HTTP/1.1 to a server as the command has it.
+func overHTTP1(t *testing.T, b *testEnv) *connections {
 	t.Helper()
 	c := &connections{end: b.serve(t, false, nil)}
 	b.http.Client().Transport = &http.Transport{DialContext: c.dial}
@@ -51,7 +51,7 @@ func overHTTP1(t *testing.T, b *bench) *connections {
 }
 
 // overHTTP2 has it speak HTTP/2 over TLS.
-func overHTTP2(t *testing.T, b *bench) *connections {
+func overHTTP2(t *testing.T, b *testEnv) *connections {
 	t.Helper()
 	c := &connections{end: b.serve(t, true, nil)}
 	b.http.Client().Transport = &http.Transport{DialContext: c.dial, TLSClientConfig: unverified(), ForceAttemptHTTP2: true}
@@ -63,9 +63,9 @@ func overHTTP2(t *testing.T, b *bench) *connections {
 
 func unverified() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// serve serves as the command does, until the test ends, and has the bench's client ask there. A
+// serve serves as the command does, until the test ends, and has the client ask there. A
 // listener may be changed before.
-func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.Listener) (end context.CancelFunc) {
+func (e *testEnv) serve(t *testing.T, secure bool, change func(net.Listener) net.Listener) (end context.CancelFunc) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	var lc net.ListenConfig
@@ -74,9 +74,9 @@ func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.L
 		t.Fatal(err)
 	}
 	var config *tls.Config
-	b.http.URL = "http://" + ln.Addr().String()
+	e.http.URL = "http://" + ln.Addr().String()
 	if secure {
-		b.http.URL = "https://" + ln.Addr().String()
+		e.http.URL = "https://" + ln.Addr().String()
 		if config, err = daemon.TLSConfig(ctx, "", "", ln.Addr()); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.L
 		ln = change(ln)
 	}
 	served := make(chan error, 1)
-	go func() { served <- b.server.Serve(ctx, ln, config) }()
+	go func() { served <- e.server.Serve(ctx, ln, config) }()
 	t.Cleanup(func() {
 		end()
 		if err := <-served; err != nil {
@@ -96,13 +96,13 @@ func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.L
 }
 
 // protocol is the one of an answer.
-func (b *bench) protocol(t *testing.T) string {
+func (e *testEnv) protocol(t *testing.T) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.http.URL+"/livez", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.http.URL+"/livez", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := b.http.Client().Do(r)
+	answer, err := e.http.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (b *bench) protocol(t *testing.T) string {
 func TestManyPagesShareOneConnection(t *testing.T) {
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
-	b := newBench(t, sample(t), j.byToken)
+	b := newTestEnv(t, sample(t), j.byToken)
 	opened := overHTTP2(t, b)
 	for i := range maxStreamsPerCaller {
 		_, events := b.follow(t, bearer("good"))
@@ -142,7 +142,7 @@ func TestManyPagesShareOneConnection(t *testing.T) {
 // TestHTTP2CanBeLeftOut by Go's own switch, where it was built with a Go whose HTTP/2 has faults.
 func TestHTTP2CanBeLeftOut(t *testing.T) {
 	t.Setenv("GODEBUG", "http2server=0")
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	b.serve(t, true, nil)
 	b.http.Client().Transport = &http.Transport{TLSClientConfig: unverified(), ForceAttemptHTTP2: true}
 	if got := b.protocol(t); got != "HTTP/1.1" {
@@ -153,11 +153,11 @@ func TestHTTP2CanBeLeftOut(t *testing.T) {
 // TestASlowReviewEndsNoStream: a deadline is for what is written. One of HTTP/2 counts while
 // nothing is written, too.
 func TestASlowReviewEndsNoStream(t *testing.T) {
-	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
+	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 		t.Helper()
 		j := newJudge()
 		c := sample(t)
-		b := newBench(t, c, j.byToken)
+		b := newTestEnv(t, c, j.byToken)
 		b.server.writeTimeout = 500 * time.Millisecond
 		over(t, b)
 		release := j.holdTokens()
@@ -195,7 +195,7 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 
 // TestRefusalsLeaveTheConnectionOpen: over HTTP/2 other pages use it.
 func TestRefusalsLeaveTheConnectionOpen(t *testing.T) {
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	opened := overHTTP2(t, b)
 	_, events := b.follow(t, nil)
 	if e := next(t, events); e.name != "hello" {

@@ -56,7 +56,7 @@ func newJudge() *judge {
 	return j
 }
 
-// byToken has a bench ask the judge.
+// byToken has the server ask the judge.
 func (j *judge) byToken(c *Config) {
 	c.Hosts, c.Access = nil, NewTokens(j.kube, c.Clock)
 }

@@ -25,7 +25,7 @@ func TestPagesKnowTheDocuments(t *testing.T) {
 	c := sample(t)
 	pending := c.AddPod("pending", "", 4)
 	pending.Status.Phase = v1.PodPending
-	b := newBench(t, c, nil)
+	b := newTestEnv(t, c, nil)
 	for name, path := range map[string]string{
 		"cluster":         "cluster",
 		"workloads":       "workloads",

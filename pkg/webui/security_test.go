@@ -20,7 +20,7 @@ import (
 
 // TestWhatIsRefused sends what no browser of ours sends.
 func TestWhatIsRefused(t *testing.T) {
-	b := newBench(t, sample(t), func(c *Config) { c.Files = pages(map[string]string{"index.html": "<html></html>"}) })
+	b := newTestEnv(t, sample(t), func(c *Config) { c.Files = pages(map[string]string{"index.html": "<html></html>"}) })
 	port := b.http.URL[strings.LastIndex(b.http.URL, ":"):]
 	tests := map[string]struct {
 		asked
@@ -73,7 +73,7 @@ func TestWhatIsRefused(t *testing.T) {
 
 // TestHeadersOfEveryAnswer: no script of a page, no frame, no form.
 func TestHeadersOfEveryAnswer(t *testing.T) {
-	b := newBench(t, sample(t), func(c *Config) {
+	b := newTestEnv(t, sample(t), func(c *Config) {
 		c.Files = pages(map[string]string{"index.html": "<html></html>", "assets/a-1.js": "1"})
 	})
 	for _, path := range []string{"/", "/workloads?state=pending", "/assets/a-1.js", "/assets/gone.js", "/api/v1/cluster", "/api/v1/none", "/favicon.ico"} {
@@ -100,7 +100,7 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 // TestTokens: who has no token of the cluster, or may not list what is shown, sees nothing.
 func TestTokens(t *testing.T) {
 	j := newJudge()
-	b := newBench(t, sample(t), j.byToken)
+	b := newTestEnv(t, sample(t), j.byToken)
 	for name, tc := range map[string]struct {
 		header map[string]string
 		want   int
@@ -142,7 +142,7 @@ func TestRightsAreOfWhatIsShown(t *testing.T) {
 		}
 		return slices.Contains(allowed, r.Resource)
 	}
-	b := newBench(t, sample(t), j.byToken)
+	b := newTestEnv(t, sample(t), j.byToken)
 	cluster := []string{"nodes", "nodegputopologies", "clustertopologies"}
 	pods := append([]string{
 		"podgroups", "pods", "namespaces", "persistentvolumeclaims", "jobs", "poddisruptionbudgets", "storageclasses", "workloads", "localqueues", "clusterqueues",
@@ -230,7 +230,7 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 func TestNoTokenIsRepeated(t *testing.T) {
 	j := newJudge()
 	j.down.Store(true)
-	b := newBench(t, sample(t), j.byToken)
+	b := newTestEnv(t, sample(t), j.byToken)
 	answer, text := b.ask(t, asked{path: "/api/v1/cluster", header: bearer("good-secret")})
 	if answer.StatusCode != 503 || strings.Contains(text, "good-secret") {
 		t.Errorf("%d %s, want 503 without the token", answer.StatusCode, text)
@@ -253,10 +253,10 @@ func TestATokenThatExpiresEndsTheStream(t *testing.T) {
 		"the right is taken back":    {func(j *judge) { j.owners["good"] = "bob" }, 1, "bob may not list nodes"},
 		"nobody can say for minutes": {func(j *judge) { j.down.Store(true) }, maxUnsaid, "the API server does not say whether the token is valid"},
 	} {
-		eachProtocol(t, name, func(t *testing.T, over func(*testing.T, *bench) *connections) {
+		eachProtocol(t, name, func(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 			t.Helper()
 			j := newJudge()
-			b := newBench(t, sample(t), j.byToken)
+			b := newTestEnv(t, sample(t), j.byToken)
 			over(t, b)
 			_, events := b.follow(t, bearer("good"))
 			if e := next(t, events); e.name != "hello" {
@@ -302,11 +302,11 @@ func TestLimitOfRequests(t *testing.T) {
 	eachProtocol(t, "a caller", limitOfRequests)
 }
 
-func limitOfRequests(t *testing.T, over func(*testing.T, *bench) *connections) {
+func limitOfRequests(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 	t.Helper()
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
-	b := newBench(t, sample(t), j.byToken)
+	b := newTestEnv(t, sample(t), j.byToken)
 	over(t, b)
 	refused := 0
 	for range requestBurst + 20 {
@@ -366,7 +366,7 @@ func TestNoSecretsInAnswers(t *testing.T) {
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s3cret"}}
 		p.Annotations["example.com/key"] = "s3cret"
 	}
-	b := newBench(t, c, nil)
+	b := newTestEnv(t, c, nil)
 	for _, path := range []string{"cluster", "nodes/h100-2", "workloads", "gangs", "gangs/default/train", "explain/pod/default/train-0", "history/default/train-0", "pools", "whoami"} {
 		answer, text := b.ask(t, asked{path: "/api/v1/" + path})
 		if answer.StatusCode != 200 || strings.Contains(text, "s3cret") {

@@ -24,17 +24,17 @@ import (
 )
 
 // busy makes changes, and has a viewer told of them, until it is enough.
-func (b *bench) busy(t *testing.T, c *viewtest.Cluster, mine *page, events <-chan received, enough func(round int) bool) {
+func (e *testEnv) busy(t *testing.T, c *viewtest.Cluster, mine *page, events <-chan received, enough func(round int) bool) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(8, 9))
 	for round := 0; !enough(round); round++ {
 		for i := range 8 {
-			b.change(t, r, c, round*10+i)
+			e.change(t, r, c, round*10+i)
 		}
 		testrig.Eventually(t, time.Minute, "the quick one is told", func(context.Context) (bool, string) {
-			b.clock.Step(gap)
-			fresh := b.fetched(t)
-			mine.follow(t, b, events, fresh.version)
+			e.clock.Step(gap)
+			fresh := e.fetched(t)
+			mine.follow(t, e, events, fresh.version)
 			return cmp.Diff(fresh.workloads, mine.workloads) == "", fmt.Sprintf("client %d, fresh %d", mine.version, fresh.version)
 		})
 	}
@@ -43,7 +43,7 @@ func (b *bench) busy(t *testing.T, c *viewtest.Cluster, mine *page, events <-cha
 // TestASlowReaderGetsTheSumOfWhatItMissed, and holds nobody up: nothing is kept for it.
 func TestASlowReaderGetsTheSumOfWhatItMissed(t *testing.T) {
 	c := sample(t)
-	b := newBench(t, c, nil)
+	b := newTestEnv(t, c, nil)
 	slow, err := net.Dial("tcp", strings.TrimPrefix(b.http.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestWhoDoesNotReadIsDropped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := sample(t)
-			b := newBench(t, c, nil)
+			b := newTestEnv(t, c, nil)
 			b.server.writeTimeout = time.Second
 			small := *b
 			small.http = &httptest.Server{}
@@ -165,9 +165,9 @@ func TestWhoDoesNotReadIsDropped(t *testing.T) {
 }
 
 // begin opens a stream, and reads how it begins.
-func (b *bench) begin(t *testing.T, client *http.Client) {
+func (e *testEnv) begin(t *testing.T, client *http.Client) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.http.URL+"/api/v1/stream", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.http.URL+"/api/v1/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func (d *deadlined) Write(p []byte) (int, error) {
 
 // TestARefusedStreamHasADeadline: who is let in by nobody must not hold a connection by not reading.
 func TestARefusedStreamHasADeadline(t *testing.T) {
-	b := newBench(t, sample(t), newJudge().byToken)
+	b := newTestEnv(t, sample(t), newJudge().byToken)
 	answer := &deadlined{ResponseRecorder: httptest.NewRecorder()}
 	b.server.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/api/v1/stream", http.NoBody))
 	if answer.Code != http.StatusUnauthorized {

@@ -11,7 +11,7 @@ import (
 // TestFilesOfTheFrontEnd: paths of pages get index.html, which nobody keeps; files whose name has
 // their content are kept for good.
 func TestFilesOfTheFrontEnd(t *testing.T) {
-	b := newBench(t, sample(t), func(c *Config) {
+	b := newTestEnv(t, sample(t), func(c *Config) {
 		c.Files = pages(map[string]string{"index.html": "<html>index</html>", "assets/app-1234.js": "code", "icon.svg": "<svg/>"})
 	})
 	for path, want := range map[string]struct {
@@ -38,7 +38,7 @@ func TestFilesOfTheFrontEnd(t *testing.T) {
 
 // TestWithoutAFrontEndAPageSaysHowToBuildIt, and the API works.
 func TestWithoutAFrontEndAPageSaysHowToBuildIt(t *testing.T) {
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	answer, text := b.ask(t, asked{path: "/"})
 	if answer.StatusCode != http.StatusOK || !strings.Contains(text, "make ui build") {
 		t.Errorf("%d %s", answer.StatusCode, text)
@@ -53,7 +53,7 @@ func TestWithoutAFrontEndAPageSaysHowToBuildIt(t *testing.T) {
 
 // TestAnswersAreKeptByTheirTag, and compressed for who takes that.
 func TestAnswersAreKeptByTheirTag(t *testing.T) {
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	first, text := b.ask(t, asked{path: "/api/v1/cluster"})
 	again, _ := b.ask(t, asked{path: "/api/v1/cluster", header: map[string]string{"If-None-Match": first.Header.Get("ETag")}})
 	if again.StatusCode != http.StatusNotModified {
@@ -70,7 +70,7 @@ func TestAnswersAreKeptByTheirTag(t *testing.T) {
 
 // TestProbes need no token.
 func TestProbes(t *testing.T) {
-	b := newBench(t, sample(t), newJudge().byToken)
+	b := newTestEnv(t, sample(t), newJudge().byToken)
 	for _, path := range []string{"/livez", "/readyz"} {
 		if answer, text := b.ask(t, asked{path: path}); answer.StatusCode != 200 || text != "ok\n" {
 			t.Errorf("%s: %d %q", path, answer.StatusCode, text)

@@ -31,7 +31,7 @@ type page struct {
 }
 
 // fetched is the page of who fetches everything.
-func (b *bench) fetched(t *testing.T) *page {
+func (e *testEnv) fetched(t *testing.T) *page {
 	t.Helper()
 	var cluster struct {
 		Version int64
@@ -43,8 +43,8 @@ func (b *bench) fetched(t *testing.T) *page {
 		Counts  any
 		Items   []map[string]any
 	}
-	b.get(t, "/api/v1/cluster", &cluster)
-	b.get(t, "/api/v1/workloads", &pods)
+	e.get(t, "/api/v1/cluster", &cluster)
+	e.get(t, "/api/v1/workloads", &pods)
 	p := &page{version: min(cluster.Version, pods.Version), nodes: map[string]any{}, workloads: map[string]any{}, supply: cluster.Supply, counts: pods.Counts}
 	for _, n := range cluster.Nodes {
 		p.nodes[n["name"].(string)] = n
@@ -58,7 +58,7 @@ func (b *bench) fetched(t *testing.T) *page {
 
 // follow takes events in until the page is of a version. Where the server cannot tell what changed,
 // it fetches everything.
-func (p *page) follow(t *testing.T, b *bench, events <-chan received, version int64) {
+func (p *page) follow(t *testing.T, b *testEnv, events <-chan received, version int64) {
 	t.Helper()
 	for p.id < strconv.FormatInt(version, 10) {
 		if e := next(t, events); e.name == "hello" && e.id != p.id {
@@ -106,9 +106,9 @@ func (p *page) apply(t *testing.T, e received) {
 }
 
 // change makes a random change at the API server.
-func (b *bench) change(t *testing.T, r *rand.Rand, c *viewtest.Cluster, count int) {
+func (e *testEnv) change(t *testing.T, r *rand.Rand, c *viewtest.Cluster, count int) {
 	t.Helper()
-	ctx, pods, nodes := t.Context(), b.kube.CoreV1().Pods("default"), b.kube.CoreV1().Nodes()
+	ctx, pods, nodes := t.Context(), e.kube.CoreV1().Pods("default"), e.kube.CoreV1().Nodes()
 	all, err := pods.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func (b *bench) change(t *testing.T, r *rand.Rand, c *viewtest.Cluster, count in
 // the connection breaks now and then.
 func TestAClientThatAppliesChangesHasWhatOneThatFetchesHas(t *testing.T) {
 	c := sample(t)
-	b := newBench(t, c, nil)
+	b := newTestEnv(t, c, nil)
 	r := rand.New(rand.NewPCG(5, 6))
 	mine := b.fetched(t)
 	hangUp, events := b.follow(t, map[string]string{"Last-Event-ID": mine.id})
@@ -176,9 +176,9 @@ func TestAClientThatAppliesChangesHasWhatOneThatFetchesHas(t *testing.T) {
 	}
 }
 
-func (b *bench) pods(t *testing.T) int {
+func (e *testEnv) pods(t *testing.T) int {
 	t.Helper()
-	all, err := b.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	all, err := e.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func (b *bench) pods(t *testing.T) int {
 
 // TestWhoCannotJoinFetchesAnew: hello has another version than the one that was seen.
 func TestWhoCannotJoinFetchesAnew(t *testing.T) {
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	now := b.fetched(t)
 	for name, id := range map[string]string{
 		"nothing seen": "", "no number": "seventeen", "a version of an earlier server": "17", "a version of the future": strconv.FormatInt(now.version+1_000_000, 10),
@@ -215,7 +215,7 @@ func TestEventsOfOneVersionKeepTheOldID(t *testing.T) {
 
 // TestAHeartbeatComesInTime though nothing changes.
 func TestAHeartbeatComesInTime(t *testing.T) {
-	b := newBench(t, sample(t), nil)
+	b := newTestEnv(t, sample(t), nil)
 	_, events := b.follow(t, nil)
 	if e := next(t, events); e.name != "hello" {
 		t.Fatalf("first %+v, want hello", e)
@@ -229,9 +229,9 @@ func TestAHeartbeatComesInTime(t *testing.T) {
 
 // TestStreamsEndWithTheServer, and say so.
 func TestStreamsEndWithTheServer(t *testing.T) {
-	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
+	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 		t.Helper()
-		b := newBench(t, sample(t), nil)
+		b := newTestEnv(t, sample(t), nil)
 		served := over(t, b)
 		_, events := b.follow(t, nil)
 		if e := next(t, events); e.name != "hello" {

@@ -11,7 +11,7 @@ import (
 // BenchmarkCalls measures what standing in between costs: one unix socket more
 // for Allocate, none for GetPreferredAllocation.
 func BenchmarkCalls(b *testing.B) {
-	n := newNode(b)
+	n := newTestEnv(b)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	n.plugin(8, nil)

@@ -90,93 +90,93 @@ func (s *steering) told(resource string) []map[string]bool {
 	return slices.Clone(s.lists[resource])
 }
 
-// node is one directory of sockets with a kubelet, an agent and plugins.
-type node struct {
+// testEnv is one directory of sockets with a kubelet, an agent and plugins.
+type testEnv struct {
 	t        testing.TB
 	dir      string
 	steering *steering
 	registry *prometheus.Registry
 }
 
-func newNode(tb testing.TB) *node {
+func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
 	d, err := os.MkdirTemp("", "ip") //nolint:usetesting // its paths are too long for sockets
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(d) })
-	return &node{t: tb, dir: d, steering: &steering{}}
+	return &testEnv{t: tb, dir: d, steering: &steering{}}
 }
 
-func (n *node) kubelet() *kubelettest.Kubelet {
-	n.t.Helper()
-	k, err := kubelettest.Start(n.dir)
+func (e *testEnv) kubelet() *kubelettest.Kubelet {
+	e.t.Helper()
+	k, err := kubelettest.Start(e.dir)
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	n.t.Cleanup(k.Stop)
+	e.t.Cleanup(k.Stop)
 	return k
 }
 
 // agent runs an interposer until the test ends or stop is called. Its answers have the time
 // that a busy machine takes; budget_test.go is about how little they have.
-func (n *node) agent(clk clock.WithTicker, cfg interposer.Config) (i *interposer.Interposer, stop func()) {
-	n.t.Helper()
+func (e *testEnv) agent(clk clock.WithTicker, cfg interposer.Config) (i *interposer.Interposer, stop func()) {
+	e.t.Helper()
 	cfg = cfg.Patient()
-	cfg.PluginDir = n.dir
-	n.registry = prometheus.NewRegistry()
-	cfg.Registerer = n.registry
+	cfg.PluginDir = e.dir
+	e.registry = prometheus.NewRegistry()
+	cfg.Registerer = e.registry
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
-	i, err := interposer.New(cfg, n.steering, clk)
+	i, err := interposer.New(cfg, e.steering, clk)
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	return i, n.background(i.Run)
+	return i, e.background(i.Run)
 }
 
 // plugin runs an inner plugin with devices GPU-0 and on.
-func (n *node) plugin(devices int, change func(*deviceplugin.Config)) (p *deviceplugin.Plugin, stop func()) {
-	n.t.Helper()
+func (e *testEnv) plugin(devices int, change func(*deviceplugin.Config)) (p *deviceplugin.Plugin, stop func()) {
+	e.t.Helper()
 	plain, err := deviceplugin.Plain("GPU-", devices, 2)
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	cfg := deviceplugin.Config{
-		Resource: gpu, Devices: plain, PluginDir: n.dir, KubeletSocket: filepath.Join(n.dir, "nvtopo", "kubelet.sock"),
+		Resource: gpu, Devices: plain, PluginDir: e.dir, KubeletSocket: filepath.Join(e.dir, "nvtopo", "kubelet.sock"),
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	if p, err = deviceplugin.New(cfg, clock.RealClock{}); err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	return p, n.background(p.Run)
+	return p, e.background(p.Run)
 }
 
-func (n *node) background(run func(context.Context) error) (stop func()) {
-	_, ctx := ktesting.NewTestContext(n.t)
+func (e *testEnv) background(run func(context.Context) error) (stop func()) {
+	_, ctx := ktesting.NewTestContext(e.t)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			n.t.Errorf("Run: %v", err)
+			e.t.Errorf("Run: %v", err)
 		}
 	})
-	n.t.Cleanup(stop)
+	e.t.Cleanup(stop)
 	return stop
 }
 
-func (n *node) wait(k *kubelettest.Kubelet, resource string, ok func(kubelettest.Current) bool) kubelettest.Current {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+func (e *testEnv) wait(k *kubelettest.Kubelet, resource string, ok func(kubelettest.Current) bool) kubelettest.Current {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
 	c, err := k.Wait(ctx, resource, ok)
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	return c
 }

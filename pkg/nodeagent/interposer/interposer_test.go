@@ -51,7 +51,7 @@ func TestRegistrationAndList(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
+			n := newTestEnv(t)
 			k := n.kubelet()
 			i, _ := n.agent(nil, tc.cfg)
 			n.plugin(2, tc.inner)
@@ -80,7 +80,7 @@ func TestRegistrationAndList(t *testing.T) {
 }
 
 func TestHealthIsPassedOn(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	p, _ := n.plugin(4, nil)
@@ -200,7 +200,7 @@ func TestPreferred(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t)
+			n := newTestEnv(t)
 			if tc.preferred != nil {
 				n.steering.preferred = func(ctx context.Context, q interposer.Question, inner ask) ([]string, error) {
 					return tc.preferred(t, ctx, q, inner)
@@ -222,7 +222,7 @@ func TestPreferred(t *testing.T) {
 }
 
 func TestAllocateIsUntouched(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -265,7 +265,7 @@ func TestAllocateIsUntouched(t *testing.T) {
 }
 
 func TestPreStart(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	n.steering.preStart = func(ids []string) error {
 		if ids[0] == "GPU-0" {
 			return errors.New("not what the scheduler chose")

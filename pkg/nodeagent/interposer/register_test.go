@@ -28,15 +28,15 @@ import (
 )
 
 // register sends one registration to the agent.
-func (n *node) register(req *pluginapi.RegisterRequest, timeout time.Duration) error {
-	n.t.Helper()
-	socket := filepath.Join(n.dir, "nvtopo", "kubelet.sock")
-	testrig.Soon(n.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
-	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
+func (e *testEnv) register(req *pluginapi.RegisterRequest, timeout time.Duration) error {
+	e.t.Helper()
+	socket := filepath.Join(e.dir, "nvtopo", "kubelet.sock")
+	testrig.Soon(e.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
+	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
 	conn, err := deviceplugin.Dial(socket)
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	defer conn.Close()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, req)
@@ -44,7 +44,7 @@ func (n *node) register(req *pluginapi.RegisterRequest, timeout time.Duration) e
 }
 
 func TestMalformedRegistrations(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
 	for name, tc := range map[string]struct {
@@ -111,27 +111,27 @@ func serveAt(t *testing.T, path string, plugin pluginapi.DevicePluginServer) (st
 
 func TestUnusualPlugins(t *testing.T) {
 	for name, tc := range map[string]struct {
-		endpoint func(n *node) string // what it says
-		path     func(n *node) string // where it serves
-		late     bool                 // it serves after it has registered
+		endpoint func(n *testEnv) string // what it says
+		path     func(n *testEnv) string // where it serves
+		late     bool                    // it serves after it has registered
 	}{
 		"options are told at registration only": {
-			endpoint: func(*node) string { return "old.sock" }, path: func(n *node) string { return filepath.Join(n.dir, "old.sock") },
+			endpoint: func(*testEnv) string { return "old.sock" }, path: func(n *testEnv) string { return filepath.Join(n.dir, "old.sock") },
 		},
 		"the whole directory is moved": {
-			endpoint: func(*node) string { return "old.sock" }, path: func(n *node) string { return filepath.Join(n.dir, "nvtopo", "old.sock") },
+			endpoint: func(*testEnv) string { return "old.sock" }, path: func(n *testEnv) string { return filepath.Join(n.dir, "nvtopo", "old.sock") },
 		},
 		"an absolute path": {
-			endpoint: func(n *node) string { return filepath.Join(n.dir, "elsewhere", "old.sock") },
-			path:     func(n *node) string { return filepath.Join(n.dir, "elsewhere", "old.sock") },
+			endpoint: func(n *testEnv) string { return filepath.Join(n.dir, "elsewhere", "old.sock") },
+			path:     func(n *testEnv) string { return filepath.Join(n.dir, "elsewhere", "old.sock") },
 		},
 		"it registers before it serves": {
-			endpoint: func(*node) string { return "old.sock" }, path: func(n *node) string { return filepath.Join(n.dir, "old.sock") },
+			endpoint: func(*testEnv) string { return "old.sock" }, path: func(n *testEnv) string { return filepath.Join(n.dir, "old.sock") },
 			late: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
+			n := newTestEnv(t)
 			if err := os.MkdirAll(filepath.Join(n.dir, "elsewhere"), 0o750); err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +159,7 @@ func TestUnusualPlugins(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	clk := steppedClock{now: &atomic.Int64{}}
 	passes := func(d time.Duration) { clk.now.Add(int64(d)) }
 	n.steering.preferred = func(ctx context.Context, q interposer.Question, inner func(context.Context, interposer.Question) ([]string, error)) ([]string, error) {
@@ -235,7 +235,7 @@ func samples(t *testing.T, r *prometheus.Registry) map[string]float64 {
 // that all is well in the end and no list was ever short.
 func TestRandomRestarts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	_, stopAgent := n.agent(nil, interposer.Config{})
 	_, stopPlugin := n.plugin(8, nil)
@@ -302,7 +302,7 @@ func TestRandomRestarts(t *testing.T) {
 	}
 }
 
-func mustGet(n *node, k *kubelettest.Kubelet) kubelettest.Current {
+func mustGet(n *testEnv, k *kubelettest.Kubelet) kubelettest.Current {
 	n.t.Helper()
 	return n.wait(k, gpu, healthy(8))
 }

@@ -58,7 +58,7 @@ func newSplitClock(hold time.Duration) splitClock {
 }
 
 func TestKubeletRestarts(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -87,7 +87,7 @@ func TestKubeletRestarts(t *testing.T) {
 }
 
 func TestKubeletDropsTheStream(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -101,7 +101,7 @@ func TestKubeletDropsTheStream(t *testing.T) {
 }
 
 func TestKubeletComesLate(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
 	want := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Devices: 4, Healthy: 4}}
@@ -114,7 +114,7 @@ func TestKubeletComesLate(t *testing.T) {
 }
 
 func TestPluginRestartsWithinHold(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	clk := newSplitClock(30 * time.Second)
 	i, _ := n.agent(clk, interposer.Config{})
@@ -153,7 +153,7 @@ func unhealthy(list map[string]bool) (ids []string) {
 }
 
 func TestPluginRestartsAfterHold(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	clk := newSplitClock(30 * time.Second)
 	i, _ := n.agent(clk, interposer.Config{})
@@ -182,7 +182,7 @@ func TestPluginRestartsAfterHold(t *testing.T) {
 }
 
 func TestAllocateWaitsForThePlugin(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{}.Within(3*time.Second))
 	_, stop := n.plugin(4, nil)
@@ -199,7 +199,7 @@ func TestAllocateWaitsForThePlugin(t *testing.T) {
 }
 
 func TestAllocateGoesToThePluginThatComesBack(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
 	_, stop := n.plugin(4, nil)
@@ -217,7 +217,7 @@ func TestAllocateGoesToThePluginThatComesBack(t *testing.T) {
 // TestAllocateSurvivesTheConnection breaks the plugin's connection in the middle
 // of the call.
 func TestAllocateSurvivesTheConnection(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	_, stop := n.plugin(4, nil)
@@ -249,7 +249,7 @@ func (h hangs) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest) (*plu
 }
 
 func TestPluginDiesInAllocate(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	socket := filepath.Join(n.dir, "nvidia.com_gpu.sock")
@@ -271,7 +271,7 @@ func TestPluginDiesInAllocate(t *testing.T) {
 
 func TestPluginMovesToAnotherEndpoint(t *testing.T) {
 	t.Parallel() // waits a few seconds
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -296,7 +296,7 @@ func TestPluginMovesToAnotherEndpoint(t *testing.T) {
 }
 
 func TestAgentRestarts(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	_, stop := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -324,7 +324,7 @@ func TestAgentRestarts(t *testing.T) {
 }
 
 func TestKilledAgentLeavesSockets(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	if err := os.MkdirAll(filepath.Join(n.dir, "nvtopo"), 0o750); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func leave(t *testing.T, path string) {
 }
 
 func TestSeveralResources(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
 	resources := []string{"nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "rdma.example.com/hca"}
@@ -389,7 +389,7 @@ func TestSeveralResources(t *testing.T) {
 }
 
 func TestRegistryIsServedAgain(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
 	testrig.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
@@ -407,7 +407,7 @@ func TestRegistryIsServedAgain(t *testing.T) {
 // TestNothingIsLeftRunning counts goroutines over lives of an agent with
 // everything it can have open.
 func TestNothingIsLeftRunning(t *testing.T) {
-	n := newNode(t)
+	n := newTestEnv(t)
 	life := func() {
 		k := n.kubelet()
 		_, stopAgent := n.agent(nil, interposer.Config{})

@@ -39,8 +39,8 @@ import (
 // patience bounds waits for things that take milliseconds.
 const patience = 2 * time.Minute
 
-// node is a plugin with everything around it; its fields may be changed under mu.
-type node struct {
+// testEnv is a plugin with everything around it; its fields may be changed under mu.
+type testEnv struct {
 	plugin *Plugin
 	socket string
 
@@ -57,10 +57,10 @@ type node struct {
 	changes    int // of what containers are confined to
 }
 
-func newNode(t *testing.T, mode Mode) *node {
+func newTestEnv(t *testing.T, mode Mode) *testEnv {
 	t.Helper()
 	t.Chdir(t.TempDir()) // a socket's path has to be short
-	n := &node{
+	n := &testEnv{
 		socket: "nri.sock", topology: machine(),
 		kubelet: &v1alpha1.Kubelet{TopologyManagerPolicy: "none", CPUManagerPolicy: "none", MemoryManagerPolicy: "None", ReservedCPUs: "8"},
 	}
@@ -96,11 +96,11 @@ func newNode(t *testing.T, mode Mode) *node {
 }
 
 // run starts the plugin and ends it with the test.
-func (n *node) run(t *testing.T) {
+func (e *testEnv) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- n.plugin.Run(ctx) }()
+	go func() { done <- e.plugin.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -115,14 +115,14 @@ func (n *node) run(t *testing.T) {
 }
 
 // awaitReason waits until the condition last told has the reason.
-func (n *node) awaitReason(t *testing.T, reason string) metav1.Condition {
+func (e *testEnv) awaitReason(t *testing.T, reason string) metav1.Condition {
 	t.Helper()
 	var last metav1.Condition
 	testrig.Eventually(t, patience, "a condition with the reason "+reason, func(context.Context) (bool, string) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if len(n.conditions) > 0 {
-			last = n.conditions[len(n.conditions)-1]
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.conditions) > 0 {
+			last = e.conditions[len(e.conditions)-1]
 		}
 		return last.Reason == reason, fmt.Sprintf("%+v", last)
 	})
@@ -256,7 +256,7 @@ func TestContainersAreConfined(t *testing.T) {
 	train := []kubelet.Record{record("setup", "GPU-5"), record("train", "GPU-5")}
 	for name, tc := range map[string]struct {
 		mode       Mode // Pin by default
-		prepare    func(n *node)
+		prepare    func(n *testEnv)
 		pod        *api.PodSandbox // sandbox() by default
 		container  *api.Container
 		wantReason string // Pinning by default
@@ -271,7 +271,7 @@ func TestContainersAreConfined(t *testing.T) {
 			container: container("1", "setup", "", ""), wantCPUs: "9-15", wantMems: "1",
 		},
 		"to the CPUs of the agent's view of the choice": {
-			prepare:   func(n *node) { n.allocation = choice("12-13", "train", "GPU-5") },
+			prepare:   func(n *testEnv) { n.allocation = choice("12-13", "train", "GPU-5") },
 			container: container("1", "train", "", ""), pod: sandbox(chosen), wantCPUs: "12-13", wantMems: "1",
 		},
 		"to the CPUs that the sandbox's annotation names": {
@@ -291,31 +291,31 @@ func TestContainersAreConfined(t *testing.T) {
 			mode: Report, container: container("1", "train", "", ""), wantReason: ReasonOff, wantNone: true,
 		},
 		"under the static CPU manager it is left alone": {
-			prepare:   func(n *node) { n.kubelet.CPUManagerPolicy = "static" },
+			prepare:   func(n *testEnv) { n.kubelet.CPUManagerPolicy = "static" },
 			container: container("1", "train", "2-3", ""), wantReason: ReasonCPUManagerStatic, wantCPUs: "2-3", wantNone: true,
 		},
 		"under the static memory manager its memory is left alone": {
-			prepare:   func(n *node) { n.kubelet.MemoryManagerPolicy = "Static" },
+			prepare:   func(n *testEnv) { n.kubelet.MemoryManagerPolicy = "Static" },
 			container: container("1", "train", "", "0"), wantCPUs: "9-15", wantMems: "0",
 		},
 		"while kubelet's policy is unknown it is left alone": {
-			prepare:   func(n *node) { n.kubelet = nil },
+			prepare:   func(n *testEnv) { n.kubelet = nil },
 			container: container("1", "train", "", ""), wantReason: ReasonKubeletUnknown, wantNone: true,
 		},
 		"while the graph is unknown it is left alone": {
-			prepare:   func(n *node) { n.topology = nil },
+			prepare:   func(n *testEnv) { n.topology = nil },
 			container: container("1", "train", "", ""), wantReason: ReasonTopologyUnknown, wantNone: true,
 		},
 		"before kubelet has recorded anything it is left alone": {
-			prepare:   func(n *node) { n.records, n.recordsErr = nil, fs.ErrNotExist },
+			prepare:   func(n *testEnv) { n.records, n.recordsErr = nil, fs.ErrNotExist },
 			container: container("1", "train", "", ""), wantNone: true,
 		},
 		"when kubelet's record cannot be read it is left alone": {
-			prepare:   func(n *node) { n.recordsErr = errors.New("torn") },
+			prepare:   func(n *testEnv) { n.recordsErr = errors.New("torn") },
 			container: container("1", "train", "", ""), wantNone: true,
 		},
 		"when there is no time it is left alone": {
-			prepare:   func(n *node) { n.slow, n.plugin.answer = make(chan struct{}), time.Millisecond },
+			prepare:   func(n *testEnv) { n.slow, n.plugin.answer = make(chan struct{}), time.Millisecond },
 			container: container("1", "train", "", ""), wantNone: true,
 		},
 		"what is set already stays": {
@@ -333,7 +333,7 @@ func TestContainersAreConfined(t *testing.T) {
 			if pod == nil {
 				pod = sandbox()
 			}
-			n := newNode(t, mode)
+			n := newTestEnv(t, mode)
 			n.records = train
 			if tc.prepare != nil {
 				tc.prepare(n)
@@ -369,11 +369,11 @@ func TestContainersAreConfined(t *testing.T) {
 
 // awaitPlugin waits until the runtime asks the plugin about containers, which
 // begins a moment after the hand-over.
-func (n *node) awaitPlugin(t *testing.T, r *runtime) {
+func (e *testEnv) awaitPlugin(t *testing.T, r *runtime) {
 	t.Helper()
-	asked := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.asked }
+	asked := func() int { e.mu.Lock(); defer e.mu.Unlock(); return e.asked }
 	testrig.Soon(t, "the runtime asks the plugin", func() bool {
-		if !n.linked() {
+		if !e.linked() {
 			return false
 		}
 		before := asked()
@@ -382,10 +382,10 @@ func (n *node) awaitPlugin(t *testing.T, r *runtime) {
 	})
 }
 
-func (n *node) linked() bool {
-	n.plugin.mu.Lock()
-	defer n.plugin.mu.Unlock()
-	return n.plugin.link.up
+func (e *testEnv) linked() bool {
+	e.plugin.mu.Lock()
+	defer e.plugin.mu.Unlock()
+	return e.plugin.link.up
 }
 
 // other is another plugin that sets CPUs, as resource managers do.
@@ -398,7 +398,7 @@ func (o other) CreateContainer(context.Context, *api.PodSandbox, *api.Container)
 }
 
 func TestAnotherPluginsCPUsAreKept(t *testing.T) {
-	n := newNode(t, Pin)
+	n := newTestEnv(t, Pin)
 	n.records = []kubelet.Record{record("train", "GPU-5")}
 	r := startRuntime(t, n.socket, nil, nil)
 	manager, err := stub.New(other{"1"}, stub.WithPluginName("manager"), stub.WithPluginIdx("90"), stub.WithSocketPath(n.socket))
@@ -420,7 +420,7 @@ func TestAnotherPluginsCPUsAreKept(t *testing.T) {
 }
 
 func TestEscapedContainersAreReported(t *testing.T) {
-	n := newNode(t, Report)
+	n := newTestEnv(t, Report)
 	n.records = []kubelet.Record{record("train", "GPU-5")}
 	running := container("0", "old", "", "", visible.VisibleDevices+"=GPU-1")
 	ended := container("9", "ended", "", "", visible.VisibleDevices+"=GPU-1")
@@ -445,7 +445,7 @@ func TestEscapedContainersAreReported(t *testing.T) {
 }
 
 func TestARestartedRuntimeIsFoundAgain(t *testing.T) {
-	n := newNode(t, Pin)
+	n := newTestEnv(t, Pin)
 	n.records = []kubelet.Record{record("train", "GPU-5"), record("serve", "GPU-0")}
 	n.run(t)
 	if c := n.awaitReason(t, ReasonRuntimeUnavailable); c.Status != metav1.ConditionFalse {
@@ -510,7 +510,7 @@ func mute(t *testing.T, socket string) *atomic.Int32 {
 }
 
 func TestAHangingRuntimeDoesNotHoldTheAgent(t *testing.T) {
-	n := newNode(t, Pin)
+	n := newTestEnv(t, Pin)
 	accepted := mute(t, n.socket)
 	n.run(t) // its clean-up requires that Run ends
 	n.awaitReason(t, ReasonRuntimeUnavailable)
@@ -533,7 +533,7 @@ func (*halfway) UpdateContainers(context.Context, *api.UpdateContainersRequest) 
 }
 
 func TestARuntimeThatStopsHalfwayDoesNotHoldTheAgent(t *testing.T) {
-	n := newNode(t, Pin)
+	n := newTestEnv(t, Pin)
 	l, err := net.Listen("unix", n.socket)
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func TestAWatchThatIsBehind(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, nil)
+			n := newTestEnv(t, nil)
 			n.admit(n.bind("runs", ofOne(2), gpus(6, 7)))
 			pod := newPod("p", "uid-p", epoch, ofOne(2), gpus(3, 4))
 			n.api.set(pod, func(*v1.Pod) {})

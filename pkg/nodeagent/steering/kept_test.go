@@ -17,13 +17,13 @@ import (
 
 // forgetOnce has kubelet clean up, just after some pod ended, while the next container
 // is served: its devices are recorded, and offered again.
-func (n *node) forgetOnce() {
+func (e *testEnv) forgetOnce() {
 	var once sync.Once
-	n.model.plugin = func() {
+	e.model.plugin = func() {
 		once.Do(func() {
-			n.model.mu.Lock()
-			defer n.model.mu.Unlock()
-			n.model.recount()
+			e.model.mu.Lock()
+			defer e.model.mu.Unlock()
+			e.model.recount()
 		})
 	}
 }
@@ -45,7 +45,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgain(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				if tc.deaf {
 					n.start(deaf{})
 				}
@@ -86,7 +86,7 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = tc.strict })
 				pod := n.bind("p", shape{sidecars: []int{1}, plain: []int{2}, apps: []int{2}}, nil)
 				if tc.deaf {
 					n.start(deaf{})
@@ -118,7 +118,7 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 // after that, and its record cannot be read.
 func TestADeviceThatOnlyOurOwnBookGivesToAnotherContainerIsGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{2}}, nil)
 		n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"side0": gpus(0)}
 		n.model.write()

@@ -159,7 +159,7 @@ func TestRequestsForOneAnswer(t *testing.T) {
 		for _, n := range []int{2, 3, 4, 8, 16, 30, 110} {
 			t.Run(fmt.Sprintf("%s, %d pods", name, n), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					node := newNode(t, nil)
+					node := newTestEnv(t, nil)
 					node.model.provide(n)
 					node.start(node.model)
 					pods := make([]*v1.Pod, n)
@@ -194,13 +194,13 @@ func aged(seconds int) func(*v1.Pod) {
 
 // countRequests returns what tells how many requests to kubelet the last
 // GetPreferredAllocation of an admission took.
-func (n *node) countRequests() func() int {
-	before, requests := n.model.asked(), 0
-	n.model.measure = func(rpc string, _ time.Time) {
+func (e *testEnv) countRequests() func() int {
+	before, requests := e.model.asked(), 0
+	e.model.measure = func(rpc string, _ time.Time) {
 		if rpc == "preferred" {
-			requests = n.model.asked() - before
+			requests = e.model.asked() - before
 		}
-		before = n.model.asked()
+		before = e.model.asked()
 	}
 	return func() int { return requests }
 }
@@ -209,7 +209,7 @@ func (n *node) countRequests() func() int {
 // kubelet offers, are free. To make sure of it takes one request for all these pods.
 func TestRequestsAboutPodsThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		var ended []*v1.Pod
 		for i := range 8 {
 			ended = append(ended, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
@@ -233,7 +233,7 @@ func TestRequestsAboutPodsThatEnded(t *testing.T) {
 // ended are three, but together they are.
 func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		for i := range 2 {
 			ended := n.bind(fmt.Sprintf("ended%d", i), ofOne(1), gpus(i))
 			n.admit(ended)
@@ -256,7 +256,7 @@ func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
 // that kubelet did not name are not asked about.
 func TestRequestsWhileTheWatchIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		for i := range 5 {
 			n.bind(fmt.Sprintf("p%d", i), ofOne(1), nil)
 		}

@@ -35,23 +35,23 @@ func reads(key string) func(*v1.Pod) {
 }
 
 // runs reports a pod's containers as running.
-func (n *node) runs(pod *v1.Pod) {
-	n.api.set(pod, func(p *v1.Pod) {
+func (e *testEnv) runs(pod *v1.Pod) {
+	e.api.set(pod, func(p *v1.Pod) {
 		for i := range p.Spec.Containers {
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{
 				Name: p.Spec.Containers[i].Name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 			})
 		}
 	})
-	n.api.sync()
+	e.api.sync()
 }
 
 // forget has kubelet lose its record.
-func (n *node) forget() {
-	n.model.mu.Lock()
-	defer n.model.mu.Unlock()
-	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
-	n.model.write()
+func (e *testEnv) forget() {
+	e.model.mu.Lock()
+	defer e.model.mu.Unlock()
+	e.model.devices, e.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
+	e.model.write()
 }
 
 func refused(t *testing.T, err error, code codes.Code, words ...string) {
@@ -115,7 +115,7 @@ func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = tc.strict })
 				pod := n.bind("p", tc.pod, tc.set, tc.change...)
 				if tc.second {
 					n.bind("q", tc.pod, gpus(6, 7))
@@ -160,7 +160,7 @@ func TestInheritedDevicesStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = true })
+				n := newTestEnv(t, func(c *Config) { c.Strict = true })
 				pod := n.bind("p", init4, gpus(0, 1, 2, 3), tc.change...)
 				n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"init0": gpus(0, 1, 2, 3), "app0": gpus(1, 2)}
 				n.model.write()
@@ -180,7 +180,7 @@ func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
 		elsewhere := func(pod *v1.Pod) {
 			pod.Annotations = newPodOn("node-b", newPod("x", pod.UID, epoch, ofOne(2), gpus(0, 1)))
 		}
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		refused(t, n.model.admit(n.bind("plain", ofOne(2), nil, reads(key)), nil), codes.FailedPrecondition, "ns/plain", key)
 		n.model.end(n.api.watched["uid-plain"])
 		refused(t, n.model.admit(n.bind("stale", ofOne(2), nil, reads(key), elsewhere), nil), codes.FailedPrecondition, "ns/stale", key)
@@ -219,7 +219,7 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				holder := n.bind("holder", ofOne(4), gpus(0, 1, 2, 3))
 				n.admit(holder)
 				n.bind("waiting", ofOne(2), gpus(4, 5))
@@ -242,7 +242,7 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 	}
 	t.Run("and if nothing else is left the pod is refused", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := newNode(t, nil)
+			n := newTestEnv(t, nil)
 			n.admit(n.bind("holder", ofOne(4), gpus(0, 1, 2, 3)))
 			n.model.known["ns/p"] = n.bind("p", ofOne(5), nil)
 			_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 5}, nil)
@@ -254,7 +254,7 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 // After kubelet lost its record it took, unasked, what containers ran with.
 func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		a := n.bind("a", ofOne(4), gpus(0, 1, 2, 3))
 		n.admit(a)
 		n.runs(a)
@@ -273,7 +273,7 @@ func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
 // An annotation was counted again for every version of its pod and every list.
 func TestAnIgnoredAnnotationIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		text := func(s string) func(*v1.Pod) {
 			return func(p *v1.Pod) { p.Annotations = map[string]string{"nvtopo.dev/allocation": s} }
 		}
@@ -313,7 +313,7 @@ func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
 	for mode, strict := range map[string]bool{"strict": true, "repair": false} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = strict })
 				n.pods = noList{n.api}
 				_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2), Size: 2}, nil)
 				again := n.Allocate(t.Context(), gpu, gpus(0, 1))
@@ -335,7 +335,7 @@ func TestReplicasOfADeviceInUseAreGivenOut(t *testing.T) {
 	for mode, strict := range map[string]bool{"repair": false, "strict": true} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = strict })
 				n.model.healthy = question.SetOf([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
 				n.admit(n.bind("a", ofOne(1), nil))
 				n.admit(n.bind("b", shape{sidecars: []int{1}, apps: []int{1}}, nil))

@@ -41,31 +41,31 @@ var sharings = map[string]sharing{
 var shared = []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}
 
 // provides has the device plugin list these ids.
-func (n *node) provides(ids []string) {
+func (e *testEnv) provides(ids []string) {
 	healthy := map[string]bool{}
 	for _, id := range ids {
 		healthy[id] = true
 	}
-	n.model.mu.Lock()
-	n.model.healthy = question.SetOf(ids)
-	n.model.mu.Unlock()
-	n.Devices(gpu, healthy)
+	e.model.mu.Lock()
+	e.model.healthy = question.SetOf(ids)
+	e.model.mu.Unlock()
+	e.Devices(gpu, healthy)
 }
 
 // hold has kubelet give a container of a pod one device.
-func (n *node) hold(uid types.UID, container, id string) {
-	n.model.mu.Lock()
-	defer n.model.mu.Unlock()
-	n.model.devices[uid] = map[string][]string{container: {id}}
-	n.model.recount()
-	n.model.write()
+func (e *testEnv) hold(uid types.UID, container, id string) {
+	e.model.mu.Lock()
+	defer e.model.mu.Unlock()
+	e.model.devices[uid] = map[string][]string{container: {id}}
+	e.model.recount()
+	e.model.write()
 }
 
 // asksBeside has a pod ask, beside a holder that runs; if lost, kubelet has no record of
 // the holder.
-func (tc sharing) asksBeside(t *testing.T, lost bool) *node {
+func (tc sharing) asksBeside(t *testing.T, lost bool) *testEnv {
 	t.Helper()
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	n.provides(tc.before)
 	holder := n.bind("holder", ofOne(1), nil)
 	n.model.known["ns/holder"] = holder
@@ -89,29 +89,29 @@ func (tc sharing) asksBeside(t *testing.T, lost bool) *node {
 func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 	for name, tc := range sharings {
 		for lost, word := range map[bool]string{false: "", true: ", and kubelet loses its record"} {
-			try := func(what string, do func(t *testing.T, n *node)) {
+			try := func(what string, do func(t *testing.T, n *testEnv)) {
 				t.Run(name+word+": "+what, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { do(t, tc.asksBeside(t, lost)) })
 				})
 			}
-			try("another is given", func(t *testing.T, n *node) {
+			try("another is given", func(t *testing.T, n *testEnv) {
 				t.Helper()
 				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
 				if err != nil || !question.SetOf(tc.others).HasAll(got) {
 					t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
 				}
 			})
-			try("there is no other", func(t *testing.T, n *node) {
+			try("there is no other", func(t *testing.T, n *testEnv) {
 				t.Helper()
 				_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.same, Size: 1}, nil)
 				refused(t, err, codes.FailedPrecondition, "only 0 of the")
 			})
-			try("kubelet takes it unasked", func(t *testing.T, n *node) {
+			try("kubelet takes it unasked", func(t *testing.T, n *testEnv) {
 				t.Helper()
 				refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, "pod ns/holder")
 				n.counted(n.metrics.doubleBook, 1, "double use")
 			})
-			try("kubelet takes another unasked", func(t *testing.T, n *node) {
+			try("kubelet takes another unasked", func(t *testing.T, n *testEnv) {
 				t.Helper()
 				if err := n.Allocate(t.Context(), gpu, tc.others[:1]); err != nil {
 					t.Errorf("refused: %v", err)
@@ -125,7 +125,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgainUnderAnotherID(t *testi
 	for name, tc := range sharings {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				n.provides(tc.after)
 				pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{1}}, nil)
 				n.model.known["ns/p"] = pod
@@ -147,7 +147,7 @@ func TestAnAllocationOfTheSameDeviceIsWaitedFor(t *testing.T) {
 	for name, tc := range sharings {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				n.provides(tc.before)
 				holder := n.bind("holder", ofOne(1), nil)
 				n.model.known["ns/holder"] = holder

@@ -85,11 +85,11 @@ func holdUp(t *testing.T, lock interface {
 
 func TestAnswersWhateverStalls(t *testing.T) {
 	t.Parallel()
-	checkpoint := func(t *testing.T, n *node) { t.Helper(); hang(t, n.model.path) }
+	checkpoint := func(t *testing.T, n *testEnv) { t.Helper(); hang(t, n.model.path) }
 	cases := map[string]struct {
-		stall   func(t *testing.T, n *node)
+		stall   func(t *testing.T, n *testEnv)
 		kubelet Kubelet // nil: it answers
-		pods    func(n *node) Pods
+		pods    func(n *testEnv) Pods
 		strict  bool
 		// want is the answer for a pod with the choice GPU-3 and GPU-4; one without gets the
 		// best pair of the others. wantRefused is for strict mode, where nobody tells who asks.
@@ -98,26 +98,26 @@ func TestAnswersWhateverStalls(t *testing.T) {
 	}{
 		"the checkpoint":                  {stall: checkpoint, want: gpus(3, 4)},
 		"the checkpoint and kubelet":      {stall: checkpoint, kubelet: slowKubelet{}, want: gpus(3, 4)},
-		"the checkpoint, kubelet and API": {stall: checkpoint, kubelet: slowKubelet{}, pods: func(n *node) Pods { return slowList{n.api} }, want: gpus(3, 4)},
+		"the checkpoint, kubelet and API": {stall: checkpoint, kubelet: slowKubelet{}, pods: func(n *testEnv) Pods { return slowList{n.api} }, want: gpus(3, 4)},
 		"the checkpoint, in strict mode":  {stall: checkpoint, strict: true, want: gpus(3, 4)},
 		"what is remembered of the resource": {
-			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
+			stall: func(t *testing.T, n *testEnv) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
 			want:  gpus(3, 4),
 		},
 		"what is remembered of all resources": {
-			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.mu) },
+			stall: func(t *testing.T, n *testEnv) { t.Helper(); holdUp(t, &n.mu) },
 			want:  gpus(3, 4),
 		},
 		"what is remembered of the resource, in strict mode": {
-			stall:  func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
+			stall:  func(t *testing.T, n *testEnv) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
 			strict: true, want: gpus(3, 4),
 		},
 		"what is known of the pods": {
-			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.viewer.mu) },
+			stall: func(t *testing.T, n *testEnv) { t.Helper(); holdUp(t, &n.viewer.mu) },
 			want:  gpus(4, 5),
 		},
 		"what is known of the pods, in strict mode": {
-			stall:  func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.viewer.mu) },
+			stall:  func(t *testing.T, n *testEnv) { t.Helper(); holdUp(t, &n.viewer.mu) },
 			strict: true, wantRefused: true,
 		},
 	}
@@ -125,7 +125,7 @@ func TestAnswersWhateverStalls(t *testing.T) {
 		for kind, chosen := range map[string][]string{"a choice": gpus(3, 4), "no choice": nil} {
 			t.Run(name+", a pod with "+kind, func(t *testing.T) {
 				t.Parallel()
-				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = tc.strict })
 				// One that runs already has the last two.
 				n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
 				pod := n.bind("p", ofOne(2), chosen)
@@ -189,7 +189,7 @@ func (k stuckKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool
 // TestALateAnswerLeavesNothingBehind: what was given up goes on, and must not take
 // its answer for the one that kubelet got.
 func TestALateAnswerLeavesNothingBehind(t *testing.T) {
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	synctest.Test(t, func(t *testing.T) {
 		k := stuckKubelet{make(chan struct{})}
@@ -223,7 +223,7 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 // TestAnAnswerFromMemoryGoesByTheOrder: that in which pods lately came, as any other.
 func TestAnAnswerFromMemoryGoesByTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		// Those that are bound first are the youngest, and are admitted first.
 		for i := range 2 {
 			p := n.bind(fmt.Sprintf("before%d", i), ofOne(1), gpus(i), aged(i))
@@ -244,7 +244,7 @@ func TestAnAnswerFromMemoryGoesByTheOrder(t *testing.T) {
 
 // TestServesWithoutItsFile: the agent's own file hangs, so that it begins without.
 func TestServesWithoutItsFile(t *testing.T) {
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
 	clk := clocktesting.NewFakeClock(epoch)
 	s, err := New(n.cfg, n.api, n.model, testGraphs(t), clk)
@@ -275,7 +275,7 @@ func (p stuckPods) Pods() []*v1.Pod {
 // TestALateCheckLeavesNothingBehind: so does the check before an Allocate, which must
 // not take the pod for one that is being allocated to when it looks again.
 func TestALateCheckLeavesNothingBehind(t *testing.T) {
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -302,7 +302,7 @@ func TestALateCheckLeavesNothingBehind(t *testing.T) {
 // plugin's preference did not come. Its own claim must not have another pod of the
 // size take its place.
 func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	a := n.bind("a", ofOne(2), nil)
 	n.bind("b", ofOne(2), gpus(3, 4))
 	n.model.known["ns/a"] = a
@@ -338,7 +338,7 @@ func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
 // TestAContainerStartsWhateverStalls: before its start nothing is waited for longer
 // than for any other answer.
 func TestAContainerStartsWhateverStalls(t *testing.T) {
-	n := newNode(t, func(c *Config) { c.Strict = true })
+	n := newTestEnv(t, func(c *Config) { c.Strict = true })
 	n.admit(n.bind("p", ofOne(2), gpus(3, 4)))
 	clk := clocktesting.NewFakeClock(epoch)
 	n.clock = clk

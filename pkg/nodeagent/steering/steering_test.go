@@ -37,8 +37,8 @@ import (
 
 var testLogger = klog.Background()
 
-// node is an agent beside the model of kubelet.
-type node struct {
+// testEnv is an agent beside the model of kubelet.
+type testEnv struct {
 	*Steering
 	api   *api
 	model *model
@@ -47,9 +47,9 @@ type node struct {
 	t     *testing.T
 }
 
-func newNode(t *testing.T, change func(*Config)) *node {
+func newTestEnv(t *testing.T, change func(*Config)) *testEnv {
 	t.Helper()
-	n := &node{api: newAPI(), model: newModel(t, 8, 1), state: t.TempDir(), t: t}
+	n := &testEnv{api: newAPI(), model: newModel(t, 8, 1), state: t.TempDir(), t: t}
 	n.cfg = Config{Node: testNode, StateDir: n.state, CheckpointPath: n.model.path}
 	if change != nil {
 		change(&n.cfg)
@@ -59,44 +59,44 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	return n
 }
 
-func (n *node) start(k Kubelet) {
-	s, err := New(n.cfg, n.api, k, testGraphs(n.t), clock.RealClock{})
+func (e *testEnv) start(k Kubelet) {
+	s, err := New(e.cfg, e.api, k, testGraphs(e.t), clock.RealClock{})
 	if err != nil {
-		n.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	n.Steering = s
+	e.Steering = s
 	healthy := map[string]bool{}
-	for id := range n.model.healthy {
+	for id := range e.model.healthy {
 		healthy[id] = true
 	}
-	n.Devices(gpu, healthy)
+	e.Devices(gpu, healthy)
 }
 
 // bind puts a pod on the node; the watch sees it.
-func (n *node) bind(name string, s shape, set []string, change ...func(*v1.Pod)) *v1.Pod {
+func (e *testEnv) bind(name string, s shape, set []string, change ...func(*v1.Pod)) *v1.Pod {
 	pod := newPod(name, types.UID("uid-"+name), epoch, s, set)
 	for _, c := range change {
 		c(pod)
 	}
-	n.api.set(pod, func(*v1.Pod) {})
-	n.api.sync()
+	e.api.set(pod, func(*v1.Pod) {})
+	e.api.sync()
 	return pod
 }
 
 // admit has kubelet admit a pod and returns what it then holds.
-func (n *node) admit(pod *v1.Pod) []string {
-	n.t.Helper()
-	if err := n.model.admit(pod, nil); err != nil {
-		n.t.Fatalf("pod %s is refused: %v", pod.Name, err)
+func (e *testEnv) admit(pod *v1.Pod) []string {
+	e.t.Helper()
+	if err := e.model.admit(pod, nil); err != nil {
+		e.t.Fatalf("pod %s is refused: %v", pod.Name, err)
 	}
-	_, all := n.model.of(pod.UID)
+	_, all := e.model.of(pod.UID)
 	return all.Sorted()
 }
 
-func (n *node) counted(c prometheus.Collector, want float64, what string) {
-	n.t.Helper()
+func (e *testEnv) counted(c prometheus.Collector, want float64, what string) {
+	e.t.Helper()
 	if got := testutil.ToFloat64(c); got != want {
-		n.t.Errorf("%s: counted %v, want %v", what, got, want)
+		e.t.Errorf("%s: counted %v, want %v", what, got, want)
 	}
 }
 
@@ -110,7 +110,7 @@ func refersToOutput(pod *v1.Pod) {
 
 func TestAnnotatedPodsGetTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		n.bind("first", ofOne(2), gpus(0, 3))
 		second := n.bind("second", ofOne(2), gpus(1, 6))
 		if got := n.admit(second); !slices.Equal(got, gpus(1, 6)) {
@@ -139,7 +139,7 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				n.bind("other", ofOne(4), gpus(0, 1, 2, 3))
 				if got := n.admit(n.bind("p", ofOne(2), gpus(6, 7), tc.change)); !slices.Equal(got, gpus(4, 5)) {
 					t.Errorf("the pod holds %v, want the best of what nobody waits for", got)
@@ -159,7 +159,7 @@ func newPodOn(node string, p *v1.Pod) map[string]string {
 func TestForeignPods(t *testing.T) {
 	t.Run("are kept off what others wait for, and the plugin chooses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := newNode(t, nil)
+			n := newTestEnv(t, nil)
 			n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
 			n.bind("foreign", ofOne(2), nil)
 			n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
@@ -189,7 +189,7 @@ func TestForeignPods(t *testing.T) {
 	for name, inner := range answers {
 		t.Run("get our pick when the plugin answers "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
 				n.bind("foreign", ofOne(2), nil)
 				n.model.known["ns/foreign"] = n.api.watched["uid-foreign"]
@@ -204,7 +204,7 @@ func TestForeignPods(t *testing.T) {
 	}
 	t.Run("that no list shows are still served", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := newNode(t, nil)
+			n := newTestEnv(t, nil)
 			n.bind("waits", ofOne(4), gpus(0, 1, 2, 3))
 			hidden := newPod("hidden", "uid-hidden", epoch, ofOne(2), nil)
 			if got := n.admit(hidden); !slices.Equal(got, gpus(4, 5)) {
@@ -222,19 +222,19 @@ func TestForeignPods(t *testing.T) {
 }
 
 func TestConflict(t *testing.T) {
-	held := func(n *node) {
+	held := func(n *testEnv) {
 		n.admit(n.bind("holder", ofOne(1), gpus(2)))
 	}
-	unhealthy := func(n *node) {
+	unhealthy := func(n *testEnv) {
 		delete(n.model.healthy, "GPU-2")
 		n.Devices(gpu, map[string]bool{"GPU-0": true, "GPU-1": true, "GPU-2": false})
 	}
-	unknown := func(n *node) {
+	unknown := func(n *testEnv) {
 		delete(n.model.healthy, "GPU-2")
 		n.Devices(gpu, map[string]bool{"GPU-0": true, "GPU-1": true})
 	}
 	cases := map[string]struct {
-		before     func(*node)
+		before     func(*testEnv)
 		wantReason string
 	}{
 		"6.11 held by another pod":               {held, "GPU-2 is held by container app0 of pod ns/holder"},
@@ -244,7 +244,7 @@ func TestConflict(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name+", repaired", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				tc.before(n)
 				got := n.admit(n.bind("p", ofOne(2), gpus(2, 3)))
 				if len(got) != 2 || slices.Contains(got, "GPU-2") {
@@ -262,7 +262,7 @@ func TestConflict(t *testing.T) {
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					n := newNode(t, setUp.change)
+					n := newTestEnv(t, setUp.change)
 					tc.before(n)
 					err := n.model.admit(n.bind("p", ofOne(2), gpus(2, 3), setUp.pod...), nil)
 					if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantReason) {
@@ -277,7 +277,7 @@ func TestConflict(t *testing.T) {
 
 func TestAllocateRefusesWhatKubeletShowsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		holder := n.bind("holder", ofOne(2), gpus(0, 1))
 		n.admit(holder)
 		n.bind("p", ofOne(1), nil)
@@ -313,7 +313,7 @@ func (deaf) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
 
 func TestWithoutGet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		n.start(deaf{})
 		for i, want := range [][]string{gpus(0, 1), gpus(2, 3), gpus(5, 6)} {
 			pod := n.bind(fmt.Sprintf("p%d", i), ofOne(2), want)
@@ -335,7 +335,7 @@ func TestWithoutGet(t *testing.T) {
 
 func TestLostCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		running := func(name string, set []string) *v1.Pod {
 			pod := n.bind(name, ofOne(len(set)), set)
 			n.admit(pod)
@@ -376,7 +376,7 @@ func TestConcurrentAllocate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// 6.17: while pods are admitted, workers of pods whose record kubelet lost ask too.
 		for round := range 50 {
-			n := newNode(t, nil)
+			n := newTestEnv(t, nil)
 			var pods []*v1.Pod
 			for i := range 4 {
 				pod := n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(2*i))
@@ -457,7 +457,7 @@ func TestPreStart(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				n := newTestEnv(t, func(c *Config) { c.Strict = tc.strict })
 				pod := n.bind("p", tc.pod, tc.set, tc.change...)
 				n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.actual
 				n.model.write()
@@ -497,7 +497,7 @@ func (slowList) Live(ctx context.Context) ([]*v1.Pod, error) {
 }
 
 func TestAnswersWithinASecondWhateverDoesNotAnswer(t *testing.T) {
-	n := newNode(t, nil)
+	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	cases := map[string]struct {
 		pods    Pods
@@ -541,7 +541,7 @@ func (busyKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 
 func TestRunKeepsWhatWasServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- n.Run(ctx) }()

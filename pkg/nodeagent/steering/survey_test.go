@@ -78,7 +78,7 @@ func TestNoSurveyLate(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				for i := range 6 {
 					n.bind(fmt.Sprintf("p%d", i), ofOne(2), nil)
 				}
@@ -116,7 +116,7 @@ func TestNoSurveyLate(t *testing.T) {
 
 // surveyable puts pods on the node of which the last cannot be told without asking
 // about each or for all.
-func surveyable(n *node) (last *v1.Pod) {
+func surveyable(n *testEnv) (last *v1.Pod) {
 	for i := range 6 {
 		last = n.bind(fmt.Sprintf("p%d", i), ofOne(3), nil)
 	}
@@ -128,10 +128,10 @@ func surveyable(n *node) (last *v1.Pod) {
 func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
 	cases := map[string]struct {
 		worker shape
-		at     func(n *node, stop func()) // has the worker stop, once
-		wait   time.Duration              // so long before the other question
+		at     func(n *testEnv, stop func()) // has the worker stop, once
+		wait   time.Duration                 // so long before the other question
 	}{
-		"it asks, and kubelet has taken a part": {shape{plain: []int{1}, apps: []int{2}}, func(n *node, stop func()) {
+		"it asks, and kubelet has taken a part": {shape{plain: []int{1}, apps: []int{2}}, func(n *testEnv, stop func()) {
 			n.start(watchedKubelet{model: n.model, get: func(name string) error {
 				n.model.mu.Lock()
 				taking := n.model.taking
@@ -142,15 +142,15 @@ func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
 				return nil
 			}})
 		}, 0},
-		"it was answered":                 {ofOne(1), func(n *node, stop func()) { n.model.between = stop }, 0},
-		"it was answered a while ago":     {ofOne(1), func(n *node, stop func()) { n.model.between = stop }, podfinder.SettleAge + time.Second},
-		"the plugin is at it":             {ofOne(1), func(n *node, stop func()) { n.model.plugin = stop }, 0},
-		"the plugin has been for a while": {ofOne(1), func(n *node, stop func()) { n.model.plugin = stop }, podfinder.SettleAge + time.Second},
+		"it was answered":                 {ofOne(1), func(n *testEnv, stop func()) { n.model.between = stop }, 0},
+		"it was answered a while ago":     {ofOne(1), func(n *testEnv, stop func()) { n.model.between = stop }, podfinder.SettleAge + time.Second},
+		"the plugin is at it":             {ofOne(1), func(n *testEnv, stop func()) { n.model.plugin = stop }, 0},
+		"the plugin has been for a while": {ofOne(1), func(n *testEnv, stop func()) { n.model.plugin = stop }, podfinder.SettleAge + time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, nil)
+				n := newTestEnv(t, nil)
 				n.model.provide(16)
 				stopped, free := atomic.Bool{}, make(chan struct{})
 				tc.at(n, func() {
@@ -184,7 +184,7 @@ func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
 // TestNoAnswerDuringASurvey: nor is a worker answered while kubelet is asked for all.
 func TestNoAnswerDuringASurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		n.model.provide(16)
 		worker, last := n.bind("worker", ofOne(1), gpus(7)), surveyable(n)
 		free, during := make(chan struct{}), make(chan struct{})
@@ -220,7 +220,7 @@ func (withoutList) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 // TestWithoutAListEachPodIsAskedAbout: what tells of all pods only saves time.
 func TestWithoutAListEachPodIsAskedAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n := newTestEnv(t, nil)
 		n.start(withoutList{n.model})
 		var pods []*v1.Pod
 		for i := range 8 {

@@ -168,7 +168,7 @@ func TestAnHonestNodeOfManyContainersStaysEnforced(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, func(c *Config) { c.Extra = cpusOf(tc.cpus) })
+				s := newTestEnv(t, func(c *Config) { c.Extra = cpusOf(tc.cpus) })
 				var records []kubelet.Record
 				for i := range tc.pods {
 					pod := types.UID(fmt.Sprintf("p%04d", i))

@@ -46,9 +46,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// site is a node as the verifier sees it: its pods, kubelet's file and an API
+// testEnv is a node as the verifier sees it: its pods, kubelet's file and an API
 // server that stores what is applied.
-type site struct {
+type testEnv struct {
 	*Verifier
 	path   string
 	events *events.FakeRecorder
@@ -63,15 +63,15 @@ type site struct {
 	statuses []interposer.ResourceStatus
 }
 
-func (s *site) Pods() []*v1.Pod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.pods)
+func (e *testEnv) Pods() []*v1.Pod {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.pods)
 }
 
-func newSite(t *testing.T, more func(*Config)) *site {
+func newTestEnv(t *testing.T, more func(*Config)) *testEnv {
 	t.Helper()
-	s := &site{path: filepath.Join(t.TempDir(), kubelet.CheckpointName), events: events.NewFakeRecorder(100)}
+	s := &testEnv{path: filepath.Join(t.TempDir(), kubelet.CheckpointName), events: events.NewFakeRecorder(100)}
 	s.topology = &v1alpha1.NodeGPUTopology{
 		ObjectMeta: metav1.ObjectMeta{Name: testNode, UID: "topology", ResourceVersion: "1"},
 		Spec:       v1alpha1.NodeGPUTopologySpec{NodeUID: "node", GPUs: []v1alpha1.GPU{{ID: "1", Resource: gpu}}},
@@ -102,11 +102,11 @@ func newSite(t *testing.T, more func(*Config)) *site {
 }
 
 // apply stores the status as a server would, the verifier being the only writer.
-func (s *site) apply(a clienttesting.Action) (bool, runtime.Object, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.verdict != nil {
-		return true, nil, s.verdict
+func (e *testEnv) apply(a clienttesting.Action) (bool, runtime.Object, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.verdict != nil {
+		return true, nil, e.verdict
 	}
 	patch, ok := a.(clienttesting.PatchAction)
 	if !ok || patch.GetSubresource() != "status" {
@@ -118,26 +118,26 @@ func (s *site) apply(a clienttesting.Action) (bool, runtime.Object, error) {
 	if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil {
 		return true, nil, err
 	}
-	s.applied = append(s.applied, time.Now())
-	version, err := strconv.Atoi(s.topology.ResourceVersion)
+	e.applied = append(e.applied, time.Now())
+	version, err := strconv.Atoi(e.topology.ResourceVersion)
 	if err != nil {
 		return true, nil, err
 	}
-	s.topology.Status, s.topology.ResourceVersion = sent.Status, strconv.Itoa(version+1)
-	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.topology)
+	e.topology.Status, e.topology.ResourceVersion = sent.Status, strconv.Itoa(version+1)
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.topology)
 	return true, &unstructured.Unstructured{Object: u}, err
 }
 
-// set changes the site.
-func (s *site) set(change func()) {
-	s.mu.Lock()
+// set changes the environment.
+func (e *testEnv) set(change func()) {
+	e.mu.Lock()
 	change()
-	s.mu.Unlock()
-	s.Trigger()
+	e.mu.Unlock()
+	e.Trigger()
 }
 
 // record writes kubelet's file, as kubelet does.
-func (s *site) record(t *testing.T, records ...kubelet.Record) {
+func (e *testEnv) record(t *testing.T, records ...kubelet.Record) {
 	t.Helper()
 	var entries []checkpoint.PodDevicesEntry
 	for _, r := range records {
@@ -149,60 +149,60 @@ func (s *site) record(t *testing.T, records ...kubelet.Record) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.path+".new", data, 0o600); err != nil {
+	if err := os.WriteFile(e.path+".new", data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(s.path+".new", s.path); err != nil {
+	if err := os.Rename(e.path+".new", e.path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *site) status() (list []string, enforced string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (e *testEnv) status() (list []string, enforced string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	list = []string{}
-	for i := range s.topology.Status.Allocations {
-		a := &s.topology.Status.Allocations[i]
+	for i := range e.topology.Status.Allocations {
+		a := &e.topology.Status.Allocations[i]
 		list = append(list, fmt.Sprintf("%s %s %s %s", a.Pod, a.Container, strings.Join(a.GPUs, ","), a.State))
 	}
-	if c := meta.FindStatusCondition(s.topology.Status.Conditions, v1alpha1.ConditionEnforced); c != nil {
+	if c := meta.FindStatusCondition(e.topology.Status.Conditions, v1alpha1.ConditionEnforced); c != nil {
 		enforced = string(c.Status) + " " + c.Reason
 	}
 	return list, enforced
 }
 
-func (s *site) writes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.applied)
+func (e *testEnv) writes() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.applied)
 }
 
 // run lets the verifier run without the watch of the file, which would keep the
 // bubble's time from passing, until the test is over.
-func (s *site) run(t *testing.T) {
+func (e *testEnv) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { nodelease.Keep(ctx, s.clock, s.random, s.vouching, s.renew) })
-	wg.Go(func() { s.runRounds(ctx) })
+	wg.Go(func() { nodelease.Keep(ctx, e.clock, e.random, e.vouching, e.renew) })
+	wg.Go(func() { e.runRounds(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-func (s *site) said() []string {
+func (e *testEnv) said() []string {
 	out := []string{}
 	for {
 		select {
-		case e := <-s.events.Events:
-			out = append(out, e)
+		case line := <-e.events.Events:
+			out = append(out, line)
 		default:
 			return out
 		}
 	}
 }
 
-func (s *site) lease(t *testing.T) *coordinationv1.Lease {
+func (e *testEnv) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
-	l, err := s.kube.CoordinationV1().Leases("nvtopo-system").Get(t.Context(), "agent-"+testNode, metav1.GetOptions{})
+	l, err := e.kube.CoordinationV1().Leases("nvtopo-system").Get(t.Context(), "agent-"+testNode, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (s *site) lease(t *testing.T) *coordinationv1.Lease {
 
 func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{
 			running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=1,2")).Obj(), running("b").Annotation(allocation.Key, annotation(t, testNode, "b", "m=3,4")).Obj(), running("f").Obj(),
 		}
@@ -256,7 +256,7 @@ func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
 
 func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.run(t)
 		for i := range 1000 {
 			s.record(t, rec("f", fmt.Sprintf("m=%d", i)))
@@ -280,7 +280,7 @@ func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
 
 func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.busy = true
 		start := time.Now()
 		s.run(t)
@@ -307,7 +307,7 @@ func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
 
 func TestTheLeaseIsRenewedOnlyWhileEnforced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.statuses = nil
 		s.run(t)
 		time.Sleep(time.Minute)
@@ -352,7 +352,7 @@ func TestTheLeaseIsRenewedOnlyWhileEnforced(t *testing.T) {
 
 func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.run(t)
 		time.Sleep(time.Second)
 		s.set(func() {
@@ -380,7 +380,7 @@ func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
 
 func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj(), running("g").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
@@ -408,7 +408,7 @@ func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
 
 func TestAnUnreadableRecordChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
@@ -426,7 +426,7 @@ func TestAnUnreadableRecordChangesNothing(t *testing.T) {
 
 func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		good := s.topology
 		s.topology = nil
 		s.run(t)
@@ -449,7 +449,7 @@ func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
 
 func TestWhatOthersChangeIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.SetKubelet(&v1alpha1.Kubelet{TopologyManagerPolicy: "none"})
@@ -476,7 +476,7 @@ func TestWhatOthersChangeIsPutBack(t *testing.T) {
 
 func TestAStuckRoundIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		gate := make(chan struct{}) // what a round waits for
 		open, topology := true, s.cfg.Topology
 		s.cfg.Topology = func() *v1alpha1.NodeGPUTopology {
@@ -512,7 +512,7 @@ func TestAStuckRoundIsUnhealthy(t *testing.T) {
 
 func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		started := func(uid types.UID, name string, gpus int) *v1.Pod {
 			p := running(uid).Containers(testobj.Container(name, gpus)).Obj()
 			p.Status.ContainerStatuses = []v1.ContainerStatus{{
@@ -546,7 +546,7 @@ func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 
 func TestAnEscapeIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		pod := running("a").Obj()
 		s.pods = []*v1.Pod{pod}
 		s.run(t)
@@ -573,7 +573,7 @@ func TestAnEscapeIsReportedOnce(t *testing.T) {
 // somebody: what it said stays published, or the GPUs of running pods look free.
 func TestARecordThatIsRemovedStaysPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, nil)
+		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
 		s.record(t, rec("f", "m=1"))
 		s.run(t)
@@ -633,7 +633,7 @@ func (c *countingActive) Active(context.Context, types.UID, string, string) (boo
 // TestARecordThatIsNotRead: the file system hangs, so that nobody can say what kubelet
 // recorded. That is published, instead of a Lease renewed for what is old, and passes.
 func TestARecordThatIsNotRead(t *testing.T) {
-	s := newSite(t, nil)
+	s := newTestEnv(t, nil)
 	round := func(want string) {
 		t.Helper()
 		done := make(chan struct{})

@@ -57,7 +57,7 @@ func TestTenThousandSessions(t *testing.T) {
 		}
 		seed = n
 	}
-	w := newWorld(seed, 3)
+	w := newTestEnv(seed, 3)
 	live(w, 11_500, 20) // some come and go unseen, and nobody keeps them
 	for _, err := range w.failed {
 		t.Error(err)
@@ -113,7 +113,7 @@ func TestTenThousandSessions(t *testing.T) {
 }
 
 // live has n pods come and go, and kills the controller so often.
-func live(w *world, n, kills int) {
+func live(w *testEnv, n, kills int) {
 	months := w.now.AddDate(0, 3, 0).Sub(w.now)
 	back, next := time.Time{}, n/kills/2 // when the controller is again, and which pod's it will not see
 	for i := range n {
@@ -158,7 +158,7 @@ func live(w *world, n, kills int) {
 
 // settle: where a node's clock was ahead while the controller was away, what counts is when it reads
 // that, if that is earlier: now.
-func settle(w *world) {
+func settle(w *testEnv) {
 	for name, ran := range w.want {
 		if pod := w.pods[types.UID(name)]; pod != nil && pod.Status.Phase == v1.PodSucceeded && ran.end.After(w.now) {
 			ran.end = w.now

@@ -20,9 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// world is what the API server keeps, a clock, and a controller that writes one object at a time
+// testEnv is what the API server keeps, a clock, and a controller that writes one object at a time
 // and can be killed between any two.
-type world struct {
+type testEnv struct {
 	random   *rand.Rand
 	now      time.Time
 	pods     map[types.UID]*v1.Pod
@@ -44,7 +44,7 @@ type world struct {
 	failed []error // of bills
 }
 
-// truth is a session as the world knows it.
+// truth is a session as the environment knows it.
 type truth struct {
 	tenant     string
 	thousandth int64 // devices
@@ -52,8 +52,8 @@ type truth struct {
 	estimated  bool
 }
 
-func newWorld(seed uint64, tenants int) *world {
-	w := &world{
+func newTestEnv(seed uint64, tenants int) *testEnv {
+	w := &testEnv{
 		random: rand.New(rand.NewPCG(seed, 17)), now: time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC), //nolint:gosec // tests want the same numbers again
 		pods: map[types.UID]*v1.Pod{}, records: map[string]*v1alpha1.UsageRecord{}, invoices: map[string]*v1alpha1.Invoice{},
 		prices: thePrices(), want: map[string]*truth{},
@@ -67,64 +67,64 @@ func newWorld(seed uint64, tenants int) *world {
 }
 
 // begin starts the controller anew. What invoicing knows then is what metering has written by chance.
-func (w *world) begin() {
-	w.up, w.memory, w.before, w.writes = true, newMemory(), w.beat, -1
+func (e *testEnv) begin() {
+	e.up, e.memory, e.before, e.writes = true, newMemory(), e.beat, -1
 	uids := map[types.UID]bool{}
-	for uid := range w.pods {
+	for uid := range e.pods {
 		uids[uid] = true
 	}
-	for _, r := range w.records {
+	for _, r := range e.records {
 		uids[r.Spec.PodUID] = true
 	}
 	order := slices.Sorted(maps.Keys(uids))
-	w.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	e.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for i, uid := range order {
 		if i == len(order)/2 {
-			w.billAll()
+			e.billAll()
 		}
-		w.reconcile(uid)
+		e.reconcile(uid)
 	}
-	w.renew()
+	e.renew()
 }
 
 // die ends the controller. What only it knew is now as the Lease says.
-func (w *world) die() {
-	w.up, w.kills = false, w.kills+1
-	for name, want := range w.want {
-		if r := w.records[name]; r != nil && r.Status.End == nil && w.pods[r.Spec.PodUID] == nil {
-			want.end, want.estimated = later(later(w.beat, r.CreationTimestamp.Time), want.start), true
+func (e *testEnv) die() {
+	e.up, e.kills = false, e.kills+1
+	for name, want := range e.want {
+		if r := e.records[name]; r != nil && r.Status.End == nil && e.pods[r.Spec.PodUID] == nil {
+			want.end, want.estimated = later(later(e.beat, r.CreationTimestamp.Time), want.start), true
 		}
-		if w.records[name] == nil && w.pods[types.UID(name)] == nil {
-			delete(w.want, name) // it went before anybody wrote it down, and nobody kept it
+		if e.records[name] == nil && e.pods[types.UID(name)] == nil {
+			delete(e.want, name) // it went before anybody wrote it down, and nobody kept it
 		}
 	}
 }
 
 // write does what the controller writes, unless it is killed before. It says whether it lives.
-func (w *world) write(do func()) bool {
-	if w.writes == 0 {
-		if w.up {
-			w.die()
+func (e *testEnv) write(do func()) bool {
+	if e.writes == 0 {
+		if e.up {
+			e.die()
 		}
 		return false
 	}
-	w.writes--
+	e.writes--
 	do()
 	return true
 }
 
 // reconcile is what the reconciler does, over this API.
-func (w *world) reconcile(uid types.UID) {
-	if !w.up {
+func (e *testEnv) reconcile(uid types.UID) {
+	if !e.up {
 		return
 	}
-	v := view{now: w.now, seenUntil: w.before, pod: w.pods[uid]}
+	v := view{now: e.now, seenUntil: e.before, pod: e.pods[uid]}
 	if v.pod == nil {
-		if l, ok := w.memory.of(uid); ok {
+		if l, ok := e.memory.of(uid); ok {
 			v.pod, v.gone = l.pod, l.end
 		}
 	}
-	if r := w.records[string(uid)]; r != nil {
+	if r := e.records[string(uid)]; r != nil {
 		v.records = []v1alpha1.UsageRecord{*r}
 	}
 	if v.pod != nil {
@@ -133,73 +133,73 @@ func (w *world) reconcile(uid types.UID) {
 	s := decide(v)
 	for i := range s.create {
 		made := s.create[i]
-		made.CreationTimestamp = metav1.NewTime(w.now)
-		if !w.write(func() { w.records[made.Name] = &made }) {
+		made.CreationTimestamp = metav1.NewTime(e.now)
+		if !e.write(func() { e.records[made.Name] = &made }) {
 			return
 		}
 	}
 	if s.end != nil {
-		if r := w.records[string(uid)]; r.Status.End == nil && !w.write(func() { r.Status = ending(r, *s.end) }) {
+		if r := e.records[string(uid)]; r.Status.End == nil && !e.write(func() { r.Status = ending(r, *s.end) }) {
 			return
 		}
 	}
-	if s.release && !w.write(func() { w.pods[uid].Finalizers = nil; w.collect(uid) }) {
+	if s.release && !e.write(func() { e.pods[uid].Finalizers = nil; e.collect(uid) }) {
 		return
 	}
 	if s.end == nil && !hasOpen(v.records) {
-		w.memory.forget(uid)
+		e.memory.forget(uid)
 	}
 }
 
-func (w *world) renew() {
-	for _, r := range w.records {
-		if r.Status.End == nil && w.pods[r.Spec.PodUID] == nil {
+func (e *testEnv) renew() {
+	for _, r := range e.records {
+		if r.Status.End == nil && e.pods[r.Spec.PodUID] == nil {
 			return
 		}
 	}
-	if w.up && w.writes != 0 {
-		w.write(func() { w.beat = w.now })
+	if e.up && e.writes != 0 {
+		e.write(func() { e.beat = e.now })
 	}
 }
 
 // pass lets time pass, in which nothing happens but the heartbeat.
-func (w *world) pass(d time.Duration) {
+func (e *testEnv) pass(d time.Duration) {
 	rest := d % beat
-	w.now = w.now.Add(d - rest)
+	e.now = e.now.Add(d - rest)
 	if d > rest {
-		w.renew()
+		e.renew()
 	}
-	w.now = w.now.Add(rest)
+	e.now = e.now.Add(rest)
 }
 
 // bind has a pod begin to hold devices.
-func (w *world) bind(n int) {
-	tenant := w.accounts[w.random.IntN(len(w.accounts))].Name
+func (e *testEnv) bind(n int) {
+	tenant := e.accounts[e.random.IntN(len(e.accounts))].Name
 	uid := types.UID("pod-" + strconv.Itoa(n))
-	name, count, milli := v1.ResourceName("nvidia.com/gpu"), 1+w.random.Int64N(8), int64(1000)
-	if w.random.IntN(4) == 0 {
+	name, count, milli := v1.ResourceName("nvidia.com/gpu"), 1+e.random.Int64N(8), int64(1000)
+	if e.random.IntN(4) == 0 {
 		name, milli = "nvidia.com/mig-3g.40gb", 428
 	}
 	pod := aPod(free, func(p *v1.Pod) {
-		p.UID, p.Name, p.Namespace, p.CreationTimestamp = uid, string(uid), tenant, metav1.NewTime(w.now.Add(-time.Hour))
-		p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now)
+		p.UID, p.Name, p.Namespace, p.CreationTimestamp = uid, string(uid), tenant, metav1.NewTime(e.now.Add(-time.Hour))
+		p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(e.now)
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{name: *resource.NewQuantity(count, resource.DecimalSI)}
 	})
-	if w.random.IntN(3) > 0 {
+	if e.random.IntN(3) > 0 {
 		pod.Finalizers = []string{names.FinalizerMetering}
 	}
-	w.pods[uid] = pod
-	w.want[string(uid)] = &truth{tenant: tenant, thousandth: count * milli, start: w.now}
-	w.reconcile(uid)
+	e.pods[uid] = pod
+	e.want[string(uid)] = &truth{tenant: tenant, thousandth: count * milli, start: e.now}
+	e.reconcile(uid)
 }
 
 // finish has the last container of a pod end, by the clock of its node, and the pod deleted now or
 // never.
-func (w *world) finish(pod *v1.Pod) {
-	at, ran := w.now, w.want[string(pod.UID)]
-	switch w.random.IntN(20) {
+func (e *testEnv) finish(pod *v1.Pod) {
+	at, ran := e.now, e.want[string(pod.UID)]
+	switch e.random.IntN(20) {
 	case 0: // a clock that is ahead; what counts is when this is read
-		at = w.now.Add(time.Hour)
+		at = e.now.Add(time.Hour)
 	case 1: // one that is behind
 		at = ran.start.Add(-time.Hour)
 	}
@@ -211,57 +211,57 @@ func (w *world) finish(pod *v1.Pod) {
 	default:
 		ran.end = at // or when this is read, if that is before
 	}
-	w.reconcile(pod.UID)
-	if r := w.records[string(pod.UID)]; r != nil && r.Status.End != nil {
-		ran.end = earlier(ran.end, w.now) // it was read now
+	e.reconcile(pod.UID)
+	if r := e.records[string(pod.UID)]; r != nil && r.Status.End != nil {
+		ran.end = earlier(ran.end, e.now) // it was read now
 	}
-	if w.random.IntN(2) == 0 {
-		w.delete(pod)
+	if e.random.IntN(2) == 0 {
+		e.delete(pod)
 	}
 }
 
 // delete deletes a pod without grace.
-func (w *world) delete(pod *v1.Pod) {
+func (e *testEnv) delete(pod *v1.Pod) {
 	if pod.DeletionTimestamp == nil {
-		at, grace := metav1.NewTime(w.now), int64(0)
+		at, grace := metav1.NewTime(e.now), int64(0)
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, &grace
-		if ran := w.want[string(pod.UID)]; ran.end.IsZero() {
-			ran.end = w.now
+		if ran := e.want[string(pod.UID)]; ran.end.IsZero() {
+			ran.end = e.now
 		}
 	}
-	w.collect(pod.UID)
-	w.reconcile(pod.UID)
+	e.collect(pod.UID)
+	e.reconcile(pod.UID)
 }
 
 // collect removes a pod that is deleted and that nobody keeps.
-func (w *world) collect(uid types.UID) {
-	pod := w.pods[uid]
+func (e *testEnv) collect(uid types.UID) {
+	pod := e.pods[uid]
 	if pod == nil || pod.DeletionTimestamp == nil || len(pod.Finalizers) > 0 {
 		return
 	}
-	delete(w.pods, uid)
-	if w.up {
-		w.memory.keep(pod, goneAt(pod, false, w.beat, w.now))
+	delete(e.pods, uid)
+	if e.up {
+		e.memory.keep(pod, goneAt(pod, false, e.beat, e.now))
 		return
 	}
-	name, ran := string(uid), w.want[string(uid)]
-	switch r := w.records[name]; {
+	name, ran := string(uid), e.want[string(uid)]
+	switch r := e.records[name]; {
 	case r == nil:
-		delete(w.want, name) // it was never seen
+		delete(e.want, name) // it was never seen
 	case r.Status.End == nil:
-		ran.end, ran.estimated = later(later(w.beat, r.CreationTimestamp.Time), ran.start), true
+		ran.end, ran.estimated = later(later(e.beat, r.CreationTimestamp.Time), ran.start), true
 	}
 }
 
 // bill does for a tenant what invoicing does, in its order.
-func (w *world) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, error) {
-	books := &accounting.Books{Account: account, Prices: w.prices, Now: w.now, Grace: 24 * time.Hour}
-	for _, r := range w.records {
+func (e *testEnv) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, error) {
+	books := &accounting.Books{Account: account, Prices: e.prices, Now: e.now, Grace: 24 * time.Hour}
+	for _, r := range e.records {
 		if r.Spec.Tenant == account.Name {
 			books.Records = append(books.Records, *r)
 		}
 	}
-	for _, v := range w.invoices {
+	for _, v := range e.invoices {
 		books.Invoices = append(books.Invoices, *v)
 	}
 	statement, err := books.Compute()
@@ -274,15 +274,15 @@ func (w *world) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, er
 	closing := map[string]bool{}
 	for _, spec := range statement.Invoices {
 		closing[spec.InvoiceID], spec.Finalized = spec.Finalized, false
-		if !w.write(func() {
-			w.invoices[spec.InvoiceID] = &v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: spec.InvoiceID}, Spec: spec}
+		if !e.write(func() {
+			e.invoices[spec.InvoiceID] = &v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: spec.InvoiceID}, Spec: spec}
 		}) {
 			return statement, nil
 		}
 	}
 	for _, s := range statement.Sessions {
-		r := w.records[s.Record.Name]
-		if !w.write(func() {
+		r := e.records[s.Record.Name]
+		if !e.write(func() {
 			r.Status.Cost = v1alpha1.Money(s.Charge.Cost.String())
 			if s.Late || closing[s.Invoice] {
 				r.Status.Invoice = s.Invoice
@@ -292,7 +292,7 @@ func (w *world) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, er
 		}
 	}
 	for _, spec := range statement.Invoices {
-		if spec.Finalized && !w.write(func() { w.invoices[spec.InvoiceID].Spec.Finalized = true }) {
+		if spec.Finalized && !e.write(func() { e.invoices[spec.InvoiceID].Spec.Finalized = true }) {
 			return statement, nil
 		}
 	}
@@ -300,17 +300,17 @@ func (w *world) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, er
 }
 
 // billAll bills everybody.
-func (w *world) billAll() {
-	for _, account := range w.accounts {
-		if _, err := w.bill(account); err != nil {
-			w.failed = append(w.failed, err)
+func (e *testEnv) billAll() {
+	for _, account := range e.accounts {
+		if _, err := e.bill(account); err != nil {
+			e.failed = append(e.failed, err)
 		}
 	}
 }
 
 // running are the pods whose end nobody has decided yet.
-func (w *world) running() (out []*v1.Pod) {
-	for _, pod := range w.pods {
+func (e *testEnv) running() (out []*v1.Pod) {
+	for _, pod := range e.pods {
 		if pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil {
 			out = append(out, pod)
 		}

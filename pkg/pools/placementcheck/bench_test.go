@@ -9,9 +9,9 @@ import (
 
 // BenchmarkNextRound asks for places on 640 nodes of which half the GPUs are used.
 func BenchmarkNextRound(b *testing.B) {
-	build := func(b *testing.B, used int) *town {
+	build := func(b *testing.B, used int) *testEnv {
 		b.Helper()
-		w := newTown(b)
+		w := newTestEnv(b)
 		for i := range 640 {
 			name := "n" + strconv.Itoa(i)
 			w.node(name, "hgx-h200", map[string]string{rackLabel: "r" + strconv.Itoa(i/16)})

@@ -33,16 +33,16 @@ const (
 // noon is when everything is asked.
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// town is a World under construction: nodes of one pool, and a queue for it.
-type town struct {
+// testEnv is a World under construction: nodes of one pool, and a queue for it.
+type testEnv struct {
 	World
 	tb     testing.TB
 	graphs map[string]*nvtopo.Graph
 }
 
-func newTown(tb testing.TB) *town {
+func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
-	t := &town{World: World{Now: noon}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
+	t := &testEnv{World: World{Now: noon}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
 	t.Flavors = []kueue.ResourceFlavor{{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{poolLabel: "pool"}}}}
 	t.ClusterQueues = []kueue.ClusterQueue{{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
 		ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "pool"}}}},
@@ -52,53 +52,53 @@ func newTown(tb testing.TB) *town {
 }
 
 // node adds a node of a machine of the catalogue. labels are added to those of the pool.
-func (w *town) node(name, kind string, labels map[string]string) *v1.Node {
-	w.tb.Helper()
+func (e *testEnv) node(name, kind string, labels map[string]string) *v1.Node {
+	e.tb.Helper()
 	m, err := machine.Lookup(kind)
 	if err != nil {
-		w.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
 	g, err := m.GraphFor(name)
 	if err != nil {
-		w.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
-	w.graphs[name] = g
+	e.graphs[name] = g
 	t := topologyv1alpha1.FromGraph(name, gpu, g)
 	t.UID, t.Spec.NodeUID, t.ResourceVersion = types.UID("topology-"+name), types.UID("node-"+name), "1"
-	w.Topologies = append(w.Topologies, *t)
-	w.Nodes = append(w.Nodes, *testobj.Node(name).UID("node-"+name).Label(v1.LabelHostname, name).Label(poolLabel, "pool").Labels(labels).
+	e.Topologies = append(e.Topologies, *t)
+	e.Nodes = append(e.Nodes, *testobj.Node(name).UID("node-"+name).Label(v1.LabelHostname, name).Label(poolLabel, "pool").Labels(labels).
 		GPUs(g.Len()).CPU("64").Memory("512Gi").Ready(v1.ConditionTrue).Obj())
-	return &w.Nodes[len(w.Nodes)-1]
+	return &e.Nodes[len(e.Nodes)-1]
 }
 
 // racks adds n nodes of eight linked GPUs in each of some racks: a-0, a-1 and so on in rack a.
-func (w *town) racks(n int, racks ...string) {
-	w.tb.Helper()
+func (e *testEnv) racks(n int, racks ...string) {
+	e.tb.Helper()
 	for _, rack := range racks {
 		for i := range n {
-			w.node(rack+"-"+strconv.Itoa(i), "dgx-a100", map[string]string{rackLabel: rack})
+			e.node(rack+"-"+strconv.Itoa(i), "dgx-a100", map[string]string{rackLabel: rack})
 		}
 	}
 }
 
 // pod adds a bound pod with the GPUs of these positions. change may be nil.
-func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
-	w.tb.Helper()
+func (e *testEnv) pod(name, node string, change func(*v1.Pod), gpus ...int) {
+	e.tb.Helper()
 	p := testobj.Pod(name).Namespace("team").Node(node).Scheduler(SchedulerName).Request(v1.ResourceCPU, "1").GPUs(len(gpus)).Phase(v1.PodRunning).Obj()
 	c := allocation.Container{Name: "main", Resource: gpu}
 	for _, i := range gpus {
-		c.GPUs = append(c.GPUs, w.graphs[node].GPUs[i].UUID)
+		c.GPUs = append(c.GPUs, e.graphs[node].GPUs[i].UUID)
 	}
 	a := allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Containers: []allocation.Container{c}}
 	text, err := a.Encode()
 	if err != nil {
-		w.tb.Fatal(err)
+		e.tb.Fatal(err)
 	}
 	p.Annotations[allocation.Key] = text
 	if change != nil {
 		change(p)
 	}
-	w.Pods = append(w.Pods, *p)
+	e.Pods = append(e.Pods, *p)
 }
 
 // ofJob makes a pod one of a job of this name.
@@ -151,10 +151,10 @@ func gangOf(name string, size int, wishes ...string) map[string]string {
 }
 
 // String says what is used, for a test that fails.
-func (w *town) String() string {
+func (e *testEnv) String() string {
 	var b strings.Builder
-	for i := range w.Pods {
-		p := &w.Pods[i]
+	for i := range e.Pods {
+		p := &e.Pods[i]
 		fmt.Fprintf(&b, "%s on %s: %s\n", p.Name, p.Spec.NodeName, p.Annotations[allocation.Key])
 	}
 	return b.String()

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// question is a random job on a random town.
+// question is a random job on a random cluster.
 type question struct {
 	pods, gpus int
 	gang, rack bool // rack: all in one
@@ -48,9 +48,9 @@ func (q *question) workload() *kueue.Workload {
 }
 
 // build makes two racks of one or two small nodes, and pods with random GPUs.
-func (q *question) build(t *testing.T, r *rand.Rand) *town {
+func (q *question) build(t *testing.T, r *rand.Rand) *testEnv {
 	t.Helper()
-	w := newTown(t)
+	w := newTestEnv(t)
 	machines := []string{"a100-pcie-4-bridged", "power9-v100-4", "hgx-a100-4", "dgx1-v100"}
 	for _, rack := range []string{"a", "b"} {
 		for i := range 1 + r.IntN(2) {
@@ -102,7 +102,7 @@ func subsets(of nvtopo.Mask, k int, visit func(nvtopo.Mask)) {
 }
 
 // possible is the brute force.
-func (q *question) possible(w *town) bool {
+func (q *question) possible(w *testEnv) bool {
 	room := map[string]int{}
 	for name, free := range q.free {
 		where := ""
@@ -120,7 +120,7 @@ func (q *question) possible(w *town) bool {
 }
 
 // check verifies what was promised, set by set.
-func (q *question) check(w *town, d *Decision) error {
+func (q *question) check(w *testEnv, d *Decision) error {
 	held := map[string]nvtopo.Mask{}
 	count, racks := 0, map[string]bool{}
 	for _, n := range d.after.nodes {
@@ -173,7 +173,7 @@ func TestDecisionsAreThoseOfABruteForce(t *testing.T) {
 				t.Errorf("%v: %s", err, about)
 			}
 		}
-		for i := range w.Topologies { // another town may have a node of this name
+		for i := range w.Topologies { // another cluster may have a node of this name
 			delete(g.known, w.Topologies[i].Name)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // answers are the states that a round writes, by job; Release is one of them.
-func answers(w *town, g *Graphs) map[string]string {
+func answers(w *testEnv, g *Graphs) map[string]string {
 	steps, _ := NextRound(&w.World, g)
 	out := map[string]string{}
 	for _, s := range steps {
@@ -31,8 +31,8 @@ func answers(w *town, g *Graphs) map[string]string {
 }
 
 // carryOut does what the API server does with the steps of a round.
-func (w *town) carryOut(g *Graphs) map[string]string {
-	steps, _ := NextRound(&w.World, g)
+func (e *testEnv) carryOut(g *Graphs) map[string]string {
+	steps, _ := NextRound(&e.World, g)
 	out := map[string]string{}
 	for _, s := range steps {
 		if s.Check != nil {
@@ -44,7 +44,7 @@ func (w *town) carryOut(g *Graphs) map[string]string {
 }
 
 func TestTwoJobsAreNotPromisedOnePlace(t *testing.T) {
-	w, g := newTown(t), NewGraphs()
+	w, g := newTestEnv(t), NewGraphs()
 	w.racks(4, "a")
 	first, second := job("first", 3, 8, gangOf("first", 3)), job("second", 3, 8, gangOf("second", 3))
 	second.Spec.Priority = new(int32(5))
@@ -115,20 +115,20 @@ func release(w *kueue.Workload) {
 
 // TestTheWayOfAJobWithoutAPlace plays what Kueue does between our writes.
 func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
-	town.pod("other", "a-0", nil, 0)
-	town.Workloads = []kueue.Workload{*job("train", 1, 8, nil)}
-	w := &town.Workloads[0]
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
+	e.pod("other", "a-0", nil, 0)
+	e.Workloads = []kueue.Workload{*job("train", 1, 8, nil)}
+	w := &e.Workloads[0]
 	c := func() *kueue.AdmissionCheckState { return checkOf(w) }
 	take := func(step *Step) {
 		t.Helper()
 		if step == nil {
-			t.Fatalf("there is no step: stage %d, %+v", stageOf(w, town.Now), w.Status)
+			t.Fatalf("there is no step: stage %d, %+v", stageOf(w, e.Now), w.Status)
 		}
 		w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*step.Check}
 	}
-	town.carryOut(g)
+	e.carryOut(g)
 	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 0 {
 		t.Fatalf("got %+v, want Retry without a time, with which Kueue would keep the quota", c())
 	}
@@ -141,7 +141,7 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 		t.Fatalf("got %+v, want Retry after 10 seconds, with the reason", c())
 	}
 	dequeue(w)
-	if nextPause(w, noon) != nil || len(answers(town, g)) > 0 {
+	if nextPause(w, noon) != nil || len(answers(e, g)) > 0 {
 		t.Fatal("it is Kueue's turn to note the time")
 	}
 	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
@@ -149,75 +149,75 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	if c().State != kueue.CheckPending || c().Message != "cluster: 0 of 1" || retries(c()) != 1 {
 		t.Fatalf("got %+v, want Pending with the reason", c())
 	}
-	if got := answers(town, g); len(got) > 0 {
+	if got := answers(e, g); len(got) > 0 {
 		t.Fatalf("got %v while there is no place, and it is paused", got)
 	}
-	town.Now = noon.Add(6 * time.Second)
-	steps, _ := NextRound(&town.World, g)
+	e.Now = noon.Add(6 * time.Second)
+	steps, _ := NextRound(&e.World, g)
 	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 20 {
 		t.Fatalf("shortly before the end of the pause got %+v, want a longer one", steps)
 	}
-	town.Pods = nil
-	if got := answers(town, g); got["train"] != string(Release) {
+	e.Pods = nil
+	if got := answers(e, g); got["train"] != string(Release) {
 		t.Fatalf("with a place got %v, want Release", got)
 	}
 }
 
 // TestOneThatNeverFitsKeepsNoQuota: however often it was tried. It leaves the turn to one that may.
 func TestOneThatNeverFitsKeepsNoQuota(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
-	town.pod("other", "a-0", nil, 0)
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
+	e.pod("other", "a-0", nil, 0)
 	for _, name := range []string{"never", "starves"} {
 		w := job(name, 1, 8, nil)
 		checkOf(w).RetryCount = new(int32(starvesAfter))
 		if name == "never" {
 			w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"no": "node"}
 		}
-		town.Workloads = append(town.Workloads, *w)
+		e.Workloads = append(e.Workloads, *w)
 	}
-	if got, want := answers(town, g), map[string]string{"never": "Retry", "starves": "Pending"}; !equal(got, want) {
+	if got, want := answers(e, g), map[string]string{"never": "Retry", "starves": "Pending"}; !equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
 // TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
 func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
-	town.pod("other", "a-0", nil, 0)
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
+	e.pod("other", "a-0", nil, 0)
 	for _, name := range []string{"old", "older"} {
 		w := job(name, 1, 8, nil)
 		checkOf(w).RetryCount = new(int32(starvesAfter))
-		town.Workloads = append(town.Workloads, *w)
+		e.Workloads = append(e.Workloads, *w)
 	}
-	steps, again := NextRound(&town.World, g)
+	steps, again := NextRound(&e.World, g)
 	if len(steps) != 2 || steps[0].Check.State != kueue.CheckPending || steps[1].Check.State != kueue.CheckRetry {
 		t.Fatalf("got %+v, want one that keeps its quota, and Retry", steps)
 	}
 	if want := "cluster: 0 of 1; keeps its quota until 2026-11-24T12:10:00Z"; steps[0].Check.Message != want || !again.Equal(noon.Add(keepQuota)) {
 		t.Errorf("got %q until %s, want %q", steps[0].Check.Message, again, want)
 	}
-	town.Now = noon.Add(keepQuota)
-	if got, want := answers(town, g), map[string]string{"old": "Retry", "older": "Retry"}; !equal(got, want) {
+	e.Now = noon.Add(keepQuota)
+	if got, want := answers(e, g), map[string]string{"old": "Retry", "older": "Retry"}; !equal(got, want) {
 		t.Errorf("after that time got %v, want %v", got, want)
 	}
 	// Without quota it is let into its queue again, one at a time.
-	for i := range town.Workloads {
-		w := &town.Workloads[i]
+	for i := range e.Workloads {
+		w := &e.Workloads[i]
 		checkOf(w).State = kueue.CheckRetry
 		evict(w)
 		dequeue(w)
-		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: town.Now.Add(time.Second)}}
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: e.Now.Add(time.Second)}}
 	}
-	if got, want := answers(town, g), map[string]string{"older": "Retry"}; !equal(got, want) {
+	if got, want := answers(e, g), map[string]string{"older": "Retry"}; !equal(got, want) {
 		t.Errorf("got %v, want a longer pause for one of them only: %v", got, want)
 	}
 }
 
 func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
 	for i, name := range []string{"a", "b", "c"} {
 		w := job(name, 1, 4, nil)
 		w.Spec.Priority = new(int32(i))
@@ -226,13 +226,13 @@ func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
 		evict(w)
 		dequeue(w)
 		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(time.Minute)}}
-		town.Workloads = append(town.Workloads, *w)
+		e.Workloads = append(e.Workloads, *w)
 	}
-	if got, want := answers(town, g), map[string]string{"b": "Release", "c": "Release"}; !equal(got, want) {
+	if got, want := answers(e, g), map[string]string{"b": "Release", "c": "Release"}; !equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	town.Topologies = nil
-	if got, want := answers(town, g), map[string]string{"a": "Release", "b": "Release", "c": "Release"}; !equal(got, want) {
+	e.Topologies = nil
+	if got, want := answers(e, g), map[string]string{"a": "Release", "b": "Release", "c": "Release"}; !equal(got, want) {
 		t.Errorf("without any topology got %v, want %v", got, want)
 	}
 }
@@ -244,36 +244,36 @@ func requeued(at time.Time) metav1.Condition {
 
 // The next rounds come before Kueue has given quota to a job that was told of a place.
 func TestAPlaceIsKeptForAJobThatWasToldOfIt(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
 	told, other := job("told", 1, 8, nil), job("other", 1, 8, nil)
 	other.Spec.Priority = new(int32(5)) // it would be told first
 	release(told)
 	release(other)
 	other.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(time.Minute)}
-	town.Workloads = []kueue.Workload{*told, *other}
-	if got := answers(town, g); len(got) > 0 {
+	e.Workloads = []kueue.Workload{*told, *other}
+	if got := answers(e, g); len(got) > 0 {
 		t.Errorf("got %v, want nothing: the place is kept for the job that was told of it", got)
 	}
-	meta.SetStatusCondition(&town.Workloads[0].Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
-	if got, want := answers(town, g), map[string]string{"other": "Release"}; !equal(got, want) {
+	meta.SetStatusCondition(&e.Workloads[0].Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
+	if got, want := answers(e, g), map[string]string{"other": "Release"}; !equal(got, want) {
 		t.Errorf("of a job that gets no quota: got %v, want %v", got, want)
 	}
 }
 
 // While one that starves is about to get quota, the pause of another one is made longer.
 func TestOneThatStarvesAtATimeIsLetIn(t *testing.T) {
-	town, g := newTown(t), NewGraphs()
-	town.racks(1, "a")
-	town.pod("other", "a-0", nil, 0)
+	e, g := newTestEnv(t), NewGraphs()
+	e.racks(1, "a")
+	e.pod("other", "a-0", nil, 0)
 	for _, name := range []string{"first", "second"} {
 		w := job(name, 1, 8, nil)
 		checkOf(w).RetryCount = new(int32(starvesAfter))
 		release(w)
-		town.Workloads = append(town.Workloads, *w)
+		e.Workloads = append(e.Workloads, *w)
 	}
-	town.Workloads[1].Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Second)}
-	if got, want := answers(town, g), map[string]string{"second": "Retry"}; !equal(got, want) {
+	e.Workloads[1].Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Second)}
+	if got, want := answers(e, g), map[string]string{"second": "Retry"}; !equal(got, want) {
 		t.Errorf("got %v, want a longer pause for the second: %v", got, want)
 	}
 }
@@ -417,7 +417,7 @@ func TestPodsThatHaveEndedNeedNoPlace(t *testing.T) {
 		"more have ended than there are":      {less(job("more", 4, 8, nil), 9), "Ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
+			w := newTestEnv(t)
 			w.racks(2, "a")
 			w.Workloads = []kueue.Workload{*tc.job}
 			if got := answers(w, NewGraphs())[tc.job.Name]; got != tc.want {
@@ -441,7 +441,7 @@ func TestAPromiseIsForThePodsThatAreToCome(t *testing.T) {
 		"none has ended":            {0, 0, map[string]string{"other": "Retry", "more": "Retry"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
+			w := newTestEnv(t)
 			w.racks(4, "a")
 			train := job("train", 4, 8, nil)
 			checkOf(train).State = kueue.CheckReady
@@ -468,7 +468,7 @@ func TestAPromiseIsForThePodsThatAreToCome(t *testing.T) {
 
 // A pod that failed is made anew, one that succeeded is not, and those of others do not count.
 func TestMissingPods(t *testing.T) {
-	w := newTown(t)
+	w := newTestEnv(t)
 	w.racks(1, "a")
 	s := NewSnapshot(&w.World, NewGraphs())
 	pod := func(name, node string, phase v1.PodPhase) *v1.Pod {

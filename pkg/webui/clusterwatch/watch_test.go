@@ -32,14 +32,14 @@ import (
 
 var start = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// rig is a Watch over a fake API server.
-type rig struct {
+// testEnv is a Watch over a fake API server.
+type testEnv struct {
 	kube  *fake.Clientset
 	dyn   *dynamicfake.FakeDynamicClient
 	watch *Watch
 }
 
-func newRig(t *testing.T, objects ...runtime.Object) *rig {
+func newTestEnv(t *testing.T, objects ...runtime.Object) *testEnv {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		v1alpha1.GroupVersionResource: "NodeGPUTopologyList", v1alpha1.ClusterTopologyGVR: "ClusterTopologyList", poolv1alpha1.ComputePoolGVR: "ComputePoolList",
@@ -48,21 +48,21 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	for _, resource := range []string{"workloads", "localqueues", "clusterqueues"} {
 		kinds[schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: resource}] = resource + "List"
 	}
-	return &rig{kube: fake.NewClientset(objects...), dyn: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
+	return &testEnv{kube: fake.NewClientset(objects...), dyn: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
 }
 
 // run runs the Watch until the test ends, or the function is called, which waits for its end.
-func (r *rig) run(t *testing.T) (end func()) {
+func (e *testEnv) run(t *testing.T) (end func()) {
 	t.Helper()
 	var err error
-	r.watch, err = New(Config{Kube: r.kube, Dynamic: r.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: clocktesting.NewFakeClock(start)})
+	e.watch, err = New(Config{Kube: e.kube, Dynamic: e.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: clocktesting.NewFakeClock(start)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		r.watch.Run(ctx)
+		e.watch.Run(ctx)
 		close(ended)
 	}()
 	end = func() {
@@ -70,7 +70,7 @@ func (r *rig) run(t *testing.T) (end func()) {
 		<-ended
 	}
 	t.Cleanup(end)
-	if err := r.watch.Settle(t.Context()); err != nil {
+	if err := e.watch.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return end
@@ -87,7 +87,7 @@ func refuse(f *clienttesting.Fake, resource string, err func(schema.GroupResourc
 // TestWhatIsNotThereIsNone: a kind that is not installed is no problem, one that is forbidden is
 // said, and everything else is shown.
 func TestWhatIsNotThereIsNone(t *testing.T) {
-	r := newRig(t, testobj.Node("n").Obj(), testobj.Pod("p").Namespace("ns").Obj())
+	r := newTestEnv(t, testobj.Node("n").Obj(), testobj.Pod("p").Namespace("ns").Obj())
 	refuse(&r.dyn.Fake, "computepools", func(g schema.GroupResource) error { return apierrors.NewNotFound(g, "") })
 	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
 	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
@@ -103,7 +103,7 @@ func TestWhatIsNotThereIsNone(t *testing.T) {
 
 // TestChangesCount: a change of an object is in the next snapshot, and earlier ones keep theirs.
 func TestChangesCount(t *testing.T) {
-	r := newRig(t, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}})
+	r := newTestEnv(t, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}})
 	r.run(t)
 	before := r.watch.Snapshot()
 	if len(before.World.Pods) != 1 || before.World.Pods[0].ManagedFields != nil {
@@ -156,7 +156,7 @@ func TestRenewalsOfLeasesAreNoChanges(t *testing.T) {
 
 // TestAnObjectThatCannotBeReadIsSaid, and keeps nothing else from being shown.
 func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	for name, spec := range map[string]any{"good": map[string]any{}, "bad": "a word"} {
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": name}, "spec": spec,
@@ -200,7 +200,7 @@ func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
 
 // TestOfANamespace: an explanation reads jobs and claims of its own namespace only.
 func TestOfANamespace(t *testing.T) {
-	r := newRig(t,
+	r := newTestEnv(t,
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "a"}},
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: "b"}})
 	r.run(t)
@@ -211,7 +211,7 @@ func TestOfANamespace(t *testing.T) {
 
 // TestEverythingEndsWithTheContext: Run returns when all that it started has.
 func TestEverythingEndsWithTheContext(t *testing.T) {
-	r := newRig(t)
+	r := newTestEnv(t)
 	end := r.run(t)
 	end() // it would not come back
 }

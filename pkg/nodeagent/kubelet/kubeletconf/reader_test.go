@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// bench is a reader of a file with a root directory of its own.
-type bench struct {
+// testEnv is a reader of a file with a root directory of its own.
+type testEnv struct {
 	*Reader
 	file, root  string
 	allocatable nvtopo.CPUSet
@@ -28,9 +28,9 @@ type bench struct {
 	changes     []*v1alpha1.Kubelet
 }
 
-func newBench(t *testing.T, file string) *bench {
+func newTestEnv(t *testing.T, file string) *testEnv {
 	t.Helper()
-	b := &bench{file: filepath.Join(t.TempDir(), "config.yaml"), root: t.TempDir()}
+	b := &testEnv{file: filepath.Join(t.TempDir(), "config.yaml"), root: t.TempDir()}
 	if file != "" {
 		write(t, b.file, file)
 	}
@@ -51,11 +51,11 @@ func newBench(t *testing.T, file string) *bench {
 const staticFile = fileHead + "cpuManagerPolicy: static\nmemoryManagerPolicy: Static\nkubeReserved: {cpu: 1500m}\n"
 
 // run starts the reader in a bubble and returns what ends it.
-func (b *bench) run(t *testing.T) (stop func()) {
+func (e *testEnv) run(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx) }()
+	go func() { done <- e.Run(ctx) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -66,7 +66,7 @@ func (b *bench) run(t *testing.T) (stop func()) {
 
 func TestStateOfManagersIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, staticFile)
+		b := newTestEnv(t, staticFile)
 		b.allocatable, _ = nvtopo.ParseCPUList("1-3,5-7")
 		writeCPUState(t, b.root, "0-7", nil)
 		write(t, filepath.Join(b.root, memoryStateFile),
@@ -99,12 +99,12 @@ func TestStateOfManagersIsFollowed(t *testing.T) {
 
 func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare  func(t *testing.T, b *bench)
+		prepare  func(t *testing.T, b *testEnv)
 		wantErr  string
 		wantCPUs string // reserved
 	}{
 		"kubelet does not tell its CPUs": {
-			prepare: func(t *testing.T, b *bench) {
+			prepare: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				writeCPUState(t, b.root, "0-7", nil)
 				b.unreachable = errors.New("connection refused")
@@ -112,7 +112,7 @@ func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 			wantErr: "reserved CPUs: connection refused",
 		},
 		"kubelet's CPUs do not add up to its configuration": {
-			prepare: func(t *testing.T, b *bench) {
+			prepare: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				writeCPUState(t, b.root, "0-7", nil)
 				b.allocatable = nvtopo.NewCPUSet(1, 2, 3)
@@ -120,11 +120,11 @@ func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 			wantErr: "its configuration reserves 2",
 		},
 		"no state file": {
-			prepare: func(_ *testing.T, b *bench) { b.allocatable, _ = nvtopo.ParseCPUList("2-7") },
+			prepare: func(_ *testing.T, b *testEnv) { b.allocatable, _ = nvtopo.ParseCPUList("2-7") },
 			wantErr: "CPU manager state: open", wantCPUs: "0-1",
 		},
 		"a state file of another policy": {
-			prepare: func(t *testing.T, b *bench) {
+			prepare: func(t *testing.T, b *testEnv) {
 				t.Helper()
 				b.allocatable, _ = nvtopo.ParseCPUList("2-7")
 				write(t, filepath.Join(b.root, cpuStateFile), `{"policyName":"none"}`)
@@ -133,7 +133,7 @@ func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, fileHead+"cpuManagerPolicy: static\nkubeReserved: {cpu: 1500m}\n")
+			b := newTestEnv(t, fileHead+"cpuManagerPolicy: static\nkubeReserved: {cpu: 1500m}\n")
 			tc.prepare(t, b)
 			_ = b.refresh(t.Context())
 			checkErr(t, b.Problem(), tc.wantErr)
@@ -147,7 +147,7 @@ func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 
 func TestRestartOfKubeletIsReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "")
+		b := newTestEnv(t, "")
 		defer b.run(t)()
 		synctest.Wait()
 		if b.Current() != nil || b.Problem() == nil {

@@ -33,8 +33,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// ward is a controller, a node whose hardware the test breaks, and its pods.
-type ward struct {
+// healthEnv is a controller, a node whose hardware the test breaks, and its pods.
+type healthEnv struct {
 	t      *testing.T
 	state  *nodestate.State
 	graph  *nvtopo.Graph
@@ -50,10 +50,10 @@ type ward struct {
 	broken atomic.Bool     // the API server takes no events
 }
 
-func newWard(t *testing.T) *ward {
+func newHealthEnv(t *testing.T) *healthEnv {
 	t.Helper()
 	state, _ := stateOf(t, "dgx1-v100")
-	w := &ward{
+	w := &healthEnv{
 		t: t, state: state, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), client: fake.NewClientset(),
 		sick: map[int]v1alpha1.GPUHealth{}, mig: map[int]bool{}, down: map[[2]int]bool{},
 	}
@@ -66,138 +66,138 @@ func newWard(t *testing.T) *ward {
 }
 
 // restart replaces the controller by a new process's.
-func (w *ward) restart() {
-	w.ctrl = New(w.state, w.client, corelisters.NewPodLister(w.store), events.NewFakeRecorder(100))
-	if w.last != nil {
-		w.ctrl.Handler().OnAdd(w.last, true)
+func (e *healthEnv) restart() {
+	e.ctrl = New(e.state, e.client, corelisters.NewPodLister(e.store), events.NewFakeRecorder(100))
+	if e.last != nil {
+		e.ctrl.Handler().OnAdd(e.last, true)
 	}
 }
 
 // publish makes an object of the hardware's condition and tells everybody.
-func (w *ward) publish(records ...v1alpha1.Allocation) {
-	w.t.Helper()
+func (e *healthEnv) publish(records ...v1alpha1.Allocation) {
+	e.t.Helper()
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
-		w.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	g, err := m.GraphFor(testNode)
 	if err != nil {
-		w.t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	if w.graph == nil {
-		w.graph = g
+	if e.graph == nil {
+		e.graph = g
 	}
 	t := v1alpha1.FromGraph(testNode, gpu, g)
 	t.UID, t.Spec.NodeUID = "topology", "node"
 	t.ResourceVersion, t.Generation = "2", 1
-	for at, h := range w.sick {
+	for at, h := range e.sick {
 		h.ID = t.Status.GPUHealth[at].ID
 		t.Status.GPUHealth[at] = h
 	}
-	for at := range w.mig {
+	for at := range e.mig {
 		t.Spec.GPUs[at].MIG = true
 	}
 	for i := range t.Spec.Links {
-		if l := &t.Spec.Links[i]; w.down[[2]int{int(l.A), int(l.B)}] {
+		if l := &t.Spec.Links[i]; e.down[[2]int{int(l.A), int(l.B)}] {
 			sys := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}, nvtopo.PCIeSYS, 3, 0, false)
 			l.Class, l.Lanes, l.PCIe = "SYS", 0, "SYS"
 			l.Bandwidth.Set(sys.Bandwidth * 1000)
 		}
 	}
-	n := len(t.Spec.GPUs) - w.less
+	n := len(t.Spec.GPUs) - e.less
 	t.Spec.GPUs, t.Status.GPUHealth = t.Spec.GPUs[:n], t.Status.GPUHealth[:n]
 	t.Spec.Links = slices.DeleteFunc(t.Spec.Links, func(l v1alpha1.Link) bool { return int(l.B) >= n })
 	t.Spec.NICs = nil
 	t.Status.Allocations = records
-	old := w.last
+	old := e.last
 	if old != nil {
 		v, err := strconv.Atoi(old.ResourceVersion)
 		if err != nil {
-			w.t.Fatal(err)
+			e.t.Fatal(err)
 		}
 		t.ResourceVersion, t.Generation = strconv.Itoa(v+1), old.Generation
 		if !cmp.Equal(old.Spec, t.Spec) {
 			t.Generation++
 		}
 	}
-	w.last = t
-	if _, err := w.state.Apply(t); err != nil {
-		w.t.Fatal(err)
+	e.last = t
+	if _, err := e.state.Apply(t); err != nil {
+		e.t.Fatal(err)
 	}
 	if old == nil {
-		w.ctrl.Handler().OnAdd(t, false)
+		e.ctrl.Handler().OnAdd(t, false)
 	} else {
-		w.ctrl.Handler().OnUpdate(old, t)
+		e.ctrl.Handler().OnUpdate(old, t)
 	}
 }
 
 // run adds a pod that runs with these GPUs, promised what the graph has now.
-func (w *ward) run(name string, gpus string, annotations ...string) *v1.Pod {
-	w.t.Helper()
-	a := allocated(w.graph, "m="+gpus)
+func (e *healthEnv) run(name string, gpus string, annotations ...string) *v1.Pod {
+	e.t.Helper()
+	a := allocated(e.graph, "m="+gpus)
 	a.PodUID, a.Assumed = types.UID(name), time.Now().UTC()
-	all, err := w.state.Annotations(a, false)
+	all, err := e.state.Annotations(a, false)
 	if err != nil {
-		w.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	for i := 0; i+1 < len(annotations); i += 2 {
 		all[annotations[i]] = annotations[i+1]
 	}
 	p := testobj.Pod(name).Namespace("ns").ResourceVersion("1").Created(time.Now()).Node(testNode).Annotations(all).Obj()
-	w.put(p)
+	e.put(p)
 	return p
 }
 
-func (w *ward) put(p *v1.Pod) {
-	w.t.Helper()
-	if err := w.store.Update(p); err != nil {
-		w.t.Fatal(err)
+func (e *healthEnv) put(p *v1.Pod) {
+	e.t.Helper()
+	if err := e.store.Update(p); err != nil {
+		e.t.Fatal(err)
 	}
 }
 
 // lead runs a term of the present controller.
-func (w *ward) lead() (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (e *healthEnv) lead() (stop func()) {
+	ctx, cancel := context.WithCancel(e.t.Context())
 	done := make(chan struct{})
-	ctrl := w.ctrl
+	ctrl := e.ctrl
 	go func() { defer close(done); ctrl.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
 
 // said returns what was written since the last call: "pod type reason GPUs".
-func (w *ward) said() []string {
-	w.t.Helper()
+func (e *healthEnv) said() []string {
+	e.t.Helper()
 	time.Sleep(2 * sortedFor)
 	synctest.Wait()
-	list, err := w.client.EventsV1().Events("ns").List(w.t.Context(), metav1.ListOptions{})
+	list, err := e.client.EventsV1().Events("ns").List(e.t.Context(), metav1.ListOptions{})
 	if err != nil {
-		w.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	slices.SortStableFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	var out []string
-	for i := w.seenAt; i < len(list.Items); i++ {
-		e := &list.Items[i]
-		line := e.Regarding.Name + " " + e.Type + " " + e.Reason
-		if !strings.Contains(e.Note, e.Regarding.Name) {
-			w.t.Errorf("the note does not name its pod: %s", e.Note)
+	for i := e.seenAt; i < len(list.Items); i++ {
+		event := &list.Items[i]
+		line := event.Regarding.Name + " " + event.Type + " " + event.Reason
+		if !strings.Contains(event.Note, event.Regarding.Name) {
+			e.t.Errorf("the note does not name its pod: %s", event.Note)
 		}
 		words := []string{line}
-		for p := range w.graph.GPUs {
-			if strings.Contains(e.Note, w.graph.GPUs[p].UUID) {
+		for p := range e.graph.GPUs {
+			if strings.Contains(event.Note, e.graph.GPUs[p].UUID) {
 				words = append(words, strconv.Itoa(p))
 			}
 		}
 		out = append(out, strings.Join(words, " "))
 	}
-	w.seenAt = len(list.Items)
+	e.seenAt = len(list.Items)
 	slices.Sort(out)
 	return out
 }
 
-func (w *ward) expect(when string, want ...string) {
-	w.t.Helper()
-	if diff := cmp.Diff(want, w.said()); diff != "" {
-		w.t.Errorf("%s (-want,+got):\n%s", when, diff)
+func (e *healthEnv) expect(when string, want ...string) {
+	e.t.Helper()
+	if diff := cmp.Diff(want, e.said()); diff != "" {
+		e.t.Errorf("%s (-want,+got):\n%s", when, diff)
 	}
 }
 
