@@ -97,12 +97,12 @@ func TestTheChart(t *testing.T) {
 
 // verify has nvtopo verify-node say of a pod on the real node what kubelet, the annotation and the
 // container say of its GPUs.
-func (l *lab) verify(t *testing.T, pod string, gpus int) {
+func (e *testEnv) verify(t *testing.T, pod string, gpus int) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := cli.New("nvtopo")
 	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"verify-node", pod, "--kubeconfig", l.Cluster.Kubeconfig(), "--root", l.Node.Path("/"), "-o", "json"})
+	cmd.SetArgs([]string{"verify-node", pod, "--kubeconfig", e.Cluster.Kubeconfig(), "--root", e.Node.Path("/"), "-o", "json"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil && cli.ExitCode(err) != cli.ExitNoAnswer { // the probe's CPUs may be any
 		t.Fatalf("verify-node %s: %v", pod, err)
 	}
@@ -129,9 +129,9 @@ type process struct {
 
 // ourProcesses are those of our programs in the node's containers; whatever runs beside containers
 // has a path.
-func (l *lab) ourProcesses(t *testing.T) []process {
+func (e *testEnv) ourProcesses(t *testing.T) []process {
 	t.Helper()
-	folders, err := filepath.Glob(l.Node.Path("/proc/[0-9]*"))
+	folders, err := filepath.Glob(e.Node.Path("/proc/[0-9]*"))
 	if err != nil {
 		t.Fatal(err)
 	}

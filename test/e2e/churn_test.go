@@ -29,7 +29,7 @@ import (
 // churn creates pods, looks at each as soon as it runs and once more a little
 // later, and deletes it, so that the next ones get their turn.
 type churn struct {
-	lab    *lab
+	env    *testEnv
 	lister cache.Indexer
 
 	// hold is for how long, at most, a pod keeps its GPUs after the first look.
@@ -104,7 +104,7 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	factory := informers.NewSharedInformerFactory(c.lab.Client, 0)
+	factory := informers.NewSharedInformerFactory(c.env.Client, 0)
 	informer := factory.Core().V1().Pods().Informer()
 	c.lister = informer.GetIndexer()
 	work := make(chan string, 10*len(pods))
@@ -130,7 +130,7 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	for over := 0; over < len(pods); {
 		for ; created < len(pods) && created-over < burst; created++ {
 			pod := pods[created].DeepCopy()
-			if _, err := c.lab.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			if _, err := c.env.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 				t.Fatalf("create pod %s: %v", pod.Name, err)
 			}
 		}
@@ -234,7 +234,7 @@ func (c *churn) attend(ctx context.Context, name string) (over bool, again time.
 			return false, again
 		}
 	}
-	err = c.lab.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	err = c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		c.problem("delete " + name + ": " + err.Error())
 	}
@@ -251,7 +251,7 @@ func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
 	if wait := time.Until(before.until); known && wait > 0 {
 		return wait
 	}
-	containers, err := c.lab.Observe(ctx, pod)
+	containers, err := c.env.Observe(ctx, pod)
 	c.noteUnseen(pod.Name, err)
 	switch {
 	case errors.Is(err, realnode.ErrNoReport) || err != nil && c.patient:

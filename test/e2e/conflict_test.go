@@ -18,7 +18,7 @@ import (
 )
 
 // conflict binds a pod to GPUs of which another already has one.
-func conflict(t *testing.T, l *lab) (pod *v1.Pod, taken []string) {
+func conflict(t *testing.T, l *testEnv) (pod *v1.Pod, taken []string) {
 	t.Helper()
 	holder := l.create(t, gpunode.Pod("holder", 2, scheduledBy(nobody)))
 	l.bind(t, holder, l.allocation(t, holder, 0, 3))
@@ -86,16 +86,16 @@ func TestConflict(t *testing.T) {
 }
 
 // bestPair lists the free pairs with the greatest bandwidth, as sorted UUIDs.
-func (l *lab) bestPair(taken []string) []string {
+func (e *testEnv) bestPair(taken []string) []string {
 	var out []string
 	var best int64
-	for i := range l.Graph.GPUs {
-		for j := i + 1; j < l.Graph.Len(); j++ {
-			pair := l.uuids(i, j)
+	for i := range e.Graph.GPUs {
+		for j := i + 1; j < e.Graph.Len(); j++ {
+			pair := e.uuids(i, j)
 			if len(common(pair, taken)) > 0 {
 				continue
 			}
-			bandwidth := l.Graph.Link(i, j).Bandwidth
+			bandwidth := e.Graph.Link(i, j).Bandwidth
 			if bandwidth > best {
 				best, out = bandwidth, nil
 			}

@@ -37,11 +37,11 @@ func scheduledBy(name string) func(*v1.Pod) {
 }
 
 // bind binds a pod with annotations on the Binding, as an administrator may.
-func (l *lab) bind(t *testing.T, pod *v1.Pod, annotations map[string]string) {
+func (e *testEnv) bind(t *testing.T, pod *v1.Pod, annotations map[string]string) {
 	t.Helper()
-	err := l.Client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &v1.Binding{
+	err := e.Client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Annotations: annotations},
-		Target:     v1.ObjectReference{Kind: "Node", Name: l.Node.Name()},
+		Target:     v1.ObjectReference{Kind: "Node", Name: e.Node.Name()},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("bind pod %s: %v", pod.Name, err)
@@ -50,11 +50,11 @@ func (l *lab) bind(t *testing.T, pod *v1.Pod, annotations map[string]string) {
 
 // allocation makes an annotation that gives the pod's container main the GPUs
 // at these positions of the node's graph.
-func (l *lab) allocation(t *testing.T, pod *v1.Pod, positions ...int) map[string]string {
+func (e *testEnv) allocation(t *testing.T, pod *v1.Pod, positions ...int) map[string]string {
 	t.Helper()
 	a := &allocation.Allocation{
-		Version: allocation.Version, Node: l.Node.Name(), PodUID: pod.UID, Assumed: time.Now(), Enforced: true,
-		Containers: []allocation.Container{{Name: "main", Resource: gpunode.Resource, GPUs: l.uuids(positions...)}},
+		Version: allocation.Version, Node: e.Node.Name(), PodUID: pod.UID, Assumed: time.Now(), Enforced: true,
+		Containers: []allocation.Container{{Name: "main", Resource: gpunode.Resource, GPUs: e.uuids(positions...)}},
 	}
 	text, err := a.Encode()
 	if err != nil {
@@ -63,10 +63,10 @@ func (l *lab) allocation(t *testing.T, pod *v1.Pod, positions ...int) map[string
 	return map[string]string{allocation.Key: text}
 }
 
-func (l *lab) uuids(positions ...int) []string {
+func (e *testEnv) uuids(positions ...int) []string {
 	var out []string
 	for _, i := range positions {
-		out = append(out, l.Graph.GPUs[i].UUID)
+		out = append(out, e.Graph.GPUs[i].UUID)
 	}
 	slices.Sort(out)
 	return out
@@ -74,11 +74,11 @@ func (l *lab) uuids(positions ...int) []string {
 
 // published waits until the node's status has the pod's allocation in a state
 // and returns it.
-func (l *lab) published(t *testing.T, pod *v1.Pod, state string) *v1alpha1.Allocation {
+func (e *testEnv) published(t *testing.T, pod *v1.Pod, state string) *v1alpha1.Allocation {
 	t.Helper()
 	var found *v1alpha1.Allocation
 	testrig.Eventually(t, patience, pod.Name+" is in the node's status as "+state, func(ctx context.Context) (bool, string) {
-		topology, err := l.Topology(ctx)
+		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -172,9 +172,9 @@ func TestForeignPod(t *testing.T) {
 }
 
 // clear deletes all pods and waits until they are gone.
-func (l *lab) clear(t *testing.T) {
+func (e *testEnv) clear(t *testing.T) {
 	t.Helper()
-	pods := l.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	pods := e.Client.CoreV1().Pods(metav1.NamespaceDefault)
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}

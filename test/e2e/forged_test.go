@@ -21,29 +21,29 @@ import (
 
 // user is somebody who may do everything with pods and deployments, and has no
 // permission to write allocations.
-func (l *lab) user(t *testing.T) kubernetes.Interface {
+func (e *testEnv) user(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	const name = "user"
 	ctx := t.Context()
 	meta := metav1.ObjectMeta{Name: name}
-	if _, err := l.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, &v1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
+	if _, err := e.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, &v1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/binding", "bindings"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"*"}},
 	}}
-	if _, err := l.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+	if _, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	if _, err := e.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: metav1.NamespaceDefault}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := l.Cluster.ServiceAccountConfig(ctx, metav1.NamespaceDefault, name)
+	cfg, err := e.Cluster.ServiceAccountConfig(ctx, metav1.NamespaceDefault, name)
 	if err != nil {
 		t.Fatal(err)
 	}

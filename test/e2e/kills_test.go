@@ -113,7 +113,7 @@ func TestKills(t *testing.T) {
 		return append(out, inside(pod, containers)...)
 	}
 	// The killer has the other source of chance: the two run side by side.
-	c := &churn{lab: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
+	c := &churn{env: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
 	k := &killer{
 		victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, served: c.served, rng: rng, kills: map[string]int{},
 	}
@@ -172,16 +172,16 @@ func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
 }
 
 // settled checks that the survivors are as they were, once all programs are up again.
-func (l *lab) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpunode.Observation) {
+func (e *testEnv) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpunode.Observation) {
 	t.Helper()
-	if err := l.Node.WaitReady(t.Context()); err != nil {
+	if err := e.Node.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.WaitGPUs(t.Context()); err != nil {
+	if err := e.WaitGPUs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range survivors {
-		now, err := l.Client.CoreV1().Pods(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
+		now, err := e.Client.CoreV1().Pods(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func (l *lab) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpu
 			t.Errorf("%s was Running in %s and is %s in %s", s.Name, s.Status.ContainerStatuses[0].ContainerID,
 				now.Status.Phase, now.Status.ContainerStatuses[0].ContainerID)
 		}
-		after := l.observe(t, now)
+		after := e.observe(t, now)
 		for _, d := range differences(s.Name, after) {
 			complain(t, d)
 		}

@@ -115,7 +115,7 @@ func existing(t *testing.T) string {
 }
 
 // busy makes containers run, so that there is something that could remain.
-func busy(t *testing.T, l *lab) {
+func busy(t *testing.T, l *testEnv) {
 	t.Helper()
 	for i, gpus := range []int{1, 2} {
 		name := fmt.Sprintf("pod-%d", i)
@@ -208,7 +208,7 @@ func TestOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	busy(t, &lab{l})
+	busy(t, &testEnv{l})
 	_, _ = fmt.Fprintln(os.Stdout, "mount namespace", remainsOf(t, l, os.Getpid()).mounts)
 	select {} // until the SIGKILL
 }

@@ -77,7 +77,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 
 	t.Run("sixty pods", func(t *testing.T) {
 		n, rng := min(nvidiaPods, number(t, "NVTOPO_E2E_PODS", nvidiaPods)), seed(t)
-		c := &churn{lab: l, hold: nvidiaHold, rng: rng, judge: judgePod}
+		c := &churn{env: l, hold: nvidiaHold, rng: rng, judge: judgePod}
 		took := c.run(t, workload(n, rng), burst)
 		c.report(t, n, took)
 	})
@@ -155,7 +155,7 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 		Agent: true, NVIDIA: true, PluginArgs: []string{"--device-list-strategy=cdi-cri", "--nvidia-cdi-hook-path=" + hook},
 	})
 	rng := seed(t)
-	c := &churn{lab: l, hold: nvidiaHold, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+	c := &churn{env: l, hold: nvidiaHold, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
 		out := differences(pod.Name, containers)
 		for _, o := range containers {
 			if o.Report.Env["NVIDIA_VISIBLE_DEVICES"] != "void" {
@@ -169,9 +169,9 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 }
 
 // whole waits until kubelet offers every GPU and the agent vouches for the node.
-func (l *lab) whole(t *testing.T) {
+func (e *testEnv) whole(t *testing.T) {
 	t.Helper()
-	for _, wait := range []func(context.Context) error{l.Node.WaitReady, l.WaitGPUs, l.WaitEnforced} {
+	for _, wait := range []func(context.Context) error{e.Node.WaitReady, e.WaitGPUs, e.WaitEnforced} {
 		if err := wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -179,29 +179,29 @@ func (l *lab) whole(t *testing.T) {
 }
 
 // steers waits until the node is whole, and then has a pod get what the scheduler chose.
-func (l *lab) steers(t *testing.T, name string) {
+func (e *testEnv) steers(t *testing.T, name string) {
 	t.Helper()
-	l.whole(t)
-	pod := l.admitted(t, name)
-	for _, problem := range differences(pod.Name, l.observe(t, pod)) {
+	e.whole(t)
+	pod := e.admitted(t, name)
+	for _, problem := range differences(pod.Name, e.observe(t, pod)) {
 		t.Error(problem)
 	}
-	if err := l.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+	if err := e.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // publishedHealth waits until the node's object says why a GPU must not be used:
 // nothing, or a reason that begins so.
-func (l *lab) publishedHealth(t *testing.T, index int, reason string) {
+func (e *testEnv) publishedHealth(t *testing.T, index int, reason string) {
 	t.Helper()
 	testrig.Eventually(t, patience, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
-		topology, err := l.Topology(ctx)
+		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
 		for _, h := range topology.Status.GPUHealth {
-			if h.ID == l.Graph.GPUs[index].UUID {
+			if h.ID == e.Graph.GPUs[index].UUID {
 				return h.Healthy == (reason == "") && strings.HasPrefix(h.Reason, reason), fmt.Sprintf("%+v", h)
 			}
 		}
@@ -212,12 +212,12 @@ func (l *lab) publishedHealth(t *testing.T, index int, reason string) {
 // admitted makes a pod of two GPUs and, as its controller would, another one when
 // kubelet refuses it: what the API server says of the node is a moment old, and
 // the plugin may not have registered again.
-func (l *lab) admitted(t *testing.T, name string) *v1.Pod {
+func (e *testEnv) admitted(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	tries := 0
 	testrig.Eventually(t, patience, "a pod "+name+" runs", func(ctx context.Context) (bool, string) {
-		pods := l.Client.CoreV1().Pods(metav1.NamespaceDefault)
+		pods := e.Client.CoreV1().Pods(metav1.NamespaceDefault)
 		var err error
 		if pod == nil || pod.Status.Phase == v1.PodFailed {
 			tries++
@@ -239,12 +239,12 @@ func (l *lab) admitted(t *testing.T, name string) *v1.Pod {
 
 // asBefore reports whether a pod runs in the container and with the GPUs that it
 // had, and all say so.
-func (l *lab) asBefore(ctx context.Context, pod *v1.Pod, had []gpunode.Observation) (bool, string) {
-	now, err := l.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+func (e *testEnv) asBefore(ctx context.Context, pod *v1.Pod, had []gpunode.Observation) (bool, string) {
+	now, err := e.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, err.Error()
 	}
-	containers, err := l.Observe(ctx, now)
+	containers, err := e.Observe(ctx, now)
 	if err != nil {
 		return false, err.Error()
 	}

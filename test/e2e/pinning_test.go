@@ -21,11 +21,11 @@ import (
 )
 
 // pinned waits until the node's condition Pinned has a status and returns it.
-func (l *lab) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Condition {
+func (e *testEnv) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Condition {
 	t.Helper()
 	var found *metav1.Condition
 	testrig.Eventually(t, patience, "the condition Pinned is "+string(want), func(ctx context.Context) (bool, string) {
-		topology, err := l.Topology(ctx)
+		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -37,9 +37,9 @@ func (l *lab) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Conditio
 }
 
 // cpusOf are the CPUs of the NUMA nodes of GPUs, in the kernel's list format.
-func (l *lab) cpusOf(gpus []string) string {
+func (e *testEnv) cpusOf(gpus []string) string {
 	var nodes []string
-	for _, g := range l.Graph.GPUs {
+	for _, g := range e.Graph.GPUs {
 		if slices.Contains(gpus, g.UUID) {
 			nodes = append(nodes, gpunode.CPUs(g.NUMANode))
 		}
@@ -127,10 +127,10 @@ func TestPinning(t *testing.T) {
 
 // confined waits until the node's status says on which CPUs the pod's container runs.
 // The agent may publish what kubelet recorded before the runtime has made the container.
-func (l *lab) confined(t *testing.T, pod *v1.Pod, want string) {
+func (e *testEnv) confined(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
 	testrig.Eventually(t, patience, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
-		topology, err := l.Topology(ctx)
+		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -141,10 +141,10 @@ func (l *lab) confined(t *testing.T, pod *v1.Pod, want string) {
 }
 
 // cpusetIs waits until the annotations agree with where the container runs.
-func (l *lab) cpusetIs(t *testing.T, name, want string) {
+func (e *testEnv) cpusetIs(t *testing.T, name, want string) {
 	t.Helper()
 	testrig.Eventually(t, patience, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
-		pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		pod, err := e.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}

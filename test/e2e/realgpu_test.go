@@ -158,15 +158,15 @@ func TestRealGPUsWithCDI(t *testing.T) {
 
 // publishesTheMachine compares the published object with nvidia-smi: its XML says what each GPU is,
 // its matrix where it is and how it is linked.
-func (l *lab) publishesTheMachine(t *testing.T) {
+func (e *testEnv) publishesTheMachine(t *testing.T) {
 	t.Helper()
 	installed, err := gpunode.Installed(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var published []gpunode.InstalledGPU
-	for i := range l.Graph.GPUs {
-		g := &l.Graph.GPUs[i]
+	for i := range e.Graph.GPUs {
+		g := &e.Graph.GPUs[i]
 		if g.Unhealthy != "" || g.Degraded != "" {
 			t.Errorf("GPU %s: unhealthy %q, degraded %q", g.UUID, g.Unhealthy, g.Degraded)
 		}
@@ -186,15 +186,15 @@ func (l *lab) publishesTheMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	matrix, err := smi.Parse(bytes.NewReader(text), smi.Options{Model: l.Graph.GPUs[0].Model})
+	matrix, err := smi.Parse(bytes.NewReader(text), smi.Options{Model: e.Graph.GPUs[0].Model})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(places(matrix), places(l.Graph)); diff != "" {
+	if diff := cmp.Diff(places(matrix), places(e.Graph)); diff != "" {
 		t.Errorf("(-nvidia-smi topo -m, +published):\n%s", diff)
 	}
 
-	topology, err := l.Topology(t.Context())
+	topology, err := e.Topology(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (l *lab) publishesTheMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics, err := l.ExporterMetrics(t.Context())
+	metrics, err := e.ExporterMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (l *lab) publishesTheMachine(t *testing.T) {
 }
 
 // explained is why a pod waits, as nvtopo explain says.
-func (l *lab) explained(ctx context.Context, pod string) (*explain.Explanation, error) {
+func (l *testEnv) explained(ctx context.Context, pod string) (*explain.Explanation, error) {
 	cmd := cli.New("nvtopo")
 	var out bytes.Buffer
 	cmd.SetOut(&out)
@@ -246,14 +246,14 @@ func places(g *nvtopo.Graph) []place {
 
 // checkReal checks that annotation, kubelet's record and environment of a pod agree, that the driver
 // has these GPUs, and that the container has the device nodes of no other.
-func (l *lab) checkReal(t *testing.T, pod *v1.Pod) {
+func (e *testEnv) checkReal(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	containers := l.observe(t, pod)
+	containers := e.observe(t, pod)
 	for _, problem := range differences(pod.Name, containers) {
 		t.Error(problem)
 	}
 	for _, o := range containers {
-		owners, err := l.Owners(o.Report.GPUs)
+		owners, err := e.Owners(o.Report.GPUs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,9 +269,9 @@ var printedUUID = regexp.MustCompile(`GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{
 
 // showsTheChosen runs a pod whose program prints UUIDs, to its end: they have to be those that the
 // scheduler chose.
-func (l *lab) showsTheChosen(t *testing.T, pod *v1.Pod) {
+func (e *testEnv) showsTheChosen(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	pod, printed := l.ends(t, pod)
+	pod, printed := e.ends(t, pod)
 	if pod.Status.Phase != v1.PodSucceeded {
 		t.Fatalf("pod %s is %s: %s %v", pod.Name, pod.Status.Phase, pod.Status.Message, pod.Status.ContainerStatuses)
 	}
@@ -287,30 +287,30 @@ func (l *lab) showsTheChosen(t *testing.T, pod *v1.Pod) {
 }
 
 // ends runs a pod to its end and removes it; printed is what its container has printed.
-func (l *lab) ends(t *testing.T, pod *v1.Pod) (_ *v1.Pod, printed string) {
+func (e *testEnv) ends(t *testing.T, pod *v1.Pod) (_ *v1.Pod, printed string) {
 	t.Helper()
-	l.create(t, pod)
+	e.create(t, pod)
 	testrig.Eventually(t, patience, "pod "+pod.Name+" ends", func(ctx context.Context) (bool, string) {
 		var err error
-		if pod, err = l.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
+		if pod, err = e.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
 		phase := pod.Status.Phase
 		return phase == v1.PodSucceeded || phase == v1.PodFailed, fmt.Sprintf("%s %v", phase, pod.Status.ContainerStatuses)
 	})
-	printed, err := l.Node.Output(pod, "main")
+	printed, err := e.Node.Output(pod, "main")
 	if err != nil {
 		t.Error(err)
 	}
 	t.Logf("printed in the container of pod %s:\n%s", pod.Name, printed)
-	l.remove(t, pod)
+	e.remove(t, pod)
 	return pod, printed
 }
 
 // remove deletes a pod.
-func (l *lab) remove(t *testing.T, pod *v1.Pod) {
+func (e *testEnv) remove(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	if err := l.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+	if err := e.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("delete pod %s: %v", pod.Name, err)
 	}
 }

@@ -33,9 +33,9 @@ var whatWasRead = regexp.MustCompile(`(?m)^nvtopo_exporter_(gpus|gpus_healthy|gp
 // readsAsShipped runs the exporter in a container with the rights of its DaemonSet: a user other than
 // root, no capability, the runtime's seccomp profile. It has to read what the one on the node reads,
 // which is root.
-func (l *lab) readsAsShipped(t *testing.T, library string) {
+func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 	t.Helper()
-	root, err := l.ExporterMetrics(t.Context())
+	root, err := e.ExporterMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,35 +51,35 @@ func (l *lab) readsAsShipped(t *testing.T, library string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := readable(t, l.ExporterKubeconfig())
-	pod := programPod(t, "exporter", l.Graph.Len(), library, filepath.Join(testrig.Bin(), "nvtopo-exporter"),
-		"--source=nvml", "--node-name="+l.Node.Name(), "--kubeconfig="+kubeconfig, "-v=2",
+	kubeconfig := readable(t, e.ExporterKubeconfig())
+	pod := programPod(t, "exporter", e.Graph.Len(), library, filepath.Join(testrig.Bin(), "nvtopo-exporter"),
+		"--source=nvml", "--node-name="+e.Node.Name(), "--kubeconfig="+kubeconfig, "-v=2",
 		"--metrics-address=127.0.0.1:"+strconv.Itoa(port), "--metrics-insecure")
 	withFolder(pod, filepath.Dir(kubeconfig))
 	pod.Spec.SecurityContext = shipped.Spec.Template.Spec.SecurityContext
 	pod.Spec.Containers[0].SecurityContext = shipped.Spec.Template.Spec.Containers[0].SecurityContext
 
-	if err := l.Exporter.Stop(t.Context()); err != nil {
+	if err := e.Exporter.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.create(t, pod)
-	pod = l.running(t, pod.Name)
+	e.create(t, pod)
+	pod = e.running(t, pod.Name)
 	testrig.Eventually(t, patience, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
 		page, err := gpunode.Scrape(ctx, port)
 		if err != nil {
-			printed, _ := l.Node.Output(pod, "main") // only to explain
+			printed, _ := e.Node.Output(pod, "main") // only to explain
 			return false, err.Error() + "\n" + printed
 		}
 		diff := cmp.Diff(whatWasRead.FindAllString(root, -1), whatWasRead.FindAllString(page, -1))
 		return diff == "", "(-root, +user of the DaemonSet):\n" + diff
 	})
-	printed, err := l.Node.Output(pod, "main")
+	printed, err := e.Node.Output(pod, "main")
 	if err != nil {
 		t.Error(err)
 	}
 	t.Logf("read as user %d: %q\n%s", *pod.Spec.SecurityContext.RunAsUser, whatWasRead.FindAllString(root, -1), printed)
-	l.remove(t, pod)
-	if err := l.Exporter.Restart(); err != nil {
+	e.remove(t, pod)
+	if err := e.Exporter.Restart(); err != nil {
 		t.Fatal(err)
 	}
 }

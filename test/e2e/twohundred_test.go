@@ -51,7 +51,7 @@ func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow o
 	t.Run("without the agent", func(t *testing.T) {
 		l := start(t, gpunode.Config{})
 		differ := 0
-		c := &churn{lab: l, hold: hold, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+		c := &churn{env: l, hold: hold, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
 			if len(differences(pod.Name, containers)) > 0 {
 				differ++
 			}
@@ -70,7 +70,7 @@ func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow o
 
 	t.Run("with the agent", func(t *testing.T) {
 		l := start(t, gpunode.Config{Agent: true})
-		c := &churn{lab: l, hold: hold, rng: rng, judge: judgePod}
+		c := &churn{env: l, hold: hold, rng: rng, judge: judgePod}
 		took := c.run(t, pods, burst)
 		rate[true] = float64(c.looked) / took.Seconds()
 		c.report(t, n, took)
@@ -125,9 +125,9 @@ func (c *churn) report(t *testing.T, n int, took time.Duration) {
 
 // reportMetrics prints the time of the agent's own part of each RPC and what it
 // decided, and fails the test if it had to guess or to repair anything.
-func (l *lab) reportMetrics(t *testing.T) {
+func (e *testEnv) reportMetrics(t *testing.T) {
 	t.Helper()
-	families, err := l.AgentMetrics(t.Context())
+	families, err := e.AgentMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

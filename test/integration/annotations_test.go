@@ -28,9 +28,9 @@ type slot struct {
 	cpus   nvtopo.CPUSet // no pod was given
 }
 
-func (l *lab) slot(t *testing.T, node, machine string) *slot {
+func (e *testEnv) slot(t *testing.T, node, machine string) *slot {
 	t.Helper()
-	g := l.node(t, node, machine)
+	g := e.node(t, node, machine)
 	return &slot{node: node, graph: g, oracle: oracle.New(g), free: g.Healthy(), cpus: allCPUs(g)}
 }
 
@@ -108,7 +108,7 @@ func (s *slot) giveBack(c *choice) {
 // testAnnotations creates each case's pods one after another on a node of their
 // own, in both ways of writing: each must get the best set of what the ones
 // before it left, and annotations that say exactly that.
-func (l *lab) testAnnotations(t *testing.T) {
+func (e *testEnv) testAnnotations(t *testing.T) {
 	const cube, flat, bridged = "dgx1-v100", "hgx-h200", "a100-pcie-4-bridged"
 	for name, tc := range map[string]struct {
 		machine string
@@ -177,12 +177,12 @@ func (l *lab) testAnnotations(t *testing.T) {
 	} {
 		for _, p := range bothWrites {
 			t.Run(name+" "+p, func(t *testing.T) {
-				s := l.slot(t, l.freshName("node"), tc.machine)
+				s := e.slot(t, e.freshName("node"), tc.machine)
 				for _, pod := range tc.pods(p) {
 					pod.Name = s.node + "-" + pod.Name
 					pod.Spec.NodeSelector = host(s.node)
-					l.create(t, pod)
-					s.take(t, l.bound(t, pod.Name))
+					e.create(t, pod)
+					s.take(t, e.bound(t, pod.Name))
 				}
 			})
 		}
@@ -191,7 +191,7 @@ func (l *lab) testAnnotations(t *testing.T) {
 
 // testSequences lets random pods come and go on one node of each kind: every
 // pod must get what the brute force finds best, or be refused if it finds none.
-func (l *lab) testSequences(t *testing.T) {
+func (e *testEnv) testSequences(t *testing.T) {
 	const steps = 14
 	policies := []string{"", "best-effort", "none", "restricted", "single-numa-node"}
 	links := []string{"", "", "NVLINK", "NODE", "PIX"}
@@ -199,13 +199,13 @@ func (l *lab) testSequences(t *testing.T) {
 		p := bothWrites[i%len(bothWrites)]
 		t.Run(machine+" "+p, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			s := l.slot(t, l.freshName("sequence"), machine)
+			s := e.slot(t, e.freshName("sequence"), machine)
 			live := map[string]*choice{}
 			boundPods, refusedPods := 0, 0
 			for step := range steps {
 				if len(live) > 0 && rng.IntN(3) == 0 {
 					name := slices.Sorted(maps.Keys(live))[rng.IntN(len(live))]
-					l.remove(t, name)
+					e.remove(t, name)
 					s.giveBack(live[name])
 					delete(live, name)
 				}
@@ -217,13 +217,13 @@ func (l *lab) testSequences(t *testing.T) {
 					a[podrequest.MinLinkKey] = v
 				}
 				pod := gpuPod(s.node+"-"+strconv.Itoa(step), p, 1+rng.IntN(4)).Annotations(a).NodeSelector(host(s.node)).Obj()
-				l.create(t, pod)
+				e.create(t, pod)
 				if _, ok := s.best(t, pod); ok {
-					live[pod.Name] = s.take(t, l.bound(t, pod.Name))
+					live[pod.Name] = s.take(t, e.bound(t, pod.Name))
 					boundPods++
 				} else {
-					l.refused(t, pod.Name)
-					l.remove(t, pod.Name)
+					e.refused(t, pod.Name)
+					e.remove(t, pod.Name)
 					refusedPods++
 				}
 			}
@@ -236,7 +236,7 @@ func (l *lab) testSequences(t *testing.T) {
 }
 
 // freshName returns a name that no object of the lab has had.
-func (l *lab) freshName(prefix string) string {
-	l.names++
-	return fmt.Sprintf("%s-%03d", prefix, l.names)
+func (e *testEnv) freshName(prefix string) string {
+	e.names++
+	return fmt.Sprintf("%s-%03d", prefix, e.names)
 }

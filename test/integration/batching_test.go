@@ -21,11 +21,11 @@ import (
 const shippedProfile = "topology-aware-scheduler"
 
 // startShipped runs the scheduler with a shipped configuration and account.
-func (l *lab) startShipped(t *testing.T, path string) *devcluster.Scheduler {
+func (e *testEnv) startShipped(t *testing.T, path string) *devcluster.Scheduler {
 	t.Helper()
-	s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+	s, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
-		ServiceAccount: l.schedulerAccount,
+		ServiceAccount: e.schedulerAccount,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -34,39 +34,39 @@ func (l *lab) startShipped(t *testing.T, path string) *devcluster.Scheduler {
 }
 
 // nodesOf makes nodes of a machine and publishes them.
-func (l *lab) nodesOf(t *testing.T, machine string, n int) []string {
+func (e *testEnv) nodesOf(t *testing.T, machine string, n int) []string {
 	t.Helper()
 	specs := make([]devcluster.NodeSpec, n)
 	names := make([]string, n)
 	for i := range specs {
-		specs[i] = devcluster.NodeSpec{Name: l.freshName(machine), Machine: machine}
+		specs[i] = devcluster.NodeSpec{Name: e.freshName(machine), Machine: machine}
 		names[i] = specs[i].Name
 		g, err := specs[i].Graph()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.graphs[names[i]] = g
+		e.graphs[names[i]] = g
 	}
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, spec := range specs {
-		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+		g.Go(func() error { _, err := e.AddNode(t.Context(), spec); return err })
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	l.publish(t, devcluster.ExporterOptions{}, specs...)
+	e.publish(t, devcluster.ExporterOptions{}, specs...)
 	return names
 }
 
 // createAll makes pods as fast as the API server takes them.
-func (l *lab) createAll(t *testing.T, pods []*v1.Pod) {
+func (e *testEnv) createAll(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, pod := range pods {
 		g.Go(func() error {
-			_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
+			_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -76,11 +76,11 @@ func (l *lab) createAll(t *testing.T, pods []*v1.Pod) {
 }
 
 // awaitAllBound waits until every pod there is has a node.
-func (l *lab) awaitAllBound(t *testing.T) []v1.Pod {
+func (e *testEnv) awaitAllBound(t *testing.T) []v1.Pod {
 	t.Helper()
 	var pods []v1.Pod
 	testrig.Eventually(t, waitLimit, "every pod is bound", func(context.Context) (bool, string) {
-		pods = l.pods(t)
+		pods = e.pods(t)
 		n := 0
 		for i := range pods {
 			if pods[i].Spec.NodeName != "" {
@@ -97,7 +97,7 @@ func (l *lab) awaitAllBound(t *testing.T) []v1.Pod {
 // of one must each be rated anew, because the one before changed what is left.
 func TestBatching(t *testing.T) {
 	const nodes, whole, part = 70, 64, 48
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.nodesOf(t, "dgx1-v100", nodes)
 	queue := func(n, gpus int) {

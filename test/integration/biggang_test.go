@@ -23,7 +23,7 @@ const manySpines, manyRacks, manyNodes = 5, 5, 5
 
 // TestAGangOfAThousand has as many members as the cluster has GPUs.
 func TestAGangOfAThousand(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	free := make(freeRacks, manySpines)
@@ -43,18 +43,18 @@ func TestAGangOfAThousand(t *testing.T) {
 // testOutsideTheList has a gang planned on nodes that no list for a single pod has. Single pods
 // with a whole node each are listed the nodes of the rack with the fewest whole ones: that of the
 // first of them. On its spine the fewest racks that hold twenty are the four others.
-func (l *lab) testOutsideTheList(t *testing.T) {
+func (e *testEnv) testOutsideTheList(t *testing.T) {
 	t.Helper()
 	const members = (manyRacks - 1) * manyNodes
 	rackOf := func(name string) string {
-		node := l.bound(t, name).Spec.NodeName
+		node := e.bound(t, name).Spec.NodeName
 		return node[:strings.LastIndex(node, "-")]
 	}
 	wholeNode := func(name string) *v1.Pod { return gpuPod(name, gangProfile, 8).Obj() }
-	l.create(t, wholeNode("listed-0"))
+	e.create(t, wholeNode("listed-0"))
 	listed := rackOf("listed-0")
 	wantListed := func(name string) {
-		l.create(t, wholeNode(name))
+		e.create(t, wholeNode(name))
 		if got := rackOf(name); got != listed {
 			t.Fatalf("the pod %s is in %s: its list is not that of %s", name, got, listed)
 		}
@@ -64,7 +64,7 @@ func (l *lab) testOutsideTheList(t *testing.T) {
 	for _, pod := range pods {
 		pod.Spec.NodeSelector = nil // whoever names nodes could have another list
 	}
-	l.create(t, pods...)
+	e.create(t, pods...)
 	racks := map[string]int{}
 	for _, pod := range pods {
 		racks[rackOf(pod.Name)]++
@@ -73,42 +73,42 @@ func (l *lab) testOutsideTheList(t *testing.T) {
 	if racks[listed] > 0 || len(racks) != manyRacks-1 {
 		t.Errorf("racks of the members: %v, want %d that are not %s", racks, manyRacks-1, listed)
 	}
-	l.placementOf(t, pods[0].Name) // is written with the planned nodes
-	wantNodes, err := gangrequest.ParseNodes(l.get(t, pods[0].Name).Annotations[gangrequest.NodesKey])
+	e.placementOf(t, pods[0].Name) // is written with the planned nodes
+	wantNodes, err := gangrequest.ParseNodes(e.get(t, pods[0].Name).Annotations[gangrequest.NodesKey])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, node := range wantNodes {
-		if got := l.get(t, pods[i].Name).Spec.NodeName; got != node {
+		if got := e.get(t, pods[i].Name).Spec.NodeName; got != node {
 			t.Errorf("member %d is on %s, want %s as planned", i, got, node)
 		}
 	}
 	wantListed("listed-2")
-	l.dropAll(t)
+	e.dropAll(t)
 }
 
 // testThousand has a launcher without GPUs and 999 members of one GPU each: all GPUs but one.
-func (l *lab) testThousand(t *testing.T) {
+func (e *testEnv) testThousand(t *testing.T) {
 	t.Helper()
 	const members, gpus = 1000, 999
 	pods := gangPods(0, "thousand", members, 1, nil)
 	launcher := gpuPod("thousand-0", gangProfile, 0).Annotations(pods[0].Annotations).Obj()
 	launcher.Spec.NodeSelector = pods[0].Spec.NodeSelector
 	pods[0] = launcher
-	l.createAll(t, pods[:members-1])
-	if n := l.countBound(t, pods); n != 0 {
+	e.createAll(t, pods[:members-1])
+	if n := e.countBound(t, pods); n != 0 {
 		t.Errorf("%d of %d members are bound before the last is there", n, members)
 	}
 	start := time.Now()
-	l.create(t, pods[members-1])
+	e.create(t, pods[members-1])
 	testrig.Eventually(t, waitLimit, "all members are bound", func(context.Context) (bool, string) {
 		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is work
-		n := l.countBound(t, pods)
+		n := e.countBound(t, pods)
 		return n == members, strconv.Itoa(n)
 	})
 	took := time.Since(start)
 	owners, ranks := map[string]string{}, map[string]string{}
-	for _, pod := range l.pods(t) {
+	for _, pod := range e.pods(t) {
 		rank := pod.Annotations[gangrequest.RankKey]
 		if pod.Name == launcher.Name {
 			continue
@@ -134,13 +134,13 @@ func (l *lab) testThousand(t *testing.T) {
 	}
 }
 
-func (l *lab) countBound(t *testing.T, among []*v1.Pod) (n int) {
+func (e *testEnv) countBound(t *testing.T, among []*v1.Pod) (n int) {
 	t.Helper()
 	wanted := make(map[string]bool, len(among))
 	for _, pod := range among {
 		wanted[pod.Name] = true
 	}
-	for _, pod := range l.pods(t) {
+	for _, pod := range e.pods(t) {
 		if wanted[pod.Name] && pod.Spec.NodeName != "" {
 			n++
 		}

@@ -59,22 +59,22 @@ func bearerClient(token string) *http.Client {
 }
 
 // checkerAccount makes an account that may do what the shipped role for checking says.
-func (l *lab) checkerAccount(t *testing.T, name string, bind bool) (token string) {
+func (e *testEnv) checkerAccount(t *testing.T, name string, bind bool) (token string) {
 	t.Helper()
-	if _, err := l.client.CoreV1().ServiceAccounts(systemNamespace).Create(t.Context(), &v1.ServiceAccount{
+	if _, err := e.client.CoreV1().ServiceAccounts(systemNamespace).Create(t.Context(), &v1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if bind {
-		if _, err := l.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		if _, err := e.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "nvtopo-checker"},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: systemNamespace}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	config, err := l.ServiceAccountConfig(t.Context(), systemNamespace, name)
+	config, err := e.ServiceAccountConfig(t.Context(), systemNamespace, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +82,13 @@ func (l *lab) checkerAccount(t *testing.T, name string, bind bool) (token string
 }
 
 // look reads the cluster and its schedulers.
-func (l *lab) look(t *testing.T, client *http.Client, schedulers ...string) *check.World {
+func (e *testEnv) look(t *testing.T, client *http.Client, schedulers ...string) *check.World {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := check.Read(t.Context(), l.client, dyn, systemNamespace)
+	w, err := check.Read(t.Context(), e.client, dyn, systemNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +104,9 @@ func (l *lab) look(t *testing.T, client *http.Client, schedulers ...string) *che
 
 // keepsPromises fails on every violation that the checker finds now, and unless it
 // compared the allocations of as many pods with their nodes' graphs.
-func (l *lab) keepsPromises(t *testing.T, allocations int, profiles ...string) {
+func (e *testEnv) keepsPromises(t *testing.T, allocations int, profiles ...string) {
 	t.Helper()
-	w := l.look(t, nil)
+	w := e.look(t, nil)
 	for _, name := range profiles {
 		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}
@@ -120,7 +120,7 @@ func (l *lab) keepsPromises(t *testing.T, allocations int, profiles ...string) {
 }
 
 func TestCheckerOnARealControlPlane(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	args, url := debugArgs(t)
 	l.startScheduler(t, profile{name: "checked", write: "PreBind", args: args})

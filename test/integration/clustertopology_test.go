@@ -32,7 +32,7 @@ import (
 // TestClusterTopology: the API server admits every example and refuses what is none, and the
 // scheduler says in the status what became of spec and labels.
 func TestClusterTopology(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx-h100")
 	l.node(t, "n2", "dgx-h100")
@@ -89,11 +89,11 @@ func refusesNone(t *testing.T, cts dynamic.ResourceInterface) {
 	}
 }
 
-func (l *lab) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) {
+func (e *testEnv) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) {
 	t.Helper()
 	label := func(node, body string) {
 		t.Helper()
-		if _, err := l.client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
+		if _, err := e.client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func (l *lab) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) 
 	label("n1", `{"metadata":{"labels":{"example.com/spine":"s0","example.com/rack":"r0"}}}`)
 	label("n2", `{"metadata":{"labels":{"example.com/rack":"r0"}}}`)
 	says("a rack in no spine", "nodes 2", "spine 1", "rack 1", "Ready True", "NotATree True", "LabelsMissing False")
-	shown := l.labelFrom(t, "SwitchName=r0 Nodes=n1\nSwitchName=r1 Nodes=n2\nSwitchName=s0 Switches=r0\nSwitchName=s1 Switches=r1\n")
+	shown := e.labelFrom(t, "SwitchName=r0 Nodes=n1\nSwitchName=r1 Nodes=n2\nSwitchName=s0 Switches=r0\nSwitchName=s1 Switches=r1\n")
 	says("all labels", "nodes 2", "spine 2", "rack 2", "Ready True", "NotATree False", "LabelsMissing False")
 	exclusion := []byte(`{"spec":{"excluded":[{"level":"rack","domain":"r9"}]}}`)
 	if _, err := cts.Patch(t.Context(), v1alpha1.ClusterTopologyName, types.MergePatchType, exclusion, metav1.PatchOptions{}); err != nil {
@@ -141,13 +141,13 @@ func (l *lab) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) 
 
 // labelFrom labels the nodes with the command: a dry run, then for good. n2 is in another rack
 // than its label says.
-func (l *lab) labelFrom(t *testing.T, topologyConf string) *transcript.Session {
+func (e *testEnv) labelFrom(t *testing.T, topologyConf string) *transcript.Session {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "topology.conf")
 	if err := os.WriteFile(path, []byte(topologyConf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shown := transcript.New("fabric", "--kubeconfig", l.Kubeconfig())
+	shown := transcript.New("fabric", "--kubeconfig", e.Kubeconfig())
 	shown.Hide(regexp.QuoteMeta(filepath.Dir(path)+"/"), "")
 	shown.Say("Two nodes whose racks and spines are labels; the label of n2 is wrong. Slurm's file knows better.")
 	shown.File(path, topologyConf)

@@ -29,7 +29,7 @@ import (
 
 // viewer runs the commands that show a cluster as an account with the shipped role and no other.
 type viewer struct {
-	*lab
+	*testEnv
 	kubeconfig string
 }
 
@@ -80,7 +80,7 @@ func movablePod(name string, gpus int) *v1.Pod {
 // TestClusterViewsOnARealControlPlane compares what is shown with what the scheduler wrote, has
 // a move advised, makes it, and looks whether it gained what was said.
 func TestClusterViewsOnARealControlPlane(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.startScheduler(t, profile{name: "viewed", write: "PreBind"})
 	l.node(t, "n1", "hgx-a100-8")
@@ -142,7 +142,7 @@ func (v *viewer) showViews(t *testing.T) *transcript.Session {
 }
 
 // showMachine is the transcript of the commands about one machine, which here is a node.
-func (l *lab) showMachine(t *testing.T, node string) {
+func (e *testEnv) showMachine(t *testing.T, node string) {
 	t.Helper()
 	s := transcript.New("machine")
 	s.HideTimes()
@@ -151,7 +151,7 @@ func (l *lab) showMachine(t *testing.T, node string) {
 		"matrix", "matrix --show bandwidth", "pick -n 4", "pick -n 2 --free 1,4,5 -o json", "groups -g 2", "estimate --gpus 0-3 --size 1GB",
 		"affinity --gpus 0-3", "generate kubelet-config", "generate docker -n 2 --cpus 16",
 	} {
-		s.RunWith(t, []string{"--kubeconfig", l.Kubeconfig()}, append(strings.Fields(line), "--node", node)...)
+		s.RunWith(t, []string{"--kubeconfig", e.Kubeconfig()}, append(strings.Fields(line), "--node", node)...)
 	}
 	s.Say("These read nothing.")
 	for _, line := range []string{"machines", "generate pod --gpus 4", "generate scheduler-profile --workload inference"} {
@@ -161,7 +161,7 @@ func (l *lab) showMachine(t *testing.T, node string) {
 	s = transcript.New("export")
 	s.HideTimes()
 	s.Hide("(bootID|nodeUID): .*", "$1: 00000000-0000-0000-0000-000000000000")
-	s.RunWith(t, []string{"--kubeconfig", l.Kubeconfig()}, "export", "--node", node)
+	s.RunWith(t, []string{"--kubeconfig", e.Kubeconfig()}, "export", "--node", node)
 	s.Compare(t)
 }
 

@@ -24,7 +24,7 @@ func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
 		nodes, gpus, pods = 11, 88, 60
 		lag               = 4 * time.Second
 	)
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	var specs []devcluster.NodeSpec
 	for i := range nodes {

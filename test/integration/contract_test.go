@@ -23,12 +23,12 @@ var moment = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 // testContract compares all annotations, labels and conditions of pods that are created one after
 // another on machines of their own, in both ways of writing, and why one is refused, with what is
 // committed. Which GPUs and CPUs they get is part of it; UIDs and times are not.
-func (l *lab) testContract(t *testing.T) {
+func (e *testEnv) testContract(t *testing.T) {
 	var b strings.Builder
 	for _, profile := range bothWrites {
 		for _, machine := range []string{"dgx1-v100", "hgx-h200", "l40s-8"} {
 			node := "contract-" + strings.ToLower(profile) + "-" + machine
-			l.node(t, node, machine)
+			e.node(t, node, machine)
 			var names []string
 			for i, pod := range []*v1.Pod{
 				gpuPod("one", agentProfile, 1).Obj(), // which waits until the scheduler knows of the agent
@@ -40,12 +40,12 @@ func (l *lab) testContract(t *testing.T) {
 				pod.Name = fmt.Sprintf("%s-%d", node, i)
 				names = append(names, pod.Name)
 				pod.Spec.NodeSelector = host(node)
-				l.create(t, pod)
+				e.create(t, pod)
 				if shown == "too-many" {
-					l.refused(t, pod.Name)
-					pod = l.get(t, pod.Name)
+					e.refused(t, pod.Name)
+					pod = e.get(t, pod.Name)
 				} else {
-					pod = l.bound(t, pod.Name)
+					pod = e.bound(t, pod.Name)
 				}
 				fmt.Fprintf(&b, "# %s on %s, written at %s\n", shown, machine, strings.TrimPrefix(profile, "with-"))
 				for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
@@ -61,7 +61,7 @@ func (l *lab) testContract(t *testing.T) {
 					}
 				}
 			}
-			l.remove(t, names...)
+			e.remove(t, names...)
 		}
 	}
 	contract.Compare(t, "annotations.txt", moment.ReplaceAllString(b.String(), "TIME"))

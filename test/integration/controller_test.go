@@ -48,11 +48,11 @@ func (n *nodeUnderTest) repaired(t *testing.T, name string, gpus []string) *v1.P
 }
 
 // unchanged checks that pods' annotations stay as they are.
-func (l *lab) unchanged(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) unchanged(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	time.Sleep(2 * time.Second)
 	for _, pod := range pods {
-		if diff := cmp.Diff(pod.Annotations, l.get(t, pod.Name).Annotations); diff != "" {
+		if diff := cmp.Diff(pod.Annotations, e.get(t, pod.Name).Annotations); diff != "" {
 			t.Errorf("pod %s was annotated (-before,+after):\n%s", pod.Name, diff)
 		}
 	}
@@ -63,7 +63,7 @@ func main1(ids []string) recordedPod { return recordedPod{"main": ids} }
 // TestController lets the scheduler's controller, with the rights of the shipped
 // accounts, correct what a verifier publishes.
 func TestController(t *testing.T) {
-	l := newLab(t, devcluster.Config{AuditLog: true})
+	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
 	n := l.nodeWithAgent(t, "n1", "dgx1-v100")
 	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"}, profile{name: bindingProfile, write: "Binding"})
@@ -335,7 +335,7 @@ func (n *nodeUnderTest) testSilentAgent(t *testing.T) {
 // TestControllerChangesLeader kills the process whose controller leads: the other's
 // has to repair what comes afterwards.
 func TestControllerChangesLeader(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	n := l.nodeWithAgent(t, "n1", "dgx1-v100")
 	holder := func() string {

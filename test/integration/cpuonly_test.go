@@ -16,17 +16,17 @@ import (
 
 // customNode makes a node of a machine that is not in the catalogue. Its graph
 // is not published.
-func (l *lab) customNode(t *testing.T, name string, g *nvtopo.Graph) {
+func (e *testEnv) customNode(t *testing.T, name string, g *nvtopo.Graph) {
 	t.Helper()
 	spec := devcluster.NodeSpec{Name: name, Machine: "custom"}
-	if _, err := l.client.CoreV1().Nodes().Create(t.Context(), devcluster.NodeObject(&spec, g), metav1.CreateOptions{}); err != nil {
+	if _, err := e.client.CoreV1().Nodes().Create(t.Context(), devcluster.NodeObject(&spec, g), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.graphs[name] = g
+	e.graphs[name] = g
 }
 
 // plainNode makes a node of 8 CPUs and no GPUs.
-func (l *lab) plainNode(t *testing.T, name string) {
+func (e *testEnv) plainNode(t *testing.T, name string) {
 	t.Helper()
 	cpus, err := nvtopo.ParseCPUList("0-7")
 	if err != nil {
@@ -36,7 +36,7 @@ func (l *lab) plainNode(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.customNode(t, name, g)
+	e.customNode(t, name, g)
 }
 
 // testReservedNodes keeps pods without GPUs off the nodes that have some, as long
@@ -107,12 +107,12 @@ func (a *across) testReservedNodes(t *testing.T) {
 }
 
 // removeNodes takes nodes out of the cluster, with what was published for them.
-func (l *lab) removeNodes(t *testing.T, names ...string) {
+func (e *testEnv) removeNodes(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := l.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := e.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(fmt.Errorf("remove node %s: %w", name, err))
 		}
-		delete(l.graphs, name)
+		delete(e.graphs, name)
 	}
 }

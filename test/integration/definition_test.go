@@ -23,9 +23,9 @@ import (
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-func (l *lab) dynamic(t *testing.T) dynamic.Interface {
+func (e *testEnv) dynamic(t *testing.T) dynamic.Interface {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func (l *lab) dynamic(t *testing.T) dynamic.Interface {
 // know NodeGPUTopology, installs it, takes it away under running pods and brings it
 // back, all under one process.
 func TestSchedulerOutlivesTheDefinition(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	spec := l.addNode(t, "n", "dgx1-v100")
 	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"}, profile{name: "by-count", write: "PreBind", args: map[string]string{
 		topologyPlugin: "nodesWithoutTopology: Allow",
@@ -91,9 +91,9 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 }
 
 // topology reads a node's object; nil if there is none.
-func (l *lab) topology(ctx context.Context, t *testing.T, node string) *unstructured.Unstructured {
+func (e *testEnv) topology(ctx context.Context, t *testing.T, node string) *unstructured.Unstructured {
 	t.Helper()
-	u, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Get(ctx, node, metav1.GetOptions{})
+	u, err := e.dynamic(t).Resource(v1alpha1.GroupVersionResource).Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		t.Logf("reading the topology of %s: %v", node, err)
 		return nil

@@ -43,7 +43,7 @@ type waitingCase struct {
 // TestExplain has pods wait for as many causes as there are, and asks the command about each:
 // before, without and after the scheduler was started anew.
 func TestExplain(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	groups := l.definePodGroups(t)
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 func inPart(name string) map[string]string { return map[string]string{part: name} }
 
 // explainedNodes makes the nodes, and the pods that hold what others wait for.
-func (l *lab) explainedNodes(t *testing.T) {
+func (e *testEnv) explainedNodes(t *testing.T) {
 	t.Helper()
 	const cube = "dgx1-v100"
 	var specs []devcluster.NodeSpec
@@ -140,12 +140,12 @@ func (l *lab) explainedNodes(t *testing.T) {
 		spec := devcluster.NodeSpec{Name: name, Machine: machine, Labels: map[string]string{part: where}, Taints: taints}
 		g, err := spec.Graph()
 		if err == nil {
-			_, err = l.AddNode(t.Context(), spec)
+			_, err = e.AddNode(t.Context(), spec)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.graphs[name] = g
+		e.graphs[name] = g
 		return spec
 	}
 	for i := range 4 {
@@ -154,19 +154,19 @@ func (l *lab) explainedNodes(t *testing.T) {
 	specs = append(specs, add("short", "short-0", cube), add("aligned", "aligned-0", cube), add("spread", "spread-0", cube),
 		add("tainted", "tainted-0", cube, v1.Taint{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}),
 		add("unlinked", "unlinked-0", "l40s-8"), add("cpus", "cpus-0", cube), add("full", "full-0", cube), add("probe", "probe-0", cube), add("probe", "probe-1", cube))
-	l.publish(t, devcluster.ExporterOptions{}, specs...)
+	e.publish(t, devcluster.ExporterOptions{}, specs...)
 	stale := add("stale", "stale-0", cube)
-	l.publishOnce(t, stale, l.graphs[stale.Name])
-	if err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+stale.Name, metav1.DeleteOptions{}); err != nil {
+	e.publishOnce(t, stale, e.graphs[stale.Name])
+	if err := e.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+stale.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kubelet := map[string]any{"status": map[string]any{"kubelet": map[string]any{"topologyManagerPolicy": "single-numa-node", "scope": "container"}}}
-	l.patchTopology(t, "aligned-0", kubelet, "status")
+	e.patchTopology(t, "aligned-0", kubelet, "status")
 
 	holds := func(where string, pod *v1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: where}
-		l.create(t, pod)
-		l.bound(t, pod.Name)
+		e.create(t, pod)
+		e.bound(t, pod.Name)
 	}
 	for i := range 4 {
 		holds(fmt.Sprint("split-", i), gpuPod(fmt.Sprint("half-", i), gangProfile, 4).Obj())
@@ -179,7 +179,7 @@ func (l *lab) explainedNodes(t *testing.T) {
 }
 
 // explained is what the command says of a pod.
-func (l *lab) explained(ctx context.Context, t *testing.T, name string) (*explain.Explanation, error) {
+func (l *testEnv) explained(ctx context.Context, t *testing.T, name string) (*explain.Explanation, error) {
 	t.Helper()
 	cmd := cli.New("nvtopo")
 	var out bytes.Buffer
@@ -194,7 +194,7 @@ func (l *lab) explained(ctx context.Context, t *testing.T, name string) (*explai
 
 // wantExplained waits until each pod is explained as it should be, and returns what is said but
 // for the scheduler's own words, which come and go.
-func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]string {
+func (l *testEnv) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for name, tc := range cases {
@@ -224,7 +224,7 @@ func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[stri
 }
 
 // wantDecision asks why a pod is where it is: the record is on the pod, of its choice, and short.
-func (l *lab) wantDecision(t *testing.T, name string) {
+func (l *testEnv) wantDecision(t *testing.T, name string) {
 	t.Helper()
 	e, err := l.explained(t.Context(), t, name)
 	if err != nil {
@@ -242,9 +242,9 @@ func (l *lab) wantDecision(t *testing.T, name string) {
 }
 
 // wantCompared wants the record of a pod to have so many nodes, each with its terms.
-func (l *lab) wantCompared(t *testing.T, name string, nodes int) {
+func (e *testEnv) wantCompared(t *testing.T, name string, nodes int) {
 	t.Helper()
-	text := l.get(t, name).Annotations[allocation.DecisionKey]
+	text := e.get(t, name).Annotations[allocation.DecisionKey]
 	d, err := allocation.ParseDecision(text)
 	if err != nil {
 		t.Fatal(err)

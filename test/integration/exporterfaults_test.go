@@ -278,7 +278,7 @@ func hardwareFaults() map[string]hardwareFault {
 // TestExporterOnTheFaultsOfADriver runs the exporter's process on a library in the
 // driver's place and prints how long each fault takes to be published and to heal.
 func TestExporterOnTheFaultsOfADriver(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	testrig.Program(t, "nvtopo-exporter") // before all start it
 	var (
@@ -308,7 +308,7 @@ func TestExporterOnTheFaultsOfADriver(t *testing.T) {
 }
 
 // run lets one fault come and go, and returns its line of the table.
-func (f *hardwareFault) run(t *testing.T, l *lab, name string) string {
+func (f *hardwareFault) run(t *testing.T, l *testEnv, name string) string {
 	t.Helper()
 	machine := f.machine
 	if machine == "" {

@@ -30,7 +30,7 @@ import (
 
 // exporterNode is a node whose exporter reads a fake driver, in a process of its own.
 type exporterNode struct {
-	*lab
+	*testEnv
 	*fakedriver.Driver
 	name    string
 	library string // where the exporter looks for the driver's
@@ -55,7 +55,7 @@ func fakeLibrary(t *testing.T) string {
 	return path
 }
 
-func newExporterNode(t *testing.T, l *lab, name, machineName string) *exporterNode {
+func newExporterNode(t *testing.T, l *testEnv, name, machineName string) *exporterNode {
 	t.Helper()
 	m, err := machine.Lookup(machineName)
 	if err != nil {
@@ -73,7 +73,7 @@ func newExporterNode(t *testing.T, l *lab, name, machineName string) *exporterNo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &exporterNode{lab: l, Driver: d, name: name, library: fakeLibrary(t), xidHold: 20 * time.Second}
+	return &exporterNode{testEnv: l, Driver: d, name: name, library: fakeLibrary(t), xidHold: 20 * time.Second}
 }
 
 // start runs the exporter as its DaemonSet does, with the rights of its account.

@@ -17,7 +17,7 @@ import (
 // TestABudgetKeepsMembersOfAGangThatWasNeverWhole has a disruption budget refuse the roll-back of a
 // gang of three of which two run. The gang says so, and the members go once the budget does.
 func TestABudgetKeepsMembersOfAGangThatWasNeverWhole(t *testing.T) {
-	l := newLab(t, devcluster.Config{Controllers: true})
+	l := newTestEnv(t, devcluster.Config{Controllers: true})
 	l.install(t)
 	l.makeFabric(t)
 	groups := l.definePodGroups(t)

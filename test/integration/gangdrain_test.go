@@ -18,7 +18,7 @@ import (
 // TestNodesAreKeptForAGangThatWaits has a gang wait for a rack of which half is free, beside
 // pods that fit there.
 func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	s := scenario{free: freeRacks{{{0, 4}, {0, 0}}}}

@@ -34,7 +34,7 @@ type flow struct {
 
 // stage is where a flow runs.
 type stage struct {
-	*lab
+	*testEnv
 	number    int // of the nodes
 	groups    groupsclient.PodGroupInterface
 	scheduler *devcluster.Scheduler
@@ -42,8 +42,8 @@ type stage struct {
 
 // TestGangFlows is the part of the table of acceptance in which something happens after a gang
 // came, and what else happens to gangs. The flows share a cluster, and wait for most of their time.
-func TestGangFlows(t *testing.T) { //nolint:tparallel // newLab calls t.Parallel
-	l := newLab(t, devcluster.Config{})
+func TestGangFlows(t *testing.T) { //nolint:tparallel // newTestEnv calls t.Parallel
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	groups := l.definePodGroups(t)
@@ -61,7 +61,7 @@ func TestGangFlows(t *testing.T) { //nolint:tparallel // newLab calls t.Parallel
 		t.Run(flows[i].name, func(t *testing.T) {
 			t.Parallel()
 			l.fill(t, i, &scenario{free: flows[i].free})
-			flows[i].run(t, &stage{lab: l, number: i, groups: groups, scheduler: scheduler})
+			flows[i].run(t, &stage{testEnv: l, number: i, groups: groups, scheduler: scheduler})
 		})
 	}
 }

@@ -17,7 +17,7 @@ func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
 	// The place is kept for the most that may be configured, which is longer than any machine needs
 	// to make the replacement, and then, by another scheduler, for what the test can wait for.
 	const long, keep = 10 * time.Minute, 20 * time.Second
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	s := scenario{free: freeRacks{{{8, 8}}}}

@@ -30,7 +30,7 @@ type leaderCase struct {
 	half  bool   // the third member's Binding is refused
 	state string // what somebody writes over the state meanwhile
 	// away is what happens before the next scheduler starts.
-	away func(t *testing.T, l *lab, c *leaderCase, number int)
+	away func(t *testing.T, l *testEnv, c *leaderCase, number int)
 
 	bound   []string // members that are bound in the end
 	evicted []string // members that are evicted
@@ -38,7 +38,7 @@ type leaderCase struct {
 }
 
 // taken gives the node that is left to another pod.
-func taken(t *testing.T, l *lab, c *leaderCase, number int) {
+func taken(t *testing.T, l *testEnv, c *leaderCase, number int) {
 	t.Helper()
 	used := map[string]bool{}
 	for i := range 2 {
@@ -55,7 +55,7 @@ func taken(t *testing.T, l *lab, c *leaderCase, number int) {
 func (c *leaderCase) member(i int) string { return c.name + "-" + strconv.Itoa(i) }
 
 func leaderCases() []*leaderCase {
-	died := func(t *testing.T, l *lab, c *leaderCase, _ int) {
+	died := func(t *testing.T, l *testEnv, c *leaderCase, _ int) {
 		t.Helper()
 		l.remove(t, c.member(2))
 	}
@@ -75,7 +75,7 @@ func leaderCases() []*leaderCase {
 		},
 		{
 			name: "died",
-			away: func(t *testing.T, l *lab, c *leaderCase, n int) {
+			away: func(t *testing.T, l *testEnv, c *leaderCase, n int) {
 				t.Helper()
 				died(t, l, c, n)
 				l.create(t, l.groupMember(c.name, n, 2))
@@ -84,7 +84,7 @@ func leaderCases() []*leaderCase {
 		},
 		{
 			name: "whole",
-			away: func(t *testing.T, l *lab, c *leaderCase, n int) {
+			away: func(t *testing.T, l *testEnv, c *leaderCase, n int) {
 				t.Helper()
 				died(t, l, c, n)
 				taken(t, l, c, n)
@@ -99,7 +99,7 @@ func leaderCases() []*leaderCase {
 }
 
 // groupMember is a member of a PodGroup that stays on the nodes of a scenario.
-func (*lab) groupMember(group string, number, i int) *v1.Pod {
+func (*testEnv) groupMember(group string, number, i int) *v1.Pod {
 	return groupPod(group, i).NodeSelector(ofScenario(number)).Obj()
 }
 
@@ -110,7 +110,7 @@ const rollBackAfter = 10 * time.Second
 // another one. It evicts the members of the one gang that was never whole and whose rest has no
 // place, and nobody else.
 func TestANewLeaderAndGangs(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	groups := l.definePodGroups(t)
@@ -219,16 +219,16 @@ func wantState(t *testing.T, groups groupsclient.PodGroupInterface, name, want s
 }
 
 // wantGone waits until a pod is gone.
-func (l *lab) wantGone(t *testing.T, name string) {
+func (e *testEnv) wantGone(t *testing.T, name string) {
 	t.Helper()
 	testrig.Eventually(t, waitLimit, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
-		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
 
 // refuseBindings has the API server refuse the Bindings of pods, which exist, until it is undone.
-func (l *lab) refuseBindings(t *testing.T, node string, names []string) (undo func()) {
+func (e *testEnv) refuseBindings(t *testing.T, node string, names []string) (undo func()) {
 	t.Helper()
 	const name = "refuse-bindings"
 	policy := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
@@ -245,10 +245,10 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s, validationActions: [Deny]}
 `, name, strings.Join(names, "','"))
-	if err := l.ApplyManifests(t.Context(), fstest.MapFS{"policy.yaml": {Data: []byte(policy)}}); err != nil {
+	if err := e.ApplyManifests(t.Context(), fstest.MapFS{"policy.yaml": {Data: []byte(policy)}}); err != nil {
 		t.Fatal(err)
 	}
-	pods := l.client.CoreV1().Pods(metav1.NamespaceDefault)
+	pods := e.client.CoreV1().Pods(metav1.NamespaceDefault)
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: names[0]}, Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}
@@ -261,7 +261,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	await(true)
 	return func() {
 		t.Helper()
-		if err := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		await(false)

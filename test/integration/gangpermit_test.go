@@ -20,7 +20,7 @@ import (
 // TestAGangAtPermitYieldsToOneThatMattersMore has the write held back that all members of a gang at
 // Permit wait for. A gang of a higher priority takes their places, and nobody is evicted.
 func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	l.priorities(t, map[string]int32{"of-5": 5, "of-10": 10, "of-20": 20})
@@ -78,9 +78,9 @@ func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
 }
 
 // holdGroupWrites is a proxy that lets no write of a PodGroup through.
-func (l *lab) holdGroupWrites(t *testing.T) *faults.Proxy {
+func (e *testEnv) holdGroupWrites(t *testing.T) *faults.Proxy {
 	t.Helper()
-	proxy, err := l.StartProxy(t.Context(), 1)
+	proxy, err := e.StartProxy(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,12 +99,12 @@ func (l *lab) holdGroupWrites(t *testing.T) *faults.Proxy {
 
 // startSchedulerBehind starts the scheduler behind a proxy. It gives up a write later than an
 // attempt of a gang, so that it is the attempt that ends first.
-func (l *lab) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) {
+func (e *testEnv) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) {
 	t.Helper()
 	config := schedulerConfig(profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	config = bytes.ReplaceAll(config, fmt.Appendf(nil, "requestTimeout: %s", requestTimeout), []byte("requestTimeout: 15s"))
-	_, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: l.schedulerAccount, Server: proxy.URL(),
+	_, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: e.schedulerAccount, Server: proxy.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 // labels of nodes, published graphs and the annotations of pods. Of the scheduler's own code it
 // has the planner and the tables alone.
 type outside struct {
-	client  *lab
+	client  *testEnv
 	tree    *fabric.Tree
 	tables  []*nvtopo.Tables // by node of the tree
 	slotter *fabric.SlotCounter
@@ -50,10 +50,10 @@ func (g *trialGang) String() string {
 	return fmt.Sprintf("gang %s of %d pods of %d GPUs %v", g.name, g.pods, g.gpus, g.notes)
 }
 
-func (l *lab) planner(t *testing.T) *outside {
+func (e *testEnv) planner(t *testing.T) *outside {
 	t.Helper()
-	o := &outside{client: l, slotter: fabric.NewSlotCounter()}
-	nodes, err := l.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	o := &outside{client: e, slotter: fabric.NewSlotCounter()}
+	nodes, err := e.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (l *lab) planner(t *testing.T) *outside {
 		t.Fatal(err, faults)
 	}
 	o.tree, o.tables = tree, make([]*nvtopo.Tables, tree.Len())
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

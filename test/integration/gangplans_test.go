@@ -43,14 +43,14 @@ var plannedMachines = []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie
 // of each gang is on the node, and has the devices, that the planner gives its rank.
 func TestTheSchedulerPlacesAsThePlannerDoes(t *testing.T) {
 	gangs, seed := numberOf(t, plansVariable, plansInShort), numberOf(t, planSeedVariable, 1)
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	l.makePlannedNodes(t)
 	l.startScheduler(t, profile{
 		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
 	})
-	x := &comparison{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 16)), outside: l.planner(t)}
+	x := &comparison{testEnv: l, random: rand.New(rand.NewPCG(uint64(seed), 16)), outside: l.planner(t)}
 	for node := range x.outside.tables {
 		x.capacity += x.outside.tables[node].Graph().Len()
 	}
@@ -83,7 +83,7 @@ func numberOf(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-func (l *lab) makePlannedNodes(t *testing.T) {
+func (e *testEnv) makePlannedNodes(t *testing.T) {
 	t.Helper()
 	var nodes []devcluster.NodeSpec
 	for i := range 64 {
@@ -95,17 +95,17 @@ func (l *lab) makePlannedNodes(t *testing.T) {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, spec := range nodes {
-		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+		g.Go(func() error { _, err := e.AddNode(t.Context(), spec); return err })
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	l.publish(t, devcluster.ExporterOptions{}, nodes...)
+	e.publish(t, devcluster.ExporterOptions{}, nodes...)
 }
 
 // comparison is a cluster at work, and what the planner says of it.
 type comparison struct {
-	*lab
+	*testEnv
 	outside  *outside
 	random   *rand.Rand
 	capacity int    // GPUs

@@ -27,7 +27,7 @@ const lingers = "example.com/lingers"
 // TestGangPreemption is the part of gangs' table of acceptance in which pods are evicted for
 // gangs. Each scenario has nodes of its own.
 func TestGangPreemption(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	full := []int{0, 0, 0, 0}
@@ -52,14 +52,14 @@ func TestGangPreemption(t *testing.T) {
 	l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	for i := range tests {
 		t.Run(tests[i].name, func(t *testing.T) {
-			tests[i].run(t, &siege{lab: l, number: i, free: tests[i].free, takers: map[string]*v1.Pod{}})
+			tests[i].run(t, &siege{testEnv: l, number: i, free: tests[i].free, takers: map[string]*v1.Pod{}})
 		})
 	}
 }
 
 // siege is a scenario in which pods take the nodes that a gang wants.
 type siege struct {
-	*lab
+	*testEnv
 	number int
 	free   freeRacks
 	takers map[string]*v1.Pod // by node

@@ -56,9 +56,9 @@ type scenario struct {
 
 	pods, gpus int
 	notes      notes
-	before     func(t *testing.T, l *lab, number int) // makes the state, beside what is free
+	before     func(t *testing.T, l *testEnv, number int) // makes the state, beside what is free
 	change     func(*v1.Pod)
-	after      func(t *testing.T, l *lab, number int)
+	after      func(t *testing.T, l *testEnv, number int)
 
 	want      []string // the racks of the members, such as "rack-0"; nil: nothing is bound
 	reason    string   // when nothing is bound
@@ -137,7 +137,7 @@ func scenarios() []scenario {
 
 // takeUnlikePairs leaves two GPUs of each node: those of the first rack are not joined by NVLink,
 // those of the second by two.
-func takeUnlikePairs(t *testing.T, l *lab, number int) {
+func takeUnlikePairs(t *testing.T, l *testEnv, number int) {
 	t.Helper()
 	for rack, taken := range [][]int{{1, 2, 3, 4, 6, 7}, {1, 2, 4, 5, 6, 7}} {
 		for i := range 2 {
@@ -151,20 +151,20 @@ func takeUnlikePairs(t *testing.T, l *lab, number int) {
 
 func portOwner(number int) string { return fmt.Sprintf("port-owner-%d", number) }
 
-func takePort(t *testing.T, l *lab, number int) {
+func takePort(t *testing.T, l *testEnv, number int) {
 	t.Helper()
 	l.create(t, gpuPod(portOwner(number), gangProfile, 0).With(withPort).NodeSelector(host(nodeOfRack(number, 0, 2))).Obj())
 	l.bound(t, portOwner(number))
 }
 
-func wantPortKept(t *testing.T, l *lab, number int) {
+func wantPortKept(t *testing.T, l *testEnv, number int) {
 	t.Helper()
 	if pod := l.get(t, portOwner(number)); pod.DeletionTimestamp != nil {
 		t.Errorf("pod %s is evicted", pod.Name)
 	}
 }
 
-func wantTenthThird(t *testing.T, l *lab, number int) {
+func wantTenthThird(t *testing.T, l *testEnv, number int) {
 	t.Helper()
 	if got := l.get(t, fmt.Sprintf("gang%d-10", number)).Annotations[gangrequest.RankKey]; got != "2" {
 		t.Errorf("pod 10 has rank %q, want 2: it is the third", got)
@@ -173,7 +173,7 @@ func wantTenthThird(t *testing.T, l *lab, number int) {
 
 // TestGangs is the table of acceptance of gangs: states of nodes, gangs, and where they go.
 func TestGangs(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	all := scenarios()
@@ -186,9 +186,9 @@ func TestGangs(t *testing.T) {
 	}
 }
 
-func (l *lab) makeFabric(t *testing.T) {
+func (e *testEnv) makeFabric(t *testing.T) {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func racksOf(scenario int, free freeRacks) (nodes []devcluster.NodeSpec, gpus ma
 	return nodes, gpus
 }
 
-func (l *lab) makeRacks(t *testing.T, number int, s *scenario) {
+func (e *testEnv) makeRacks(t *testing.T, number int, s *scenario) {
 	t.Helper()
 	nodes, _ := racksOf(number, s.free)
 	for i := range nodes {
@@ -238,32 +238,32 @@ func (l *lab) makeRacks(t *testing.T, number int, s *scenario) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.graphs[nodes[i].Name] = g
+		e.graphs[nodes[i].Name] = g
 	}
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, spec := range nodes {
-		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+		g.Go(func() error { _, err := e.AddNode(t.Context(), spec); return err })
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	l.publish(t, devcluster.ExporterOptions{}, nodes...)
+	e.publish(t, devcluster.ExporterOptions{}, nodes...)
 }
 
 // fill takes what is not free, by pods on each node.
-func (l *lab) fill(t *testing.T, number int, s *scenario) {
+func (e *testEnv) fill(t *testing.T, number int, s *scenario) {
 	t.Helper()
 	_, free := racksOf(number, s.free)
 	var names []string
 	for _, node := range slices.Sorted(maps.Keys(free)) {
-		if taken := l.graphs[node].Len() - free[node]; taken > 0 {
+		if taken := e.graphs[node].Len() - free[node]; taken > 0 {
 			names = append(names, "taker-"+node)
-			l.create(t, gpuPod("taker-"+node, gangProfile, taken).NodeSelector(host(node)).Obj())
+			e.create(t, gpuPod("taker-"+node, gangProfile, taken).NodeSelector(host(node)).Obj())
 		}
 	}
 	for _, name := range names {
-		l.bound(t, name)
+		e.bound(t, name)
 	}
 }
 
@@ -282,11 +282,11 @@ func ofScenario(number int) map[string]string {
 	return map[string]string{scenarioLabel: strconv.Itoa(number)}
 }
 
-func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
+func (e *testEnv) testScenario(t *testing.T, number int, s *scenario) {
 	t.Helper()
-	l.fill(t, number, s)
+	e.fill(t, number, s)
 	if s.before != nil {
-		s.before(t, l, number)
+		s.before(t, e, number)
 	}
 	name := fmt.Sprintf("gang%d", number)
 	pods := gangPods(number, name, s.pods, s.gpus, s.notes)
@@ -294,16 +294,16 @@ func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
 		if s.change != nil {
 			s.change(pod)
 		}
-		l.create(t, pod)
+		e.create(t, pod)
 	}
 	if s.want == nil {
 		t.Logf("expected: nothing bound, %q", s.reason)
-		l.wantGangRefused(t, pods, s.reason)
+		e.wantGangRefused(t, pods, s.reason)
 		return
 	}
-	l.wantRacks(t, pods, s.want)
+	e.wantRacks(t, pods, s.want)
 	if s.quality != "" {
-		p := l.placementOf(t, pods[0].Name)
+		p := e.placementOf(t, pods[0].Name)
 		t.Logf("expected %q, ring %v ms, %d crossings (0: whatever it is); got %q, ring %v ms, %d crossings",
 			s.quality, s.ring, s.crossings, p.Quality, p.Estimate.Ring, p.Crossings)
 		if p.Quality != s.quality {
@@ -317,16 +317,16 @@ func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
 		}
 	}
 	if s.after != nil {
-		s.after(t, l, number)
+		s.after(t, e, number)
 	}
 }
 
 // wantRacks waits until all pods are bound, and compares their racks.
-func (l *lab) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
+func (e *testEnv) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
 	t.Helper()
 	var got []string
 	for _, pod := range pods {
-		_, place, _ := strings.Cut(l.bound(t, pod.Name).Spec.NodeName, "-node-")
+		_, place, _ := strings.Cut(e.bound(t, pod.Name).Spec.NodeName, "-node-")
 		rack, _, _ := strings.Cut(place, "-")
 		got = append(got, "rack-"+rack)
 	}
@@ -337,11 +337,11 @@ func (l *lab) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
 }
 
 // wantGangRefused waits until every member says why, and has none bound.
-func (l *lab) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
+func (e *testEnv) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 	t.Helper()
 	for _, pod := range pods {
 		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
-			got := l.get(t, pod.Name)
+			got := e.get(t, pod.Name)
 			if got.Spec.NodeName != "" {
 				t.Fatalf("pod %s is bound to %s", pod.Name, got.Spec.NodeName)
 			}
@@ -356,12 +356,12 @@ func (l *lab) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 }
 
 // placementOf waits until the first member of a gang without a PodGroup says where all are.
-func (l *lab) placementOf(t *testing.T, name string) *gangrequest.Placement {
+func (e *testEnv) placementOf(t *testing.T, name string) *gangrequest.Placement {
 	t.Helper()
 	var p *gangrequest.Placement
 	testrig.Eventually(t, waitLimit, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
 		var err error
-		p, err = gangrequest.ParsePlacement(l.get(t, name).Annotations[gangrequest.PlacementKey])
+		p, err = gangrequest.ParsePlacement(e.get(t, name).Annotations[gangrequest.PlacementKey])
 		return err == nil, fmt.Sprint(err)
 	})
 	return p

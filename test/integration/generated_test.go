@@ -21,7 +21,7 @@ import (
 // writes, for each kind of work. The API server, with the admission policies in force, accepts
 // what "generate pod" writes, and the scheduler places it.
 func TestGeneratedProfilesAndPods(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx1-v100")
 	for _, w := range []generate.Workload{generate.Training, generate.Inference, generate.Mixed} {

@@ -71,17 +71,17 @@ func (p *patient) becomes(g *nvtopo.Graph, withEvent bool) {
 
 // sickbay is a node of such a machine.
 type sickbay struct {
-	*lab
+	*testEnv
 	node  string
 	sound *nvtopo.Graph
 	*patient
 }
 
-func newSickbay(t *testing.T, l *lab, name string) *sickbay {
+func newSickbay(t *testing.T, l *testEnv, name string) *sickbay {
 	t.Helper()
 	spec := l.addNode(t, name, "dgx1-v100")
 	g := ill(t, l.graphs[name], func([]nvtopo.GPU, map[[2]int]nvtopo.Link) {}) // without adapters, which name all GPUs
-	s := &sickbay{lab: l, node: spec.Name, sound: g, patient: &patient{events: make(chan exporter.Event), graph: g}}
+	s := &sickbay{testEnv: l, node: spec.Name, sound: g, patient: &patient{events: make(chan exporter.Event), graph: g}}
 	l.graphs[name] = g
 	cfg, err := l.NodeBoundConfig(t.Context(), systemNamespace, "nvtopo-exporter", name)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *sickbay) uuid(p int) string { return s.sound.GPUs[p].UUID }
 // and its controller, which have the rights of the shipped accounts and go on
 // running all the time.
 func TestHardwareFailsAndRecovers(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"})
 	t.Run("a GPU is lost", func(t *testing.T) { newSickbay(t, l, "lost").testLost(t) })

@@ -17,11 +17,11 @@ import (
 
 // testHostilePods sends what no honest user sends: it is refused at once, or waits
 // with a reason, and the next honest pod is bound as fast as ever.
-func (l *lab) testHostilePods(t *testing.T) {
-	node := l.freshName("hostile")
-	l.node(t, node, "dgx1-v100")
+func (e *testEnv) testHostilePods(t *testing.T) {
+	node := e.freshName("hostile")
+	e.node(t, node, "dgx1-v100")
 	pod := func(gpus string, notes notes) *v1.Pod {
-		p := gpuPod(l.freshName("hostile-pod"), preBindProfile, 1).Annotations(notes).NodeSelector(host(node)).Obj()
+		p := gpuPod(e.freshName("hostile-pod"), preBindProfile, 1).Annotations(notes).NodeSelector(host(node)).Obj()
 		p.Spec.Containers[0].Resources.Limits[gpuResource] = resource.MustParse(gpus)
 		p.Spec.Containers[0].Resources.Requests[gpuResource] = resource.MustParse(gpus)
 		return p
@@ -42,7 +42,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 			} else {
 				p = pod(tc.gpus, nil)
 			}
-			_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("answer %v, want %q", err, tc.want)
 			}
@@ -74,14 +74,14 @@ func (l *lab) testHostilePods(t *testing.T) {
 		"a bandwidth that is none":              {pod("1", notes{podrequest.MinBandwidthKey: "NaN"}), "want more than 0"},
 		"a policy in letters that only look so": {pod("1", notes{podrequest.TopologyPolicyKey: "rеstricted"}), "unknown topology policy"},
 	}
-	l.unjudged(t, func() {
+	e.unjudged(t, func() {
 		for name, tc := range waiting {
-			t.Run(name, func(t *testing.T) { l.wantRefused(t, tc.pod, tc.want) })
+			t.Run(name, func(t *testing.T) { e.wantRefused(t, tc.pod, tc.want) })
 		}
 	})
 	t.Run("an honest pod after them", func(t *testing.T) {
-		p := gpuPod(l.freshName("honest"), preBindProfile, 2).NodeSelector(host(node)).Obj()
-		l.create(t, p)
-		l.bound(t, p.Name)
+		p := gpuPod(e.freshName("honest"), preBindProfile, 2).NodeSelector(host(node)).Obj()
+		e.create(t, p)
+		e.bound(t, p.Name)
 	})
 }

@@ -19,9 +19,9 @@ const inputsPolicy = "nvtopo-inputs"
 
 // unjudged runs f while the policy of input annotations is not in force, as in a
 // cluster whose manifests are of an earlier release.
-func (l *lab) unjudged(t *testing.T, f func()) {
+func (e *testEnv) unjudged(t *testing.T, f func()) {
 	t.Helper()
-	bindings := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	bindings := e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	old, err := bindings.Get(t.Context(), inputsPolicy, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,23 +29,23 @@ func (l *lab) unjudged(t *testing.T, f func()) {
 	if err := bindings.Delete(t.Context(), inputsPolicy, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.awaitInputs(t, false)
+	e.awaitInputs(t, false)
 	defer func() {
 		old.ResourceVersion, old.UID = "", ""
 		if _, err := bindings.Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		l.awaitInputs(t, true)
+		e.awaitInputs(t, true)
 	}()
 	f()
 }
 
 // awaitInputs waits until the policy is in force, or is not.
-func (l *lab) awaitInputs(t *testing.T, inForce bool) {
+func (e *testEnv) awaitInputs(t *testing.T, inForce bool) {
 	t.Helper()
 	bad := gpuPod("probe", preBindProfile, 1).Annotation(podrequest.MinLinkKey, "none").Obj()
 	testrig.Eventually(t, waitLimit, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
-		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !apierrors.IsInvalid(err) {
 			return false, err.Error()
 		}
@@ -56,9 +56,9 @@ func (l *lab) awaitInputs(t *testing.T, inForce bool) {
 // testMalformed gives values that nobody can read: the API server refuses the pod.
 // Where it has no policy for that, and for other systems' keys, the pod waits. Either
 // way it is said which annotation to correct.
-func (l *lab) testMalformed(t *testing.T) {
-	node := l.freshName("malformed")
-	l.node(t, node, "dgx1-v100")
+func (e *testEnv) testMalformed(t *testing.T) {
+	node := e.freshName("malformed")
+	e.node(t, node, "dgx1-v100")
 	const own = "nvtopo.dev/"
 	values := map[string]string{
 		podrequest.TopologyPolicyKey:        "strict",
@@ -76,17 +76,17 @@ func (l *lab) testMalformed(t *testing.T) {
 		if !strings.HasPrefix(key, own) {
 			continue
 		}
-		pod := gpuPod(l.freshName("malformed-pod"), preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj()
-		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		pod := gpuPod(e.freshName("malformed-pod"), preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj()
+		_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if want := "metadata.annotations: " + key + ": want "; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("the API server's answer to %s=%q is %v, want %q in it", key, value, err, want)
 		}
 	}
-	l.unjudged(t, func() {
+	e.unjudged(t, func() {
 		for key, value := range values {
 			t.Run(key, func(t *testing.T) {
-				name := l.freshName("malformed-pod")
-				l.wantRefused(t, gpuPod(name, preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj(),
+				name := e.freshName("malformed-pod")
+				e.wantRefused(t, gpuPod(name, preBindProfile, 1).Annotation(key, value).NodeSelector(host(node)).Obj(),
 					"annotation "+key+": ")
 			})
 		}

@@ -106,14 +106,14 @@ func (a *across) knockOuts() map[string]knockOut {
 	}
 }
 
-func (l *lab) editNode(t *testing.T, name string, change func(*v1.Node)) {
+func (e *testEnv) editNode(t *testing.T, name string, change func(*v1.Node)) {
 	t.Helper()
-	node, err := l.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	node, err := e.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(node)
-	if _, err := l.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+	if _, err := e.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -163,9 +163,9 @@ func (a *across) testKnockOuts(t *testing.T) {
 }
 
 // wantPreemptedEvents counts what the scheduler says to the victims.
-func (l *lab) wantPreemptedEvents(t *testing.T, want int) {
+func (e *testEnv) wantPreemptedEvents(t *testing.T, want int) {
 	t.Helper()
-	events, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	events, err := e.client.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

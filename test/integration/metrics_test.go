@@ -46,9 +46,9 @@ next:
 }
 
 // scrape reads a scheduler's metrics as the administrator.
-func (l *lab) scrape(t *testing.T, s *devcluster.Scheduler) samples {
+func (e *testEnv) scrape(t *testing.T, s *devcluster.Scheduler) samples {
 	t.Helper()
-	cfg := l.RESTConfig()
+	cfg := e.RESTConfig()
 	// Its certificate is self-signed in its own folder.
 	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, ""
 	client, err := rest.HTTPClientFor(cfg)

@@ -33,7 +33,7 @@ func (observable) Healthy() error                  { return nil }
 // TestMetricsAreForThoseWhoMayReadThem asks the servers of all three programs,
 // which ask the real API server with the rights of their shipped accounts.
 func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	plainNode(t, l.client, "n1")
 	scraper, stranger := account(t, l, "scraper"), account(t, l, "stranger")
@@ -143,7 +143,7 @@ func ask(t *testing.T, by *rest.Config, addr, path string) (code int, body strin
 
 // account makes a service account in the namespace default and returns a
 // configuration with its token.
-func account(t *testing.T, l *lab, name string) *rest.Config {
+func account(t *testing.T, l *testEnv, name string) *rest.Config {
 	t.Helper()
 	sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := l.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), sa, metav1.CreateOptions{}); err != nil {

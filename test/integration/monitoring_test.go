@@ -56,7 +56,7 @@ func watchedMetrics(t *testing.T, prefix string) []string {
 // name is in a scrape, once a pod and a gang with several GPUs each run; and what the scheduler
 // says of free groups is what top works out from the API server's objects.
 func TestWatchedMetricsAreScraped(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	graph := l.node(t, "n1", "dgx1-v100")
@@ -147,14 +147,14 @@ func (s samples) has(name string) bool {
 }
 
 // agreesWithTop compares the gauges of groups and GPUs with the view that top shows.
-func (l *lab) agreesWithTop(t *testing.T, got samples) {
+func (e *testEnv) agreesWithTop(t *testing.T, got samples) {
 	t.Helper()
-	l.checkerAccount(t, "viewer", true)
-	config, err := l.ServiceAccountConfig(t.Context(), systemNamespace, "viewer")
+	e.checkerAccount(t, "viewer", true)
+	config, err := e.ServiceAccountConfig(t.Context(), systemNamespace, "viewer")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &viewer{l, filepath.Join(t.TempDir(), "kubeconfig")}
+	v := &viewer{e, filepath.Join(t.TempDir(), "kubeconfig")}
 	if err := devcluster.WriteKubeconfigOf(config, v.kubeconfig); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ const listRefused = "all nodes are tried next"
 // across is a cluster in which the nodes that PreFilter lists are known: good
 // nodes are bridged, poor ones broken.
 type across struct {
-	*lab
+	*testEnv
 	scheduler  *devcluster.Scheduler
 	good, poor []string
 }
@@ -51,10 +51,10 @@ type across struct {
 // TestChoiceAcrossNodes runs what is about the choice among many nodes on one
 // cluster with one scheduler.
 func TestChoiceAcrossNodes(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.priorities(t, map[string]int32{"low": 10, "high": 1000})
-	a := &across{lab: l, good: []string{"good-0", "good-1", "good-2"}, poor: []string{"poor-0", "poor-1", "poor-2"}}
+	a := &across{testEnv: l, good: []string{"good-0", "good-1", "good-2"}, poor: []string{"poor-0", "poor-1", "poor-2"}}
 	a.bridgedNodes(t, t, 0, a.good...)
 	a.bridgedNodes(t, t, brokenGPUs, a.poor...)
 	a.scheduler = l.startScheduler(t,
@@ -108,7 +108,7 @@ func (a *across) bridgedNodes(t, owner *testing.T, broken nvtopo.Mask, names ...
 
 // keepPublished publishes a graph that is not the catalogue's and keeps up its
 // Leases until the end of the test.
-func (l *lab) keepPublished(t *testing.T, node string, g *nvtopo.Graph) error {
+func (l *testEnv) keepPublished(t *testing.T, node string, g *nvtopo.Graph) error {
 	t.Helper()
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
 	if err != nil {
@@ -131,25 +131,25 @@ func (l *lab) keepPublished(t *testing.T, node string, g *nvtopo.Graph) error {
 }
 
 // placed makes a pod without a scheduler, on the node at once.
-func (l *lab) placed(t *testing.T, node string, pod *v1.Pod) {
+func (e *testEnv) placed(t *testing.T, node string, pod *v1.Pod) {
 	t.Helper()
 	pod.Spec.NodeName = node
-	l.create(t, pod)
+	e.create(t, pod)
 }
 
 // awaitShut waits until the scheduler knows that nodes are closed, and awaitOpen
 // that they are open, to the pods that probe makes: only it can say what it has heard.
-func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
+func (e *testEnv) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	t.Helper()
 	for _, node := range nodes {
 		// A probe that comes before the news is bound: the next one may not be.
 		testrig.Eventually(t, waitLimit, "node "+node+" is closed", func(context.Context) (bool, string) {
 			pod := probe()
 			pod.Spec.NodeSelector = host(node)
-			pod.Name = l.freshName("probe")
-			l.create(t, pod)
-			defer l.drop(t, pod.Name)
-			return l.tried(t, pod.Name), "bound"
+			pod.Name = e.freshName("probe")
+			e.create(t, pod)
+			defer e.drop(t, pod.Name)
+			return e.tried(t, pod.Name), "bound"
 		})
 	}
 }
@@ -157,11 +157,11 @@ func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 // tried waits until a pod is bound or refused by all nodes, and reports the latter.
 // The scheduler compares with a copy of the pod before it writes a condition, which
 // may be so old that it leaves the message of a list refused there for good.
-func (l *lab) tried(t *testing.T, name string) (isRefused bool) {
+func (e *testEnv) tried(t *testing.T, name string) (isRefused bool) {
 	t.Helper()
 	var since time.Time
 	testrig.Eventually(t, waitLimit, "pod "+name+" is tried", func(context.Context) (bool, string) {
-		pod := l.get(t, name)
+		pod := e.get(t, name)
 		got := refusal(pod)
 		if got != "" && since.IsZero() {
 			since = time.Now()
@@ -172,33 +172,33 @@ func (l *lab) tried(t *testing.T, name string) (isRefused bool) {
 	return isRefused
 }
 
-func (l *lab) awaitOpen(t *testing.T, nodes []string, probe func() *v1.Pod) {
+func (e *testEnv) awaitOpen(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	t.Helper()
 	for _, node := range nodes {
 		pod := probe()
 		pod.Spec.NodeSelector = host(node)
-		pod.Name = l.freshName("probe")
-		l.create(t, pod)
-		l.bound(t, pod.Name)
-		l.drop(t, pod.Name)
+		pod.Name = e.freshName("probe")
+		e.create(t, pod)
+		e.bound(t, pod.Name)
+		e.drop(t, pod.Name)
 	}
 }
 
 // drop deletes pods and does not wait: what is created later reaches the
 // scheduler later, as both come over one watch.
-func (l *lab) drop(t *testing.T, names ...string) {
+func (e *testEnv) drop(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		if err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // dropAll deletes every pod.
-func (l *lab) dropAll(t *testing.T) {
+func (e *testEnv) dropAll(t *testing.T) {
 	t.Helper()
-	err := l.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(t.Context(),
+	err := e.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(t.Context(),
 		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -206,10 +206,10 @@ func (l *lab) dropAll(t *testing.T) {
 }
 
 // evictions are the pods of before that are gone, going or marked for it now.
-func (l *lab) evictions(t *testing.T, before []v1.Pod) []string {
+func (e *testEnv) evictions(t *testing.T, before []v1.Pod) []string {
 	t.Helper()
 	now := map[string]*v1.Pod{}
-	pods := l.pods(t)
+	pods := e.pods(t)
 	for i := range pods {
 		now[pods[i].Name] = &pods[i]
 	}
@@ -224,9 +224,9 @@ func (l *lab) evictions(t *testing.T, before []v1.Pod) []string {
 	return out
 }
 
-func (l *lab) pods(t *testing.T) []v1.Pod {
+func (e *testEnv) pods(t *testing.T) []v1.Pod {
 	t.Helper()
-	list, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	list, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ type recordedPod map[string][]string
 // nodeUnderTest is a node whose kubelet is a file that the test writes, and whose
 // agent is a verifier with informers of its own.
 type nodeUnderTest struct {
-	*lab
+	*testEnv
 	name     string
 	graph    *nvtopo.Graph
 	path     string
@@ -84,19 +84,19 @@ func (n *nodeUnderTest) CPUs(uid types.UID, _ string) string {
 
 // nodeWithAgent makes a node of a machine and publishes its graph, and starts the
 // verifier with the shipped account's rights where those are installed.
-func (l *lab) nodeWithAgent(t *testing.T, name, machine string) *nodeUnderTest {
+func (e *testEnv) nodeWithAgent(t *testing.T, name, machine string) *nodeUnderTest {
 	t.Helper()
-	spec := l.addNode(t, name, machine)
-	n := l.agentOf(t, name)
-	l.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
+	spec := e.addNode(t, name, machine)
+	n := e.agentOf(t, name)
+	e.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
 	n.start(t)
 	return n
 }
 
-func (l *lab) agentOf(t *testing.T, name string) *nodeUnderTest {
+func (e *testEnv) agentOf(t *testing.T, name string) *nodeUnderTest {
 	t.Helper()
 	return &nodeUnderTest{
-		lab: l, name: name, graph: l.graphs[name], path: filepath.Join(t.TempDir(), kubelet.CheckpointName),
+		testEnv: e, name: name, graph: e.graphs[name], path: filepath.Join(t.TempDir(), kubelet.CheckpointName),
 		records: map[types.UID]recordedPod{}, known: map[string]bool{}, cpus: map[types.UID]string{},
 	}
 }
@@ -271,11 +271,11 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 }
 
 // said waits for an event on a pod with a reason and returns its note.
-func (l *lab) said(t *testing.T, pod *v1.Pod, reason string) string {
+func (e *testEnv) said(t *testing.T, pod *v1.Pod, reason string) string {
 	t.Helper()
 	var note string
 	testrig.Eventually(t, waitLimit, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
-		notes, err := l.events(ctx, pod, reason)
+		notes, err := e.events(ctx, pod, reason)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -287,7 +287,7 @@ func (l *lab) said(t *testing.T, pod *v1.Pod, reason string) string {
 	return note
 }
 
-func (l *lab) events(ctx context.Context, pod *v1.Pod, reason string) ([]string, error) {
+func (l *testEnv) events(ctx context.Context, pod *v1.Pod, reason string) ([]string, error) {
 	list, err := l.client.EventsV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -302,21 +302,21 @@ func (l *lab) events(ctx context.Context, pod *v1.Pod, reason string) ([]string,
 }
 
 // bindTo binds a pod as a scheduler without our plugins would.
-func (l *lab) bindTo(t *testing.T, node, name string) *v1.Pod {
+func (e *testEnv) bindTo(t *testing.T, node, name string) *v1.Pod {
 	t.Helper()
-	err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Bind(t.Context(), &v1.Binding{
+	err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.get(t, name)
+	return e.get(t, name)
 }
 
 // TestVerifierPublishesKubeletsRecord lets the verifier alone, with the rights of the
 // shipped account, publish what a file says that kubelet recorded.
 func TestVerifierPublishesKubeletsRecord(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	spec := l.addNode(t, "n1", "dgx-h100")
 	n := l.agentOf(t, "n1")

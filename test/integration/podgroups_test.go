@@ -30,7 +30,7 @@ import (
 // TestGangsOfPodGroups follows gangs of scheduler-plugins' API with the shipped account: the
 // definition comes after the scheduler, a group after its pods, and a minimum changes.
 func TestGangsOfPodGroups(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	s := scenario{free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8, 8}, {8, 8, 8, 8}}}}
@@ -63,7 +63,7 @@ func TestGangsOfPodGroups(t *testing.T) {
 }
 
 // definePodGroups installs the definition that scheduler-plugins ships.
-func (l *lab) definePodGroups(t *testing.T) groupsclient.PodGroupInterface {
+func (e *testEnv) definePodGroups(t *testing.T) groupsclient.PodGroupInterface {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/scheduler-plugins").Output()
 	if err != nil {
@@ -74,10 +74,10 @@ func (l *lab) definePodGroups(t *testing.T) groupsclient.PodGroupInterface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.ApplyManifests(t.Context(), fstest.MapFS{file: {Data: crd}}); err != nil {
+	if err := e.ApplyManifests(t.Context(), fstest.MapFS{file: {Data: crd}}); err != nil {
 		t.Fatal(err)
 	}
-	client, err := versioned.NewForConfig(l.RESTConfig())
+	client, err := versioned.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func groupPod(group string, i int) *schedtest.PodWrapper {
 }
 
 // wantOneRack waits until all pods are bound, in one rack.
-func (l *lab) wantOneRack(t *testing.T, pods []*v1.Pod) {
+func (e *testEnv) wantOneRack(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	racks := map[string]bool{}
 	for _, pod := range pods {
-		node := l.bound(t, pod.Name).Spec.NodeName
+		node := e.bound(t, pod.Name).Spec.NodeName
 		racks[node[:strings.LastIndex(node, "-")]] = true
 	}
 	if len(racks) != 1 {
@@ -123,7 +123,7 @@ func (l *lab) wantOneRack(t *testing.T, pods []*v1.Pod) {
 }
 
 // wantWhole waits until the group says that its gang is whole, and where it is.
-func (l *lab) wantWhole(t *testing.T, groups groupsclient.PodGroupInterface, name string) {
+func (e *testEnv) wantWhole(t *testing.T, groups groupsclient.PodGroupInterface, name string) {
 	t.Helper()
 	testrig.Eventually(t, waitLimit, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, name, metav1.GetOptions{})

@@ -15,17 +15,17 @@ import (
 )
 
 // testTwoProfiles fills a node with pods of two profiles, all created at once.
-func (l *lab) testTwoProfiles(t *testing.T) {
-	s := l.slot(t, l.freshName("shared"), "dgx1-v100")
+func (e *testEnv) testTwoProfiles(t *testing.T) {
+	s := e.slot(t, e.freshName("shared"), "dgx1-v100")
 	var names []string
 	for i := range s.graph.Len() {
-		name := l.freshName("shared-pod")
+		name := e.freshName("shared-pod")
 		names = append(names, name)
-		l.create(t, gpuPod(name, bothWrites[i%2], 1).NodeSelector(host(s.node)).Obj())
+		e.create(t, gpuPod(name, bothWrites[i%2], 1).NodeSelector(host(s.node)).Obj())
 	}
 	var used nvtopo.Mask
 	for _, name := range names {
-		c := choiceOf(t, l.bound(t, name), s.graph)
+		c := choiceOf(t, e.bound(t, name), s.graph)
 		if used&c.set != 0 {
 			t.Errorf("pod %s has GPU %v, which another has too", name, c.set.Positions())
 		}
@@ -38,36 +38,36 @@ func (l *lab) testTwoProfiles(t *testing.T) {
 
 // testForeign puts a pod of the stock profile on the node: nobody knows which
 // GPUs it has.
-func (l *lab) testForeign(t *testing.T) {
+func (e *testEnv) testForeign(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {
-			node := l.freshName("foreign")
-			g := l.node(t, node, "dgx1-v100")
-			l.create(t, gpuPod(node+"-foreign", defaultProfile, 2).NodeSelector(host(node)).Obj())
-			for key := range l.bound(t, node+"-foreign").Annotations {
+			node := e.freshName("foreign")
+			g := e.node(t, node, "dgx1-v100")
+			e.create(t, gpuPod(node+"-foreign", defaultProfile, 2).NodeSelector(host(node)).Obj())
+			for key := range e.bound(t, node+"-foreign").Annotations {
 				if allocation.IsOutputKey(key) {
 					t.Errorf("the stock profile wrote %s", key)
 				}
 			}
 			linked := gpuPod(node+"-linked", p, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(node)).Obj()
-			l.wantRefused(t, linked, placement.UnknownDevices.String())
+			e.wantRefused(t, linked, placement.UnknownDevices.String())
 			for name, a := range map[string]notes{
 				"single": {podrequest.TopologyPolicyKey: "single-numa-node"}, "restricted": {podrequest.TopologyPolicyKey: "restricted"},
 				"fast": {podrequest.MinBandwidthKey: "1"},
 			} {
-				l.wantRefused(t, gpuPod(node+"-"+name, p, 2).Annotations(a).NodeSelector(host(node)).Obj(), placement.UnknownDevices.String())
-				l.remove(t, node+"-"+name)
+				e.wantRefused(t, gpuPod(node+"-"+name, p, 2).Annotations(a).NodeSelector(host(node)).Obj(), placement.UnknownDevices.String())
+				e.remove(t, node+"-"+name)
 			}
-			l.wantRefused(t, gpuPod(node+"-many", p, 7).NodeSelector(host(node)).Obj(), "Insufficient nvidia.com/gpu")
-			l.remove(t, node+"-many")
-			l.create(t, gpuPod(node+"-any", p, 4).NodeSelector(host(node)).Obj())
-			any := choiceOf(t, l.bound(t, node+"-any"), g)
+			e.wantRefused(t, gpuPod(node+"-many", p, 7).NodeSelector(host(node)).Obj(), "Insufficient nvidia.com/gpu")
+			e.remove(t, node+"-many")
+			e.create(t, gpuPod(node+"-any", p, 4).NodeSelector(host(node)).Obj())
+			any := choiceOf(t, e.bound(t, node+"-any"), g)
 			if !any.Unconfirmed {
 				t.Error("the choice beside a foreign pod is not marked unconfirmed")
 			}
 			// With the foreign pod gone its devices are known to be free.
-			l.remove(t, node+"-foreign")
-			if c := choiceOf(t, l.bound(t, linked.Name), g); c.Unconfirmed || c.set&any.set != 0 {
+			e.remove(t, node+"-foreign")
+			if c := choiceOf(t, e.bound(t, linked.Name), g); c.Unconfirmed || c.set&any.set != 0 {
 				t.Errorf("GPUs %v (unconfirmed %t) beside %v, want others, confirmed", c.set.Positions(), c.Unconfirmed, any.set.Positions())
 			}
 		})
@@ -75,15 +75,15 @@ func (l *lab) testForeign(t *testing.T) {
 }
 
 // testOnePlugin uses profiles with one of the two plugins.
-func (l *lab) testOnePlugin(t *testing.T) {
+func (e *testEnv) testOnePlugin(t *testing.T) {
 	for _, p := range []string{topologyProfile, numaProfile} {
 		t.Run(p, func(t *testing.T) {
-			s := l.slot(t, l.freshName("alone"), "dgx1-v100")
+			s := e.slot(t, e.freshName("alone"), "dgx1-v100")
 			for _, gpus := range []int{1, 2, 4} {
-				pod := gpuPod(l.freshName("alone-pod"), p, gpus).NodeSelector(host(s.node)).Obj()
+				pod := gpuPod(e.freshName("alone-pod"), p, gpus).NodeSelector(host(s.node)).Obj()
 				want, _ := s.best(t, pod)
-				l.create(t, pod)
-				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
+				e.create(t, pod)
+				c := choiceOf(t, e.bound(t, pod.Name), s.graph)
 				if c.set != want {
 					t.Errorf("%d GPUs: got %v, want %v", gpus, c.set.Positions(), want.Positions())
 				}
@@ -93,34 +93,34 @@ func (l *lab) testOnePlugin(t *testing.T) {
 				}
 				s.free &^= c.set
 			}
-			l.wantRefused(t, gpuPod(l.freshName("alone-pod"), p,
+			e.wantRefused(t, gpuPod(e.freshName("alone-pod"), p,
 				2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(s.node)).Obj(), "Insufficient nvidia.com/gpu")
 		})
 	}
 }
 
 // testCPUOnly gives pods without GPUs their NUMA node and CPUs, if they ask.
-func (l *lab) testCPUOnly(t *testing.T) {
+func (e *testEnv) testCPUOnly(t *testing.T) {
 	for _, p := range []string{preBindProfile, bindingProfile, numaProfile} {
 		t.Run(p, func(t *testing.T) {
-			s := l.slot(t, l.freshName("cpu"), "dgx1-v100")
+			s := e.slot(t, e.freshName("cpu"), "dgx1-v100")
 			// One NUMA node cannot hold two of these.
 			for i, a := range []notes{{podrequest.NUMAAffinityKey: "required"}, {podrequest.TopologyPolicyKey: "single-numa-node"}} {
-				pod := gpuPod(l.freshName("cpu-pod"), p, 0).Annotations(a).CPU("30").Memory("8Gi").NodeSelector(host(s.node)).Obj()
-				l.create(t, pod)
-				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
+				pod := gpuPod(e.freshName("cpu-pod"), p, 0).Annotations(a).CPU("30").Memory("8Gi").NodeSelector(host(s.node)).Obj()
+				e.create(t, pod)
+				c := choiceOf(t, e.bound(t, pod.Name), s.graph)
 				if len(c.NUMANodes) != 1 || len(c.cpus) != 30 {
 					t.Errorf("pod %d: NUMA nodes %v and CPUs %s, want one node and 30 CPUs", i, c.NUMANodes, c.CPUSet)
 				}
 				s.checkCPUs(t, pod, c)
 				s.cpus = s.cpus.Minus(c.cpus)
 			}
-			l.wantRefused(t, gpuPod(l.freshName("cpu-pod"), p,
+			e.wantRefused(t, gpuPod(e.freshName("cpu-pod"), p,
 				0).Annotation(podrequest.NUMAAffinityKey, "required").CPU("15").Memory("8Gi").NodeSelector(host(s.node)).Obj(),
 				placement.NoNUMACPU.String())
-			plain := gpuPod(l.freshName("cpu-pod"), p, 0).NodeSelector(host(s.node)).Obj()
-			l.create(t, plain)
-			if got := l.bound(t, plain.Name).Annotations; len(got) != 0 {
+			plain := gpuPod(e.freshName("cpu-pod"), p, 0).NodeSelector(host(s.node)).Obj()
+			e.create(t, plain)
+			if got := e.bound(t, plain.Name).Annotations; len(got) != 0 {
 				t.Errorf("a pod that asks for nothing of ours has annotations %v", got)
 			}
 		})
@@ -128,7 +128,7 @@ func (l *lab) testCPUOnly(t *testing.T) {
 }
 
 // testRefusedConfigs starts schedulers that must not start.
-func (l *lab) testRefusedConfigs(t *testing.T) {
+func (e *testEnv) testRefusedConfigs(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func (l *lab) testRefusedConfigs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer // read after the process ended
-			s, err := l.tryScheduler(t, &log, tc.profile)
+			s, err := e.tryScheduler(t, &log, tc.profile)
 			if err == nil {
 				t.Fatalf("the scheduler started; stopping it: %v", s.Stop(t.Context()))
 			}

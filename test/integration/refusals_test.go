@@ -24,19 +24,19 @@ import (
 )
 
 // wantRefused creates a pod that must stay pending for the given reason.
-func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
+func (e *testEnv) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
-	l.create(t, pod)
+	e.create(t, pod)
 	// A node's graph, Lease and pods reach the scheduler one by one, and it may
 	// say something else before the last of them has.
 	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
-		got := l.refused(t, pod.Name)
+		got := e.refused(t, pod.Name)
 		return strings.Contains(got, want), got
 	})
-	if got := l.get(t, pod.Name); got.Spec.NodeName != "" {
+	if got := e.get(t, pod.Name); got.Spec.NodeName != "" {
 		t.Errorf("pod %s is on node %s", pod.Name, got.Spec.NodeName)
 	}
-	for key := range l.get(t, pod.Name).Annotations {
+	for key := range e.get(t, pod.Name).Annotations {
 		if allocation.IsOutputKey(key) {
 			t.Errorf("the refused pod %s has annotation %s", pod.Name, key)
 		}
@@ -44,7 +44,7 @@ func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 }
 
 // testRefusals asks a node for what it does not have.
-func (l *lab) testRefusals(t *testing.T) {
+func (e *testEnv) testRefusals(t *testing.T) {
 	const cube, pcie = "dgx1-v100", "l40s-8"
 	for name, tc := range map[string]struct {
 		machine string
@@ -73,28 +73,28 @@ func (l *lab) testRefusals(t *testing.T) {
 		"more than are free":         {cube, []int{6}, 3, nil, "Insufficient nvidia.com/gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := l.freshName("short")
-			l.node(t, node, tc.machine)
+			node := e.freshName("short")
+			e.node(t, node, tc.machine)
 			for i, gpus := range tc.used {
 				used := gpuPod(fmt.Sprint(node, "-used-", i), preBindProfile, gpus).NodeSelector(host(node)).Obj()
-				l.create(t, used)
-				l.bound(t, used.Name)
+				e.create(t, used)
+				e.bound(t, used.Name)
 			}
-			l.wantRefused(t, gpuPod(node+"-pod", bindingProfile, tc.gpus).Annotations(tc.notes).NodeSelector(host(node)).Obj(), tc.want)
+			e.wantRefused(t, gpuPod(node+"-pod", bindingProfile, tc.gpus).Annotations(tc.notes).NodeSelector(host(node)).Obj(), tc.want)
 		})
 	}
 }
 
 // testNUMAFit asks for CPUs and memory beside the GPUs, on a machine whose two
 // NUMA nodes have 4 GPUs, 40 CPUs and 256 GiB each.
-func (l *lab) testNUMAFit(t *testing.T) {
+func (e *testEnv) testNUMAFit(t *testing.T) {
 	const machine = "dgx1-v100"
 	required := notes{podrequest.NUMAAffinityKey: "required"}
 	single := notes{podrequest.TopologyPolicyKey: "single-numa-node"}
 	preferred := notes{podrequest.NUMAAffinityKey: "preferred"}
 	t.Run("refused", func(t *testing.T) {
-		node := l.freshName("numa")
-		l.node(t, node, machine)
+		node := e.freshName("numa")
+		e.node(t, node, machine)
 		for name, tc := range map[string]struct {
 			cpu, memory string
 			notes       notes
@@ -106,21 +106,21 @@ func (l *lab) testNUMAFit(t *testing.T) {
 			"single-numa-node, too much memory": {"1", "257Gi", single, placement.NoNUMAMemory.String()},
 		} {
 			t.Run(name, func(t *testing.T) {
-				l.wantRefused(t, gpuPod(l.freshName("numa-pod"), preBindProfile,
+				e.wantRefused(t, gpuPod(e.freshName("numa-pod"), preBindProfile,
 					1).Annotations(tc.notes).CPU(tc.cpu).Memory(tc.memory).NodeSelector(host(node)).Obj(), tc.want)
 			})
 		}
 	})
 	t.Run("preferred takes CPUs from elsewhere", func(t *testing.T) {
-		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(preferred).CPU("48").Memory("300Gi").NodeSelector(host(s.node)).Obj())
-		s.take(t, l.bound(t, s.node))
+		s := e.slot(t, e.freshName("numa"), machine)
+		e.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(preferred).CPU("48").Memory("300Gi").NodeSelector(host(s.node)).Obj())
+		s.take(t, e.bound(t, s.node))
 	})
 	t.Run("required spreads the GPUs where one NUMA node has too few CPUs", func(t *testing.T) {
-		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(required).CPU("41").Memory("1Gi").NodeSelector(host(s.node)).Obj())
-		c := choiceOf(t, l.bound(t, s.node), s.graph)
-		s.checkCPUs(t, l.get(t, s.node), c)
+		s := e.slot(t, e.freshName("numa"), machine)
+		e.create(t, gpuPod(s.node, bindingProfile, 2).Annotations(required).CPU("41").Memory("1Gi").NodeSelector(host(s.node)).Obj())
+		c := choiceOf(t, e.bound(t, s.node), s.graph)
+		s.checkCPUs(t, e.get(t, s.node), c)
 		var want nvtopo.Mask
 		for i := range s.graph.Len() {
 			for j := range i {
@@ -135,16 +135,16 @@ func (l *lab) testNUMAFit(t *testing.T) {
 		}
 	})
 	t.Run("required moves to the NUMA node that has them", func(t *testing.T) {
-		s := l.slot(t, l.freshName("numa"), machine)
-		l.create(t, gpuPod(s.node+"-a", preBindProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
-		first := s.take(t, l.bound(t, s.node+"-a"))
-		l.create(t, gpuPod(s.node+"-b", bindingProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
-		second := choiceOf(t, l.bound(t, s.node+"-b"), s.graph)
+		s := e.slot(t, e.freshName("numa"), machine)
+		e.create(t, gpuPod(s.node+"-a", preBindProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
+		first := s.take(t, e.bound(t, s.node+"-a"))
+		e.create(t, gpuPod(s.node+"-b", bindingProfile, 1).Annotations(required).CPU("30").Memory("1Gi").NodeSelector(host(s.node)).Obj())
+		second := choiceOf(t, e.bound(t, s.node+"-b"), s.graph)
 		if first.NUMANodes[0] == second.NUMANodes[0] {
 			t.Errorf("both pods with 30 CPUs each are on NUMA node %v of 40 CPUs", first.NUMANodes)
 		}
-		s.checkCPUs(t, l.get(t, s.node+"-b"), second)
-		l.wantRefused(t, gpuPod(s.node+"-c", preBindProfile,
+		s.checkCPUs(t, e.get(t, s.node+"-b"), second)
+		e.wantRefused(t, gpuPod(s.node+"-c", preBindProfile,
 			1).Annotations(required).CPU("11").Memory("1Gi").NodeSelector(host(s.node)).Obj(), placement.NoNUMACPU.String())
 	})
 }
@@ -157,51 +157,51 @@ const (
 	agedNode     = "stale-aged"     // nobody renews its Lease
 )
 
-func (l *lab) staleNodes(t *testing.T) {
+func (e *testEnv) staleNodes(t *testing.T) {
 	t.Helper()
 	const machine = "dgx1-v100"
-	l.addNode(t, silentNode, machine)
+	e.addNode(t, silentNode, machine)
 	for _, node := range []string{replacedNode, agedNode} {
-		spec := l.addNode(t, node, machine)
-		l.publishOnce(t, spec, l.graphs[node])
+		spec := e.addNode(t, node, machine)
+		e.publishOnce(t, spec, e.graphs[node])
 	}
-	if err := l.client.CoreV1().Nodes().Delete(t.Context(), replacedNode, metav1.DeleteOptions{}); err != nil {
+	if err := e.client.CoreV1().Nodes().Delete(t.Context(), replacedNode, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.addNode(t, replacedNode, machine)
-	err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+agedNode, metav1.DeleteOptions{})
+	e.addNode(t, replacedNode, machine)
+	err := e.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+agedNode, metav1.DeleteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
 // testStaleNodes asks nodes whose graph is missing or does not count.
-func (l *lab) testStaleNodes(t *testing.T) {
+func (e *testEnv) testStaleNodes(t *testing.T) {
 	for node, want := range map[string]placement.Reason{
 		silentNode: placement.NoGraph, replacedNode: placement.NodeReplaced, agedNode: placement.StaleGraph,
 	} {
 		t.Run(node, func(t *testing.T) {
-			l.wantRefused(t, gpuPod(node+"-pod", preBindProfile, 2).NodeSelector(host(node)).Obj(), want.String())
+			e.wantRefused(t, gpuPod(node+"-pod", preBindProfile, 2).NodeSelector(host(node)).Obj(), want.String())
 			// Policy none asks for nothing a graph could tell.
 			pod := gpuPod(node+"-none", preBindProfile, 1).Annotation(podrequest.TopologyPolicyKey, "none").NodeSelector(host(node)).Obj()
-			l.create(t, pod)
-			l.bound(t, pod.Name)
+			e.create(t, pod)
+			e.bound(t, pod.Name)
 		})
 	}
 }
 
 // testOddMachines publishes machines that the catalogue does not have: two
 // models in one machine, and one with broken GPUs.
-func (l *lab) testOddMachines(t *testing.T) {
+func (e *testEnv) testOddMachines(t *testing.T) {
 	odd := func(t *testing.T, change func(i int, d *nvtopo.GPU)) *slot {
 		t.Helper()
-		spec := l.addNode(t, l.freshName("odd"), "dgx1-v100")
-		g := *l.graphs[spec.Name]
+		spec := e.addNode(t, e.freshName("odd"), "dgx1-v100")
+		g := *e.graphs[spec.Name]
 		g.GPUs = slices.Clone(g.GPUs)
 		for i := range g.GPUs {
 			change(i, &g.GPUs[i])
 		}
-		l.publishOnce(t, spec, &g)
+		e.publishOnce(t, spec, &g)
 		return &slot{node: spec.Name, graph: &g, oracle: oracle.New(&g), free: g.Healthy(), cpus: allCPUs(&g)}
 	}
 	t.Run("two models", func(t *testing.T) {
@@ -210,12 +210,12 @@ func (l *lab) testOddMachines(t *testing.T) {
 				d.Model = "Tesla V100-SXM2-16GB"
 			}
 		})
-		l.create(t, gpuPod(s.node+"-four", preBindProfile, 4).NodeSelector(host(s.node)).Obj())
-		s.take(t, l.bound(t, s.node+"-four"))
-		l.wantRefused(t, gpuPod(s.node+"-same", preBindProfile, 4).NodeSelector(host(s.node)).Obj(), placement.FewOneModel.String())
-		l.create(t, gpuPod(s.node+"-mixed", bindingProfile,
+		e.create(t, gpuPod(s.node+"-four", preBindProfile, 4).NodeSelector(host(s.node)).Obj())
+		s.take(t, e.bound(t, s.node+"-four"))
+		e.wantRefused(t, gpuPod(s.node+"-same", preBindProfile, 4).NodeSelector(host(s.node)).Obj(), placement.FewOneModel.String())
+		e.create(t, gpuPod(s.node+"-mixed", bindingProfile,
 			4).Annotation(podrequest.AllowMixedModelsKey, "true").NodeSelector(host(s.node)).Obj())
-		s.take(t, l.bound(t, s.node+"-mixed"))
+		s.take(t, e.bound(t, s.node+"-mixed"))
 	})
 	t.Run("broken GPUs", func(t *testing.T) {
 		s := odd(t, func(i int, d *nvtopo.GPU) {
@@ -223,40 +223,40 @@ func (l *lab) testOddMachines(t *testing.T) {
 				d.Unhealthy = "GPU is lost"
 			}
 		})
-		l.create(t, gpuPod(s.node+"-two", bindingProfile, 2).NodeSelector(host(s.node)).Obj())
-		s.take(t, l.bound(t, s.node+"-two"))
-		l.wantRefused(t, gpuPod(s.node+"-more", bindingProfile, 2).NodeSelector(host(s.node)).Obj(), placement.FewGPUs.String())
-		l.create(t, gpuPod(s.node+"-one", preBindProfile, 1).NodeSelector(host(s.node)).Obj())
-		s.take(t, l.bound(t, s.node+"-one"))
+		e.create(t, gpuPod(s.node+"-two", bindingProfile, 2).NodeSelector(host(s.node)).Obj())
+		s.take(t, e.bound(t, s.node+"-two"))
+		e.wantRefused(t, gpuPod(s.node+"-more", bindingProfile, 2).NodeSelector(host(s.node)).Obj(), placement.FewGPUs.String())
+		e.create(t, gpuPod(s.node+"-one", preBindProfile, 1).NodeSelector(host(s.node)).Obj())
+		s.take(t, e.bound(t, s.node+"-one"))
 	})
 }
 
 // testUnenforced uses nodes without a node agent.
-func (l *lab) testUnenforced(t *testing.T) {
-	spec := l.addNode(t, l.freshName("agentless"), "dgx1-v100")
-	l.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
-	g := l.graphs[spec.Name]
+func (e *testEnv) testUnenforced(t *testing.T) {
+	spec := e.addNode(t, e.freshName("agentless"), "dgx1-v100")
+	e.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
+	g := e.graphs[spec.Name]
 
-	l.create(t, gpuPod(spec.Name+"-told", preBindProfile, 2).NodeSelector(host(spec.Name)).Obj())
-	if c := choiceOf(t, l.bound(t, spec.Name+"-told"), g); c.Enforced {
+	e.create(t, gpuPod(spec.Name+"-told", preBindProfile, 2).NodeSelector(host(spec.Name)).Obj())
+	if c := choiceOf(t, e.bound(t, spec.Name+"-told"), g); c.Enforced {
 		t.Error("the choice is marked enforced where no agent runs")
 	}
-	l.wantRefused(t, gpuPod(spec.Name+"-strict", agentProfile, 2).NodeSelector(host(spec.Name)).Obj(), placement.NotEnforced.String())
+	e.wantRefused(t, gpuPod(spec.Name+"-strict", agentProfile, 2).NodeSelector(host(spec.Name)).Obj(), placement.NotEnforced.String())
 	trusting := gpuPod(spec.Name+"-trusting", preBindProfile, 2).NodeSelector(host(spec.Name)).Obj()
 	trusting.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
 		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsAlias + "']"},
 	}}}
-	l.wantRefused(t, trusting, placement.NotEnforced.String())
+	e.wantRefused(t, trusting, placement.NotEnforced.String())
 
 	// On an enforced node the same pods run. The first proves that the scheduler
 	// has seen the agent's Lease.
-	other := l.freshName("agent")
-	l.node(t, other, "dgx1-v100")
-	l.create(t, gpuPod(other+"-strict", agentProfile, 2).NodeSelector(host(other)).Obj())
-	l.bound(t, other+"-strict")
+	other := e.freshName("agent")
+	e.node(t, other, "dgx1-v100")
+	e.create(t, gpuPod(other+"-strict", agentProfile, 2).NodeSelector(host(other)).Obj())
+	e.bound(t, other+"-strict")
 	again := schedtest.PodFrom(trusting).NodeSelector(host(other)).Name(other).Obj()
-	l.create(t, again)
-	if c := choiceOf(t, l.bound(t, other), l.graphs[other]); !c.Enforced {
+	e.create(t, again)
+	if c := choiceOf(t, e.bound(t, other), e.graphs[other]); !c.Enforced {
 		t.Error("the choice is not marked enforced where an agent runs")
 	}
 }

@@ -26,7 +26,7 @@ func TestAPodIsReplacedBeforeItIsSeenBound(t *testing.T) {
 		// lag has to be longer than a pod takes from its binding to its end and back.
 		lag = 10 * time.Second
 	)
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.publish(t, devcluster.ExporterOptions{}, l.addNode(t, "node", "dgx1-v100"))
 	proxy, err := l.StartProxy(t.Context(), 1)

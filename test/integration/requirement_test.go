@@ -82,7 +82,7 @@ var requiredNode = map[string]string{
 // requirement on a node that the exporter has marked, with the shipped accounts,
 // policies and configuration.
 func TestTheRequiredPodsFindTheirNodes(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	taint := v1.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: v1.TaintEffectNoSchedule}
 	specs := []devcluster.NodeSpec{
@@ -134,13 +134,13 @@ func TestTheRequiredPodsFindTheirNodes(t *testing.T) {
 }
 
 // place creates a pod and returns it once it is bound, with everything as it was given.
-func (l *lab) place(t *testing.T, namespace, text string) *v1.Pod {
+func (e *testEnv) place(t *testing.T, namespace, text string) *v1.Pod {
 	t.Helper()
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict([]byte(text), pod); err != nil {
 		t.Fatal(err)
 	}
-	pods := l.client.CoreV1().Pods(namespace)
+	pods := e.client.CoreV1().Pods(namespace)
 	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,9 +195,9 @@ func missing(path string, want, got any) string {
 	return ""
 }
 
-func (l *lab) nodeObject(t *testing.T, name string) *v1.Node {
+func (e *testEnv) nodeObject(t *testing.T, name string) *v1.Node {
 	t.Helper()
-	node, err := l.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	node, err := e.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

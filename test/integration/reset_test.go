@@ -14,14 +14,14 @@ import (
 
 // TestReset shows that a cluster that a test has used is as a new one for the next.
 func TestReset(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	before, err := l.State(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, round := range []string{"the first test", "one on a cluster that was reset"} {
 		l.graphs = nil
-		l = labOn(t, l.Cluster)
+		l = testEnvOn(t, l.Cluster)
 		l.install(t)
 		l.startScheduler(t, profile{name: "gpu", write: "PreBind"})
 		l.node(t, "node", "dgx1-v100")

@@ -60,7 +60,7 @@ func (p *programs) Get(_ context.Context, r *podresourcesv1.GetPodResourcesReque
 
 // runPrograms starts the programs with the shipped accounts and configuration, at
 // the highest verbosity.
-func runPrograms(t *testing.T, l *lab) *programs {
+func runPrograms(t *testing.T, l *testEnv) *programs {
 	t.Helper()
 	spec := l.addNode(t, "n1", "dgx-h100")
 	p := &programs{
@@ -245,7 +245,7 @@ func (p *programs) repaired(t *testing.T, pod *v1.Pod, took []string) {
 // one that is not valid.
 func (p *programs) askAll(t *testing.T) {
 	t.Helper()
-	scraper, stranger := account(t, p.lab, "scraper"), account(t, p.lab, "stranger")
+	scraper, stranger := account(t, p.testEnv, "scraper"), account(t, p.testEnv, "stranger")
 	bindCluster(t, p.client, "scraper", "nvtopo-metrics-reader")
 	forged := rest.CopyConfig(stranger)
 	forged.BearerToken = stranger.BearerToken[:len(stranger.BearerToken)-12] + "c3VwZXJmYWxz"
@@ -257,7 +257,7 @@ func (p *programs) askAll(t *testing.T) {
 	}
 
 	// Whoever checks the cluster has a role of its own, which has to do.
-	checker := account(t, p.lab, "checker")
+	checker := account(t, p.testEnv, "checker")
 	bindCluster(t, p.client, "checker", "nvtopo-checker")
 	p.keepSecret(checker, "the checker's token")
 	p.answersOnly(t, schedulerAccount, p.debug, diagnosis.Path, checker, scraper, forged)

@@ -262,7 +262,7 @@ func unserved() []rights.Right {
 }
 
 // awaitAudit waits until the audit log has a request that is made now, and so those before.
-func awaitAudit(t *testing.T, l *lab) {
+func awaitAudit(t *testing.T, l *testEnv) {
 	t.Helper()
 	const fence = "audit-fence"
 	if _, err := l.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fence}}, metav1.CreateOptions{}); err != nil {
@@ -277,7 +277,7 @@ func awaitAudit(t *testing.T, l *lab) {
 // TestRights asks what the accounts may do, and runs three of the programs as they are shipped, each with the rights of
 // its own account alone and as talkative as it gets, through what they do.
 func TestRights(t *testing.T) {
-	l := newLab(t, devcluster.Config{AuditLog: true})
+	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
 	if err := l.ApplyManifests(t.Context(), manifests.Pools); err != nil {
 		t.Fatal(err)

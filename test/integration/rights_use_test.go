@@ -20,7 +20,7 @@ import (
 // testUse compares what the roles of the project grant with what was asked for:
 // what nobody uses is not granted, and what somebody needs is not refused. The
 // pool controller is not run here: test/pools does the same for it.
-func testUse(t *testing.T, l *lab) {
+func testUse(t *testing.T, l *testEnv) {
 	t.Helper()
 	f, err := os.Open(l.AuditLog())
 	if err != nil {

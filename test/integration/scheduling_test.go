@@ -42,7 +42,7 @@ func schedulingProfiles() []profile {
 
 // TestScheduling is about what pods ask for.
 func TestScheduling(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.startScheduler(t, schedulingProfiles()...)
 	t.Run("annotations", l.testAnnotations)
@@ -61,7 +61,7 @@ func TestScheduling(t *testing.T) {
 // TestSchedulingBesideOthers is about what graphs, agents, other pods and other schedulers
 // do to a pod, and about the scheduler's own start and end.
 func TestSchedulingBesideOthers(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.staleNodes(t)
 	s := l.startScheduler(t, schedulingProfiles()...)

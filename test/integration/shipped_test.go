@@ -24,7 +24,7 @@ import (
 // its account, its own leader-election Lease, the admission policies in force,
 // and an example pod. Only where the API server is was added.
 func TestShippedConfigurations(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx-h100")
 	const ours = "topology-aware-scheduler"
@@ -67,18 +67,18 @@ func TestShippedConfigurations(t *testing.T) {
 
 // testShippedGang places a gang that needs the whole node. Its choices and ranks are written as
 // those of single pods are: when a member is bound, they are there.
-func (l *lab) testShippedGang(t *testing.T, name, profile string) {
+func (e *testEnv) testShippedGang(t *testing.T, name, profile string) {
 	t.Helper()
 	var members []string
 	for i := range 2 {
 		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), profile, 4).Annotations(notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"}).Obj()
-		l.create(t, pod)
+		e.create(t, pod)
 		members = append(members, pod.Name)
 	}
 	var used nvtopo.Mask
 	for rank, member := range members {
-		pod := l.bound(t, member)
-		c := choiceOf(t, pod, l.graphs["n1"])
+		pod := e.bound(t, member)
+		c := choiceOf(t, pod, e.graphs["n1"])
 		if c.set&used != 0 || pod.Annotations[gangrequest.RankKey] != strconv.Itoa(rank) {
 			t.Errorf("pod %s has GPUs %v beside %v and rank %q, want others and %d",
 				member, c.set.Positions(), used.Positions(), pod.Annotations[gangrequest.RankKey], rank)
@@ -86,7 +86,7 @@ func (l *lab) testShippedGang(t *testing.T, name, profile string) {
 		used |= c.set
 	}
 	t.Logf("expected 8 GPUs for two members; got %v", used.Positions())
-	l.remove(t, members...)
+	e.remove(t, members...)
 }
 
 // withKubeconfig returns a shipped configuration for a scheduler outside of the cluster.

@@ -59,9 +59,9 @@ func TestSimulatorAgrees(t *testing.T) {
 			t.Fatalf("NVTOPO_SIM_PODS: %v", err)
 		}
 	}
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
-	r := &replay{lab: l, tables: map[string]*nvtopo.Tables{}, free: map[string]int{}, pods: map[string]*replayedPod{}}
+	r := &replay{testEnv: l, tables: map[string]*nvtopo.Tables{}, free: map[string]int{}, pods: map[string]*replayedPod{}}
 	var nodes []sim.Node
 	gpus := 0
 	registry := nvtopo.NewRegistry(nvtopo.DefaultWeights())
@@ -140,7 +140,7 @@ func window(trace []sim.Job, from, n int) (jobs []sim.Job, running int) {
 
 // replay is a trace on a real control plane.
 type replay struct {
-	*lab
+	*testEnv
 	jobs   []sim.Job
 	first  int                       // the job from which on is measured
 	tables map[string]*nvtopo.Tables // by node

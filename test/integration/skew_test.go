@@ -35,7 +35,7 @@ import (
 )
 
 // installCRD applies the shipped definition, changed.
-func (l *lab) installCRD(t *testing.T, change func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps)) {
+func (e *testEnv) installCRD(t *testing.T, change func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps)) {
 	t.Helper()
 	crds, err := manifests.CRDs()
 	if err != nil {
@@ -59,7 +59,7 @@ func (l *lab) installCRD(t *testing.T, change func(properties func(path ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.ApplyManifests(t.Context(), fstest.MapFS{"crd.yaml": {Data: data}}); err != nil {
+	if err := e.ApplyManifests(t.Context(), fstest.MapFS{"crd.yaml": {Data: data}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,7 +101,7 @@ func patches(t *testing.T, auditLog string, since time.Time) map[string]int {
 // exporter and agent write, the API server refuses them. Both leave them out, vouch
 // for the node, and do not write the same again and again.
 func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
-	l := newLab(t, devcluster.Config{AuditLog: true})
+	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
 		delete(properties("spec", "links"), "pcie")
@@ -155,7 +155,7 @@ func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
 // TestATightenedSchemaKeepsStoredObjectsWritable: a limit that a stored object breaks
 // must not keep anybody from writing the rest of it.
 func TestATightenedSchemaKeepsStoredObjectsWritable(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
 		model := properties("spec", "gpus")["model"]
@@ -229,9 +229,9 @@ func changed(t *testing.T, g *nvtopo.Graph, change func(*nvtopo.GPU)) *nvtopo.Gr
 }
 
 // refusesLongModels waits until the API server refuses a new object for its models.
-func (l *lab) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
+func (e *testEnv) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func (l *lab) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 // node's object has a field and a value that nobody here knows. Of the node nothing
 // is believed, the others are used as ever, and our exporter takes the object over.
 func TestAnObjectOfALaterRelease(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
 		link := properties("spec", "links")
@@ -293,17 +293,17 @@ func TestAnObjectOfALaterRelease(t *testing.T) {
 }
 
 // laterExporter publishes a node as the exporter of a later release would, once.
-func (l *lab) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
+func (e *testEnv) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	dyn, err := dynamic.NewForConfig(e.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := l.client.CoreV1().Nodes().Get(t.Context(), spec.Name, metav1.GetOptions{})
+	node, err := e.client.CoreV1().Nodes().Get(t.Context(), spec.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	obj := v1alpha1.FromGraph(spec.Name, string(gpuResource), l.graphs[spec.Name])
+	obj := v1alpha1.FromGraph(spec.Name, string(gpuResource), e.graphs[spec.Name])
 	obj.Spec.NodeUID, obj.Spec.BootID = node.UID, node.Status.NodeInfo.BootID
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -324,7 +324,7 @@ func (l *lab) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
 	lease := nodelease.Lease{
 		Namespace: systemNamespace, Name: nodelease.ExporterPrefix + spec.Name, Node: spec.Name, NodeUID: node.UID, Manager: exporter.FieldManager,
 	}
-	if err := lease.Renew(t.Context(), l.client, time.Now()); err != nil {
+	if err := lease.Renew(t.Context(), e.client, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -34,7 +34,7 @@ const (
 // TestStaleGraphs brings nodes into the states in which their graph does not count, and
 // out of them.
 func TestStaleGraphs(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	counting := map[string]string{topologyPlugin: "staleTopology: Count"}
 	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"},
@@ -45,23 +45,23 @@ func TestStaleGraphs(t *testing.T) {
 }
 
 // patchTopology merges into an object's part as an administrator.
-func (l *lab) patchTopology(t *testing.T, node string, part any, sub ...string) {
+func (e *testEnv) patchTopology(t *testing.T, node string, part any, sub ...string) {
 	t.Helper()
 	body, err := json.Marshal(part)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Patch(t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{}, sub...)
+	_, err = e.dynamic(t).Resource(v1alpha1.GroupVersionResource).Patch(t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{}, sub...)
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
 // renew renews the Lease of a node's exporter, for so many seconds.
-func (l *lab) renew(t *testing.T, node string, seconds int) {
+func (e *testEnv) renew(t *testing.T, node string, seconds int) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d,"renewTime":%q}}`, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
-	_, err := l.client.CoordinationV1().Leases(systemNamespace).
+	_, err := e.client.CoordinationV1().Leases(systemNamespace).
 		Patch(t.Context(), nodelease.ExporterPrefix+node, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,16 +69,16 @@ func (l *lab) renew(t *testing.T, node string, seconds int) {
 }
 
 // wantByCount waits until a pod is bound without a choice and marked so.
-func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
+func (e *testEnv) wantByCount(t *testing.T, name string, why placement.Reason) {
 	t.Helper()
-	pod := l.bound(t, name)
+	pod := e.bound(t, name)
 	for key := range pod.Annotations {
 		if allocation.IsOutputKey(key) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
 	testrig.Eventually(t, waitLimit, "pod "+name+" has the condition", func(context.Context) (bool, string) {
-		pod = l.get(t, name)
+		pod = e.get(t, name)
 		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == allocation.ConditionPlacedByCount })
 		if i < 0 {
 			return false, fmt.Sprint(pod.Status.Conditions)
@@ -86,17 +86,17 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 		c := pod.Status.Conditions[i]
 		return c.Status == v1.ConditionTrue && c.Reason == "PlacedByCount" && strings.Contains(c.Message, why.String()), c.String()
 	})
-	l.wantEvent(t, name, "PlacedByCount", why.String())
+	e.wantEvent(t, name, "PlacedByCount", why.String())
 }
 
 // wantEvent waits for an event about an object of that name.
-func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
+func (e *testEnv) wantEvent(t *testing.T, object, reason, note string) {
 	t.Helper()
-	l.wantEventOfAny(t, []string{object}, reason, note)
+	e.wantEventOfAny(t, []string{object}, reason, note)
 }
 
 // wantEventOfAny waits for an event about one of these objects.
-func (l *lab) wantEventOfAny(t *testing.T, objects []string, reason, note string) {
+func (l *testEnv) wantEventOfAny(t *testing.T, objects []string, reason, note string) {
 	t.Helper()
 	testrig.Eventually(t, waitLimit, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
@@ -119,34 +119,34 @@ func (l *lab) wantEventOfAny(t *testing.T, objects []string, reason, note string
 }
 
 // testSilentExporter lets pods onto a node by count, and makes their GPUs known again.
-func (l *lab) testSilentExporter(t *testing.T) {
-	node := l.freshName("silent")
-	spec := l.addNode(t, node, "dgx1-v100")
-	l.publishOnce(t, spec, l.graphs[node])
-	g := l.graphs[node]
-	l.create(t, gpuPod(node+"-ours", preBindProfile, 2).NodeSelector(host(node)).Obj())
-	ours := choiceOf(t, l.bound(t, node+"-ours"), g)
+func (e *testEnv) testSilentExporter(t *testing.T) {
+	node := e.freshName("silent")
+	spec := e.addNode(t, node, "dgx1-v100")
+	e.publishOnce(t, spec, e.graphs[node])
+	g := e.graphs[node]
+	e.create(t, gpuPod(node+"-ours", preBindProfile, 2).NodeSelector(host(node)).Obj())
+	ours := choiceOf(t, e.bound(t, node+"-ours"), g)
 
-	l.renew(t, node, 1)
+	e.renew(t, node, 1)
 	time.Sleep(1500 * time.Millisecond)
 	linked := gpuPod(node+"-linked", countingProfile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(host(node)).Obj()
-	l.wantRefused(t, linked, placement.StaleGraph.String())
-	l.wantRefused(t, gpuPod(node+"-refused", preBindProfile, 2).NodeSelector(host(node)).Obj(), placement.StaleGraph.String())
-	l.remove(t, node+"-refused")
+	e.wantRefused(t, linked, placement.StaleGraph.String())
+	e.wantRefused(t, gpuPod(node+"-refused", preBindProfile, 2).NodeSelector(host(node)).Obj(), placement.StaleGraph.String())
+	e.remove(t, node+"-refused")
 	var counted []*v1.Pod
 	for _, p := range []string{countingProfile, countingBindingProfile} {
 		pod := gpuPod(node+"-"+p, p, 2).NodeSelector(host(node)).Obj()
-		l.create(t, pod)
-		l.wantByCount(t, pod.Name, placement.StaleGraph)
-		counted = append(counted, l.get(t, pod.Name))
+		e.create(t, pod)
+		e.wantByCount(t, pod.Name, placement.StaleGraph)
+		counted = append(counted, e.get(t, pod.Name))
 	}
-	l.wantRefused(t, gpuPod(node+"-much", countingProfile, 3).NodeSelector(host(node)).Obj(), "Insufficient")
-	l.remove(t, node+"-much")
+	e.wantRefused(t, gpuPod(node+"-much", countingProfile, 3).NodeSelector(host(node)).Obj(), "Insufficient")
+	e.remove(t, node+"-much")
 
 	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
-	l.renew(t, node, 120)
+	e.renew(t, node, 120)
 	testrig.Eventually(t, waitLimit, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
-		got := l.refused(t, linked.Name)
+		got := e.refused(t, linked.Name)
 		return strings.Contains(got, placement.UnknownDevices.String()), got
 	})
 	// The agent publishes what kubelet gave them: all but one linked pair of the rest.
@@ -166,30 +166,30 @@ func (l *lab) testSilentExporter(t *testing.T) {
 			GPUs: []string{g.GPUs[gone[2*i]].UUID, g.GPUs[gone[2*i+1]].UUID},
 		})
 	}
-	l.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": records}}, "status")
-	if got := choiceOf(t, l.bound(t, linked.Name), g); got.set != pair || got.Unconfirmed {
+	e.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": records}}, "status")
+	if got := choiceOf(t, e.bound(t, linked.Name), g); got.set != pair || got.Unconfirmed {
 		t.Errorf("GPUs %v, unconfirmed %t, want %v, the pair that is left", got.set.Positions(), got.Unconfirmed, pair.Positions())
 	}
 }
 
 // testDeletedTopology takes the object away under a running pod; the exporter makes it
 // again within its interval.
-func (l *lab) testDeletedTopology(t *testing.T) {
-	node := l.freshName("deleted")
-	spec := l.addNode(t, node, "dgx1-v100")
-	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
-	l.create(t, gpuPod(node+"-first", preBindProfile, 5).NodeSelector(host(node)).Obj())
-	first := choiceOf(t, l.bound(t, node+"-first"), l.graphs[node])
-	before := l.topology(t.Context(), t, node)
-	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
+func (e *testEnv) testDeletedTopology(t *testing.T) {
+	node := e.freshName("deleted")
+	spec := e.addNode(t, node, "dgx1-v100")
+	e.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
+	e.create(t, gpuPod(node+"-first", preBindProfile, 5).NodeSelector(host(node)).Obj())
+	first := choiceOf(t, e.bound(t, node+"-first"), e.graphs[node])
+	before := e.topology(t.Context(), t, node)
+	if err := e.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	testrig.Eventually(t, waitLimit, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
-		u := l.topology(ctx, t, node)
+		u := e.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
-	l.create(t, gpuPod(node+"-second", countingBindingProfile, 3).NodeSelector(host(node)).Obj())
-	second := choiceOf(t, l.bound(t, node+"-second"), l.graphs[node])
+	e.create(t, gpuPod(node+"-second", countingBindingProfile, 3).NodeSelector(host(node)).Obj())
+	second := choiceOf(t, e.bound(t, node+"-second"), e.graphs[node])
 	if both := first.set & second.set; both != 0 || second.Unconfirmed {
 		testrig.Violation(t, "GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
 	}
@@ -197,65 +197,65 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 
 // testNewerTopology has an exporter of a later version: the definition knows more than
 // the scheduler, which ignores new fields and refuses new values.
-func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
+func (e *testEnv) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	t.Helper()
-	l.widenDefinition(t)
+	e.widenDefinition(t)
 	nodes := map[string]devcluster.NodeSpec{}
 	for _, what := range []string{"field", "value"} {
-		node := l.freshName("newer-" + what)
-		nodes[what] = l.addNode(t, node, "dgx1-v100")
-		l.publishOnce(t, nodes[what], l.graphs[node])
+		node := e.freshName("newer-" + what)
+		nodes[what] = e.addNode(t, node, "dgx1-v100")
+		e.publishOnce(t, nodes[what], e.graphs[node])
 	}
 	node := nodes["field"].Name
-	l.patchTopology(t, node, map[string]any{"spec": map[string]any{"cooling": "liquid"}})
-	l.create(t, gpuPod(node, preBindProfile, 8).NodeSelector(host(node)).Obj())
-	choiceOf(t, l.bound(t, node), l.graphs[node])
+	e.patchTopology(t, node, map[string]any{"spec": map[string]any{"cooling": "liquid"}})
+	e.create(t, gpuPod(node, preBindProfile, 8).NodeSelector(host(node)).Obj())
+	choiceOf(t, e.bound(t, node), e.graphs[node])
 
 	node = nodes["value"].Name
-	g := l.graphs[node]
-	u := l.topology(t.Context(), t, node)
+	g := e.graphs[node]
+	u := e.topology(t.Context(), t, node)
 	links, _, err := unstructured.NestedSlice(u.Object, "spec", "links")
 	if err != nil {
 		t.Fatal(err)
 	}
 	links[0].(map[string]any)["class"] = "Photonic"
-	l.patchTopology(t, node, map[string]any{"spec": map[string]any{"links": links}})
-	l.wantEvent(t, node, "MalformedTopology", "spec.links[0].class")
+	e.patchTopology(t, node, map[string]any{"spec": map[string]any{"links": links}})
+	e.wantEvent(t, node, "MalformedTopology", "spec.links[0].class")
 	// The last good graph still counts, and health is another matter.
 	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
-	l.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
+	e.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
 	testrig.Naps(settleTime)
-	l.create(t, gpuPod(node+"-last", preBindProfile, 2).NodeSelector(host(node)).Obj())
-	last := choiceOf(t, l.bound(t, node+"-last"), g)
+	e.create(t, gpuPod(node+"-last", preBindProfile, 2).NodeSelector(host(node)).Obj())
+	last := choiceOf(t, e.bound(t, node+"-last"), g)
 	if last.set.Has(0) {
 		t.Error("a GPU was given out that the object says is broken")
 	}
 	// But not for ever, though the Lease goes on being renewed.
-	l.renew(t, node, 3)
+	e.renew(t, node, 3)
 	testrig.Eventually(t, waitLimit, "the last good graph no longer counts", func(context.Context) (bool, string) {
-		l.renew(t, node, 3)
-		name := l.freshName("probe")
-		l.create(t, gpuPod(name, preBindProfile, 1).Annotation(podrequest.MinLinkKey, "SYS").NodeSelector(host(node)).Obj())
+		e.renew(t, node, 3)
+		name := e.freshName("probe")
+		e.create(t, gpuPod(name, preBindProfile, 1).Annotation(podrequest.MinLinkKey, "SYS").NodeSelector(host(node)).Obj())
 		time.Sleep(500 * time.Millisecond)
-		got := refusal(l.get(t, name))
-		l.remove(t, name)
+		got := refusal(e.get(t, name))
+		e.remove(t, name)
 		return strings.Contains(got, placement.UnreadableGraph.String()), got
 	})
-	if got := l.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
+	if got := e.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
 		t.Errorf("%v nodes are counted as malformed, want 1", got)
 	}
 	testrig.Eventually(t, waitLimit, "the object says that it is stale", func(ctx context.Context) (bool, string) {
-		conditions, _, err := unstructured.NestedSlice(l.topology(ctx, t, node).Object, "status", "conditions")
+		conditions, _, err := unstructured.NestedSlice(e.topology(ctx, t, node).Object, "status", "conditions")
 		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionStale })
 		return i >= 0 && conditions[i].(map[string]any)["status"] == "True", fmt.Sprint(conditions, err)
 	})
-	l.wantEvent(t, node, "StaleTopology", "no GPUs are chosen")
+	e.wantEvent(t, node, "StaleTopology", "no GPUs are chosen")
 }
 
 // widenDefinition adds a field and a value to the definition, as a later release might.
-func (l *lab) widenDefinition(t *testing.T) {
+func (e *testEnv) widenDefinition(t *testing.T) {
 	t.Helper()
-	client := l.dynamic(t).Resource(definitions)
+	client := e.dynamic(t).Resource(definitions)
 	name := v1alpha1.Resource + "." + v1alpha1.GroupName
 	crd, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {

@@ -44,7 +44,7 @@ var stormMachines = []string{
 
 // storm is one run of pods over the nodes.
 type storm struct {
-	*lab
+	*testEnv
 	oracles map[string]*oracle.Oracle // machine -> brute force; equal for all nodes of it
 	machine map[string]string         // node name -> machine
 }
@@ -53,9 +53,9 @@ type storm struct {
 // scheduler twice meanwhile, in both ways of writing annotations, and where it announces
 // the node in another write before.
 func TestStorm(t *testing.T) {
-	l := labOn(t, startAlone(t, devcluster.Config{}))
+	l := testEnvOn(t, startAlone(t, devcluster.Config{}))
 	l.install(t)
-	s := &storm{lab: l, oracles: map[string]*oracle.Oracle{}, machine: map[string]string{}}
+	s := &storm{testEnv: l, oracles: map[string]*oracle.Oracle{}, machine: map[string]string{}}
 	var specs []devcluster.NodeSpec
 	for i := range stormNodes {
 		spec := l.addNode(t, fmt.Sprintf("node-%02d", i), stormMachines[i%len(stormMachines)])

@@ -42,7 +42,7 @@ func TestTwoGangsThatExceedTheCluster(t *testing.T) {
 			t.Fatalf("NVTOPO_GANG_ROUNDS=%s: want a number above 0", s)
 		}
 	}
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	s := scenario{free: freeRacks{{slices.Repeat([]int{8}, exceedNodes/2), slices.Repeat([]int{8}, exceedNodes/2)}}}
@@ -90,13 +90,13 @@ func TestTwoGangsThatExceedTheCluster(t *testing.T) {
 func gangOf(round, i int) string { return fmt.Sprintf("exceed%d-%d", round, i) }
 
 // removeGang deletes the members of a gang and waits until they are gone.
-func (l *lab) removeGang(t *testing.T, w *gangWatch, gang string, size int) {
+func (e *testEnv) removeGang(t *testing.T, w *gangWatch, gang string, size int) {
 	t.Helper()
 	names := make([]string, size)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%d", gang, i)
 	}
-	l.remove(t, names...)
+	e.remove(t, names...)
 	testrig.Eventually(t, waitLimit, "gang "+gang+" is gone", func(context.Context) (bool, string) {
 		n := w.members(gang)
 		return n == 0, fmt.Sprintf("%d members are left", n)
@@ -128,10 +128,10 @@ func (s *gangSeen) bound() (n int) {
 	return n
 }
 
-func (l *lab) watchGangs(t *testing.T) *gangWatch {
+func (e *testEnv) watchGangs(t *testing.T) *gangWatch {
 	t.Helper()
 	w := &gangWatch{seen: map[string]*gangSeen{}}
-	factory := informers.NewSharedInformerFactory(l.client, 0)
+	factory := informers.NewSharedInformerFactory(e.client, 0)
 	informer := factory.Core().V1().Pods().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { w.take(obj, true) }, UpdateFunc: func(_, obj any) { w.take(obj, true) },

@@ -21,8 +21,8 @@ func vendorResources() []string {
 
 // testVendors has a node of each vendor. Each pod goes to the one that has its
 // resource and gets the best linked set there.
-func (l *lab) testVendors(t *testing.T) {
-	nvidia, amd, ascend := l.freshName("nvidia"), l.freshName("amd"), l.freshName("ascend")
+func (e *testEnv) testVendors(t *testing.T) {
+	nvidia, amd, ascend := e.freshName("nvidia"), e.freshName("amd"), e.freshName("ascend")
 	tests := []struct {
 		res, node, machine string
 		minLink            string // of the second pod
@@ -38,12 +38,12 @@ func (l *lab) testVendors(t *testing.T) {
 		{"huawei.com/Ascend910B", ascend, "atlas-800t-a2", "HCCS", []int{0, 1}, []int{4, 5, 6, 7}, 3},
 	}
 	for _, tc := range tests {
-		l.node(t, tc.node, tc.machine)
+		e.node(t, tc.node, tc.machine)
 	}
 	for _, tc := range tests {
 		t.Run(tc.res, func(t *testing.T) {
 			vendorPod := func(prefix string, count int) *schedtest.PodWrapper {
-				return gpuPod(l.freshName(prefix), vendorsProfile, 0).Resource(v1.ResourceName(tc.res), strconv.Itoa(count))
+				return gpuPod(e.freshName(prefix), vendorsProfile, 0).Resource(v1.ResourceName(tc.res), strconv.Itoa(count))
 			}
 			place := func(want []int, a notes) {
 				t.Helper()
@@ -51,19 +51,19 @@ func (l *lab) testVendors(t *testing.T) {
 				if tc.res == v1alpha1.DefaultResource {
 					pod.Spec.NodeSelector = host(tc.node) // other tests' nodes have NVIDIA's GPUs, too
 				}
-				l.create(t, pod)
-				bound := l.bound(t, pod.Name)
+				e.create(t, pod)
+				bound := e.bound(t, pod.Name)
 				if bound.Spec.NodeName != tc.node {
 					t.Fatalf("pod %s is on %s, want %s", pod.Name, bound.Spec.NodeName, tc.node)
 				}
-				c := choiceOf(t, bound, l.graphs[tc.node])
+				c := choiceOf(t, bound, e.graphs[tc.node])
 				if c.set != nvtopo.MaskOf(want...) || c.Containers[0].Resource != tc.res {
 					t.Errorf("%s: got %v of %s, want %v", tc.res, c.set.Positions(), c.Containers[0].Resource, want)
 				}
 			}
 			place(tc.first, nil)
 			place(tc.second, notes{podrequest.MinLinkKey: tc.minLink})
-			l.wantRefused(t, vendorPod("vendor-pod-"+strconv.Itoa(tc.tooMany), tc.tooMany).NodeSelector(host(tc.node)).Obj(),
+			e.wantRefused(t, vendorPod("vendor-pod-"+strconv.Itoa(tc.tooMany), tc.tooMany).NodeSelector(host(tc.node)).Obj(),
 				"Insufficient "+tc.res)
 		})
 	}

@@ -49,13 +49,13 @@ type victimCase struct {
 	wantNode int
 	wantGPUs []nvtopo.Mask // any of them, together for all pods; none: refused
 	// before runs when the tenants are there, if not nil.
-	before func(t *testing.T, l *lab, nodes []string, profile string)
+	before func(t *testing.T, l *testEnv, nodes []string, profile string)
 	// midway runs once the victims are told to go, if not nil.
-	midway func(t *testing.T, l *lab, nodes []string)
+	midway func(t *testing.T, l *testEnv, nodes []string)
 }
 
 // bind gives a pod a node, and GPUs if any are named, as the scheduler's Binding does.
-func (l *lab) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
+func (e *testEnv) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
 	t.Helper()
 	b := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
@@ -65,8 +65,8 @@ func (l *lab) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
 		a := allocation.Allocation{Version: allocation.Version, Node: node, PodUID: pod.UID, Assumed: time.Now().UTC(), Enforced: true}
 		c := allocation.Container{Name: "main", Resource: string(gpuResource)}
 		for _, i := range gpus {
-			c.GPUs = append(c.GPUs, l.graphs[node].GPUs[i].UUID)
-			c.NUMANodes = append(c.NUMANodes, l.graphs[node].GPUs[i].NUMANode)
+			c.GPUs = append(c.GPUs, e.graphs[node].GPUs[i].UUID)
+			c.NUMANodes = append(c.NUMANodes, e.graphs[node].GPUs[i].NUMANode)
 		}
 		slices.Sort(c.NUMANodes)
 		c.NUMANodes = slices.Compact(c.NUMANodes)
@@ -77,19 +77,19 @@ func (l *lab) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
 		}
 		b.Annotations = notes{allocation.Key: text}
 	}
-	if err := l.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
+	if err := e.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // run makes a pod look as if kubelet ran it since the given time.
-func (l *lab) run(t *testing.T, name string, since time.Time) {
+func (e *testEnv) run(t *testing.T, name string, since time.Time) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		pod := l.get(t, name)
+		pod := e.get(t, name)
 		pod.Status.Phase, pod.Status.StartTime = v1.PodRunning, &metav1.Time{Time: since}
 		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
-		_, err := l.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		_, err := e.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 		return err
 	})
 	if err != nil {
@@ -98,17 +98,17 @@ func (l *lab) run(t *testing.T, name string, since time.Time) {
 }
 
 // settle makes a case's nodes and puts its tenants on them.
-func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []string) {
+func (e *testEnv) settle(t *testing.T, tc *victimCase, prefix string) (nodes []string) {
 	t.Helper()
 	for i, m := range tc.machines {
 		nodes = append(nodes, fmt.Sprintf("%s-n%d", prefix, i))
-		l.node(t, nodes[i], m)
-		node, err := l.client.CoreV1().Nodes().Get(t.Context(), nodes[i], metav1.GetOptions{})
+		e.node(t, nodes[i], m)
+		node, err := e.client.CoreV1().Nodes().Get(t.Context(), nodes[i], metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		node.Labels["case"] = prefix
-		if _, err := l.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		if _, err := e.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,23 +125,23 @@ func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []strin
 			guarded++
 		}
 		pod := holder.TerminationGracePeriodSeconds(x.grace).Obj()
-		made, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
+		made, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.bind(t, made, nodes[x.node], x.gpus)
+		e.bind(t, made, nodes[x.node], x.gpus)
 		since := time.Now().Add(-time.Hour)
 		if x.lateStop {
 			since = since.Add(30 * time.Minute)
 		}
-		l.run(t, made.Name, since)
+		e.run(t, made.Name, since)
 	}
 	if guarded > 0 {
-		l.guard(t, prefix, guarded)
+		e.guard(t, prefix, guarded)
 	}
 	for _, x := range tc.tenants {
 		if x.told {
-			l.remove(t, prefix+"-"+x.name) // which stays until its grace period is over
+			e.remove(t, prefix+"-"+x.name) // which stays until its grace period is over
 		}
 	}
 	testrig.Naps(2 * settleTime)
@@ -150,7 +150,7 @@ func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []strin
 
 // guard makes a disruption budget that allows no guarded pod to go, and waits until
 // the disruption controller has said so.
-func (l *lab) guard(t *testing.T, prefix string, pods int) {
+func (e *testEnv) guard(t *testing.T, prefix string, pods int) {
 	t.Helper()
 	pdb := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: prefix},
@@ -159,7 +159,7 @@ func (l *lab) guard(t *testing.T, prefix string, pods int) {
 			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"guarded": prefix}},
 		},
 	}
-	pdbs := l.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+	pdbs := e.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
 	if _, err := pdbs.Create(t.Context(), pdb, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func (l *lab) guard(t *testing.T, prefix string, pods int) {
 }
 
 // evicted lists the tenants of a case that are gone or told to go.
-func (l *lab) evicted(t *testing.T, tc *victimCase, prefix string) (out []string) {
+func (e *testEnv) evicted(t *testing.T, tc *victimCase, prefix string) (out []string) {
 	t.Helper()
 	for i := range tc.tenants {
-		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), prefix+"-"+tc.tenants[i].name, metav1.GetOptions{})
+		pod, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), prefix+"-"+tc.tenants[i].name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
@@ -188,39 +188,39 @@ func (l *lab) evicted(t *testing.T, tc *victimCase, prefix string) (out []string
 }
 
 // play lets a case's pods come and checks who went for them, and what they got.
-func (l *lab) play(t *testing.T, tc *victimCase, prefix string) {
+func (e *testEnv) play(t *testing.T, tc *victimCase, prefix string) {
 	t.Helper()
-	nodes := l.settle(t, tc, prefix)
+	nodes := e.settle(t, tc, prefix)
 	if tc.before != nil {
-		tc.before(t, l, nodes, tc.pods[0].Spec.SchedulerName)
+		tc.before(t, e, nodes, tc.pods[0].Spec.SchedulerName)
 	}
 	start := time.Now()
 	for i, pod := range tc.pods {
 		pod.Name = fmt.Sprintf("%s-p%d", prefix, i)
 		pod.Spec.NodeSelector = map[string]string{"case": prefix}
 	}
-	l.create(t, tc.pods...)
+	e.create(t, tc.pods...)
 	if tc.midway != nil {
 		testrig.Eventually(t, waitLimit, "the victims are told to go", func(context.Context) (bool, string) {
-			got := l.evicted(t, tc, prefix)
+			got := e.evicted(t, tc, prefix)
 			return len(got) >= len(tc.want), strings.Join(got, ", ")
 		})
-		tc.midway(t, l, nodes)
+		tc.midway(t, e, nodes)
 	}
 	var set nvtopo.Mask
 	node := ""
 	for _, pod := range tc.pods {
 		if len(tc.wantGPUs) == 0 {
-			l.refused(t, pod.Name)
+			e.refused(t, pod.Name)
 			time.Sleep(time.Second) // nobody is evicted a little later either
 			continue
 		}
-		bound := l.bound(t, pod.Name)
+		bound := e.bound(t, pod.Name)
 		node = bound.Spec.NodeName
-		set |= choiceOf(t, bound, l.graphs[node]).set
+		set |= choiceOf(t, bound, e.graphs[node]).set
 	}
 	took := time.Since(start)
-	got := l.evicted(t, tc, prefix)
+	got := e.evicted(t, tc, prefix)
 	t.Logf("%-34s expected: %-20s evicted: %-20s node %-3s GPUs %v (%d ms)",
 		tc.name, strings.Join(tc.want, " "), strings.Join(got, " "), strings.TrimPrefix(node, prefix+"-"), set.Positions(), took.Milliseconds())
 	if !slices.Equal(got, tc.want) {
@@ -300,7 +300,7 @@ func victimCases() []victimCase {
 			tenants: append(singles("middle", 2, 4, 6), tenant{name: "big", class: "low", gpus: []int{0, 1}, grace: 600}),
 			pods:    []*v1.Pod{wants(2, nvlink).Obj()},
 			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
-			midway: func(t *testing.T, l *lab, nodes []string) {
+			midway: func(t *testing.T, l *testEnv, nodes []string) {
 				t.Helper()
 				// Meanwhile a pod of less priority comes: it gets what is not promised.
 				other := gpuPod(nodes[0]+"-other", preBindProfile, 1).PriorityClass("low").NodeSelector(host(nodes[0])).Obj()
@@ -399,7 +399,7 @@ func victimCases() []victimCase {
 			tenants: []tenant{{name: "first", class: "low", gpus: []int{0, 1}}, {name: "second", class: "low", gpus: []int{2, 3}}},
 			pods:    []*v1.Pod{wants(4, nil).Obj()},
 			want:    []string{"first", "second"}, wantGPUs: []nvtopo.Mask{nvtopo.FullMask(4)},
-			before: func(t *testing.T, l *lab, nodes []string, _ string) {
+			before: func(t *testing.T, l *testEnv, nodes []string, _ string) {
 				t.Helper()
 				prefix := strings.TrimSuffix(nodes[0], "-n0")
 				l.recordGPUs(t, nodes[0], prefix+"-first", prefix+"-second")
@@ -413,7 +413,7 @@ func victimCases() []victimCase {
 // TestPreemption plays the table: who is evicted for pods that ask for links, on a
 // real API server, with the disruption controller.
 func TestPreemption(t *testing.T) {
-	l := newLab(t, devcluster.Config{Controllers: true})
+	l := newTestEnv(t, devcluster.Config{Controllers: true})
 	l.install(t)
 	l.priorities(t, map[string]int32{"low": 10, "middle": 100, "high": 1000})
 	l.startScheduler(t, schedulingProfiles()...)

@@ -22,11 +22,11 @@ import (
 
 // recordGPUs writes, in the agent's stead, that kubelet has given pods the GPUs that were
 // chosen for them.
-func (l *lab) recordGPUs(t *testing.T, node string, names ...string) {
+func (e *testEnv) recordGPUs(t *testing.T, node string, names ...string) {
 	t.Helper()
 	list := []v1alpha1.Allocation{}
 	for _, name := range names {
-		pod := l.get(t, name)
+		pod := e.get(t, name)
 		a := v1alpha1.Allocation{
 			PodUID: pod.UID, Namespace: pod.Namespace, Pod: name, Container: "main", Resource: string(gpuResource), State: v1alpha1.StateConfirmed,
 		}
@@ -37,12 +37,12 @@ func (l *lab) recordGPUs(t *testing.T, node string, names ...string) {
 		a.GPUs = chosen.GPUs(string(gpuResource))
 		list = append(list, a)
 	}
-	l.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": list}}, "status")
+	e.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": list}}, "status")
 }
 
 // releasesOneByOne has kubelet release two of the four GPUs that a pod waits for, has a
 // pod of less priority come for them, and then releases the others.
-func releasesOneByOne(t *testing.T, l *lab, nodes []string) {
+func releasesOneByOne(t *testing.T, l *testEnv, nodes []string) {
 	t.Helper()
 	prefix := strings.TrimSuffix(nodes[0], "-n0")
 	if got := l.refused(t, prefix+"-p0"); !strings.Contains(got, "waiting for a kubelet to release") || !strings.Contains(got, prefix+"-second") {
@@ -66,7 +66,7 @@ func releasesOneByOne(t *testing.T, l *lab, nodes []string) {
 
 // failedEviction leaves behind what a pod does whose victim the API server does not let
 // go: it is nominated for the node, and waits. Only then may the victim be deleted.
-func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
+func failedEviction(t *testing.T, l *testEnv, nodes []string, profile string) {
 	t.Helper()
 	prefix := strings.TrimSuffix(nodes[0], "-n0")
 	victim := prefix + "-whole"
@@ -90,9 +90,9 @@ func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
 }
 
 // keep has the API server refuse to delete a pod until end is called.
-func (l *lab) keep(t *testing.T, name string) (end func()) {
+func (e *testEnv) keep(t *testing.T, name string) (end func()) {
 	t.Helper()
-	policies, bindings := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	policies, bindings := e.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -120,7 +120,7 @@ func (l *lab) keep(t *testing.T, name string) (end func()) {
 	wait := func(refused bool) {
 		t.Helper()
 		testrig.Eventually(t, waitLimit, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
-			err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+			err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			return (err != nil) == refused, fmt.Sprint(err)
 		})
 	}

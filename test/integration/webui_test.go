@@ -29,9 +29,9 @@ import (
 const uiProfile = "viewed"
 
 // serveUI runs the command as the shipped account, until the test ends, and returns its address.
-func (l *lab) serveUI(t *testing.T) string {
+func (e *testEnv) serveUI(t *testing.T) string {
 	t.Helper()
-	config, err := l.ServiceAccountConfig(t.Context(), systemNamespace, "nvtopo-ui")
+	config, err := e.ServiceAccountConfig(t.Context(), systemNamespace, "nvtopo-ui")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func follow(t *testing.T, by *rest.Config, addr string) <-chan streamed {
 // API server: it refuses who may not list what it shows, and a stream follows what changes until
 // its token is worth nothing.
 func TestTheWebViewIsForThoseWhoMaySeeIt(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	if err := l.ApplyManifests(t.Context(), manifests.UI); err != nil {
 		t.Fatal(err)

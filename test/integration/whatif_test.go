@@ -51,7 +51,7 @@ const (
 
 // asker asks a scheduler what would become of pods, as the command nvtopo does.
 type asker struct {
-	*lab
+	*testEnv
 	random *rand.Rand
 	http   *http.Client
 	url    string
@@ -61,7 +61,7 @@ type asker struct {
 }
 
 // newAsker starts the scheduler of a cluster and an account that may ask it.
-func newAsker(t *testing.T, l *lab, seed int) *asker {
+func newAsker(t *testing.T, l *testEnv, seed int) *asker {
 	t.Helper()
 	args, url := debugArgs(t)
 	l.startScheduler(t, profile{
@@ -77,7 +77,7 @@ func newAsker(t *testing.T, l *lab, seed int) *asker {
 	}
 	client := bearerClient(token)
 	client.Timeout = waitLimit
-	a := &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url, token: token}
+	a := &asker{testEnv: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url, token: token}
 	testrig.Eventually(t, waitLimit, "the scheduler answers what-if", func(context.Context) (bool, string) {
 		code, body := a.post(t, nil) // a question without pods
 		return code == http.StatusBadRequest, string(body)
@@ -346,7 +346,7 @@ func (a *asker) end(t *testing.T, name string) {
 // lots, the pod has to be on one of them, with what was foretold for that one.
 func TestWhatIfIsWhatHappens(t *testing.T) {
 	states, seed := numberOf(t, whatIfVariable, whatIfStates), numberOf(t, whatIfSeedVariable, 1)
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)
 	var nodes []string
@@ -391,7 +391,7 @@ func TestWhatIfIsWhatHappens(t *testing.T) {
 
 // TestWhatIfRefusals: bad questions are named, and strangers get no answer.
 func TestWhatIfRefusals(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx1-v100")
 	a := newAsker(t, l, 1)
@@ -423,7 +423,7 @@ func TestWhatIfRefusals(t *testing.T) {
 // TestWhatIfNamesVictims: a pod that others have to go for is nominated where what-if said, and they
 // are those that it named. what-if evicts nobody.
 func TestWhatIfNamesVictims(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	for i := range 2 {
 		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")
@@ -475,7 +475,7 @@ func TestWhatIfNamesVictims(t *testing.T) {
 // TestWhatIfCommand: the command asks the scheduler that leads, with pods that the API server has
 // admitted, and says the same by a saved snapshot, with names and without.
 func TestWhatIfCommand(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	for i := range 2 {
 		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")

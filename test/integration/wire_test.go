@@ -26,7 +26,7 @@ import (
 // written by exporter and agent: each scheduler reads one of each node at its start,
 // and again with each change.
 func TestAnObjectOnTheWire(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	for name, tc := range map[string]struct {
 		machine        string
@@ -55,7 +55,7 @@ func TestAnObjectOnTheWire(t *testing.T) {
 }
 
 // sent is a node's object as the API server sends it, when the agent has written its part.
-func (l *lab) sent(t *testing.T, n *nodeUnderTest) []byte {
+func (e *testEnv) sent(t *testing.T, n *nodeUnderTest) []byte {
 	t.Helper()
 	testrig.Eventually(t, waitLimit, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
 		obj, err := n.status(ctx)
@@ -64,7 +64,7 @@ func (l *lab) sent(t *testing.T, n *nodeUnderTest) []byte {
 		}
 		return meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionEnforced) != nil && obj.Status.Summary != nil, fmt.Sprint(obj.Status.Conditions)
 	})
-	data, err := l.client.Discovery().RESTClient().Get().
+	data, err := e.client.Discovery().RESTClient().Get().
 		AbsPath("/apis", v1alpha1.GroupName, v1alpha1.SchemeGroupVersion.Version, v1alpha1.Resource, n.name).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func parts(t *testing.T, data []byte) string {
 // Whatever the exporter was told, the graph is the same, and with the definition of the
 // release before it is said at length.
 func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	spec := l.addNode(t, "n1", "dgx1-v100")
 	n := l.agentOf(t, "n1")

@@ -76,7 +76,7 @@ func TestWritesPerPod(t *testing.T) {
 func testWritesPerPod(t *testing.T, flags []string, wantPreBind map[string]int) {
 	t.Helper()
 	const each = 12
-	l := newLab(t, devcluster.Config{AuditLog: true})
+	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.schedulerFlags = flags
 	l.install(t)
 	nodes := []string{"n0", "n1", "n2", "foreign"} // the last is for the stock profile's pods

@@ -46,7 +46,7 @@ func TestBillsSurviveKills(t *testing.T) {
 		kills = n
 	}
 	jobs := kills * jobsPerKill
-	l := newLab(t)
+	l := newTestEnv(t)
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}

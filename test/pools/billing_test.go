@@ -32,7 +32,7 @@ import (
 
 // office bills on a real API server, by a clock of its own. The pool controller does not run.
 type office struct {
-	*lab
+	*testEnv
 	clock *testingclock.FakePassiveClock
 }
 
@@ -183,11 +183,11 @@ func november(day, hour int) time.Time {
 
 // The scenarios of billing, on one API server whose clock the test turns.
 func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
-	l := newLab(t)
+	l := newTestEnv(t)
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	o := &office{lab: l, clock: testingclock.NewFakePassiveClock(november(20, 0))}
+	o := &office{testEnv: l, clock: testingclock.NewFakePassiveClock(november(20, 0))}
 	o.apply(t, fmt.Sprintf(requirementsPrices, poolv1alpha1.DefaultPriceBook))
 	for _, step := range []struct {
 		name string

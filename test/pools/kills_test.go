@@ -24,7 +24,7 @@ func TestKilledProgramsChangeNothing(t *testing.T) {
 	if rounds == 0 {
 		t.Skip("NVTOPO_POOL_KILLS says how many rounds: make test-long has five, of a minute and more for each program")
 	}
-	l := newLab(t)
+	l := newTestEnv(t)
 	scheduler := l.Schedulers()[0]
 	keepRunning(t, map[string]program{"Kueue": l.Kueue(), "the pool controller": l.pools, "the scheduler": scheduler})
 	// The order is that of one round; nobody is killed in the first.
@@ -105,7 +105,7 @@ func (v *victim) between(t *testing.T, s *scenario, want map[string]int64) {
 
 // growAndReclaim has a job of tenant a grow into the pool, and tenant b take back 24 devices. The
 // victim is killed in the middle of both.
-func growAndReclaim(t *testing.T, l *lab, v victim) {
+func growAndReclaim(t *testing.T, l *testEnv, v victim) {
 	t.Helper()
 	s := newScenarioOn(t, l, dgx(8)...)
 	s.tenants(t, "a", "b")

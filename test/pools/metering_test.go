@@ -45,9 +45,9 @@ func (s *scenario) keptJob(t *testing.T, tenant, name string, w work) *batchv1.J
 }
 
 // sessions are the records of a tenant in all namespaces, by their start and end.
-func (l *lab) sessions(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
+func (e *testEnv) sessions(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
 	var list poolv1alpha1.UsageRecordList
-	if err := l.List(ctx, &list, client.MatchingFields{"spec.tenant": tenant}); err != nil {
+	if err := e.List(ctx, &list, client.MatchingFields{"spec.tenant": tenant}); err != nil {
 		return nil, fmt.Errorf("list the records of %s: %w", tenant, err)
 	}
 	slices.SortFunc(list.Items, func(a, b poolv1alpha1.UsageRecord) int {
@@ -262,8 +262,8 @@ func TestUsageIsAMetric(t *testing.T) {
 }
 
 // metrics are the lines of a metric of the pool controller that name something.
-func (l *lab) metrics(ctx context.Context, metric, about string) string {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, l.pools.MetricsURL(), http.NoBody)
+func (e *testEnv) metrics(ctx context.Context, metric, about string) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.pools.MetricsURL(), http.NoBody)
 	if err != nil {
 		return err.Error()
 	}

@@ -193,7 +193,7 @@ func TestAPinOfAJobThatIsGone(t *testing.T) {
 // Nothing is to be loaded after the pool controller was killed: what is pinned is what jobs say. A
 // pool in which nothing changes is not written.
 func TestPinsAreDerived(t *testing.T) {
-	s := newNamedScenario(t, newLab(t), "training", dgx(2)...)
+	s := newNamedScenario(t, newTestEnv(t), "training", dgx(2)...)
 	s.tenants(t, "a", "b")
 	pool := func(guaranteedToB int) {
 		s.computePool(t, fmt.Sprintf(`

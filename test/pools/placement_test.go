@@ -337,7 +337,7 @@ func TestTwoGangsOfMoreThanHalf(t *testing.T) {
 // Acceptance 42: the scheduler is killed while the members of a gang wait for each other. The gang
 // is placed as if nothing had happened.
 func TestTheSchedulerIsKilledAtPermit(t *testing.T) {
-	l := newLab(t)
+	l := newTestEnv(t)
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenarioOn(t, l, racked(4, a, b)...)
 	s.checkedQueue(t, 64)
@@ -374,7 +374,7 @@ func TestTheSchedulerIsKilledAtPermit(t *testing.T) {
 // The pool controller is killed after it promised a place, and before the pods are bound, and again
 // while a job is paused: nothing is promised twice, and the job starts when there is a place.
 func TestPromisesOutliveTheController(t *testing.T) {
-	l := newLab(t)
+	l := newTestEnv(t)
 	s := newScenarioOn(t, l, dgx(2)...)
 	s.checkedQueue(t, 64)
 	scheduler := l.Schedulers()[0]

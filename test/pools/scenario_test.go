@@ -39,7 +39,7 @@ var scenarios atomic.Int32
 // scenario is one pool with its nodes and tenants. Scenarios share a cluster and run side by
 // side: names of all that is in one begin with the scenario's, and its pods select its nodes.
 type scenario struct {
-	*lab
+	*testEnv
 	name  string // of the scenario, of its pool, and the beginning of all other names
 	nodes []string
 }
@@ -52,16 +52,16 @@ func newScenario(t *testing.T, nodes ...devcluster.NodeSpec) *scenario {
 	return newScenarioOn(t, sharedLab(t), nodes...)
 }
 
-// newScenarioOn is newScenario on a cluster of the test's own: newLab has it run beside others.
-func newScenarioOn(t *testing.T, l *lab, nodes ...devcluster.NodeSpec) *scenario {
+// newScenarioOn is newScenario on a cluster of the test's own: newTestEnv has it run beside others.
+func newScenarioOn(t *testing.T, l *testEnv, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
 	return newNamedScenario(t, l, fmt.Sprintf("s%d", scenarios.Add(1)), nodes...)
 }
 
 // newNamedScenario is newScenarioOn for one that is shown to people.
-func newNamedScenario(t *testing.T, l *lab, name string, nodes ...devcluster.NodeSpec) *scenario {
+func newNamedScenario(t *testing.T, l *testEnv, name string, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
-	s := &scenario{lab: l, name: name}
+	s := &scenario{testEnv: l, name: name}
 	t.Logf("the pool is %s", s.name)
 	l.recorder.open(s.name)
 	t.Cleanup(func() { s.leave(t) })

@@ -17,7 +17,7 @@ import (
 
 // capture keeps what the programs of the old release have written, for the unit
 // tests that read it (testdata/skew).
-func (l *lab) capture(t *testing.T, dir string) {
+func (e *testEnv) capture(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func (l *lab) capture(t *testing.T, dir string) {
 		"topologies.yaml": {v1alpha1.GroupVersionResource, ""},
 		"leases.yaml":     {schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, systemNamespace},
 	} {
-		list, err := l.dynamic.Resource(from.resource).Namespace(from.namespace).List(t.Context(), metav1.ListOptions{})
+		list, err := e.dynamic.Resource(from.resource).Namespace(from.namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

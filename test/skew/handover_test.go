@@ -30,7 +30,7 @@ const (
 // the one that leads is killed or told to end again and again. Who leads next knows
 // from the pods alone what is used.
 func TestLeadersOfTwoReleases(t *testing.T) {
-	l := newLab(t, after())
+	l := newTestEnv(t, after())
 	l.rollExporters(t, after(), false)
 	l.create(t, residents()...)
 	schedulers := map[string]*devcluster.Scheduler{"old": l.startScheduler(t, before())}
@@ -85,11 +85,11 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 }
 
 // leads waits until another than the last holder has the Lease and returns who.
-func (l *lab) leads(t *testing.T, last string) string {
+func (e *testEnv) leads(t *testing.T, last string) string {
 	t.Helper()
 	var holder string
 	testrig.Eventually(t, patience, "another scheduler leads", func(ctx context.Context) (bool, string) {
-		lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
+		lease, err := e.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -102,11 +102,11 @@ func (l *lab) leads(t *testing.T, last string) string {
 }
 
 // storm creates and deletes pods until ctx ends. Requests that fail are made again.
-func (l *lab) storm(ctx context.Context, t *testing.T) {
+func (e *testEnv) storm(ctx context.Context, t *testing.T) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	var here []string
-	pods := l.client.CoreV1().Pods(metav1.NamespaceDefault)
+	pods := e.client.CoreV1().Pods(metav1.NamespaceDefault)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -121,14 +121,14 @@ func (l *lab) storm(ctx context.Context, t *testing.T) {
 			here = append(here[:i], here[i+1:]...)
 			continue
 		}
-		name := fmt.Sprintf("storm-%d", l.made)
+		name := fmt.Sprintf("storm-%d", e.made)
 		if _, err := pods.Create(ctx, gpuPod(name, int64(1+rng.IntN(2)), nil), metav1.CreateOptions{}); err != nil {
 			if ctx.Err() == nil {
 				t.Errorf("create: %v", err)
 			}
 			continue
 		}
-		l.made++
+		e.made++
 		here = append(here, name)
 	}
 }

@@ -49,22 +49,22 @@ func residents() []*v1.Pod {
 	}
 }
 
-func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // running waits until a pod runs and returns it.
-func (l *lab) running(t *testing.T, name string) *v1.Pod {
+func (e *testEnv) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
-		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if pod, err = e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
 		return pod.Status.Phase == v1.PodRunning, fmt.Sprintf("%s on %q, %+v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Conditions)
@@ -73,15 +73,15 @@ func (l *lab) running(t *testing.T, name string) *v1.Pod {
 }
 
 // remove deletes pods and waits until they are gone.
-func (l *lab) remove(t *testing.T, names ...string) {
+func (e *testEnv) remove(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testrig.Eventually(t, patience, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
-		pods := l.pods(ctx, t)
+		pods := e.pods(ctx, t)
 		left := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
 			for i := range pods {
 				if !yield(pods[i].Name) {
@@ -93,9 +93,9 @@ func (l *lab) remove(t *testing.T, names ...string) {
 	})
 }
 
-func (l *lab) pods(ctx context.Context, t *testing.T) []v1.Pod {
+func (e *testEnv) pods(ctx context.Context, t *testing.T) []v1.Pod {
 	t.Helper()
-	list, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	list, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +123,10 @@ func lifeOf(pod *v1.Pod) life {
 }
 
 // unchanged reports what happened to pods that nothing should have happened to.
-func (l *lab) unchanged(t *testing.T, when string, before map[string]life) {
+func (e *testEnv) unchanged(t *testing.T, when string, before map[string]life) {
 	t.Helper()
 	now := map[string]life{}
-	pods := l.pods(t.Context(), t)
+	pods := e.pods(t.Context(), t)
 	for i := range pods {
 		if _, ok := before[pods[i].Name]; ok {
 			now[pods[i].Name] = lifeOf(&pods[i])
@@ -138,11 +138,11 @@ func (l *lab) unchanged(t *testing.T, when string, before map[string]life) {
 }
 
 // sound reports every promise to which the cluster does not hold, once nothing is pending.
-func (l *lab) sound(t *testing.T, when string) {
+func (e *testEnv) sound(t *testing.T, when string) {
 	t.Helper()
 	var r *check.Report
 	testrig.Eventually(t, patience, when+": nothing is pending, as nothing changes", func(ctx context.Context) (bool, string) {
-		w, err := check.Read(ctx, l.client, l.dynamic, systemNamespace)
+		w, err := check.Read(ctx, e.client, e.dynamic, systemNamespace)
 		if err != nil {
 			return false, err.Error()
 		}

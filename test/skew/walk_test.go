@@ -59,7 +59,7 @@ func TestOneReleaseApart(t *testing.T) {
 
 func walk(t *testing.T, states []state) {
 	t.Helper()
-	l := newLab(t, states[0].manifests)
+	l := newTestEnv(t, states[0].manifests)
 	l.rollExporters(t, states[0].exporter, states[0].compact)
 	l.rollScheduler(t, states[0].scheduler)
 	l.create(t, residents()...)
@@ -95,25 +95,25 @@ func walk(t *testing.T, states []state) {
 }
 
 // comeAndGo replaces one pod by another, and adds one that stays for a while.
-func (l *lab) comeAndGo(t *testing.T, step int, lives map[string]life) {
+func (e *testEnv) comeAndGo(t *testing.T, step int, lives map[string]life) {
 	t.Helper()
-	l.create(t, gpuPod(fmt.Sprintf("passing-%d", step), 2, nil))
-	l.running(t, fmt.Sprintf("passing-%d", step))
-	l.create(t, gpuPod(fmt.Sprintf("kept-%d", step), 1, nil))
-	l.remove(t, fmt.Sprintf("passing-%d", step))
+	e.create(t, gpuPod(fmt.Sprintf("passing-%d", step), 2, nil))
+	e.running(t, fmt.Sprintf("passing-%d", step))
+	e.create(t, gpuPod(fmt.Sprintf("kept-%d", step), 1, nil))
+	e.remove(t, fmt.Sprintf("passing-%d", step))
 	next := fmt.Sprintf("next-%d", step)
-	l.create(t, gpuPod(next, 3, nil))
-	l.running(t, next)
+	e.create(t, gpuPod(next, 3, nil))
+	e.running(t, next)
 	kept := fmt.Sprintf("kept-%d", step)
-	lives[kept] = lifeOf(l.running(t, kept))
-	l.remove(t, next)
+	lives[kept] = lifeOf(e.running(t, kept))
+	e.remove(t, next)
 }
 
 // published waits until all graphs are compact, or none.
-func (l *lab) published(t *testing.T, when string, compact bool) {
+func (e *testEnv) published(t *testing.T, when string, compact bool) {
 	t.Helper()
 	testrig.Eventually(t, patience, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
-		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		list, err := e.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -124,7 +124,7 @@ func (l *lab) published(t *testing.T, when string, compact bool) {
 				return false, fmt.Sprintf("%s has %d rows and %d links", list.Items[i].GetName(), len(rows), len(links))
 			}
 		}
-		return len(list.Items) == len(l.nodes), fmt.Sprintf("%d objects", len(list.Items))
+		return len(list.Items) == len(e.nodes), fmt.Sprintf("%d objects", len(list.Items))
 	})
 }
 
@@ -133,10 +133,10 @@ const calm = 4 * time.Second
 
 // quiet waits until nobody writes the nodes' objects any more: two releases that
 // want different things in one field would write it for ever.
-func (l *lab) quiet(t *testing.T, when string) {
+func (e *testEnv) quiet(t *testing.T, when string) {
 	t.Helper()
 	versions := func(ctx context.Context) string {
-		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		list, err := e.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
 		}

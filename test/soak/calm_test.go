@@ -27,13 +27,13 @@ const (
 )
 
 // calm waits until nothing is left to do and fails with what still is.
-func (w *world) calm(ctx context.Context, t *testing.T) {
+func (e *testEnv) calm(ctx context.Context, t *testing.T) {
 	t.Helper()
 	start := time.Now()
 	var left string
 	quiet := 0
 	err := wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(ctx context.Context) (bool, error) {
-		now, err := w.toDo(ctx)
+		now, err := e.toDo(ctx)
 		if err != nil {
 			now = err.Error()
 		}
@@ -48,45 +48,45 @@ func (w *world) calm(ctx context.Context, t *testing.T) {
 		return quiet == steady, nil
 	})
 	if err != nil {
-		w.fail("no calm within %v of the end of churn: %s", patience, left)
+		e.fail("no calm within %v of the end of churn: %s", patience, left)
 		return
 	}
-	w.note("calm after %.1f s", time.Since(start).Seconds())
+	e.note("calm after %.1f s", time.Since(start).Seconds())
 	t.Logf("calm %.1f s after the end of churn", time.Since(start).Seconds())
 }
 
 // examined waits until the checker has looked at the calm, with the state of a scheduler, and
 // has nothing left of which a moment says too little, such as an annotation that has yet to
 // follow kubelet's record. A gang that is partly bound is for judgeGangs.
-func (w *world) examined(ctx context.Context) {
-	runs, states := w.tally(checkerRuns), w.tally(statesChecked)
+func (e *testEnv) examined(ctx context.Context) {
+	runs, states := e.tally(checkerRuns), e.tally(statesChecked)
 	var left string
 	err := wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(context.Context) (bool, error) {
-		switch n := w.tally(checkerRuns) - runs; {
+		switch n := e.tally(checkerRuns) - runs; {
 		case n < 2: // the first of them may have begun before the calm
 			left = fmt.Sprintf("the checker ran %d times", n)
-		case w.tally(statesChecked) == states:
+		case e.tally(statesChecked) == states:
 			left = "no scheduler showed its state to the checker"
 		default:
-			w.mu.Lock()
-			left = strings.Join(w.pending, "; ")
-			w.mu.Unlock()
+			e.mu.Lock()
+			left = strings.Join(e.pending, "; ")
+			e.mu.Unlock()
 		}
 		return left == "", nil
 	})
-	if err != nil && w.ctx.Err() == nil {
-		w.fail("the checker is not done within %v of the calm: %s", patience, left)
+	if err != nil && e.ctx.Err() == nil {
+		e.fail("the checker is not done within %v of the calm: %s", patience, left)
 	}
 }
 
 // toDo names something that is still to happen, empty if nothing is.
-func (w *world) toDo(ctx context.Context) (string, error) {
-	list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+func (e *testEnv) toDo(ctx context.Context) (string, error) {
+	list, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
-	for _, b := range w.boxes {
-		t := w.topology(b.name)
+	for _, b := range e.boxes {
+		t := e.topology(b.name)
 		switch {
 		case !b.well():
 			return b.name + " is not as it was made", nil
@@ -97,13 +97,13 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 			return "not repaired: " + strings.Join(late, ", "), nil
 		}
 	}
-	if w.leader(ctx) == nil {
+	if e.leader(ctx) == nil {
 		return "nobody leads", nil
 	}
-	if blind := w.blind(); blind != "" {
+	if blind := e.blind(); blind != "" {
 		return blind, nil
 	}
-	free := w.freeSets(list.Items)
+	free := e.freeSets(list.Items)
 	for i := range list.Items {
 		p := &list.Items[i]
 		switch {
@@ -113,15 +113,15 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 		case p.Spec.NodeName != "" && p.Status.Phase != v1.PodRunning:
 			return p.Name + " does not run yet", nil
 		case p.Spec.NodeName == "" && p.Labels[gangLabel] == "":
-			if node, err := w.fitsOn(p, free); err != nil || node != "" {
+			if node, err := e.fitsOn(p, free); err != nil || node != "" {
 				return fmt.Sprintf("pod %s (%d GPUs, %v) fits node %s; the scheduler says %q", p.Name, gpusOf(p), wishesOf(p), node, refusal(p)), err
 			}
 		}
 	}
-	if left, err := w.gangsToDo(ctx, list.Items, free); err != nil || left != "" {
+	if left, err := e.gangsToDo(ctx, list.Items, free); err != nil || left != "" {
 		return left, err
 	}
-	return w.notDone(ctx)
+	return e.notDone(ctx)
 }
 
 // watched is what a scheduler has to watch to know what came free.
@@ -129,8 +129,8 @@ var watched = []string{"pods", "nodes", "nodegputopologies", "leases", "clustert
 
 // blind names what a scheduler does not watch at the moment, empty for nothing. client-go waits
 // for up to a minute before it watches again what was cut several times.
-func (w *world) blind() string {
-	for _, r := range w.schedulers {
+func (e *testEnv) blind() string {
+	for _, r := range e.schedulers {
 		watches := r.proxy.Watches()
 		for _, resource := range watched {
 			if !slices.ContainsFunc(watches, func(x faults.Watch) bool { return x.Resource == resource }) {
@@ -144,9 +144,9 @@ func (w *world) blind() string {
 // notDone names an attempt to place a gang that goes on, what is held for none, or a graph that
 // a scheduler has yet to read, because its node changed more often than it may: what the node has
 // more meanwhile the scheduler does not know of.
-func (w *world) notDone(ctx context.Context) (string, error) {
-	for _, r := range w.schedulers {
-		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+func (e *testEnv) notDone(ctx context.Context) (string, error) {
+	for _, r := range e.schedulers {
+		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
 		if err != nil {
 			return "", err
 		}
@@ -183,10 +183,10 @@ type room struct {
 }
 
 // freeSets derives from pods and from what kubelets hold what is free on each node.
-func (w *world) freeSets(pods []v1.Pod) map[string]*room {
+func (e *testEnv) freeSets(pods []v1.Pod) map[string]*room {
 	out := map[string]*room{}
 	records := map[string]map[types.UID][]string{}
-	for _, b := range w.boxes {
+	for _, b := range e.boxes {
 		g := b.now()
 		out[b.name] = &room{graph: g, free: g.Healthy()}
 		records[b.name] = map[types.UID][]string{}
@@ -219,7 +219,7 @@ func (w *world) freeSets(pods []v1.Pod) map[string]*room {
 
 // fitsOn names a node with a set of free GPUs that a pod accepts, or none. CPU and
 // memory are plentiful. Where pods are known by count only, no link can be promised.
-func (w *world) fitsOn(p *v1.Pod, free map[string]*room) (string, error) {
+func (e *testEnv) fitsOn(p *v1.Pod, free map[string]*room) (string, error) {
 	c, err := constraintOf(p)
 	if err != nil {
 		return "", err
@@ -230,7 +230,7 @@ func (w *world) fitsOn(p *v1.Pod, free map[string]*room) (string, error) {
 		if r.free.Len()-r.unknown < k || r.unknown > 0 && demanding(c) {
 			continue
 		}
-		o := w.oracleOf(r.graph)
+		o := e.oracleOf(r.graph)
 		if anySet(r.free, k, func(s nvtopo.Mask) bool { return o.Permits(s, c) }) {
 			return node, nil
 		}
@@ -256,28 +256,28 @@ func anySet(f nvtopo.Mask, k int, ok func(nvtopo.Mask) bool) bool {
 
 // clear deletes all pods and waits until they are gone from the API server and from
 // every kubelet's record.
-func (w *world) clear(ctx context.Context, t *testing.T) {
+func (e *testEnv) clear(ctx context.Context, t *testing.T) {
 	t.Helper()
-	if err := w.endGangs(ctx); err != nil {
-		w.fail("%v", err)
+	if err := e.endGangs(ctx); err != nil {
+		e.fail("%v", err)
 		return
 	}
-	err := w.try(ctx, "delete all pods", func(ctx context.Context) error {
-		return w.kube.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	err := e.try(ctx, "delete all pods", func(ctx context.Context) error {
+		return e.kube.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	})
 	var left string
 	if err == nil {
 		err = wait.PollUntilContextTimeout(ctx, calmPoll, patience, true, func(ctx context.Context) (bool, error) {
-			list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			list, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return false, err
 			}
 			what := []string{fmt.Sprintf("%d pods", len(list.Items))}
-			for _, b := range w.boxes {
+			for _, b := range e.boxes {
 				if n := len(b.kubelet.holding()); n > 0 {
 					what = append(what, fmt.Sprintf("%s holds devices of %d", b.name, n))
 				}
-				if r := w.topology(b.name); r != nil && len(r.Status.Allocations) > 0 {
+				if r := e.topology(b.name); r != nil && len(r.Status.Allocations) > 0 {
 					what = append(what, fmt.Sprintf("%s publishes %d allocations", b.name, len(r.Status.Allocations)))
 				}
 			}
@@ -286,6 +286,6 @@ func (w *world) clear(ctx context.Context, t *testing.T) {
 		})
 	}
 	if err != nil {
-		w.fail("after everything was deleted there is left: %s: %v", left, err)
+		e.fail("after everything was deleted there is left: %s: %v", left, err)
 	}
 }

@@ -56,7 +56,7 @@ const (
 // by a pod that kubelet gave others, or by a leader that was paused, and have to be
 // repaired in time.
 type checker struct {
-	w     *world
+	w     *testEnv
 	kube  kubernetes.Interface
 	dyn   dynamic.Interface
 	inner *check.Checker
@@ -67,7 +67,7 @@ type checker struct {
 }
 
 // newChecker makes an account with the shipped role for it, and no more.
-func newChecker(t *testing.T, w *world) *checker {
+func newChecker(t *testing.T, w *testEnv) *checker {
 	t.Helper()
 	const name = "soak-checker"
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -199,16 +199,16 @@ func (c *checker) share(v *check.Violation, shared map[string]time.Time) {
 }
 
 // chosenAt is when the choices of a finding's pods were made, on the run's clock.
-func (w *world) chosenAt(v *check.Violation) []string {
+func (e *testEnv) chosenAt(v *check.Violation) []string {
 	var out []string
 	for _, o := range v.Objects {
 		if o.Kind != "Pod" {
 			continue
 		}
-		for _, obj := range w.pods.GetStore().List() {
+		for _, obj := range e.pods.GetStore().List() {
 			if p, ok := obj.(*v1.Pod); ok && p.UID == o.UID {
 				if a := choiceOf(p); a != nil {
-					out = append(out, fmt.Sprintf("%.3f (%s)", a.Assumed.Sub(w.start).Seconds(), p.Name))
+					out = append(out, fmt.Sprintf("%.3f (%s)", a.Assumed.Sub(e.start).Seconds(), p.Name))
 				}
 			}
 		}
@@ -217,18 +217,18 @@ func (w *world) chosenAt(v *check.Violation) []string {
 }
 
 // excuse says why two annotations may share a GPU for a moment; empty when they may not.
-func (w *world) excuse(v *check.Violation) string {
+func (e *testEnv) excuse(v *check.Violation) string {
 	for _, o := range v.Objects {
 		if o.Kind != "Pod" {
 			continue
 		}
-		for _, b := range w.boxes {
+		for _, b := range e.boxes {
 			if b.kubelet.gaveOther(o.UID) {
 				return "kubelet gave a pod others"
 			}
 		}
 	}
-	if w.pausedLately() {
+	if e.pausedLately() {
 		return "a leader was paused"
 	}
 	return ""

@@ -54,7 +54,7 @@ func (c *conflicts) correct(why string, after time.Duration) {
 }
 
 // reported takes down which conflicts an event of the node agent tells of.
-func (w *world) reported(ctx context.Context) error {
+func (w *testEnv) reported(ctx context.Context) error {
 	told := map[types.UID]bool{}
 	reasons, members := map[string]int{}, 0
 	err := w.try(ctx, "list events", func(ctx context.Context) error {

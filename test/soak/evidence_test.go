@@ -33,21 +33,21 @@ const (
 )
 
 // note keeps a line for the case that the run fails.
-func (w *world) note(format string, args ...any) {
-	line := fmt.Sprintf("%8.3f ", time.Since(w.start).Seconds()) + fmt.Sprintf(format, args...)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.notes = append(w.notes, line); len(w.notes) > 2*recent {
-		w.notes = slices.Clone(w.notes[len(w.notes)-recent:])
+func (e *testEnv) note(format string, args ...any) {
+	line := fmt.Sprintf("%8.3f ", time.Since(e.start).Seconds()) + fmt.Sprintf(format, args...)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.notes = append(e.notes, line); len(e.notes) > 2*recent {
+		e.notes = slices.Clone(e.notes[len(e.notes)-recent:])
 	}
 }
 
 // mark is a note that the report has, too.
-func (w *world) mark(format string, args ...any) {
-	w.note(format, args...)
-	w.mu.Lock()
-	w.marks = append(w.marks, w.notes[len(w.notes)-1])
-	w.mu.Unlock()
+func (e *testEnv) mark(format string, args ...any) {
+	e.note(format, args...)
+	e.mu.Lock()
+	e.marks = append(e.marks, e.notes[len(e.notes)-1])
+	e.mu.Unlock()
 }
 
 // fault is why a run fails.
@@ -57,31 +57,31 @@ type fault struct {
 }
 
 // fail records what could not be done, or did not come within minutes, and ends the run.
-func (w *world) fail(format string, args ...any) { w.end(fault{fmt.Sprintf(format, args...), false}) }
+func (e *testEnv) fail(format string, args ...any) { e.end(fault{fmt.Sprintf(format, args...), false}) }
 
 // violate records an invariant that did not hold, and ends the run.
-func (w *world) violate(format string, args ...any) {
-	w.end(fault{fmt.Sprintf(format, args...), true})
+func (e *testEnv) violate(format string, args ...any) {
+	e.end(fault{fmt.Sprintf(format, args...), true})
 }
 
-func (w *world) end(f fault) {
-	w.note("FAULT %s", f.text)
-	w.mu.Lock()
-	w.faults = append(w.faults, f)
-	first := len(w.faults) == 1
-	w.mu.Unlock()
+func (e *testEnv) end(f fault) {
+	e.note("FAULT %s", f.text)
+	e.mu.Lock()
+	e.faults = append(e.faults, f)
+	first := len(e.faults) == 1
+	e.mu.Unlock()
 	if first {
-		w.testify()
+		e.testify()
 	}
-	w.abort(errors.New(f.text))
+	e.abort(errors.New(f.text))
 }
 
 // verdict fails the test if the run has faults, with the first violation where there is one.
-func (w *world) verdict(tb testing.TB, more string) {
+func (e *testEnv) verdict(tb testing.TB, more string) {
 	tb.Helper()
-	w.mu.Lock()
-	faults := slices.Clone(w.faults)
-	w.mu.Unlock()
+	e.mu.Lock()
+	faults := slices.Clone(e.faults)
+	e.mu.Unlock()
 	if len(faults) == 0 {
 		return
 	}
@@ -93,10 +93,10 @@ func (w *world) verdict(tb testing.TB, more string) {
 }
 
 // history is what happened last.
-func (w *world) history() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(w.notes[max(0, len(w.notes)-recent):], "\n")
+func (e *testEnv) history() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.notes[max(0, len(e.notes)-recent):], "\n")
 }
 
 // evidence is the folder that a run leaves files in, empty for none: what the
@@ -104,70 +104,70 @@ func (w *world) history() string {
 func evidence() string { return os.Getenv("NVTOPO_SOAK_EVIDENCE") }
 
 // leave writes a file of evidence.
-func (w *world) leave(name string, content []byte) {
+func (e *testEnv) leave(name string, content []byte) {
 	dir := evidence()
 	if dir == "" {
 		return
 	}
 	err := os.MkdirAll(dir, 0o750)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("seed-%d-%04.0f-%s", w.seed, time.Since(w.start).Seconds(), name)), content, 0o600)
+		err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("seed-%d-%04.0f-%s", e.seed, time.Since(e.start).Seconds(), name)), content, 0o600)
 	}
 	if err != nil {
-		w.note("no evidence of %s: %v", name, err)
+		e.note("no evidence of %s: %v", name, err)
 	}
 }
 
 // testify keeps what a failing run can still be asked, before it ends.
-func (w *world) testify() {
+func (e *testEnv) testify() {
 	if evidence() == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), evidenceTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), evidenceTime)
 	defer cancel()
 	var own bytes.Buffer // of the API server too, which may not end when it is to
 	if err := pprof.Lookup("goroutine").WriteTo(&own, 1); err == nil {
-		w.leave("soak-goroutines", own.Bytes())
+		e.leave("soak-goroutines", own.Bytes())
 	}
-	for _, r := range w.schedulers {
+	for _, r := range e.schedulers {
 		for file, path := range map[string]string{
 			"goroutines": "/debug/pprof/goroutine?debug=2", "metrics": "/metrics", "heap": "/debug/pprof/heap",
 		} {
 			if body, err := r.get(ctx, path); err == nil {
-				w.leave(r.name+"-"+file, body)
+				e.leave(r.name+"-"+file, body)
 			} else {
-				w.note("no evidence of %s of %s: %v", file, r.name, err)
+				e.note("no evidence of %s of %s: %v", file, r.name, err)
 			}
 		}
 	}
-	if w.debug != nil {
-		w.note("claims%s", w.claims(ctx))
-		for _, r := range w.schedulers {
-			state, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
-			w.leaveObject(r.name+"-state.json", state, err)
-			w.leaveObject(r.name+"-watches.json", r.proxy.Watches(), nil)
+	if e.debug != nil {
+		e.note("claims%s", e.claims(ctx))
+		for _, r := range e.schedulers {
+			state, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
+			e.leaveObject(r.name+"-state.json", state, err)
+			e.leaveObject(r.name+"-watches.json", r.proxy.Watches(), nil)
 		}
 	}
-	pods, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	w.leaveObject("pods.json", pods, err)
-	events, err := w.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
-	w.leaveObject("events.json", events, err)
-	graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
-	w.leaveObject("graphs.json", graphs, err)
+	pods, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	e.leaveObject("pods.json", pods, err)
+	events, err := e.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+	e.leaveObject("events.json", events, err)
+	graphs, err := e.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+	e.leaveObject("graphs.json", graphs, err)
 }
 
 // beliefs is what each scheduler has of a node, beside what the API server has: whether its
 // graph counts, which GPUs that gives out, which are used, and what of its object waits.
-func (w *world) beliefs(ctx context.Context, node string) string {
+func (e *testEnv) beliefs(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, evidenceTime)
 	defer cancel()
 	var b strings.Builder
-	if t := w.topology(node); t != nil {
+	if t := e.topology(node); t != nil {
 		fmt.Fprintf(&b, "; the API server has version %s with %d GPUs", t.ResourceVersion, len(t.Spec.GPUs))
 	}
-	leader := w.leader(ctx)
-	for _, r := range w.schedulers {
-		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+	leader := e.leader(ctx)
+	for _, r := range e.schedulers {
+		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
 		if err != nil {
 			fmt.Fprintf(&b, "; %s: %v", r.name, err)
 			continue
@@ -207,14 +207,14 @@ func describeNode(b *strings.Builder, n *diagnosis.Node, now time.Time) {
 	}
 }
 
-func (w *world) leaveObject(name string, obj any, err error) {
+func (e *testEnv) leaveObject(name string, obj any, err error) {
 	var content []byte
 	if err == nil {
 		content, err = json.MarshalIndent(obj, "", " ")
 	}
 	if err != nil {
-		w.note("no evidence of %s: %v", name, err)
+		e.note("no evidence of %s: %v", name, err)
 		return
 	}
-	w.leave(name, content)
+	e.leave(name, content)
 }

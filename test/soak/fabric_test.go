@@ -42,13 +42,13 @@ const (
 
 // makeFabric describes racks and spines, and has the API server know PodGroups, by the
 // definition that scheduler-plugins ships.
-func (w *world) makeFabric(t *testing.T) {
+func (e *testEnv) makeFabric(t *testing.T) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON([]byte(clusterTopology)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dyn.Resource(v1alpha1.ClusterTopologyGVR).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+	if _, err := e.dyn.Resource(v1alpha1.ClusterTopologyGVR).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/scheduler-plugins").Output()
@@ -60,7 +60,7 @@ func (w *world) makeFabric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.ApplyManifests(t.Context(), fstest.MapFS{file: {Data: crd}}); err != nil {
+	if err := e.cluster.ApplyManifests(t.Context(), fstest.MapFS{file: {Data: crd}}); err != nil {
 		t.Fatal(err)
 	}
 }

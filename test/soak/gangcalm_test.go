@@ -16,12 +16,12 @@ import (
 
 // gangsToDo names a gang of which members wait that have room, or that is not complete. Members
 // ask for nothing of links, so what a node has for them is a number.
-func (w *world) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]*room) (string, error) {
-	all := w.gangs.list()
+func (e *testEnv) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]*room) (string, error) {
+	all := e.gangs.list()
 	if len(all) == 0 {
 		return "", nil
 	}
-	nodes, err := w.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -72,60 +72,60 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 
 // judgeGangs counts at a calm how far the gangs are, and fails if one is cut by nothing that
 // would explain it.
-func (w *world) judgeGangs(ctx context.Context) {
-	for _, g := range w.gangs.list() {
-		pods, err := w.members(ctx, g)
+func (e *testEnv) judgeGangs(ctx context.Context) {
+	for _, g := range e.gangs.list() {
+		pods, err := e.members(ctx, g)
 		if err != nil {
-			w.fail("%v", err)
+			e.fail("%v", err)
 			return
 		}
-		w.judge(ctx, g, standing(pods))
+		e.judge(ctx, g, standing(pods))
 	}
 }
 
-func (w *world) judge(ctx context.Context, g *gang, s state) {
+func (e *testEnv) judge(ctx context.Context, g *gang, s state) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w.look(g, s)
+	e.look(g, s)
 	have := len(s.bound) + s.done
 	switch {
 	case have >= g.want.Minimum:
-		w.count("gangs at a calm: whole", 1)
-		w.judgeState(ctx, g)
+		e.count("gangs at a calm: whole", 1)
+		e.judgeState(ctx, g)
 	case len(s.bound) == 0:
-		w.count("gangs at a calm: waiting, nothing bound", 1)
+		e.count("gangs at a calm: waiting, nothing bound", 1)
 	case g.whole:
-		w.count("gangs at a calm: were whole, no room for a member that was replaced", 1)
+		e.count("gangs at a calm: were whole, no room for a member that was replaced", 1)
 	default:
-		why := w.cutBy(g)
+		why := e.cutBy(g)
 		if why == "" {
-			w.violate("gang %s (%+v) has %d of %d members bound at a calm, and was never whole", g.name, g.want, have, g.want.Minimum)
+			e.violate("gang %s (%+v) has %d of %d members bound at a calm, and was never whole", g.name, g.want, have, g.want.Minimum)
 			return
 		}
-		w.count("gangs at a calm: cut by "+why, 1)
+		e.count("gangs at a calm: cut by "+why, 1)
 	}
 }
 
 // judgeState: a gang that is whole must say so, or it could be rolled back while it runs.
-func (w *world) judgeState(ctx context.Context, g *gang) {
+func (e *testEnv) judgeState(ctx context.Context, g *gang) {
 	if !g.want.Group {
 		return
 	}
-	err := w.try(ctx, "read PodGroup "+g.name, func(ctx context.Context) error {
-		u, err := w.dyn.Resource(groupResource).Namespace(namespace).Get(ctx, g.name, metav1.GetOptions{})
+	err := e.try(ctx, "read PodGroup "+g.name, func(ctx context.Context) error {
+		u, err := e.dyn.Resource(groupResource).Namespace(namespace).Get(ctx, g.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if v := u.GetAnnotations()[gangrequest.StateKey]; v != "" {
 			if state, err := gangrequest.ParseState(v); err != nil || !state.Whole {
-				w.count("gangs at a calm: whole, and their PodGroup does not say so", 1)
-				w.mark("gang %s is whole, and says %s", g.name, v)
+				e.count("gangs at a calm: whole, and their PodGroup does not say so", 1)
+				e.mark("gang %s is whole, and says %s", g.name, v)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		w.fail("%v", err)
+		e.fail("%v", err)
 	}
 }
 
@@ -164,9 +164,9 @@ func heldForNobody(d *diagnosis.State) string {
 }
 
 // forgotten names the gangs that a scheduler still knows, with no pod left.
-func (w *world) forgotten(ctx context.Context) string {
-	for _, r := range w.schedulers {
-		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+func (e *testEnv) forgotten(ctx context.Context) string {
+	for _, r := range e.schedulers {
+		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
 		if err != nil {
 			return r.name + ": " + err.Error()
 		}

@@ -82,51 +82,51 @@ func (s *gangs) drop(name string) {
 }
 
 // gangOp reports whether there was something to do it to.
-func (w *world) gangOp(ctx context.Context, o *op) (bool, error) {
+func (e *testEnv) gangOp(ctx context.Context, o *op) (bool, error) {
 	if o.Kind == opGangCreate {
 		g := &gang{name: o.Pod, want: o.Gang, lives: map[int]int{}}
-		w.gangs.set(g)
-		w.count("gangs created", 1)
-		return true, w.createGang(ctx, g, o.Draw)
+		e.gangs.set(g)
+		e.count("gangs created", 1)
+		return true, e.createGang(ctx, g, o.Draw)
 	}
-	g := w.gangs.get(o.Pod)
+	g := e.gangs.get(o.Pod)
 	if g == nil {
 		return false, nil
 	}
 	if o.Kind == opGangDelete {
-		return true, w.deleteGang(ctx, g)
+		return true, e.deleteGang(ctx, g)
 	}
-	return w.killMember(ctx, g, o.Draw)
+	return e.killMember(ctx, g, o.Draw)
 }
 
 // createGang makes the members in an order of the draw, and the PodGroup before or after them.
-func (w *world) createGang(ctx context.Context, g *gang, draw uint64) error {
+func (e *testEnv) createGang(ctx context.Context, g *gang, draw uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := w.makeOwner(ctx, g); err != nil {
+	if err := e.makeOwner(ctx, g); err != nil {
 		return err
 	}
 	if g.want.Group && !g.want.Late {
-		if err := w.makeGroup(ctx, g); err != nil {
+		if err := e.makeGroup(ctx, g); err != nil {
 			return err
 		}
 	}
 	for _, index := range rand.New(rand.NewPCG(draw, 0)).Perm(g.want.Members) {
-		if err := w.makeMember(ctx, g, index); err != nil {
+		if err := e.makeMember(ctx, g, index); err != nil {
 			return err
 		}
 	}
 	if g.want.Group && g.want.Late {
-		return w.makeGroup(ctx, g)
+		return e.makeGroup(ctx, g)
 	}
 	return nil
 }
 
 // makeOwner makes what stands for the Job of a gang: by their controller the scheduler knows
 // members that succeeded from those of an earlier gang. It needs g.mu.
-func (w *world) makeOwner(ctx context.Context, g *gang) error {
-	return w.try(ctx, "apply ConfigMap "+g.name, func(ctx context.Context) error {
-		owner, err := w.kube.CoreV1().ConfigMaps(namespace).Apply(ctx, corev1ac.ConfigMap(g.name, namespace), metav1.ApplyOptions{FieldManager: "soak"})
+func (e *testEnv) makeOwner(ctx context.Context, g *gang) error {
+	return e.try(ctx, "apply ConfigMap "+g.name, func(ctx context.Context) error {
+		owner, err := e.kube.CoreV1().ConfigMaps(namespace).Apply(ctx, corev1ac.ConfigMap(g.name, namespace), metav1.ApplyOptions{FieldManager: "soak"})
 		if err == nil {
 			g.owner = *metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("ConfigMap"))
 		}
@@ -134,7 +134,7 @@ func (w *world) makeOwner(ctx context.Context, g *gang) error {
 	})
 }
 
-func (w *world) makeGroup(ctx context.Context, g *gang) error {
+func (e *testEnv) makeGroup(ctx context.Context, g *gang) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{"minMember": int64(g.want.Minimum), "scheduleTimeoutSeconds": int64(scheduleTimeout / time.Second)},
 	}}
@@ -142,22 +142,22 @@ func (w *world) makeGroup(ctx context.Context, g *gang) error {
 	u.SetKind("PodGroup")
 	u.SetName(g.name)
 	u.SetAnnotations(gangWishes[g.want.Wish].notes)
-	return w.try(ctx, "create PodGroup "+g.name, func(ctx context.Context) error {
-		_, err := w.dyn.Resource(groupResource).Namespace(namespace).Create(ctx, u, metav1.CreateOptions{})
+	return e.try(ctx, "create PodGroup "+g.name, func(ctx context.Context) error {
+		_, err := e.dyn.Resource(groupResource).Namespace(namespace).Create(ctx, u, metav1.CreateOptions{})
 		return exists(err)
 	})
 }
 
 // makeMember makes the next pod of an index. It needs g.mu.
-func (w *world) makeMember(ctx context.Context, g *gang, index int) error {
+func (e *testEnv) makeMember(ctx context.Context, g *gang, index int) error {
 	p := memberOf(g, index, fmt.Sprintf("%s-%d-%d", g.name, index, g.lives[index]))
 	g.lives[index]++
-	return w.makePod(ctx, p)
+	return e.makePod(ctx, p)
 }
 
-func (w *world) makePod(ctx context.Context, p *v1.Pod) error {
-	return w.try(ctx, "create "+p.Name, func(ctx context.Context) error {
-		_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+func (e *testEnv) makePod(ctx context.Context, p *v1.Pod) error {
+	return e.try(ctx, "create "+p.Name, func(ctx context.Context) error {
+		_, err := e.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 		return exists(err)
 	})
 }
@@ -186,9 +186,9 @@ func indexOf(p *v1.Pod) int {
 }
 
 // members lists the pods of a gang.
-func (w *world) members(ctx context.Context, g *gang) (pods []v1.Pod, err error) {
-	err = w.try(ctx, "list the members of "+g.name, func(ctx context.Context) error {
-		list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: gangLabel + "=" + g.name})
+func (e *testEnv) members(ctx context.Context, g *gang) (pods []v1.Pod, err error) {
+	err = e.try(ctx, "list the members of "+g.name, func(ctx context.Context) error {
+		list, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: gangLabel + "=" + g.name})
 		if err == nil {
 			pods = list.Items
 		}
@@ -197,37 +197,37 @@ func (w *world) members(ctx context.Context, g *gang) (pods []v1.Pod, err error)
 	return pods, err
 }
 
-func (w *world) deleteGang(ctx context.Context, g *gang) error {
+func (e *testEnv) deleteGang(ctx context.Context, g *gang) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.over = true
-	w.gangs.drop(g.name)
-	pods, err := w.members(ctx, g)
+	e.gangs.drop(g.name)
+	pods, err := e.members(ctx, g)
 	if err != nil {
 		return err
 	}
 	for i := range pods {
-		if err := w.remove(ctx, &pods[i], graceSeconds); err != nil {
+		if err := e.remove(ctx, &pods[i], graceSeconds); err != nil {
 			return err
 		}
 	}
-	err = w.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
-		return gone(w.kube.CoreV1().ConfigMaps(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
+	err = e.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
+		return gone(e.kube.CoreV1().ConfigMaps(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
 	})
 	if err != nil || !g.want.Group {
 		return err
 	}
-	return w.try(ctx, "delete PodGroup "+g.name, func(ctx context.Context) error {
-		return gone(w.dyn.Resource(groupResource).Namespace(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
+	return e.try(ctx, "delete PodGroup "+g.name, func(ctx context.Context) error {
+		return gone(e.dyn.Resource(groupResource).Namespace(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
 	})
 }
 
 // killMember ends one live member: it is deleted, or by force with the same name made anew at
 // once, or fails, or is evicted, or has done its work.
-func (w *world) killMember(ctx context.Context, g *gang, draw uint64) (bool, error) {
+func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	pods, err := w.members(ctx, g)
+	pods, err := e.members(ctx, g)
 	if err != nil {
 		return false, err
 	}
@@ -243,31 +243,31 @@ func (w *world) killMember(ctx context.Context, g *gang, draw uint64) (bool, err
 	p := live[draw%uint64(len(live))]
 	switch draw / 16 % 5 {
 	case 0:
-		return true, w.remove(ctx, p, graceSeconds)
+		return true, e.remove(ctx, p, graceSeconds)
 	case 1:
-		if err := w.remove(ctx, p, 0); err != nil {
+		if err := e.remove(ctx, p, 0); err != nil {
 			return false, err
 		}
 		g.replaced = true
-		w.count("gang members replaced", 1)
-		return true, w.makePod(ctx, memberOf(g, indexOf(p), p.Name))
+		e.count("gang members replaced", 1)
+		return true, e.makePod(ctx, memberOf(g, indexOf(p), p.Name))
 	case 2:
-		return true, w.setPhase(ctx, p, v1.PodFailed, "SoakFailed")
+		return true, e.setPhase(ctx, p, v1.PodFailed, "SoakFailed")
 	case 3:
-		return true, w.evict(ctx, p)
+		return true, e.evict(ctx, p)
 	}
 	if p.Spec.NodeName == "" {
 		return false, nil // it has not begun
 	}
-	return true, w.finish(ctx, p)
+	return true, e.finish(ctx, p)
 }
 
 // tendGangs is the controller of gangs: it makes a pod for each index that has none, as a Job
 // does. It also looks how far each gang is.
-func (w *world) tendGangs(ctx context.Context) error {
+func (e *testEnv) tendGangs(ctx context.Context) error {
 	for pause(ctx, tendEvery) {
-		for _, g := range w.gangs.list() {
-			if err := w.tend(ctx, g); err != nil && ctx.Err() == nil {
+		for _, g := range e.gangs.list() {
+			if err := e.tend(ctx, g); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -275,7 +275,7 @@ func (w *world) tendGangs(ctx context.Context) error {
 	return nil
 }
 
-func (w *world) tend(ctx context.Context, g *gang) error {
+func (e *testEnv) tend(ctx context.Context, g *gang) error {
 	if !g.mu.TryLock() {
 		return nil // an operation on it goes on
 	}
@@ -283,7 +283,7 @@ func (w *world) tend(ctx context.Context, g *gang) error {
 	if g.over {
 		return nil
 	}
-	pods, err := w.members(ctx, g)
+	pods, err := e.members(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -296,13 +296,13 @@ func (w *world) tend(ctx context.Context, g *gang) error {
 	for index := range g.want.Members {
 		if !has[index] {
 			g.replaced = true
-			w.count("gang members replaced", 1)
-			if err := w.makeMember(ctx, g, index); err != nil {
+			e.count("gang members replaced", 1)
+			if err := e.makeMember(ctx, g, index); err != nil {
 				return err
 			}
 		}
 	}
-	w.look(g, standing(pods))
+	e.look(g, standing(pods))
 	return nil
 }
 
@@ -329,11 +329,11 @@ func standing(pods []v1.Pod) (s state) {
 
 // look takes note of a gang that is whole, and of how long one is partly bound that never was.
 // It needs g.mu.
-func (w *world) look(g *gang, s state) {
+func (e *testEnv) look(g *gang, s state) {
 	switch {
 	case len(s.bound)+s.done >= g.want.Minimum:
 		if !g.whole {
-			w.count("gangs whole", 1)
+			e.count("gangs whole", 1)
 		}
 		g.whole, g.part = true, time.Time{}
 	case g.whole:
@@ -343,45 +343,45 @@ func (w *world) look(g *gang, s state) {
 		g.part = time.Now()
 	}
 	if !g.part.IsZero() {
-		w.longest("gangs: longest time partly bound and never whole before, ms", time.Since(g.part))
+		e.longest("gangs: longest time partly bound and never whole before, ms", time.Since(g.part))
 	}
 }
 
 // longest keeps the longest of some times, in milliseconds.
-func (w *world) longest(what string, d time.Duration) {
-	w.mu.Lock()
-	w.counts[what] = max(w.counts[what], int(d.Milliseconds()))
-	w.mu.Unlock()
+func (e *testEnv) longest(what string, d time.Duration) {
+	e.mu.Lock()
+	e.counts[what] = max(e.counts[what], int(d.Milliseconds()))
+	e.mu.Unlock()
 }
 
 // disturb takes note of what may cut a gang that is being bound.
-func (w *world) disturb(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.disturbance = what
+func (e *testEnv) disturb(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.disturbance = what
 }
 
 // cutBy is what may have cut a gang that is partly bound and never was whole, or "": the end of
 // one of its members, or a disturbance since the last calm, before which there was no gang. How
 // long ago that was does not count, as a slow machine binds a gang slowly. It needs g.mu.
-func (w *world) cutBy(g *gang) string {
+func (e *testEnv) cutBy(g *gang) string {
 	if g.replaced {
 		return "the end of a member"
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.disturbance
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.disturbance
 }
 
 // endGangs has nobody make members any more, and deletes the PodGroups.
-func (w *world) endGangs(ctx context.Context) error {
-	for _, g := range w.gangs.list() {
+func (e *testEnv) endGangs(ctx context.Context) error {
+	for _, g := range e.gangs.list() {
 		g.mu.Lock()
 		g.over = true
 		g.mu.Unlock()
-		w.gangs.drop(g.name)
+		e.gangs.drop(g.name)
 	}
-	return w.try(ctx, "delete all PodGroups", func(ctx context.Context) error {
-		return w.dyn.Resource(groupResource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	return e.try(ctx, "delete all PodGroups", func(ctx context.Context) error {
+		return e.dyn.Resource(groupResource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	})
 }

@@ -77,9 +77,9 @@ func eventBytes(heap []byte) (float64, error) {
 }
 
 // read reads what the processes hold that run now.
-func (w *world) read(ctx context.Context) (map[int]*reading, error) {
+func (e *testEnv) read(ctx context.Context) (map[int]*reading, error) {
 	out := map[int]*reading{}
-	for _, r := range w.schedulers {
+	for _, r := range e.schedulers {
 		if !r.sched.Alive() {
 			continue
 		}
@@ -88,7 +88,7 @@ func (w *world) read(ctx context.Context) (map[int]*reading, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.leave(fmt.Sprintf("%s-%d-heap", r.name, r.sched.PID()), heap)
+		e.leave(fmt.Sprintf("%s-%d-heap", r.name, r.sched.PID()), heap)
 		events, err := eventBytes(heap)
 		if err != nil {
 			return nil, err
@@ -112,17 +112,17 @@ func (w *world) read(ctx context.Context) (map[int]*reading, error) {
 
 // nudge makes the leader go through a scheduling cycle that binds nothing: settled
 // claims are dropped at the start of one.
-func (w *world) nudge(ctx context.Context) error {
+func (e *testEnv) nudge(ctx context.Context) error {
 	for i, profile := range profiles {
 		p := podOf(fmt.Sprintf("nudge-%d", i), &podPlan{Profile: i, GPUs: []int{1}})
 		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "nowhere"}
-		err := w.try(ctx, "nudge "+profile, func(ctx context.Context) error {
-			_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+		err := e.try(ctx, "nudge "+profile, func(ctx context.Context) error {
+			_, err := e.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 			return exists(err)
 		})
 		if err == nil {
-			err = w.try(ctx, "await "+p.Name, func(ctx context.Context) error {
-				got, err := w.kube.CoreV1().Pods(namespace).Get(ctx, p.Name, metav1.GetOptions{})
+			err = e.try(ctx, "await "+p.Name, func(ctx context.Context) error {
+				got, err := e.kube.CoreV1().Pods(namespace).Get(ctx, p.Name, metav1.GetOptions{})
 				if err == nil && refusal(got) == "" {
 					err = errors.New("not tried yet")
 				}
@@ -130,8 +130,8 @@ func (w *world) nudge(ctx context.Context) error {
 			})
 		}
 		if err == nil {
-			err = w.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
-				return gone(w.kube.CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}))
+			err = e.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
+				return gone(e.kube.CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}))
 			})
 		}
 		if err != nil {
@@ -144,14 +144,14 @@ func (w *world) nudge(ctx context.Context) error {
 // settle waits until every process holds no claim and not much more than it did at
 // the baseline; those that were not there then are not compared. It returns what
 // they hold and how many were compared.
-func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
+func (e *testEnv) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
 	var why, last string
 	unread := true
 	err := wait.PollUntilContextTimeout(ctx, 2*time.Second, patience, true, func(ctx context.Context) (bool, error) {
-		err := w.nudge(ctx)
+		err := e.nudge(ctx)
 		if err == nil {
-			now, err = w.read(ctx)
+			now, err = e.read(ctx)
 		}
 		switch {
 		case ctx.Err() != nil: // says less than what was there before
@@ -160,37 +160,37 @@ func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*read
 		default:
 			unread = false
 			if why, compared = leaked(now, baseline); why != "" {
-				why += w.claims(ctx)
+				why += e.claims(ctx)
 			} else {
-				why = w.forgotten(ctx)
+				why = e.forgotten(ctx)
 			}
 		}
 		if why != last {
 			last = why
-			w.note("not settled: %s", why)
+			e.note("not settled: %s", why)
 		}
 		return why == "" && ctx.Err() == nil, nil
 	})
 	switch {
 	case err != nil && unread:
-		w.fail("cannot see what the schedulers hold: %s", why)
+		e.fail("cannot see what the schedulers hold: %s", why)
 	case err != nil:
-		w.violate("leak: %s", why)
+		e.violate("leak: %s", why)
 	}
 	return now, compared
 }
 
 // claims lists the claims that the schedulers show.
-func (w *world) claims(ctx context.Context) string {
+func (e *testEnv) claims(ctx context.Context) string {
 	var b strings.Builder
-	for _, r := range w.schedulers {
-		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+	for _, r := range e.schedulers {
+		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
 		if err != nil {
 			fmt.Fprintf(&b, "; %s: %v", r.name, err)
 			continue
 		}
 		for _, c := range d.Claims {
-			fmt.Fprintf(&b, "; %s: %s (%s) on %s is %s since %.3f", r.name, c.Pod, c.UID, c.Node, c.Phase, c.Since.Sub(w.start).Seconds())
+			fmt.Fprintf(&b, "; %s: %s (%s) on %s is %s since %.3f", r.name, c.Pod, c.UID, c.Node, c.Phase, c.Since.Sub(e.start).Seconds())
 		}
 	}
 	return b.String()
@@ -219,16 +219,16 @@ func leaked(now, baseline map[int]*reading) (why string, compared int) {
 var errLeft = errors.New("left over")
 
 // objects checks that the API server has no Lease and no graph of what is no more.
-func (w *world) objects(ctx context.Context) error {
+func (e *testEnv) objects(ctx context.Context) error {
 	want := map[string]bool{"nvtopo-scheduler": true, "nvtopo-controller": true}
-	for _, b := range w.boxes {
+	for _, b := range e.boxes {
 		want[nodelease.ExporterPrefix+b.name] = true
 		if b.agent {
 			want[nodelease.AgentPrefix+b.name] = true
 		}
 	}
-	return w.try(ctx, "no objects are left over", func(ctx context.Context) error {
-		leases, err := w.kube.CoordinationV1().Leases(systemNamespace).List(ctx, metav1.ListOptions{})
+	return e.try(ctx, "no objects are left over", func(ctx context.Context) error {
+		leases, err := e.kube.CoordinationV1().Leases(systemNamespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -237,12 +237,12 @@ func (w *world) objects(ctx context.Context) error {
 				return fmt.Errorf("Lease %s: %w", leases.Items[i].Name, errLeft)
 			}
 		}
-		graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		graphs, err := e.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		if len(graphs.Items) != len(w.boxes) || len(leases.Items) != len(want) {
-			return fmt.Errorf("%w: %d graphs and %d Leases, want %d and %d", errLeft, len(graphs.Items), len(leases.Items), len(w.boxes), len(want))
+		if len(graphs.Items) != len(e.boxes) || len(leases.Items) != len(want) {
+			return fmt.Errorf("%w: %d graphs and %d Leases, want %d and %d", errLeft, len(graphs.Items), len(leases.Items), len(e.boxes), len(want))
 		}
 		return nil
 	})

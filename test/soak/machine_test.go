@@ -32,7 +32,7 @@ func agentless(i int) bool { return i%5 == 3 }
 // box is a simulated machine and, while its Node exists, what runs on it. It is
 // the exporter's source.
 type box struct {
-	w       *world
+	w       *testEnv
 	index   int
 	name    string
 	model   string
@@ -66,7 +66,7 @@ func (r *runner) stop() {
 	<-r.done
 }
 
-func newBox(w *world, i int) (*box, error) {
+func newBox(w *testEnv, i int) (*box, error) {
 	b := &box{
 		w: w, index: i, name: fmt.Sprintf("node-%02d", i), model: models[i%len(models)], agent: !agentless(i),
 		down: map[[2]int]int{}, sick: map[int]int{}, gone: map[int]int{},

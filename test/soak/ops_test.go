@@ -28,18 +28,18 @@ const (
 )
 
 // churn plays a phase's operations and returns when all of them are over and undone.
-func (w *world) churn(ctx context.Context, ph *phase) {
+func (e *testEnv) churn(ctx context.Context, ph *phase) {
 	over := make(chan struct{})
-	w.mu.Lock()
-	w.over, w.deadly = over, ph.Deadly
-	w.mu.Unlock()
-	w.usual()
+	e.mu.Lock()
+	e.over, e.deadly = over, ph.Deadly
+	e.mu.Unlock()
+	e.usual()
 	var wg sync.WaitGroup
 	line := func() chan *op {
 		ch := make(chan *op, len(ph.Ops))
 		wg.Go(func() {
 			for o := range ch {
-				w.perform(ctx, o)
+				e.perform(ctx, o)
 			}
 		})
 		return ch
@@ -61,7 +61,7 @@ func (w *world) churn(ctx context.Context, ph *phase) {
 			_, _ = io.WriteString(h, o.Pod) // a hash never fails to write
 			lane[h.Sum32()%lanes] <- o
 		case "node", "graph", "lease":
-			wg.Go(func() { w.perform(ctx, o) })
+			wg.Go(func() { e.perform(ctx, o) })
 		default:
 			control <- o
 		}
@@ -73,7 +73,7 @@ func (w *world) churn(ctx context.Context, ph *phase) {
 		close(l)
 	}
 	wg.Wait()
-	w.none()
+	e.none()
 }
 
 // pause reports whether the time passed; if not, the context ended.
@@ -92,10 +92,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // lapse waits for a lag, or for the end of the phase if that is sooner.
-func (w *world) lapse(ctx context.Context, lag time.Duration) {
-	w.mu.Lock()
-	over := w.over
-	w.mu.Unlock()
+func (e *testEnv) lapse(ctx context.Context, lag time.Duration) {
+	e.mu.Lock()
+	over := e.over
+	e.mu.Unlock()
 	t := time.NewTimer(lag)
 	defer t.Stop()
 	select {
@@ -106,40 +106,40 @@ func (w *world) lapse(ctx context.Context, lag time.Duration) {
 }
 
 // perform does one operation and undoes it after its lag.
-func (w *world) perform(ctx context.Context, o *op) {
+func (e *testEnv) perform(ctx context.Context, o *op) {
 	ctx, cancel := context.WithTimeout(ctx, opTime+o.Lag)
 	defer cancel()
-	w.note("%s", o)
+	e.note("%s", o)
 	var done bool
 	var err error
 	switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
 	case "pod":
-		done, err = w.podOp(ctx, o)
+		done, err = e.podOp(ctx, o)
 	case "gang":
-		done, err = w.gangOp(ctx, o)
+		done, err = e.gangOp(ctx, o)
 	case "node", "graph", "lease":
-		done, err = w.nodeOp(ctx, o)
+		done, err = e.nodeOp(ctx, o)
 	default:
-		done, err = w.controlOp(ctx, o)
+		done, err = e.controlOp(ctx, o)
 	}
 	switch {
-	case err != nil && w.ctx.Err() == nil:
-		w.fail("operation %s: %v", o, err)
+	case err != nil && e.ctx.Err() == nil:
+		e.fail("operation %s: %v", o, err)
 	case done:
-		w.count("op "+string(o.Kind), 1)
+		e.count("op "+string(o.Kind), 1)
 	default:
-		w.count("op without an object", 1)
+		e.count("op without an object", 1)
 	}
 }
 
 // podOp reports whether there was something to do it to.
-func (w *world) podOp(ctx context.Context, o *op) (bool, error) {
+func (e *testEnv) podOp(ctx context.Context, o *op) (bool, error) {
 	if o.Kind == opCreate {
-		return true, w.create(ctx, o)
+		return true, e.create(ctx, o)
 	}
 	var pod *v1.Pod
-	err := w.try(ctx, "read "+o.Pod, func(ctx context.Context) (err error) {
-		pod, err = w.kube.CoreV1().Pods(namespace).Get(ctx, o.Pod, metav1.GetOptions{})
+	err := e.try(ctx, "read "+o.Pod, func(ctx context.Context) (err error) {
+		pod, err = e.kube.CoreV1().Pods(namespace).Get(ctx, o.Pod, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			pod, err = nil, nil
 		}
@@ -150,34 +150,34 @@ func (w *world) podOp(ctx context.Context, o *op) (bool, error) {
 	}
 	if pod == nil {
 		if o.Kind == opRecreate {
-			return true, w.create(ctx, o)
+			return true, e.create(ctx, o)
 		}
 		return false, nil
 	}
 	switch o.Kind { //nolint:exhaustive // operations on pods only
 	case opDelete:
-		return true, w.remove(ctx, pod, graceSeconds)
+		return true, e.remove(ctx, pod, graceSeconds)
 	case opRecreate:
-		if err := w.remove(ctx, pod, 0); err != nil {
+		if err := e.remove(ctx, pod, 0); err != nil {
 			return false, err
 		}
-		return true, w.create(ctx, o)
+		return true, e.create(ctx, o)
 	case opFail:
-		return true, w.setPhase(ctx, pod, v1.PodFailed, "SoakFailed")
+		return true, e.setPhase(ctx, pod, v1.PodFailed, "SoakFailed")
 	case opFinish:
-		return true, w.finish(ctx, pod)
+		return true, e.finish(ctx, pod)
 	case opEvict:
-		return true, w.evict(ctx, pod)
+		return true, e.evict(ctx, pod)
 	}
 	return false, fmt.Errorf("unknown operation %s", o.Kind)
 }
 
-func (w *world) create(ctx context.Context, o *op) error {
+func (e *testEnv) create(ctx context.Context, o *op) error {
 	pod := podOf(o.Pod, &o.Want)
-	return w.try(ctx, "create "+o.Pod, func(ctx context.Context) error {
-		_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	return e.try(ctx, "create "+o.Pod, func(ctx context.Context) error {
+		_, err := e.kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 		if err == nil {
-			w.count("pods created", 1)
+			e.count("pods created", 1)
 		}
 		return exists(err)
 	})
@@ -185,27 +185,27 @@ func (w *world) create(ctx context.Context, o *op) error {
 
 // finish is a pod whose containers end by themselves: kubelet lets the devices go
 // and then says so.
-func (w *world) finish(ctx context.Context, pod *v1.Pod) error {
-	if b := w.boxOf(pod.Spec.NodeName); b != nil {
+func (e *testEnv) finish(ctx context.Context, pod *v1.Pod) error {
+	if b := e.boxOf(pod.Spec.NodeName); b != nil {
 		b.kubelet.exited(pod.UID)
 	}
-	return w.setPhase(ctx, pod, v1.PodSucceeded, "")
+	return e.setPhase(ctx, pod, v1.PodSucceeded, "")
 }
 
 // evict asks once; a budget may refuse.
-func (w *world) evict(ctx context.Context, pod *v1.Pod) error {
-	err := w.kube.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
+func (e *testEnv) evict(ctx context.Context, pod *v1.Pod) error {
+	err := e.kube.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	if apierrors.IsTooManyRequests(err) {
-		w.count("evictions refused by the budget", 1)
+		e.count("evictions refused by the budget", 1)
 	}
 	return nil // whatever else went wrong, the pod stays
 }
 
-func (w *world) boxOf(node string) *box {
-	for _, b := range w.boxes {
+func (e *testEnv) boxOf(node string) *box {
+	for _, b := range e.boxes {
 		if b.name == node {
 			return b
 		}
@@ -214,8 +214,8 @@ func (w *world) boxOf(node string) *box {
 }
 
 // nodeOp reports whether it could be done: one node is changed by one operation at a time.
-func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
-	b := w.boxes[o.Node]
+func (e *testEnv) nodeOp(ctx context.Context, o *op) (bool, error) {
+	b := e.boxes[o.Node]
 	switch o.Kind { //nolint:exhaustive // those on graphs
 	case opLinkDown:
 		return true, b.altered(ctx, o.Lag, func(by int) { add(b.down, b.pair(o.Draw), by) })
@@ -224,8 +224,8 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 	case opGPUGone:
 		return true, b.altered(ctx, o.Lag, func(by int) { add(b.gone, b.gpu(o.Draw), by) })
 	case opGraphRemoved:
-		return true, w.try(ctx, "delete the graph of "+b.name, func(ctx context.Context) error {
-			return gone(w.dyn.Resource(v1alpha1.GroupVersionResource).Delete(ctx, b.name, metav1.DeleteOptions{}))
+		return true, e.try(ctx, "delete the graph of "+b.name, func(ctx context.Context) error {
+			return gone(e.dyn.Resource(v1alpha1.GroupVersionResource).Delete(ctx, b.name, metav1.DeleteOptions{}))
 		})
 	}
 	if !b.turn.TryLock() {
@@ -237,7 +237,7 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 		if err := b.cordon(ctx, true); err != nil {
 			return false, err
 		}
-		w.lapse(ctx, o.Lag)
+		e.lapse(ctx, o.Lag)
 		return true, b.cordon(ctx, false)
 	case opReturn, opReplace:
 		return true, b.readd(ctx, o)
@@ -248,7 +248,7 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 		if err := b.expire(ctx, nodelease.ExporterPrefix); err != nil {
 			return false, err
 		}
-		w.lapse(ctx, o.Lag)
+		e.lapse(ctx, o.Lag)
 		return true, b.startExporter(ctx)
 	case opAgentLease:
 		if !b.agent {
@@ -258,7 +258,7 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 		if err := b.expire(ctx, nodelease.AgentPrefix); err != nil {
 			return false, err
 		}
-		w.lapse(ctx, o.Lag)
+		e.lapse(ctx, o.Lag)
 		return true, b.startAgent(ctx)
 	}
 	return false, fmt.Errorf("unknown operation %s", o.Kind)
@@ -301,57 +301,57 @@ func add[K comparable](m map[K]int, k K, by int) {
 }
 
 // controlOp reports whether there was somebody to do it to.
-func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
+func (e *testEnv) controlOp(ctx context.Context, o *op) (bool, error) {
 	switch o.Kind {
 	case opKillLeader, opPauseLeader:
-		r := w.leader(ctx)
+		r := e.leader(ctx)
 		if r == nil {
 			return false, nil
 		}
-		w.mark("%s leads; next: %s", r.name, o.Kind)
+		e.mark("%s leads; next: %s", r.name, o.Kind)
 		if o.Kind == opPauseLeader {
 			return true, r.pause(ctx, o.Lag)
 		}
 		return true, r.kill(ctx, o.Lag)
 	case opKillFollower:
-		r := w.follower(ctx)
+		r := e.follower(ctx)
 		if r == nil {
 			return false, nil
 		}
 		return true, r.kill(ctx, o.Lag)
 	case opRestartAPI:
-		w.mark("the API server crashes")
-		w.disturb("a crash of the API server")
-		if err := w.cluster.CrashAPIServer(ctx); err != nil {
+		e.mark("the API server crashes")
+		e.disturb("a crash of the API server")
+		if err := e.cluster.CrashAPIServer(ctx); err != nil {
 			return false, err
 		}
-		w.lapse(ctx, o.Lag)
-		return true, w.cluster.StartAPIServer(ctx)
+		e.lapse(ctx, o.Lag)
+		return true, e.cluster.StartAPIServer(ctx)
 	case opSlowAPI:
-		w.impose(1, 1, slowest)
-		w.lapse(ctx, o.Lag)
-		w.usual()
+		e.impose(1, 1, slowest)
+		e.lapse(ctx, o.Lag)
+		e.usual()
 	case opFaultBurst:
-		w.impose(6, 0.2, 300*time.Millisecond)
-		w.lapse(ctx, o.Lag)
-		w.usual()
+		e.impose(6, 0.2, 300*time.Millisecond)
+		e.lapse(ctx, o.Lag)
+		e.usual()
 	case opLagWatches:
 		lag := 500*time.Millisecond + time.Duration(o.Draw%2500)*time.Millisecond
-		for _, r := range w.schedulers {
+		for _, r := range e.schedulers {
 			r.proxy.DelayWatches(lag)
 		}
-		w.lapse(ctx, o.Lag)
-		for _, r := range w.schedulers {
+		e.lapse(ctx, o.Lag)
+		for _, r := range e.schedulers {
 			r.proxy.DelayWatches(0)
 		}
 	case opCutWatches:
-		w.mu.Lock()
+		e.mu.Lock()
 		spare := []string{"pods"}
-		if w.deadly {
+		if e.deadly {
 			spare = nil
 		}
-		w.mu.Unlock()
-		for _, r := range w.schedulers {
+		e.mu.Unlock()
+		for _, r := range e.schedulers {
 			r.proxy.CutWatches(spare...)
 		}
 	default:

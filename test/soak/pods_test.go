@@ -146,7 +146,7 @@ func demanding(c nvtopo.Constraint) bool {
 }
 
 // setPhase writes a pod's status as kubelet does. What has ended does not run again.
-func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
+func (e *testEnv) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
 	type state struct {
 		UID     types.UID `json:"uid"`
 		Version string    `json:"resourceVersion,omitempty"`
@@ -155,8 +155,8 @@ func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reas
 	if reason != "" {
 		status["reason"] = reason
 	}
-	pods := w.kube.CoreV1().Pods(p.Namespace)
-	err := w.try(ctx, "set the phase of "+p.Name, func(ctx context.Context) error {
+	pods := e.kube.CoreV1().Pods(p.Namespace)
+	err := e.try(ctx, "set the phase of "+p.Name, func(ctx context.Context) error {
 		meta := state{UID: p.UID}
 		if phase == v1.PodRunning {
 			switch live, err := pods.Get(ctx, p.Name, metav1.GetOptions{}); {
@@ -179,15 +179,15 @@ func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reas
 		return stale(err)
 	})
 	if err == nil {
-		w.count("pods "+string(phase)+" "+reason, 1)
+		e.count("pods "+string(phase)+" "+reason, 1)
 	}
 	return err
 }
 
 // finishDeletion lets a pod go whose containers have ended.
-func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
-	if err := w.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
-		w.note("confirming the deletion of %s: %v", p.Name, err)
+func (e *testEnv) finishDeletion(ctx context.Context, p *v1.Pod) {
+	if err := e.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
+		e.note("confirming the deletion of %s: %v", p.Name, err)
 	}
 }
 
@@ -195,7 +195,7 @@ func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
 // kubelet to confirm it. The API server leaves one behind if it is interrupted between
 // marking a pod and removing it. In a cluster the pod-garbage-collector does this, as often;
 // its package would link half of kubelet.
-func (w *world) collectRemains(ctx context.Context) error {
+func (e *testEnv) collectRemains(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Second)
 	defer ticker.Stop()
 	for {
@@ -204,10 +204,10 @@ func (w *world) collectRemains(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		for _, p := range w.podsOf("") {
+		for _, p := range e.podsOf("") {
 			if p.DeletionTimestamp != nil {
-				w.count("pods without a node whose deletion was repeated", 1)
-				w.finishDeletion(ctx, p)
+				e.count("pods without a node whose deletion was repeated", 1)
+				e.finishDeletion(ctx, p)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestRecording(t *testing.T) {
 	}
 	length := setting(t, "NVTOPO_RECORD_DURATION", 10*time.Minute, time.ParseDuration)
 	binary, log := testrig.OwnProgram(t, "nvtopo-scheduler"), testrig.Log()
-	w := newWorld(t, defaultSeed, defaultNodes, log)
+	w := newTestEnv(t, defaultSeed, defaultNodes, log)
 	w.startSchedulers(t, binary, log)
 	server := httptest.NewServer(w.exposed())
 	t.Cleanup(server.Close)
@@ -82,9 +82,9 @@ func slowPhase(length time.Duration, nodes, gpus int) *phase {
 
 // exposed serves the metrics of all programs over plain HTTP: those of the schedulers as they are, and
 // those of exporters and agents, which here are parts of one process, each at a path of its own.
-func (w *world) exposed() http.Handler {
+func (e *testEnv) exposed() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range w.schedulers {
+	for _, r := range e.schedulers {
 		mux.HandleFunc("GET /scheduler/"+r.name, func(rw http.ResponseWriter, req *http.Request) {
 			body, err := r.get(req.Context(), "/metrics")
 			if err != nil {
@@ -94,7 +94,7 @@ func (w *world) exposed() http.Handler {
 			_, _ = rw.Write(body) // a scraper that went away
 		})
 	}
-	for _, b := range w.boxes {
+	for _, b := range e.boxes {
 		mux.Handle("GET /exporter/"+b.name, promhttp.HandlerFor(&b.published, promhttp.HandlerOpts{}))
 		mux.Handle("GET /agent/"+b.name, promhttp.HandlerFor(&b.compared, promhttp.HandlerOpts{}))
 		mux.Handle("GET /load/"+b.name, promhttp.HandlerFor(newLoad(b), promhttp.HandlerOpts{}))
@@ -104,7 +104,7 @@ func (w *world) exposed() http.Handler {
 
 // prometheusConfig has Prometheus scrape what exposed serves, with the labels that the shipped
 // ServiceMonitor gives.
-func (w *world) prometheusConfig(address string) ([]byte, error) {
+func (e *testEnv) prometheusConfig(address string) ([]byte, error) {
 	type static struct {
 		Targets []string          `json:"targets"`
 		Labels  map[string]string `json:"labels"`
@@ -114,10 +114,10 @@ func (w *world) prometheusConfig(address string) ([]byte, error) {
 		labels["__metrics_path__"] = path
 		targets = append(targets, static{[]string{address}, labels})
 	}
-	for _, r := range w.schedulers {
+	for _, r := range e.schedulers {
 		add("/scheduler/"+r.name, map[string]string{"job": "nvtopo-scheduler", "instance": r.name})
 	}
-	for _, b := range w.boxes {
+	for _, b := range e.boxes {
 		for _, job := range []string{"exporter", "agent"} {
 			add("/"+job+"/"+b.name, map[string]string{"job": "nvtopo-" + job, "instance": b.name, "node": b.name})
 		}
@@ -132,7 +132,7 @@ func (w *world) prometheusConfig(address string) ([]byte, error) {
 }
 
 // startPrometheus starts Prometheus with the shipped rules, and returns its address when it is ready.
-func startPrometheus(t *testing.T, program, scraped string, w *world) string {
+func startPrometheus(t *testing.T, program, scraped string, w *testEnv) string {
 	t.Helper()
 	dir := t.TempDir()
 	config, err := w.prometheusConfig(scraped)

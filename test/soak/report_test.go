@@ -11,10 +11,10 @@ import (
 )
 
 // report is the table at the end of a run.
-func (w *world) report(p *plan, took time.Duration, leaks []string) string {
+func (e *testEnv) report(p *plan, took time.Duration, leaks []string) string {
 	var b strings.Builder
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	fmt.Fprintf(&b, "seed %d, plan %s, %s\n", p.Seed, p.hash(), took.Round(time.Second))
 	section := func(title string) { fmt.Fprintf(&b, "%s\n", title) }
 	line := func(what string, n int) { fmt.Fprintf(&b, "  %-60s %7d\n", what, n) }
@@ -22,19 +22,19 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 	section("operations")
 	total := 0
 	for _, o := range operations {
-		n := w.counts["op "+string(o.kind)]
+		n := e.counts["op "+string(o.kind)]
 		total += n
 		line(string(o.kind), n)
 	}
-	n := w.counts["op "+string(opCreate)]
+	n := e.counts["op "+string(opCreate)]
 	line(string(opCreate), n)
 	line("all", total+n)
-	line("without an object", w.counts["op without an object"])
+	line("without an object", e.counts["op without an object"])
 
 	section("faults injected")
 	sum := map[faults.Kind]int{}
 	requests := 0
-	for _, r := range w.schedulers {
+	for _, r := range e.schedulers {
 		for k, n := range r.proxy.Counts() {
 			sum[k] += n
 		}
@@ -51,27 +51,27 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 	line("of requests", requests)
 
 	section("gangs")
-	for _, what := range sortedKeys(w.counts) {
+	for _, what := range sortedKeys(e.counts) {
 		if aboutGangs(what) {
-			line(what, w.counts[what])
+			line(what, e.counts[what])
 		}
 	}
 	section("pods and checks")
-	for _, what := range sortedKeys(w.counts) {
+	for _, what := range sortedKeys(e.counts) {
 		if !strings.HasPrefix(what, "op ") && !aboutGangs(what) {
-			line(what, w.counts[what])
+			line(what, e.counts[what])
 		}
 	}
-	line("faults", len(w.faults))
-	for _, f := range w.faults {
+	line("faults", len(e.faults))
+	for _, f := range e.faults {
 		fmt.Fprintf(&b, "    %s\n", f.text)
 	}
 	section("choices that kubelet could not give")
-	for _, l := range w.conflicts.lines() {
+	for _, l := range e.conflicts.lines() {
 		fmt.Fprintf(&b, "  %s\n", l)
 	}
 	section("changes of the control plane, and annotations that shared a GPU for a moment")
-	for _, l := range w.marks {
+	for _, l := range e.marks {
 		fmt.Fprintf(&b, "  %s\n", l)
 	}
 	section("held by the schedulers with no pod left")
@@ -98,8 +98,8 @@ func sortedKinds(m map[faults.Kind]int) []faults.Kind {
 }
 
 // tally is what was counted so far.
-func (w *world) tally(what string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.counts[what]
+func (e *testEnv) tally(what string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counts[what]
 }

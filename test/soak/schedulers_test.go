@@ -53,7 +53,7 @@ const (
 // replica is one of the two schedulers, with the proxy between it and the API server.
 type replica struct {
 	name  string
-	w     *world
+	w     *testEnv
 	proxy *faults.Proxy
 	debug string // where it shows its state
 
@@ -104,19 +104,19 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 }
 
 // startSchedulers starts two of them, each behind a proxy of its own.
-func (w *world) startSchedulers(t *testing.T, binary string, log io.Writer) {
+func (e *testEnv) startSchedulers(t *testing.T, binary string, log io.Writer) {
 	t.Helper()
 	for i, name := range []string{"scheduler-a", "scheduler-b"} {
 		port, err := devcluster.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &replica{name: name, w: w, debug: fmt.Sprintf("127.0.0.1:%d", port)}
+		r := &replica{name: name, w: e, debug: fmt.Sprintf("127.0.0.1:%d", port)}
 		config, err := schedulerConfig(r.debug)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.proxy, err = w.cluster.StartProxy(t.Context(), w.seed<<8|uint64(i)); err != nil {
+		if r.proxy, err = e.cluster.StartProxy(t.Context(), e.seed<<8|uint64(i)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -124,13 +124,13 @@ func (w *world) startSchedulers(t *testing.T, binary string, log io.Writer) {
 				t.Errorf("close the proxy: %v", err)
 			}
 		})
-		if r.sched, err = w.cluster.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+		if r.sched, err = e.cluster.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 			Binary: binary, Config: config, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Server: r.proxy.URL(), Log: log,
 		}); err != nil {
 			t.Fatal(err)
 		}
-		w.schedulers = append(w.schedulers, r)
-		w.run(r.supervise)
+		e.schedulers = append(e.schedulers, r)
+		e.run(r.supervise)
 	}
 }
 
@@ -159,10 +159,10 @@ func (r *replica) supervise(ctx context.Context) error {
 }
 
 // mayEnd reports whether the phase may end processes.
-func (w *world) mayEnd() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.deadly
+func (e *testEnv) mayEnd() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.deadly
 }
 
 // kill ends the process, which stays away for a while.
@@ -261,8 +261,8 @@ func (r *replica) get(ctx context.Context, path string) ([]byte, error) {
 }
 
 // leader is the replica that leads, nil when none does.
-func (w *world) leader(ctx context.Context) *replica {
-	for _, r := range w.schedulers {
+func (e *testEnv) leader(ctx context.Context) *replica {
+	for _, r := range e.schedulers {
 		if r.leads(ctx) {
 			return r
 		}
@@ -271,9 +271,9 @@ func (w *world) leader(ctx context.Context) *replica {
 }
 
 // follower is one that runs and does not lead.
-func (w *world) follower(ctx context.Context) *replica {
-	l := w.leader(ctx)
-	for _, r := range w.schedulers {
+func (e *testEnv) follower(ctx context.Context) *replica {
+	l := e.leader(ctx)
+	for _, r := range e.schedulers {
 		if r != l && r.sched.Alive() {
 			return r
 		}
@@ -319,21 +319,21 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 }
 
 // impose sets the faults of churn: as many times the usual, and so slow.
-func (w *world) impose(factor, slow float64, wait time.Duration) {
-	w.mu.Lock()
-	r := rules(factor, slow, wait, w.deadly)
-	w.mu.Unlock()
-	for _, s := range w.schedulers {
+func (e *testEnv) impose(factor, slow float64, wait time.Duration) {
+	e.mu.Lock()
+	r := rules(factor, slow, wait, e.deadly)
+	e.mu.Unlock()
+	for _, s := range e.schedulers {
 		s.proxy.Set(r)
 	}
 }
 
 // usual sets those of churn without anything special.
-func (w *world) usual() { w.impose(1, 0.1, 200*time.Millisecond) }
+func (e *testEnv) usual() { e.impose(1, 0.1, 200*time.Millisecond) }
 
 // none takes all faults away.
-func (w *world) none() {
-	for _, s := range w.schedulers {
+func (e *testEnv) none() {
+	for _, s := range e.schedulers {
 		s.proxy.Set(nil)
 		s.proxy.DelayWatches(0)
 	}

@@ -49,7 +49,7 @@ func TestSoak(t *testing.T) {
 	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
 	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
 	binary, log := testrig.OwnProgram(t, "nvtopo-scheduler"), testrig.Log()
-	w := newWorld(t, seed, defaultNodes, log)
+	w := newTestEnv(t, seed, defaultNodes, log)
 	p := newPlan(seed, length, len(w.boxes), w.gpus())
 	w.startSchedulers(t, binary, log)
 	t.Logf("seed %d, %v, plan %s: %d phases on %d nodes with %d GPUs", seed, length, p.hash(), len(p.Phases), len(w.boxes), w.gpus())
@@ -64,13 +64,13 @@ func TestSoak(t *testing.T) {
 const lives = 3
 
 // play plays all phases and returns what the schedulers hold at the end of each.
-func (w *world) play(t *testing.T, p *plan) (leaks []string) {
+func (e *testEnv) play(t *testing.T, p *plan) (leaks []string) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
-	checker := w.run(newChecker(t, w).run)
+	checker := e.run(newChecker(t, e).run)
 	defer checker.stop()
-	controller := w.run(w.tendGangs)
+	controller := e.run(e.tendGangs)
 	defer controller.stop()
 	var baseline map[int]*reading
 	for i := range p.Phases {
@@ -79,24 +79,24 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 			baseline = nil
 		}
 		for life := 1; ; life++ {
-			now, compared := w.stretch(ctx, t, ph, baseline)
+			now, compared := e.stretch(ctx, t, ph, baseline)
 			for _, pid := range slices.Sorted(maps.Keys(now)) {
 				leaks = append(leaks, fmt.Sprintf("after phase %d: %s", i, now[pid]))
 			}
 			baseline = now
-			if w.ctx.Err() != nil || ph.Deadly || compared > 0 {
+			if e.ctx.Err() != nil || ph.Deadly || compared > 0 {
 				break
 			}
 			if life == lives {
 				// Nothing is wrong with a leader that could not renew its Lease in time; one that
 				// crashes is a fault of its own, see supervise.
-				w.count("phases with nothing to compare: no scheduler process lived through", 1)
-				w.mark("phase %d: in none of %d plays did a scheduler process live from the calm before to the calm after it", i, lives)
+				e.count("phases with nothing to compare: no scheduler process lived through", 1)
+				e.mark("phase %d: in none of %d plays did a scheduler process live from the calm before to the calm after it", i, lives)
 				break
 			}
-			w.count("phases played again since no process lived through", 1)
+			e.count("phases played again since no process lived through", 1)
 		}
-		if w.ctx.Err() != nil {
+		if e.ctx.Err() != nil {
 			return leaks
 		}
 	}
@@ -105,41 +105,41 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 
 // stretch is churn, calm, and the end of all pods. It returns what each scheduler
 // process holds afterwards and how many of them could be compared with the baseline.
-func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
+func (e *testEnv) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
-	runs, tries := w.tally(checkerRuns), w.tally(checkerTries)
-	w.churn(ctx, ph)
+	runs, tries := e.tally(checkerRuns), e.tally(checkerTries)
+	e.churn(ctx, ph)
 	// A checker that cannot read finds nothing. In a deadly phase the API server is away, for as
 	// long as the machine takes to start it.
-	if n, all := w.tally(checkerRuns)-runs, w.tally(checkerTries)-tries; w.ctx.Err() == nil && !ph.Deadly && 3*n < all {
-		w.fail("the checker could read %d of %d times", n, all)
+	if n, all := e.tally(checkerRuns)-runs, e.tally(checkerTries)-tries; e.ctx.Err() == nil && !ph.Deadly && 3*n < all {
+		e.fail("the checker could read %d of %d times", n, all)
 	}
-	w.calm(ctx, t)
-	if w.ctx.Err() == nil {
-		w.examined(ctx)
+	e.calm(ctx, t)
+	if e.ctx.Err() == nil {
+		e.examined(ctx)
 	}
-	if w.ctx.Err() == nil {
-		w.judgeGangs(ctx)
-		w.calmed()
+	if e.ctx.Err() == nil {
+		e.judgeGangs(ctx)
+		e.calmed()
 	}
-	if err := w.reported(ctx); err != nil && w.ctx.Err() == nil {
-		w.fail("%v", err)
+	if err := e.reported(ctx); err != nil && e.ctx.Err() == nil {
+		e.fail("%v", err)
 	}
-	if w.ctx.Err() == nil {
-		w.releaseOneByOne(ctx, t)
+	if e.ctx.Err() == nil {
+		e.releaseOneByOne(ctx, t)
 	}
-	if w.ctx.Err() == nil {
-		w.clear(ctx, t)
+	if e.ctx.Err() == nil {
+		e.clear(ctx, t)
 	}
-	if w.ctx.Err() == nil {
-		now, compared = w.settle(ctx, t, baseline)
+	if e.ctx.Err() == nil {
+		now, compared = e.settle(ctx, t, baseline)
 	}
-	if w.ctx.Err() == nil {
-		switch err := w.objects(ctx); {
+	if e.ctx.Err() == nil {
+		switch err := e.objects(ctx); {
 		case errors.Is(err, errLeft):
-			w.violate("%v", err)
+			e.violate("%v", err)
 		case err != nil:
-			w.fail("%v", err)
+			e.fail("%v", err)
 		}
 	}
 	return now, compared

@@ -44,7 +44,7 @@ func browser(t *testing.T) (npx string) {
 // alone where a token is asked for and the certificate is the server's own.
 func TestThePagesOnARealCluster(t *testing.T) {
 	npx := browser(t)
-	l := newLab(t)
+	l := newTestEnv(t)
 	l.fill(t)
 	l.pools(t)
 	out := cmp.Or(os.Getenv("NVTOPO_UI_OUT"), "../out/ui-cluster")
@@ -66,7 +66,7 @@ func browse(t *testing.T, npx string, env []string, files ...string) {
 }
 
 // serve runs the command until the test ends, and waits until it has read the cluster.
-func (l *lab) serve(t *testing.T, flags ...string) (address string) {
+func (e *testEnv) serve(t *testing.T, flags ...string) (address string) {
 	t.Helper()
 	port, err := devcluster.FreePort()
 	if err != nil {
@@ -78,7 +78,7 @@ func (l *lab) serve(t *testing.T, flags ...string) (address string) {
 	var said bytes.Buffer
 	cmd.SetOut(&said)
 	cmd.SetErr(&said)
-	cmd.SetArgs(append([]string{"ui", "--kubeconfig", l.Kubeconfig(), "--address", address}, flags...))
+	cmd.SetArgs(append([]string{"ui", "--kubeconfig", e.Kubeconfig(), "--address", address}, flags...))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
 	t.Cleanup(func() {

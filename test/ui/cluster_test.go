@@ -37,8 +37,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-// lab is a cluster that has something for each page.
-type lab struct {
+// testEnv is a cluster that has something for each page.
+type testEnv struct {
 	*devcluster.Cluster
 	kube kubernetes.Interface
 	dyn  dynamic.Interface
@@ -62,8 +62,8 @@ func nodes() []devcluster.NodeSpec {
 	return out
 }
 
-// newLab starts the cluster with the shipped manifests and scheduler.
-func newLab(t *testing.T) *lab {
+// newTestEnv starts the cluster with the shipped manifests and scheduler.
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
 	if err != nil {
@@ -74,7 +74,7 @@ func newLab(t *testing.T) *lab {
 			t.Errorf("stop the cluster: %v", err)
 		}
 	})
-	l := &lab{Cluster: c}
+	l := &testEnv{Cluster: c}
 	if l.kube, err = kubernetes.NewForConfig(c.RESTConfig()); err == nil {
 		l.dyn, err = dynamic.NewForConfig(c.RESTConfig())
 	}
@@ -112,10 +112,10 @@ func pod(name, of string, gpus int, annotations map[string]string) *v1.Pod {
 		Image("example.com/trainer").GPUs(gpus).CPU("1").Memory("1Gi").Obj()
 }
 
-func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		if _, err := l.kube.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := e.kube.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,35 +123,35 @@ func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
 
 // fill makes the pods: a gang that is placed and one that waits, pods by themselves, and one for
 // which others are in the way.
-func (l *lab) fill(t *testing.T) {
+func (e *testEnv) fill(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"team-a", "team-b"} {
 		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{poolv1alpha1.LabelTenant: name}}}
-		if _, err := l.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		if _, err := e.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gang := func(name string, members, gpus int) {
 		for i := range members {
-			l.create(t, pod(fmt.Sprintf("%s-%d", name, i), "batch", gpus, map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(members)}))
+			e.create(t, pod(fmt.Sprintf("%s-%d", name, i), "batch", gpus, map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(members)}))
 		}
 	}
 	gang("llm", 6, 8)
 	for i := range 5 {
-		l.create(t, pod(fmt.Sprintf("notebook-%d", i), "batch", 1+i%2, nil))
+		e.create(t, pod(fmt.Sprintf("notebook-%d", i), "batch", 1+i%2, nil))
 	}
-	l.create(t, pod("infer-0", "batch", 4, nil), pod("resident-0", "small", 6, nil), pod("resident-1", "small", 6, nil))
-	l.bound(t, 6+5+3)
+	e.create(t, pod("infer-0", "batch", 4, nil), pod("resident-0", "small", 6, nil), pod("resident-1", "small", 6, nil))
+	e.bound(t, 6+5+3)
 	gang("vision", 12, 8)                      // more than there is room for
-	l.create(t, pod("waits", "small", 4, nil)) // two are free on either node
-	l.refused(t, "waits")
+	e.create(t, pod("waits", "small", 4, nil)) // two are free on either node
+	e.refused(t, "waits")
 }
 
 // bound waits until so many pods have a node.
-func (l *lab) bound(t *testing.T, want int) {
+func (e *testEnv) bound(t *testing.T, want int) {
 	t.Helper()
 	testrig.Eventually(t, patience, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
-		all, err := l.kube.CoreV1().Pods("team-a").List(ctx, metav1.ListOptions{})
+		all, err := e.kube.CoreV1().Pods("team-a").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -166,10 +166,10 @@ func (l *lab) bound(t *testing.T, want int) {
 }
 
 // refused waits until the scheduler has said why a pod waits.
-func (l *lab) refused(t *testing.T, name string) {
+func (e *testEnv) refused(t *testing.T, name string) {
 	t.Helper()
 	testrig.Eventually(t, patience, name+" is refused", func(ctx context.Context) (bool, string) {
-		p, err := l.kube.CoreV1().Pods("team-a").Get(ctx, name, metav1.GetOptions{})
+		p, err := e.kube.CoreV1().Pods("team-a").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -184,9 +184,9 @@ func (l *lab) refused(t *testing.T, name string) {
 
 // pools makes a pool with two tenants. There is no Kueue here: what its controller would write is
 // written under the controller's account.
-func (l *lab) pools(t *testing.T) {
+func (e *testEnv) pools(t *testing.T) {
 	t.Helper()
-	config, err := l.ServiceAccountConfig(t.Context(), release.Namespace, "nvtopo-pool-controller")
+	config, err := e.ServiceAccountConfig(t.Context(), release.Namespace, "nvtopo-pool-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (l *lab) pools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.object(t, l.dyn, poolv1alpha1.ComputePoolGVR, "ComputePool", "", "training", map[string]any{
+	e.object(t, e.dyn, poolv1alpha1.ComputePoolGVR, "ComputePool", "", "training", map[string]any{
 		"poolType": "gpu", "capacity": map[string]any{"total": int64(128), "reserved": int64(8)},
 		"quotas": []any{
 			map[string]any{"tenant": "team-a", "guaranteed": int64(32), "limit": int64(96), "weight": int64(2)},
@@ -216,13 +216,13 @@ func (l *lab) pools(t *testing.T) {
 	if _, err := controller.Resource(poolv1alpha1.ComputePoolGVR).Patch(t.Context(), "training", types.MergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	l.object(t, l.dyn, poolv1alpha1.PriceBookGVR, "PriceBook", "", "default", map[string]any{
+	e.object(t, e.dyn, poolv1alpha1.PriceBookGVR, "PriceBook", "", "default", map[string]any{
 		"currency": "USD", "minPeriodSeconds": int64(60), "prices": []any{map[string]any{"resource": v1alpha1.DefaultResource, "pricePerHour": "2.5"}},
 	})
-	l.object(t, l.dyn, poolv1alpha1.TenantAccountGVR, "TenantAccount", "", "team-a", map[string]any{
+	e.object(t, e.dyn, poolv1alpha1.TenantAccountGVR, "TenantAccount", "", "team-a", map[string]any{
 		"credits": []any{map[string]any{"id": "payment-1", "amount": "5000.00", "at": "2026-01-01T00:00:00Z"}},
 	})
-	all, err := l.kube.CoreV1().Pods("team-a").List(t.Context(), metav1.ListOptions{})
+	all, err := e.kube.CoreV1().Pods("team-a").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func (l *lab) pools(t *testing.T) {
 			continue
 		}
 		gpus := p.Spec.Containers[0].Resources.Limits[v1alpha1.DefaultResource]
-		l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", p.Namespace, string(p.UID)+"-gpu", map[string]any{
+		e.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", p.Namespace, string(p.UID)+"-gpu", map[string]any{
 			"tenant": "team-a", "pool": "training", "pod": p.Name, "podUID": string(p.UID), "node": p.Spec.NodeName,
 			"resource": v1alpha1.DefaultResource, "model": models[p.Spec.NodeSelector[part]], "quantity": gpus.String(), "start": start,
 		})
@@ -242,14 +242,14 @@ func (l *lab) pools(t *testing.T) {
 }
 
 // viewer gives a token of an account that may see all of the web view, and nothing else.
-func (l *lab) viewer(t *testing.T) (token string) {
+func (e *testEnv) viewer(t *testing.T) (token string) {
 	t.Helper()
 	const name = "viewer"
-	if err := l.ApplyManifests(t.Context(), manifests.UI); err != nil {
+	if err := e.ApplyManifests(t.Context(), manifests.UI); err != nil {
 		t.Fatal(err)
 	}
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := l.kube.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := e.kube.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -257,10 +257,10 @@ func (l *lab) viewer(t *testing.T) (token string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "nvtopo-ui-viewer"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: metav1.NamespaceDefault}},
 	}
-	if _, err := l.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := e.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	config, err := l.ServiceAccountConfig(t.Context(), metav1.NamespaceDefault, name)
+	config, err := e.ServiceAccountConfig(t.Context(), metav1.NamespaceDefault, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func (l *lab) viewer(t *testing.T) (token string) {
 }
 
 // object makes an object of a kind of pools.
-func (l *lab) object(t *testing.T, by dynamic.Interface, of schema.GroupVersionResource, kind, namespace, name string, spec map[string]any) {
+func (e *testEnv) object(t *testing.T, by dynamic.Interface, of schema.GroupVersionResource, kind, namespace, name string, spec map[string]any) {
 	t.Helper()
 	metadata := map[string]any{"name": name}
 	if namespace != "" {

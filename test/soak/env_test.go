@@ -34,8 +34,8 @@ import (
 
 const byNode = "node"
 
-// world is the cluster and all that plays in it.
-type world struct {
+// testEnv is the cluster and all that plays in it.
+type testEnv struct {
 	cluster *devcluster.Cluster
 	seed    uint64
 	kube    kubernetes.Interface
@@ -94,7 +94,7 @@ func (t *triggers) fire(node string) {
 	}
 }
 
-func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
+func newTestEnv(t *testing.T, seed uint64, nodes int, log io.Writer) *testEnv {
 	t.Helper()
 	cluster, err := devcluster.Start(t.Context(), devcluster.Config{
 		Controllers: true, Log: log, APIServerArgs: []string{"--request-timeout=" + serverTimeout.String()},
@@ -108,7 +108,7 @@ func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
 		}
 	})
 	cfg := cluster.RESTConfig()
-	w := &world{
+	w := &testEnv{
 		cluster: cluster, seed: seed, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
 		oracles: map[string]*oracle.Oracle{}, counts: map[string]int{}, start: time.Now(), echoing: t.Logf,
 	}
@@ -145,28 +145,28 @@ func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
 }
 
 // prepare makes what the pods need.
-func (w *world) prepare(t *testing.T) {
+func (e *testEnv) prepare(t *testing.T) {
 	t.Helper()
 	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := w.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+	if _, err := e.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range priorities[1:] {
-		if _, err := w.kube.SchedulingV1().PriorityClasses().Create(t.Context(), priorityClass(p.name, p.value), metav1.CreateOptions{}); err != nil {
+		if _, err := e.kube.SchedulingV1().PriorityClasses().Create(t.Context(), priorityClass(p.name, p.value), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), budget(), metav1.CreateOptions{}); err != nil {
+	if _, err := e.kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), budget(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // watch starts the informers that kubelets and agents share.
-func (w *world) watch(t *testing.T) {
+func (e *testEnv) watch(t *testing.T) {
 	t.Helper()
-	pods := informers.NewSharedInformerFactoryWithOptions(w.kube, 0, informers.WithNamespace(namespace))
-	w.pods = pods.Core().V1().Pods().Informer()
-	err := w.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
+	pods := informers.NewSharedInformerFactoryWithOptions(e.kube, 0, informers.WithNamespace(namespace))
+	e.pods = pods.Core().V1().Pods().Informer()
+	err := e.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
 		p, ok := obj.(*v1.Pod)
 		if !ok {
 			return nil, nil
@@ -181,80 +181,80 @@ func (w *world) watch(t *testing.T) {
 			obj = d.Obj
 		}
 		if p, ok := obj.(*v1.Pod); ok && p.Spec.NodeName != "" {
-			if i := slices.IndexFunc(w.boxes, func(b *box) bool { return b.name == p.Spec.NodeName }); i >= 0 {
-				w.boxes[i].kubelet.look()
+			if i := slices.IndexFunc(e.boxes, func(b *box) bool { return b.name == p.Spec.NodeName }); i >= 0 {
+				e.boxes[i].kubelet.look()
 			}
-			w.triggers.fire(p.Spec.NodeName)
+			e.triggers.fire(p.Spec.NodeName)
 		}
 	}
-	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := e.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: tell, DeleteFunc: tell,
 		UpdateFunc: func(old, obj any) {
 			if was, is := old.(*v1.Pod), obj.(*v1.Pod); was.Spec.NodeName == "" && is.Spec.NodeName != "" {
-				w.count("pods bound", 1)
+				e.count("pods bound", 1)
 			}
 			tell(obj)
 		},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	topologies := dynamicinformer.NewDynamicSharedInformerFactory(w.dyn, 0)
-	w.topologies = topologies.ForResource(v1alpha1.GroupVersionResource).Informer()
+	topologies := dynamicinformer.NewDynamicSharedInformerFactory(e.dyn, 0)
+	e.topologies = topologies.ForResource(v1alpha1.GroupVersionResource).Informer()
 	seen := func(obj any) {
 		if m, ok := obj.(metav1.Object); ok {
-			w.triggers.fire(m.GetName())
+			e.triggers.fire(m.GetName())
 		}
 	}
-	if _, err := w.topologies.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }}); err != nil {
+	if _, err := e.topologies.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }}); err != nil {
 		t.Fatal(err)
 	}
-	pods.Start(w.ctx.Done())
-	topologies.Start(w.ctx.Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), w.pods.HasSynced, w.topologies.HasSynced) {
+	pods.Start(e.ctx.Done())
+	topologies.Start(e.ctx.Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), e.pods.HasSynced, e.topologies.HasSynced) {
 		t.Fatal("the informers do not sync")
 	}
 }
 
-func (w *world) awaitGraphs(t *testing.T) {
+func (e *testEnv) awaitGraphs(t *testing.T) {
 	t.Helper()
-	testrig.Eventually(t, patience, fmt.Sprintf("%d graphs are published", len(w.boxes)), func(context.Context) (bool, string) {
-		n := len(w.topologies.GetStore().List())
-		return n == len(w.boxes), strconv.Itoa(n)
+	testrig.Eventually(t, patience, fmt.Sprintf("%d graphs are published", len(e.boxes)), func(context.Context) (bool, string) {
+		n := len(e.topologies.GetStore().List())
+		return n == len(e.boxes), strconv.Itoa(n)
 	})
 }
 
 // gpus is how many GPUs the nodes have together.
-func (w *world) gpus() int {
+func (e *testEnv) gpus() int {
 	n := 0
-	for _, b := range w.boxes {
+	for _, b := range e.boxes {
 		n += b.now().Len()
 	}
 	return n
 }
 
 // run runs something until it is stopped or the world ends.
-func (w *world) run(f func(context.Context) error) *runner {
-	ctx, cancel := context.WithCancel(w.ctx)
+func (e *testEnv) run(f func(context.Context) error) *runner {
+	ctx, cancel := context.WithCancel(e.ctx)
 	r := &runner{cancel: cancel, done: make(chan struct{})}
-	w.wg.Go(func() {
+	e.wg.Go(func() {
 		defer close(r.done)
 		if err := f(ctx); err != nil && ctx.Err() == nil {
-			w.fail("something that has to go on ended: %v", err)
+			e.fail("something that has to go on ended: %v", err)
 		}
 	})
 	return r
 }
 
-func (w *world) count(what string, n int) {
-	w.mu.Lock()
-	w.counts[what] += n
-	w.mu.Unlock()
+func (e *testEnv) count(what string, n int) {
+	e.mu.Lock()
+	e.counts[what] += n
+	e.mu.Unlock()
 }
 
 // try calls f until it succeeds: the API server may be away, or so young that its
 // admission refuses what it cannot find yet, such as a PriorityClass. Whoever calls
 // maps errors that are none to nil.
-func (w *world) try(ctx context.Context, what string, f func(context.Context) error) error {
+func (e *testEnv) try(ctx context.Context, what string, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		last = f(ctx)
@@ -266,8 +266,8 @@ func (w *world) try(ctx context.Context, what string, f func(context.Context) er
 	if err == nil {
 		return nil
 	}
-	if w.ctx.Err() != nil {
-		return context.Cause(w.ctx)
+	if e.ctx.Err() != nil {
+		return context.Cause(e.ctx)
 	}
 	return fmt.Errorf("%s: %w", what, errors.Join(err, last))
 }
@@ -295,17 +295,17 @@ func stale(err error) error {
 }
 
 // remove deletes this very pod.
-func (w *world) remove(ctx context.Context, p *v1.Pod, grace int64) error {
-	return w.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
-		return stale(w.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+func (e *testEnv) remove(ctx context.Context, p *v1.Pod, grace int64) error {
+	return e.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
+		return stale(e.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &p.UID},
 		}))
 	})
 }
 
 // podsOf are the pods bound to a node as the informer has them, of "" those without one.
-func (w *world) podsOf(node string) []*v1.Pod {
-	objs, err := w.pods.GetIndexer().ByIndex(byNode, node)
+func (e *testEnv) podsOf(node string) []*v1.Pod {
+	objs, err := e.pods.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
 		return nil
 	}
@@ -320,10 +320,10 @@ func (w *world) podsOf(node string) []*v1.Pod {
 
 // explain says why the scheduler may have chosen a GPU that a pod has. It may know
 // better than our informer that the pod is gone or ended, so the server is asked.
-func (w *world) explain(h *held) string {
+func (e *testEnv) explain(h *held) string {
 	runs := true
-	err := w.try(w.ctx, "look at "+h.name, func(ctx context.Context) error {
-		p, err := w.kube.CoreV1().Pods(h.namespace).Get(ctx, h.name, metav1.GetOptions{})
+	err := e.try(e.ctx, "look at "+h.name, func(ctx context.Context) error {
+		p, err := e.kube.CoreV1().Pods(h.namespace).Get(ctx, h.name, metav1.GetOptions{})
 		if err == nil {
 			runs = p.UID == h.uid && !ended(p)
 		} else if apierrors.IsNotFound(err) {
@@ -334,14 +334,14 @@ func (w *world) explain(h *held) string {
 	switch {
 	case err == nil && !runs:
 		return causeForced
-	case w.pausedLately():
+	case e.pausedLately():
 		return causePause
 	}
 	return causeUnknown
 }
 
-func (w *world) topology(node string) *v1alpha1.NodeGPUTopology {
-	obj, ok, err := w.topologies.GetStore().GetByKey(node)
+func (e *testEnv) topology(node string) *v1alpha1.NodeGPUTopology {
+	obj, ok, err := e.topologies.GetStore().GetByKey(node)
 	if err != nil || !ok {
 		return nil
 	}
@@ -349,25 +349,25 @@ func (w *world) topology(node string) *v1alpha1.NodeGPUTopology {
 }
 
 // oracleOf returns the brute force for a graph; equal ones share it.
-func (w *world) oracleOf(g *nvtopo.Graph) *oracle.Oracle {
+func (e *testEnv) oracleOf(g *nvtopo.Graph) *oracle.Oracle {
 	key := g.ClassKey()
-	if w.oracles[key] == nil {
-		w.oracles[key] = oracle.New(g)
+	if e.oracles[key] == nil {
+		e.oracles[key] = oracle.New(g)
 	}
-	return w.oracles[key]
+	return e.oracles[key]
 }
 
 // pausedLately reports whether a leader stands still or went on since the last calm: until then
 // its old decisions may show.
-func (w *world) pausedLately() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.paused > 0 || w.resumed
+func (e *testEnv) pausedLately() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.paused > 0 || e.resumed
 }
 
 // calmed forgets what happened before a calm: what comes now is not excused by it.
-func (w *world) calmed() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.resumed, w.disturbance = false, ""
+func (e *testEnv) calmed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resumed, e.disturbance = false, ""
 }

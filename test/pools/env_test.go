@@ -44,9 +44,9 @@ const (
 	controllerAccount = release.Namespace + "/nvtopo-pool-controller"
 )
 
-// lab is a cluster without nodes, with Kueue, the scheduler and the pool controller as
+// testEnv is a cluster without nodes, with Kueue, the scheduler and the pool controller as
 // they are shipped.
-type lab struct {
+type testEnv struct {
 	*devcluster.Cluster
 	client.Client // as the administrator, and without a cache
 	pools         *devcluster.PoolController
@@ -58,7 +58,7 @@ type lab struct {
 // shared is the cluster of all scenarios, started by the first.
 var shared struct {
 	once sync.Once
-	lab  *lab
+	lab  *testEnv
 	err  error
 }
 
@@ -82,7 +82,7 @@ func findPrograms(t *testing.T) programs {
 }
 
 // sharedLab is the cluster that the tests of the package have together.
-func sharedLab(t *testing.T) *lab {
+func sharedLab(t *testing.T) *testEnv {
 	t.Helper()
 	p := findPrograms(t)
 	shared.once.Do(func() {
@@ -94,9 +94,9 @@ func sharedLab(t *testing.T) *lab {
 	return shared.lab
 }
 
-// newLab is a cluster of the test's own: for one that kills programs, or changes what all tenants
+// newTestEnv is a cluster of the test's own: for one that kills programs, or changes what all tenants
 // have together. The test runs beside others.
-func newLab(t *testing.T) *lab {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	t.Parallel()
 	l, err := boot(t.Context(), findPrograms(t))
@@ -113,12 +113,12 @@ func newLab(t *testing.T) *lab {
 
 // end stops the cluster. It is an error if the pool controller was ever refused something that
 // its role, or a policy, should have let it do.
-func (l *lab) end() error {
-	l.stop()
-	return errors.Join(l.Stop(), l.refusals.err())
+func (e *testEnv) end() error {
+	e.stop()
+	return errors.Join(e.Stop(), e.refusals.err())
 }
 
-func boot(ctx context.Context, p programs) (_ *lab, err error) {
+func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience) // with the waits in it
 	defer cancel()
 	c, err := demo.Boot(ctx, &demo.Options{
@@ -137,7 +137,7 @@ func boot(ctx context.Context, p programs) (_ *lab, err error) {
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return nil, err
 	}
-	l := &lab{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testrig.Log()}}
+	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testrig.Log()}}
 	if l.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: kinds()}); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
@@ -155,7 +155,7 @@ func boot(ctx context.Context, p programs) (_ *lab, err error) {
 
 // waitCollector waits until the garbage collector knows ElasticJobs. It hears of new kinds some time
 // after they are there, and comes back to what it could not judge before ever more seldom.
-func (l *lab) waitCollector(ctx context.Context) error {
+func (e *testEnv) waitCollector(ctx context.Context) error {
 	orphan := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "orphan", Namespace: metav1.NamespaceDefault,
 		OwnerReferences: []metav1.OwnerReference{{
@@ -163,16 +163,16 @@ func (l *lab) waitCollector(ctx context.Context) error {
 		}},
 	}}
 	return wait.PollUntilContextTimeout(ctx, 2*time.Second, patience, true, func(ctx context.Context) (bool, error) {
-		err := l.Create(ctx, orphan.DeepCopy())
+		err := e.Create(ctx, orphan.DeepCopy())
 		if apierrors.IsAlreadyExists(err) {
-			err = l.Delete(ctx, orphan.DeepCopy()) // the next one is judged anew
+			err = e.Delete(ctx, orphan.DeepCopy()) // the next one is judged anew
 			return false, client.IgnoreNotFound(err)
 		}
 		if err != nil {
 			return false, fmt.Errorf("make an orphan: %w", err)
 		}
 		err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Second, true, func(ctx context.Context) (bool, error) {
-			return apierrors.IsNotFound(l.Get(ctx, client.ObjectKeyFromObject(orphan), &v1.ConfigMap{})), nil
+			return apierrors.IsNotFound(e.Get(ctx, client.ObjectKeyFromObject(orphan), &v1.ConfigMap{})), nil
 		})
 		return err == nil, nil // not yet
 	})
@@ -189,14 +189,14 @@ func kinds() *runtime.Scheme {
 
 // record has the recorder hear of every change of pods, Jobs, Workloads and ClusterQueues, until
 // stop is called.
-func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
+func (e *testEnv) record(ctx context.Context) (stop context.CancelFunc, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			stop()
 		}
 	}()
-	watches, err := cache.New(l.RESTConfig(), cache.Options{Scheme: kinds()})
+	watches, err := cache.New(e.RESTConfig(), cache.Options{Scheme: kinds()})
 	if err != nil {
 		return nil, fmt.Errorf("make the recorder's cache: %w", err)
 	}
@@ -205,7 +205,7 @@ func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
-		if _, err := informer.AddEventHandler(l.recorder); err != nil {
+		if _, err := informer.AddEventHandler(e.recorder); err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
 	}
@@ -221,29 +221,29 @@ func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
 }
 
 // apply applies the objects of some documents of YAML, server-side.
-func (l *lab) apply(t *testing.T, text string) {
+func (e *testEnv) apply(t *testing.T, text string) {
 	t.Helper()
-	if err := l.tryApply(t.Context(), text); err != nil {
+	if err := e.tryApply(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // tryApply is apply for what may be refused.
-func (l *lab) tryApply(ctx context.Context, text string) error {
+func (e *testEnv) tryApply(ctx context.Context, text string) error {
 	for document := range strings.SplitSeq(text, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
 			return fmt.Errorf("read %s: %w", document, err)
 		}
-		if err := l.applyObject(ctx, o); err != nil {
+		if err := e.applyObject(ctx, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *lab) applyObject(ctx context.Context, o *unstructured.Unstructured) error {
-	err := l.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner), client.ForceOwnership)
+func (e *testEnv) applyObject(ctx context.Context, o *unstructured.Unstructured) error {
+	err := e.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner), client.ForceOwnership)
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
@@ -251,17 +251,17 @@ func (l *lab) applyObject(ctx context.Context, o *unstructured.Unstructured) err
 }
 
 // get reads an object, which has to be there.
-func (l *lab) get(t *testing.T, o client.Object, namespace, name string) {
+func (e *testEnv) get(t *testing.T, o client.Object, namespace, name string) {
 	t.Helper()
-	if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+	if err := e.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
 		t.Fatalf("read %T %s/%s: %v", o, namespace, name, err)
 	}
 }
 
 // remove deletes an object, with what it owns, if it is there.
-func (l *lab) remove(t *testing.T, o client.Object) {
+func (e *testEnv) remove(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := l.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) {
+	if err := e.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("delete %T %s/%s: %v", o, o.GetNamespace(), o.GetName(), err)
 	}
 }

@@ -32,8 +32,8 @@ const (
 	exporterAccount = "nvtopo-exporter"
 )
 
-// lab is a cluster of simulated nodes whose programs are of either release.
-type lab struct {
+// testEnv is a cluster of simulated nodes whose programs are of either release.
+type testEnv struct {
 	*devcluster.Cluster
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
@@ -44,8 +44,8 @@ type lab struct {
 	made      int                 // pods so far
 }
 
-// newLab starts a cluster with the manifests of a release and no program yet.
-func newLab(t *testing.T, r release) *lab {
+// newTestEnv starts a cluster with the manifests of a release and no program yet.
+func newTestEnv(t *testing.T, r release) *testEnv {
 	t.Helper()
 	c, err := devcluster.Start(t.Context(), devcluster.Config{KwokBinary: filepath.Join(testrig.Bin(), "kwok"), Log: testrig.Log()})
 	if err != nil {
@@ -56,7 +56,7 @@ func newLab(t *testing.T, r release) *lab {
 			t.Errorf("stop the cluster: %v", err)
 		}
 	})
-	l := &lab{Cluster: c, exporters: map[string]*program{}}
+	l := &testEnv{Cluster: c, exporters: map[string]*program{}}
 	if l.client, err = kubernetes.NewForConfig(c.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,22 +75,22 @@ func newLab(t *testing.T, r release) *lab {
 }
 
 // install applies the manifests of a release over whatever is there.
-func (l *lab) install(t *testing.T, r release) {
+func (e *testEnv) install(t *testing.T, r release) {
 	t.Helper()
-	if err := l.ApplyManifests(t.Context(), r.manifests); err != nil {
+	if err := e.ApplyManifests(t.Context(), r.manifests); err != nil {
 		t.Fatalf("the manifests of the %s release: %v", r, err)
 	}
 }
 
 // standIn lets exporters say that their simulated nodes are enforced.
-func (l *lab) standIn(t *testing.T) {
+func (e *testEnv) standIn(t *testing.T) {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "skew-simulated-agents"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "nvtopo-node-agent"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: systemNamespace, Name: exporterAccount}},
 	}
-	if _, err := l.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := e.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -120,9 +120,9 @@ func schedulerConfig(t *testing.T, r release) []byte {
 }
 
 // startScheduler starts a scheduler of a release, which leads or stands by.
-func (l *lab) startScheduler(t *testing.T, r release) *devcluster.Scheduler {
+func (e *testEnv) startScheduler(t *testing.T, r release) *devcluster.Scheduler {
 	t.Helper()
-	s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+	s, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: r.program("nvtopo-scheduler"), Config: schedulerConfig(t, r), ServiceAccount: systemNamespace + "/nvtopo-scheduler",
 	})
 	if err != nil {
@@ -133,28 +133,28 @@ func (l *lab) startScheduler(t *testing.T, r release) *devcluster.Scheduler {
 
 // rollScheduler replaces the scheduler as a Deployment does: the next one stands
 // by before the one that leads is told to end.
-func (l *lab) rollScheduler(t *testing.T, r release) {
+func (e *testEnv) rollScheduler(t *testing.T, r release) {
 	t.Helper()
-	next := l.startScheduler(t, r)
-	if l.scheduler != nil {
-		if err := l.scheduler.Stop(t.Context()); err != nil {
+	next := e.startScheduler(t, r)
+	if e.scheduler != nil {
+		if err := e.scheduler.Stop(t.Context()); err != nil {
 			t.Fatalf("stop the scheduler: %v", err)
 		}
 	}
-	l.scheduler = next
+	e.scheduler = next
 }
 
 // rollExporters replaces the exporters, one node after the other, and waits until
 // each vouches for its node.
-func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
+func (e *testEnv) rollExporters(t *testing.T, r release, compact bool) {
 	t.Helper()
-	for i := range l.nodes {
-		n := &l.nodes[i]
-		if p := l.exporters[n.Name]; p != nil {
+	for i := range e.nodes {
+		n := &e.nodes[i]
+		if p := e.exporters[n.Name]; p != nil {
 			p.stop()
 		}
-		kubeconfig := filepath.Join(l.Dir(), n.Name+".kubeconfig")
-		cfg, err := l.NodeBoundConfig(t.Context(), systemNamespace, exporterAccount, n.Name)
+		kubeconfig := filepath.Join(e.Dir(), n.Name+".kubeconfig")
+		cfg, err := e.NodeBoundConfig(t.Context(), systemNamespace, exporterAccount, n.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,20 +163,20 @@ func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
 		}
 		started := time.Now()
 		args := []string{
-			"--source=" + l.source(t, r, n), "--node-name=" + n.Name, "--kubeconfig=" + kubeconfig,
+			"--source=" + e.source(t, r, n), "--node-name=" + n.Name, "--kubeconfig=" + kubeconfig,
 			"--assume-enforced", "--interval=1s", "--metrics-address=",
 		}
 		if compact {
 			args = append(args, "--compact")
 		}
 		p := start(t, r.program("nvtopo-exporter"), args...)
-		l.exporters[n.Name] = p
+		e.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
 			testrig.Eventually(t, patience, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
 				if p.ended() {
 					t.Fatalf("the exporter of the %s release on %s has ended", r, n.Name)
 				}
-				lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, prefix+n.Name, metav1.GetOptions{})
+				lease, err := e.client.CoordinationV1().Leases(systemNamespace).Get(ctx, prefix+n.Name, metav1.GetOptions{})
 				if err != nil {
 					return false, err.Error()
 				}
@@ -189,9 +189,9 @@ func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
 // source is where a node's exporter reads its graph: of the last node, a file in which
 // one GPU is lost, so that something is said of it that only one release says. The
 // reason is another in each, so that each writes it.
-func (l *lab) source(t *testing.T, r release, n *devcluster.NodeSpec) string {
+func (e *testEnv) source(t *testing.T, r release, n *devcluster.NodeSpec) string {
 	t.Helper()
-	if n.Name != l.nodes[len(l.nodes)-1].Name {
+	if n.Name != e.nodes[len(e.nodes)-1].Name {
 		return "machine:" + n.Machine
 	}
 	g, err := n.Graph()
@@ -204,7 +204,7 @@ func (l *lab) source(t *testing.T, r release, n *devcluster.NodeSpec) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(l.Dir(), n.Name+".yaml")
+	path := filepath.Join(e.Dir(), n.Name+".yaml")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}

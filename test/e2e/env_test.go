@@ -23,8 +23,8 @@ import (
 // patience is how long a test waits for anything that has to come, on a machine as busy as can be.
 const patience = 5 * time.Minute
 
-// lab is a running cluster with one real node, for one test.
-type lab struct {
+// testEnv is a running cluster with one real node, for one test.
+type testEnv struct {
 	*gpunode.Lab
 }
 
@@ -36,7 +36,7 @@ func beside(t *testing.T) {
 }
 
 // startBeside is start for a test that may run beside another.
-func startBeside(t *testing.T, cfg gpunode.Config) *lab {
+func startBeside(t *testing.T, cfg gpunode.Config) *testEnv {
 	t.Helper()
 	beside(t)
 	return start(t, cfg)
@@ -47,7 +47,7 @@ var starting sync.Mutex
 
 // start starts a lab that ends with the test. When the test failed, the ends of
 // the node's logs are printed.
-func start(t *testing.T, cfg gpunode.Config) *lab {
+func start(t *testing.T, cfg gpunode.Config) *testEnv {
 	t.Helper()
 	if dir := os.Getenv("NVTOPO_E2E_LOGS"); dir != "" {
 		cfg.Dir = filepath.Join(dir, strings.Map(plain, t.Name()))
@@ -85,7 +85,7 @@ func start(t *testing.T, cfg gpunode.Config) *lab {
 			t.Errorf("stop the node: %v", err)
 		}
 	})
-	return &lab{l}
+	return &testEnv{l}
 }
 
 // plain leaves of a test's name what a folder of a node may have in its own.
@@ -115,9 +115,9 @@ func printLogs(t *testing.T, l *gpunode.Lab) {
 }
 
 // create makes a pod.
-func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
+func (e *testEnv) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 	t.Helper()
-	got, err := l.Client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	got, err := e.Client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("create pod %s: %v", pod.Name, err)
 	}
@@ -125,12 +125,12 @@ func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 }
 
 // running waits until a pod is Running and returns it.
-func (l *lab) running(t *testing.T, name string) *v1.Pod {
+func (e *testEnv) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
-		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if pod, err = e.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
 		return pod.Status.Phase == v1.PodRunning, string(pod.Status.Phase) + " " + pod.Status.Reason + " " + pod.Status.Message
@@ -139,12 +139,12 @@ func (l *lab) running(t *testing.T, name string) *v1.Pod {
 }
 
 // observe waits until every container of a running pod has reported.
-func (l *lab) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
+func (e *testEnv) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
 	t.Helper()
 	var out []gpunode.Observation
 	testrig.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
 		var err error
-		out, err = l.Observe(ctx, pod)
+		out, err = e.Observe(ctx, pod)
 		return err == nil, errorText(err)
 	})
 	return out

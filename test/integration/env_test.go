@@ -109,8 +109,8 @@ profiles:
 	return []byte(b.String())
 }
 
-// lab is a cluster whose nodes' link graphs the test knows.
-type lab struct {
+// testEnv is a cluster whose nodes' link graphs the test knows.
+type testEnv struct {
 	*devcluster.Cluster
 	client kubernetes.Interface
 	graphs map[string]*nvtopo.Graph // node name -> link graph
@@ -127,30 +127,30 @@ type lab struct {
 // pod is bound, as it does unless it is our build: both have to work.
 const announcing = "--feature-gates=NominatedNodeNameForExpectation=true"
 
-func newLab(t *testing.T, cfg devcluster.Config) *lab {
+func newTestEnv(t *testing.T, cfg devcluster.Config) *testEnv {
 	t.Helper()
-	return labOn(t, startCluster(t, cfg))
+	return testEnvOn(t, startCluster(t, cfg))
 }
 
-func labOn(t *testing.T, c *devcluster.Cluster) *lab {
+func testEnvOn(t *testing.T, c *devcluster.Cluster) *testEnv {
 	t.Helper()
-	return &lab{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
+	return &testEnv{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
 }
 
 // install applies the shipped manifests. What starts afterwards has no more
 // than the rights that they give.
-func (l *lab) install(t *testing.T) {
+func (e *testEnv) install(t *testing.T) {
 	t.Helper()
-	if err := l.InstallManifests(t.Context()); err != nil {
+	if err := e.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.schedulerAccount, l.exporterAccount = systemNamespace+"/nvtopo-scheduler", systemNamespace+"/nvtopo-exporter"
+	e.schedulerAccount, e.exporterAccount = systemNamespace+"/nvtopo-scheduler", systemNamespace+"/nvtopo-exporter"
 }
 
 // startScheduler runs the scheduler under test with the given profiles.
-func (l *lab) startScheduler(t *testing.T, profiles ...profile) *devcluster.Scheduler {
+func (e *testEnv) startScheduler(t *testing.T, profiles ...profile) *devcluster.Scheduler {
 	t.Helper()
-	s, err := l.tryScheduler(t, nil, profiles...)
+	s, err := e.tryScheduler(t, nil, profiles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,49 +158,49 @@ func (l *lab) startScheduler(t *testing.T, profiles ...profile) *devcluster.Sche
 }
 
 // tryScheduler is startScheduler for a configuration that may be refused.
-func (l *lab) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*devcluster.Scheduler, error) {
+func (e *testEnv) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*devcluster.Scheduler, error) {
 	t.Helper()
-	return l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+	return e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: testrig.Program(t, "nvtopo-scheduler"),
-		Config: schedulerConfig(profiles...), ServiceAccount: l.schedulerAccount, Args: l.schedulerFlags, Log: log,
+		Config: schedulerConfig(profiles...), ServiceAccount: e.schedulerAccount, Args: e.schedulerFlags, Log: log,
 	})
 }
 
 // addNode makes a node whose graph is not published yet.
-func (l *lab) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
+func (e *testEnv) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
 	t.Helper()
 	spec := devcluster.NodeSpec{Name: name, Machine: machine}
 	g, err := spec.Graph()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.AddNode(t.Context(), spec); err != nil {
+	if _, err := e.AddNode(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	l.graphs[name] = g
+	e.graphs[name] = g
 	return spec
 }
 
 // publish publishes the graphs of nodes.
-func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...devcluster.NodeSpec) {
+func (e *testEnv) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...devcluster.NodeSpec) {
 	t.Helper()
-	opts.ServiceAccount = l.exporterAccount
-	if err := l.RunExporters(t.Context(), specs, opts); err != nil {
+	opts.ServiceAccount = e.exporterAccount
+	if err := e.RunExporters(t.Context(), specs, opts); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // publishOnce publishes a graph as a node's, and its Leases, which nobody then
 // keeps up.
-func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) {
+func (e *testEnv) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) {
 	t.Helper()
-	if err := l.tryPublish(t, spec, g); err != nil {
+	if err := e.tryPublish(t, spec, g); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // tryPublish is publishOnce for a graph that may be refused.
-func (l *lab) tryPublish(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) error {
+func (l *testEnv) tryPublish(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) error {
 	t.Helper()
 	l.graphs[spec.Name] = g
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
@@ -216,16 +216,16 @@ func (l *lab) tryPublish(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph
 }
 
 // node makes a node and publishes its graph.
-func (l *lab) node(t *testing.T, name, machine string) *nvtopo.Graph {
+func (e *testEnv) node(t *testing.T, name, machine string) *nvtopo.Graph {
 	t.Helper()
-	l.publish(t, devcluster.ExporterOptions{}, l.addNode(t, name, machine))
-	return l.graphs[name]
+	e.publish(t, devcluster.ExporterOptions{}, e.addNode(t, name, machine))
+	return e.graphs[name]
 }
 
-func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	for _, p := range pods {
-		if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,10 +237,10 @@ func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
 const settleTime = 200 * time.Millisecond
 
 // remove deletes pods, which go at once: no kubelet holds them.
-func (l *lab) remove(t *testing.T, names ...string) {
+func (e *testEnv) remove(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{})
+		err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
@@ -248,9 +248,9 @@ func (l *lab) remove(t *testing.T, names ...string) {
 	testrig.Naps(settleTime)
 }
 
-func (l *lab) get(t *testing.T, name string) *v1.Pod {
+func (e *testEnv) get(t *testing.T, name string) *v1.Pod {
 	t.Helper()
-	pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+	pod, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,12 +258,12 @@ func (l *lab) get(t *testing.T, name string) *v1.Pod {
 }
 
 // bound waits until a pod has a node and returns it.
-func (l *lab) bound(t *testing.T, name string) *v1.Pod {
+func (e *testEnv) bound(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	testrig.Eventually(t, waitLimit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
-		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if pod, err = e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
 		return pod.Spec.NodeName != "", fmt.Sprintf("%+v", pod.Status.Conditions)
@@ -273,11 +273,11 @@ func (l *lab) bound(t *testing.T, name string) *v1.Pod {
 
 // refused waits until the scheduler says why a pod does not fit, and returns
 // its words.
-func (l *lab) refused(t *testing.T, name string) string {
+func (e *testEnv) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
 	testrig.Eventually(t, waitLimit, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
-		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		pod, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -300,16 +300,16 @@ func refusal(pod *v1.Pod) string {
 
 // priorities makes priority classes, and waits until the API server lets pods have them: its
 // admission looks them up in a cache.
-func (l *lab) priorities(t *testing.T, classes map[string]int32) {
+func (e *testEnv) priorities(t *testing.T, classes map[string]int32) {
 	t.Helper()
 	for name, value := range classes {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
-		if _, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		if _, err := e.client.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		probe := gpuPod("priority-probe", "none", 0).PriorityClass(name).Obj()
 		testrig.Eventually(t, waitLimit, "pods may have priority class "+name, func(ctx context.Context) (bool, string) {
-			_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err == nil, fmt.Sprint(err)
 		})
 	}
