@@ -14,6 +14,7 @@ CORE_TESTS := \
 	TestTheRequiredPodsFindTheirNodes \
 	TestGeneratedProfilesAndPods \
 	TestScheduling \
+	TestContract \
 	TestHardwareFailsAndRecovers \
 	TestGangs \
 	TestGangFlows \

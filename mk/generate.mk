@@ -68,4 +68,4 @@ contract: cluster-programs $(BIN)/helm ## Write the contract of test/contract/go
 	$(CONTRACT) ./test/contract
 	$(CONTRACT) -run '^TestContract$$' ./cmd/exporter ./cmd/node-agent ./cmd/pool-controller
 	$(BUILT) $(CONTRACT) -run '^TestContract$$' ./test/chart
-	$(BUILT) $(CONTRACT) -run '^TestScheduling$$/^contract$$' ./test/integration
+	$(BUILT) $(CONTRACT) -run '^TestContract$$' ./test/integration

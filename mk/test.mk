@@ -70,19 +70,19 @@ UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/
 
 .PHONY: unit
 unit: $(FAKE_DRIVER) $(BIN)/gotestsum ## Unit, property and seed-corpus fuzz tests: no etcd, no root
-	$(GOTEST) unit '$(UNIT_PACKAGES)'
+	@$(GOTEST) unit '$(UNIT_PACKAGES)'
 
 include mk/core.mk
 
 # Three tests run side by side, on two cores too: they wait for most of their time.
 .PHONY: test-core
 test-core: programs ## The core of the tests on a real API server and etcd
-	$(BUILT) $(GOTEST) test-core ./test/integration -timeout 20m -parallel 3 -run '$(CORE)'
+	@$(BUILT) $(GOTEST) test-core ./test/integration -timeout 20m -parallel 3 -run '$(CORE)'
 
 .PHONY: test-integration
 test-integration: programs ## The rest of the tests on a real API server and etcd
 	$(BUILT) $(GOTEST) test-integration.devcluster './internal/devcluster/... ./cmd/devcluster'
-	$(BUILT) $(GOTEST) -again test-integration ./test/integration -timeout 40m -parallel 3 -skip '$(CORE)'
+	@$(BUILT) $(GOTEST) -again test-integration ./test/integration -timeout 40m -parallel 3 -skip '$(CORE)'
 
 # Scenarios wait for most of their time, so more of them run side by side than there are cores.
 .PHONY: test-pools
@@ -90,6 +90,7 @@ test-pools: cluster-programs $(BIN)/kueue $(BIN)/gotestsum ## Tests of pools on 
 	$(call program,nvtopo-pool-controller,pool-controller)
 	$(BUILT) $(GOTEST) -again -format testname test-pools ./test/pools -count=1 -timeout 60m -parallel 6
 	cd bench && $(BUILT) ../$(GOTEST) -again test-pools.bench ./pools -count=1
+	$(BUILT) $(GOTEST) test-pools.kinds ./pkg/apis/kueue/... -count=1
 
 .PHONY: test-alerts
 test-alerts: $(BIN)/promtool $(BIN)/gotestsum ## promtool's tests of alerts and recording rules, and tests of dashboards

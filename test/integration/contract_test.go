@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/contract"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -20,10 +21,13 @@ import (
 // moment is a time in an annotation.
 var moment = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// testContract compares all annotations, labels and conditions of pods that are created one after
+// TestContract compares all annotations, labels and conditions of pods that are created one after
 // another on machines of their own, in both ways of writing, and why one is refused, with what is
 // committed. Which GPUs and CPUs they get is part of it; UIDs and times are not.
-func (e *testEnv) testContract(t *testing.T) {
+func TestContract(t *testing.T) {
+	e := newTestEnv(t, devcluster.Config{})
+	e.install(t)
+	e.startScheduler(t, schedulingProfiles()...)
 	var b strings.Builder
 	for _, profile := range bothWrites {
 		for _, machine := range []string{"dgx1-v100", "hgx-h200", "l40s-8"} {

@@ -46,7 +46,6 @@ func TestScheduling(t *testing.T) {
 	l.install(t)
 	l.startScheduler(t, schedulingProfiles()...)
 	t.Run("annotations", l.testAnnotations)
-	t.Run("contract", l.testContract)
 	t.Run("sequences", l.testSequences)
 	t.Run("refusals", l.testRefusals)
 	t.Run("malformed annotations", l.testMalformed)
