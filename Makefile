@@ -25,7 +25,7 @@ program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Packages whose tests need neither etcd nor an API server; internal/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/mutants/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
 
 .PHONY: help
 help: ## Show the targets
@@ -155,6 +155,8 @@ GOTEST ?= go test
 .PHONY: unit
 unit: $(FAKE_DRIVER) ## Unit, property and seed-corpus fuzz tests: no etcd, no root
 	$(GOTEST) $(UNIT_PACKAGES)
+
+include mk/mutants.mk
 
 # The tests take programs as make has built them. Three tests run side by side, on two cores
 # too: they wait for most of their time.
