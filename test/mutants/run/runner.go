@@ -3,15 +3,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,26 +65,29 @@ func (r *runner) test(ctx context.Context, m *mutants.Mutant) (result, error) {
 		return result{}, err
 	}
 	res := result{Patch: m.Text, Outcome: survived, Tier: "unit"}
-	ask := func(p, run string, timeout time.Duration) error {
-		if err := r.mustPass(ctx, p, run, timeout); err != nil {
-			return err
-		}
-		res.Package = p
-		res.Outcome, res.Tests, _, err = goTest(ctx, p, run, timeout, overlay)
-		return err
-	}
-	for _, p := range nearest(r.graph, own) {
-		if err = ask(p, "", r.timeout); err != nil || res.Outcome != survived {
-			break
-		}
-	}
-	if err == nil && res.Outcome == survived && r.tier == "core" {
-		res.Tier = "core"
-		for _, p := range r.core {
-			if err = ask(p, r.coreRun, 4*r.timeout); err != nil || res.Outcome != survived {
-				break
+	ask := func(packages []string, t *tests) error {
+		for _, p := range packages {
+			if err := r.mustPass(ctx, p, t); err != nil {
+				return err
+			}
+			mutated := *t
+			mutated.overlay = overlay
+			if t.core && mutated.bin == "" {
+				if mutated.bin, err = programs(ctx, dir, overlay, own); err != nil {
+					return err
+				}
+			}
+			res.Package = p
+			if res.Outcome, res.Tests, _, err = mutated.goTest(ctx, p); err != nil || res.Outcome != survived {
+				return err
 			}
 		}
+		return nil
+	}
+	err = ask(nearest(r.graph, own), &tests{timeout: r.timeout})
+	if err == nil && res.Outcome == survived && r.tier == "core" {
+		res.Tier = "core"
+		err = ask(r.core, &tests{timeout: 4 * r.timeout, run: r.coreRun, core: true})
 	}
 	res.Package = short(res.Package)
 	res.Seconds = time.Since(began).Seconds()
@@ -130,75 +129,17 @@ func (r *runner) overlay(m *mutants.Mutant, dir string) (file, own string, err e
 }
 
 // mustPass fails if tests fail without any mutant: they would be taken to kill each.
-func (r *runner) mustPass(ctx context.Context, p, run string, timeout time.Duration) error {
+func (r *runner) mustPass(ctx context.Context, p string, t *tests) error {
 	if r.passes[p] {
 		return nil
 	}
-	what, tests, output, err := goTest(ctx, p, run, timeout, "")
+	what, failed, output, err := t.goTest(ctx, p)
 	switch {
 	case err != nil:
 		return err
 	case what != survived:
-		return fmt.Errorf("the tests of %s do not pass without it: %s %s\n%s", p, what, strings.Join(tests, ", "), output)
+		return fmt.Errorf("the tests of %s do not pass without it: %s %s\n%s", p, what, strings.Join(failed, ", "), output)
 	}
 	r.passes[p] = true
 	return nil
 }
-
-// event is a line of go test -json.
-type event struct {
-	Action, Test, Output string
-}
-
-// goTest runs a package's tests. An empty overlay is none.
-func goTest(ctx context.Context, p, run string, timeout time.Duration, overlay string) (what outcome, tests []string, output string, err error) {
-	args := []string{"test", "-json", "-vet=off", "-timeout", timeout.String()}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
-	if run != "" {
-		args = append(args, "-run", run)
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, p)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	failed := cmd.Run()
-	if ctx.Err() != nil {
-		return "", nil, "", ctx.Err()
-	}
-	var text strings.Builder
-	built, late := true, false
-	for lines := bufio.NewReader(&stdout); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			break
-		}
-		e := event{}
-		if json.Unmarshal(line, &e) != nil {
-			continue
-		}
-		text.WriteString(e.Output)
-		built = built && e.Action != "build-fail"
-		late = late || strings.HasPrefix(e.Output, "panic: test timed out after")
-		name, _, _ := strings.Cut(e.Test, "/")
-		if e.Action == "fail" && name != "" && !slices.Contains(tests, name) {
-			tests = append(tests, name)
-		}
-	}
-	slices.Sort(tests)
-	output = text.String() + stderr.String()
-	switch {
-	case failed == nil:
-		return survived, nil, output, nil
-	case !built:
-		return notBuilt, nil, output, nil
-	case late: // the test that ran then counts as failed
-		return timedOut, tests, output, nil
-	case len(tests) > 0:
-		return killed, tests, output, nil
-	}
-	return failedElse, nil, output, nil
-}
-
-// short is an import path without that of the module.
-func short(p string) string { return strings.TrimPrefix(p, "github.com/nvtopo/nvtopo/") }
