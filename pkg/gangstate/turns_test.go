@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -48,6 +50,31 @@ func TestWhoWouldComeLastIsElected(t *testing.T) {
 
 // TestAMemberThatIsInTheQueueStaysElected: a queue longer than a second let all members into it, of
 // which the first that came planned, too early.
+// TestWhichGangsAreTriedFirst: those of higher priority, then older ones, then by name.
+func TestWhichGangsAreTriedFirst(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	g := New(clk)
+	g.Serve(testProfile, idle{})
+	for i, gang := range []struct {
+		name     string
+		priority int32
+		since    int64
+	}{{"old", 0, 0}, {"young", 0, 1}, {"b", 5, 2}, {"a", 5, 2}, {"high", 7, 3}} {
+		clk.SetTime(time.Unix(gang.since, 0))
+		pod := member(gang.name, 1, gang.name, i)
+		pod.Spec.Priority = &gang.priority
+		g.SetPod(pod)
+	}
+	var got []string
+	for _, key := range g.keys(func(*gang) bool { return true }) {
+		got = append(got, key.Name)
+	}
+	if diff := cmp.Diff([]string{"high", "a", "b", "old", "young"}, got); diff != "" {
+		t.Errorf("(-want,+got)\n%s", diff)
+	}
+}
+
 func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
