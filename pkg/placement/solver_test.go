@@ -50,22 +50,26 @@ func TestUsableGPUs(t *testing.T) {
 
 // TestFit: whether some NUMA nodes of two have the CPU and memory asked.
 func TestFit(t *testing.T) {
+	type left = [2][2]int64 // CPU and memory of each
 	tests := map[string]struct {
-		left             [2]usage.NUMAFree
+		left             left
 		nodes            uint64
 		milliCPU, memory int64
 		want             Reason
 	}{
-		"all that is left":       {left: [2]usage.NUMAFree{{2000, 10}, {}}, nodes: 1, milliCPU: 2000, memory: 10},
-		"a thousandth more":      {left: [2]usage.NUMAFree{{2000, 10}, {9000, 90}}, nodes: 1, milliCPU: 2001, want: NoNUMACPU},
-		"a byte more":            {left: [2]usage.NUMAFree{{2000, 10}, {9000, 90}}, nodes: 1, memory: 11, want: NoNUMAMemory},
-		"both together":          {left: [2]usage.NUMAFree{{2000, 10}, {1000, 20}}, nodes: 3, milliCPU: 3000, memory: 30},
-		"a debt is one's own":    {left: [2]usage.NUMAFree{{-2000, -10}, {4000, 20}}, nodes: 3, milliCPU: 4000, memory: 20},
-		"of one with a debt too": {left: [2]usage.NUMAFree{{-2000, -10}, {4000, 20}}, nodes: 1, milliCPU: 1, want: NoNUMACPU},
+		"all that is left":       {left: left{{2000, 10}, {}}, nodes: 1, milliCPU: 2000, memory: 10},
+		"a thousandth more":      {left: left{{2000, 10}, {9000, 90}}, nodes: 1, milliCPU: 2001, want: NoNUMACPU},
+		"a byte more":            {left: left{{2000, 10}, {9000, 90}}, nodes: 1, memory: 11, want: NoNUMAMemory},
+		"both together":          {left: left{{2000, 10}, {1000, 20}}, nodes: 3, milliCPU: 3000, memory: 30},
+		"a debt is one's own":    {left: left{{-2000, -10}, {4000, 20}}, nodes: 3, milliCPU: 4000, memory: 20},
+		"of one with a debt too": {left: left{{-2000, -10}, {4000, 20}}, nodes: 1, milliCPU: 1, want: NoNUMACPU},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			u := &usage.Usage{NUMA: tc.left[:]}
+			u := &usage.Usage{}
+			for _, l := range tc.left {
+				u.NUMA = append(u.NUMA, usage.NUMAFree{MilliCPU: l[0], Memory: l[1]})
+			}
 			if got := fit(u, &podrequest.Request{MilliCPU: tc.milliCPU, Memory: tc.memory}, tc.nodes); got != tc.want {
 				t.Errorf("%s, want %s", got.Name(), tc.want.Name())
 			}

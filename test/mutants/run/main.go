@@ -49,10 +49,10 @@ func main() {
 	flag.Parse()
 	o.packages, o.core, o.patterns = strings.Fields(packages), strings.Fields(core), flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := o.run(ctx, os.Stdout); err != nil {
+	err := o.run(ctx, os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		stop()
 		os.Exit(1)
 	}
 }

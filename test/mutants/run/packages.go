@@ -16,11 +16,10 @@ import (
 
 // listed is a package as go list has it.
 type listed struct {
-	ImportPath                           string
-	Dir                                  string
-	Imports, TestImports, XTestImports   []string
-	TestGoFiles, XTestGoFiles, CgoFiles  []string
-	EmbedFiles, TestEmbedFiles, DepsOnly []string `json:"-"`
+	ImportPath                         string
+	Dir                                string
+	Imports, TestImports, XTestImports []string
+	TestGoFiles, XTestGoFiles          []string
 }
 
 func (p *listed) hasTests() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,13 +67,13 @@ func (r *runner) test(ctx context.Context, m *mutants.Mutant) (result, error) {
 	}
 	res := result{Patch: m.Text, Outcome: survived, Tier: "unit"}
 	ask := func(packages []string, t *tests) error {
+		mutated := *t
+		mutated.overlay = overlay
 		for _, p := range packages {
 			if err := r.mustPass(ctx, p, t); err != nil {
 				return err
 			}
-			mutated := *t
-			mutated.overlay = overlay
-			if t.core && mutated.bin == "" {
+			if t.core && mutated.bin == "" { // the tests have built the others by now
 				if mutated.bin, err = programs(ctx, dir, overlay, own); err != nil {
 					return err
 				}
@@ -118,7 +119,7 @@ func (r *runner) overlay(m *mutants.Mutant, dir string) (file, own string, err e
 		}
 	}
 	if own == "" {
-		return "", "", fmt.Errorf("its package is none of -packages")
+		return "", "", errors.New("its package is none of -packages")
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
