@@ -50,8 +50,8 @@ func TestWhoWouldComeLastIsElected(t *testing.T) {
 
 // TestAMemberThatIsInTheQueueStaysElected: a queue longer than a second let all members into it, of
 // which the first that came planned, too early.
-// TestWhichGangsAreTriedFirst: those of higher priority, then older ones, then by name.
-func TestWhichGangsAreTriedFirst(t *testing.T) {
+// TestOrderOfGangs: those of higher priority, then older ones, then by name.
+func TestOrderOfGangs(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	g := New(clk)

@@ -98,7 +98,7 @@ func read(stdout *bytes.Buffer) (built, late bool, failed []string, output strin
 const binVariable = "NVTOPO_BIN="
 
 // programs makes a folder like bin, which the tests without a mutant have filled, in which those
-// programs are mutated that have the package.
+// programs are mutated that link the package.
 func programs(ctx context.Context, dir, overlay, own string) (bin string, err error) {
 	bin = filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -131,11 +131,13 @@ func programs(ctx context.Context, dir, overlay, own string) (bin string, err er
 			return "", fmt.Errorf("go list -deps ./%s: %w", path, err)
 		}
 		file := filepath.Join(bin, name)
-		if _, err := os.Lstat(file); err != nil || !slices.Contains(strings.Fields(string(deps)), own) {
-			continue
-		}
-		if err := os.Remove(file); err != nil {
-			return "", err
+		if _, err := os.Lstat(file); err == nil {
+			if !slices.Contains(strings.Fields(string(deps)), own) {
+				continue
+			}
+			if err := os.Remove(file); err != nil {
+				return "", err
+			}
 		}
 		cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", file, "./"+path)
 		if out, err := cmd.CombinedOutput(); err != nil {
