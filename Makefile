@@ -31,7 +31,7 @@ OWN_MODULES := bench test/kubelet tools/dashboards tools/chart tools/images
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-include mk/build.mk mk/demo.mk mk/test.mk mk/node.mk mk/pages.mk mk/bench.mk mk/generate.mk mk/lint.mk mk/release.mk
+include mk/build.mk mk/demo.mk mk/test.mk mk/node.mk mk/pages.mk mk/bench.mk mk/generate.mk mk/lint.mk mk/mutants.mk mk/release.mk
 
 .PHONY: clean
 clean: ## Remove what was built

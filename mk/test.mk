@@ -66,7 +66,7 @@ BUILT := NVTOPO_BIN=$(CURDIR)/$(BIN)
 
 # Packages whose tests need neither etcd nor an API server; internal/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./test/mutants/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
 
 .PHONY: unit
 unit: $(FAKE_DRIVER) $(BIN)/gotestsum ## Unit, property and seed-corpus fuzz tests: no etcd, no root

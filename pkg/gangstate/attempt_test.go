@@ -52,6 +52,7 @@ func TestAttempt(t *testing.T) {
 	}{
 		"the first to come wakes the others":               {last: permit("a"), want: effects{activate: uids{"b", "c"}}, phase: collecting},
 		"the second wakes nobody":                          {before: all[:2], last: permit("b"), phase: collecting},
+		"one that is before its Permit is waited for":      {before: append(all[:2:2], all[3]), last: permit("b"), phase: collecting},
 		"the last to come begins the commit":               {before: all, last: permit("c"), want: effects{commit: true}, phase: committing},
 		"once it is written all are let through":           {before: append(all[:4:4], permit("c")), last: written(nil), want: effects{allow: uids{"a", "b", "c"}}, phase: committed},
 		"if it cannot be written nobody is":                {before: append(all[:4:4], permit("c")), last: written(errors.New("no")), want: effects{reject: uids{"a", "b", "c"}}, phase: ending},

@@ -134,6 +134,20 @@ func TestPreemptTakesWhatGoesAnyway(t *testing.T) {
 	}
 }
 
+// TestPreemptCannotHurry: one that should have ended long ago does not, if it is evicted once more.
+func TestPreemptCannotHurry(t *testing.T) {
+	t.Parallel()
+	b := newFullCluster(t, 2)
+	overdue := b.pod("node-0-0", 4, 0)
+	overdue.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	b.pod("node-0-1", 4, 10)
+	b.f.Goes = func(*v1.Pod) bool { return false }
+	b.arriving(1, 4, gangrequest.Wishes{})
+	if e, err := b.planner.Preempt(&b.q, &b.f); e != nil || err != nil {
+		t.Errorf("victims %v, error %v; want nobody who could go", names(e.Victims), err)
+	}
+}
+
 // TestPreemptSparesWhoCanStay compares the victims with all subsets of the units of small
 // clusters: with them gone there is a plan as good as with all gone, no smaller set does, and none
 // of lower priority.

@@ -226,6 +226,7 @@ func TestJudge(t *testing.T) {
 		"one is another scheduler's":                     {group: testGroup(3, notWhole), bound: 2, change: func(_ *schedulingv1alpha1.PodGroup, p []*v1.Pod) { p[0].Spec.SchedulerName = "other" }, want: []string{"g-1"}},
 		"one is of another gang":                         {group: testGroup(3, notWhole), bound: 2, change: func(_ *schedulingv1alpha1.PodGroup, p []*v1.Pod) { p[0].Labels = nil }, want: []string{"g-1"}},
 		"the last one is bound by now":                   {group: testGroup(3, notWhole), bound: 3, whole: true},
+		"likewise, and one has ended":                    {group: testGroup(3, notWhole), bound: 3, change: func(_ *schedulingv1alpha1.PodGroup, p []*v1.Pod) { p[0].Status.Phase = v1.PodSucceeded }, whole: true},
 		"the minimum was lowered":                        {group: testGroup(2, notWhole), bound: 2, whole: true},
 		"it is whole by now":                             {group: testGroup(3, isWhole), bound: 2},
 		"its state is gone":                              {group: testGroup(3, ""), bound: 2},

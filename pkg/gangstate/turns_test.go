@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -43,6 +45,29 @@ func TestWhoWouldComeLastIsElected(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOrderOfGangs: those of higher priority, then older ones, then by name.
+func TestOrderOfGangs(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	g := New(clk)
+	g.Serve(testProfile, idle{})
+	for _, gang := range []struct {
+		name     string
+		priority int32
+		since    int64
+	}{{"old", 0, 0}, {"young", 0, 1}, {"b", 5, 2}, {"a", 5, 2}, {"high", 7, 3}} {
+		clk.SetTime(time.Unix(gang.since, 0))
+		g.SetPod(member(gang.name, 1, gang.name).Priority(gang.priority).Obj())
+	}
+	var got []string
+	for _, key := range g.keys(func(*gang) bool { return true }) {
+		got = append(got, key.Name)
+	}
+	if diff := cmp.Diff([]string{"high", "a", "b", "old", "young"}, got); diff != "" {
+		t.Errorf("(-want,+got)\n%s", diff)
 	}
 }
 

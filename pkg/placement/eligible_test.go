@@ -6,9 +6,43 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
+
+// TestEligibility: what keeps a pod off a node.
+func TestEligibility(t *testing.T) {
+	taint := func(effect v1.TaintEffect) v1.NodeSpec {
+		return v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: effect}}}
+	}
+	tolerates := v1.PodSpec{Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}}}
+	selects := v1.PodSpec{NodeSelector: map[string]string{"zone": "a"}}
+	for name, tc := range map[string]struct {
+		pod    v1.PodSpec
+		node   v1.NodeSpec
+		labels map[string]string
+		want   Ineligible
+	}{
+		"nothing":                            {},
+		"its selector, which is met":         {pod: selects, labels: map[string]string{"zone": "a"}},
+		"its selector":                       {pod: selects, node: v1.NodeSpec{Unschedulable: true}, labels: map[string]string{"zone": "b"}, want: NotSelected},
+		"a cordon":                           {node: v1.NodeSpec{Unschedulable: true}, want: Unschedulable},
+		"a cordon that it tolerates":         {pod: tolerates, node: v1.NodeSpec{Unschedulable: true}},
+		"a taint NoSchedule":                 {node: taint(v1.TaintEffectNoSchedule), want: Tainted},
+		"a taint NoExecute":                  {node: taint(v1.TaintEffectNoExecute), want: Tainted},
+		"a taint NoExecute that is no cause": {pod: tolerates, node: taint(v1.TaintEffectNoExecute)},
+		"a taint PreferNoSchedule is none":   {node: taint(v1.TaintEffectPreferNoSchedule)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := EligibilityOf(&v1.Pod{Spec: tc.pod})
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: tc.labels}, Spec: tc.node}
+			if got, _ := e.Judge(node); got != tc.want || e.Allows(node) != (tc.want == Eligible) {
+				t.Errorf("%d, allowed: %t; want %d", got, e.Allows(node), tc.want)
+			}
+		})
+	}
+}
 
 func TestClosedNodes(t *testing.T) {
 	reports := func() *testobj.NodeWrapper {

@@ -121,6 +121,7 @@ func TestWhatIsUsedComesFromEverySource(t *testing.T) {
 		input         func(n *Node, in *Input)
 		wantUsed      nvtopo.Mask
 		wantCounted   int
+		wantForeign   bool
 		wantFromStore bool
 	}{
 		"nothing": {input: func(*Node, *Input) {}},
@@ -137,7 +138,22 @@ func TestWhatIsUsedComesFromEverySource(t *testing.T) {
 			wantUsed: nvtopo.MaskOf(1, 2), wantFromStore: true,
 		},
 		"a pod that nobody chose for is counted": {
-			input: func(_ *Node, in *Input) { in.Pods = podsOf("p") }, wantCounted: 2, wantFromStore: true,
+			input: func(_ *Node, in *Input) { in.Pods = podsOf("p") }, wantCounted: 2, wantForeign: true, wantFromStore: true,
+		},
+		"a pod that is only nominated will choose": {
+			input: func(_ *Node, in *Input) {
+				nominated := podsOf("p")
+				nominated[0].Spec.NodeName = ""
+				in.Pods = nominated
+			},
+			wantCounted: 2,
+		},
+		"one GPU that is recorded for two containers of such a pod": {
+			input: func(n *Node, in *Input) {
+				in.Pods = podsOf("p")
+				n.Records = map[types.UID][]Record{"p": {{Resource: gpu, GPUs: n.ids(1)}, {Resource: gpu, GPUs: n.ids(1)}}}
+			},
+			wantUsed: nvtopo.MaskOf(1), wantCounted: 1, wantForeign: true, wantFromStore: true,
 		},
 		"kubelet's record of such a pod": {
 			input: func(n *Node, in *Input) { recorded(n); in.Pods = podsOf("p") }, wantUsed: nvtopo.MaskOf(1, 2), wantFromStore: true,
@@ -173,8 +189,9 @@ func TestWhatIsUsedComesFromEverySource(t *testing.T) {
 			in := &Input{Node: n, Now: now, Generation: 3, Revision: 4, Pods: pods{}, Reader: told{}}
 			tc.input(n, in)
 			u := Compute(in)
-			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted || u.FromStore != tc.wantFromStore {
-				t.Errorf("used %v, counted %d, from the store %t; want %v, %d, %t", u.Used[0], u.Counted[0], u.FromStore, tc.wantUsed, tc.wantCounted, tc.wantFromStore)
+			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted || u.Foreign[0] != tc.wantForeign || u.FromStore != tc.wantFromStore {
+				t.Errorf("used %v, counted %d, foreign %t, from the store %t; want %v, %d, %t, %t", u.Used[0], u.Counted[0], u.Foreign[0], u.FromStore,
+					tc.wantUsed, tc.wantCounted, tc.wantForeign, tc.wantFromStore)
 			}
 			if u.Node != n || u.Generation != 3 || u.Revision != 4 || u.Free(gpu) != nvtopo.FullMask(4)&^tc.wantUsed {
 				t.Errorf("of node %p, %d, %d with %v free", u.Node, u.Generation, u.Revision, u.Free(gpu))

@@ -5,10 +5,12 @@ package topologies
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestTheGPUsOfAnotherNode: node "liar" publishes two GPUs of node "honest".
@@ -130,6 +132,10 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 				t.Errorf("of the honest one is said: %s", f)
 			}
 			for _, node := range []string{"honest", "liar"} {
+				r.renew(node, time.Minute)
+				if e := r.Entry(node); e.Node() != nil && r.CheckGraph(e, e.Node(), e.Node().NodeUID) != placement.Fits {
+					t.Errorf("the graph of %s does not count: %v", node, r.CheckGraph(e, e.Node(), e.Node().NodeUID))
+				}
 				if n := r.Node(node); n != nil && int(n.Idle.Free(testResource)) != given(r, node) {
 					t.Errorf("an empty %s has %b free, but gives out %b", node, n.Idle.Free(testResource), given(r, node))
 				}

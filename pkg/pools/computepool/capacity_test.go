@@ -108,9 +108,11 @@ func TestCapacity(t *testing.T) {
 		}},
 		"tenants hold some, and what has ended holds nothing": {
 			pods: func(*testing.T) []*v1.Pod {
-				ended := testPod("team-a", "ended", "n0", 8, nvidia)
-				ended.Status.Phase = v1.PodSucceeded
-				return []*v1.Pod{testPod("team-a", "x", "n0", 8, nvidia), testPod("team-b", "y", "n1", 4, nvidia), ended, testPod("team-b", "waits", "", 4, nvidia)}
+				ended, failed := testPod("team-a", "ended", "n0", 8, nvidia), testPod("team-a", "failed", "n2", 8, nvidia)
+				ended.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
+				return []*v1.Pod{
+					testPod("team-a", "x", "n0", 8, nvidia), testPod("team-b", "y", "n1", 4, nvidia), ended, failed, testPod("team-b", "waits", "", 4, nvidia),
+				}
 			},
 			want: numbers{
 				Total: 64, Reserved: 8, Held: 12, Available: 44, Discovered: 64, ReadyNodes: 8, ForTenants: 56,

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// releaser keeps whose entries ended.
+type releaser struct {
+	idle
+	released []types.UID
+}
+
+func (r *releaser) Release(uids []types.UID, _ []*v1.Pod) { r.released = append(r.released, uids...) }
+
+var testKey = gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: "g"}
+
+// TestClaim: what ends what is held for a gang of two until a victim is gone, a minute at most.
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	both := []types.UID{"g-0", "g-1"}
+	after := func(d time.Duration) func(*Gangs, *clocktesting.FakePassiveClock, []*v1.Pod) {
+		return func(g *Gangs, clk *clocktesting.FakePassiveClock, _ []*v1.Pod) {
+			clk.SetTime(clk.Now().Add(d))
+			g.tick()
+		}
+	}
+	for name, tc := range map[string]struct {
+		then func(g *Gangs, clk *clocktesting.FakePassiveClock, pods []*v1.Pod)
+		want []types.UID
+	}{
+		"its time is not over": {after(time.Minute - 1), nil},
+		"its time is over":     {after(time.Minute), both},
+		"a member is deleted": {
+			func(g *Gangs, _ *clocktesting.FakePassiveClock, pods []*v1.Pod) { g.DeletePod(pods[1]) }, both,
+		},
+		"a member may not be scheduled any more": {func(g *Gangs, clk *clocktesting.FakePassiveClock, pods []*v1.Pod) {
+			gated := pods[1].DeepCopy()
+			gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+			g.SetPod(gated)
+			after(time.Second)(g, clk, pods)
+		}, both},
+		"it is in vain": {
+			func(g *Gangs, _ *clocktesting.FakePassiveClock, _ []*v1.Pod) { g.EndClaim(testKey, "no") }, both,
+		},
+		"another gang needs it": {
+			func(g *Gangs, _ *clocktesting.FakePassiveClock, _ []*v1.Pod) { g.Yield(testKey, "no") }, both,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+			r := &releaser{}
+			g := New(clk)
+			g.Serve(testProfile, r)
+			g.SetGroup(testGroup(2, ""))
+			pods := groupMembers(2, 0)
+			for _, pod := range pods {
+				g.SetPod(pod)
+			}
+			turn, _ := g.Begin(pods[0])
+			claim := &Claim{Waits: []Located{{&v1.Pod{}, "n"}}, Until: clk.Now().Add(time.Minute)}
+			for _, pod := range pods {
+				claim.Places = append(claim.Places, Located{pod, "n"})
+			}
+			if turn.Why != "" || !g.Claim(&turn, claim) {
+				t.Fatalf("nothing is held: %s", turn.Why)
+			}
+			tc.then(g, clk, pods)
+			if diff := cmp.Diff(tc.want, r.released); diff != "" {
+				t.Errorf("whose places are free (-want +got)\n%s", diff)
+			}
+			if expected := g.Expected().Len() > 0; expected != (tc.want == nil) {
+				t.Errorf("the victim is expected to go: %t", expected)
+			}
+		})
+	}
+}
