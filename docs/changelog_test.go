@@ -27,7 +27,8 @@ func TestChangelog(t *testing.T) {
 	}
 }
 
-func TestChangelogFaultsAreFound(t *testing.T) {
+// TestChangelogFaults: faults of the changelog are found.
+func TestChangelogFaults(t *testing.T) {
 	const unreleased = "# Changelog\n\nFor users.\n\n## [Unreleased]\n"
 	tests := map[string]struct {
 		text string

@@ -21,17 +21,27 @@ import (
 // is one word, such as a long link, may have more.
 const width = 100
 
-func TestLinksLeadSomewhere(t *testing.T)           { none(t, repository(), brokenLinks) }
-func TestEveryPageIsLinkedTo(t *testing.T)          { none(t, repository(), orphans) }
-func TestProseIsWrapped(t *testing.T)               { none(t, repository(), longLines) }
-func TestFencesBeginTheirLine(t *testing.T)         { none(t, repository(), brokenFences) }
-func TestPagesBeginWithWhatTheyAreFor(t *testing.T) { none(t, repository(), bareBeginnings) }
+// TestLinkTargets: links lead somewhere.
+func TestLinkTargets(t *testing.T) { none(t, repository(), brokenLinks) }
 
-// TestOtherFilesNamePagesThatExist: comments, manifests and scripts name pages and
-// headings by docs/PAGE.md#HEADING.
-func TestOtherFilesNamePagesThatExist(t *testing.T) { none(t, repository(), brokenMentions) }
+// TestPageLinks: every page is linked to.
+func TestPageLinks(t *testing.T) { none(t, repository(), orphans) }
 
-func TestFaultsAreFound(t *testing.T) {
+// TestProseWrapping: prose is wrapped.
+func TestProseWrapping(t *testing.T) { none(t, repository(), longLines) }
+
+// TestFencePlacement: fences begin their line.
+func TestFencePlacement(t *testing.T) { none(t, repository(), brokenFences) }
+
+// TestPageOpenings: pages begin with what they are for.
+func TestPageOpenings(t *testing.T) { none(t, repository(), bareBeginnings) }
+
+// TestOutsideReferences: other files name pages that exist. Comments, manifests and scripts name
+// pages and headings by docs/PAGE.md#HEADING.
+func TestOutsideReferences(t *testing.T) { none(t, repository(), brokenMentions) }
+
+// TestFaultDetection: faults are found.
+func TestFaultDetection(t *testing.T) {
 	long := strings.Repeat("word ", 20) + "words"
 	good := "# Good\n\nFor nobody.\n\n## Twice `over`\n\n## Twice over\n"
 	for name, tc := range map[string]struct {
@@ -246,8 +256,9 @@ func eachPage(repo fs.FS, check func(name string, lines []line) []string) ([]str
 	return faults, nil
 }
 
-// TestEveryPageIsInTheMenu: the site has a page that no menu names, but nobody finds it.
-func TestEveryPageIsInTheMenu(t *testing.T) {
+// TestMenuPages: every page is in the menu. The site has a page that no menu names, but nobody
+// finds it.
+func TestMenuPages(t *testing.T) {
 	site, err := os.ReadFile("site/hugo.toml")
 	if err != nil {
 		t.Fatal(err)

@@ -26,9 +26,9 @@ var (
 	eventConstant = regexp.MustCompile(`^[eE]vent[A-Z]`)
 )
 
-// TestEveryEventIsInTheTable: the reasons of all events are constants with the name event…, and
-// events.md has each of them and no other.
-func TestEveryEventIsInTheTable(t *testing.T) {
+// TestEventTable: every event is in the table. The reasons of all events are constants with the
+// name event…, and events.md has each of them and no other.
+func TestEventTable(t *testing.T) {
 	text, err := fs.ReadFile(repository(), "docs/events.md")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,8 @@ func TestEveryEventIsInTheTable(t *testing.T) {
 	}
 }
 
-func TestReasonsOfEventsAreFound(t *testing.T) {
+// TestEventReasons: reasons of events are found.
+func TestEventReasons(t *testing.T) {
 	repo := fstest.MapFS{"pkg/a/a.go": {Data: []byte(`package a
 
 const (

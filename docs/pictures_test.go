@@ -27,9 +27,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// TestThePicturesOfTheConcepts compares the pictures of concepts.md with what the code says today,
+// TestConceptPictures compares the pictures of concepts.md with what the code says today,
 // or writes them.
-func TestThePicturesOfTheConcepts(t *testing.T) {
+func TestConceptPictures(t *testing.T) {
 	saved := sampleCluster(t)
 	links := filepath.Join(t.TempDir(), "links.svg")
 	runCommand(t, "topology", "v100-0", "--svg", links, "--from", saved)

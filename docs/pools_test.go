@@ -17,9 +17,9 @@ var (
 	testFunc   = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(t \*testing\.T\)`)
 )
 
-// TestTheTableOfPoolsIsWhole: it has all items in their order, and the files and tests that it
-// names are there.
-func TestTheTableOfPoolsIsWhole(t *testing.T) {
+// TestPoolTable: the table of pools is whole: it has all items in their order, and the files and
+// tests that it names are there.
+func TestPoolTable(t *testing.T) {
 	const items = 46
 	text, err := fs.ReadFile(repository(), "docs/pools-requirements.md")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
-// TestTheReferenceOfCommands compares reference/nvtopo.md with what --help prints, or writes it.
-func TestTheReferenceOfCommands(t *testing.T) {
+// TestCommandReference compares reference/nvtopo.md with what --help prints, or writes it.
+func TestCommandReference(t *testing.T) {
 	const page = "reference/nvtopo.md"
 	got := commandReference(cli.New("nvtopo"))
 	if os.Getenv(recorded.Variable) == "write" {

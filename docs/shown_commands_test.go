@@ -26,8 +26,9 @@ type shownCommand struct {
 // catalogue. With "; echo $?" the exit code is printed, too.
 var runnable = regexp.MustCompile(`^\$ (?:bin/)?nvtopo ([a-z][^|;]* --machine [^|;]*?)(; echo \$\?)?$`)
 
-// TestPagesShowWhatIsPrinted runs the commands of all pages that name a machine of the catalogue.
-func TestPagesShowWhatIsPrinted(t *testing.T) {
+// TestPageOutputs: pages show what is printed. It runs the commands of all pages that name a
+// machine of the catalogue.
+func TestPageOutputs(t *testing.T) {
 	found := map[string]int{}
 	_, err := eachPage(repository(), func(name string, lines []line) []string {
 		for _, shown := range commandsOf(name, lines) {
@@ -49,7 +50,8 @@ func TestPagesShowWhatIsPrinted(t *testing.T) {
 	}
 }
 
-func TestShownCommandsAreFound(t *testing.T) {
+// TestShownCommands: shown commands are found.
+func TestShownCommands(t *testing.T) {
 	page := "# A\n\nFor nobody.\n\n```\n$ nvtopo pick -n 1 --machine m\none\n\ntwo\n\n$ kubectl get pods\nthree\n$ nvtopo pick -n 9 --machine m; echo $?\nnvtopo: no\n1\n```\n\n" +
 		"```\n$ nvtopo pick -n 2 --machine m\n```\n\n$ nvtopo pick -n 3 --machine m\n"
 	want := []shownCommand{

@@ -25,8 +25,9 @@ var noTranscript = map[string]string{
 	"nvtopo verify-node": "it looks at a real node: cli.md shows it, which pkg/cli compares",
 }
 
-// TestEveryCommandHasATranscript: somewhere in docs/transcripts, or in a page, it is seen at work.
-func TestEveryCommandHasATranscript(t *testing.T) {
+// TestCommandTranscripts: every command has a transcript. Somewhere in docs/transcripts, or in a
+// page, it is seen at work.
+func TestCommandTranscripts(t *testing.T) {
 	shown := shownCommands(t)
 	for _, c := range commands(cli.New("nvtopo")) {
 		name := c.CommandPath()
@@ -69,8 +70,8 @@ func shownCommands(t *testing.T) (lines []string) {
 	return lines
 }
 
-// TestTheTranscriptOnPaper shows what asks neither a cluster nor a machine.
-func TestTheTranscriptOnPaper(t *testing.T) {
+// TestPaperTranscript shows what asks neither a cluster nor a machine.
+func TestPaperTranscript(t *testing.T) {
 	dir := t.TempDir()
 	s := recorded.New("paper")
 	s.Hide(regexp.QuoteMeta(dir)+"/", "")
@@ -94,8 +95,8 @@ func TestTheTranscriptOnPaper(t *testing.T) {
 	s.Compare(t)
 }
 
-// TestTheTableOfWeights: the page about weights shows what the simulator says of them.
-func TestTheTableOfWeights(t *testing.T) {
+// TestWeightTable: the page about weights shows what the simulator says of them.
+func TestWeightTable(t *testing.T) {
 	dir := t.TempDir()
 	s := recorded.New("weights")
 	s.Hide(regexp.QuoteMeta(dir)+"/", "")

@@ -12,8 +12,9 @@ import (
 // quotedReason is the first cell of a row about a reason that the scheduler gives for a node.
 var quotedReason = regexp.MustCompile("(?m)^\\| (?:reason )?`((?:node\\(s\\)|fewer|no free) [^`]+)` \\|")
 
-// TestTroubleshootingQuotesReasonsOfTheScheduler: a reader looks for the words of the message.
-func TestTroubleshootingQuotesReasonsOfTheScheduler(t *testing.T) {
+// TestTroubleshootingReasons: troubleshooting quotes reasons of the scheduler. A reader looks for
+// the words of the message.
+func TestTroubleshootingReasons(t *testing.T) {
 	page, err := fs.ReadFile(repository(), "docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)

@@ -69,9 +69,9 @@ func builtAgent(t *testing.T, components ...string) *appsv1.DaemonSet {
 	return nil
 }
 
-// TestTheNodeAgentGetsWhatItNeeds lists each thing of the node that an agent can
-// touch: a new one has to be added here, and explained in docs/node-agent.md.
-func TestTheNodeAgentGetsWhatItNeeds(t *testing.T) {
+// TestNodeAgentAccess: the node agent gets what it needs. It lists each thing of the node that an
+// agent can touch: a new one has to be added here, and explained in docs/node-agent.md.
+func TestNodeAgentAccess(t *testing.T) {
 	base := []string{"/var/lib/kubelet/device-plugins rw", "/var/lib/kubelet/pod-resources ro", "/var/lib/nvtopo rw"}
 	tests := map[string]struct {
 		components []string
@@ -135,9 +135,9 @@ func TestTheNodeAgentGetsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestTheExporterAndTheAgentAreOnTheSameNodes: a node with one but not the other
-// is not enforced, or has no graph.
-func TestTheExporterAndTheAgentAreOnTheSameNodes(t *testing.T) {
+// TestSameNodes: the exporter and the agent run on the same nodes. A node with one but not the
+// other is not enforced, or has no graph.
+func TestSameNodes(t *testing.T) {
 	selectors := map[string]map[string]string{}
 	for _, list := range objects(t) {
 		for _, obj := range list {
@@ -151,10 +151,10 @@ func TestTheExporterAndTheAgentAreOnTheSameNodes(t *testing.T) {
 	}
 }
 
-// TestTheStockPluginFindsTheAgent applies the patches to NVIDIA's DaemonSet as
-// kubectl does. The fields of testdata/nvidia-device-plugin.yaml are those of
+// TestStockPluginPatch: the stock plugin finds the agent. It applies the patches to NVIDIA's
+// DaemonSet as kubectl does. The fields of testdata/nvidia-device-plugin.yaml are those of
 // deployments/static/nvidia-device-plugin.yml of k8s-device-plugin 0.17.1.
-func TestTheStockPluginFindsTheAgent(t *testing.T) {
+func TestStockPluginPatch(t *testing.T) {
 	tests := map[string]struct {
 		patch      string
 		wantSocket string
@@ -208,9 +208,9 @@ func TestTheStockPluginFindsTheAgent(t *testing.T) {
 	}
 }
 
-// TestChartValuesNameTheAgentsSocket: values of charts are checked against
-// nothing else, so that a slip of the pen would leave the plugin with kubelet.
-func TestChartValuesNameTheAgentsSocket(t *testing.T) {
+// TestChartSocketValues: the chart values name the agent's socket. Values of charts are checked
+// against nothing else, so that a slip of the pen would leave the plugin with kubelet.
+func TestChartSocketValues(t *testing.T) {
 	type env []v1.EnvVar
 	var operator struct {
 		DevicePlugin struct {

@@ -43,10 +43,10 @@ func inRows(n int) map[string]any {
 	return obj
 }
 
-// TestLimitsOfWhatMayBePublished has objects at each limit, which are accepted, and one
+// TestPublishingLimits has objects at each limit, which are accepted, and one
 // beyond it, which is refused there: what the programs keep to and what the schema has is
 // one number.
-func TestLimitsOfWhatMayBePublished(t *testing.T) {
+func TestPublishingLimits(t *testing.T) {
 	nodes := func(n, siblings, distances int) func(o map[string]any) {
 		return func(o map[string]any) {
 			o["spec"].(map[string]any)["numaNodes"] = listOf(n, func(i int) any {
@@ -130,10 +130,10 @@ func TestLimitsOfWhatMayBePublished(t *testing.T) {
 	}
 }
 
-// TestAnOldOversizedListStaysThroughAReboot: what an exporter of the previous release stored
-// beyond the sums does not keep this node's next boot from being published (validation
-// ratcheting), and is refused only in a list that changes.
-func TestAnOldOversizedListStaysThroughAReboot(t *testing.T) {
+// TestOversizedListReboot: an old oversized list stays through a reboot: what an exporter of the
+// previous release stored beyond the sums does not keep this node's next boot from being published
+// (validation ratcheting), and is refused only in a list that changes.
+func TestOversizedListReboot(t *testing.T) {
 	tests := map[string]struct {
 		list          string
 		old           []any

@@ -42,9 +42,9 @@ func twoLevels() map[string]any {
 	}
 }
 
-// TestTheGreatestClusterTopologyStaysInTheCostLimits fails when the rules would refuse a
+// TestClusterTopologyCostLimits fails when the rules would refuse a
 // valid object for being too costly to check.
-func TestTheGreatestClusterTopologyStaysInTheCostLimits(t *testing.T) {
+func TestClusterTopologyCostLimits(t *testing.T) {
 	validate := objectValidator(t, v1alpha1.ClusterTopologyKind)
 	for _, err := range validate(twoLevels()) {
 		t.Error(err)
@@ -67,7 +67,8 @@ func TestTheGreatestClusterTopologyStaysInTheCostLimits(t *testing.T) {
 	}
 }
 
-func TestMalformedClusterTopologiesAreRefusedByField(t *testing.T) {
+// TestMalformedClusterTopologies: malformed cluster topologies are refused by field.
+func TestMalformedClusterTopologies(t *testing.T) {
 	item := func(obj map[string]any, list string, i int) map[string]any {
 		return obj["spec"].(map[string]any)[list].([]any)[i].(map[string]any)
 	}

@@ -283,8 +283,8 @@ func (d *difference) values(path string, old, now *apiextensionsv1.JSONSchemaPro
 	d.fixed(path+" default", raw(old.Default), raw(now.Default))
 }
 
-// TestIncompatibleChangesAreFound plants each kind of change.
-func TestIncompatibleChangesAreFound(t *testing.T) {
+// TestIncompatibleChanges plants each kind of change.
+func TestIncompatibleChanges(t *testing.T) {
 	spec := func(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.JSONSchemaProps {
 		return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
 	}
@@ -389,9 +389,9 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 	}
 }
 
-// TestObjectsOfThePreviousReleaseAreValid: whoever writes a part of an object that
-// programs of the previous release have written is not refused for the rest of it.
-func TestObjectsOfThePreviousReleaseAreValid(t *testing.T) {
+// TestPreviousReleaseObjects: objects of the previous release are valid. Whoever writes a part of
+// an object that programs of the previous release have written is not refused for the rest of it.
+func TestPreviousReleaseObjects(t *testing.T) {
 	validate := objectValidator(t, v1alpha1.Kind)
 	for _, file := range []string{"topologies.yaml", "topologies-realnode.yaml"} {
 		data, err := os.ReadFile("../testdata/skew/level-1/" + file)

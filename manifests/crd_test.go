@@ -69,9 +69,9 @@ func internalCRD(t *testing.T, kind string) *apiextensions.CustomResourceDefinit
 	return internal
 }
 
-// TestCRDIsAccepted runs the API server's own validation, which includes the
-// estimated cost of the CEL rules, on the shipped definitions.
-func TestCRDIsAccepted(t *testing.T) {
+// TestCRDValidation: the CRD is accepted by the API server. It runs the API server's own
+// validation, which includes the estimated cost of the CEL rules, on the shipped definitions.
+func TestCRDValidation(t *testing.T) {
 	if n := len(definitions(t)); n != len(kinds) {
 		t.Errorf("%d definitions, want %d", n, len(kinds))
 	}
@@ -144,9 +144,9 @@ func node(n int) map[string]any {
 	}
 }
 
-// TestTheGreatestNodeStaysInTheCostLimits fails when the rules would refuse a
+// TestNodeCostLimits fails when the rules would refuse a
 // valid object of the greatest allowed size for being too costly to check.
-func TestTheGreatestNodeStaysInTheCostLimits(t *testing.T) {
+func TestNodeCostLimits(t *testing.T) {
 	validate := objectValidator(t, v1alpha1.Kind)
 	for _, n := range []int{0, 1, 8, 20} {
 		for _, err := range validate(node(n)) {
@@ -164,7 +164,8 @@ func TestTheGreatestNodeStaysInTheCostLimits(t *testing.T) {
 	}
 }
 
-func TestMalformedObjectsAreRefusedByField(t *testing.T) {
+// TestMalformedObjects: malformed objects are refused by field.
+func TestMalformedObjects(t *testing.T) {
 	item := func(obj map[string]any, list string, i int) map[string]any {
 		entry, _ := obj["spec"].(map[string]any)[list].([]any)[i].(map[string]any)
 		return entry

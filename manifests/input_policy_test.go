@@ -119,9 +119,9 @@ func readOfGang(key, value string) error {
 	return gangrequest.Read(gang, nil, []*v1.Pod{pod}).Err
 }
 
-// TestThePolicyKnowsEveryInputKey: a key that the condition leaves out is judged in
+// TestInputKeys: the policy knows every input key. A key that the condition leaves out is judged in
 // templates only.
-func TestThePolicyKnowsEveryInputKey(t *testing.T) {
+func TestInputKeys(t *testing.T) {
 	policies, err := manifests.Policies()
 	if err != nil {
 		t.Fatal(err)
@@ -213,9 +213,10 @@ func TestInputsPolicy(t *testing.T) {
 	}
 }
 
-// TestInputsPolicyRefusesNothingThatIsRead changes values at random. Letters are
-// ASCII: some others become ASCII in upper case, which only the scheduler looks at.
-func TestInputsPolicyRefusesNothingThatIsRead(t *testing.T) {
+// TestInputsPolicyRandom: the inputs policy refuses nothing that the scheduler reads. It changes
+// values at random. Letters are ASCII: some others become ASCII in upper case, which only the
+// scheduler looks at.
+func TestInputsPolicyRandom(t *testing.T) {
 	policies := compiledPolicies(t)
 	const letters = "0123456789.+-_ ,eExXpPNVIGkKMmTi\taAtTrRuUfFnNoOdDeEsSyY"
 	r := rand.New(rand.NewPCG(1, 2))

@@ -131,7 +131,8 @@ func released(t *testing.T) []string {
 	return archs
 }
 
-func TestKrewTakesNoOtherVersion(t *testing.T) {
+// TestKrewVersionPin: Krew takes no other version.
+func TestKrewVersionPin(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.2.3-rc.1": "v1.2.3-rc.1", "v0.2.0-3-gabcdef1": "v0.2.0-3-gabcdef1", "951be6c": "v0.0.0-951be6c",
 	} {

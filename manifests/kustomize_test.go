@@ -17,9 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// TestKustomizeKeepsTheNamesInRoles: kustomize takes a name in a rule for that of a ConfigMap it has
-// generated, if they are alike, and appends the hash. The scheduler then may not renew its Lease.
-func TestKustomizeKeepsTheNamesInRoles(t *testing.T) {
+// TestKustomizeRoleNames: kustomize keeps the names in roles. Kustomize takes a name in a rule for
+// that of a ConfigMap it has generated, if they are alike, and appends the hash. The scheduler then
+// may not renew its Lease.
+func TestKustomizeRoleNames(t *testing.T) {
 	want := []string{"nvtopo-scheduler", "nvtopo-controller"}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), ".")
 	if err != nil {

@@ -88,7 +88,8 @@ func read(t *testing.T, files embed.FS, cluster runtime.Decoder, out map[string]
 	}
 }
 
-func TestEveryManifestIsValidAndAssembled(t *testing.T) {
+// TestManifests: every manifest is valid and assembled.
+func TestManifests(t *testing.T) {
 	files := objects(t)
 	if len(files) < 18 {
 		t.Errorf("only %d files", len(files))
@@ -130,9 +131,9 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 	}
 }
 
-// TestThePolicyKnowsEveryOutputKey keeps the keys in the policies' CEL and those
+// TestOutputKeys keeps the keys in the policies' CEL and those
 // the scheduler writes the same.
-func TestThePolicyKnowsEveryOutputKey(t *testing.T) {
+func TestOutputKeys(t *testing.T) {
 	policies, err := manifests.Policies()
 	if err != nil {
 		t.Fatal(err)
@@ -221,9 +222,9 @@ func TestShippedProfiles(t *testing.T) {
 	}
 }
 
-// TestInPlaceOfKubeScheduler: the second profile is the first, for pods that name no scheduler, and
+// TestDefaultSchedulerProfile: the second profile is the first, for pods that name no scheduler, and
 // spreads the replicas of Services as kube-scheduler does.
-func TestInPlaceOfKubeScheduler(t *testing.T) {
+func TestDefaultSchedulerProfile(t *testing.T) {
 	load := func(path string) *schedulerconfig.KubeSchedulerConfiguration {
 		t.Helper()
 		cfg, err := options.LoadConfigFromFile(klog.FromContext(t.Context()), filepath.FromSlash(path))
@@ -257,8 +258,8 @@ func checkArgs(t *testing.T, args *config.CommonArgs, wantWrite config.Annotatio
 	}
 }
 
-// TestExamplesCanBeScheduled reads the examples as the scheduler does.
-func TestExamplesCanBeScheduled(t *testing.T) {
+// TestExamples: the examples can be scheduled. It reads the examples as the scheduler does.
+func TestExamples(t *testing.T) {
 	var args config.TopologyAwareArgs
 	config.SetDefaults_TopologyAwareArgs(&args)
 	count, gangs := 0, 0
@@ -295,8 +296,8 @@ func TestExamplesCanBeScheduled(t *testing.T) {
 	}
 }
 
-// TestWorkloadsFitTheirRoles ties the Pods, accounts and grants together.
-func TestWorkloadsFitTheirRoles(t *testing.T) {
+// TestWorkloadRoles: workloads fit their roles. It ties the Pods, accounts and grants together.
+func TestWorkloadRoles(t *testing.T) {
 	accounts, granted := map[string]bool{}, map[string]bool{}
 	for _, list := range objects(t) {
 		for _, obj := range list {
@@ -340,7 +341,7 @@ func TestWorkloadsFitTheirRoles(t *testing.T) {
 			if !accounts["nvtopo-system/"+spec.ServiceAccountName] {
 				t.Errorf("account %q is not among the manifests", spec.ServiceAccountName)
 			}
-			// The node agent has to be root and to see kubelet's folders: TestTheNodeAgentGetsWhatItNeeds.
+			// The node agent has to be root and to see kubelet's folders: TestNodeAgentAccess.
 			agent := spec.ServiceAccountName == "nvtopo-node-agent"
 			if !agent && (len(spec.Volumes) > 1 || spec.SecurityContext.RunAsNonRoot == nil) || !confined(&spec) {
 				t.Errorf("account %q has more rights on the node than it needs", spec.ServiceAccountName)

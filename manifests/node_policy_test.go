@@ -105,9 +105,9 @@ func TestNodePolicies(t *testing.T) {
 	}
 }
 
-// TestEachAccountHasItsPartOfTheStatus: the exporter's and the agent's writes go
-// to one status, of which each owns a part.
-func TestEachAccountHasItsPartOfTheStatus(t *testing.T) {
+// TestStatusOwnership: each account has its part of the status. The exporter's and the agent's
+// writes go to one status, of which each owns a part.
+func TestStatusOwnership(t *testing.T) {
 	condition := func(kind, status string) map[string]any { return map[string]any{"type": kind, "status": status} }
 	conditions := func(list ...any) map[string]any { return map[string]any{"conditions": list} }
 	allocation := func(gpu string) []any {
@@ -175,9 +175,9 @@ func TestEachAccountHasItsPartOfTheStatus(t *testing.T) {
 	}
 }
 
-// TestTheGreatestStatusIsAffordable: the API server stops a policy that computes
+// TestStatusCost: the greatest status is affordable. The API server stops a policy that computes
 // for too long, and then refuses the request.
-func TestTheGreatestStatusIsAffordable(t *testing.T) {
+func TestStatusCost(t *testing.T) {
 	const allocations, gpus = 1024, 64 // the schema's limits
 	object := func(state string) map[string]any {
 		list := make([]any, allocations)

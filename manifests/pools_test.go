@@ -27,9 +27,9 @@ import (
 // of malformed ones is in test/integration.
 const poolExamples = "examples/pools/"
 
-// TestTheTrainingPoolIsTheRequirements: nothing but the apiVersion of the requirement's pool
-// has changed, and all of it is in the type.
-func TestTheTrainingPoolIsTheRequirements(t *testing.T) {
+// TestRequirementPool: the training pool is the requirement's. Nothing but the apiVersion of the
+// requirement's pool has changed, and all of it is in the type.
+func TestRequirementPool(t *testing.T) {
 	pool := &v1alpha1.ComputePool{}
 	example(t, "training-pool.yaml", pool)
 	want := v1alpha1.ComputePoolSpec{
@@ -47,8 +47,8 @@ func TestTheTrainingPoolIsTheRequirements(t *testing.T) {
 	}
 }
 
-// TestTheElasticJobIsTheRequirements: the same of its job.
-func TestTheElasticJobIsTheRequirements(t *testing.T) {
+// TestRequirementJob: the elastic job is the requirement's: the same of its job.
+func TestRequirementJob(t *testing.T) {
 	job := &v1alpha1.ElasticJob{}
 	example(t, "llm-training.yaml", job)
 	limits := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("512Gi")}
@@ -81,9 +81,9 @@ func example(t *testing.T, name string, into any) {
 	}
 }
 
-// TestTheGreatestPoolStaysInTheCostLimits fails when the rules would refuse a valid object
+// TestPoolCostLimits fails when the rules would refuse a valid object
 // for being too costly to check.
-func TestTheGreatestPoolStaysInTheCostLimits(t *testing.T) {
+func TestPoolCostLimits(t *testing.T) {
 	name := func(prefix string, i int) string { return fmt.Sprintf("%s%03d", strings.Repeat(prefix, 60), i) }
 	var tenants []any
 	for i := range 64 {
@@ -115,8 +115,8 @@ func TestTheGreatestPoolStaysInTheCostLimits(t *testing.T) {
 	}
 }
 
-// TestExamplesOfPoolsAreValid judges them by the shipped schemas.
-func TestExamplesOfPoolsAreValid(t *testing.T) {
+// TestPoolExamples: the examples of pools are valid. It judges them by the shipped schemas.
+func TestPoolExamples(t *testing.T) {
 	entries, err := manifests.FS.ReadDir(strings.TrimSuffix(poolExamples, "/"))
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +156,9 @@ func TestExamplesOfPoolsAreValid(t *testing.T) {
 	}
 }
 
-// TestReferencePoolsKeepAReserve: what the reference set-ups show is what the docs advise.
-func TestReferencePoolsKeepAReserve(t *testing.T) {
+// TestReferencePoolReserve: reference pools keep a reserve: what the reference set-ups show is what
+// the docs advise.
+func TestReferencePoolReserve(t *testing.T) {
 	pools := 0
 	for _, size := range []string{"small", "medium", "large"} {
 		text, err := manifests.FS.ReadFile(poolExamples + "reference-" + size + ".yaml")
@@ -201,9 +202,9 @@ func kubernetesKind(kind string) any {
 	return nil
 }
 
-// TestTheAutoscalerStaysInTheJobsBounds: the API server refuses a maximum below minReplicas, so
-// that an autoscaler that went lower would be stuck.
-func TestTheAutoscalerStaysInTheJobsBounds(t *testing.T) {
+// TestAutoscalerBounds: the autoscaler stays within the job's bounds. The API server refuses a
+// maximum below minReplicas, so that an autoscaler that went lower would be stuck.
+func TestAutoscalerBounds(t *testing.T) {
 	text, err := manifests.FS.ReadFile(poolExamples + "autoscaled.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -222,8 +223,9 @@ func TestTheAutoscalerStaysInTheJobsBounds(t *testing.T) {
 	}
 }
 
-// TestTheNightWindowMayScaleOneJobAndNoMore: its role is no more than its command needs.
-func TestTheNightWindowMayScaleOneJobAndNoMore(t *testing.T) {
+// TestNightWindowRole: the night window may scale one job and no more. Its role is no more than its
+// command needs.
+func TestNightWindowRole(t *testing.T) {
 	text, err := manifests.FS.ReadFile(poolExamples + "night-window.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -256,8 +258,9 @@ func TestTheNightWindowMayScaleOneJobAndNoMore(t *testing.T) {
 	}
 }
 
-// TestTheControllerIsScraped: the ServiceMonitor finds the Service, and that the pods and their port.
-func TestTheControllerIsScraped(t *testing.T) {
+// TestControllerMonitor: the controller is scraped. The ServiceMonitor finds the Service, and that
+// the pods and their port.
+func TestControllerMonitor(t *testing.T) {
 	type monitor struct {
 		Spec struct {
 			Selector  struct{ MatchLabels map[string]string }

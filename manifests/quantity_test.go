@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestQuantitiesThatTheCRDAdmitsCanBeRead: controller-gen's pattern admits what one
-// cannot read, or not in time, and then no NodeGPUTopology of any node is read.
-func TestQuantitiesThatTheCRDAdmitsCanBeRead(t *testing.T) {
+// TestAdmittedQuantities: quantities that the CRD admits can be read. controller-gen's pattern
+// admits what one cannot read, or not in time, and then no NodeGPUTopology of any node is read.
+func TestAdmittedQuantities(t *testing.T) {
 	text, err := FS.ReadFile("crd/topology.nvtopo.dev_nodegputopologies.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -59,8 +59,8 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// TestNothingIsReleasedWithoutPages unless somebody says so.
-func TestNothingIsReleasedWithoutPages(t *testing.T) {
+// TestReleaseNeedsPages: nothing is released without pages unless somebody says so.
+func TestReleaseNeedsPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		command  []string
 		env      string

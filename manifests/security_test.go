@@ -81,8 +81,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestPodsGetNoMoreThanTheyNeed is what the levels of pod security do not ask for.
-func TestPodsGetNoMoreThanTheyNeed(t *testing.T) {
+// TestPodPrivileges is what the levels of pod security do not ask for.
+func TestPodPrivileges(t *testing.T) {
 	// Limits that a workload does without, and why.
 	without := map[string]string{
 		"nvtopo-scheduler memory":       "what it needs grows with the cluster, and without it nobody schedules",
@@ -135,9 +135,9 @@ func TestPodsGetNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
-// TestTheNamespaceAdmitsItsPods: under a stricter level the agents would not be
-// admitted; and what the others violate is to be seen in the audit log.
-func TestTheNamespaceAdmitsItsPods(t *testing.T) {
+// TestNamespaceSecurityLevel: the namespace admits its pods. Under a stricter level the agents
+// would not be admitted; and what the others violate is to be seen in the audit log.
+func TestNamespaceSecurityLevel(t *testing.T) {
 	for _, list := range objects(t) {
 		for _, obj := range list {
 			ns, ok := obj.(*v1.Namespace)
@@ -154,9 +154,9 @@ func TestTheNamespaceAdmitsItsPods(t *testing.T) {
 	t.Error("there is no namespace")
 }
 
-// TestNoRoleReachesFurther reads what the roles say; test/integration asks the
+// TestRoleReach: no role reaches further. It reads what the roles say; test/integration asks the
 // API server what they grant, and counts what is used.
-func TestNoRoleReachesFurther(t *testing.T) {
+func TestRoleReach(t *testing.T) {
 	checked := 0
 	deleted := map[string][]string{}
 	// deletes are the kinds that an account makes and takes away again.

@@ -4,24 +4,24 @@
 # stands for one thing that must work on a real API server; a new one is weighed against the time
 # that make test may take.
 CORE_TESTS := \
-	TestTheAPIServerRefusesMalformedTopologies \
-	TestAnObjectOnTheWire \
+	TestMalformedTopologies \
+	TestObjectOnWire \
 	TestPolicies \
-	TestForgedAllocationsAreRefused \
+	TestForgedAllocations \
 	TestNodeAgentRights \
-	TestKindsOfPools \
+	TestPoolKinds \
 	TestShippedConfigurations \
-	TestTheRequiredPodsFindTheirNodes \
-	TestGeneratedProfilesAndPods \
+	TestRequiredPods \
+	TestGeneratedProfiles \
 	TestScheduling \
 	TestContract \
-	TestHardwareFailsAndRecovers \
+	TestHardwareFaults \
 	TestGangs \
 	TestGangFlows \
 	TestExplain \
-	TestWhatIfNamesVictims \
-	TestVerifierPublishesKubeletsRecord \
-	TestCheckerOnARealControlPlane \
-	TestDemoPlacesEveryPodBestAndLeavesNothing
+	TestWhatIfVictims \
+	TestVerifierPublication \
+	TestChecker \
+	TestDemo
 space := $(subst ,, )
 CORE := ^($(subst $(space),|,$(strip $(CORE_TESTS))))$$

@@ -102,7 +102,7 @@ test-chart: $(BIN)/helm $(BIN)/gotestsum ## Lint the Helm chart, and compare wha
 	cd tools/chart && ../../$(GOTEST) test-chart.maker ./... -count=1
 	$(BUILT) $(GOTEST) test-chart ./test/chart -count=1 -skip '$(CHART_SERVER)'
 
-CHART_SERVER := ^TestAnAPIServerTakesThem$$
+CHART_SERVER := ^TestServerValidation$$
 .PHONY: test-chart-server
 test-chart-server: $(BIN)/helm $(BIN)/gotestsum ## Apply chart and manifests to a real API server
 	$(BUILT) $(GOTEST) -again test-chart-server ./test/chart -count=1 -run '$(CHART_SERVER)'
@@ -135,11 +135,11 @@ LONG_SEEDS ?= 1 2 3
 .PHONY: test-long
 test-long: cluster-programs $(BIN)/kueue ## What is too long for make test-all (LONG_SEEDS; SKIP_NODE=1: without a real node)
 	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
-	$(BUILT) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestTheSchedulerPlacesAsThePlannerDoes$$' ./test/integration
-	$(BUILT) NVTOPO_WHATIF_STATES=20 go test -v -count=1 -timeout 60m -run '^TestWhatIfIsWhatHappens$$' ./test/integration
-	$(BUILT) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
+	$(BUILT) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestSchedulerPlannerParity$$' ./test/integration
+	$(BUILT) NVTOPO_WHATIF_STATES=20 go test -v -count=1 -timeout 60m -run '^TestWhatIfParity$$' ./test/integration
+	$(BUILT) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestExcessGangs$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
-	$(BUILT) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing|TestBillsSurviveKills)$$' ./test/pools
+	$(BUILT) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNoWrongEviction|TestProgramKills|TestBillingKills)$$' ./test/pools
 	$(MAKE) site
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 

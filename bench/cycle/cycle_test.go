@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestShortRunMeasuresEveryProfile(t *testing.T) {
+// TestShortRun: a short run measures every profile.
+func TestShortRun(t *testing.T) {
 	o, err := parse([]string{"-short", "-out", t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +133,8 @@ func checkFiles(t *testing.T, o *options) {
 	}
 }
 
-func TestProfilesDifferAsNamed(t *testing.T) {
+// TestProfileDifferences: the profiles differ in what their names say.
+func TestProfileDifferences(t *testing.T) {
 	all, err := profiles()
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +154,8 @@ func TestProfilesDifferAsNamed(t *testing.T) {
 	}
 }
 
-func TestVerifyRefusesBadOutcomes(t *testing.T) {
+// TestVerifyBadOutcomes: Verify refuses bad outcomes.
+func TestVerifyBadOutcomes(t *testing.T) {
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +194,8 @@ func TestVerifyRefusesBadOutcomes(t *testing.T) {
 	}
 }
 
-func TestWorkloadsAreReproducible(t *testing.T) {
+// TestWorkloadReproducibility: workloads are reproducible.
+func TestWorkloadReproducibility(t *testing.T) {
 	mix := workloads()[1]
 	a, b := mix.pods(500, 5000, "s", 7), mix.pods(500, 5000, "s", 7)
 	if diff := cmp.Diff(a, b); diff != "" {
@@ -211,7 +215,8 @@ func TestWorkloadsAreReproducible(t *testing.T) {
 	}
 }
 
-func TestAMachineOfTwentyHasFiveSwitches(t *testing.T) {
+// TestTwentyGPUSwitches: a machine of twenty GPUs has five switches.
+func TestTwentyGPUSwitches(t *testing.T) {
 	g, err := switched20().GraphFor("n")
 	if err != nil {
 		t.Fatal(err)

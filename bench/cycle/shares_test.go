@@ -51,7 +51,8 @@ type sample struct {
 	stack [][]string
 }
 
-func TestAnalyseFindsOurShare(t *testing.T) {
+// TestAnalyseShare: the analysis of a CPU profile finds our share.
+func TestAnalyseShare(t *testing.T) {
 	const (
 		filter  = ours + "plugins/lifecycle.(*Plugin).Filter"
 		judge   = ours + "nodestate.(*State).Judge"

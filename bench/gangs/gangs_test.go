@@ -18,7 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
-func TestShortRunReportsEverything(t *testing.T) {
+// TestShortRun: a short run reports everything.
+func TestShortRun(t *testing.T) {
 	o, err := parse([]string{"-short", "-seeds", "2", "-out", t.TempDir()}, io.Discard, "")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,8 @@ func TestShortRunReportsEverything(t *testing.T) {
 	}
 }
 
-func TestReplaysDoNotDependOnTheWorkers(t *testing.T) {
+// TestReplayWorkers: replays do not depend on the workers.
+func TestReplayWorkers(t *testing.T) {
 	cells := func(workers string) []CellSummary {
 		o, err := parse([]string{"-short", "-seeds", "2", "-clusters", "lingjun", "-workers", workers}, io.Discard, "")
 		if err != nil {
@@ -75,7 +77,8 @@ func TestReplaysDoNotDependOnTheWorkers(t *testing.T) {
 	}
 }
 
-func TestTracesHaveTheSharesOfTheirMixes(t *testing.T) {
+// TestTraceMixShares: traces have the shares of their mixes.
+func TestTraceMixShares(t *testing.T) {
 	for _, m := range append(mixes(), wide()) {
 		jobs := m.jobs(200_000, 1)
 		var gangs, all float64
@@ -98,7 +101,8 @@ func TestTracesHaveTheSharesOfTheirMixes(t *testing.T) {
 	}
 }
 
-func TestTheGeneratedFabricIsShapedAsLingjun(t *testing.T) {
+// TestLingjunFabric: the generated fabric has Lingjun's shape.
+func TestLingjunFabric(t *testing.T) {
 	racks, spines := map[string]int{}, map[string]int{}
 	hosts := likeLingjun()
 	for _, h := range hosts {
@@ -115,7 +119,7 @@ func TestTheGeneratedFabricIsShapedAsLingjun(t *testing.T) {
 	}
 }
 
-func TestBarsAreJudged(t *testing.T) {
+func TestBars(t *testing.T) {
 	policy := func(v Variant, rack, over, wait float64) PolicySummary {
 		return PolicySummary{Variant: v, OneRack: rack, RacksOver: over, WaitS: wait, BestBand: 0.996}
 	}
@@ -177,7 +181,8 @@ func TestBarsAreJudged(t *testing.T) {
 	}
 }
 
-func TestFlagsThatAreRefused(t *testing.T) {
+// TestFlagErrors: contradictory or unknown flags are refused.
+func TestFlagErrors(t *testing.T) {
 	for _, line := range []string{"-seeds 0", "-mixes all", "-loads high", "-loads 0", "-clusters none", "-jobs 0", "argument"} {
 		if _, err := parse(strings.Fields(line), io.Discard, ""); err == nil {
 			t.Errorf("%s: no error", line)
@@ -185,7 +190,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheLingjunFileIsRead(t *testing.T) {
+// TestLingjunFile: the Lingjun file is read.
+func TestLingjunFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(lingjunFile)), 0o755); err != nil {
 		t.Fatal(err)

@@ -118,7 +118,8 @@ func checkOutput(t *testing.T, r *outcomeOfRun) {
 	}
 }
 
-func TestPickOnceRefusesWhatItCannotDo(t *testing.T) {
+// TestPickOnceErrors: a pick that cannot be made is refused.
+func TestPickOnceErrors(t *testing.T) {
 	for name, args := range map[string][]string{
 		"too few arguments":  {"dgx2"},
 		"an unknown machine": {"abacus", "3", "1"},

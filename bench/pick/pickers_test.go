@@ -23,9 +23,9 @@ func testBed(tb testing.TB, name string) bed {
 	return b
 }
 
-// TestEnumerationEqualsTheOracle: the rings by dynamic programming are those
-// found by trying all orders.
-func TestEnumerationEqualsTheOracle(t *testing.T) {
+// TestEnumerationOracle: the enumeration equals the oracle. The rings by dynamic programming are
+// those found by trying all orders.
+func TestEnumerationOracle(t *testing.T) {
 	all, err := beds()
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +52,15 @@ func TestEnumerationEqualsTheOracle(t *testing.T) {
 	}
 }
 
-func TestEnumerationRefusesMoreThanThereIs(t *testing.T) {
+// TestEnumerationLimit: the enumeration refuses more than there is.
+func TestEnumerationLimit(t *testing.T) {
 	if set, _, ok := newEnumerator(testBed(t, "dgx-h100").graph).best(0x3, 3); ok {
 		t.Errorf("picked %v of two free GPUs", set.Positions())
 	}
 }
 
-func TestDivisionsAreThoseTheAllocatorVisits(t *testing.T) {
+// TestAllocatorDivisions: divisions are those that the allocator visits.
+func TestAllocatorDivisions(t *testing.T) {
 	for _, tc := range []struct {
 		n, k int
 		want float64
@@ -69,7 +71,8 @@ func TestDivisionsAreThoseTheAllocatorVisits(t *testing.T) {
 	}
 }
 
-func TestStepsCountTheCompanionsOfThePadding(t *testing.T) {
+// TestStepsWithPadding: steps count the companions of the padding.
+func TestStepsWithPadding(t *testing.T) {
 	for _, tc := range []struct {
 		n, k int
 		want float64
@@ -80,9 +83,9 @@ func TestStepsCountTheCompanionsOfThePadding(t *testing.T) {
 	}
 }
 
-// TestAllocatorSeesTheLinksOfTheGraph: the values assigned are those the
+// TestAllocatorLinks: the allocator sees the links of the graph. The values assigned are those the
 // library's own names belong to.
-func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
+func TestAllocatorLinks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machine string
 		a, b    int
@@ -109,9 +112,9 @@ func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
 	}
 }
 
-// TestReimplementationEqualsTheAllocator compares what the simulator uses with
-// the library itself, on every free set.
-func TestReimplementationEqualsTheAllocator(t *testing.T) {
+// TestAllocatorReimplementation: the reimplementation equals the allocator. It compares what the
+// simulator uses with the library itself, on every free set.
+func TestAllocatorReimplementation(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "a6000-8-bridged"} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +134,8 @@ func TestReimplementationEqualsTheAllocator(t *testing.T) {
 	}
 }
 
-func TestPaddedSetIsAFailure(t *testing.T) {
+// TestPaddedSetFailure: a padded set is a failure.
+func TestPaddedSetFailure(t *testing.T) {
 	// Two bridged GPUs on one socket, three on the other: dividing the five into
 	// threes, the bridged pair and its padding score best.
 	l := layout{
@@ -160,7 +164,8 @@ func TestBrokenFreeSets(t *testing.T) {
 	}
 }
 
-func TestQuestionsDependOnTheSeedOnly(t *testing.T) {
+// TestQuestionSeed: questions depend on the seed only.
+func TestQuestionSeed(t *testing.T) {
 	g := testBed(t, "dgx2").graph
 	asked := questions(g, 7, 2)
 	if diff := cmp.Diff(asked, questions(g, 7, 2), cmp.AllowUnexported(question{})); diff != "" {
@@ -176,8 +181,9 @@ func TestQuestionsDependOnTheSeedOnly(t *testing.T) {
 	}
 }
 
-// TestReaderReadsWhereATableWould: same slice length and place as an answer table.
-func TestReaderReadsWhereATableWould(t *testing.T) {
+// TestReaderPlacement: the reader reads at the places that a table has: same slice length and place
+// as an answer table.
+func TestReaderPlacement(t *testing.T) {
 	r := newReader(8)
 	if len(r.sets) != 9*256 {
 		t.Errorf("%d entries, want those of k 0 to 8", len(r.sets))

@@ -67,7 +67,8 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-func TestRatiosCompareCellsOfTheSameRepeat(t *testing.T) {
+// TestRatioPairing: ratios compare cells of the same repeat.
+func TestRatioPairing(t *testing.T) {
 	cells := []Cell{
 		{Profile: profileStock, Repeat: 0, Jobs: 100, BoundSeconds: 10},
 		{Profile: profileOurs, Repeat: 0, Jobs: 100, BoundSeconds: 20},
@@ -80,7 +81,8 @@ func TestRatiosCompareCellsOfTheSameRepeat(t *testing.T) {
 	}
 }
 
-func TestRequestsAreTheMedianOfEachScheduler(t *testing.T) {
+// TestRequestMedians: requests are the median of each scheduler.
+func TestRequestMedians(t *testing.T) {
 	var cells []Cell
 	for repeat, n := range []float64{3, 1, 2} {
 		cells = append(cells, Cell{Profile: profileStock, Repeat: repeat, Requests: map[string]float64{"POST pods": n, "GET leases": fewest / 2}})
@@ -95,7 +97,8 @@ func TestRequestsAreTheMedianOfEachScheduler(t *testing.T) {
 	}
 }
 
-func TestMetricsAreAddedUpByRequest(t *testing.T) {
+// TestMetricSums: metrics are added up by request.
+func TestMetricSums(t *testing.T) {
 	metric := func(n float64, pairs ...string) *dto.Metric {
 		m := &dto.Metric{Counter: &dto.Counter{Value: &n}}
 		for i := 0; i < len(pairs); i += 2 {
@@ -118,7 +121,8 @@ func TestMetricsAreAddedUpByRequest(t *testing.T) {
 	}
 }
 
-func TestFlagsAreRefused(t *testing.T) {
+// TestFlagErrors: flags are refused.
+func TestFlagErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		want string

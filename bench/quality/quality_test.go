@@ -30,7 +30,8 @@ func short(t *testing.T, args ...string) *options {
 	return o
 }
 
-func TestShortRunReportsEverything(t *testing.T) {
+// TestShortRun: a short run reports everything.
+func TestShortRun(t *testing.T) {
 	o := short(t)
 	var b bytes.Buffer
 	if err := run(t.Context(), o, &b, io.Discard); err != nil {
@@ -112,7 +113,8 @@ func TestShortRunReportsEverything(t *testing.T) {
 	}
 }
 
-func TestResultDoesNotDependOnWorkers(t *testing.T) {
+// TestResultWorkers: the result does not depend on the number of workers.
+func TestResultWorkers(t *testing.T) {
 	one, err := measure(t.Context(), short(t, "-workers", "1"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +128,9 @@ func TestResultDoesNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// TestOursIsNotBelowTheOthers asks for little: on few machines, which policy is
-// ahead, and by how much, is partly luck.
-func TestOursIsNotBelowTheOthers(t *testing.T) {
+// TestOursNotWorse: our policy is not below the others. It asks for little: on few machines, which
+// policy is ahead, and by how much, is partly luck.
+func TestOursNotWorse(t *testing.T) {
 	o := short(t, "-seeds", "2")
 	o.nodes, o.pods, o.loads, o.extra = 24, 1500, []float64{0.85}, nil
 	r, err := measure(t.Context(), o, io.Discard)
@@ -220,7 +222,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-func TestPodsOfEightMustNotWaitLongerOnMachinesOfDifferentSize(t *testing.T) {
+// TestEightGPUPodWaits: pods of eight GPUs wait no longer on machines of different size.
+func TestEightGPUPodWaits(t *testing.T) {
 	waits := func(s float64) map[string]Series {
 		out := fields(0.9, 0.85, 100, 0.2, 0)
 		out[fieldWait8] = Series{s, s}
@@ -243,7 +246,8 @@ func TestPodsOfEightMustNotWaitLongerOnMachinesOfDifferentSize(t *testing.T) {
 	}
 }
 
-func TestChecksTellWhatIsNotDecided(t *testing.T) {
+// TestUndecidedChecks: checks tell what is not decided.
+func TestUndecidedChecks(t *testing.T) {
 	cell := func(best Series) []Check {
 		ours := fields(0, 0.85, 100, 0.2, 0)
 		ours[fieldBest] = best
@@ -270,7 +274,8 @@ func TestChecksTellWhatIsNotDecided(t *testing.T) {
 	}
 }
 
-func TestDifferencesArePaired(t *testing.T) {
+// TestPairedDifferences: differences are paired.
+func TestPairedDifferences(t *testing.T) {
 	// The seeds differ by far more than the policies do.
 	ours := map[string]Series{fieldBest: {0.91, 0.51, 0.71}}
 	theirs := map[string]Series{fieldBest: {0.90, 0.50, 0.70}}
@@ -284,7 +289,8 @@ func TestDifferencesArePaired(t *testing.T) {
 	}
 }
 
-func TestNumbersThatJSONLacksAreNull(t *testing.T) {
+// TestNonJSONNumbers: numbers that JSON lacks are null.
+func TestNonJSONNumbers(t *testing.T) {
 	got, err := json.Marshal([]any{Estimate{0.5, math.NaN()}, Series{1, math.NaN()}})
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +332,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestOpenbIsReadFromTheFixtures(t *testing.T) {
+// TestOpenbFixtures: the openb trace is read from the fixtures.
+func TestOpenbFixtures(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(openbFile)), 0o755); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,8 @@ duration_seconds_sum{result="error"} 0.1
 duration_seconds_count{result="error"} 8
 `
 
-func TestMetricsAreReadByLabel(t *testing.T) {
+// TestMetricLabels: metrics are read by label.
+func TestMetricLabels(t *testing.T) {
 	f, err := parseMetrics(strings.NewReader(exposition), requestsName, "duration_seconds")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,8 @@ func TestMetricsAreReadByLabel(t *testing.T) {
 	}
 }
 
-func TestSamplesAreInterpolated(t *testing.T) {
+// TestSampleInterpolation: samples are interpolated.
+func TestSampleInterpolation(t *testing.T) {
 	zero := time.Unix(100, 0)
 	s := samples{
 		{zero, 0, 10 * time.Second},
@@ -109,7 +111,8 @@ func TestSamplesAreInterpolated(t *testing.T) {
 	}
 }
 
-func TestSizesKeepTheShares(t *testing.T) {
+// TestSizeShares: sizes keep the shares.
+func TestSizeShares(t *testing.T) {
 	count := func(sizes []int) map[int]int {
 		out := map[int]int{}
 		for _, s := range sizes {
@@ -130,7 +133,8 @@ func TestSizesKeepTheShares(t *testing.T) {
 	}
 }
 
-func TestPodsFitWhateverThePolicy(t *testing.T) {
+// TestPodFitAcrossPolicies: pods fit whatever the policy.
+func TestPodFitAcrossPolicies(t *testing.T) {
 	tests := map[string]struct {
 		workload      string
 		wanted, nodes int
@@ -155,7 +159,8 @@ func TestPodsFitWhateverThePolicy(t *testing.T) {
 	}
 }
 
-func TestProfilesDifferOnlyWhereTheyShould(t *testing.T) {
+// TestProfileDifferences: profiles differ only where they should.
+func TestProfileDifferences(t *testing.T) {
 	type entry struct {
 		SchedulerName string
 		Plugins       map[string]any
@@ -224,7 +229,8 @@ func TestProfilesDifferOnlyWhereTheyShould(t *testing.T) {
 	}
 }
 
-func TestRatiosCompareTheSameRepeat(t *testing.T) {
+// TestRatioPairing: ratios compare the same repeat.
+func TestRatioPairing(t *testing.T) {
 	o := &options{Nodes: []int{5}, Workloads: []string{"one"}, Profiles: []string{profileStock, profileBinding}}
 	cell := func(profile string, repeat int, rate float64) Cell {
 		return Cell{Nodes: 5, Workload: "one", Profile: profile, Repeat: repeat, Pods: 3, PodsPerSecond: rate, Attempts: map[string]float64{"scheduled": 3, "error": 1}}
@@ -255,7 +261,8 @@ func TestRatiosCompareTheSameRepeat(t *testing.T) {
 	}
 }
 
-func TestASummarySaysWhatWasNotReadBeforeTheWindow(t *testing.T) {
+// TestSummaryUnreadWindow: a summary says what was not read before the window.
+func TestSummaryUnreadWindow(t *testing.T) {
 	o := &options{Nodes: []int{5}, Workloads: []string{"none-warm"}, Profiles: []string{profileStock, profileBinding}}
 	cells := []Cell{
 		{Nodes: 5, Workload: "none-warm", Profile: profileStock, Pods: 6, WindowFrom: 3, SchedulerPeakMiB: 100},
@@ -277,7 +284,8 @@ func TestASummarySaysWhatWasNotReadBeforeTheWindow(t *testing.T) {
 	}
 }
 
-func TestHostileCellsAreComparedWithHonestOnes(t *testing.T) {
+// TestHostileComparison: hostile cells are compared with honest ones.
+func TestHostileComparison(t *testing.T) {
 	o := &options{
 		Nodes: []int{5}, Workloads: []string{"mix"}, Profiles: []string{profileBinding, profileHostile + beforeSuffix, profileHostile},
 		Hostile: 2, Writes: 3, Renewals: 4,
@@ -333,8 +341,9 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestAPluginThatAnOlderSchedulerDoesNotHaveIsLeftOut: it would not start.
-func TestAPluginThatAnOlderSchedulerDoesNotHaveIsLeftOut(t *testing.T) {
+// TestOlderSchedulerPlugins: a plugin that an older scheduler does not have is left out: it would
+// not start.
+func TestOlderSchedulerPlugins(t *testing.T) {
 	c, err := configure(profileBinding+beforeSuffix, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -58,9 +58,9 @@ func tempDir(tb testing.TB) {
 	tb.Setenv("TMPDIR", dir)
 }
 
-// TestTheAPIServerTakesWhatHostileNodesPublish: an attack that is refused would be none, and
-// the greatest object is one that the schema takes no more of.
-func TestTheAPIServerTakesWhatHostileNodesPublish(t *testing.T) {
+// TestHostileObjectsAdmitted: the API server takes what hostile nodes publish. An attack that is
+// refused would be none, and the greatest object is one that the schema takes no more of.
+func TestHostileObjectsAdmitted(t *testing.T) {
 	tempDir(t)
 	c, clients := victims(t, len(publications))
 	for node := range publications {

@@ -110,9 +110,9 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// TestHostileNodesCostOthersLittle runs the scenario in small: it schedules all pods,
-// the objects really are written, and the nodes are honest again after it.
-func TestHostileNodesCostOthersLittle(t *testing.T) {
+// TestHostileNodes: hostile nodes cost others little. It runs the scenario in small: it schedules
+// all pods, the objects really are written, and the nodes are honest again after it.
+func TestHostileNodes(t *testing.T) {
 	out := t.TempDir()
 	tempFolder(t)
 	var stdout bytes.Buffer
@@ -187,7 +187,8 @@ func checkCell(t *testing.T, c *Cell, pods int) {
 	}
 }
 
-func TestInterruptLeavesNothingBehind(t *testing.T) {
+// TestInterrupt: an interrupted run leaves nothing behind.
+func TestInterrupt(t *testing.T) {
 	temp := tempFolder(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -22,9 +22,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAShortRun measures a small cluster for two seconds: all processes start, are told of changes,
+// TestShortRun measures a small cluster for two seconds: all processes start, are told of changes,
 // and end.
-func TestAShortRun(t *testing.T) {
+func TestShortRun(t *testing.T) {
 	out := t.TempDir()
 	var printed bytes.Buffer
 	err := command(t.Context(), []string{

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func TestCommandLineMistakesAreRefused(t *testing.T) {
+// TestCommandLineErrors: mistakes of the command line are refused.
+func TestCommandLineErrors(t *testing.T) {
 	tests := map[string]struct {
 		args []string
 		env  string

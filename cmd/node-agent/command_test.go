@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestCommandLineMistakesAreRefused(t *testing.T) {
+// TestCommandLineErrors: mistakes of the command line are refused.
+func TestCommandLineErrors(t *testing.T) {
 	const kubeconfig = "--kubeconfig=../exporter/testdata/kubeconfig"
 	tests := map[string]struct {
 		args []string

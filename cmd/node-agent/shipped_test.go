@@ -18,9 +18,9 @@ import (
 
 func nothing(string) string { return "" }
 
-// TestTheShippedArgumentsAreUnderstood parses what the manifests start the agent
-// with, the components' included.
-func TestTheShippedArgumentsAreUnderstood(t *testing.T) {
+// TestShippedArguments: the shipped arguments are understood. It parses what the manifests start
+// the agent with, the components' included.
+func TestShippedArguments(t *testing.T) {
 	data, err := manifests.FS.ReadFile("node-agent/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +49,8 @@ func TestTheShippedArgumentsAreUnderstood(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsDocumented: docs/node-agent.md has a line for each flag.
-func TestEveryFlagIsDocumented(t *testing.T) {
+// TestFlagDocs: every flag is documented. docs/node-agent.md has a line for each flag.
+func TestFlagDocs(t *testing.T) {
 	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "node-agent.md"))
 	if err != nil {
 		t.Fatal(err)

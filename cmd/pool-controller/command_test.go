@@ -10,7 +10,7 @@ import (
 )
 
 // The program shows controller-runtime's metrics beside those of the process.
-func TestMetricsAreThereOnce(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	families, err := prometheus.Gatherers{observed{}.Gatherer(), process}.Gather()

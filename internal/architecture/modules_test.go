@@ -27,7 +27,8 @@ var sharing = map[string]struct{ except []string }{
 	"tools/promtool": {},
 }
 
-func TestModulesShareVersions(t *testing.T) {
+// TestModuleVersions: modules share versions.
+func TestModuleVersions(t *testing.T) {
 	product := versions(t, ".")
 	for _, dir := range slices.Sorted(maps.Keys(sharing)) {
 		theirs := versions(t, dir)
@@ -44,9 +45,9 @@ func TestModulesShareVersions(t *testing.T) {
 	}
 }
 
-// TestToolsShareWhatIsCompiled: -trimpath changes what the compiler writes, so that a tool built
-// with it has even the standard library compiled again.
-func TestToolsShareWhatIsCompiled(t *testing.T) {
+// TestToolBuildFlags: tools share what is compiled. -trimpath changes what the compiler writes, so
+// that a tool built with it has even the standard library compiled again.
+func TestToolBuildFlags(t *testing.T) {
 	files, err := filepath.Glob("../../mk/*.mk")
 	if err != nil {
 		t.Fatal(err)

@@ -23,14 +23,14 @@ var clockAllowed = map[string]string{
 	"test/e2e.watch":                 "says when a pod is looked at again",
 	"test/kubelet.TestRandomHistory": "random steps go on for a time, whatever they come to",
 
-	"test/integration.TestANewLeaderAndGangs":              "a lower bound, which a slow machine only exceeds",
-	"test/integration.testPatienceInVain":                  "a lower bound, which a slow machine only exceeds",
-	"test/integration.TestThePlaceOfAMemberThatDiedIsKept": "a lower bound, which a slow machine only exceeds",
-	"test/pools.TestKueueKeepsTheQuotaOfARetryWithATime":   "a lower bound, which a slow machine only exceeds",
+	"test/integration.TestGangFailover":    "a lower bound, which a slow machine only exceeds",
+	"test/integration.testPatienceInVain":  "a lower bound, which a slow machine only exceeds",
+	"test/integration.TestDeadMemberPlace": "a lower bound, which a slow machine only exceeds",
+	"test/pools.TestKueueRetryQuota":       "a lower bound, which a slow machine only exceeds",
 
-	"test/integration.TestAnOlderSchemaIsNotWrittenAgainst": "what may be written grows with the time that the machine took",
-	"test/pools.TestQuotaWithoutAPlaceIsForOthers":          "what may be evicted grows with the time that the machine took",
-	"test/pools.TestGangsTakeTurns":                         "what may be evicted grows with the time that the machine took",
+	"test/integration.TestOlderSchema": "what may be written grows with the time that the machine took",
+	"test/pools.TestQuotaWithoutPlace": "what may be evicted grows with the time that the machine took",
+	"test/pools.TestGangTurns":         "what may be evicted grows with the time that the machine took",
 
 	"test/integration.tried":   "part of a condition that is waited for with a limit of minutes",
 	"test/pools.nextSecond":    "part of a condition that is waited for with a limit of minutes",
@@ -50,8 +50,9 @@ var clockAllowed = map[string]string{
 	"test/soak.beliefs":       "collects evidence after a failure",
 }
 
-// TestNoTestIsRedByTheClock looks through the tests of all modules.
-func TestNoTestIsRedByTheClock(t *testing.T) {
+// TestClockIndependence: no test fails because of the clock. It looks through the tests of all
+// modules.
+func TestClockIndependence(t *testing.T) {
 	root := filepath.Join("..", "..")
 	tests, others := map[string][]string{}, map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestConnectionsLiveUntilTheServerCloses: an API server whose connections were cut before its
-// hooks had run did not end, in one of twenty crashes.
-func TestConnectionsLiveUntilTheServerCloses(t *testing.T) {
+// TestConnectionLifetime: connections live until the server closes. An API server whose connections
+// were cut before its hooks had run did not end, in one of twenty crashes.
+func TestConnectionLifetime(t *testing.T) {
 	t.Parallel()
 	l, err := listen(t.Context(), 0)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-func TestNapsTakeTheirTime(t *testing.T) {
+// TestNaps: naps take their time.
+func TestNaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond, 205 * time.Millisecond} {
 			begin, elapsed := time.Now(), Napping(t)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-func TestProgramsAreFound(t *testing.T) {
+// TestPrograms: programs are found.
+func TestPrograms(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestASessionShowsWhatATerminalDoes(t *testing.T) {
+// TestSession: a session shows what a terminal does.
+func TestSession(t *testing.T) {
 	s := New("none", "--machine", "dgx1-v100")
 	s.HideTimes()
 	s.Hide("/tmp/[a-z]+/", "")

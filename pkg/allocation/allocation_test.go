@@ -19,7 +19,8 @@ func sample() *Allocation {
 	}
 }
 
-func TestAllocationSurvivesTheAnnotation(t *testing.T) {
+// TestAllocationRoundTrip: an allocation survives being written as an annotation and read back.
+func TestAllocationRoundTrip(t *testing.T) {
 	want := sample()
 	text, err := want.Encode()
 	if err != nil {
@@ -37,7 +38,8 @@ func TestAllocationSurvivesTheAnnotation(t *testing.T) {
 	}
 }
 
-func TestMalformedAllocationsAreRefused(t *testing.T) {
+// TestMalformedAllocations: malformed allocations are refused.
+func TestMalformedAllocations(t *testing.T) {
 	valid, err := sample().Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,8 @@ func decision(candidates int, name string) *Decision {
 	return d
 }
 
-func TestARecordOfADecisionIsReadAsItWasWritten(t *testing.T) {
+// TestDecisionRoundTrip: a record of a decision is read as it was written.
+func TestDecisionRoundTrip(t *testing.T) {
 	want := decision(4, "gpu-node-")
 	text, err := want.Encode()
 	if err != nil {
@@ -49,7 +50,8 @@ func TestARecordOfADecisionIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestARecordOfADecisionIsBounded(t *testing.T) {
+// TestDecisionBounds: a record of a decision is bounded.
+func TestDecisionBounds(t *testing.T) {
 	long := strings.Repeat("n", 251)
 	for name, tc := range map[string]struct {
 		of             *Decision
@@ -79,7 +81,8 @@ func TestARecordOfADecisionIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRecordOfADecisionIsRefused(t *testing.T) {
+// TestMalformedDecisions: text that is no record of a decision is refused.
+func TestMalformedDecisions(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":                  {`{`, "unexpected end"},
 		"a later version":          {`{"v":2,"node":7}`, ErrNewerVersion.Error()},

@@ -4,7 +4,8 @@ package allocation
 
 import "testing"
 
-func TestAMemoDecodesAnAnnotationOnce(t *testing.T) {
+// TestMemo: a memo decodes an annotation once.
+func TestMemo(t *testing.T) {
 	text := func(pod string) string {
 		a := &Allocation{Version: Version, Node: "n", PodUID: "p", Containers: []Container{{Name: pod, Resource: "nvidia.com/gpu", GPUs: []string{"GPU-0"}}}}
 		s, err := a.Encode()

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAnAllocationCountsForItsOwnPodAndNodeOnly(t *testing.T) {
+// TestAllocationOwner: an allocation counts for its own pod and node only.
+func TestAllocationOwner(t *testing.T) {
 	text, err := sample().Encode()
 	if err != nil {
 		t.Fatal(err)

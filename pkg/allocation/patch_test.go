@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {
+// TestForeignKeys: the keys of other systems are kept as they were.
+func TestForeignKeys(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Annotations: map[string]string{
 		GPUIDsKey: "x", GPUIDsKey + ".old": "x", CPUSetKey: "0-1", "mine": "y",
 	}}}
@@ -32,7 +33,8 @@ func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestAChoiceTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
+// TestChoiceReplacement: a choice takes away what an earlier attempt wrote.
+func TestChoiceReplacement(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Annotations: map[string]string{
 		GPUIDsKey + ".old": "x", GPUIDsAlias: "x", "mine": "y",
 	}}}

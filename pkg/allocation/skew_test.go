@@ -66,7 +66,8 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-func TestThePreviousReleaseReadsWhatIsWritten(t *testing.T) {
+// TestPreviousReleaseReader: the previous release reads what this one writes.
+func TestPreviousReleaseReader(t *testing.T) {
 	a := sample()
 	fill(t, reflect.ValueOf(a).Elem())
 	fill(t, reflect.ValueOf(&a.Containers[0]).Elem())
@@ -85,7 +86,8 @@ func TestThePreviousReleaseReadsWhatIsWritten(t *testing.T) {
 	}
 }
 
-func TestRewritingDropsWhatIsNotKnown(t *testing.T) {
+// TestRewriteUnknownFields: rewriting drops fields that are not known.
+func TestRewriteUnknownFields(t *testing.T) {
 	text, err := sample().Encode()
 	if err != nil {
 		t.Fatal(err)

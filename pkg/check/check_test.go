@@ -43,7 +43,8 @@ func (w *wanted) compare(t *testing.T, r *Report) {
 	}
 }
 
-func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
+// TestInvariants: each invariant is found broken, and nothing else is reported.
+func TestInvariants(t *testing.T) {
 	part := func(name string, gpus ...string) allocation.Container {
 		return allocation.Container{Name: name, Resource: gpu, GPUs: gpus}
 	}
@@ -421,7 +422,8 @@ func degrade(c *testEnv, node string, i int) {
 	t.Status.GPUHealth = append(t.Status.GPUHealth, v1alpha1.GPUHealth{ID: c.graphs[node].GPUs[i].UUID, Healthy: true, Degraded: true})
 }
 
-func TestWhatIsPendingBecomesAViolationOnlyIfItLasts(t *testing.T) {
+// TestPendingGrace: a pending finding becomes a violation only if it lasts.
+func TestPendingGrace(t *testing.T) {
 	c := newTestEnv(t)
 	p := c.pod("one", "a", 0)
 	c.record(p, "main", 1)

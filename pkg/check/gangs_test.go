@@ -264,8 +264,9 @@ func TestGangs(t *testing.T) {
 	}
 }
 
-// TestAPartlyBoundGangBecomesAViolation when it lasts: it is pending for the grace time.
-func TestAPartlyBoundGangBecomesAViolation(t *testing.T) {
+// TestPartlyBoundGang: a partly bound gang becomes a violation when it lasts: it is pending for the
+// grace time.
+func TestPartlyBoundGang(t *testing.T) {
 	c := newGang(t)
 	c.state(1, false)
 	c.waits(3)
@@ -283,7 +284,8 @@ func TestAPartlyBoundGangBecomesAViolation(t *testing.T) {
 	}
 }
 
-func TestGangsAreReadFromFiles(t *testing.T) {
+// TestGangFiles: gangs are read from files.
+func TestGangFiles(t *testing.T) {
 	var w World
 	err := w.Add([]byte(`
 apiVersion: scheduling.x-k8s.io/v1alpha1

@@ -44,7 +44,8 @@ func (e *testEnv) byHand(l *coordinationv1.Lease, renewed time.Duration) {
 	}}
 }
 
-func TestTheClockOfANodeDecidesNothing(t *testing.T) {
+// TestNodeClock: the clock of a node decides nothing.
+func TestNodeClock(t *testing.T) {
 	differs := func(c *testEnv) { c.record(c.pod("one", "a", 0, 3), "main", 0, 2) }
 	cases := map[string]struct {
 		build func(c *testEnv)
@@ -109,7 +110,8 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 	}
 }
 
-func TestTheMomentIsNotOfTheClockThatIsAhead(t *testing.T) {
+// TestAheadClock: the moment of a reading is not taken from the clock that is ahead.
+func TestAheadClock(t *testing.T) {
 	c := newTestEnv(t)
 	for i := range c.Leases {
 		c.applied(&c.Leases[i], 10*time.Second, 0)
@@ -128,9 +130,9 @@ func TestTheMomentIsNotOfTheClockThatIsAhead(t *testing.T) {
 	want.compare(t, Examine(w))
 }
 
-// TestARenewalSaysWhenItWasCarriedOut proves of the code with which the API server
+// TestRenewalTime proves of the code with which the API server
 // keeps managed fields that each renewal by the programs of nodes moves their time.
-func TestARenewalSaysWhenItWasCarriedOut(t *testing.T) {
+func TestRenewalTime(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"right": 0, "behind": -time.Hour, "ahead": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,9 +159,9 @@ func TestARenewalSaysWhenItWasCarriedOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenByHandIsNoRenewal proves of the same code that a renewal time
+// TestManualRenewal proves of the same code that a renewal time
 // which somebody writes is theirs from then on, until the program renews again.
-func TestWhatIsWrittenByHandIsNoRenewal(t *testing.T) {
+func TestManualRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		leases := client.CoordinationV1().Leases("ns")

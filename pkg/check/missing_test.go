@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestPodsWithoutAnAllocation(t *testing.T) {
+func TestPodsWithoutAllocation(t *testing.T) {
 	allow := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true}
 	count := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, CountStale: true}
 	both := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true, CountStale: true}

@@ -22,7 +22,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
+// TestDemandsBruteForce: demands agree with a brute force.
+func TestDemandsBruteForce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
 	policies := map[string]nvtopo.Policy{
 		"none": nvtopo.PolicyNone, "best-effort": nvtopo.PolicyBestEffort, "restricted": nvtopo.PolicyRestricted, "single-numa-node": nvtopo.PolicySingleNUMANode,
@@ -68,7 +69,8 @@ func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
 	}
 }
 
-func TestSharingAgreesWithEveryPair(t *testing.T) {
+// TestSharingBruteForce: sharing agrees with a comparison of every pair.
+func TestSharingBruteForce(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		c := newTestEnv(t)
@@ -151,7 +153,8 @@ func (e *testEnv) export(tb testing.TB) []byte {
 	return []byte(strings.Join(docs, "\n---\n"))
 }
 
-func TestFilesSayWhatTheClusterSays(t *testing.T) {
+// TestFilesMatchCluster: files say what the cluster says.
+func TestFilesMatchCluster(t *testing.T) {
 	c := busy(t)
 	want := Examine(c.World)
 	w := &World{Now: c.Now}

@@ -53,7 +53,8 @@ func (l *lists) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"42","continue":%q},"items":[%s]}`, kind[0], kind[1], a.next, a.items)
 }
 
-func TestReadIsOfOneMoment(t *testing.T) {
+// TestReadConsistency: one read is of one moment.
+func TestReadConsistency(t *testing.T) {
 	const (
 		exact = " rv=42 match=Exact continue="
 		fresh = " rv= match= continue="
@@ -137,7 +138,8 @@ func TestReadIsOfOneMoment(t *testing.T) {
 	}
 }
 
-func TestReadSchedulerRefusesWhatIsNoState(t *testing.T) {
+// TestReadSchedulerErrors: ReadScheduler refuses what is no state.
+func TestReadSchedulerErrors(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":`)) }))
 	defer server.Close()
 	if _, err := ReadScheduler(t.Context(), server.Client(), server.URL); err == nil || !strings.Contains(err.Error(), server.URL) {

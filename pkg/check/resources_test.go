@@ -36,7 +36,8 @@ func asksFor(c *v1.Container, resource v1.ResourceName, n int64) {
 	c.Resources = v1.ResourceRequirements{Requests: both, Limits: both}
 }
 
-func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
+// TestProfileResources: every resource of a profile is checked.
+func TestProfileResources(t *testing.T) {
 	part := func(resource string, gpus []string) allocation.Container {
 		return allocation.Container{Name: "main", Resource: resource, GPUs: gpus}
 	}

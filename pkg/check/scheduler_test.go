@@ -41,7 +41,8 @@ func (e *testEnv) claim(uid types.UID, phase string, age time.Duration, gpus ...
 	}
 }
 
-func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
+// TestSchedulerBelief: the state that a scheduler believes follows from the pods.
+func TestSchedulerBelief(t *testing.T) {
 	cases := map[string]struct {
 		build func(c *testEnv, d *diagnosis.State)
 		want  wanted

@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestGPUsThatAreSharedOnPurpose(t *testing.T) {
+// TestSharedGPUs: GPUs that are shared on purpose are no violation.
+func TestSharedGPUs(t *testing.T) {
 	cases := map[string]struct {
 		capacity, allocatable int64
 		lost                  []int // of the node's eight GPUs

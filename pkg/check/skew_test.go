@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-func TestOtherReleasesAreNoted(t *testing.T) {
+// TestOtherReleases: other releases are noted.
+func TestOtherReleases(t *testing.T) {
 	tests := map[string]struct {
 		level string // of node a's agent
 		want  string
@@ -47,7 +48,8 @@ func TestOtherReleasesAreNoted(t *testing.T) {
 	}
 }
 
-func TestAnAllocationOfALaterReleaseIsNoViolation(t *testing.T) {
+// TestLaterReleaseAllocation: an allocation of a later release is no violation.
+func TestLaterReleaseAllocation(t *testing.T) {
 	c := newTestEnv(t)
 	p := c.pod("p", "a", 0, 1)
 	p.Annotations[allocation.Key] = strings.Replace(p.Annotations[allocation.Key], `"version":1`, `"version":2`, 1)

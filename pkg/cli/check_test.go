@@ -99,7 +99,7 @@ func believed() *diagnosis.State {
 	}
 }
 
-func TestCheckOfACluster(t *testing.T) {
+func TestCheckCluster(t *testing.T) {
 	leaking := believed()
 	leaking.Claims = []diagnosis.Reservation{{Pod: "default/gone", Node: "n", UID: "gone", Phase: "doubtful", Since: leaking.At.Add(-time.Hour), GPUs: []string{"GPU-1"}}}
 	cases := map[string]struct {
@@ -147,7 +147,8 @@ func TestCheckOfACluster(t *testing.T) {
 	}
 }
 
-func TestWhatIsPendingIsLookedAtUntilItHasLasted(t *testing.T) {
+// TestCheckPending: a pending finding is looked at until it has lasted.
+func TestCheckPending(t *testing.T) {
 	late := believed()
 	late.Nodes = []diagnosis.Node{{Name: "n", NodeUID: "node-n", Counts: true, Derived: &diagnosis.Usage{}}}
 	args, _ := checkedCluster(t, late, checkedPod("a", "GPU-0"))
@@ -174,7 +175,8 @@ func (h *hurried) After(d time.Duration) <-chan time.Time {
 	return c
 }
 
-func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
+// TestCheckPendingOnly: only findings that were pending at first are waited for.
+func TestCheckPendingOnly(t *testing.T) {
 	const always = 1000
 	// leak is a claim of a pod that is gone: pending, and a violation if it lasts.
 	leak := func(uid string) diagnosis.Reservation {
@@ -221,7 +223,8 @@ func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCheckThatCannotBeDoneEndsWithItsOwnCode(t *testing.T) {
+// TestCheckExitCode: a check that cannot be done ends with its own exit code.
+func TestCheckExitCode(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	args, url := checkedCluster(t, nil, checkedPod("a", "GPU-0"))
 	old := believed()
@@ -259,7 +262,8 @@ func TestCheckThatCannotBeDoneEndsWithItsOwnCode(t *testing.T) {
 	}
 }
 
-func TestTokenFileGoesToTheSchedulerInsteadOfTheKubeconfigs(t *testing.T) {
+// TestTokenFile: the token file goes to the scheduler instead of the kubeconfig's token.
+func TestTokenFile(t *testing.T) {
 	args, _ := checkedCluster(t, believed())
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("wrong\n"), 0o600); err != nil {
@@ -270,7 +274,7 @@ func TestTokenFileGoesToTheSchedulerInsteadOfTheKubeconfigs(t *testing.T) {
 	}
 }
 
-func TestCheckOfFiles(t *testing.T) {
+func TestCheckFiles(t *testing.T) {
 	dir := t.TempDir()
 	state, err := json.Marshal(believed())
 	if err != nil {

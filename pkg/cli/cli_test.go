@@ -153,7 +153,8 @@ func checkGolden(t *testing.T, lines map[string]string) {
 	}
 }
 
-func TestBadCallsSayWhatIsWrong(t *testing.T) {
+// TestBadCalls: bad calls say what is wrong.
+func TestBadCalls(t *testing.T) {
 	cut := "\tGPU0\tGPU1\nGPU0\t X \tNV1\n"
 	cutNPU := "\tNPU0 NPU1\nNPU0 X HCCS\n"
 	cutROCm := "== Link Type between two GPUs ==\n  GPU0 GPU1\nGPU0 0 XGMI\nGPU1 XGM"
@@ -265,14 +266,16 @@ func object(t *testing.T) string {
 	return string(data)
 }
 
-func TestJSONErrorsHaveLineAndColumn(t *testing.T) {
+// TestJSONErrorPosition: JSON errors have line and column.
+func TestJSONErrorPosition(t *testing.T) {
 	_, err := run(t, "{\n \"apiVersion\": \"topology.nvtopo.dev/v1alpha1\", \"kind\": \"NodeGPUTopology\",\n \"spec\": {\"gpus\": 7}}", "matrix", "-f", "-")
 	if err == nil || !strings.Contains(err.Error(), "standard input: line 3, column") || !strings.Contains(err.Error(), "spec.gpus") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestThePluginIsCalledThroughKubectl(t *testing.T) {
+// TestKubectlPlugin: the plugin is called through kubectl.
+func TestKubectlPlugin(t *testing.T) {
 	for argv0, want := range map[string]string{
 		"/usr/local/bin/nvtopo":         "nvtopo",
 		"./kubectl-nvtopo":              "kubectl nvtopo",
@@ -297,7 +300,7 @@ func TestThePluginIsCalledThroughKubectl(t *testing.T) {
 	}
 }
 
-func TestExitCodeOfAnErrorOfNoKnownKind(t *testing.T) {
+func TestUnknownErrorExitCode(t *testing.T) {
 	if got := ExitCode(errors.New("disk full")); got != ExitInput {
 		t.Errorf("got %d", got)
 	}

@@ -46,7 +46,7 @@ contexts: [{name: good, context: {cluster: c, user: u}}, {name: bad, context: {c
 	return file
 }
 
-func TestNodeOfACluster(t *testing.T) {
+func TestNodeOfCluster(t *testing.T) {
 	config := cluster(t)
 	want := mustRun(t, "", "pick", "-n", "1", "-f", "testdata/object.yaml", "-o", "json")
 	if got := mustRun(t, "", "pick", "-n", "1", "--node", "gpu-node-7", "--kubeconfig", config, "-o", "json"); got != want {
@@ -58,7 +58,8 @@ func TestNodeOfACluster(t *testing.T) {
 	}
 }
 
-func TestNodeErrorsNameNodeAndCause(t *testing.T) {
+// TestNodeErrors: node errors name node and cause.
+func TestNodeErrors(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	config := cluster(t)
 	cases := map[string]struct {

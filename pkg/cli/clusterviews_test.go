@@ -64,8 +64,9 @@ func TestClusterGoldenOutputs(t *testing.T) {
 	checkGolden(t, cases)
 }
 
-// TestThePageHasTheTranscripts: what docs/cli.md shows is what the commands print.
-func TestThePageHasTheTranscripts(t *testing.T) {
+// TestTranscriptPage: the page has the transcripts: what docs/cli.md shows is what the commands
+// print.
+func TestTranscriptPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,8 @@ func TestThePageHasTheTranscripts(t *testing.T) {
 	}
 }
 
-func TestClusterCommandsSayWhatIsWrong(t *testing.T) {
+// TestClusterCommandErrors: errors of cluster commands say what is wrong.
+func TestClusterCommandErrors(t *testing.T) {
 	from := " --from " + sampleCluster(t)
 	for name, tc := range map[string]struct {
 		line string
@@ -111,8 +113,8 @@ func TestClusterCommandsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestTheLinksAreDrawn reads the picture as XML and counts what is in it.
-func TestTheLinksAreDrawn(t *testing.T) {
+// TestLinkDrawing: the links are drawn. It reads the picture as XML and counts what is in it.
+func TestLinkDrawing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.svg")
 	mustRun(t, "", "topology", "v100-0", "--svg", file, "--from", sampleCluster(t))
 	data, err := os.ReadFile(file)
@@ -148,8 +150,9 @@ func TestTheLinksAreDrawn(t *testing.T) {
 	}
 }
 
-// TestColoursKeepTheColumns: a coloured table is the plain one with escapes in it.
-func TestColoursKeepTheColumns(t *testing.T) {
+// TestColourColumns: colours keep the columns. A coloured table is the plain one with escapes in
+// it.
+func TestColourColumns(t *testing.T) {
 	c, err := viewtest.Sample()
 	if err != nil {
 		t.Fatal(err)
@@ -170,8 +173,8 @@ func TestColoursKeepTheColumns(t *testing.T) {
 	}
 }
 
-// TestTopFollowsTheCluster shows what changed, nothing twice, and ends with its context.
-func TestTopFollowsTheCluster(t *testing.T) {
+// TestTop shows what changed, nothing twice, and ends with its context.
+func TestTop(t *testing.T) {
 	c, err := viewtest.Sample()
 	if err != nil {
 		t.Fatal(err)

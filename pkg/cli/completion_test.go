@@ -145,7 +145,8 @@ var notLists = map[string]string{
 	"nvtopo version":                    "a line",
 }
 
-func TestEveryCommandHasExamplesAndForms(t *testing.T) {
+// TestCommandHelp: every command has examples and forms.
+func TestCommandHelp(t *testing.T) {
 	idle := map[string]bool{}
 	for path := range notLists {
 		idle[path] = true

@@ -136,7 +136,8 @@ Crossings   3`,
 	}
 }
 
-func TestFabricPlaceSaysWhatIsWrong(t *testing.T) {
+// TestFabricPlaceErrors: errors of "fabric place" say what is wrong.
+func TestFabricPlaceErrors(t *testing.T) {
 	cases := map[string]struct {
 		fabric, nodes, free string
 		flags               string

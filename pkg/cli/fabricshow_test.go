@@ -165,8 +165,8 @@ func TestFabricShowSummary(t *testing.T) {
 	}
 }
 
-// TestFabricPlaceByClusterTopology: its links and excluded domains count.
-func TestFabricPlaceByClusterTopology(t *testing.T) {
+// TestFabricPlaceClusterTopology: its links and excluded domains count.
+func TestFabricPlaceClusterTopology(t *testing.T) {
 	place := func(topology, flags string) *placedGang {
 		t.Helper()
 		out := &placedGang{}
@@ -240,7 +240,7 @@ func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
 // gpuOf is the UUID of a node's GPU.
 func gpuOf(w *check.World, node, gpu int) string { return w.Topologies[node].Spec.GPUs[gpu].ID }
 
-func TestFabricShowOfACluster(t *testing.T) {
+func TestFabricShowCluster(t *testing.T) {
 	const rack = "topology.kubernetes.io/rack"
 	w := liveWorld(t, map[string]map[string]string{"a": {rack: "r0"}, "b": {rack: "r0"}, "c": {rack: "r1"}, "d": {}, "e": {rack: "r1"}, "f": {rack: "r1"}})
 	w.Nodes = append(w.Nodes, *testobj.Node("control").Obj())
@@ -294,8 +294,8 @@ cluster     7      1      15/32  0   2   7   15
 	}
 }
 
-// TestFabricShowReadsTheCluster asks an API server for everything.
-func TestFabricShowReadsTheCluster(t *testing.T) {
+// TestFabricShowReads asks an API server for everything.
+func TestFabricShowReads(t *testing.T) {
 	c := newFakeCluster(t, "n0 l=s0\nn1 l=s1\nn2 c=core l=s1")
 	c.lists["/apis/topology.nvtopo.dev/v1alpha1/clustertopologies/default"] = spineObject
 	c.lists["/api/v1/pods"] = `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`

@@ -54,8 +54,9 @@ func TestBadGenerators(t *testing.T) {
 	}
 }
 
-// TestDockerAndAffinityAgree: both say where a container runs beside the same GPUs.
-func TestDockerAndAffinityAgree(t *testing.T) {
+// TestDockerAffinity: docker and affinity answers agree: both say where a container runs beside the
+// same GPUs.
+func TestDockerAffinity(t *testing.T) {
 	for _, machine := range []string{"dgx-a100", "dgx1-v100", "gb200-tray", "l40s-8"} {
 		docker := mustRun(t, "", "generate", "docker", "--machine", machine, "--gpus", "0,2", "--cpus", "12")
 		affinity := mustRun(t, "", "affinity", "--machine", machine, "--gpus", "0,2", "--cpus", "12")

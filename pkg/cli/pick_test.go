@@ -23,9 +23,9 @@ import (
 var pickJSON = regexp.MustCompile(`^\{"gpus":\[[0-9,]+\],"ring":\[[0-9,]+\],"ringBandwidthGBps":[0-9.]+,"linkClass":"[A-Z0-9]*",` +
 	`"numaNodes":\[[-0-9,]+\],"residual":[0-9.]+,"pairSumGBps":[0-9.]+\}\n$`)
 
-// TestPickAgreesWithBruteForce compares the answer with the oracle, field by
+// TestPickBruteForce compares the answer with the oracle, field by
 // field, on every machine of the catalogue with up to eight GPUs.
-func TestPickAgreesWithBruteForce(t *testing.T) {
+func TestPickBruteForce(t *testing.T) {
 	for _, name := range machine.Names() {
 		m, err := machine.Lookup(name)
 		if err != nil {
@@ -93,8 +93,8 @@ func checkPick(t *testing.T, g *nvtopo.Graph, o *oracle.Oracle, free nvtopo.Mask
 	}
 }
 
-// TestSourcesAgree reads one machine from all kinds of input.
-func TestSourcesAgree(t *testing.T) {
+// TestSourceAgreement: all sources agree. It reads one machine from all kinds of input.
+func TestSourceAgreement(t *testing.T) {
 	want := mustRun(t, "", "pick", "-n", "3", "--machine", "dgx1-v100", "-o", "json")
 	yamlText := mustRun(t, "", "export", "--machine", "dgx1-v100")
 	if got := mustRun(t, yamlText, "pick", "-n", "3", "-f", "-", "-o", "json"); got != want {
@@ -116,7 +116,8 @@ func TestSourcesAgree(t *testing.T) {
 	}
 }
 
-func TestMatrixCanBeReadAgain(t *testing.T) {
+// TestMatrixRoundTrip: a printed matrix can be read again.
+func TestMatrixRoundTrip(t *testing.T) {
 	for _, name := range machine.Names() {
 		text := mustRun(t, "", "matrix", "--machine", name)
 		want := cells(text)
@@ -132,8 +133,9 @@ func cells(text string) string {
 	return head
 }
 
-// TestCapturesSurviveTheMatrix reads real captures and what matrix prints of them.
-func TestCapturesSurviveTheMatrix(t *testing.T) {
+// TestCaptureMatrix: captures survive the matrix. It reads real captures and what matrix prints of
+// them.
+func TestCaptureMatrix(t *testing.T) {
 	dir := fixtures.Dir(t)
 	files, err := filepath.Glob(filepath.Join(dir, "topo", "*.txt"))
 	if err != nil || len(files) == 0 {

@@ -34,7 +34,7 @@ func used(name, resource string, start, end time.Time) poolv1alpha1.UsageRecord 
 }
 
 // The requirement's summary lost sessions that had begun before the period.
-func TestUsageOfAPeriod(t *testing.T) {
+func TestUsagePeriod(t *testing.T) {
 	p := billing.Period{Start: hour(10, 0), End: hour(11, 0)}
 	for name, tc := range map[string]struct {
 		start, end time.Time
@@ -56,7 +56,8 @@ func TestUsageOfAPeriod(t *testing.T) {
 	}
 }
 
-func TestABillSaysWhatIsAccruedApart(t *testing.T) {
+// TestBillAccrued: a bill states accrued costs separately.
+func TestBillAccrued(t *testing.T) {
 	books := &accounting.Books{
 		Account: &poolv1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "u"}, Spec: poolv1alpha1.TenantAccountSpec{
 			Credits: []poolv1alpha1.Credit{{ID: "c", Amount: "10", At: metav1.NewTime(hour(1, 0))}},
@@ -91,7 +92,7 @@ Accrued  48.00 USD, if all sessions ended now
 	}
 }
 
-func TestTablesOfPools(t *testing.T) {
+func TestPoolTables(t *testing.T) {
 	pools := []poolv1alpha1.ComputePool{{ObjectMeta: metav1.ObjectMeta{Name: "training"}, Spec: poolv1alpha1.ComputePoolSpec{PoolType: "gpu"}, Status: poolv1alpha1.ComputePoolStatus{
 		Phase: "Ready", TotalCapacity: 64, ReservedCapacity: 8, AllocatedCapacity: 20, AvailableCapacity: 36, Nodes: 8, ReadyNodes: 7,
 		Shares: []poolv1alpha1.PoolShare{{Tenant: "team-a", Guaranteed: 16, Limit: 32, Used: 20, Borrowed: 4, Pending: 3}},

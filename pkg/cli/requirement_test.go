@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestTheConfigMapHasTheRequiredKeys compares what the product was asked to write in a
-// ConfigMap with what it writes of such a machine: eight A100 behind NVSwitches, four
-// on each of two NUMA nodes.
-func TestTheConfigMapHasTheRequiredKeys(t *testing.T) {
+// TestRequiredConfigMapKeys: the ConfigMap has the required keys. It compares what the product was
+// asked to write in a ConfigMap with what it writes of such a machine: eight A100 behind
+// NVSwitches, four on each of two NUMA nodes.
+func TestRequiredConfigMapKeys(t *testing.T) {
 	type numaNode struct {
 		ID   int   `json:"node_id"`
 		GPUs []int `json:"gpus"`

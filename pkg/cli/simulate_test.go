@@ -29,9 +29,9 @@ func TestSimulateGoldenOutputs(t *testing.T) {
 	checkGolden(t, cases)
 }
 
-// TestSimulateAnswersWithTheReplay compares the JSON with what the library gives
+// TestSimulateJSON compares the JSON with what the library gives
 // for the same files and flags.
-func TestSimulateAnswersWithTheReplay(t *testing.T) {
+func TestSimulateJSON(t *testing.T) {
 	text, err := os.ReadFile(simulateNodes)
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +65,9 @@ func TestSimulateAnswersWithTheReplay(t *testing.T) {
 	}
 }
 
-// TestSimulateWeighs: weights are those of the library's policy ours, and each has its own line.
-func TestSimulateWeighs(t *testing.T) {
+// TestSimulateWeights: simulate applies the weights. Weights are those of the library's policy
+// ours, and each has its own line.
+func TestSimulateWeights(t *testing.T) {
 	const nodes = "dgx1-v100 4\nhgx-h200 4\n"
 	line := "simulate --nodes - --trace synthetic:multigpu50 --pods 1000 -o json --policy ours --policy spread+hami"
 	var got, plain []*sim.Result
@@ -99,7 +100,8 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-func TestSimulateJSONHasThePublishedFields(t *testing.T) {
+// TestSimulateJSONFields: the JSON of simulate has the published fields.
+func TestSimulateJSONFields(t *testing.T) {
 	out := mustRun(t, "", "simulate", "--nodes", simulateNodes, "--trace", simulateTrace, "-o", "json")
 	var got map[string]any
 	decode(t, out, &got)
@@ -113,9 +115,9 @@ func TestSimulateJSONHasThePublishedFields(t *testing.T) {
 	}
 }
 
-// TestSimulateOnAFabric places three gangs on the requirement's racks of four nodes, in the
+// TestSimulateFabric places three gangs on the requirement's racks of four nodes, in the
 // order of the nodes' file.
-func TestSimulateOnAFabric(t *testing.T) {
+func TestSimulateFabric(t *testing.T) {
 	const trace = "arrival_s,duration_s,gpus,pods\n0,60,8,3\n0,900,8,3\n1,9,8,2\n"
 	args := fabricFiles(t, sampleFabric, "")[2:]
 	// A node without a machine is no part of the cluster.
@@ -175,7 +177,8 @@ func without(args []string, flag string) (out []string) {
 	return out
 }
 
-func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
+// TestSimulateErrors: bad simulations say what is wrong.
+func TestSimulateErrors(t *testing.T) {
 	const files = " --nodes testdata/nodes.txt --trace testdata/trace.csv"
 	cases := map[string]struct {
 		line, input string
@@ -232,7 +235,8 @@ func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSimulateEndsWithItsContext(t *testing.T) {
+// TestSimulateContext: the simulation ends with its context.
+func TestSimulateContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	cmd := New(programName)

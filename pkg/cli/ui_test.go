@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTheWebViewIsForThisMachine: an address that others reach needs tokens, and only then there is
-// a certificate.
-func TestTheWebViewIsForThisMachine(t *testing.T) {
+// TestWebViewAddress: the web view listens on this machine only. An address that others reach needs
+// tokens, and only then there is a certificate.
+func TestWebViewAddress(t *testing.T) {
 	tests := map[string]struct {
 		args []string
 		want string // in the error; empty if there is none

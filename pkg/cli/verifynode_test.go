@@ -114,7 +114,7 @@ esac
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-func TestVerifyNodeOfAPod(t *testing.T) {
+func TestVerifyNodePod(t *testing.T) {
 	from := savedPod(t)
 	root := fakeNode(t, "0-9", "NVIDIA_VISIBLE_DEVICES="+gpu0+","+gpu3, gpu0, gpu3)
 	got := mustRun(t, "", "verify-node", "trainer-0", "-n", "team", "-c", "train", "--from", from, "--root", root)
@@ -139,7 +139,7 @@ func TestVerifyNodeOfAPod(t *testing.T) {
 }
 
 // What a tenant wrote must not reach the terminal of whoever verifies as it is.
-func TestVerifyNodeShowsNoControlCharacters(t *testing.T) {
+func TestVerifyNodeControlCharacters(t *testing.T) {
 	root := fakeNode(t, "0-9", "CUDA_VISIBLE_DEVICES=\x1b[2J0\nok  visible GPUs", gpu0, gpu3)
 	out, err := run(t, "", "verify-node", "trainer-0", "-n", "team", "-c", "train", "--from", savedPod(t), "--root", root, "-o", "wide")
 	if ExitCode(err) != ExitNoAnswer {
@@ -151,7 +151,7 @@ func TestVerifyNodeShowsNoControlCharacters(t *testing.T) {
 }
 
 // Standard input is there once, for all containers.
-func TestVerifyNodeReadsTheGraphOnce(t *testing.T) {
+func TestVerifyNodeStdin(t *testing.T) {
 	fakeSMI(t)
 	root := fakeNode(t, "0-9", "NVIDIA_VISIBLE_DEVICES="+gpu0+","+gpu3, gpu0, gpu3)
 	const topo = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-19,40-59\t0\nGPU1\tNV2\t X \t0-19,40-59\t0\n"
@@ -170,7 +170,8 @@ func TestVerifyNodeReadsTheGraphOnce(t *testing.T) {
 	}
 }
 
-func TestVerifyNodeSaysWhatIsWrong(t *testing.T) {
+// TestVerifyNodeErrors: errors of verify-node say what is wrong.
+func TestVerifyNodeErrors(t *testing.T) {
 	from := savedPod(t)
 	for name, tc := range map[string]struct {
 		cpus, environment string
@@ -206,9 +207,9 @@ func TestVerifyNodeSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestVerifyNodeInAContainer looks at the test's own process with the kernel's own proc, as the
+// TestVerifyNodeContainer looks at the test's own process with the kernel's own proc, as the
 // command does in a container.
-func TestVerifyNodeInAContainer(t *testing.T) {
+func TestVerifyNodeContainer(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("no /proc here: ", err)
 	}
@@ -242,7 +243,8 @@ func TestVerifyNodeInAContainer(t *testing.T) {
 	}
 }
 
-func TestVerifyNodeReadsNothing(t *testing.T) {
+// TestVerifyNodeNoInput: verify-node fails when it can read nothing.
+func TestVerifyNodeNoInput(t *testing.T) {
 	from := savedPod(t)
 	empty := t.TempDir()
 	for name, tc := range map[string]struct {

@@ -31,7 +31,7 @@ func fakeScheduler(t *testing.T, answer string) (program, snapshot string) {
 	return program, snapshot
 }
 
-func TestWhatIfForPeople(t *testing.T) {
+func TestWhatIfText(t *testing.T) {
 	program, snapshot := fakeScheduler(t, `{"version":1,"at":"2026-01-02T03:04:05Z","pods":[
 {"pod":"a/p","outcome":"Placed","node":"n1","gpuIndices":"0,3","numaNodes":[0,1],"linkClass":"NV2","ringBandwidth":"50","rank":0,
  "candidates":[{"node":"n1","score":9},{"node":"n2","score":9},{"node":"n3","score":8}],"equal":2},
@@ -72,8 +72,9 @@ func TestWhatIfRefusals(t *testing.T) {
 	}
 }
 
-// TestTheLeaderIsAsked: standbys and busy processes are passed over, others' errors are not.
-func TestTheLeaderIsAsked(t *testing.T) {
+// TestLeaderSelection: the leading scheduler is asked. Standbys and busy processes are passed over,
+// others' errors are not.
+func TestLeaderSelection(t *testing.T) {
 	server := func(code int, words string) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, words, code) }))
 		t.Cleanup(s.Close)

@@ -178,8 +178,9 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
-// TestSpecRoundTrips: a ClusterTopology stays what it is as JSON and as a deep copy.
-func TestSpecRoundTrips(t *testing.T) {
+// TestSpecRoundTrip: a spec survives a round trip. A ClusterTopology stays what it is as JSON and
+// as a deep copy.
+func TestSpecRoundTrip(t *testing.T) {
 	for _, p := range Presets() {
 		ct := &v1alpha1.ClusterTopology{Spec: v1alpha1.ClusterTopologySpec{Levels: p.Levels, Excluded: []v1alpha1.ExcludedDomain{{Level: p.Levels[0].Name, Domain: "x"}}}}
 		data, err := json.Marshal(ct)
@@ -201,10 +202,10 @@ func TestSpecRoundTrips(t *testing.T) {
 	}
 }
 
-// TestEveryNodeIsInTheTree: over random labels, each node is in the tree once, two nodes share
-// a domain exactly if they share the labels down to its level, and each node that is not in a
-// domain of every level is a problem.
-func TestEveryNodeIsInTheTree(t *testing.T) {
+// TestTreeMembership: every node is in the tree. Over random labels, each node is in the tree once,
+// two nodes share a domain exactly if they share the labels down to its level, and each node that
+// is not in a domain of every level is a problem.
+func TestTreeMembership(t *testing.T) {
 	ct := topologyOf(t, twoLevels)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

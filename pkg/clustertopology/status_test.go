@@ -74,7 +74,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestMessagesAreCutBetweenCharacters(t *testing.T) {
+// TestMessageTruncation: messages are cut between characters.
+func TestMessageTruncation(t *testing.T) {
 	got := cut(strings.Repeat("µ", maxMessage))
 	if len(got) > maxMessage || !strings.HasSuffix(got, "µ…") {
 		t.Errorf("%d bytes, ends in %q", len(got), got[len(got)-5:])

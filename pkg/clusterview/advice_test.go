@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestWhatAdviceRespects has a pod of two GPUs on node a, which would be whole without it, and
+// TestAdviceConstraints has a pod of two GPUs on node a, which would be whole without it, and
 // room for the pod on node b, where another one must stay.
-func TestWhatAdviceRespects(t *testing.T) {
+func TestAdviceConstraints(t *testing.T) {
 	const move = "mover a 0,3 -> b 0,3 +1"
 	tests := map[string]struct {
 		machines [2]string
@@ -107,9 +107,10 @@ func list(numbers []int) string {
 	return strings.Join(out, ",")
 }
 
-// TestALargeClusterIsDoneNodeByNode: where not all sequences can be tried, the moves are still
-// those that gain the most, within the bounds, and it is not said that they are the best.
-func TestALargeClusterIsDoneNodeByNode(t *testing.T) {
+// TestLargeClusterAdvice: a large cluster is searched node by node: where not all sequences can be
+// tried, the moves are still those that gain the most, within the bounds, and it is not said that
+// they are the best.
+func TestLargeClusterAdvice(t *testing.T) {
 	c := viewtest.New()
 	for i := range 40 {
 		node := "n" + strconv.Itoa(i)

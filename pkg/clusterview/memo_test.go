@@ -88,9 +88,9 @@ func (c *changing) renew(node types.UID) {
 	}
 }
 
-// TestAMemoViewsTheSame has a cluster change, and compares the view of who remembers with that of
-// who does not.
-func TestAMemoViewsTheSame(t *testing.T) {
+// TestMemoView: a memo views the same. It has a cluster change, and compares the view of who
+// remembers with that of who does not.
+func TestMemoView(t *testing.T) {
 	for seed := range uint64(12) {
 		c := &changing{Cluster: viewtest.New(), r: rand.New(rand.NewPCG(seed, 7))}
 		for i := range 5 {
@@ -117,9 +117,9 @@ func TestAMemoViewsTheSame(t *testing.T) {
 	}
 }
 
-// TestAMemoSeesEachChange has one change made, and compares the view of who remembers with that of
-// who does not.
-func TestAMemoSeesEachChange(t *testing.T) {
+// TestMemoChanges: a memo sees each change. It has one change made, and compares the view of who
+// remembers with that of who does not.
+func TestMemoChanges(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *changing){
 		"a node is made anew, and its graph is still the old one's": func(_ *testing.T, c *changing) {
 			c.Nodes[0].UID = "another"
@@ -196,9 +196,9 @@ func topologyOf(level, label string) *v1alpha1.ClusterTopology {
 	}
 }
 
-// TestAMemoKeepsNoMoment: of the objects of earlier moments nothing stays but those that nodes are
-// made of.
-func TestAMemoKeepsNoMoment(t *testing.T) {
+// TestMemoRetention: a memo keeps no moment: of the objects of earlier moments nothing stays but
+// those that nodes are made of.
+func TestMemoRetention(t *testing.T) {
 	c := &changing{Cluster: viewtest.New(), r: rand.New(rand.NewPCG(1, 7))}
 	for i := range 20 {
 		name := "n" + strconv.Itoa(i)
@@ -235,8 +235,9 @@ func TestAMemoKeepsNoMoment(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// TestAfterAPauseALeaseIsAsOldAsItSays: one that was renewed in the middle of it has run out.
-func TestAfterAPauseALeaseIsAsOldAsItSays(t *testing.T) {
+// TestLeaseAfterPause: a Lease is as old as it says after a pause. One that was renewed in the
+// middle of it has run out.
+func TestLeaseAfterPause(t *testing.T) {
 	c := viewtest.New()
 	if err := c.AddNode("n", "hgx-a100-4"); err != nil {
 		t.Fatal(err)

@@ -147,8 +147,8 @@ func (p *paper) value(k int, moved map[int]paperPod) (value int) {
 
 var smallMachines = []string{"hgx-a100-4", "a100-pcie-4-bridged", "power9-v100-4"}
 
-// TestSupplyIsWhatThereIs compares what a view counts with what the test's own books say.
-func TestSupplyIsWhatThereIs(t *testing.T) {
+// TestSupply compares what a view counts with what the test's own books say.
+func TestSupply(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p := draw(t, r, append(smallMachines, "dgx1-v100"), 1+r.IntN(4), r.IntN(8))
@@ -199,8 +199,9 @@ func TestSupplyIsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestAdviceIsTheBest compares advice with all sequences of moves there are.
-func TestAdviceIsTheBest(t *testing.T) {
+// TestAdviceOptimality: the advice is the best there is. It compares advice with all sequences of
+// moves there are.
+func TestAdviceOptimality(t *testing.T) {
 	proven, moving := 0, 0
 	for seed := range uint64(250) {
 		r := rand.New(rand.NewPCG(seed, 2))

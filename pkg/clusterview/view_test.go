@@ -39,7 +39,8 @@ func states(n *clusterview.Node) string {
 	return strings.Join(out, ", ")
 }
 
-func TestWhoHoldsWhat(t *testing.T) {
+// TestHolders: the view tells who holds what.
+func TestHolders(t *testing.T) {
 	c := sample(t)
 	// A pod that is gone, whose GPU kubelet still has on record by an agent that lives.
 	agent := c.Leases[0]
@@ -101,9 +102,9 @@ func TestWhoHoldsWhat(t *testing.T) {
 	}
 }
 
-// TestAnExcludedDomainIsOpenToPods: exclusion stops members of gangs alone, so that what is free
-// there counts as anywhere.
-func TestAnExcludedDomainIsOpenToPods(t *testing.T) {
+// TestExcludedDomain: an excluded domain is open to pods. Exclusion stops members of gangs alone,
+// so that what is free there counts as anywhere.
+func TestExcludedDomain(t *testing.T) {
 	before := clusterview.Of(&sample(t).Objects, clusterview.Options{})
 	c := sample(t)
 	for _, d := range before.Tree().Domains(1) {
@@ -131,7 +132,8 @@ func TestAnExcludedDomainIsOpenToPods(t *testing.T) {
 	}
 }
 
-func TestWhyAPodMustStay(t *testing.T) {
+// TestImmovablePods: the view tells why a pod must stay.
+func TestImmovablePods(t *testing.T) {
 	tests := map[string]struct {
 		change func(p *v1.Pod)
 		want   string
@@ -164,7 +166,8 @@ func TestWhyAPodMustStay(t *testing.T) {
 	}
 }
 
-func TestGroupsAreTheCluster(t *testing.T) {
+// TestGroups: the groups together are the cluster.
+func TestGroups(t *testing.T) {
 	v := clusterview.Of(&sample(t).Objects, clusterview.Options{})
 	var lines func(g *clusterview.Group, indent string) []string
 	lines = func(g *clusterview.Group, indent string) []string {

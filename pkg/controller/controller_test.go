@@ -162,7 +162,8 @@ func conflict() error {
 	return apierrors.NewConflict(v1.Resource("pods"), "a", errors.New("the object has been modified"))
 }
 
-func TestOnlyALeaderWrites(t *testing.T) {
+// TestLeaderWrites: only a leader writes.
+func TestLeaderWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)
 		b.pod(t, "a", "m=0,3", "1")
@@ -198,9 +199,9 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	})
 }
 
-// TestAChoiceForAnotherNodeIsCorrected has what a Binding leaves that was carried out
-// after the PATCH of the next attempt, if the scheduler then ends.
-func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
+// TestChoiceCorrection: a choice for another node is corrected. It has what a Binding leaves that
+// was carried out after the PATCH of the next attempt, if the scheduler then ends.
+func TestChoiceCorrection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)
 		pod := b.pod(t, "a", "m=0,3", "1").DeepCopy()
@@ -224,7 +225,8 @@ func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
 	})
 }
 
-func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
+// TestRetries: transient errors are retried and others are not.
+func TestRetries(t *testing.T) {
 	refused := "a uid a version 1: m=4,7 refused"
 	for name, tc := range map[string]struct {
 		setup func(t *testing.T, b *testEnv)
@@ -337,7 +339,8 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestNodesThatAgreeAreForgotten(t *testing.T) {
+// TestAgreedNodes: nodes that agree are forgotten.
+func TestAgreedNodes(t *testing.T) {
 	b := newTestEnv(t)
 	b.publish(map[string]string{"a": "m=4,7"})
 	if len(b.nodes) != 1 {
@@ -356,9 +359,9 @@ func TestNodesThatAgreeAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTheWordEnforcedIsGivenBack: the agent was away, the marker took the word back, and
-// the agent that comes back confirms exactly the chosen GPUs. One patch says so.
-func TestTheWordEnforcedIsGivenBack(t *testing.T) {
+// TestEnforcedMark: the mark "enforced" is given back. The agent was away, the marker took the word
+// back, and the agent that comes back confirms exactly the chosen GPUs. One patch says so.
+func TestEnforcedMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)
 		p := b.pod(t, "a", "m=0,3", "1")

@@ -112,7 +112,8 @@ func (f *reportedFabric) says() string {
 	return strings.Join(out, ", ")
 }
 
-func TestFabricReporterWritesWhatChanges(t *testing.T) {
+// TestFabricReporter: the fabric reporter writes changes only.
+func TestFabricReporter(t *testing.T) {
 	f := newReportedFabric(t)
 	f.gpus = []string{"a", "b"}
 	f.set(t, map[string]string{"a": "r0", "b": "", "control": ""})

@@ -27,9 +27,9 @@ type owners struct {
 
 func (o *owners) Enforced(node string) bool { return o.agents[node] }
 
-// TestPodsAreToldOfAllocationsThatAreNotTheirs walks through time: each step is what
-// the pod carries then, and what is said of it.
-func TestPodsAreToldOfAllocationsThatAreNotTheirs(t *testing.T) {
+// TestForeignAllocationEvents: pods are told of allocations that are not theirs. It walks through
+// time: each step is what the pod carries then, and what is said of it.
+func TestForeignAllocationEvents(t *testing.T) {
 	const (
 		own      = `{"version":1,"node":"n","podUID":"uid","assumed":"2026-01-01T00:00:00Z","enforced":true}`
 		copied   = `{"version":1,"node":"n","podUID":"other","assumed":"2026-01-01T00:00:00Z","enforced":true}`

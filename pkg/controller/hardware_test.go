@@ -16,7 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
+// TestHardwareEvents: running pods are told of their hardware once and of its recovery.
+func TestHardwareEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breakIt func(w *healthEnv)
 		mend    func(w *healthEnv)
@@ -188,7 +189,8 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 	}
 }
 
-func TestAPodGivenADegradedGPUIsNotWarnedOfIt(t *testing.T) {
+// TestDegradedChoiceEvents: a pod that was given a degraded GPU is not warned of it.
+func TestDegradedChoiceEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		w.sick[4] = linkSick()
@@ -200,7 +202,8 @@ func TestAPodGivenADegradedGPUIsNotWarnedOfIt(t *testing.T) {
 	})
 }
 
-func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
+// TestEventRetries: events are tried again and old faults are not repeated.
+func TestEventRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		w.run("pair", "0,3")
@@ -229,9 +232,9 @@ func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
 	})
 }
 
-// TestAPodThatComesAfterTheNewsIsTold has a pod chosen on the graph before a link went
-// down, and bound after its node was looked at.
-func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
+// TestLatePodEvents: a pod that comes after the news is told. It has a pod chosen on the graph
+// before a link went down, and bound after its node was looked at.
+func TestLatePodEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		defer w.lead()()
@@ -253,9 +256,9 @@ func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
 	})
 }
 
-// TestAPodBoundJustBeforeTheNewsIsTold has a pod bound after the pods were last sorted by
-// node, and its GPU lost before they are sorted again.
-func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
+// TestJustBoundPodEvents: a pod bound just before the news is told. It has a pod bound after the
+// pods were last sorted by node, and its GPU lost before they are sorted again.
+func TestJustBoundPodEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		defer w.lead()()
@@ -267,8 +270,9 @@ func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
 	})
 }
 
-// TestAFlappingLinkDoesNotFloodItsPod has a link fail and recover every ten seconds for an hour.
-func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
+// TestFlappingLinkEvents: a flapping link does not flood its pod. It has a link fail and recover
+// every ten seconds for an hour.
+func TestFlappingLinkEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		w.run("pair", "0,3")
@@ -314,8 +318,9 @@ func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreGoneHaveNoLimit: what bounds the events of a pod goes with it.
-func TestPodsThatAreGoneHaveNoLimit(t *testing.T) {
+// TestGonePodLimits: no limit is kept for pods that are gone: what bounds the events of a pod goes
+// with it.
+func TestGonePodLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		pod := w.run("pair", "0,3")
@@ -337,7 +342,8 @@ func TestPodsThatAreGoneHaveNoLimit(t *testing.T) {
 	})
 }
 
-func TestAnUnmetDemandIsNamed(t *testing.T) {
+// TestUnmetDemand: an unmet demand is named.
+func TestUnmetDemand(t *testing.T) {
 	w := newHealthEnv(t)
 	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
@@ -348,7 +354,8 @@ func TestAnUnmetDemandIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAnEventFits(t *testing.T) {
+// TestEventNameLength: the name of an event fits.
+func TestEventNameLength(t *testing.T) {
 	w := newHealthEnv(t)
 	pod := w.run(strings.Repeat("p", 253), "0,3")
 	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: strings.Repeat("n", 5000)})

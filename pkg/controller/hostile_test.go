@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestALyingAgentWritesLittleAndOnlyToItsOwnPods plays an agent that reports other
-// GPUs a hundred times a second, for a pod of its node and for one of another node.
-func TestALyingAgentWritesLittleAndOnlyToItsOwnPods(t *testing.T) {
+// TestLyingAgent: a lying agent writes little and only to its own pods. It plays an agent that
+// reports other GPUs a hundred times a second, for a pod of its node and for one of another node.
+func TestLyingAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)
 		b.pod(t, "a", "m=0,3", "1")

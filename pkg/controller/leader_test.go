@@ -16,7 +16,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestATermEndsWithTheLeaseAndAnotherBegins(t *testing.T) {
+// TestLeaderTerms: a term ends with the Lease and another begins.
+func TestLeaderTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var down atomic.Bool

@@ -193,10 +193,10 @@ func TestActual(t *testing.T) {
 	}
 }
 
-// TestActualIsWhatKubeletRecorded corrects random choices to random records: the
+// TestActualRandom corrects random choices to random records: the
 // result has the recorded sets in the order of a best ring, correcting it again
 // changes nothing, and it survives its own codec.
-func TestActualIsWhatKubeletRecorded(t *testing.T) {
+func TestActualRandom(t *testing.T) {
 	for _, machineName := range []string{"dgx1-v100", "a100-pcie-4-bridged", "l40s-8", "dgx2"} {
 		s, g := stateOf(t, machineName)
 		n, o := s.Node(testNode), oracle.New(g)

@@ -126,7 +126,8 @@ func (s *reportedNodes) expect(d time.Duration, what string, want ...string) {
 	}
 }
 
-func TestEachChangeOfAGraphsFreshnessIsReportedOnce(t *testing.T) {
+// TestGraphFreshnessEvents: each change of the freshness of a graph is reported once.
+func TestGraphFreshnessEvents(t *testing.T) {
 	s := newReportedNodes(t, "a")
 	s.expect(5*time.Minute, "while all is well")
 	s.nodes["a"].Reason = placement.StaleGraph
@@ -144,7 +145,8 @@ func TestEachChangeOfAGraphsFreshnessIsReportedOnce(t *testing.T) {
 	s.expect(5*time.Minute, "when the node is another one", "a Stale True NodeReplaced", "Warning StaleTopology")
 }
 
-func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
+// TestFlappingNodeEvents: a flapping node is not reported all the time.
+func TestFlappingNodeEvents(t *testing.T) {
 	s := newReportedNodes(t, "a")
 	said := 0
 	for range 60 { // half an hour
@@ -158,7 +160,8 @@ func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
 	}
 }
 
-func TestFaultsAndMissingGraphsAreEvents(t *testing.T) {
+// TestFaultEvents: faults and missing graphs are events.
+func TestFaultEvents(t *testing.T) {
 	s := newReportedNodes(t, "a", "b")
 	s.nodes["a"].Fault = "spec.links[0].class: unknown"
 	s.expect(5*time.Minute, "a fault", "Warning MalformedTopology spec.links[0].class: unknown")
@@ -174,7 +177,8 @@ func TestFaultsAndMissingGraphsAreEvents(t *testing.T) {
 	s.expect(5*time.Minute, "a cluster without the definition")
 }
 
-func TestAClusterWithoutExportersIsReportedSlowly(t *testing.T) {
+// TestNoExporterEvents: a cluster without exporters is reported slowly.
+func TestNoExporterEvents(t *testing.T) {
 	var names []string
 	for i := range 500 {
 		names = append(names, fmt.Sprint("n", i))

@@ -38,10 +38,10 @@ func (d *doubted) Unproven(pod *v1.Pod) *allocation.Allocation {
 	return nil
 }
 
-// TestNobodyProvesAnAllocation walks through time on a node from which the agent was
-// taken: each step is how long it takes, whether anybody speaks for the allocation at
-// its end, and what the pod is.
-func TestNobodyProvesAnAllocation(t *testing.T) {
+// TestUnprovenAllocation: an allocation that nobody proves loses its mark. It walks through time on
+// a node from which the agent was taken: each step is how long it takes, whether anybody speaks for
+// the allocation at its end, and what the pod is.
+func TestUnprovenAllocation(t *testing.T) {
 	type step struct {
 		after  time.Duration
 		proven bool

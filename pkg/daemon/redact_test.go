@@ -11,7 +11,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-func TestTokensAreMasked(t *testing.T) {
+// TestTokenMasking: tokens are masked.
+func TestTokenMasking(t *testing.T) {
 	var log syncBuffer
 	printEverything(t, io.Discard)
 	klog.SetLoggerWithOptions(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(&log))), klog.ContextualLogger(true))

@@ -144,7 +144,8 @@ func secured(t *testing.T, opts SecureOptions) (base string) {
 	return "https://" + ln.Addr().String()
 }
 
-func TestOnlyThoseWhoMayAreServed(t *testing.T) {
+// TestAuthorization: only clients with the right are served.
+func TestAuthorization(t *testing.T) {
 	cluster := newReviewServer(t)
 	base := secured(t, SecureOptions{Client: cluster.client(t), AlwaysAllow: []string{"/healthz"}})
 	tests := map[string]struct {
@@ -185,7 +186,8 @@ func TestOnlyThoseWhoMayAreServed(t *testing.T) {
 	}
 }
 
-func TestAnswersAreKeptForAMoment(t *testing.T) {
+// TestReviewCache: answers are kept for a moment.
+func TestReviewCache(t *testing.T) {
 	cluster := newReviewServer(t)
 	base := secured(t, SecureOptions{Client: cluster.client(t)})
 	for range 5 {
@@ -198,9 +200,9 @@ func TestAnswersAreKeptForAMoment(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesHealthAlone: strangers can make the server wait for an API
+// TestFloodedHealth: a flood leaves health alone. Strangers can make the server wait for an API
 // server that is slow, but not hold more than so many requests, nor the probes.
-func TestAFloodLeavesHealthAlone(t *testing.T) {
+func TestFloodedHealth(t *testing.T) {
 	cluster := newReviewServer(t)
 	cluster.hold = make(chan struct{})
 	base := secured(t, SecureOptions{Client: cluster.client(t), AlwaysAllow: []string{"/healthz"}})
@@ -229,7 +231,8 @@ func TestAFloodLeavesHealthAlone(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatIsAwayLetsNobodyIn(t *testing.T) {
+// TestUnreachableAPIServer: an API server that is away lets nobody in.
+func TestUnreachableAPIServer(t *testing.T) {
 	cluster := newReviewServer(t)
 	base := secured(t, SecureOptions{Client: cluster.client(t), AlwaysAllow: []string{"/healthz"}})
 	cluster.Close()
@@ -241,9 +244,9 @@ func TestAnAPIServerThatIsAwayLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestTheScrapersTokenIsNotPrinted: client-go prints the bodies of requests from
-// -v=8, and a TokenReview is nothing but the token.
-func TestTheScrapersTokenIsNotPrinted(t *testing.T) {
+// TestScraperTokenLogging: the scraper's token is not printed. client-go prints the bodies of
+// requests from -v=8, and a TokenReview is nothing but the token.
+func TestScraperTokenLogging(t *testing.T) {
 	cluster := newReviewServer(t)
 	var log syncBuffer
 	printEverything(t, &log)
@@ -280,7 +283,8 @@ func printEverything(t *testing.T, w io.Writer) {
 	klog.SetOutput(w)
 }
 
-func TestOldTLSIsRefused(t *testing.T) {
+// TestOldTLS: old TLS is refused.
+func TestOldTLS(t *testing.T) {
 	base := secured(t, SecureOptions{Client: newReviewServer(t).client(t)})
 	addr := strings.TrimPrefix(base, "https://")
 	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
@@ -294,9 +298,9 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheCertificateFollowsItsFiles replaces a certificate as a Secret volume
-// does, by a rename.
-func TestTheCertificateFollowsItsFiles(t *testing.T) {
+// TestCertificateReload: the certificate follows its files. It replaces a certificate as a Secret
+// volume does, by a rename.
+func TestCertificateReload(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	write := func(host string) {

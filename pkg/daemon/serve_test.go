@@ -40,7 +40,8 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-func TestMetricsAndHealthAreServedWhileRunning(t *testing.T) {
+// TestMetricsAndHealth: metrics and health are served while running.
+func TestMetricsAndHealth(t *testing.T) {
 	cluster := newReviewServer(t)
 	tests := map[string]struct {
 		endpoint        Endpoint
@@ -85,7 +86,8 @@ func TestMetricsAndHealthAreServedWhileRunning(t *testing.T) {
 	}
 }
 
-func TestEndpointsThatCannotBeServed(t *testing.T) {
+// TestEndpointErrors: endpoints that cannot be served are errors.
+func TestEndpointErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -62,9 +62,9 @@ func TestWhatIfHandler(t *testing.T) {
 	}
 }
 
-// TestASlowClientKeepsNobodyWaiting: while one does not send what it asks for, others are answered.
-// In the end it is refused.
-func TestASlowClientKeepsNobodyWaiting(t *testing.T) {
+// TestSlowClient: a slow client keeps nobody waiting. While one does not send what it asks for,
+// others are answered. In the end it is refused.
+func TestSlowClient(t *testing.T) {
 	a := newWhatIf(writeSnapshot, func() error { return nil }, func(context.Context, func(io.Writer) error, []byte) ([]byte, error) {
 		return []byte("an answer"), nil
 	})
@@ -96,8 +96,9 @@ func TestASlowClientKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// TestLimitedKeepsTheBeginning: a child that writes on is not stopped by it.
-func TestLimitedKeepsTheBeginning(t *testing.T) {
+// TestLimitedOutput: a limited buffer keeps the beginning. A child that writes on is not stopped by
+// it.
+func TestLimitedOutput(t *testing.T) {
 	var kept strings.Builder
 	l := &limited{to: &kept, left: 5}
 	for _, text := range []string{"abc", "defg", "h"} {

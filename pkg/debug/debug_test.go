@@ -23,7 +23,8 @@ func (b *believer) Diagnose(name string) *diagnosis.State {
 	return &d
 }
 
-func TestHandlerShowsTheStateAndNothingElse(t *testing.T) {
+// TestHandler: the handler shows the state and nothing else.
+func TestHandler(t *testing.T) {
 	b := believer{
 		Version: diagnosis.Version, At: time.Unix(1_700_000_000, 0).UTC(), Synced: true,
 		Claims: []diagnosis.Reservation{{Pod: "default/p", Node: "n", UID: "u", Phase: "reserved", Since: time.Unix(1_600_000_000, 0).UTC(), GPUs: []string{"GPU-0"}}},

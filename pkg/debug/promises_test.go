@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestPromisesAreShown(t *testing.T) {
+// TestPromises: promises are shown.
+func TestPromises(t *testing.T) {
 	all := promises{"u": {UID: "u", Node: "n", Annotations: map[string]string{"k": "v"}}}
 	for name, tc := range map[string]struct {
 		uid       types.UID

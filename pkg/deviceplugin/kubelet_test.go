@@ -72,8 +72,8 @@ func (m *manager) alive(devices int) func() bool {
 	return func() bool { p, n, _ := m.get(); return p != nil && n == devices }
 }
 
-// TestKubeletsOwnServer runs the plugin against the registration server of kubelet itself.
-func TestKubeletsOwnServer(t *testing.T) {
+// TestKubeletServer runs the plugin against the registration server of kubelet itself.
+func TestKubeletServer(t *testing.T) {
 	logger, _ := ktesting.NewTestContext(t)
 	d := dir(t)
 	m := &manager{}

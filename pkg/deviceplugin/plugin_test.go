@@ -104,7 +104,8 @@ func wait(t *testing.T, k *kubelettest.Kubelet, ok func(kubelettest.Current) boo
 
 func listed(c kubelettest.Current) bool { return c.Devices != nil && !c.Stopped }
 
-func TestPluginRegistersAndLists(t *testing.T) {
+// TestPluginRegistration: the plugin registers and lists its devices.
+func TestPluginRegistration(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
@@ -205,7 +206,8 @@ func TestPluginHooks(t *testing.T) {
 	}
 }
 
-func TestPluginHealthAndDevicesChange(t *testing.T) {
+// TestPluginChanges: changes of health and devices are told to kubelet.
+func TestPluginChanges(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d})
@@ -245,7 +247,8 @@ func TestPluginHealthAndDevicesChange(t *testing.T) {
 	}
 }
 
-func TestPluginSurvivesKubelet(t *testing.T) {
+// TestPluginKubeletRestart: the plugin survives a restart of kubelet.
+func TestPluginKubeletRestart(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d})
@@ -277,7 +280,8 @@ func TestPluginSurvivesKubelet(t *testing.T) {
 	}
 }
 
-func TestPluginDoesNotPesterKubelet(t *testing.T) {
+// TestPluginRegistrationRate: registrations with kubelet are limited.
+func TestPluginRegistrationRate(t *testing.T) {
 	const step = 10 * time.Millisecond
 	d := dir(t)
 	k := startKubelet(t, d)
@@ -296,9 +300,10 @@ func TestPluginDoesNotPesterKubelet(t *testing.T) {
 	testrig.Soon(t, "a registration that lasts", func() bool { clk.Step(step); c, _ := k.Get(gpu); return listed(c) })
 }
 
-// TestPluginHearsOfKubelet: time stands still, so that the plugin is told of kubelet and of its own
-// socket, which kubelet wipes, and does not look again after a while.
-func TestPluginHearsOfKubelet(t *testing.T) {
+// TestPluginNotices: the plugin hears of kubelet and of its own socket. Time stands still, so that
+// the plugin is told of kubelet and of its own socket, which kubelet wipes, and does not look again
+// after a while.
+func TestPluginNotices(t *testing.T) {
 	d := dir(t)
 	p := newPluginAt(t, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), deviceplugin.Config{PluginDir: d})
 	run(t, p)
@@ -307,8 +312,8 @@ func TestPluginHearsOfKubelet(t *testing.T) {
 	testrig.Soon(t, "registered", p.Registered)
 }
 
-// TestTwoOfTheSamePlugin is a DaemonSet whose old pod lives on for a while.
-func TestTwoOfTheSamePlugin(t *testing.T) {
+// TestOverlappingPlugins is a DaemonSet whose old pod lives on for a while.
+func TestOverlappingPlugins(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	ours, theirs := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
@@ -335,7 +340,8 @@ func TestTwoOfTheSamePlugin(t *testing.T) {
 	})
 }
 
-func TestPluginStartsBeforeKubelet(t *testing.T) {
+// TestPluginEarlyStart: the plugin may start before kubelet.
+func TestPluginEarlyStart(t *testing.T) {
 	d := dir(t)
 	registry := filepath.Join(d, "sub", "kubelet.sock")
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d, KubeletSocket: registry})
@@ -354,7 +360,8 @@ func TestPluginStartsBeforeKubelet(t *testing.T) {
 	testrig.Soon(t, "registered", p.Registered)
 }
 
-func TestPluginRetriesRefusedRegistration(t *testing.T) {
+// TestPluginRegistrationRetry: the plugin retries a refused registration.
+func TestPluginRegistrationRetry(t *testing.T) {
 	d := dir(t)
 	k := startKubelet(t, d)
 	k.Refuse(status.Error(codes.Unavailable, "later"))
@@ -366,7 +373,8 @@ func TestPluginRetriesRefusedRegistration(t *testing.T) {
 	wait(t, k, listed)
 }
 
-func TestNewRefuses(t *testing.T) {
+// TestNewErrors: New refuses invalid settings.
+func TestNewErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg     deviceplugin.Config
 		wantErr string

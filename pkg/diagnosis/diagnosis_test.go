@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestTheNamesInTheJSONStay: other programs read them, of this release and of the one before.
-func TestTheNamesInTheJSONStay(t *testing.T) {
+// TestJSONNames: the names in the JSON stay. Other programs read them, of this release and of the
+// one before.
+func TestJSONNames(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	usage := Usage{Used: map[string][]string{"r": {"GPU-a"}}, Counted: map[string]int{"r": 1}, Generation: 2, Revision: 3, Current: true}
 	state := State{

@@ -67,7 +67,8 @@ func costOf(pods []Pod, v Set, allowed []int32, q Quality) Cost {
 	return CostOf(victims, allowed, q)
 }
 
-func TestTheSearchFindsTheLeastCost(t *testing.T) {
+// TestSearchLeastCost: the search finds the least cost.
+func TestSearchLeastCost(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		j, pods, allowed := draw(r)
@@ -155,7 +156,8 @@ func draw(r *rand.Rand) (*plain, []Pod, []int32) {
 	return j, pods, []int32{int32(r.IntN(3)), int32(r.IntN(2))}
 }
 
-func TestASearchOutOfStepsSaysSo(t *testing.T) {
+// TestSearchStepLimit: a search out of steps says so.
+func TestSearchStepLimit(t *testing.T) {
 	j := &plain{holds: []uint64{1, 2, 4, 8}, groups: []uint64{15}, rings: []int64{1}}
 	s := Search{Judge: j, Pods: make([]Pod, 4), Steps: 2}
 	if v, ok := s.Best(); ok {

@@ -119,9 +119,10 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseAgainstAllSubsets: among all sets that leave a plan and no gang in parts, the one
-// chosen spares the dearest unit that any spares, then the next one, and so on.
-func TestChooseAgainstAllSubsets(t *testing.T) {
+// TestChooseBruteForce: Choose agrees with a search of all subsets. Among all sets that leave a
+// plan and no gang in parts, the one chosen spares the dearest unit that any spares, then the next
+// one, and so on.
+func TestChooseBruteForce(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 16))
 	chosen, most := 0, 0
 	for round := range 4000 {

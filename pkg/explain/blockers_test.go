@@ -22,8 +22,9 @@ func controlled(p *v1.Pod) {
 	p.Labels["app"] = p.Name
 }
 
-// TestWhichPodIsAdvisedToMove: pod "a" is in the way on n0, and n1 would take it.
-func TestWhichPodIsAdvisedToMove(t *testing.T) {
+// TestMoveAdvice: the advice names the pod to move. Pod "a" is in the way on n0, and n1 would take
+// it.
+func TestMoveAdvice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change    func(w *testEnv, a *v1.Pod)
 		wantTo    string
@@ -65,9 +66,9 @@ func TestWhichPodIsAdvisedToMove(t *testing.T) {
 	}
 }
 
-// TestPodsThatMayBeMovedAreNamedFirst: one of two pods has to go, and the one that stays has the
-// lower priority.
-func TestPodsThatMayBeMovedAreNamedFirst(t *testing.T) {
+// TestMovablePodsFirst: pods that may be moved are named first. One of two pods has to go, and the
+// one that stays has the lower priority.
+func TestMovablePodsFirst(t *testing.T) {
 	w := newTestEnv()
 	w.node(t, "n0", cube, nil)
 	w.holds(t, "stays", "n0", 0, 1, 2, 3)

@@ -13,7 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
+// TestBoundPod: a bound pod shows its choice and the best now.
+func TestBoundPod(t *testing.T) {
 	w := newTestEnv()
 	w.node(t, "n0", cube, nil).node(t, "n1", cube, nil).holds(t, "p", "n0", 0, 1) // joined by one NVLink: 25 GB/s
 	w.holds(t, "beside", "n0", 2, 3)
@@ -59,7 +60,8 @@ func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
 	}
 }
 
-func TestAJobIsExplainedByTheFirstPodThatWaits(t *testing.T) {
+// TestJobExplanation: a job is explained by the first pod that waits.
+func TestJobExplanation(t *testing.T) {
 	w := newTestEnv()
 	w.node(t, "n0", cube, nil).holds(t, "job-0", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
 	w.waits(pod("job-1", 2).Obj())

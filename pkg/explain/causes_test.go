@@ -24,8 +24,9 @@ const (
 	hopper = "dgx-h100"
 )
 
-// TestTheCauseIsTheTrueOne has a pod named "asks" that waits, each time for another cause.
-func TestTheCauseIsTheTrueOne(t *testing.T) {
+// TestCauses: the cause that is named is the true one. It has a pod named "asks" that waits, each
+// time for another cause.
+func TestCauses(t *testing.T) {
 	asks := func(gpus int) *testobj.PodWrapper { return pod("asks", gpus) }
 	for name, tc := range map[string]struct {
 		build        func(t *testing.T, w *testEnv)

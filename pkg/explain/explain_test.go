@@ -12,9 +12,10 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// TestWorkloadOfTheOwnNamespace: another namespace has a Workload of the same name, or one that
-// claims the pod as its owner. It comes first in the list, and nothing of it may be said.
-func TestWorkloadOfTheOwnNamespace(t *testing.T) {
+// TestWorkloadNamespace: only a Workload of the own namespace counts. Another namespace has a
+// Workload of the same name, or one that claims the pod as its owner. It comes first in the list,
+// and nothing of it may be said.
+func TestWorkloadNamespace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		foreign metav1.ObjectMeta
 		own     bool

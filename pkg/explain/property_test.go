@@ -18,9 +18,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// TestWhatIsSaidToHelpHelps: in random towns, once the pods that are named have gone, placement
-// takes the pod, with the set that was said; and where it is said to be exact, no fewer do.
-func TestWhatIsSaidToHelpHelps(t *testing.T) {
+// TestAdviceHelps: the advice that is given helps: in random towns, once the pods that are named
+// have gone, placement takes the pod, with the set that was said; and where it is said to be exact,
+// no fewer do.
+func TestAdviceHelps(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 29))
 	said := 0
 	for round := range 150 {

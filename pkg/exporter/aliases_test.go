@@ -14,7 +14,7 @@ import (
 
 // What somebody else wrote under a key that is not ours stays, and comes back to us
 // when they take it away.
-func TestAnAliasOfSomebodyElseIsLeftToThem(t *testing.T) {
+func TestForeignAlias(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: 1})
 	r.api.edit(nodePath, func(o map[string]any) {
 		meta := o["metadata"].(map[string]any)
@@ -55,7 +55,7 @@ func TestAnAliasOfSomebodyElseIsLeftToThem(t *testing.T) {
 }
 
 // An admission policy of the release before knows fewer aliases; that keeps ours from no node.
-func TestRefusedAliasesLeaveOurLabels(t *testing.T) {
+func TestRefusedAliases(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: 1})
 	r.api.refuse = func(req request) *metav1.Status {
 		if req.method != http.MethodPatch || req.path != nodePath {
@@ -88,7 +88,7 @@ func TestRefusedAliasesLeaveOurLabels(t *testing.T) {
 
 // An exporter of the release before applies what it knows as its own. That must not
 // remove an alias, which the admission policy of its release would refuse.
-func TestAnEarlierExporterNeedNotRemoveAliases(t *testing.T) {
+func TestEarlierExporterAliases(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	before := r.api.labels()

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestADegradedGPUIsNotHealthyWhereTheSchemaCannotSayIt(t *testing.T) {
+// TestDegradedOldSchema: a degraded GPU is not healthy where the schema cannot say "degraded".
+func TestDegradedOldSchema(t *testing.T) {
 	status := func(degraded, healthy bool) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"gpuHealth": []any{
 			map[string]any{"id": "a", "healthy": healthy, "degraded": degraded, "since": "then"},

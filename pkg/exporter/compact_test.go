@@ -24,7 +24,8 @@ func refuseCompact(r request) *metav1.Status {
 			"  .spec.linkKinds: field not declared in schema\n  .spec.linkRows: field not declared in schema")
 }
 
-func TestACompactGraphIsPublishedAsTheSchemaTakesIt(t *testing.T) {
+// TestCompactGraph: a compact graph is published as the schema takes it.
+func TestCompactGraph(t *testing.T) {
 	tests := map[string]struct {
 		compact             bool
 		refuse              func(request) *metav1.Status
@@ -55,7 +56,8 @@ func TestACompactGraphIsPublishedAsTheSchemaTakesIt(t *testing.T) {
 	}
 }
 
-func TestTheFormIsChangedInPlace(t *testing.T) {
+// TestFormChange: the form is changed in place.
+func TestFormChange(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	for _, compact := range []bool{false, true, false} {
 		r.cfg.Compact = compact
@@ -67,9 +69,9 @@ func TestTheFormIsChangedInPlace(t *testing.T) {
 	}
 }
 
-// TestAMachineOfManyGPUsIsPublishedInShort: beyond what the schema takes at length, also
-// without --compact.
-func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
+// TestManyGPUs: a machine of many GPUs is published in short. Beyond what the schema takes at
+// length, also without --compact.
+func TestManyGPUs(t *testing.T) {
 	tests := map[string]struct {
 		gpus                int
 		refuse              func(request) *metav1.Status
@@ -102,8 +104,9 @@ func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
 	}
 }
 
-// TestAGraphThatCannotBePublishedIsAnError: it is said in Ready, and the last good graph stays.
-func TestAGraphThatCannotBePublishedIsAnError(t *testing.T) {
+// TestUnpublishableGraph: a graph that cannot be published is an error: it is said in Ready, and
+// the last good graph stays.
+func TestUnpublishableGraph(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	var nodes []nvtopo.NUMANode

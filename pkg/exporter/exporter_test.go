@@ -179,7 +179,8 @@ func readyOf(t *testing.T, top *v1alpha1.NodeGPUTopology) metav1.Condition {
 	return *c
 }
 
-func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
+// TestFirstPublish: the first publish writes everything by server-side apply.
+func TestFirstPublish(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	if err := r.exporter.PublishOnce(t.Context()); err != nil {
 		t.Fatal(err)
@@ -237,7 +238,8 @@ func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
 	}
 }
 
-func TestOnlyChangesAreWritten(t *testing.T) {
+// TestUnchangedObject: only changes are written.
+func TestUnchangedObject(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease)
 	r.expect(t, "without a change", getTopology, putLease)
@@ -269,7 +271,8 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 	}
 }
 
-func TestAGraphOfAnEarlierBootIsNotRecalledAndIsReplaced(t *testing.T) {
+// TestEarlierBootGraph: a graph of an earlier boot is not recalled and is replaced.
+func TestEarlierBootGraph(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.api.edit(nodePath, func(o map[string]any) { o["status"].(map[string]any)["nodeInfo"].(map[string]any)["bootID"] = "boot-2" })
@@ -283,7 +286,8 @@ func TestAGraphOfAnEarlierBootIsNotRecalledAndIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
+// TestReadErrorKeepsGraph: a read error keeps the last good topology.
+func TestReadErrorKeepsGraph(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	before := r.api.topology(t)
@@ -330,7 +334,7 @@ func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
 	}
 }
 
-func TestAReadErrorFromTheStart(t *testing.T) {
+func TestReadErrorAtStart(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.src.err = errors.New("no answer")
 	if err := r.exporter.PublishOnce(t.Context()); err == nil {
@@ -357,7 +361,8 @@ func TestAReadErrorFromTheStart(t *testing.T) {
 	}
 }
 
-func TestForeignChangesAreMendedAtResync(t *testing.T) {
+// TestForeignChanges: foreign changes are mended at resync.
+func TestForeignChanges(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.edit(nodePath, func(o map[string]any) {
@@ -371,9 +376,9 @@ func TestForeignChangesAreMendedAtResync(t *testing.T) {
 	}
 }
 
-// TestADisplacedObjectIsMendedInTheNextRound does to the object what leaves the node
-// without its graph, or with a wrong one.
-func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
+// TestDisplacedObject: a displaced object is mended in the next round. It does to the object what
+// leaves the node without its graph, or with a wrong one.
+func TestDisplacedObject(t *testing.T) {
 	meta := func(o map[string]any) map[string]any { return o["metadata"].(map[string]any) }
 	tests := map[string]struct {
 		change func(r *testEnv)
@@ -422,7 +427,8 @@ func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
 	}
 }
 
-func TestALostOwnerReferenceIsRestored(t *testing.T) {
+// TestLostOwnerReference: a lost owner reference is restored.
+func TestLostOwnerReference(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.edit(topologyPath, func(o map[string]any) { delete(o["metadata"].(map[string]any), "ownerReferences") })
@@ -430,7 +436,8 @@ func TestALostOwnerReferenceIsRestored(t *testing.T) {
 	r.expect(t, "at resync", getNode, getTopology, putSpec, putLease)
 }
 
-func TestAReplacedNodeIsTakenOver(t *testing.T) {
+// TestReplacedNode: a replaced node is taken over.
+func TestReplacedNode(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.api.mu.Lock()
@@ -456,7 +463,7 @@ func TestAReplacedNodeIsTakenOver(t *testing.T) {
 }
 
 // An API server that stores something else must not be written to every round.
-func TestAValueStoredDifferentlyIsNotWrittenAgain(t *testing.T) {
+func TestAlteredValue(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.api.mutate = func(path string, obj map[string]any) {
 		switch path {
@@ -476,7 +483,8 @@ func TestAValueStoredDifferentlyIsNotWrittenAgain(t *testing.T) {
 	r.expect(t, "after it", getTopology, putLease)
 }
 
-func TestMistakesOfInstallationAreNamed(t *testing.T) {
+// TestInstallationErrors: mistakes of the installation are named.
+func TestInstallationErrors(t *testing.T) {
 	forbidden := func(path string) func(request) *metav1.Status {
 		return func(r request) *metav1.Status {
 			if r.method == http.MethodPatch && r.path == path {
@@ -542,7 +550,7 @@ func TestMistakesOfInstallationAreNamed(t *testing.T) {
 }
 
 // The Lease vouches for the object: it stops when a change cannot be published.
-func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
+func TestLeaseOfWrongObject(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	r.src.graph = uniform(t, 4, "NVIDIA H100 80GB HBM3", "NV18")
@@ -563,7 +571,8 @@ func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
 	r.expect(t, "when it can be written", getNode, getTopology, putSpec, putLabels, putLabels, putLease)
 }
 
-func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
+// TestAPIServerOutage: an outage of the API server does not stop the readings.
+func TestAPIServerOutage(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: time.Minute})
 	r.publish(t)
 	r.api.refuse = func(request) *metav1.Status {
@@ -579,7 +588,8 @@ func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
 	}
 }
 
-func TestSimulatedNodesAreEnforced(t *testing.T) {
+// TestSimulatedEnforcement: simulated nodes are enforced.
+func TestSimulatedEnforcement(t *testing.T) {
 	r := newTestEnv(t, Config{AssumeEnforced: true})
 	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease, putAgent)
 	top := r.api.topology(t)
@@ -595,7 +605,8 @@ func TestSimulatedNodesAreEnforced(t *testing.T) {
 	}
 }
 
-func TestNewChecksItsConfig(t *testing.T) {
+// TestNewErrors: New checks its config.
+func TestNewErrors(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no node name":      {},
 		"a bad node name":   {NodeName: "Node_1"},

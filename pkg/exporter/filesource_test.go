@@ -45,7 +45,8 @@ func object(t *testing.T, kind string) string {
 	return string(b)
 }
 
-func TestOpenReadsWhatItIsGiven(t *testing.T) {
+// TestOpen: Open reads each kind of source.
+func TestOpen(t *testing.T) {
 	asJSON, err := yaml.YAMLToJSON([]byte(object(t, v1alpha1.Kind)))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,8 @@ func TestOpenReadsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatItCannotRead(t *testing.T) {
+// TestOpenErrors: Open refuses sources that it cannot read.
+func TestOpenErrors(t *testing.T) {
 	tests := map[string]struct{ spec, resource, want string }{
 		"no kind of source":           {spec: "dgx-h100", want: "not nvml, machine:NAME or file:PATH"},
 		"an empty name":               {spec: "machine:", want: "not nvml"},
@@ -108,7 +110,8 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadAgainEachTime(t *testing.T) {
+// TestFileReload: a file is read again each time.
+func TestFileReload(t *testing.T) {
 	path := write(t, twoGPUs)
 	src, err := Open("file:"+path, "n1", "", smi.Options{})
 	if err != nil {
@@ -129,7 +132,7 @@ func TestAFileIsReadAgainEachTime(t *testing.T) {
 }
 
 // Every machine of the catalogue survives being published and read back.
-func TestEveryMachineIsPublished(t *testing.T) {
+func TestCataloguePublishing(t *testing.T) {
 	for _, name := range machine.Names() {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, Config{})

@@ -10,7 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
+// TestFaultPublishing: a fault is published within one period and at once with an event.
+func TestFaultPublishing(t *testing.T) {
 	sound := func() *nvtopo.Graph { return uniform(t, 4, "NVIDIA H100 80GB HBM3", "NV18") }
 	tests := map[string]func(g *nvtopo.Graph) *nvtopo.Graph{
 		"a lost GPU":        func(g *nvtopo.Graph) *nvtopo.Graph { g.GPUs[2].Unhealthy = "GPU is lost: x"; return g },
@@ -54,7 +55,8 @@ func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
 	}
 }
 
-func TestHealthSaysSinceWhen(t *testing.T) {
+// TestHealthSince: the health says since when it holds.
+func TestHealthSince(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	begun := r.clk.Now()
 	r.publish(t)
@@ -91,7 +93,8 @@ func TestHealthSaysSinceWhen(t *testing.T) {
 	}
 }
 
-func TestAnOlderSchemaDoesNotMakeTheExporterWriteInEveryRound(t *testing.T) {
+// TestOlderSchemaWrites: an older schema does not make the exporter write in every round.
+func TestOlderSchemaWrites(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.api.mutate = func(_ string, obj map[string]any) {
 		status, _ := obj["status"].(map[string]any)

@@ -131,7 +131,7 @@ func FuzzLabelValue(f *testing.F) {
 }
 
 // Turning compat off takes its keys away, also after a restart.
-func TestLabelsNoLongerWantedGoAway(t *testing.T) {
+func TestUnwantedLabels(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.publish(t)
 	if r.api.labels()["accelerator"] == "" || r.api.annotations()["topology.kubernetes.io/gpu-topology"] == "" {
@@ -154,7 +154,7 @@ func TestLabelsNoLongerWantedGoAway(t *testing.T) {
 }
 
 // A key of ours that another manager owns cannot be removed, and is not tried for ever.
-func TestALeftoverOfAnotherManagerIsTriedOnce(t *testing.T) {
+func TestForeignLeftover(t *testing.T) {
 	r := newTestEnv(t, Config{Resync: 1, NoCompatLabels: true})
 	r.api.edit(nodePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["labels"].(map[string]any)["gpu-count"] = "by hand"

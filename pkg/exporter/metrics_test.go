@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestMetricsFollowReadingsAndWrites(t *testing.T) {
+// TestMetrics: the metrics follow readings and writes.
+func TestMetrics(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	sick := uniform(t, 6, "NVIDIA H200", "NV18")
 	sick.GPUs[2].Unhealthy = "Xid 79"

@@ -24,9 +24,9 @@ var requiredLabels = map[string]string{
 	"topology.kubernetes.io/single-numa-8gpu": "false",
 }
 
-// TestTheNodeIsMarkedAsRequired compares labels and annotation of such a node field by
-// field, as an exporter writes them that is told nothing but the node's name.
-func TestTheNodeIsMarkedAsRequired(t *testing.T) {
+// TestRequiredNodeMarks: the node is marked as required. It compares labels and annotation of such
+// a node field by field, as an exporter writes them that is told nothing but the node's name.
+func TestRequiredNodeMarks(t *testing.T) {
 	m, err := machine.Lookup("hgx-a100-8")
 	if err != nil {
 		t.Fatal(err)

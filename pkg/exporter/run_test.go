@@ -68,7 +68,8 @@ func running(t *testing.T, src *scripted, refuse func(request) *metav1.Status) (
 	}
 }
 
-func TestLeaseIsRenewedEvery30SecondsGiveOrTake(t *testing.T) {
+// TestLeaseRenewal: the Lease is renewed about every 30 seconds.
+func TestLeaseRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB")}
 		line, stop := running(t, src, nil)
@@ -104,7 +105,8 @@ func TestLeaseIsRenewedEvery30SecondsGiveOrTake(t *testing.T) {
 	})
 }
 
-func TestEventsCauseReadingsAndBurstsOnlyOneASecond(t *testing.T) {
+// TestEventReadings: events cause readings, and bursts only one a second.
+func TestEventReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB"), events: make(chan Event)}
 		_, stop := running(t, src, nil)
@@ -134,7 +136,8 @@ func TestEventsCauseReadingsAndBurstsOnlyOneASecond(t *testing.T) {
 	})
 }
 
-func TestFailuresAreRetriedWithBackoff(t *testing.T) {
+// TestRetryBackoff: failures are retried with backoff.
+func TestRetryBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
 		line, stop := running(t, &scripted{graph: uniform(t, 2, "L40S", "PHB")}, func(r request) *metav1.Status {
@@ -171,7 +174,7 @@ func TestFailuresAreRetriedWithBackoff(t *testing.T) {
 }
 
 // A driver that does not answer must not make a node look dead whose object is right.
-func TestTheLeaseGoesOnWhileTheDriverIsSlow(t *testing.T) {
+func TestLeaseWithSlowDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB"), events: make(chan Event)}
 		line, stop := running(t, src, nil)
@@ -186,7 +189,8 @@ func TestTheLeaseGoesOnWhileTheDriverIsSlow(t *testing.T) {
 	})
 }
 
-func TestHealthySaysWhetherRoundsEnd(t *testing.T) {
+// TestHealthy: Healthy tells whether rounds end.
+func TestHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube, dyn := newStub().clients(t)
 		src := &scripted{err: errors.New("no driver")}
@@ -213,7 +217,8 @@ func TestHealthySaysWhetherRoundsEnd(t *testing.T) {
 	})
 }
 
-func TestAProcessWithTheLibraryOfAnotherDriverPublishesThatAndEnds(t *testing.T) {
+// TestDriverLibraryMismatch: a process with the library of another driver publishes that and ends.
+func TestDriverLibraryMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB")}
 		api := newStub()
@@ -241,7 +246,8 @@ func TestAProcessWithTheLibraryOfAnotherDriverPublishesThatAndEnds(t *testing.T)
 	})
 }
 
-func TestManyExportersInOneProcessAreCheapAndLeaveNothing(t *testing.T) {
+// TestManyExporters: many exporters in one process are cheap and leave nothing.
+func TestManyExporters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		const n = 64
 		before := runtime.NumGoroutine()

@@ -11,7 +11,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
+// TestProblemLogging: a problem is logged once when it begins.
+func TestProblemLogging(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	r := newTestEnv(t, Config{})
@@ -39,7 +40,8 @@ func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
 	}
 }
 
-func TestAChangeOfHealthIsLoggedOnce(t *testing.T) {
+// TestHealthLogging: a change of health is logged once.
+func TestHealthLogging(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	r := newTestEnv(t, Config{})

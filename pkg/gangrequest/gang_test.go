@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-func TestWishesOfAPodGroup(t *testing.T) {
+func TestPodGroupWishes(t *testing.T) {
 	tests := map[string]struct {
 		group    texts
 		want     Wishes
@@ -202,7 +202,7 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 	}
 }
 
-func TestWishesOfMembers(t *testing.T) {
+func TestMemberWishes(t *testing.T) {
 	tests := map[string]struct {
 		group    texts
 		pods     []*v1.Pod
@@ -297,7 +297,7 @@ func TestKueueTopology(t *testing.T) {
 	}
 }
 
-func TestWishesInAFabric(t *testing.T) {
+func TestFabricWishes(t *testing.T) {
 	levels := []Level{{"spine", "example.com/spine"}, {"rack", "topology.kubernetes.io/rack"}}
 	tests := map[string]struct {
 		group   texts
@@ -350,7 +350,8 @@ func TestWishesInAFabric(t *testing.T) {
 	}
 }
 
-func TestSegmentsThatDoNotDivideTheMembers(t *testing.T) {
+// TestUnevenSegments: segments that do not divide the members are refused.
+func TestUnevenSegments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wishes  Wishes
 		members int
@@ -371,7 +372,7 @@ func TestSegmentsThatDoNotDivideTheMembers(t *testing.T) {
 }
 
 // A gang that is read twice is the same, in whatever order its pods come.
-func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
+func TestPodOrder(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range 12 {
 		pods = append(pods, member(fmt.Sprintf("p-%d", i), index(i%9), annotate(RequiredKey, fmt.Sprint("level-", i%3))))

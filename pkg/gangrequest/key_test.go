@@ -80,7 +80,8 @@ func TestNearOf(t *testing.T) {
 // plainPod makes the pod no member.
 func plainPod(p *v1.Pod) { delete(p.Labels, schedulingv1alpha1.PodGroupLabel) }
 
-func TestKeysAreFoundWithoutAllocating(t *testing.T) {
+// TestKeyAllocations: keys are found without allocating.
+func TestKeyAllocations(t *testing.T) {
 	pods := []*v1.Pod{member("p"), member("p", kueue("4")), member("p", plain("4")), member("p", plainPod, annotate(NearKey, "g"))}
 	n := testing.AllocsPerRun(100, func() {
 		for _, p := range pods {

@@ -129,7 +129,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-func TestMembersThatCount(t *testing.T) {
+func TestCountedMembers(t *testing.T) {
 	deleted := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	made := func(s int64) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.CreationTimestamp = metav1.Unix(s, 0) }
@@ -198,7 +198,7 @@ func TestMembersThatCount(t *testing.T) {
 	}
 }
 
-func TestNeededExtraAndSurplus(t *testing.T) {
+func TestNeededExtraSurplus(t *testing.T) {
 	tests := map[string]struct {
 		pods                             []*v1.Pod
 		minimum                          int
@@ -237,9 +237,10 @@ func TestNeededExtraAndSurplus(t *testing.T) {
 	}
 }
 
-// TestRanksOutliveDeaths binds, kills and replaces members at random: ranks are those of the
-// job's own indices at any time, and without indices nobody's rank changes once it has a node.
-func TestRanksOutliveDeaths(t *testing.T) {
+// TestRanksAfterDeaths: ranks outlive deaths. It binds, kills and replaces members at random: ranks
+// are those of the job's own indices at any time, and without indices nobody's rank changes once it
+// has a node.
+func TestRanksAfterDeaths(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 9))
 	for run := range 200 {
 		indexed := run%2 == 0

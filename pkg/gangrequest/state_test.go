@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestStateIsWrittenAndReadStrictly(t *testing.T) {
+// TestStateRoundTrip: the state is written and read strictly.
+func TestStateRoundTrip(t *testing.T) {
 	const golden = `{"attempt":3,"whole":false}`
 	s := State{Attempt: 3}
 	if got := s.Encode(); got != golden {
@@ -63,7 +64,8 @@ func samplePlacement() *Placement {
 	}
 }
 
-func TestPlacementIsWrittenAndRead(t *testing.T) {
+// TestPlacementRoundTrip: the placement is written and read.
+func TestPlacementRoundTrip(t *testing.T) {
 	const golden = `{"level":"spine","domains":{"rack":["rack-0","rack-1"],"spine":["spine-0"]},"fewest":{"rack":2,"spine":1},` +
 		`"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.859375,"other":null,"hierarchical":33.5},"crossings":2,"exact":true}`
 	got, err := samplePlacement().Encode()
@@ -90,7 +92,8 @@ func TestPlacementIsWrittenAndRead(t *testing.T) {
 	}
 }
 
-func TestAPlacementInManyDomainsFitsTheAnnotation(t *testing.T) {
+// TestManyDomainPlacement: a placement in many domains fits the annotation.
+func TestManyDomainPlacement(t *testing.T) {
 	p := samplePlacement()
 	var racks []string
 	for i := range 2000 {

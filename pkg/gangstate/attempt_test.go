@@ -123,7 +123,8 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-func TestAnEndedAttemptTakesNobody(t *testing.T) {
+// TestEndedAttempt: an ended attempt takes nobody.
+func TestEndedAttempt(t *testing.T) {
 	t.Parallel()
 	a := hold([]types.UID{"a", "b"}, "a", time.Unix(100, 0))
 	if _, is := a.permitted("a"); is != wait {

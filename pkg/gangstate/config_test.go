@@ -9,7 +9,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestProfilesHaveOneConfig(t *testing.T) {
+// TestProfileConfig: profiles have one config.
+func TestProfileConfig(t *testing.T) {
 	g := New(clocktesting.NewFakePassiveClock(time.Now()))
 	for _, c := range []struct {
 		config Config

@@ -13,8 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
-// TestDiagnoseTellsHowFarAGangHasCome follows a gang from its first pod to its first attempt.
-func TestDiagnoseTellsHowFarAGangHasCome(t *testing.T) {
+// TestDiagnose: Diagnose tells how far a gang has come. It follows a gang from its first pod to its
+// first attempt.
+func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 0, false)
 	want := func(when string, gangs ...diagnosis.Gang) {

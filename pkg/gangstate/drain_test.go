@@ -75,7 +75,8 @@ func (e *drainEnv) want(what string, want map[string]string) {
 	}
 }
 
-func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
+// TestNodeClosing: nodes are closed for the oldest gang of a priority.
+func TestNodeClosing(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
 	a, b, c := r.gang("a", 0, 10*time.Minute), r.gang("b", 0, 5*time.Minute), r.gang("c", 7, 0)
@@ -107,7 +108,8 @@ func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
 	r.want("a is the oldest", map[string]string{"n1": "gang ns/a"})
 }
 
-func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
+// TestNodeOpening: closed nodes are opened once the gang is placed.
+func TestNodeOpening(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
@@ -139,7 +141,8 @@ func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
 	}
 }
 
-func TestGangsAreTriedAgainWhenNodesAreOpened(t *testing.T) {
+// TestRetryOnOpening: gangs are tried again when nodes are opened.
+func TestRetryOnOpening(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
@@ -159,8 +162,8 @@ func TestGangsAreTriedAgainWhenNodesAreOpened(t *testing.T) {
 	}
 }
 
-// TestAGateThatWentLate counts from when the members might be scheduled.
-func TestAGateThatWentLate(t *testing.T) {
+// TestLateGate counts from when the members might be scheduled.
+func TestLateGate(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
 	pods := r.gang("a", 0, 0)
@@ -172,9 +175,9 @@ func TestAGateThatWentLate(t *testing.T) {
 	}
 }
 
-// TestNodesAreOpenedForAGangThatRoomDoesNotHelp: a gang that has room and is not placed gives its
-// nodes back, for as long as it waited for them.
-func TestNodesAreOpenedForAGangThatRoomDoesNotHelp(t *testing.T) {
+// TestNodePatience: nodes are opened again when room does not help the gang. A gang that has room
+// and is not placed gives its nodes back, for as long as it waited for them.
+func TestNodePatience(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *drainEnv, pods []*v1.Pod) {
 		turn, _ := r.gangs.Begin(pods[0])

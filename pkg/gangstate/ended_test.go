@@ -9,10 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestAMemberIsReplacedBesideOneThatSucceeded: kube-scheduler's informer drops pods that finished, and
-// the replacement waited for ever with "gang: 3 of 4 members". Whatever of the two informers
-// comes first, the member that succeeded counts until it is deleted.
-func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
+// TestReplacementAfterSuccess: a member is replaced beside one that succeeded. kube-scheduler's
+// informer drops pods that finished, and the replacement waited for ever with "gang: 3 of 4
+// members". Whatever of the two informers comes first, the member that succeeded counts until it is
+// deleted.
+func TestReplacementAfterSuccess(t *testing.T) {
 	t.Parallel()
 	steps := map[string]func(r *keepEnv, live, done *v1.Pod){
 		"the finished pod is told of last": func(r *keepEnv, live, done *v1.Pod) {
@@ -58,9 +59,9 @@ func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
 	}
 }
 
-// TestAnEarlierRunIsNotCounted: the pods of a run that is over must not make the first member of
-// a new one a member above the minimum, which would start alone.
-func TestAnEarlierRunIsNotCounted(t *testing.T) {
+// TestEarlierRun: an earlier run is not counted. The pods of a run that is over must not make the
+// first member of a new one a member above the minimum, which would start alone.
+func TestEarlierRun(t *testing.T) {
 	t.Parallel()
 	r := newKeepEnv(t, time.Minute)
 	for i := range 4 {
@@ -75,8 +76,9 @@ func TestAnEarlierRunIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestThePlaceOfAMemberThatFailedIsKept: a failed member counts, and yet lacks.
-func TestThePlaceOfAMemberThatFailedIsKept(t *testing.T) {
+// TestKeptFailedPlace: the place of a member that failed is kept. A failed member counts, and yet
+// lacks.
+func TestKeptFailedPlace(t *testing.T) {
 	t.Parallel()
 	r := newKeepEnv(t, time.Minute)
 	r.runs("g")

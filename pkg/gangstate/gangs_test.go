@@ -422,9 +422,9 @@ func (e *testEnv) nothingHeld() {
 	}
 }
 
-// TestGangsAtRandom lets gangs come to a scheduler in which everything fails now and then:
+// TestRandomGangs lets gangs come to a scheduler in which everything fails now and then:
 // none is ever partly bound at the end, and nothing is held for anybody.
-func TestGangsAtRandom(t *testing.T) {
+func TestRandomGangs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -462,9 +462,9 @@ func TestGangsAtRandom(t *testing.T) {
 	}
 }
 
-// TestMembersComeAndGo deletes, remakes and gates members at any time. In the end all gangs are
+// TestMemberChurn deletes, remakes and gates members at any time. In the end all gangs are
 // whole.
-func TestMembersComeAndGo(t *testing.T) {
+func TestMemberChurn(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -529,8 +529,9 @@ func (e *testEnv) gate(name string, gated bool) {
 	e.Activate([]*v1.Pod{pod})
 }
 
-// TestThePauseGrowsWhilePlansCannotBeHeld: each second a plan was made and refused, for ever.
-func TestThePauseGrowsWhilePlansCannotBeHeld(t *testing.T) {
+// TestPauseGrowth: the pause grows while plans cannot be held. Each second a plan was made and
+// refused, for ever.
+func TestPauseGrowth(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	g := New(clk)

@@ -75,7 +75,8 @@ func (e *keepEnv) want(want map[string]string) {
 	}
 }
 
-func TestAPlaceIsKeptForTheReplacement(t *testing.T) {
+// TestKeptReplacementPlace: a place is kept for the replacement.
+func TestKeptReplacementPlace(t *testing.T) {
 	t.Parallel()
 	const keep = time.Minute
 	kept, nothing := map[string]string{"n1": "gang ns/a 2 nvidia.com/gpu 3 since 0;"}, map[string]string{}
@@ -126,7 +127,8 @@ func TestAPlaceIsKeptForTheReplacement(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptOfAGangThatDoesNotNeedIt(t *testing.T) {
+// TestKeptSurplusPlaces: nothing is kept of a gang that does not need it.
+func TestKeptSurplusPlaces(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*keepEnv){
 		"a member above the minimum is gone": func(r *keepEnv) {
@@ -171,9 +173,9 @@ func TestNothingIsKeptOfAGangThatDoesNotNeedIt(t *testing.T) {
 	}
 }
 
-// TestKeptPlacesAtRandom has members come, end and go. A place is kept only for a gang that is
+// TestRandomKeptPlaces has members come, end and go. A place is kept only for a gang that is
 // one member short, once and in time; and nothing is left of gangs that are gone.
-func TestKeptPlacesAtRandom(t *testing.T) {
+func TestRandomKeptPlaces(t *testing.T) {
 	t.Parallel()
 	const keep = 10 * time.Second
 	seen := 0

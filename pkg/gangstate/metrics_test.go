@@ -40,7 +40,7 @@ func TestStates(t *testing.T) {
 	want("all are gone", map[string]int{})
 }
 
-func TestResultsOfAttempts(t *testing.T) {
+func TestAttemptResults(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		attempt     attempt

@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// TestEachNodeIsNamedOnce: a node with several members was named for each of them, which
-// nobody could read back.
-func TestEachNodeIsNamedOnce(t *testing.T) {
+// TestNodeNaming: each node is named once. A node with several members was named for each of them,
+// which nobody could read back.
+func TestNodeNaming(t *testing.T) {
 	tree, _, err := fabric.NewTree(&fabric.Spec{Nodes: []fabric.NodePath{{Node: "a"}, {Node: "b"}}})
 	if err != nil {
 		t.Fatal(err)

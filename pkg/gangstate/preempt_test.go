@@ -112,7 +112,8 @@ func names(pods []*v1.Pod) (out []string) {
 	return out
 }
 
-func TestPreemptTakesWhatGoesAnyway(t *testing.T) {
+// TestPreemptTerminating: preemption takes what goes anyway.
+func TestPreemptTerminating(t *testing.T) {
 	t.Parallel()
 	b := newFullCluster(t, 2, 2)
 	for i, node := range []string{"node-0-0", "node-0-1", "node-1-0", "node-1-1"} {
@@ -134,8 +135,8 @@ func TestPreemptTakesWhatGoesAnyway(t *testing.T) {
 	}
 }
 
-// TestPreemptCannotHurry: one that should have ended long ago does not, if it is evicted once more.
-func TestPreemptCannotHurry(t *testing.T) {
+// TestPreemptOverdue: one that should have ended long ago does not, if it is evicted once more.
+func TestPreemptOverdue(t *testing.T) {
 	t.Parallel()
 	b := newFullCluster(t, 2)
 	overdue := b.pod("node-0-0", 4, 0)
@@ -148,10 +149,10 @@ func TestPreemptCannotHurry(t *testing.T) {
 	}
 }
 
-// TestPreemptSparesWhoCanStay compares the victims with all subsets of the units of small
-// clusters: with them gone there is a plan as good as with all gone, no smaller set does, and none
-// of lower priority.
-func TestPreemptSparesWhoCanStay(t *testing.T) {
+// TestPreemptBruteForce: preemption spares units that can stay. It compares the victims with all
+// subsets of the units of small clusters: with them gone there is a plan as good as with all gone,
+// no smaller set does, and none of lower priority.
+func TestPreemptBruteForce(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(16, 7))
 	preempted, whole, most := 0, 0, 0

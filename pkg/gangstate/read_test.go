@@ -13,8 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-// TestALargeGangIsReadSeldom: each of n members above the minimum had all of them read again.
-func TestALargeGangIsReadSeldom(t *testing.T) {
+// TestLargeGangReads: a large gang is read seldom. Each of n members above the minimum had all of
+// them read again.
+func TestLargeGangReads(t *testing.T) {
 	const pods, minimum = 3000, 3
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
 	g.profiles[testProfile] = true
@@ -43,8 +44,8 @@ func plain() *v1.Pod {
 		Annotation("prometheus.io/scrape", "true").Obj()
 }
 
-// TestOtherPodsNeedNoLock: each event of any pod waited for the lock of gangs.
-func TestOtherPodsNeedNoLock(t *testing.T) {
+// TestLockContention: other pods need no lock. Each event of any pod waited for the lock of gangs.
+func TestLockContention(t *testing.T) {
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
 	pod := plain()
 	g.mu.Lock() // whoever takes it now waits for ever

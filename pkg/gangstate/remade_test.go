@@ -23,9 +23,9 @@ func (m *meanwhile) Activate([]*v1.Pod) {
 	}
 }
 
-// TestAGangRemadeWhileItsLastEffectIsCarriedOut has the pods of a gang deleted and made anew under
+// TestRemadeGang has the pods of a gang deleted and made anew under
 // its name while the framework is told of the old ones: the new gang is known all the same.
-func TestAGangRemadeWhileItsLastEffectIsCarriedOut(t *testing.T) {
+func TestRemadeGang(t *testing.T) {
 	t.Parallel()
 	doer := &meanwhile{}
 	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))

@@ -55,9 +55,9 @@ func groupMembers(n, bound int) []*v1.Pod {
 	return pods
 }
 
-// TestWhenAGangIsSettled says after how many seconds a gang is first looked at, and whether its
+// TestGangSettling says after how many seconds a gang is first looked at, and whether its
 // bound members are to go then.
-func TestWhenAGangIsSettled(t *testing.T) {
+func TestGangSettling(t *testing.T) {
 	t.Parallel()
 	const never = -1
 	tests := map[string]struct {
@@ -129,9 +129,9 @@ func TestWhenAGangIsSettled(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfARollBackBeginsWithTheFirstCycle: a process that only has the Lease so far may have
-// room for the rest.
-func TestTheTimeOfARollBackBeginsWithTheFirstCycle(t *testing.T) {
+// TestRollBackTimer: the timer of a roll-back begins with the first cycle. A process that only has
+// the Lease so far may have room for the rest.
+func TestRollBackTimer(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}
@@ -160,9 +160,9 @@ func TestTheTimeOfARollBackBeginsWithTheFirstCycle(t *testing.T) {
 	}
 }
 
-// TestNoAttemptBeginsDuringARollBack: the places of those who are evicted must not be given to
-// the gang that still counts them as bound.
-func TestNoAttemptBeginsDuringARollBack(t *testing.T) {
+// TestRollBackAttempts: no attempt begins during a roll-back. The places of those who are evicted
+// must not be given to the gang that still counts them as bound.
+func TestRollBackAttempts(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}
@@ -268,9 +268,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestAClaimEndsWhenTheGangIsSettled has what a partly bound gang holds end in the very round in
-// which its bound members are to go. A look that were lost then would keep the gang out for ever.
-func TestAClaimEndsWhenTheGangIsSettled(t *testing.T) {
+// TestClaimEnd: a claim ends when the gang is settled. It has what a partly bound gang holds end in
+// the very round in which its bound members are to go. A look that were lost then would keep the
+// gang out for ever.
+func TestClaimEnd(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}

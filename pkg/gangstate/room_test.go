@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestPatienceRunsFromTheFirstRoom: what a gang waited for room does not count, and nothing but
-// a member that is missing makes it begin anew.
-func TestPatienceRunsFromTheFirstRoom(t *testing.T) {
+// TestPatienceStart: patience runs from the first room: what a gang waited for room does not count,
+// and nothing but a member that is missing makes it begin anew.
+func TestPatienceStart(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 0, 1, false)
 	pods := []*v1.Pod{member("a", 2, "a-0").Obj(), member("a", 2, "a-1").Obj()}

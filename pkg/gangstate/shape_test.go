@@ -97,9 +97,9 @@ func claiming(i, size int) *v1.Pod {
 		Volume(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}).Obj()
 }
 
-// TestMembersThatDifferInClaimsAreAskedForOnce: a volume for each member made each a shape of its
-// own, and every node was asked for every member.
-func TestMembersThatDifferInClaimsAreAskedForOnce(t *testing.T) {
+// TestClaimMerging: members that differ only in claims are checked once. A volume for each member
+// made each a shape of its own, and every node was asked for every member.
+func TestClaimMerging(t *testing.T) {
 	const nodes, size = 200, 1000
 	var pods []*v1.Pod
 	for i := range size {
@@ -114,8 +114,9 @@ func TestMembersThatDifferInClaimsAreAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestOneMembersClaimKeepsNoOtherFromANode: the volume of one member is on another node.
-func TestOneMembersClaimKeepsNoOtherFromANode(t *testing.T) {
+// TestMemberClaimScope: the claim of one member keeps no other member from a node. The volume of
+// one member is on another node.
+func TestMemberClaimScope(t *testing.T) {
 	pods := []*v1.Pod{claiming(0, 3), claiming(1, 3), claiming(2, 3)}
 	d, err := demandOf(pods[1])
 	if err != nil {
@@ -135,10 +136,10 @@ func TestOneMembersClaimKeepsNoOtherFromANode(t *testing.T) {
 	}
 }
 
-// TestARefusalIsOfMembersWithClaimsOrOfThoseWithout: what binds a member to another node may be its
-// claim, so a node that refused one with claims takes one without, and the other way round. No two
-// of these members go to one node.
-func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
+// TestRefusalByClaims: a refusal is of members with claims or of those without: what binds a member
+// to another node may be its claim, so a node that refused one with claims takes one without, and
+// the other way round. No two of these members go to one node.
+func TestRefusalByClaims(t *testing.T) {
 	t.Parallel()
 	plain := func(i int) *v1.Pod { return member("g", 2, fmt.Sprintf("p-%d", i)).Obj() }
 	tests := map[string]struct {
@@ -179,8 +180,9 @@ func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
 	}
 }
 
-// TestWhatMembersOfOneShapeShare: what a node said for one shape is remembered, also for other gangs.
-func TestWhatMembersOfOneShapeShare(t *testing.T) {
+// TestShapeSharing: members of one shape share what a node said: what a node said for one shape is
+// remembered, also for other gangs.
+func TestShapeSharing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		change func(*v1.Pod)
@@ -209,9 +211,9 @@ func TestWhatMembersOfOneShapeShare(t *testing.T) {
 	}
 }
 
-// TestMembersThatKeepApartBesideOthers: the label of the first member lets it be beside the two that
-// keep apart.
-func TestMembersThatKeepApartBesideOthers(t *testing.T) {
+// TestAntiAffinityMembers: members with anti-affinity are planned beside others. The label of the
+// first member lets it be beside the two that keep apart.
+func TestAntiAffinityMembers(t *testing.T) {
 	t.Parallel()
 	var pods []*v1.Pod
 	for i, app := range []string{"h", "g", "g"} {
@@ -235,8 +237,8 @@ func apartFrom(app string) *v1.Affinity {
 	}}}}
 }
 
-// TestTooManyKindsOfMembers are refused, and not planned for minutes.
-func TestTooManyKindsOfMembers(t *testing.T) {
+// TestTooManyKinds: too many kinds of members in a gang are refused, and not planned for minutes.
+func TestTooManyKinds(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range maxGangShapes + 1 {
 		pods = append(pods, member("g", maxGangShapes+1, fmt.Sprintf("p-%d", i)).NodeSelector(map[string]string{"kind": strconv.Itoa(i)}).Obj())
@@ -246,9 +248,9 @@ func TestTooManyKindsOfMembers(t *testing.T) {
 	}
 }
 
-// TestShapesAreComparedAsKubernetesDoes: what is compared by hand says what reflection would, of each
-// two of pods that differ in one thing, or write the same in two ways.
-func TestShapesAreComparedAsKubernetesDoes(t *testing.T) {
+// TestShapeComparison: shapes are compared as Kubernetes does: what is compared by hand says what
+// reflection would, of each two of pods that differ in one thing, or write the same in two ways.
+func TestShapeComparison(t *testing.T) {
 	quantities := func(cpu, gpus string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), "nvidia.com/gpu": resource.MustParse(gpus)}
 	}

@@ -22,10 +22,10 @@ func (r *rejecter) Reject(uids []types.UID, _ string) {
 	}
 }
 
-// TestAMemberThatIsGoneIsToldAgain: a member that is deleted between its Permit and the moment at
-// which it joins the list of those that wait was told to end once, when nobody heard. Its GPUs
-// were kept until the wait was over.
-func TestAMemberThatIsGoneIsToldAgain(t *testing.T) {
+// TestGoneMemberRefusal: a member that is gone is refused again. A member that is deleted between
+// its Permit and the moment at which it joins the list of those that wait was told to end once,
+// when nobody heard. Its GPUs were kept until the wait was over.
+func TestGoneMemberRefusal(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	g := New(clk)

@@ -13,10 +13,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestWhoWouldComeLastIsElected: after a restart the members of many gangs are in the queue as they
-// come, mixed. The first of each held its places until the last of the last had come, longer than an
-// attempt may last.
-func TestWhoWouldComeLastIsElected(t *testing.T) {
+// TestLastMemberElection: the member that would come last is elected. After a restart the members
+// of many gangs are in the queue as they come, mixed. The first of each held its places until the
+// last of the last had come, longer than an attempt may last.
+func TestLastMemberElection(t *testing.T) {
 	t.Parallel()
 	important := int32(1)
 	for name, tc := range map[string]struct {
@@ -71,9 +71,9 @@ func TestOrderOfGangs(t *testing.T) {
 	}
 }
 
-// TestAMemberThatIsInTheQueueStaysElected: a queue longer than a second let all members into it, of
-// which the first that came planned, too early.
-func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
+// TestElectedMember: a member that is in the queue stays elected. A queue longer than a second let
+// all members into it, of which the first that came planned, too early.
+func TestElectedMember(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		queued bool
@@ -109,8 +109,9 @@ func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
 	}
 }
 
-// TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn: each cycle before was in vain.
-func TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn(t *testing.T) {
+// TestQueueBeforeLists: no member comes to the queue before the first lists are in. Each cycle
+// before was in vain.
+func TestQueueBeforeLists(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 0, false)
 	synced := false
@@ -128,9 +129,9 @@ func TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn(t *testing.T) {
 	}
 }
 
-// TestAMemberAboveTheMinimumThatFitsNowhere: the first one without room kept all others from
-// being tried.
-func TestAMemberAboveTheMinimumThatFitsNowhere(t *testing.T) {
+// TestSurplusWithoutRoom: a member above the minimum that fits nowhere stops no other. The first
+// one without room kept all others from being tried.
+func TestSurplusWithoutRoom(t *testing.T) {
 	t.Parallel()
 	const size, all = 2, 7
 	r := newTestEnv(t, 100, 1, false)

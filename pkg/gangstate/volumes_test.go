@@ -17,9 +17,9 @@ func onNode(name string) []*v1.NodeSelector {
 	}}}}}
 }
 
-// TestVolumesOfManyMembers: above a number of kinds a plan ignores where volumes are, as it did
-// before, and does not fail.
-func TestVolumesOfManyMembers(t *testing.T) {
+// TestManyVolumes: the volumes of many members are ignored above a bound. Above a number of kinds a
+// plan ignores where volumes are, as it did before, and does not fail.
+func TestManyVolumes(t *testing.T) {
 	const size = maxGangShapes + 20
 	var pods []*v1.Pod
 	for i := range size {

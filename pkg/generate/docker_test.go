@@ -34,7 +34,7 @@ func words(t *testing.T, line []byte) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-func TestDockerInAShell(t *testing.T) {
+func TestDockerShell(t *testing.T) {
 	got, err := aContainer(func(d *Docker) { d.Name, d.Command = "train-0", []string{"python", "train.py"} }).Write()
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,9 @@ func aKubelet(change func(*Kubelet)) *Kubelet {
 	return k
 }
 
-// TestKubeletOfEveryMachine reads what is written as kubelet does, and checks what kubelet
+// TestKubeletMachines reads what is written as kubelet does, and checks what kubelet
 // checks when it starts.
-func TestKubeletOfEveryMachine(t *testing.T) {
+func TestKubeletMachines(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
 		t.Helper()
 		for cores := 1; cores <= 3; cores++ {
@@ -185,8 +185,9 @@ func TestKubeletOptions(t *testing.T) {
 	}
 }
 
-// TestKubeletReservesCPUZero: on a small machine the list of CPUs is "0", which is no zero value.
-func TestKubeletReservesCPUZero(t *testing.T) {
+// TestKubeletCPUZero: kubelet reserves CPU zero: on a small machine the list of CPUs is "0", which
+// is no zero value.
+func TestKubeletCPUZero(t *testing.T) {
 	g, err := nvtopo.NewGraph(nil, []nvtopo.NUMANode{{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1), Memory: 16 * gib}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +203,7 @@ func TestKubeletReservesCPUZero(t *testing.T) {
 	}
 }
 
-func TestKubeletMemoryOfUnequalNodes(t *testing.T) {
+func TestKubeletUnequalMemory(t *testing.T) {
 	g := graphOf(t, "dgx1-v100")
 	g.NUMANodes[0].Memory, g.NUMANodes[1].Memory = 30*gib, 10*gib
 	for name, tc := range map[string]struct {

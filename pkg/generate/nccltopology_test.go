@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestNCCLTopologyOfEveryMachine reads the file back and measures in its tree what the graph
+// TestNCCLTopologyMachines reads the file back and measures in its tree what the graph
 // says: the distance of all GPUs, their NVLinks, CPUs and near adapters.
-func TestNCCLTopologyOfEveryMachine(t *testing.T) {
+func TestNCCLTopologyMachines(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
 		t.Helper()
 		data, err := NCCLTopology(g, CPUModel{Arch: "x86_64", Vendor: "GenuineIntel", Family: 6, Model: 143})

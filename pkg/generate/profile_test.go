@@ -29,8 +29,9 @@ func loadProfile(t *testing.T, data []byte) *config.KubeSchedulerConfiguration {
 	return c
 }
 
-// TestProfilesAreAccepted decodes and validates with the scheduler's own code.
-func TestProfilesAreAccepted(t *testing.T) {
+// TestProfiles: profiles are accepted by the scheduler. It decodes and validates with the
+// scheduler's own code.
+func TestProfiles(t *testing.T) {
 	for _, w := range []Workload{Training, Inference, Mixed} {
 		for _, onBinding := range []bool{false, true} {
 			p, err := ProfileFor(w)
@@ -91,8 +92,9 @@ func checkArgs(t *testing.T, p *Profile, c *config.KubeSchedulerConfiguration) {
 	}
 }
 
-// TestTheExamplesAreWhatIsGenerated: manifests/examples/profiles has the profile of each workload.
-func TestTheExamplesAreWhatIsGenerated(t *testing.T) {
+// TestProfileExamples: the examples are the generated profiles. Manifests/examples/profiles has the
+// profile of each workload.
+func TestProfileExamples(t *testing.T) {
 	for _, w := range []Workload{Training, Inference, Mixed} {
 		p, err := ProfileFor(w)
 		if err != nil {

@@ -68,8 +68,9 @@ func watched(tb testing.TB, body string, n runtime.NegotiatedSerializer) string 
 const object = `{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"NodeGPUTopology","metadata":{"name":"n","resourceVersion":"7","managedFields":[{"manager":"m","fieldsV1":{"f:x":{}}}]},` +
 	`"spec":{"nodeUID":"u","gpus":[{"id":"a","index":0,"memory":"80Gi","numaNode":-1}],"links":[],"numaNodes":[]},"later":{"x":[1]}}`
 
-// TestAWatchIsReadAsEver compares with what the usual serializers read.
-func TestAWatchIsReadAsEver(t *testing.T) {
+// TestWatchDecoding: a watch is read as by the usual client. It compares with what the usual
+// serializers read.
+func TestWatchDecoding(t *testing.T) {
 	usual, own := usualAndOwn(t)
 	for name, tc := range map[string]struct {
 		body string

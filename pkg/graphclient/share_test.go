@@ -23,7 +23,8 @@ func decodedObject(tb testing.TB, machine string, short bool) *v1alpha1.NodeGPUT
 	return obj
 }
 
-func TestEqualMachinesShareTheirLists(t *testing.T) {
+// TestListSharing: equal machines share their lists.
+func TestListSharing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		short      bool
 		change     func(*v1alpha1.NodeGPUTopologySpec)
@@ -68,9 +69,9 @@ func TestEqualMachinesShareTheirLists(t *testing.T) {
 	}
 }
 
-// TestWhatIsComparedIsAllThereIs fails when a field is added that sameMachine does not
+// TestComparedFields fails when a field is added that sameMachine does not
 // know: machines that differ in it would become one.
-func TestWhatIsComparedIsAllThereIs(t *testing.T) {
+func TestComparedFields(t *testing.T) {
 	for _, tc := range []struct {
 		of     any
 		fields int
@@ -81,7 +82,8 @@ func TestWhatIsComparedIsAllThereIs(t *testing.T) {
 	}
 }
 
-func TestFewMachinesAreRemembered(t *testing.T) {
+// TestMachineMemory: few machines are remembered.
+func TestMachineMemory(t *testing.T) {
 	var m machines
 	for i := range 5 * keptMachines {
 		obj := decodedObject(t, "l40s-8", true)

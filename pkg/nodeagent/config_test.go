@@ -30,7 +30,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-func TestConfigMistakesAreRefused(t *testing.T) {
+// TestConfigErrors: config mistakes are refused.
+func TestConfigErrors(t *testing.T) {
 	tests := map[string]struct {
 		cfg  Config
 		want string
@@ -50,7 +51,8 @@ func TestConfigMistakesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAMalformedTopologyLeavesTheLastGoodOne(t *testing.T) {
+// TestMalformedTopology: a malformed topology leaves the last good one.
+func TestMalformedTopology(t *testing.T) {
 	m, err := machine.Lookup("dgx-h100")
 	if err != nil {
 		t.Fatal(err)

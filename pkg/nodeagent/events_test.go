@@ -32,9 +32,10 @@ func (s *countingSink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*e
 	return e, nil
 }
 
-// TestAPodRefusedEverySecondIsWrittenRarely shows what bounds the events of scheduler and agent,
-// which use this broadcaster: those of one reason on one object are one series, whatever they say.
-func TestAPodRefusedEverySecondIsWrittenRarely(t *testing.T) {
+// TestRefusalEvents: a pod refused every second is written rarely. It shows what bounds the events
+// of scheduler and agent, which use this broadcaster: those of one reason on one object are one
+// series, whatever they say.
+func TestRefusalEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		sink := &countingSink{}

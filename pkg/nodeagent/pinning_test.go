@@ -17,10 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// TestAStalledRecordHoldsUpNoContainer: nobody writes to the pipe in the checkpoint's
-// place, as with a file system that does not answer. Each container that was made
+// TestStalledRecord: a stalled record holds up no container. Nobody writes to the pipe in the
+// checkpoint's place, as with a file system that does not answer. Each container that was made
 // meanwhile used up the answer's whole time, and left a thread waiting for good.
-func TestAStalledRecordHoldsUpNoContainer(t *testing.T) {
+func TestStalledRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), kubelet.CheckpointName)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)

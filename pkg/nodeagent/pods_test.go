@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestPodsAreThereWhenTheirChangeIsTold: who waits for a pod waits once.
-func TestPodsAreThereWhenTheirChangeIsTold(t *testing.T) {
+// TestPodIndexOrder: pods are there when their change is told: who waits for a pod waits once.
+func TestPodIndexOrder(t *testing.T) {
 	kube := fake.NewClientset()
 	pods, err := newNodePods(kube, "n", func() {})
 	if err != nil {

@@ -47,7 +47,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-func TestNextLeavesRoomForThreeMissedRenewals(t *testing.T) {
+// TestNextRenewal: Next leaves room for three missed renewals.
+func TestNextRenewal(t *testing.T) {
 	for _, r := range []float64{0, 0.5, 0.999} {
 		if d := Next(r); d < 25*time.Second || d > 35*time.Second || 3*d > Duration {
 			t.Errorf("next renewal after %v", d)
@@ -55,7 +56,8 @@ func TestNextLeavesRoomForThreeMissedRenewals(t *testing.T) {
 	}
 }
 
-func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
+// TestKeep: Keep renews when told and on schedule.
+func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		var answers atomic.Bool
@@ -88,9 +90,9 @@ func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
 	})
 }
 
-// TestAnOutageOf75SecondsMakesNoLeaseRunOut plays 3000 programs whose API server refuses
-// everything for so long.
-func TestAnOutageOf75SecondsMakesNoLeaseRunOut(t *testing.T) {
+// TestAPIServerOutage: an outage of 75 seconds makes no Lease run out. It plays 3000 programs whose
+// API server refuses everything for so long.
+func TestAPIServerOutage(t *testing.T) {
 	const outage = 75 * time.Second
 	out, worst := 0, time.Duration(0)
 	for seed := range uint64(3000) {

@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-func TestOtherReleasesAreToldOfOnce(t *testing.T) {
+// TestOtherReleases: other releases are told of once.
+func TestOtherReleases(t *testing.T) {
 	at := func(name, level string) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if level != "" {

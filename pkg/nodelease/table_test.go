@@ -19,9 +19,9 @@ func lease(name string, renewed time.Time, d time.Duration) *coordinationv1.Leas
 	}
 }
 
-// TestAGraphIsFreshByWhenItsRenewalWasSeen plays what a scheduler sees of one Lease of
-// 120 s and asks at the end of each step whether it counts.
-func TestAGraphIsFreshByWhenItsRenewalWasSeen(t *testing.T) {
+// TestGraphFreshness: the freshness of a graph counts from when its renewal was seen. It plays what
+// a scheduler sees of one Lease of 120 s and asks at the end of each step whether it counts.
+func TestGraphFreshness(t *testing.T) {
 	type step struct {
 		after   time.Duration // since the step before
 		renewed time.Duration // by the node's clock, since the start by ours
@@ -102,7 +102,8 @@ func TestAGraphIsFreshByWhenItsRenewalWasSeen(t *testing.T) {
 	}
 }
 
-func TestTheDeadlineForGraphsLeavesAgentsAlone(t *testing.T) {
+// TestGraphDeadline: the deadline for graphs leaves agents alone.
+func TestGraphDeadline(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	table := NewTable(time.Hour)
 	table.Set(lease(AgentPrefix+"n", now, 2*time.Minute), now)

@@ -24,7 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
+// TestGonePodRecords: records of pods that are gone count while the agent lives.
+func TestGonePodRecords(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
@@ -52,7 +53,8 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 	}
 }
 
-func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
+// TestForeignPodUsage: a foreign pod counts for the devices that kubelet has not recorded yet.
+func TestForeignPodUsage(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := on(t, r.State, schedtest.Pod("foreign").GPUs(3).Obj(), "n")
 	r.record(t, pod.UID, 6, 7)
@@ -63,7 +65,8 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 	}
 }
 
-func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
+// TestSharedCPUSet: a CPU set wider than the request is shared.
+func TestSharedCPUSet(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	holder := on(t, r.State, schedtest.Pod("holder").GPUs(1).Request("cpu", "4").Obj(), "n", 0)
 	a, err := allocation.Parse(holder.Annotations[allocation.Key])
@@ -84,7 +87,8 @@ func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 	}
 }
 
-func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
+// TestNUMANodeAccount: kubelet's account says what is left on NUMA nodes.
+func TestNUMANodeAccount(t *testing.T) {
 	running := on(t, newTestEnv(t, "dgx1-v100").State, schedtest.Pod("running").CPU("10").Memory("1Gi").Obj(), "n")
 	running.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
 	coming := schedtest.Pod("coming").CPU("6").Memory("1Gi").Node("n").Obj()
@@ -119,7 +123,8 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
+// TestFreedDevicesWake: only devices that were freed wake pods.
+func TestFreedDevicesWake(t *testing.T) {
 	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newTestEnv(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
 	one := two
 	one.GPUs = two.GPUs[:1]
@@ -182,7 +187,8 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 	})
 }
 
-func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
+// TestDryRunExclusiveCPUs: a dry run gives back the exclusive CPUs of the victims.
+func TestDryRunExclusiveCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	victim := on(t, r.State, schedtest.Pod("victim").GPUs(4).CPU("30").Memory("1Gi").Obj(), "n", 0, 1, 2, 3)
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
@@ -245,10 +251,10 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// TestAPodWaitsWhereItMustNotComeFirst: four GPUs for one pod are chosen on NUMA
-// node 0. A pod of two would go to node 1, but if it came first kubelet would put
-// it on node 0 and refuse the other.
-func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
+// TestOrderedAdmission: a pod waits where it must not come first. Four GPUs for one pod are chosen
+// on NUMA node 0. A pod of two would go to node 1, but if it came first kubelet would put it on
+// node 0 and refuse the other.
+func TestOrderedAdmission(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
 	holder := on(t, r.State, schedtest.Pod("holder").GPUs(2).Obj(), "n", 4, 5)

@@ -31,7 +31,7 @@ func (e *testEnv) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 // Each attempt whose end was in doubt kept its set of GPUs until the doubt was decided,
 // 65 s as shipped, and the next attempt took another: a pod of two GPUs that could not be
 // bound had a node of eight after four attempts.
-func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
+func TestDoubtfulChoiceRetry(t *testing.T) {
 	for _, gpus := range []int{2, 8} {
 		r := newTestEnv(t, "dgx1-v100")
 		pod := schedtest.Pod("p").GPUs(gpus).Obj()
@@ -61,7 +61,8 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 	}
 }
 
-func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
+// TestDoubtfulChoiceReuse: a choice in doubt is taken again only if it would be chosen.
+func TestDoubtfulChoiceReuse(t *testing.T) {
 	sick := func(t *testing.T, r *testEnv, a *allocation.Allocation) {
 		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
@@ -110,7 +111,7 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 
 // What comes late of attempt 1 decides whether attempt 2, which ended between its PATCH
 // and its Binding, has anything under way.
-func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
+func TestEndedWriteDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	patched := func(pod *v1.Pod) {
@@ -156,7 +157,7 @@ const attemptsInARow = 4
 
 // An attempt that ended before its own writes, since another plugin's Permit failed, was
 // not counted, and the pod was sent to that node until the doubt was decided.
-func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
+func TestAttemptCount(t *testing.T) {
 	for name, began := range map[string]bool{"its own end is in doubt": true, "it ended before its PATCH": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
@@ -185,7 +186,7 @@ func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
 
 // Attempt 1, believed lost, was carried out while attempt 2 stood reserved: the Binding of
 // attempt 2 met a conflict, which proves nothing, and its GPUs were kept for another 65 s.
-func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
+func TestOvertakenAttempt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node   string // of attempt 2
 		gpus   int
@@ -242,7 +243,7 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 // The watch of pods is broken, the PATCH was carried out without an answer, and the doubt
 // is decided by a live read: the pod that is placed by count then was bound with the choice
 // that had been dropped, and its GPUs had been given to another pod.
-func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
+func TestDroppedChoice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		carries bool
 		uid     string

@@ -13,9 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestAbsurdCountsDoNotWrapAround: two containers with 2^63-1 GPUs each asked for
-// -2 of them in all, and the pod was taken for one that needs none.
-func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
+// TestCountOverflow: absurd counts do not wrap around. Two containers with 2^63-1 GPUs each asked
+// for -2 of them in all, and the pod was taken for one that needs none.
+func TestCountOverflow(t *testing.T) {
 	for _, text := range []string{"2147483648", "9223372036854775807", "1e19", "1e30"} {
 		t.Run(text, func(t *testing.T) {
 			pod := schedtest.Pod("p").Obj()
@@ -39,9 +39,9 @@ func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
 	}
 }
 
-// TestPodsPutOnANodeWithAbsurdRequestsFreeNothing: whoever may create pods may name
-// a node in them. Until kubelet has refused such pods they are on it.
-func TestPodsPutOnANodeWithAbsurdRequestsFreeNothing(t *testing.T) {
+// TestAbsurdRequests: pods put on a node with absurd requests free nothing. Whoever may create pods
+// may name a node in them. Until kubelet has refused such pods they are on it.
+func TestAbsurdRequests(t *testing.T) {
 	s := fuzzState()
 	node := addNode(t, s, "n", "dgx-h100")
 	pods := []*v1.Pod{on(t, s, schedtest.Pod("honest").GPUs(2).Obj(), "n", 0, 1)}

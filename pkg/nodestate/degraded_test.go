@@ -44,7 +44,8 @@ func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c n
 	return set
 }
 
-func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
+// TestDegradedGPUs: degraded GPUs are given out alone only.
+func TestDegradedGPUs(t *testing.T) {
 	const kind = "dgx1-v100"
 	r := newTestEnv(t, kind)
 	graph := r.Node("n").Accels[0].Graph
@@ -130,7 +131,8 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 	}
 }
 
-func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
+// TestDegradedSetRefusal: a set that only degraded GPUs would fill is refused for that.
+func TestDegradedSetRefusal(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
@@ -142,7 +144,8 @@ func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
 	}
 }
 
-func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
+// TestDegradedGPUWithoutCPUs: a degraded GPU without CPUs beside it is refused for that.
+func TestDegradedGPUWithoutCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
 	info, l := r.view(t)
@@ -157,7 +160,8 @@ func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
 	}
 }
 
-func TestDegradedGPUsCostFilterNothing(t *testing.T) {
+// TestDegradedGPUCost: degraded GPUs add no cost to Filter.
+func TestDegradedGPUCost(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", nvtopo.MaskOf(7), nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
@@ -172,7 +176,8 @@ func TestDegradedGPUsCostFilterNothing(t *testing.T) {
 	}
 }
 
-func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
+// TestIntactGPUWakeUp: pods waiting for an intact GPU are woken.
+func TestIntactGPUWakeUp(t *testing.T) {
 	state := New(testConfig(), &tickClock{})
 	apply := func(version string, degraded, unhealthy bool) bool {
 		t.Helper()

@@ -57,7 +57,8 @@ func (e *testEnv) used(positions ...int) map[string][]string {
 	return map[string][]string{testResource: ids}
 }
 
-func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
+// TestDiagnosisUsage: the diagnosis derives usage from every source.
+func TestDiagnosisUsage(t *testing.T) {
 	tests := map[string]struct {
 		arrange     func(t *testing.T, r *testEnv) []*v1.Pod // in the informer's store
 		wantUsed    []int
@@ -165,7 +166,8 @@ func (e *testEnv) recordOn(t *testing.T, uid string, position int) {
 	}
 }
 
-func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
+// TestDiagnosisGraphs: the diagnosis says why a graph does not count.
+func TestDiagnosisGraphs(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(r *testEnv)
 		want    string
@@ -194,7 +196,8 @@ func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestDiagnosisTellsWhatIsHeldBack(t *testing.T) {
+// TestDiagnosisHolds: the diagnosis tells what is held back.
+func TestDiagnosisHolds(t *testing.T) {
 	r := newTestEnv(t, "dgx2")
 	r.stock(t)
 	h := r.topologies.Handler(r.passOn(t.Context()))
@@ -215,7 +218,8 @@ func TestDiagnosisTellsWhatIsHeldBack(t *testing.T) {
 	}
 }
 
-func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
+// TestDiagnosisContents: the diagnosis has the cycle, the index and the profiles.
+func TestDiagnosisContents(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.Serve("shipped", []string{testResource})
 	r.Serve("other", []string{testResource})

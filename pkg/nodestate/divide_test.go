@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-func TestInitContainersPrepareTheNextContainersGPUs(t *testing.T) {
+// TestInitContainers: init containers prepare the GPUs of the next containers.
+func TestInitContainers(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, container("second", 4))

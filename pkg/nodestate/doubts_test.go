@@ -55,7 +55,7 @@ func (s stallingPods) Get(ctx context.Context, name string, o metav1.GetOptions)
 
 // One read that got no answer held up all others for requestTimeout: eight doubts behind
 // it kept their GPUs for minutes.
-func TestADoubtThatCannotBeDecidedHoldsUpNoOther(t *testing.T) {
+func TestUndecidableDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{}) // synctest's
 		s.pods = fixedStore{}

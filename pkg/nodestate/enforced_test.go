@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-func TestWhatProvesAnAllocation(t *testing.T) {
+func TestAllocationProof(t *testing.T) {
 	cases := map[string]struct {
 		agent      bool // one is heard of
 		unenforced bool // the allocation does not say that kubelet was made to

@@ -40,9 +40,9 @@ func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 
 const v100 = "Tesla V100-SXM2-32GB"
 
-// TestFiguresOfAMachine: of a DGX-1 with V100, on which {0,1,2,3} and {4,5,6,7} are the halves. Its
+// TestMachineFigures: of a DGX-1 with V100, on which {0,1,2,3} and {4,5,6,7} are the halves. Its
 // fast pairs have two NVLinks: 0-3, 0-4, 1-2, 1-5, 2-3, 4-7, 5-6, 6-7.
-func TestFiguresOfAMachine(t *testing.T) {
+func TestMachineFigures(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(t *testing.T, r *testEnv) []*v1.Pod
 		want    gpuFigures
@@ -121,8 +121,8 @@ func TestFiguresOfAMachine(t *testing.T) {
 	}
 }
 
-// TestFiguresAsMetrics: what is scraped of three pods, one of which has no ring.
-func TestFiguresAsMetrics(t *testing.T) {
+// TestFigureMetrics: what is scraped of three pods, one of which has no ring.
+func TestFigureMetrics(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t,
 		on(t, r.State, schedtest.Pod("near").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("far").GPUs(2).Obj(), "n", 1, 5),
@@ -157,8 +157,9 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 	}
 }
 
-// TestScrapesAtTheSameTime: each says the same, and the next one what has changed since.
-func TestScrapesAtTheSameTime(t *testing.T) {
+// TestConcurrentScrapes: scrapes at the same time agree. Each says the same, and the next one what
+// has changed since.
+func TestConcurrentScrapes(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t, on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3))
 	registry := metrics.NewKubeRegistry()

@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestPodsWaitForTheListThatCameLast has the definition of NodeGPUTopology installed while
-// the Leases are still being listed: their list alone must not let pods go.
-func TestPodsWaitForTheListThatCameLast(t *testing.T) {
+// TestListSync: pods wait for the list that came last. It has the definition of NodeGPUTopology
+// installed while the Leases are still being listed: their list alone must not let pods go.
+func TestListSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leases, graphs atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
@@ -35,8 +35,9 @@ func TestPodsWaitForTheListThatCameLast(t *testing.T) {
 	})
 }
 
-// TestTheWaitForTheListsIsShort counts what a wait takes from the scheduling cycles.
-func TestTheWaitForTheListsIsShort(t *testing.T) {
+// TestListWaitTime: the wait for the lists is short. It counts what a wait takes from the
+// scheduling cycles.
+func TestListWaitTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), clock.RealClock{})
@@ -66,8 +67,9 @@ func TestTheWaitForTheListsIsShort(t *testing.T) {
 	})
 }
 
-// TestTheFirstListsAreTold: gangs that wait for them are tried again, as other pods are.
-func TestTheFirstListsAreTold(t *testing.T) {
+// TestFirstLists: the first lists are told. Gangs that wait for them are tried again, as other pods
+// are.
+func TestFirstLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})

@@ -43,7 +43,8 @@ func (e *testEnv) mustPlan(t *testing.T, l fwk.NodeInfoLister, members ...GangMe
 	}
 }
 
-func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
+// TestGangAtomicity: a gang is reserved as a whole or not at all.
+func TestGangAtomicity(t *testing.T) {
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	linked := schedtest.Pod("linked").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 	for name, tc := range map[string]struct {
@@ -140,7 +141,8 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestAPlannedPodFindsItsGPUs(t *testing.T) {
+// TestPlannedPodGPUs: a planned pod finds its GPUs.
+func TestPlannedPodGPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	info, l := r.view(t)
@@ -170,9 +172,9 @@ func TestAPlannedPodFindsItsGPUs(t *testing.T) {
 	}
 }
 
-// TestWhatEndsAPlan ends, one way or the other, the plan of p, which has been reserved, and of
+// TestPlanEnds ends, one way or the other, the plan of p, which has been reserved, and of
 // q, which has not, both of all 8 GPUs of their nodes.
-func TestWhatEndsAPlan(t *testing.T) {
+func TestPlanEnds(t *testing.T) {
 	type step func(t *testing.T, r *testEnv, p, q *v1.Pod)
 	boundOn := func(node string, gpus ...int) step {
 		return func(t *testing.T, r *testEnv, _, q *v1.Pod) {
@@ -259,7 +261,8 @@ func TestWhatEndsAPlan(t *testing.T) {
 	}
 }
 
-func TestAPlanSurvivesTheEndOfItsNodeUntilItIsEnded(t *testing.T) {
+// TestPlanOnLostNode: a plan survives the loss of its node until it is ended.
+func TestPlanOnLostNode(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	p := schedtest.Pod("p").GPUs(2).Obj()
 	_, l := r.view(t)
@@ -276,7 +279,7 @@ func TestAPlanSurvivesTheEndOfItsNodeUntilItIsEnded(t *testing.T) {
 	}
 }
 
-func TestTwoAttemptsOfOneGangInARow(t *testing.T) {
+func TestConsecutiveAttempts(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	_, l := r.view(t)
@@ -299,7 +302,7 @@ func TestTwoAttemptsOfOneGangInARow(t *testing.T) {
 
 // A pod may be planned elsewhere while it is not known whether it was bound, as it may be
 // reserved elsewhere: both choices count until the doubt is decided.
-func TestAPlanBesideADoubt(t *testing.T) {
+func TestPlanBesideDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	m := addNode(t, r.State, "m", "dgx1-v100")
 	p := schedtest.Pod("p").GPUs(8).Obj()
@@ -338,7 +341,8 @@ func TestAPlanBesideADoubt(t *testing.T) {
 	}
 }
 
-func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
+// TestPlanJudgement: a plan is judged until its pod's cycle.
+func TestPlanJudgement(t *testing.T) {
 	broken := func(gpu int) func(t *testing.T, r *testEnv) {
 		return func(t *testing.T, r *testEnv) {
 			t.Helper()
@@ -383,7 +387,8 @@ func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
 	}
 }
 
-func TestWhatAGangIsNominatedForIsItsOwn(t *testing.T) {
+// TestGangNomination: the places for which a gang is nominated are its own.
+func TestGangNomination(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gang []string
 		want int
@@ -406,7 +411,7 @@ func TestWhatAGangIsNominatedForIsItsOwn(t *testing.T) {
 }
 
 // Pods in the plan of a gang that CPUs are chosen for get others than their siblings.
-func TestMembersOnOneNodeShareNoCPUs(t *testing.T) {
+func TestMemberCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	var members []GangMember
@@ -429,7 +434,8 @@ func TestMembersOnOneNodeShareNoCPUs(t *testing.T) {
 	}
 }
 
-func TestAWaitingPodHearsThatAPlanEnded(t *testing.T) {
+// TestPlanEndNotice: a waiting pod hears that a plan ended.
+func TestPlanEndNotice(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	freed := 0

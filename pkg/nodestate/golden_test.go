@@ -31,9 +31,9 @@ func readPrevious(t *testing.T, file string, list any) {
 	}
 }
 
-// TestReadsWhatThePreviousReleaseWrote: with its graphs and its pods every GPU is
-// known, none is only counted.
-func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
+// TestPreviousReleaseObjects: objects of the previous release are read: with its graphs and its
+// pods every GPU is known, none is only counted.
+func TestPreviousReleaseObjects(t *testing.T) {
 	var graphs v1alpha1.NodeGPUTopologyList
 	readPrevious(t, "topologies.yaml", &graphs)
 	var pods v1.PodList
@@ -82,8 +82,9 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 	}
 }
 
-// TestReadsTheRecordsOfThePreviousRelease: what its agent published is known too.
-func TestReadsTheRecordsOfThePreviousRelease(t *testing.T) {
+// TestPreviousReleaseRecords: records of the previous release are read: what its agent published is
+// known too.
+func TestPreviousReleaseRecords(t *testing.T) {
 	var graphs v1alpha1.NodeGPUTopologyList
 	readPrevious(t, "topologies-realnode.yaml", &graphs)
 	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})

@@ -544,7 +544,8 @@ func (c *asyncCluster) check(step int) {
 	}
 }
 
-func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
+// TestRandomHistories: no GPU is in two pods over random histories.
+func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	histories := 100 // three of four with the PATCH of PreBind
 	retaken, compared, planned, followed := 0, 0, 0, 0

@@ -207,11 +207,11 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 	return s.leastSpare(d.Request, names), best
 }
 
-// TestTheIndexListsWhatALinearSearchFinds lets pods come, be forgotten, bound and
-// deleted, nodes come, go and come anew, graphs change and vanish and nodes be wired anew, and compares
-// every list with a search that asks each node, and the usages that both remember with
-// what they are remembered of.
-func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
+// TestIndexListing: the index lists what a linear search finds. It lets pods come, be forgotten,
+// bound and deleted, nodes come, go and come anew, graphs change and vanish and nodes be wired
+// anew, and compares every list with a search that asks each node, and the usages that both
+// remember with what they are remembered of.
+func TestIndexListing(t *testing.T) {
 	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged", "a100-pcie-4-bridged"}
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -323,7 +323,8 @@ func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 	}
 }
 
-func TestWhoIsNotNarrowed(t *testing.T) {
+// TestNarrowingExemptions: the list is not narrowed for certain pods.
+func TestNarrowingExemptions(t *testing.T) {
 	pinnedBy := func(fields bool) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			term := v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n0"}}}}
@@ -389,7 +390,8 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 	}
 }
 
-func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
+// TestWidenedPod: a widened pod is not narrowed in its next cycle.
+func TestWidenedPod(t *testing.T) {
 	s := newCachedState(t)
 	s.add("n0", "dgx1-v100")
 	pod := schedtest.Pod("pod").GPUs(2).Obj()
@@ -411,9 +413,9 @@ func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
 	}
 }
 
-// TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem fills the CPUs of one
-// NUMA node, so that what a bucket offers is not what the node can give.
-func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) {
+// TestBestNodeWithCPUs: pods that need CPUs beside their GPUs get the best node that has them. It
+// fills the CPUs of one NUMA node, so that what a bucket offers is not what the node can give.
+func TestBestNodeWithCPUs(t *testing.T) {
 	s := newCachedState(t)
 	s.add("n0", "l40s-8") // all GPUs free, no CPUs on NUMA node 0
 	s.add("n1", "l40s-8") // the second half of every switch's pair is taken: a worse band
@@ -432,7 +434,8 @@ func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) 
 	}
 }
 
-func TestTheListIsAsLongAsAsked(t *testing.T) {
+// TestListLength: the list is as long as asked.
+func TestListLength(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 20 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
@@ -453,7 +456,8 @@ func TestTheListIsAsLongAsAsked(t *testing.T) {
 	}
 }
 
-func TestWholeNodesAreTold(t *testing.T) {
+// TestWholeNodes: whole nodes are reported.
+func TestWholeNodes(t *testing.T) {
 	s := newCachedState(t)
 	if s.TakesWholeNodes(demandOf(t, schedtest.Pod("early").GPUs(8).Obj()).Request) {
 		t.Error("8 GPUs are called a whole node before any node is known")
@@ -472,10 +476,10 @@ func TestWholeNodesAreTold(t *testing.T) {
 	}
 }
 
-// TestEventsMayComeWhileAListIsMade lets graphs change, Leases come and reservations go
-// in other goroutines; the race detector is the judge, and at the end the list is
-// what a linear search finds.
-func TestEventsMayComeWhileAListIsMade(t *testing.T) {
+// TestEventsDuringListing: events may come while a list is made. It lets graphs change, Leases come
+// and reservations go in other goroutines; the race detector is the judge, and at the end the list
+// is what a linear search finds.
+func TestEventsDuringListing(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 8 {
 		s.add(fmt.Sprint("n", i), "dgx1-v100")

@@ -35,7 +35,8 @@ func (e *testEnv) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus
 	return obj
 }
 
-func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
+// TestKubeletChoices: choices stay within the sets that kubelet honours.
+func TestKubeletChoices(t *testing.T) {
 	two := func(a, b int) *v1.Pod {
 		pod := schedtest.Pod("two").GPUs(a).Obj()
 		pod.Spec.Containers = append(pod.Spec.Containers, container("second", b))

@@ -37,10 +37,10 @@ func (e *testEnv) elect() time.Time {
 	return e.clock.now
 }
 
-// TestAFormerLeaderDoesNotDecideAnew: a leader that was paused goes on for as long as
-// it takes to give up the renewal, and its new choices, made when it knew of its
-// successor, must not be carried out either.
-func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
+// TestFormerLeader: a former leader does not decide anew. A leader that was paused goes on for as
+// long as it takes to give up the renewal, and its new choices, made when it knew of its successor,
+// must not be carried out either.
+func TestFormerLeader(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	start := r.elect()
 	choose := func(name string) error {

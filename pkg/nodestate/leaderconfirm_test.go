@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestANewLeaderAsksBeforeItCarriesAChoiceOut has a process elected whose informers
-// have not brought the last choice of its predecessor.
-func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
+// TestNewLeaderCheck: a new leader asks before it carries a choice out. It has a process elected
+// whose informers have not brought the last choice of its predecessor.
+func TestNewLeaderCheck(t *testing.T) {
 	broken := errors.New("no server")
 	tests := map[string]struct {
 		after time.Duration // since the election

@@ -14,9 +14,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestTheLeaseOfAnEarlierNodesAgentDoesNotCount: a Node was made anew under the name,
-// and the agent of the earlier one still renews its Lease, or did so a moment ago.
-func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
+// TestEarlierNodeAgentLease: the Lease of an earlier node's agent does not count. A Node was made
+// anew under the name, and the agent of the earlier one still renews its Lease, or did so a moment
+// ago.
+func TestEarlierNodeAgentLease(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	gone := schedtest.Pod("gone").GPUs(8).Obj()
 	r.record(t, gone.UID, 0, 1, 2, 3, 4, 5, 6, 7)

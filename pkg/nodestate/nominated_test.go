@@ -34,8 +34,9 @@ func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
 	return []fwk.PodInfo{info}
 }
 
-// TestNoLockIsHeldWhileTheQueueIsAsked: the scheduling queue answers under its own lock.
-func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
+// TestQueueLocking: no lock is held while the queue is asked. The scheduling queue answers under
+// its own lock.
+func TestQueueLocking(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 4 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
@@ -74,9 +75,9 @@ func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
 	}
 }
 
-// TestNodesKeptForOthersAreNotListed nominates pods for random nodes and compares the lists
-// with a search that leaves these nodes out.
-func TestNodesKeptForOthersAreNotListed(t *testing.T) {
+// TestKeptNodes: nodes kept for others are not listed. It nominates pods for random nodes and
+// compares the lists with a search that leaves these nodes out.
+func TestKeptNodes(t *testing.T) {
 	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged"}
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -140,9 +141,10 @@ func countPlain(names sets.Set[string]) (n int) {
 	return n
 }
 
-// TestANominationMayComeWhileAListIsMade: the queue's answer changes with every question.
-// The list ends, and has no node of which the queue was asked last and kept it for another.
-func TestANominationMayComeWhileAListIsMade(t *testing.T) {
+// TestNominationDuringListing: a nomination may come while a list is made. The queue's answer
+// changes with every question. The list ends, and has no node of which the queue was asked last and
+// kept it for another.
+func TestNominationDuringListing(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	s := newCachedState(t)
 	for i := range 40 {
@@ -172,9 +174,9 @@ func TestANominationMayComeWhileAListIsMade(t *testing.T) {
 	}
 }
 
-// TestManyKeptNodesCostFewQuestions: whoever finds the best nodes kept for others asks about
-// all nodes at once before long.
-func TestManyKeptNodesCostFewQuestions(t *testing.T) {
+// TestKeptNodeQuestions: many kept nodes cost few questions. Whoever finds the best nodes kept for
+// others asks about all nodes at once before long.
+func TestKeptNodeQuestions(t *testing.T) {
 	const size = 60
 	s := newCachedState(t)
 	for i := range size {

@@ -63,7 +63,8 @@ func (e *testEnv) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeIn
 	return e.Judge(&ahead, info, l).Reason == placement.Fits
 }
 
-func TestWhatIsHeldForANominatedPod(t *testing.T) {
+// TestNominatedHold: devices are held for a nominated pod.
+func TestNominatedHold(t *testing.T) {
 	tests := map[string]struct {
 		priority int32
 		change   func(t *testing.T, r *testEnv, preemptor *v1.Pod)
@@ -159,7 +160,8 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 	})
 }
 
-func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
+// TestNominatedVictims: pods that go for a nominated pod are no victims of other pods.
+func TestNominatedVictims(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	for priority, want := range map[int32][]types.UID{4: {"victim"}, 5: {"victim"}, 6: nil} {
 		if got := r.Leaving("n", "other", priority); !slices.Equal(got, want) {
@@ -175,10 +177,10 @@ func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 	}
 }
 
-// TestAPodThatGoesOnWaitingWakesNobody: each look at what it waits for renews its
-// nominated reservation. If that woke the pods that wait, itself among them, they would
+// TestWaitingPodWakeUp: a pod that goes on waiting wakes nobody. Each look at what it waits for
+// renews its nominated reservation. If that woke the pods that wait, itself among them, they would
 // be tried without end.
-func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
+func TestWaitingPodWakeUp(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	woken := false
 	r.onFreed = func() { woken = true }
@@ -197,9 +199,9 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	}
 }
 
-// TestAVictimWhoseEvictionFailedStays: however often its preemptor tries again, others
-// wait for it but a short time.
-func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
+// TestFailedEviction: a victim whose eviction failed stays. However often its preemptor tries
+// again, others wait for it but a short time.
+func TestFailedEviction(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	again := func() {
 		r.clock.now = r.clock.now.Add(reservations.EvictWithin/2 + time.Second)
@@ -216,7 +218,8 @@ func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
 	}
 }
 
-func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
+// TestVictimDeviceRelease: a pod waits until kubelet has released the devices of its victims.
+func TestVictimDeviceRelease(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	info, _ := r.view(t)
 	if r.Releasing(preemptor.UID, info) {
@@ -259,7 +262,8 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	}
 }
 
-func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
+// TestImminentRelease: a pod fits soon where kubelet is about to release.
+func TestImminentRelease(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 0, 1, 2, 3)
 	holder := on(t, r.State, schedtest.Pod("holder").GPUs(4).Obj(), "n", 4, 5, 6, 7)
@@ -295,9 +299,9 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	}
 }
 
-// TestTheEndOfANominatedReservationWakesThoseItKeptOut: nothing else tells them, unless the pod took
-// what was held for it.
-func TestTheEndOfANominatedReservationWakesThoseItKeptOut(t *testing.T) {
+// TestNominationEndWakeUp: the end of a nominated reservation wakes those it kept out. Nothing else
+// tells them, unless the pod took what was held for it.
+func TestNominationEndWakeUp(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, r *testEnv, preemptor *v1.Pod)
 		want   bool

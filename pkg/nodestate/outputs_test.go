@@ -18,7 +18,7 @@ import (
 // Class and bandwidth were computed when the choice was written, from the graph of then:
 // a link that failed after Reserve made them say what the pod was not chosen for, and
 // nobody was told that its ring got slower.
-func TestLinksAreWrittenAsTheyWereWhenTheChoiceWasMade(t *testing.T) {
+func TestLinkSnapshot(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	info, l := r.view(t)

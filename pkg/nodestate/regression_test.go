@@ -26,7 +26,8 @@ func (e *testEnv) wakes() func() int {
 	return func() int { return n }
 }
 
-func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
+// TestReservationOldAnnotation: a reservation outlives the annotation of an earlier attempt.
+func TestReservationOldAnnotation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
@@ -76,7 +77,8 @@ func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	}
 }
 
-func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
+// TestRepairedAnnotation: a reservation goes when its annotation was repaired.
+func TestRepairedAnnotation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
@@ -103,7 +105,8 @@ func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	}
 }
 
-func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
+// TestVoidReservationWakeUp: pods wake when a reservation that held them back is void.
+func TestVoidReservationWakeUp(t *testing.T) {
 	t.Run("the pod is gone, which the scheduler's cache may have heard before us", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		pod := schedtest.Pod("p").GPUs(8).Obj()
@@ -141,7 +144,8 @@ func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 	})
 }
 
-func TestAWishForNUMANeedsNoGraph(t *testing.T) {
+// TestNUMAWithoutGraph: a wish for NUMA needs no graph.
+func TestNUMAWithoutGraph(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	l := schedcache.NewSnapshot(nil, []*v1.Node{schedtest.Node("bare").Obj()}).NodeInfos()
 	info, err := l.Get("bare")
@@ -156,7 +160,8 @@ func TestAWishForNUMANeedsNoGraph(t *testing.T) {
 	}
 }
 
-func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
+// TestTopologyWakeUp: a topology that appears wakes pods that were refused before.
+func TestTopologyWakeUp(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	woken := r.wakes()
 	h := r.topologies.Handler(r.passOn(t.Context()))
@@ -170,7 +175,8 @@ func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
+// TestGoneObjects: nothing is kept of what is gone.
+func TestGoneObjects(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)
 	r.pods = fixedStore{pod.UID: pod}
@@ -193,7 +199,8 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 	}
 }
 
-func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
+// TestLatePatchDoubt: a doubtful choice that a late patch put on the waiting pod is kept.
+func TestLatePatchDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
@@ -235,9 +242,10 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 }
 
-// TestADoubtOfAPodThatHasFinishedIsDecided has a pod bound and finished before the live
-// read. No informer ever has it, so a reservation that was confirmed was kept for ever.
-func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
+// TestFinishedPodDoubt: a doubt of a pod that has finished is decided. It has a pod bound and
+// finished before the live read. No informer ever has it, so a reservation that was confirmed was
+// kept for ever.
+func TestFinishedPodDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
@@ -267,7 +275,7 @@ func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
 
 // A pod deleted and made anew under its name while the watch was broken comes as an
 // update from one UID to the other. The reservation of the first was kept for ever.
-func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
+func TestUnseenReplacement(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	before, after := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("p").GPUs(2).UID("another").Obj()
 	info, l := r.view(t)
@@ -285,7 +293,7 @@ func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
 // In mode PreBind a Binding believed lost may be carried out after the PATCH of the
 // next attempt, for another node: the pod then had the annotations of a node that it
 // is not on, and after a restart of the scheduler nobody knew its GPUs.
-func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
+func TestLateBinding(t *testing.T) {
 	cases := map[string]struct {
 		change func(r *testEnv, pod, live *v1.Pod)
 		want   bool

@@ -19,7 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-func TestReportsTellHowNodesStand(t *testing.T) {
+// TestNodeReports: reports tell how nodes stand.
+func TestNodeReports(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, r *testEnv)
 		want   string // state; empty: the node is not reported
@@ -80,9 +81,9 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 	}
 }
 
-// TestTheEndOfALeaseWakesWhomItLetsIn asks what the end of a Lease, which nobody
-// announces, changes for waiting pods.
-func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
+// TestLeaseEndWakeUp: the end of a Lease wakes the pods that it lets in. It asks what the end of a
+// Lease, which nobody announces, changes for waiting pods.
+func TestLeaseEndWakeUp(t *testing.T) {
 	tests := map[string]struct {
 		before func(t *testing.T, r *testEnv)
 		lease  string
@@ -121,9 +122,10 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn: where pods are placed by count, some
-// fit from the moment on at which the last good graph counts no longer.
-func TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn(t *testing.T) {
+// TestUnreadableGraphEnd: the expiry of an unreadable graph wakes the pods that it lets in: where
+// pods are placed by count, some fit from the moment on at which the last good graph counts no
+// longer.
+func TestUnreadableGraphEnd(t *testing.T) {
 	for name, count := range map[string]bool{"pods are placed by count": true, "they are not": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")

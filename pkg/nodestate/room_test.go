@@ -12,9 +12,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestOnlyWhatLeavesRoomIsTold: heartbeats of nodes and each pod that was bound had all waiting
-// gangs planned anew.
-func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
+// TestRoomNotices: only events that leave room are told. Heartbeats of nodes and each pod that was
+// bound had all waiting gangs planned anew.
+func TestRoomNotices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	told := [2]int{}

@@ -31,7 +31,8 @@ func (l whileRead) Get(name string) (fwk.NodeInfo, error) {
 	return l.NodeInfoLister.Get(name)
 }
 
-func TestAChoiceMadeWhileANodeIsJudgedIsNotForgotten(t *testing.T) {
+// TestChoiceDuringJudgement: a choice made while a node is judged is not forgotten.
+func TestChoiceDuringJudgement(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	reserve := func(name string, gpus int) {
@@ -49,9 +50,9 @@ func TestAChoiceMadeWhileANodeIsJudgedIsNotForgotten(t *testing.T) {
 	checkMemos(t, r.State, l)
 }
 
-// TestChoicesMadeSideBySideShareNoGPU chooses, gives back and ends pods in several goroutines,
-// while others judge the node.
-func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
+// TestConcurrentChoices: choices made side by side share no GPU. It chooses, gives back and ends
+// pods in several goroutines, while others judge the node.
+func TestConcurrentChoices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	slow := whileRead{l, runtime.Gosched}
@@ -147,9 +148,9 @@ func (o *ownership) leave(gpus []string) {
 	}
 }
 
-// TestGangsAndSinglePodsSideBySide plans gangs and reserves for single pods in several
+// TestConcurrentGangsAndPods plans gangs and reserves for single pods in several
 // goroutines, and ends all of it in several ways.
-func TestGangsAndSinglePodsSideBySide(t *testing.T) {
+func TestConcurrentGangsAndPods(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100"), addNode(t, r.State, "o", "dgx1-v100")}
 	l := schedcache.NewSnapshot(nil, nodes).NodeInfos()

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestAnnotationsOfALaterRelease(t *testing.T) {
+func TestLaterReleaseAnnotations(t *testing.T) {
 	tests := map[string]struct {
 		replace     []string
 		wantUsed    nvtopo.Mask

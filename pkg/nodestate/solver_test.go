@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestTheJointSolver(t *testing.T) {
+func TestJointSolver(t *testing.T) {
 	// dgx1-v100: GPUs 0-3 on NUMA node 0, 4-7 on node 1; 40 logical CPUs each.
 	tests := map[string]struct {
 		used       []int // GPUs of a running pod
@@ -129,7 +129,8 @@ func TestTheJointSolver(t *testing.T) {
 	}
 }
 
-func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
+// TestCPUSpread: CPUs are spread over the NUMA nodes of the choice.
+func TestCPUSpread(t *testing.T) {
 	r := newTestEnv(t, "dgx-a100")
 	pod := schedtest.Pod("all").GPUs(8).CPU("18").Obj()
 	info, l := r.view(t)
@@ -150,7 +151,8 @@ func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
 	}
 }
 
-func TestContainersShareThePodsSet(t *testing.T) {
+// TestContainerSharing: the containers of a pod share its set.
+func TestContainerSharing(t *testing.T) {
 	tests := map[string]struct {
 		init, app []v1.Container
 		want      map[string][]int // container -> GPUs, ascending
@@ -191,7 +193,8 @@ func TestContainersShareThePodsSet(t *testing.T) {
 	}
 }
 
-func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
+// TestKubeletAdmission: kubelet's rules decide which choices are possible.
+func TestKubeletAdmission(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
@@ -210,7 +213,8 @@ func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
 	}
 }
 
-func TestModelAndMemoryAreMasks(t *testing.T) {
+// TestModelMemoryMasks: model and memory are masks.
+func TestModelMemoryMasks(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	tests := map[string]struct {
 		key, value string
@@ -234,7 +238,8 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 	}
 }
 
-func TestLinkDemandsNameTheFabric(t *testing.T) {
+// TestLinkDemandFabric: link demands name the fabric.
+func TestLinkDemandFabric(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	d := demandOf(t, schedtest.Pod("p").GPUs(5).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())

@@ -135,10 +135,10 @@ func (s *cachedState) leastSpare(request *podrequest.Request, names sets.Set[str
 	return out
 }
 
-// TestSinglePodsFinishALeafThatIsBegun has two racks of four empty nodes behind each of two
-// spines. Whole nodes are taken from one rack until it is full, then from the spine that is
-// begun.
-func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
+// TestLeafFilling: single pods finish a leaf that is begun. It has two racks of four empty nodes
+// behind each of two spines. Whole nodes are taken from one rack until it is full, then from the
+// spine that is begun.
+func TestLeafFilling(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 16 {
@@ -167,10 +167,10 @@ func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
 	}
 }
 
-// TestAListIsNoWiderThanTheLeaf: nodes of other leaves are as good but for what their leaves
-// have to spare, and other plugins must not choose among them, unless they may choose among
-// worse ones, too.
-func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
+// TestListLeafWidth: a list is no wider than the leaf. Nodes of other leaves are as good but for
+// what their leaves have to spare, and other plugins must not choose among them, unless they may
+// choose among worse ones, too.
+func TestListLeafWidth(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 6 {
@@ -207,9 +207,10 @@ func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
 	}
 }
 
-// TestSinglePodsStayAwayFromGangs has a rack where a gang's member uses GPUs, and one where a
-// single pod does. Both have as many whole nodes, but the first has one more once the gang ends.
-func TestSinglePodsStayAwayFromGangs(t *testing.T) {
+// TestGangAvoidance: single pods stay away from gangs. It has a rack where a gang's member uses
+// GPUs, and one where a single pod does. Both have as many whole nodes, but the first has one more
+// once the gang ends.
+func TestGangAvoidance(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
 	for i := range 8 {
@@ -236,8 +237,9 @@ func unpacked(s nodeindex.Spare) [3]int {
 	return [3]int{int(s >> 26), int(s >> 13 & 0x1fff), int(s & 0x1fff)}
 }
 
-// TestSpareIsKnownOfEveryNode, listed or not; it is 0 where the fabric is not known.
-func TestSpareIsKnownOfEveryNode(t *testing.T) {
+// TestSpareCount: the spare count is known of every node, listed or not; it is 0 where the fabric
+// is not known.
+func TestSpareCount(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 4 {
 		s.add(fmt.Sprint("n", i), "dgx-h100")

@@ -43,8 +43,8 @@ func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	}
 }
 
-// TestPodsOnNodesWhoseGraphDoesNotCount has the whole table of who may go where.
-func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
+// TestUncountedGraphs has the whole table of who may go where.
+func TestUncountedGraphs(t *testing.T) {
 	const (
 		never   = 1 << iota // whatever the arguments say
 		allow               // with nodesWithoutTopology: Allow
@@ -103,8 +103,9 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestAStaleGraphStillSaysWhatIsNotFree counts on a node of 8 GPUs whose exporter is silent.
-func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
+// TestStaleGraphCounts: a stale graph still says what is not free. It counts on a node of 8 GPUs
+// whose exporter is silent.
+func TestStaleGraphCounts(t *testing.T) {
 	by := func(t *testing.T, r *testEnv, gpus int, pods ...*v1.Pod) placement.Reason {
 		t.Helper()
 		info, l := r.view(t, pods...)
@@ -176,9 +177,9 @@ func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	return on(t, e.State, pod, "n")
 }
 
-// TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack follows a pod that nobody chose
-// for until kubelet's record says what it has.
-func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
+// TestCountedPodReconciliation: pods placed by count are reconciled when the graph is back. It
+// follows a pod that nobody chose for until kubelet's record says what it has.
+func TestCountedPodReconciliation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.leases.Drop(nodelease.ExporterPrefix + "n")
 	byCount := on(t, r.State, schedtest.Pod("counted").GPUs(2).Obj(), "n")
@@ -212,7 +213,8 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptOfAnotherObject(t *testing.T) {
+// TestReplacedObject: nothing is kept of another object.
+func TestReplacedObject(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion, obj.Spec.Links[0].Class = "made-anew", "2", "NVLink9"
@@ -229,9 +231,9 @@ func TestNothingIsKeptOfAnotherObject(t *testing.T) {
 	}
 }
 
-// TestPodsKeepTheirGPUsWhileTheTopologyIsGone deletes the object under a running pod and
-// one that is being bound, and brings an equal one back.
-func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
+// TestTopologyLoss: pods keep their GPUs while the topology is gone. It deletes the object under a
+// running pod and one that is being bound, and brings an equal one back.
+func TestTopologyLoss(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	running := schedtest.Pod("running").GPUs(3).Obj()
 	info, l := r.view(t)

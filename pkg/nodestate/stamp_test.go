@@ -11,7 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-func TestAStampChangesWithTheSupply(t *testing.T) {
+// TestSupplyStamp: a stamp changes with the supply.
+func TestSupplyStamp(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	stamper := r.Stamper([]string{"n"})

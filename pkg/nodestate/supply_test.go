@@ -132,10 +132,10 @@ func kubelets() []*v1alpha1.Kubelet {
 	}
 }
 
-// TestWhatANodeSuppliesCanBeReserved is the promise that a plan can be carried out: whatever
-// number of members a plan puts on a node, they get the sets that the supply has for them. And
-// as many fit as would if each pod chose by itself.
-func TestWhatANodeSuppliesCanBeReserved(t *testing.T) {
+// TestReservableSupply: what a node supplies can be reserved. It is the promise that a plan can be
+// carried out: whatever number of members a plan puts on a node, they get the sets that the supply
+// has for them. And as many fit as would if each pod chose by itself.
+func TestReservableSupply(t *testing.T) {
 	t.Parallel()
 	slotter := placement.NewSlotCounter() // of all states together, as a process has it
 	exact, estimated, none := 0, 0, 0
@@ -181,7 +181,8 @@ func degradedAlone(c *randomNode, d *placement.Demand) bool {
 	return d.Single() && c.Node("n").Accels[0].Degraded != 0
 }
 
-func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
+// TestEmptyNodeSupply: an empty node supplies what it has when emptied.
+func TestEmptyNodeSupply(t *testing.T) {
 	t.Parallel()
 	slotter := placement.NewSlotCounter()
 	for k, kubelet := range kubelets() {
@@ -202,7 +203,8 @@ func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 	}
 }
 
-func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
+// TestSupplyBounds: the supply is bounded by what the framework counts.
+func TestSupplyBounds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod
 		there []*v1.Pod // on the node, 512 CPUs, 4 TiB and 110 pods
@@ -260,8 +262,9 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	}
 }
 
-// TestAnEmptiedNodeHasThePodsThatStay: those of the gang itself that are bound there.
-func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
+// TestEmptiedNodePods: an emptied node has the pods that stay: those of the gang itself that are
+// bound there.
+func TestEmptiedNodePods(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	stays := on(t, r.State, schedtest.Pod("stays").GPUs(2).CPU("312").Memory("1Gi").Obj(), "n", 0, 1)
 	goes := on(t, r.State, schedtest.Pod("goes").GPUs(4).Obj(), "n", 4, 5, 6, 7)

@@ -77,7 +77,8 @@ func (e *testEnv) view(t *testing.T, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInf
 	return info, l
 }
 
-func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
+// TestUsageSources: the usage takes each pod from the best source.
+func TestUsageSources(t *testing.T) {
 	two := schedtest.Pod("two").GPUs(2).Obj()
 	tests := map[string]struct {
 		// arrange prepares the state and returns the pods of the snapshot.
@@ -242,7 +243,8 @@ func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared 
 	return compared
 }
 
-func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
+// TestDryRunDevices: a dry run gives back the devices of the victims.
+func TestDryRunDevices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	victim := schedtest.Pod("victim").GPUs(8).Obj()
 	info, l := r.view(t)
@@ -269,7 +271,8 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 	}
 }
 
-func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
+// TestGraphValidity: a graph counts only while it is that of the node and fresh.
+func TestGraphValidity(t *testing.T) {
 	d := func(t *testing.T) *placement.Demand { t.Helper(); return demandOf(t, schedtest.Pod("p").GPUs(1).Obj()) }
 	t.Run("the node was made anew", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
@@ -373,7 +376,8 @@ func TestUnenforcedNodes(t *testing.T) {
 	}
 }
 
-func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
+// TestForeignPodLinks: foreign pods stop only link policies.
+func TestForeignPodLinks(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t, on(t, r.State, schedtest.Pod("foreign").GPUs(2).Obj(), "n"))
 	if v := r.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.Fits {
@@ -392,7 +396,8 @@ func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
 	}
 }
 
-func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
+// TestFilterScoreAllocations: Filter and Score do not allocate memory.
+func TestFilterScoreAllocations(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pods := []*v1.Pod{on(t, r.State, schedtest.Pod("a").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("b").GPUs(1).Obj(), "n", 5)}
 	info, l := r.view(t, pods...)

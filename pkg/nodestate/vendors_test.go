@@ -62,7 +62,8 @@ func asksOther(name, count string) v1.Container {
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: l, Limits: l}}
 }
 
-func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
+// TestSingleNUMANode: single-numa-node holds for all resources together.
+func TestSingleNUMANode(t *testing.T) {
 	r, opt := twoVendors(t)
 	pod := schedtest.Pod("both").GPUs(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "1"))
@@ -82,7 +83,7 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	}
 }
 
-func TestTwoVendorsResourcesSideBySide(t *testing.T) {
+func TestTwoVendors(t *testing.T) {
 	r, opt := twoVendors(t)
 	pod := schedtest.Pod("both").GPUs(2).Annotation(podrequest.MinLinkKey, "SYS").Obj()
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "2"))
@@ -138,9 +139,9 @@ func graphOfText(t *testing.T, name string) *nvtopo.Graph {
 	return g
 }
 
-// TestEachVendorsBestLinkedSet places two pods, one after the other, on a node of each
-// vendor, under a profile for all resources.
-func TestEachVendorsBestLinkedSet(t *testing.T) {
+// TestVendorBestSet: a pod gets each vendor's best linked set. It places two pods, one after the
+// other, on a node of each vendor, under a profile for all resources.
+func TestVendorBestSet(t *testing.T) {
 	tests := map[string]struct {
 		text       string // none: NVIDIA's node of the catalogue
 		first      string

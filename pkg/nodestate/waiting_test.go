@@ -42,7 +42,8 @@ func (c *waitingCluster) wakes(d time.Duration) map[string]int {
 	return out
 }
 
-func TestWhoHasAChoiceIsNotWokenInPlaceOfTheNext(t *testing.T) {
+// TestChosenPodWakeUp: a pod that has a choice is not woken in place of the next one.
+func TestChosenPodWakeUp(t *testing.T) {
 	c, first, second := fullCluster(t)
 	running := c.bound()
 	c.finish(running[0])
@@ -60,7 +61,8 @@ func TestWhoHasAChoiceIsNotWokenInPlaceOfTheNext(t *testing.T) {
 	}
 }
 
-func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
+// TestUnendedAttempt: an attempt without an end gives way to the next.
+func TestUnendedAttempt(t *testing.T) {
 	tests := map[string]struct {
 		after func(*waitingCluster, *v1.Pod) // what becomes of the pod that was woken
 		late  uint64
@@ -89,7 +91,8 @@ func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
 	}
 }
 
-func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
+// TestGoneBeforeRefusal: a pod that is gone before its refusal does not wait.
+func TestGoneBeforeRefusal(t *testing.T) {
 	tests := map[string]struct {
 		during    func(*waitingCluster, *v1.Pod) // the cycle in which no node takes the pod
 		wantWaits bool
@@ -137,7 +140,7 @@ func crowded(t *testing.T, pods int) (c *waitingCluster, waiting []*v1.Pod) {
 
 // The queue wants a pod tried again, for a node that came perhaps, while it is kept out.
 // It is, and soon: what it shows for a reason may be of a world that is gone.
-func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
+func TestQueueRetry(t *testing.T) {
 	tests := map[string]struct {
 		others int
 		judged bool // the waker has looked at the pod before the queue asks for it
@@ -169,7 +172,7 @@ func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
 
 // Some pods are wanted by the queue again and again, and the others have their turn all the
 // same, however many they are.
-func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
+func TestQueueRetryFairness(t *testing.T) {
 	tests := map[string]struct{ pods, wanted int }{
 		"a few":          {pods: 50, wanted: 10},
 		"a few hundred":  {pods: 280, wanted: 10},
@@ -213,7 +216,8 @@ func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
 	}
 }
 
-func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
+// TestEarlierNodeAgent: the agent of an earlier node of the same name does not count.
+func TestEarlierNodeAgent(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
 	look := func() bool { return c.state.Enforced("node-0") }
 	if !look() {

@@ -323,7 +323,8 @@ func (c *waitingCluster) bound() (out []types.UID) {
 	return out
 }
 
-func TestNoFittingPodIsForgotten(t *testing.T) {
+// TestFittingPods: no fitting pod is forgotten.
+func TestFittingPods(t *testing.T) {
 	const seeds = 150
 	attempts, bound := 0, 0
 	for seed := range uint64(seeds) {
@@ -373,7 +374,8 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 	}
 }
 
-func TestAReleaseWakesWhomItHelps(t *testing.T) {
+// TestReleaseWakeUp: a release wakes the pods that it helps.
+func TestReleaseWakeUp(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
 	c.prompt = true
 	for range 8 {

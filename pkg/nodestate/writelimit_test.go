@@ -38,7 +38,8 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 	return s, pods
 }
 
-func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
+// TestChoiceBackpressure: a new choice waits while many are written.
+func TestChoiceBackpressure(t *testing.T) {
 	ends := map[string]func(s *State, pod *v1.Pod){
 		"until one fails": func(s *State, pod *v1.Pod) { s.Unreserve(pod.UID, "n") },
 		"until one fails without a clear answer": func(s *State, pod *v1.Pod) {
@@ -73,7 +74,8 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForEver(t *testing.T) {
+// TestWriteStarvation: nobody waits for ever.
+func TestWriteStarvation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := full(t)
 		start := time.Now()
@@ -84,7 +86,8 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	})
 }
 
-func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {
+// TestWriteOrder: writes are served in the order of their coming.
+func TestWriteOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{})
 		begin := func(ctx context.Context) func() {

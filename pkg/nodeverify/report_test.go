@@ -202,7 +202,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-func TestExamineNamesTheCommands(t *testing.T) {
+// TestExamineCommands: Examine names the commands.
+func TestExamineCommands(t *testing.T) {
 	r := Examine(onNode0(t), "kubectl exec POD -- ")
 	want := []string{
 		"kubectl exec POD -- nvidia-smi -L", "kubectl exec POD -- nvidia-smi topo -m", "taskset -cp 42",
@@ -239,7 +240,8 @@ func TestReadRecord(t *testing.T) {
 	}
 }
 
-func TestReportIsJSON(t *testing.T) {
+// TestReportJSON: the report is JSON.
+func TestReportJSON(t *testing.T) {
 	r := &Report{Namespace: "team", Pod: "trainer", Containers: []*Result{Examine(onNode0(t), "")}}
 	data, err := json.Marshal(r)
 	if err != nil {

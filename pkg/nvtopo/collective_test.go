@@ -43,7 +43,7 @@ func TestCollectives(t *testing.T) {
 
 // TestHalvingNeverBeatsTheBandwidthBound holds for every number of GPUs: an
 // all-reduce moves 2(n-1)/n of the buffer through each GPU at least.
-func TestAllReduceKeepsTheBandwidthBound(t *testing.T) {
+func TestAllReduceBandwidthBound(t *testing.T) {
 	t.Parallel()
 	m := CostModel{Bandwidth: 1_000_000}
 	for n := 2; n <= 64; n++ {

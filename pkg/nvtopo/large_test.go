@@ -88,7 +88,8 @@ func (b bruteLarge) pick(free, allowed Mask, k int, c Constraint) Mask {
 	return best
 }
 
-func TestLargePickEqualsBruteForce(t *testing.T) {
+// TestLargePickBruteForce: a large pick equals brute force.
+func TestLargePickBruteForce(t *testing.T) {
 	t.Parallel()
 	for name, m := range largeMachines() {
 		t.Run(name, func(t *testing.T) {
@@ -120,9 +121,9 @@ func TestLargePickEqualsBruteForce(t *testing.T) {
 	}
 }
 
-// TestLargeResidualIsBelowTheExactOne checks the bound where the exact value is
-// affordable: few GPUs free.
-func TestLargeResidualIsBelowTheExactOne(t *testing.T) {
+// TestLargeResidualBound: the residual of a large machine is below the exact one. It checks the
+// bound where the exact value is affordable: few GPUs free.
+func TestLargeResidualBound(t *testing.T) {
 	t.Parallel()
 	for name, m := range largeMachines() {
 		t.Run(name, func(t *testing.T) {
@@ -156,9 +157,9 @@ func effort(tables *Tables) *int {
 	return spent
 }
 
-// TestLargePickIsQuick guards against an exponential search on the graphs that
-// exist: GPUs interchangeable in blocks.
-func TestLargePickIsQuick(t *testing.T) {
+// TestLargePickTime: a large pick is quick. It guards against an exponential search on the graphs
+// that exist: GPUs interchangeable in blocks.
+func TestLargePickTime(t *testing.T) {
 	for _, name := range []string{"switched", "switches", "bridged", "four"} {
 		t.Run(name, func(t *testing.T) {
 			tables := NewTables(largeMachines()[name].graph(t), DefaultWeights())
@@ -201,7 +202,8 @@ func TestSixtyFourGPUs(t *testing.T) {
 	}
 }
 
-func TestLargePickWhereAsksKeep(t *testing.T) {
+// TestLargePickDemand: a large pick asks its extra demand of each set.
+func TestLargePickDemand(t *testing.T) {
 	t.Parallel()
 	g := largeMachines()["switches"].graph(t)
 	tables := NewTables(g, DefaultWeights())
@@ -217,9 +219,9 @@ func TestLargePickWhereAsksKeep(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedIsWhatWasFound asks for the same picks again, in another
-// order, from tables that remember and from new ones.
-func TestWhatIsRememberedIsWhatWasFound(t *testing.T) {
+// TestMemoConsistency: remembered picks equal those that were found. It asks for the same picks
+// again, in another order, from tables that remember and from new ones.
+func TestMemoConsistency(t *testing.T) {
 	g := largeMachines()["switches"].graph(t)
 	old := NewTables(g, DefaultWeights())
 	r := rand.New(rand.NewPCG(3, 3))
@@ -252,7 +254,8 @@ func TestWhatIsRememberedIsWhatWasFound(t *testing.T) {
 	}
 }
 
-func TestAMemoStaysBounded(t *testing.T) {
+// TestMemoBounds: a memo stays bounded.
+func TestMemoBounds(t *testing.T) {
 	var m memo[int, int]
 	for i := range 3 * maxRemembered {
 		m.put(i, i)
@@ -265,9 +268,9 @@ func TestAMemoStaysBounded(t *testing.T) {
 	}
 }
 
-// TestNoiseIsSearchedWithinABudget: a node may publish 64 GPUs of which no two links
-// are alike. Half a second for one answer stopped the whole scheduler.
-func TestNoiseIsSearchedWithinABudget(t *testing.T) {
+// TestNoiseBudget: noise is searched within a budget. A node may publish 64 GPUs of which no two
+// links are alike. Half a second for one answer stopped the whole scheduler.
+func TestNoiseBudget(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	gpus, links := make([]GPU, MaxGPUs), map[[2]int]Link{}
 	for i := range gpus {

@@ -28,9 +28,9 @@ func constraints() []Constraint {
 	}
 }
 
-// TestPickEqualsBruteForce covers every free set and every k of every machine
-// of up to 8 GPUs with everything allowed.
-func TestPickEqualsBruteForce(t *testing.T) {
+// TestPickBruteForce: Pick equals brute force. It covers every free set and every k of every
+// machine of up to 8 GPUs with everything allowed.
+func TestPickBruteForce(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(machines())) {
 		g := machines()[name].graph(t)
@@ -51,9 +51,9 @@ func TestPickEqualsBruteForce(t *testing.T) {
 	}
 }
 
-// TestPickEqualsBruteForceWhenRestricted covers sets of which only a part is
-// allowed: the residual still counts all that is free.
-func TestPickEqualsBruteForceWhenRestricted(t *testing.T) {
+// TestRestrictedPickBruteForce: Pick equals brute force when restricted. It covers sets of which
+// only a part is allowed: the residual still counts all that is free.
+func TestRestrictedPickBruteForce(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dgx1v", "irregular", "unknown6", "models6", "nps4x8"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,9 +70,9 @@ func TestPickEqualsBruteForceWhenRestricted(t *testing.T) {
 	}
 }
 
-// TestPickIsTheSameBeforeAndAfterPrepare compares the walk over subsets with
-// the tables, and both with brute force where that is affordable.
-func TestPickIsTheSameBeforeAndAfterPrepare(t *testing.T) {
+// TestPickPrepared: Pick gives the same before and after Prepare. It compares the walk over subsets
+// with the tables, and both with brute force where that is affordable.
+func TestPickPrepared(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]machine{"ten without symmetry": irregular(10, 3), "nine without symmetry": irregular(9, 11)} {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +114,9 @@ func checkPick(t *testing.T, tables *Tables, b *brute, free, allowed Mask, k int
 	}
 }
 
-// TestSetValuesEqualBruteForce covers what Choose reports, for every set.
-func TestSetValuesEqualBruteForce(t *testing.T) {
+// TestSetValueBruteForce: the values of sets equal a brute force. It covers what Choose reports,
+// for every set.
+func TestSetValueBruteForce(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(machines())) {
 		g := machines()[name].graph(t)
@@ -195,7 +196,8 @@ func checkChoice(t *testing.T, tables *Tables, b *brute, s Mask) {
 	}
 }
 
-func TestPickDoesNotAllocate(t *testing.T) {
+// TestPickAllocations: Pick does not allocate memory.
+func TestPickAllocations(t *testing.T) {
 	warm16 := testTables(t, "dgx2")
 	if err := warm16.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
@@ -233,8 +235,9 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestPickWhereEqualsBruteForce adds a demand that is no property of the graph.
-func TestPickWhereEqualsBruteForce(t *testing.T) {
+// TestPickWhereBruteForce: PickWhere equals a brute force. It adds a demand that is no property of
+// the graph.
+func TestPickWhereBruteForce(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dgx1v", "irregular", "models6"} {
 		t.Run(name, func(t *testing.T) {

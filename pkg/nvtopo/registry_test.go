@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-func TestRegistrySharesTablesInsideAClass(t *testing.T) {
+// TestRegistrySharing: the registry shares tables inside a class.
+func TestRegistrySharing(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	a := machines()["hgx8"].graph(t)
@@ -35,9 +36,9 @@ func TestRegistrySharesTablesInsideAClass(t *testing.T) {
 	}
 }
 
-// TestRegistryIsSafeForConcurrentUse has pickers, builders and PrepareAll at
-// once; every answer must be the one a table of its own gives.
-func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
+// TestRegistryConcurrency: the registry is safe for concurrent use. It has pickers, builders and
+// PrepareAll at once; every answer must be the one a table of its own gives.
+func TestRegistryConcurrency(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	graphs := []*Graph{machines()["dgx1v"].graph(t), irregular(9, 1).graph(t), irregular(11, 2).graph(t), machines()["models6"].graph(t)}
@@ -69,7 +70,8 @@ func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-func TestPrepareEndsWithItsContext(t *testing.T) {
+// TestPrepareContext: Prepare ends with its context.
+func TestPrepareContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -92,9 +94,9 @@ func twoGPUs(t *testing.T, bandwidth int64) *Graph {
 	return g
 }
 
-// TestRegistryForgetsClassesThatNobodyHas plays a node whose graph is another each
-// time: the tables of the last few are kept, and those of a machine that is there.
-func TestRegistryForgetsClassesThatNobodyHas(t *testing.T) {
+// TestRegistryForgetting: the registry forgets classes that nobody has. It plays a node whose graph
+// is another each time: the tables of the last few are kept, and those of a machine that is there.
+func TestRegistryForgetting(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	held := r.Tables(twoGPUs(t, 1))
@@ -117,9 +119,10 @@ func TestRegistryForgetsClassesThatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestRegistryKeepsWhatWasAskedForLast: a machine that was there from the start loses a link, and
-// has it back after others came and went. Its tables were then built anew.
-func TestRegistryKeepsWhatWasAskedForLast(t *testing.T) {
+// TestRegistryRetention: the registry keeps what was asked for last. A machine that was there from
+// the start loses a link, and has it back after others came and went. Its tables were then built
+// anew.
+func TestRegistryRetention(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	usual := twoGPUs(t, 1)
@@ -154,9 +157,9 @@ func TestRegistryKeepsWhatWasAskedForLast(t *testing.T) {
 	}
 }
 
-// TestPrepareAllPrefersWhatMostMachinesHave: singular machines must not keep the
-// tables of those that make up the cluster from being built, nor fill the memory.
-func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
+// TestPrepareAllPriority: PrepareAll prefers what most machines have. Singular machines must not
+// keep the tables of those that make up the cluster from being built, nor fill the memory.
+func TestPrepareAllPriority(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	var odd []*Tables
@@ -181,9 +184,9 @@ func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
 	}
 }
 
-// TestPrepareAllKeepsItsBudget: classes of singular machines that came first kept their
-// tables when the memory went to others.
-func TestPrepareAllKeepsItsBudget(t *testing.T) {
+// TestPrepareAllBudget: PrepareAll keeps its budget. Classes of singular machines that came first
+// kept their tables when the memory went to others.
+func TestPrepareAllBudget(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
 	odd := r.Tables(irregular(9, 1).graph(t))
@@ -220,7 +223,8 @@ func ofThree(r *Registry, alike *Graph) (t *Tables) {
 	return t
 }
 
-func TestGraphsOfAClassShareTheirLinks(t *testing.T) {
+// TestLinkSharing: graphs of a class share their links.
+func TestLinkSharing(t *testing.T) {
 	r := NewRegistry(DefaultWeights())
 	uuids := func(prefix string) []GPU {
 		return []GPU{{UUID: prefix + "0"}, {UUID: prefix + "1", Index: 1}}

@@ -45,8 +45,9 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestSecondPairKeepsTheDoubleLink plays S12 to its end: both pods get two links.
-func TestSecondPairKeepsTheDoubleLink(t *testing.T) {
+// TestSecondPairLinks: the second pair keeps the double link. It plays S12 to its end: both pods
+// get two links.
+func TestSecondPairLinks(t *testing.T) {
 	t.Parallel()
 	tables := testTables(t, "dgx1v")
 	free := tables.Graph().Healthy() &^ MaskOf(4, 5, 6)

@@ -47,7 +47,8 @@ func bruteSplit(b *brute, set Mask, sizes []int) []Mask {
 	return best
 }
 
-func TestSplitEqualsBruteForce(t *testing.T) {
+// TestSplitBruteForce: Split equals brute force.
+func TestSplitBruteForce(t *testing.T) {
 	t.Parallel()
 	sizes := [][]int{{2, 2}, {1, 3}, {3, 1}, {4}, {2, 2, 2}, {1, 1, 2}, {2, 3, 3}, {0, 2, 0, 3}, {2, 4}, {1, 1}, {4, 4}, {}, {0}, {2, 2, 2, 2}}
 	for _, name := range []string{"dgx1v", "pair8", "nps4x8", "irregular", "unknown6", "hgx8-down3", "mix5"} {
@@ -81,7 +82,8 @@ func TestSplitEqualsBruteForce(t *testing.T) {
 	}
 }
 
-func TestSplitRefusesSizesThatDoNotFit(t *testing.T) {
+// TestSplitErrors: Split refuses sizes that do not fit.
+func TestSplitErrors(t *testing.T) {
 	t.Parallel()
 	tables := testTables(t, "hgx8")
 	for name, sizes := range map[string][]int{
@@ -95,7 +97,8 @@ func TestSplitRefusesSizesThatDoNotFit(t *testing.T) {
 	}
 }
 
-func TestGroupsKeepRingsInsideTheFabric(t *testing.T) {
+// TestGroupRings: groups keep rings inside the fabric.
+func TestGroupRings(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		machine string
@@ -124,8 +127,8 @@ func TestGroupsKeepRingsInsideTheFabric(t *testing.T) {
 	}
 }
 
-// TestSplitOfManyGPUs covers the exact limit and the greedy division above it.
-func TestSplitOfManyGPUs(t *testing.T) {
+// TestLargeSplit: Split of many GPUs. It covers the exact limit and the greedy division above it.
+func TestLargeSplit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		machine machine

@@ -36,8 +36,8 @@ func nodeOf(t *testing.T, kind string) *usage.Node {
 	return n
 }
 
-// TestCheckPromisesWhatChooseMakes: on random usages, for random requests.
-func TestCheckPromisesWhatChooseMakes(t *testing.T) {
+// TestCheckChoose: check promises what choose makes: on random usages, for random requests.
+func TestCheckChoose(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	policies := podrequest.AllPolicies()
 	fitted := 0

@@ -45,7 +45,8 @@ func kubeletDraws(r *rand.Rand, cs []podrequest.Container, plan []nvtopo.Mask, s
 	return got, chance
 }
 
-func TestKubeletHandsOnWhatWasPlanned(t *testing.T) {
+// TestPlannedSets: kubelet hands on the sets that were planned.
+func TestPlannedSets(t *testing.T) {
 	tables := nodeOf(t, "dgx1-v100").Accels[0].Tables
 	r := rand.New(rand.NewPCG(3, 9))
 	certain := 0

@@ -13,9 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// TestWhatAGroupCounterRemembersIsSo: one counter that has seen many nodes says of the next what a
-// new one says. The nodes differ in machine, health and kubelet.
-func TestWhatAGroupCounterRemembersIsSo(t *testing.T) {
+// TestGroupCounterMemory: a group counter remembers correct answers only. One counter that has seen
+// many nodes says of the next what a new one says. The nodes differ in machine, health and kubelet.
+func TestGroupCounterMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
 	now := time.Unix(1_700_000_000, 0)
 	kept := NewGroupCounter(gpu)

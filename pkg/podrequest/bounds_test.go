@@ -10,7 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-func TestAbsurdInputsAreRefusedWithLittleWork(t *testing.T) {
+// TestAbsurdInputs: absurd inputs are refused with little work.
+func TestAbsurdInputs(t *testing.T) {
 	tests := map[string]struct{ key, value, wantErr string }{
 		"a bandwidth that is no number":                {MinBandwidthKey, "NaN", "want more than 0"},
 		"an infinite bandwidth":                        {MinBandwidthKey, "+Inf", "want more than 0"},

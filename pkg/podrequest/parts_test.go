@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-func TestPartsOfGPUsHaveNoLinks(t *testing.T) {
+// TestGPUParts: parts of GPUs have no links.
+func TestGPUParts(t *testing.T) {
 	tests := map[string]struct {
 		resource    v1.ResourceName
 		annotations map[string]string

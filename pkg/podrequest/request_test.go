@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestEffectiveRequestFollowsTheFrameworkRule(t *testing.T) {
+// TestEffectiveRequest: the effective request follows the framework's rule.
+func TestEffectiveRequest(t *testing.T) {
 	tests := map[string]struct {
 		init, app []v1.Container
 		want      int
@@ -44,7 +45,8 @@ func TestEffectiveRequestFollowsTheFrameworkRule(t *testing.T) {
 	}
 }
 
-func TestAnnotationsAreReadStrictly(t *testing.T) {
+// TestStrictAnnotations: annotations are read strictly.
+func TestStrictAnnotations(t *testing.T) {
 	tests := map[string]struct {
 		annotations map[string]string
 		want        nvtopo.Constraint
@@ -109,7 +111,8 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 	}
 }
 
-func TestPodsThatMustNotBeMoved(t *testing.T) {
+// TestImmovablePods: pods that must not be moved.
+func TestImmovablePods(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "true": false, "1": false, "false": true, "F": true} {
 		pod := testobj.Pod("p").GPUs(1).Obj()
 		if value != "" {
@@ -132,7 +135,8 @@ func TestPodsThatMustNotBeMoved(t *testing.T) {
 	}
 }
 
-func TestPodsThatReadOurOutputAreSeen(t *testing.T) {
+// TestOutputReaders: pods that read our output are seen.
+func TestOutputReaders(t *testing.T) {
 	env := func(path string) *v1.Pod {
 		p := testobj.Pod("p").GPUs(1).Obj()
 		p.Spec.Containers[0].Env = []v1.EnvVar{{ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}}

@@ -9,7 +9,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-func TestNodesAreClosedForAGang(t *testing.T) {
+// TestNodeClosing: nodes are closed for a gang.
+func TestNodeClosing(t *testing.T) {
 	trace := jobs(
 		// Four nodes are taken. On the last one two GPUs are free, and four from 40 on.
 		[4]float64{0, 30, 8, 1}, [4]float64{0, 60, 8, 1}, [4]float64{0, 60, 8, 1}, [4]float64{0, 90, 4, 1}, [4]float64{0, 40, 2, 1},
@@ -43,11 +44,11 @@ func TestNodesAreClosedForAGang(t *testing.T) {
 	}
 }
 
-// TestAGangOfWholeNodesAmongSinglePods: single pods ask for nine tenths of the cluster, so that a
+// TestWholeNodeGang: single pods ask for nine tenths of the cluster, so that a
 // gang of eight whole nodes finds no room for as long as they may go past it. It starts within
 // drain-after and the longest job, or if pods that came before it begin later than drain-after,
 // within the longest job from then on.
-func TestAGangOfWholeNodesAmongSinglePods(t *testing.T) {
+func TestWholeNodeGang(t *testing.T) {
 	const (
 		after, longest = 1800, 7200
 		seeds, gangs   = 30, 3

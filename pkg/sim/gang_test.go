@@ -56,7 +56,8 @@ func nodesOf(seen []Placement, n int) (nodes [][]int, starts []float64) {
 	return nodes, starts
 }
 
-func TestGangsAreReplayedAsByHand(t *testing.T) {
+// TestGangReplayByHand: gangs are replayed as by hand.
+func TestGangReplayByHand(t *testing.T) {
 	type nodes = [][]int // by job
 	cases := map[string]struct {
 		each   int   // nodes of each of two racks, whose numbers are even and odd
@@ -114,7 +115,8 @@ func TestGangsAreReplayedAsByHand(t *testing.T) {
 	}
 }
 
-func TestPatienceWaitsForABetterLevel(t *testing.T) {
+// TestGangPatience: patience waits for a better level.
+func TestGangPatience(t *testing.T) {
 	cases := map[string]struct {
 		each      int
 		patience  float64
@@ -192,9 +194,9 @@ func TestGangMeasures(t *testing.T) {
 	}
 }
 
-// TestCountedPlansThatNodesRefuse leaves two free GPUs on each NUMA node of the first node:
+// TestRefusedCountedPlans leaves two free GPUs on each NUMA node of the first node:
 // no place for a pod that wants four on one.
-func TestCountedPlansThatNodesRefuse(t *testing.T) {
+func TestRefusedCountedPlans(t *testing.T) {
 	trace := jobs(
 		[4]float64{0, 10, 2, 1}, [4]float64{0, 100, 2, 1}, [4]float64{0, 10, 2, 1}, [4]float64{0, 100, 2, 1}, // the first node
 		[4]float64{20, 9, 4, 3})
@@ -228,7 +230,8 @@ func randomFabric(tb testing.TB, rng *rand.Rand, nodes []Node) *fabric.Tree {
 	return racked(tb, nodes, paths...)
 }
 
-func TestGangsAreWholeAndNoGPUIsHeldTwice(t *testing.T) {
+// TestGangAtomicity: gangs are whole and no GPU is held twice.
+func TestGangAtomicity(t *testing.T) {
 	nodes := append(mixedCluster(t), mixedCluster(t)...)
 	for i := range nodes {
 		nodes[i].Name = fmt.Sprint("node-", i)
@@ -274,7 +277,8 @@ func checkGangResult(t *testing.T, c *Config, g *GangResult) {
 	}
 }
 
-func TestEqualSeedsGiveEqualGangs(t *testing.T) {
+// TestGangDeterminism: equal seeds give equal gangs.
+func TestGangDeterminism(t *testing.T) {
 	c := twoRacks(t, 8)
 	var err error
 	if c.Jobs, err = Synthetic("philly", 2000, 3); err != nil {
@@ -299,8 +303,9 @@ func TestEqualSeedsGiveEqualGangs(t *testing.T) {
 	}
 }
 
-// TestSiteCountsAsTheNodesAre changes nodes at random and counts everything anew.
-func TestSiteCountsAsTheNodesAre(t *testing.T) {
+// TestSiteCounts: the counts of a site are those of its nodes. It changes nodes at random and
+// counts everything anew.
+func TestSiteCounts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	nodes := append(mixedCluster(t), mixedCluster(t)...)
 	for i := range nodes {
@@ -373,7 +378,8 @@ func domainsOf(tree *fabric.Tree, depth int) (out []int) {
 	return out
 }
 
-func TestGangConfigurationsThatAreRefused(t *testing.T) {
+// TestGangConfigErrors: invalid gang configurations are refused.
+func TestGangConfigErrors(t *testing.T) {
 	cases := map[string]struct {
 		change func(c *Config)
 		want   string

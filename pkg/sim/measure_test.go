@@ -13,9 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestMeasuresFollowFromThePlacements computes the measures anew from what
+// TestMeasureRecount: measures follow from the placements. It computes the measures anew from what
 // Observe saw, pod by pod and with no sums kept along the way.
-func TestMeasuresFollowFromThePlacements(t *testing.T) {
+func TestMeasureRecount(t *testing.T) {
 	nodes := mixedCluster(t)
 	for _, name := range []string{Ours, "spread+random", "binpack+hami", "fgd+exact"} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-func TestMachineListsAreRead(t *testing.T) {
+// TestMachineLists: machine lists are read.
+func TestMachineLists(t *testing.T) {
 	nodes, err := ReadNodes([]byte("# a cluster\n\n  dgx1-v100 2 # the old ones\r\nl40s-8\t1\ndgx1-v100 1"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,8 @@ func objectList(tb testing.TB) *v1alpha1.NodeGPUTopologyList {
 	return list
 }
 
-func TestObjectListsAreRead(t *testing.T) {
+// TestObjectLists: object lists are read.
+func TestObjectLists(t *testing.T) {
 	list := objectList(t)
 	asJSON, err := json.Marshal(list)
 	if err != nil {
@@ -98,7 +100,8 @@ func TestObjectListsAreRead(t *testing.T) {
 	}
 }
 
-func TestBadNodesFilesAreRefusedWithTheirPlace(t *testing.T) {
+// TestNodesFileErrors: bad nodes files are refused with their place.
+func TestNodesFileErrors(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
 		"nothing":              {"", "no nodes"},
 		"comments only":        {"# none\n\n", "no nodes"},

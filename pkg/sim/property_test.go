@@ -36,7 +36,8 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 	return out
 }
 
-func TestNoGPUIsHeldTwiceWhateverThePolicy(t *testing.T) {
+// TestGPUExclusivity: no GPU is held twice whatever the policy.
+func TestGPUExclusivity(t *testing.T) {
 	nodes := mixedCluster(t)
 	for _, name := range Policies() {
 		t.Run(name, func(t *testing.T) {
@@ -109,9 +110,9 @@ func checkHistory(t *testing.T, c *Config, r *Result, seen []Placement) {
 	}
 }
 
-// TestCountingPoliciesReplayAsTheNaiveOne compares with a replay that looks at
-// every second, scans all jobs and all nodes, and remembers nothing.
-func TestCountingPoliciesReplayAsTheNaiveOne(t *testing.T) {
+// TestCountingPolicyReplay: counting policies give the result of a naive replay. It compares with a
+// replay that looks at every second, scans all jobs and all nodes, and remembers nothing.
+func TestCountingPolicyReplay(t *testing.T) {
 	nodes := mixedCluster(t)
 	for _, name := range []string{"spread", "binpack", "fgd"} {
 		t.Run(name, func(t *testing.T) {
@@ -222,9 +223,9 @@ func naive(c *Config, rule string) ([]Placement, [2]float64) {
 	return out, [2]float64{(held - unused) / held, wasted / unused}
 }
 
-// TestOursTakesTheBestClassThatAnyNodeHas follows the placements and compares each
-// with an exact answer of every node.
-func TestOursTakesTheBestClassThatAnyNodeHas(t *testing.T) {
+// TestOursBestClass: our policy takes the best class that any node has. It follows the placements
+// and compares each with an exact answer of every node.
+func TestOursBestClass(t *testing.T) {
 	nodes := clusterOf(t, "dgx1-v100", "dgx1-v100", "dgx1-v100")
 	tables := nvtopo.NewTables(nodes[0].Graph, nvtopo.DefaultWeights())
 	lower := 0
@@ -266,7 +267,8 @@ func TestOursTakesTheBestClassThatAnyNodeHas(t *testing.T) {
 	}
 }
 
-func TestEqualSeedsGiveEqualResults(t *testing.T) {
+// TestDeterminism: equal seeds give equal results.
+func TestDeterminism(t *testing.T) {
 	nodes := mixedCluster(t)
 	for _, name := range Policies() {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +298,8 @@ func TestEqualSeedsGiveEqualResults(t *testing.T) {
 	}
 }
 
-func TestRandomPicksEverySetEquallyOften(t *testing.T) {
+// TestRandomPickDistribution: the random policy picks every set equally often.
+func TestRandomPickDistribution(t *testing.T) {
 	pick := random(3)
 	seen := map[nvtopo.Mask]int{}
 	const draws = 12_000
@@ -318,7 +321,8 @@ func TestRandomPicksEverySetEquallyOften(t *testing.T) {
 	}
 }
 
-func TestPackingWithFoursIsTheBestThereIs(t *testing.T) {
+// TestPackingWithFours: packing with fours is the best there is.
+func TestPackingWithFours(t *testing.T) {
 	for _, name := range []string{"dgx1-v100", "v100-pcie-8", bridged, "a6000-8-bridged"} {
 		t.Run(name, func(t *testing.T) {
 			tables := nvtopo.NewTables(clusterOf(t, name)[0].Graph, nvtopo.DefaultWeights())
@@ -376,8 +380,9 @@ func twenty(tb testing.TB) Node {
 	return Node{Name: "twenty", Graph: g}
 }
 
-// TestLargeMachinesAreReplayed covers the machines without ready answer tables.
-func TestLargeMachinesAreReplayed(t *testing.T) {
+// TestLargeMachines: large machines are replayed. It covers the machines without ready answer
+// tables.
+func TestLargeMachines(t *testing.T) {
 	cases := map[string]struct {
 		node      Node
 		wantShare float64

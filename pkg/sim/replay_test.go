@@ -63,7 +63,8 @@ func jobs(rows ...[4]float64) []Job {
 // each GPU on a NUMA node of its own.
 const bridged = "a100-pcie-4-bridged"
 
-func TestSmallTracesAreReplayedAsByHand(t *testing.T) {
+// TestReplayByHand: small traces are replayed as by hand.
+func TestReplayByHand(t *testing.T) {
 	cases := map[string]struct {
 		nodes  []string
 		policy string
@@ -173,7 +174,8 @@ func TestSmallTracesAreReplayedAsByHand(t *testing.T) {
 	}
 }
 
-func TestMeasuresAreThoseComputedByHand(t *testing.T) {
+// TestMeasuresByHand: measures are those computed by hand.
+func TestMeasuresByHand(t *testing.T) {
 	pcie := 12.0 // GB/s of SYS at PCIe 4; the bridge has 300
 	cases := map[string]struct {
 		config Config
@@ -253,7 +255,8 @@ func TestMeasuresAreThoseComputedByHand(t *testing.T) {
 // approximately compares floats with room for their rounding.
 var approximately = cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(a), math.Abs(b)) })
 
-func TestKubeletRefusesWhatTheNodeChosenByCountCannotAlign(t *testing.T) {
+// TestKubeletRefusal: kubelet refuses what the node chosen by count cannot align.
+func TestKubeletRefusal(t *testing.T) {
 	// Eight GPUs on two sockets. Three and three leave one GPU a socket: two are free
 	// and a pod of two fits neither socket. The pod of eight fits no socket at all and
 	// so has best-effort.
@@ -299,7 +302,8 @@ func TestKubeletRefusesWhatTheNodeChosenByCountCannotAlign(t *testing.T) {
 	}
 }
 
-func TestBadConfigurationsAreRefused(t *testing.T) {
+// TestConfigErrors: bad configurations are refused.
+func TestConfigErrors(t *testing.T) {
 	good := func() Config {
 		return Config{Nodes: clusterOf(t, bridged), Jobs: jobs([4]float64{0, 1, 1, 1}), Policy: Ours}
 	}
@@ -333,7 +337,8 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-func TestReplayEndsWithItsContext(t *testing.T) {
+// TestReplayContext: Replay ends with its context.
+func TestReplayContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	trace, err := Synthetic("multigpu50", 5000, 1)
 	if err != nil {

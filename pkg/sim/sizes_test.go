@@ -15,9 +15,9 @@ var sizedPairs = [][2]string{
 	{"hgx-a100-8", "dgx2"},
 }
 
-// TestSingleGPUsLeaveTheLargerMachineWhole has as many pods of one GPU as the smaller
-// machine has GPUs, and then one that only the larger can serve.
-func TestSingleGPUsLeaveTheLargerMachineWhole(t *testing.T) {
+// TestSingleGPUPacking: single GPUs leave the larger machine whole. It has as many pods of one GPU
+// as the smaller machine has GPUs, and then one that only the larger can serve.
+func TestSingleGPUPacking(t *testing.T) {
 	for _, pair := range sizedPairs {
 		for _, order := range [][2]string{pair, {pair[1], pair[0]}} {
 			t.Run(order[0]+" and "+order[1], func(t *testing.T) {
@@ -41,11 +41,11 @@ func TestSingleGPUsLeaveTheLargerMachineWhole(t *testing.T) {
 	}
 }
 
-// TestPodsOfEightWaitNoLongerThanWithOthers compares mean waits on machines of
-// different size with those of policies that choose the node by its free GPUs; which
-// picker they have makes no difference to when a pod starts. Waits have a heavy tail,
+// TestEightGPUPodWaits: pods of eight GPUs wait no longer than with other policies. It compares
+// mean waits on machines of different size with those of policies that choose the node by its free
+// GPUs; which picker they have makes no difference to when a pod starts. Waits have a heavy tail,
 // hence the number of seeds.
-func TestPodsOfEightWaitNoLongerThanWithOthers(t *testing.T) {
+func TestEightGPUPodWaits(t *testing.T) {
 	const pods, seeds = 4000, 30
 	for _, pair := range sizedPairs[:4] {
 		t.Run(pair[0]+" and "+pair[1], func(t *testing.T) {

@@ -62,7 +62,8 @@ func checkPoisson(t *testing.T, trace []Job) {
 	}
 }
 
-func TestSyntheticTracesHaveThePublishedQuantiles(t *testing.T) {
+// TestSyntheticQuantiles: synthetic traces have the published quantiles.
+func TestSyntheticQuantiles(t *testing.T) {
 	type demand struct{ gpus, pods int }
 	cases := map[string]struct {
 		pods  int
@@ -124,7 +125,8 @@ func TestSyntheticTracesHaveThePublishedQuantiles(t *testing.T) {
 	}
 }
 
-func TestDurationsRiseWithTheirQuantile(t *testing.T) {
+// TestDurationQuantiles: durations rise with their quantile.
+func TestDurationQuantiles(t *testing.T) {
 	for _, gpus := range []int{1, 2, 4, 8, 16} {
 		q := phillyDurations(gpus)
 		last := 0.0
@@ -143,7 +145,8 @@ func TestDurationsRiseWithTheirQuantile(t *testing.T) {
 	}
 }
 
-func TestUnknownSyntheticTracesAreRefused(t *testing.T) {
+// TestUnknownSyntheticTraces: unknown synthetic traces are refused.
+func TestUnknownSyntheticTraces(t *testing.T) {
 	for _, name := range SyntheticNames() {
 		if got, err := Synthetic(name, 10, 1); err != nil || len(got) == 0 {
 			t.Errorf("%s: %d jobs, error %v", name, len(got), err)

@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTracesAreRead(t *testing.T) {
+// TestTraces: traces are read.
+func TestTraces(t *testing.T) {
 	cases := map[string]struct {
 		text string
 		want []Job
@@ -51,7 +52,8 @@ func TestTracesAreRead(t *testing.T) {
 	}
 }
 
-func TestListsWithoutTimesGetThemFromTheSeed(t *testing.T) {
+// TestUntimedListSeed: lists without times get them from the seed.
+func TestUntimedListSeed(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("name,cpu_milli,memory_mib,num_gpu,gpu_milli\n")
 	for i := range 4000 {
@@ -89,7 +91,8 @@ func TestListsWithoutTimesGetThemFromTheSeed(t *testing.T) {
 	checkPoisson(t, got)
 }
 
-func TestBadTracesAreRefusedWithTheirPlace(t *testing.T) {
+// TestTraceErrors: bad traces are refused with their place.
+func TestTraceErrors(t *testing.T) {
 	const header = "arrival_s,duration_s,gpus,pods\n"
 	const openbHeader = "num_gpu,creation_time,deletion_time,scheduled_time\n"
 	cases := map[string]struct{ text, want string }{
@@ -161,7 +164,8 @@ func FuzzReadTrace(f *testing.F) {
 	})
 }
 
-func TestOpenbFixtureHasThePublishedMix(t *testing.T) {
+// TestOpenbFixtureMix: the openb fixture has the published mix.
+func TestOpenbFixtureMix(t *testing.T) {
 	dir := os.Getenv("NVTOPO_FIXTURES")
 	if dir == "" {
 		t.Skip("NVTOPO_FIXTURES is not set")

@@ -111,7 +111,8 @@ func (r told) Stored(pod *v1.Pod) *v1.Pod {
 
 func (told) Nominated(types.UID) *allocation.Allocation { return nil }
 
-func TestWhatIsUsedComesFromEverySource(t *testing.T) {
+// TestUsageSources: usage comes from every source.
+func TestUsageSources(t *testing.T) {
 	reserved := func(n *Node) []Reservation {
 		return []Reservation{{UID: "p", Allocation: n.choice("p", 1, 2), Request: &podrequest.Request{}}}
 	}

@@ -79,7 +79,7 @@ func TestUsageOfObjects(t *testing.T) {
 	}
 }
 
-func TestAmountsOfAList(t *testing.T) {
+func TestListAmounts(t *testing.T) {
 	a := AmountsOf(v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourceEphemeralStorage: resource.MustParse("1M"),
 		v1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),

@@ -48,9 +48,9 @@ func randomCluster(t *testing.T, seed uint64) *viewtest.Cluster {
 	return c
 }
 
-// TestDocumentsAgreeWithTheCommands: on random clusters the API says what the packages say that
-// the commands print, of the same objects at the same time.
-func TestDocumentsAgreeWithTheCommands(t *testing.T) {
+// TestDocumentConsistency: documents agree with the commands: on random clusters the API says what
+// the packages say that the commands print, of the same objects at the same time.
+func TestDocumentConsistency(t *testing.T) {
 	for seed := range uint64(25) {
 		c := randomCluster(t, seed)
 		b := newTestEnv(t, c, nil)
@@ -180,8 +180,8 @@ func (e *testEnv) agreeExplanation(t *testing.T, name string, w *documents.Workl
 	agree(t, name+", explanation of "+w.Name, want, got)
 }
 
-// TestListsAreNeverNull: a page goes through them without asking.
-func TestListsAreNeverNull(t *testing.T) {
+// TestEmptyLists: lists are never null. A page goes through them without asking.
+func TestEmptyLists(t *testing.T) {
 	b := newTestEnv(t, viewtest.New(), nil)
 	for path, lists := range map[string][]string{
 		"cluster": {"nodes", "levels", "problems"}, "workloads": {"items"}, "gangs": {"items"}, "pools": {"items"}, "pools/bills": {"items", "problems"}, "pools/usage": {"items"},

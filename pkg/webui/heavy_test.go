@@ -19,9 +19,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestOneCallerCannotTakeAllTurns: who asks for many answers that cost much waits for its own, and
-// then is told to ask later; somebody else has an answer at once.
-func TestOneCallerCannotTakeAllTurns(t *testing.T) {
+// TestCallerFairness: one caller cannot take all turns: who asks for many answers that cost much
+// waits for its own, and then is told to ask later; somebody else has an answer at once.
+func TestCallerFairness(t *testing.T) {
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	release := make(chan struct{})

@@ -110,9 +110,10 @@ func (e *testEnv) protocol(t *testing.T) string {
 	return answer.Proto
 }
 
-// TestManyPagesShareOneConnection of HTTP/2: none waits for the stream of another, as it would for
-// the seventh page of a browser over HTTP/1.1. So do the limits of a caller.
-func TestManyPagesShareOneConnection(t *testing.T) {
+// TestConnectionSharing: many pages share one connection of HTTP/2: none waits for the stream of
+// another, as it would for the seventh page of a browser over HTTP/1.1. So do the limits of a
+// caller.
+func TestConnectionSharing(t *testing.T) {
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	b := newTestEnv(t, sample(t), j.byToken)
@@ -139,8 +140,9 @@ func TestManyPagesShareOneConnection(t *testing.T) {
 	}
 }
 
-// TestHTTP2CanBeLeftOut by Go's own switch, where it was built with a Go whose HTTP/2 has faults.
-func TestHTTP2CanBeLeftOut(t *testing.T) {
+// TestHTTP2Switch: HTTP/2 can be left out by Go's own switch, where it was built with a Go whose
+// HTTP/2 has faults.
+func TestHTTP2Switch(t *testing.T) {
 	t.Setenv("GODEBUG", "http2server=0")
 	b := newTestEnv(t, sample(t), nil)
 	b.serve(t, true, nil)
@@ -150,9 +152,9 @@ func TestHTTP2CanBeLeftOut(t *testing.T) {
 	}
 }
 
-// TestASlowReviewEndsNoStream: a deadline is for what is written. One of HTTP/2 counts while
-// nothing is written, too.
-func TestASlowReviewEndsNoStream(t *testing.T) {
+// TestSlowReview: a slow review ends no stream. A deadline is for what is written. One of HTTP/2
+// counts while nothing is written, too.
+func TestSlowReview(t *testing.T) {
 	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 		t.Helper()
 		j := newJudge()
@@ -193,8 +195,8 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 	})
 }
 
-// TestRefusalsLeaveTheConnectionOpen: over HTTP/2 other pages use it.
-func TestRefusalsLeaveTheConnectionOpen(t *testing.T) {
+// TestRefusalConnection: refusals leave the connection open. Over HTTP/2 other pages use it.
+func TestRefusalConnection(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
 	opened := overHTTP2(t, b)
 	_, events := b.follow(t, nil)

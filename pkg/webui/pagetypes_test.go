@@ -19,9 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "write what the front end checks its types against")
 
-// TestPagesKnowTheDocuments compares the documents of a sample cluster with the files that the front
+// TestPageDocuments compares the documents of a sample cluster with the files that the front
 // end checks its types against (ui/src/api.test.ts), or writes these.
-func TestPagesKnowTheDocuments(t *testing.T) {
+func TestPageDocuments(t *testing.T) {
 	c := sample(t)
 	pending := c.AddPod("pending", "", 4)
 	pending.Status.Phase = v1.PodPending

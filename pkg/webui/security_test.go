@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestWhatIsRefused sends what no browser of ours sends.
-func TestWhatIsRefused(t *testing.T) {
+// TestRefusedRequests sends what no browser of ours sends.
+func TestRefusedRequests(t *testing.T) {
 	b := newTestEnv(t, sample(t), func(c *Config) { c.Files = pages(map[string]string{"index.html": "<html></html>"}) })
 	port := b.http.URL[strings.LastIndex(b.http.URL, ":"):]
 	tests := map[string]struct {
@@ -71,8 +71,8 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestHeadersOfEveryAnswer: no script of a page, no frame, no form.
-func TestHeadersOfEveryAnswer(t *testing.T) {
+// TestAnswerHeaders: every answer has the security headers. No script of a page, no frame, no form.
+func TestAnswerHeaders(t *testing.T) {
 	b := newTestEnv(t, sample(t), func(c *Config) {
 		c.Files = pages(map[string]string{"index.html": "<html></html>", "assets/a-1.js": "1"})
 	})
@@ -132,8 +132,9 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestRightsAreOfWhatIsShown: whoever may not list invoices does not see bills, though nodes and pods.
-func TestRightsAreOfWhatIsShown(t *testing.T) {
+// TestDocumentRights: rights are checked for each kind that is shown. Whoever may not list invoices
+// does not see bills, though nodes and pods.
+func TestDocumentRights(t *testing.T) {
 	j := newJudge()
 	var allowed []string
 	j.may = func(_ string, r *authorizationv1.ResourceAttributes) bool {
@@ -171,9 +172,9 @@ func TestRightsAreOfWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestReviewsAreKeptAndBounded: the API server is asked once in ten seconds for a token, and
-// strangers cannot have it asked without end.
-func TestReviewsAreKeptAndBounded(t *testing.T) {
+// TestReviewCache: reviews are kept and bounded. The API server is asked once in ten seconds for a
+// token, and strangers cannot have it asked without end.
+func TestReviewCache(t *testing.T) {
 	j := newJudge()
 	c := clocktesting.NewFakeClock(time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC))
 	access := NewTokens(j.kube, c)
@@ -226,8 +227,9 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 	}
 }
 
-// TestNoTokenIsRepeated: what the API server's client says of a review may have the token.
-func TestNoTokenIsRepeated(t *testing.T) {
+// TestTokenLeaks: no answer or log repeats a token: what the API server's client says of a review
+// may have the token.
+func TestTokenLeaks(t *testing.T) {
 	j := newJudge()
 	j.down.Store(true)
 	b := newTestEnv(t, sample(t), j.byToken)
@@ -242,8 +244,8 @@ func TestNoTokenIsRepeated(t *testing.T) {
 	}
 }
 
-// TestATokenThatExpiresEndsTheStream, and so does a right that is taken back.
-func TestATokenThatExpiresEndsTheStream(t *testing.T) {
+// TestTokenExpiry: a token that expires ends the stream, and so does a right that is taken back.
+func TestTokenExpiry(t *testing.T) {
 	for name, tc := range map[string]struct {
 		take    func(j *judge)
 		reviews int
@@ -297,8 +299,8 @@ func waitForTickers(t *testing.T, c *clocktesting.FakeClock) {
 	testrig.Eventually(t, time.Minute, "the stream waits", func(context.Context) (bool, string) { return c.Waiters() >= 3, fmt.Sprint(c.Waiters(), " waiters") })
 }
 
-// TestLimitOfRequests: one who asks too often waits, others do not.
-func TestLimitOfRequests(t *testing.T) {
+// TestRequestLimit: requests are limited. One who asks too often waits, others do not.
+func TestRequestLimit(t *testing.T) {
 	eachProtocol(t, "a caller", limitOfRequests)
 }
 
@@ -328,8 +330,8 @@ func limitOfRequests(t *testing.T, over func(*testing.T, *testEnv) *connections)
 	}
 }
 
-// TestLimitOfStreams: one user has so many, and one that ends makes room.
-func TestLimitOfStreams(t *testing.T) {
+// TestStreamLimit: streams are limited. One user has so many, and one that ends makes room.
+func TestStreamLimit(t *testing.T) {
 	v := &viewers{of: map[string]int{}}
 	for i := range maxStreamsPerCaller {
 		if err := v.enter("a"); err != nil {
@@ -356,8 +358,9 @@ func TestLimitOfStreams(t *testing.T) {
 	}
 }
 
-// TestNoSecretsInAnswers: environments, commands and volumes of pods are nobody's business here.
-func TestNoSecretsInAnswers(t *testing.T) {
+// TestSecretLeaks: answers hold no secrets. Environments, commands and volumes of pods are nobody's
+// business here.
+func TestSecretLeaks(t *testing.T) {
 	c := sample(t)
 	for i := range c.Pods {
 		p := &c.Pods[i]

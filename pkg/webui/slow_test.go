@@ -40,8 +40,9 @@ func (e *testEnv) busy(t *testing.T, c *viewtest.Cluster, mine *page, events <-c
 	}
 }
 
-// TestASlowReaderGetsTheSumOfWhatItMissed, and holds nobody up: nothing is kept for it.
-func TestASlowReaderGetsTheSumOfWhatItMissed(t *testing.T) {
+// TestSlowReader: a slow reader gets the sum of what it missed, and holds nobody up: nothing is
+// kept for it.
+func TestSlowReader(t *testing.T) {
 	c := sample(t)
 	b := newTestEnv(t, c, nil)
 	slow, err := net.Dial("tcp", strings.TrimPrefix(b.http.URL, "http://"))
@@ -123,9 +124,9 @@ func slowClient(stopped <-chan struct{}, change func(*http.Transport)) *http.Cli
 	return &http.Client{Transport: t}
 }
 
-// TestWhoDoesNotReadIsDropped when its buffers are full and the time for writing has passed.
-// Meanwhile others are told what changes.
-func TestWhoDoesNotReadIsDropped(t *testing.T) {
+// TestStalledReader: a client that does not read is dropped when its buffers are full and the time
+// for writing has passed. Meanwhile others are told what changes.
+func TestStalledReader(t *testing.T) {
 	for name, tc := range map[string]struct {
 		secure bool
 		stops  bool // to read the socket; or else only the stream's body
@@ -197,8 +198,9 @@ func (d *deadlined) Write(p []byte) (int, error) {
 	return d.ResponseRecorder.Write(p)
 }
 
-// TestARefusedStreamHasADeadline: who is let in by nobody must not hold a connection by not reading.
-func TestARefusedStreamHasADeadline(t *testing.T) {
+// TestRefusedStreamDeadline: a refused stream has a deadline: who is let in by nobody must not hold
+// a connection by not reading.
+func TestRefusedStreamDeadline(t *testing.T) {
 	b := newTestEnv(t, sample(t), newJudge().byToken)
 	answer := &deadlined{ResponseRecorder: httptest.NewRecorder()}
 	b.server.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/api/v1/stream", http.NoBody))

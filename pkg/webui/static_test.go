@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestFilesOfTheFrontEnd: paths of pages get index.html, which nobody keeps; files whose name has
-// their content are kept for good.
-func TestFilesOfTheFrontEnd(t *testing.T) {
+// TestFrontEndFiles: the front end's files are served. Paths of pages get index.html, which nobody
+// keeps; files whose name has their content are kept for good.
+func TestFrontEndFiles(t *testing.T) {
 	b := newTestEnv(t, sample(t), func(c *Config) {
 		c.Files = pages(map[string]string{"index.html": "<html>index</html>", "assets/app-1234.js": "code", "icon.svg": "<svg/>"})
 	})
@@ -36,8 +36,9 @@ func TestFilesOfTheFrontEnd(t *testing.T) {
 	}
 }
 
-// TestWithoutAFrontEndAPageSaysHowToBuildIt, and the API works.
-func TestWithoutAFrontEndAPageSaysHowToBuildIt(t *testing.T) {
+// TestMissingFrontEnd: a page says how to build the front end where it is missing, and the API
+// works.
+func TestMissingFrontEnd(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
 	answer, text := b.ask(t, asked{path: "/"})
 	if answer.StatusCode != http.StatusOK || !strings.Contains(text, "make ui build") {
@@ -51,8 +52,8 @@ func TestWithoutAFrontEndAPageSaysHowToBuildIt(t *testing.T) {
 	}
 }
 
-// TestAnswersAreKeptByTheirTag, and compressed for who takes that.
-func TestAnswersAreKeptByTheirTag(t *testing.T) {
+// TestAnswerTags: answers are kept by their tag, and compressed for who takes that.
+func TestAnswerTags(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
 	first, text := b.ask(t, asked{path: "/api/v1/cluster"})
 	again, _ := b.ask(t, asked{path: "/api/v1/cluster", header: map[string]string{"If-None-Match": first.Header.Get("ETag")}})

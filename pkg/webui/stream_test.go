@@ -142,9 +142,9 @@ func (e *testEnv) change(t *testing.T, r *rand.Rand, c *viewtest.Cluster, count 
 	}
 }
 
-// TestAClientThatAppliesChangesHasWhatOneThatFetchesHas: while a cluster changes at random, and
-// the connection breaks now and then.
-func TestAClientThatAppliesChangesHasWhatOneThatFetchesHas(t *testing.T) {
+// TestClientConsistency: a client that applies changes has what one that fetches has. While a
+// cluster changes at random, and the connection breaks now and then.
+func TestClientConsistency(t *testing.T) {
 	c := sample(t)
 	b := newTestEnv(t, c, nil)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -185,8 +185,9 @@ func (e *testEnv) pods(t *testing.T) int {
 	return len(all.Items)
 }
 
-// TestWhoCannotJoinFetchesAnew: hello has another version than the one that was seen.
-func TestWhoCannotJoinFetchesAnew(t *testing.T) {
+// TestStreamRejoin: a client that cannot rejoin its stream fetches anew. Hello has another version
+// than the one that was seen.
+func TestStreamRejoin(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
 	now := b.fetched(t)
 	for name, id := range map[string]string{
@@ -200,9 +201,9 @@ func TestWhoCannotJoinFetchesAnew(t *testing.T) {
 	}
 }
 
-// TestEventsOfOneVersionKeepTheOldID until the last of them, so that a break between them loses
-// nothing.
-func TestEventsOfOneVersionKeepTheOldID(t *testing.T) {
+// TestEventIDs: events of one version keep the old ID until the last of them, so that a break
+// between them loses nothing.
+func TestEventIDs(t *testing.T) {
 	text, _, err := frames([]event{{"nodes", 1}, {"workloads", 2}, {"gangs", 3}}, 7, 9)
 	if err != nil {
 		t.Fatal(err)
@@ -213,8 +214,8 @@ func TestEventsOfOneVersionKeepTheOldID(t *testing.T) {
 	}
 }
 
-// TestAHeartbeatComesInTime though nothing changes.
-func TestAHeartbeatComesInTime(t *testing.T) {
+// TestHeartbeat: a heartbeat comes in time though nothing changes.
+func TestHeartbeat(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
 	_, events := b.follow(t, nil)
 	if e := next(t, events); e.name != "hello" {
@@ -227,8 +228,8 @@ func TestAHeartbeatComesInTime(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheServer, and say so.
-func TestStreamsEndWithTheServer(t *testing.T) {
+// TestStreamShutdown: streams end with the server, and say so.
+func TestStreamShutdown(t *testing.T) {
 	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *testEnv) *connections) {
 		t.Helper()
 		b := newTestEnv(t, sample(t), nil)

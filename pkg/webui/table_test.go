@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestChangesLeadToTheSameList draws lists that change, and has clients that saw any earlier one
-// apply what changed since.
-func TestChangesLeadToTheSameList(t *testing.T) {
+// TestRandomChanges: changes lead every client to the same list. It draws lists that change, and
+// has clients that saw any earlier one apply what changed since.
+func TestRandomChanges(t *testing.T) {
 	joined := 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -83,9 +83,9 @@ func rowsFor(values map[string]int) []row {
 	return out
 }
 
-// TestRemovedRowsAreForgottenInTime: what is kept of them is bounded, and who saw too little must
-// begin anew.
-func TestRemovedRowsAreForgottenInTime(t *testing.T) {
+// TestRemovedRows: removed rows are forgotten in time: what is kept of them is bounded, and who saw
+// too little must begin anew.
+func TestRemovedRows(t *testing.T) {
 	last := newTable(1)
 	for version := int64(2); version < maxRemoved+500; version++ {
 		last = last.next(version, []row{{key: strconv.FormatInt(version, 10), json: []byte("1")}})
@@ -99,8 +99,8 @@ func TestRemovedRowsAreForgottenInTime(t *testing.T) {
 	}
 }
 
-// TestALongEventIsNotSent: the viewer fetches everything instead.
-func TestALongEventIsNotSent(t *testing.T) {
+// TestLongEvent: a long event is not sent. The viewer fetches everything instead.
+func TestLongEvent(t *testing.T) {
 	for size, want := range map[int]bool{10: true, maxEvent: false} {
 		e := event{"nodes", nodesEvent{Changed: []json.RawMessage{json.RawMessage(`"` + strings.Repeat("x", size) + `"`)}}}
 		if _, ok, err := frames([]event{e}, 1, 2); ok != want || err != nil {

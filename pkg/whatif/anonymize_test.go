@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestAnonymizeLeavesNoName: each name, address and value of a label in the sample has "acme" or
-// "10.9." in it.
-func TestAnonymizeLeavesNoName(t *testing.T) {
+// TestAnonymize: Anonymize leaves no name. Each name, address and value of a label in the sample
+// has "acme" or "10.9." in it.
+func TestAnonymize(t *testing.T) {
 	s := &Snapshot{Header: Header{Kind: SnapshotKind, Version: SnapshotVersion, Scheduler: "acme-scheduler", Config: "c"}}
 	for _, text := range []string{
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"acme-n1","labels":{"type":"acme-type","status":"acme-status","kubernetes.io/hostname":"acme-n1"},"annotations":{"alpha.kubernetes.io/provided-node-ip":"10.9.0.1","csi.volume.kubernetes.io/nodeid":"{\"d\":\"acme-id\"}"}},

@@ -23,7 +23,7 @@ const (
 	oneNode = `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`
 )
 
-func TestReadRefuses(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lines []string
 		want  string
@@ -53,7 +53,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+// TestRoundTrip: a written request is read back unchanged.
+func TestRoundTrip(t *testing.T) {
 	h := Header{At: time.Unix(1_700_000_000, 0).UTC(), Scheduler: "s", Config: "c\nd", FeatureGates: "A=true"}
 	var out bytes.Buffer
 	w, err := NewWriter(&out, h)
@@ -88,7 +89,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestEssenceHidesWhatRuns(t *testing.T) {
+// TestEssenceHidden: essence hides what runs.
+func TestEssenceHidden(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i", Env: []v1.EnvVar{{Name: "TOKEN", Value: "secret"}}, Args: []string{"secret"}}}}}
 	pod.Annotations = map[string]string{v1.LastAppliedConfigAnnotation: "secret", "a/b": "c"}
 	before := pod.DeepCopy()
@@ -111,8 +113,8 @@ func TestEssenceHidesWhatRuns(t *testing.T) {
 	}
 }
 
-// TestEssenceKeepsWhatIsRead: of volumes and of status.
-func TestEssenceKeepsWhatIsRead(t *testing.T) {
+// TestEssenceKept: essence keeps what is read: of volumes and of status.
+func TestEssenceKept(t *testing.T) {
 	ended := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	pod := &v1.Pod{}
 	pod.Spec.Volumes = []v1.Volume{

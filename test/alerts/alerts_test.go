@@ -91,9 +91,9 @@ func (s ruleSet) promtool(t *testing.T, promtool string) {
 	}
 }
 
-// TestGroupsAreEvaluatedInTheirOrder: without an order promtool evaluates the groups as a map has them,
-// and an alert may come before what it reads was recorded.
-func TestGroupsAreEvaluatedInTheirOrder(t *testing.T) {
+// TestGroupOrder: groups are evaluated in their order. Without an order promtool evaluates the
+// groups as a map has them, and an alert may come before what it reads was recorded.
+func TestGroupOrder(t *testing.T) {
 	for _, set := range ruleSets {
 		var want []string
 		for _, g := range set.parsed(t).Spec.Groups {
@@ -113,8 +113,8 @@ func TestGroupsAreEvaluatedInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestEveryAlertFiresInATest: none can be left out of the tests by mistake.
-func TestEveryAlertFiresInATest(t *testing.T) {
+// TestAlertCoverage: every alert fires in a test: none can be left out of the tests by mistake.
+func TestAlertCoverage(t *testing.T) {
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {
 			fires := set.firing(t)
@@ -152,8 +152,9 @@ func (s ruleSet) firing(t *testing.T) map[string]bool {
 	return fires
 }
 
-// TestEveryAlertSaysWhatToDo: that the headings of the runbook are there is a test of docs.
-func TestEveryAlertSaysWhatToDo(t *testing.T) {
+// TestAlertActions: every alert says what to do. That the headings of the runbook are there is a
+// test of docs.
+func TestAlertActions(t *testing.T) {
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {
 			alerts := 0

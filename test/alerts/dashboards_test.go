@@ -63,9 +63,9 @@ func boards(t *testing.T) []string {
 	return paths
 }
 
-// TestDashboardsNameMetricsThatExist: ours are in the sources or recorded by a rule, and the page
-// for operators names those of others.
-func TestDashboardsNameMetricsThatExist(t *testing.T) {
+// TestDashboardMetrics: dashboards name metrics that exist. Ours are in the sources or recorded by
+// a rule, and the page for operators names those of others.
+func TestDashboardMetrics(t *testing.T) {
 	ours := literals(t, filepath.Join(testrig.Repository(), "pkg"))
 	page, err := os.ReadFile(filepath.Join(testrig.Repository(), "docs", "monitoring.md"))
 	if err != nil {
@@ -90,8 +90,9 @@ func TestDashboardsNameMetricsThatExist(t *testing.T) {
 	}
 }
 
-// TestQueriesOfDashboardsAreRead: promtool reads them as if they were recording rules.
-func TestQueriesOfDashboardsAreRead(t *testing.T) {
+// TestDashboardQueries: queries of dashboards are read. Promtool reads them as if they were
+// recording rules.
+func TestDashboardQueries(t *testing.T) {
 	type recording struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`

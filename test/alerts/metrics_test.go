@@ -21,8 +21,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestRulesNameMetricsThatExist: a rule about a metric that nobody has is silent for ever.
-func TestRulesNameMetricsThatExist(t *testing.T) {
+// TestRuleMetrics: rules name metrics that exist. A rule about a metric that nobody has is silent
+// for ever.
+func TestRuleMetrics(t *testing.T) {
 	ours := literals(t, filepath.Join(testrig.Repository(), "pkg"))
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {

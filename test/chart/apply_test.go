@@ -90,10 +90,11 @@ func (s *server) validate(t *testing.T, all objects) {
 	}
 }
 
-// TestAnAPIServerTakesThem: what kustomize builds of every overlay, and what Helm renders of each set
-// of values, is validated strictly by a real API server; and Helm installs, upgrades, rolls back and
-// uninstalls the chart there.
-func TestAnAPIServerTakesThem(t *testing.T) {
+// TestServerValidation: an API server takes the objects of every overlay and values file: what
+// kustomize builds of every overlay, and what Helm renders of each set of values, is validated
+// strictly by a real API server; and Helm installs, upgrades, rolls back and uninstalls the chart
+// there.
+func TestServerValidation(t *testing.T) {
 	s := start(t)
 	if err := s.apply(t, kustomize(t, "core")["Namespace /"+namespace]); err != nil {
 		t.Fatal(err)

@@ -33,9 +33,9 @@ var same = map[string]struct {
 	"every component of the agent": {[]string{"../test/chart/testdata/all-components"}, "{nodeAgent: {mode: strict, pinning: true, kubeletFiles: true, kubeletCertificate: true}}"},
 }
 
-// TestTheChartIsTheManifests: what Helm renders is what kustomize builds, but for what inChart and
-// the objects of `helm test` say.
-func TestTheChartIsTheManifests(t *testing.T) {
+// TestChartMatchesManifests: the chart renders the manifests: what Helm renders is what kustomize
+// builds, but for what inChart and the objects of `helm test` say.
+func TestChartMatchesManifests(t *testing.T) {
 	for name, tc := range same {
 		t.Run(name, func(t *testing.T) {
 			want := objects{}

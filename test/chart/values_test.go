@@ -115,8 +115,8 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestWrongValuesAreRefused by the name of the value, with what is allowed.
-func TestWrongValuesAreRefused(t *testing.T) {
+// TestWrongValues: wrong values are refused by the name of the value, with what is allowed.
+func TestWrongValues(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"a name that is none":       {"{exporter: {sauce: nvml}}", "at '/exporter': additional properties 'sauce' not allowed"},
 		"a part that is none":       {"{agent: {mode: strict}}", "additional properties 'agent' not allowed"},
@@ -154,9 +154,9 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestEveryValueIsInTheSchema: Helm refuses what the schema does not know, and nobody finds what the
-// values do not show.
-func TestEveryValueIsInTheSchema(t *testing.T) {
+// TestValueSchema: every value is in the schema. Helm refuses what the schema does not know, and
+// nobody finds what the values do not show.
+func TestValueSchema(t *testing.T) {
 	var shown map[string]any
 	read(t, "values.yaml", func(text []byte) error { return yaml.UnmarshalStrict(text, &shown) })
 	type object struct {
@@ -183,9 +183,9 @@ func TestEveryValueIsInTheSchema(t *testing.T) {
 	}
 }
 
-// TestAConfigurationRestartsTheScheduler: its ConfigMap keeps its name, so that a hash of its content
-// in the pods makes new ones of them; nothing else changes the hash.
-func TestAConfigurationRestartsTheScheduler(t *testing.T) {
+// TestConfigRestart: a configuration restarts the scheduler. Its ConfigMap keeps its name, so that
+// a hash of its content in the pods makes new ones of them; nothing else changes the hash.
+func TestConfigRestart(t *testing.T) {
 	sum := func(text string) any {
 		t.Helper()
 		return field(t, render(t, text)[deployment], "spec/template/metadata/annotations/checksum~config")

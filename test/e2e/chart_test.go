@@ -22,10 +22,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
 
-// TestTheChart: scheduler, exporter, node agent and web view run as the pods that Helm makes of the
+// TestChart: scheduler, exporter, node agent and web view run as the pods that Helm makes of the
 // chart, from our images, with the pods' own tokens, users and network; and pods get the GPUs that
 // were chosen. Helm waits until all are ready, which the web view is when it has read the cluster.
-func TestTheChart(t *testing.T) {
+func TestChart(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Chart: &gpunode.Chart{
 		Folder: filepath.Join(testrig.Repository(), "charts", "nvtopo"), Images: filepath.Join(testrig.Bin(), "images"),
 		// This kubelet signs its own certificate, as with kubeadm.

@@ -124,8 +124,9 @@ func busy(t *testing.T, l *testEnv) {
 	}
 }
 
-// TestNothingRemains: no process, mount, cgroup, file or sysctl is left of a node.
-func TestNothingRemains(t *testing.T) {
+// TestCleanup: nothing remains of a node. No process, mount, cgroup, file or sysctl is left of a
+// node.
+func TestCleanup(t *testing.T) {
 	before := existing(t)
 
 	t.Run("after Stop", func(t *testing.T) {
@@ -198,11 +199,11 @@ func TestNothingRemains(t *testing.T) {
 	}
 }
 
-// TestOwner is the program that TestNothingRemains kills.
+// TestOwner is the program that TestCleanup kills.
 func TestOwner(t *testing.T) {
 	folder := os.Getenv(ownerEnv)
 	if folder == "" {
-		t.Skip("only as the program that TestNothingRemains kills")
+		t.Skip("only as the program that TestCleanup kills")
 	}
 	l, err := gpunode.Start(t.Context(), gpunode.Config{Bin: testrig.Bin(), Dir: folder, Scheduler: fastRetries})
 	if err != nil {

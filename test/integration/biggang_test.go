@@ -18,11 +18,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// The fabric of TestAGangOfAThousand: 125 nodes of eight GPUs.
+// The fabric of TestThousandMemberGang: 125 nodes of eight GPUs.
 const manySpines, manyRacks, manyNodes = 5, 5, 5
 
-// TestAGangOfAThousand has as many members as the cluster has GPUs.
-func TestAGangOfAThousand(t *testing.T) {
+// TestThousandMemberGang has as many members as the cluster has GPUs.
+func TestThousandMemberGang(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)

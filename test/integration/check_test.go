@@ -119,7 +119,7 @@ func (e *testEnv) keepsPromises(t *testing.T, allocations int, profiles ...strin
 	}
 }
 
-func TestCheckerOnARealControlPlane(t *testing.T) {
+func TestChecker(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	args, url := debugArgs(t)

@@ -77,9 +77,9 @@ func movablePod(name string, gpus int) *v1.Pod {
 	return p
 }
 
-// TestClusterViewsOnARealControlPlane compares what is shown with what the scheduler wrote, has
+// TestClusterViews compares what is shown with what the scheduler wrote, has
 // a move advised, makes it, and looks whether it gained what was said.
-func TestClusterViewsOnARealControlPlane(t *testing.T) {
+func TestClusterViews(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.startScheduler(t, profile{name: "viewed", write: "PreBind"})

@@ -15,11 +15,11 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestBindingsCommittedAndAnsweredWithAConflict is what an etcd does that changes its
+// TestConflictingBindings is what an etcd does that changes its
 // leader under load: half of the Bindings are carried out and answered with a conflict,
 // and the watch of pods is late. All 60 pods were bound, and 30 GPUs had two owners.
 // Nobody is elected here, so no new leader asks before it carries a choice out.
-func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
+func TestConflictingBindings(t *testing.T) {
 	const (
 		nodes, gpus, pods = 11, 88, 60
 		lag               = 4 * time.Second

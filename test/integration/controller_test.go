@@ -332,9 +332,9 @@ func (n *nodeUnderTest) testSilentAgent(t *testing.T) {
 	n.repaired(t, b.Name, wantA)
 }
 
-// TestControllerChangesLeader kills the process whose controller leads: the other's
+// TestControllerFailover kills the process whose controller leads: the other's
 // has to repair what comes afterwards.
-func TestControllerChangesLeader(t *testing.T) {
+func TestControllerFailover(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	n := l.nodeWithAgent(t, "n1", "dgx1-v100")

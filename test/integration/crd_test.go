@@ -17,9 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// TestTheAPIServerRefusesMalformedTopologies creates broken copies of a real
+// TestMalformedTopologies creates broken copies of a real
 // machine's object; each answer has to name the field.
-func TestTheAPIServerRefusesMalformedTopologies(t *testing.T) { //nolint:tparallel // its steps share one cluster
+func TestMalformedTopologies(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

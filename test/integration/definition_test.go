@@ -32,10 +32,10 @@ func (e *testEnv) dynamic(t *testing.T) dynamic.Interface {
 	return dyn
 }
 
-// TestSchedulerOutlivesTheDefinition starts the scheduler on an API server that does not
-// know NodeGPUTopology, installs it, takes it away under running pods and brings it
-// back, all under one process.
-func TestSchedulerOutlivesTheDefinition(t *testing.T) {
+// TestSchedulerWithoutDefinition: the scheduler outlives the definition of NodeGPUTopology. It
+// starts the scheduler on an API server that does not know NodeGPUTopology, installs it, takes it
+// away under running pods and brings it back, all under one process.
+func TestSchedulerWithoutDefinition(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	spec := l.addNode(t, "n", "dgx1-v100")
 	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"}, profile{name: "by-count", write: "PreBind", args: map[string]string{

@@ -48,7 +48,8 @@ func checkNothingLeft(t *testing.T, tmp string) {
 	}
 }
 
-func TestDemoPlacesEveryPodBestAndLeavesNothing(t *testing.T) {
+// TestDemo: the demo places every pod best and leaves nothing.
+func TestDemo(t *testing.T) {
 	cmd, tmp := demoCommand(t, "-o", "json")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -83,7 +84,8 @@ func TestDemoPlacesEveryPodBestAndLeavesNothing(t *testing.T) {
 	checkNothingLeft(t, tmp)
 }
 
-func TestDemoInterruptedLeavesNothing(t *testing.T) { //nolint:tparallel // the demos are started beside each other, and nothing else beside them
+// TestDemoInterrupt: an interrupted demo leaves nothing.
+func TestDemoInterrupt(t *testing.T) { //nolint:tparallel // the demos are started beside each other, and nothing else beside them
 	for name, after := range map[string]string{
 		"while the control plane starts": "starting etcd",
 		"while nodes are published":      "adding 12 nodes",

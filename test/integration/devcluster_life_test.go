@@ -43,7 +43,8 @@ func processesWith(t *testing.T, text string) []string {
 	return out
 }
 
-func TestDevclustersSideBySideAndOneAfterAnother(t *testing.T) {
+// TestSeveralDevclusters: devclusters run side by side and one after another.
+func TestSeveralDevclusters(t *testing.T) {
 	kwok := testrig.Kwok(t)
 	start := func() *devcluster.Cluster {
 		c, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, KwokBinary: kwok, Log: testrig.Log()})
@@ -98,7 +99,8 @@ func TestDevclustersSideBySideAndOneAfterAnother(t *testing.T) {
 	stop(check2)
 }
 
-func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
+// TestDevclusterStartFailure: a devcluster that cannot start leaves nothing.
+func TestDevclusterStartFailure(t *testing.T) {
 	tmp, err := os.MkdirTemp("", "dc") //nolint:usetesting // t.TempDir's path is too long for a socket in it
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +168,7 @@ func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
 func TestDevclusterHelper(t *testing.T) {
 	dir := os.Getenv(parentDir)
 	if dir == "" {
-		t.Skip("only runs as a child of TestDevclusterChildrenDieWithTheirParent")
+		t.Skip("only runs as a child of TestDevclusterParentDeath")
 	}
 	if _, err := devcluster.Start(t.Context(), devcluster.Config{Dir: dir, KwokBinary: testrig.Kwok(t)}); err != nil {
 		t.Fatal(err)
@@ -175,7 +177,8 @@ func TestDevclusterHelper(t *testing.T) {
 	<-t.Context().Done()
 }
 
-func TestDevclusterChildrenDieWithTheirParent(t *testing.T) {
+// TestDevclusterParentDeath: the children of a devcluster die with their parent.
+func TestDevclusterParentDeath(t *testing.T) {
 	testrig.Kwok(t)
 	dir := t.TempDir()
 	self, err := os.Executable()

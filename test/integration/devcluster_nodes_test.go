@@ -19,7 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-func TestDevclusterPublishesEveryMachine(t *testing.T) { //nolint:tparallel // its steps share one cluster
+// TestDevclusterMachines: a devcluster publishes every machine.
+func TestDevclusterMachines(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

@@ -98,7 +98,8 @@ func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // its steps share one cluster
+// TestDevclusterWorkloads: a devcluster runs pods and controllers.
+func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testrig.Kwok(t), AuditLog: true})
 	client := clientFor(t, c)
 	plainNode(t, client, "n1")
@@ -274,9 +275,9 @@ func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string 
 	return name
 }
 
-// TestAFreePortIsNotGivenToSomebodyElse: between the answer and its use connections and
-// listeners that name no port come and go.
-func TestAFreePortIsNotGivenToSomebodyElse(t *testing.T) {
+// TestFreePorts: a free port is not given to somebody else. Between the answer and its use
+// connections and listeners that name no port come and go.
+func TestFreePorts(t *testing.T) {
 	for range 50 {
 		port, err := devcluster.FreePort()
 		if err != nil {

@@ -275,9 +275,9 @@ func hardwareFaults() map[string]hardwareFault {
 	return faults
 }
 
-// TestExporterOnTheFaultsOfADriver runs the exporter's process on a library in the
+// TestExporterFaults runs the exporter's process on a library in the
 // driver's place and prints how long each fault takes to be published and to heal.
-func TestExporterOnTheFaultsOfADriver(t *testing.T) {
+func TestExporterFaults(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	testrig.Program(t, "nvtopo-exporter") // before all start it

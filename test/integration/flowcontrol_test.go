@@ -39,9 +39,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood sends what the programs send,
-// with their accounts' tokens, and asks the API server which priority level it was in.
-func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) { //nolint:tparallel // its steps share one cluster
+// TestPriorityLevels: requests share no priority level with what a node may flood. It sends what
+// the programs send, with their accounts' tokens, and asks the API server which priority level it
+// was in.
+func TestPriorityLevels(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,9 +14,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestABudgetKeepsMembersOfAGangThatWasNeverWhole has a disruption budget refuse the roll-back of a
-// gang of three of which two run. The gang says so, and the members go once the budget does.
-func TestABudgetKeepsMembersOfAGangThatWasNeverWhole(t *testing.T) {
+// TestBudgetOfPartialGang: a budget keeps members of a gang that was never whole. It has a
+// disruption budget refuse the roll-back of a gang of three of which two run. The gang says so, and
+// the members go once the budget does.
+func TestBudgetOfPartialGang(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{Controllers: true})
 	l.install(t)
 	l.makeFabric(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestNodesAreKeptForAGangThatWaits has a gang wait for a rack of which half is free, beside
-// pods that fit there.
-func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
+// TestNodeKeeping: nodes are kept for a gang that waits. It has a gang wait for a rack of which
+// half is free, beside pods that fit there.
+func TestNodeKeeping(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)

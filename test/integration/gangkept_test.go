@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestThePlaceOfAMemberThatDiedIsKept has a member of a gang die, on a full cluster on which a
-// pod waits that fits where it was.
-func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
+// TestDeadMemberPlace: the place of a member that died is kept. It has a member of a gang die, on a
+// full cluster on which a pod waits that fits where it was.
+func TestDeadMemberPlace(t *testing.T) {
 	// The place is kept for the most that may be configured, which is longer than any machine needs
 	// to make the replacement, and then, by another scheduler, for what the test can wait for.
 	const long, keep = 10 * time.Minute, 20 * time.Second

@@ -106,10 +106,10 @@ func (*testEnv) groupMember(group string, number, i int) *v1.Pod {
 // rollBackAfter is the least that may be configured.
 const rollBackAfter = 10 * time.Second
 
-// TestANewLeaderAndGangs ends the scheduler when gangs are bound in part or as a whole, and starts
+// TestGangFailover ends the scheduler when gangs are bound in part or as a whole, and starts
 // another one. It evicts the members of the one gang that was never whole and whose rest has no
 // place, and nobody else.
-func TestANewLeaderAndGangs(t *testing.T) {
+func TestGangFailover(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)

@@ -17,9 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestAGangAtPermitYieldsToOneThatMattersMore has the write held back that all members of a gang at
-// Permit wait for. A gang of a higher priority takes their places, and nobody is evicted.
-func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
+// TestGangYieldAtPermit: a gang at Permit yields to one that matters more. It has the write held
+// back that all members of a gang at Permit wait for. A gang of a higher priority takes their
+// places, and nobody is evicted.
+func TestGangYieldAtPermit(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)

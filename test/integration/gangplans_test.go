@@ -39,9 +39,10 @@ const (
 // plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines.
 var plannedMachines = []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie-8", "a6000-8-bridged", "dgx2", "hgx-a100-4"}
 
-// TestTheSchedulerPlacesAsThePlannerDoes: with patience 0, and one thing at a time, each member
-// of each gang is on the node, and has the devices, that the planner gives its rank.
-func TestTheSchedulerPlacesAsThePlannerDoes(t *testing.T) {
+// TestSchedulerPlannerParity: the scheduler places as the planner does: with patience 0, and one
+// thing at a time, each member of each gang is on the node, and has the devices, that the planner
+// gives its rank.
+func TestSchedulerPlannerParity(t *testing.T) {
 	gangs, seed := numberOf(t, plansVariable, plansInShort), numberOf(t, planSeedVariable, 1)
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// TestGeneratedProfilesAndPods runs the scheduler with what "nvtopo generate scheduler-profile"
+// TestGeneratedProfiles runs the scheduler with what "nvtopo generate scheduler-profile"
 // writes, for each kind of work. The API server, with the admission policies in force, accepts
 // what "generate pod" writes, and the scheduler places it.
-func TestGeneratedProfilesAndPods(t *testing.T) {
+func TestGeneratedProfiles(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx1-v100")

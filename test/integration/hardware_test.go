@@ -149,10 +149,10 @@ func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 
 func (s *sickbay) uuid(p int) string { return s.sound.GPUs[p].UUID }
 
-// TestHardwareFailsAndRecovers breaks the hardware under an exporter, the scheduler
+// TestHardwareFaults breaks the hardware under an exporter, the scheduler
 // and its controller, which have the rights of the shipped accounts and go on
 // running all the time.
-func TestHardwareFailsAndRecovers(t *testing.T) {
+func TestHardwareFaults(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"})

@@ -14,7 +14,7 @@ import (
 )
 
 // PreBind's PATCH relies on this: it writes on a pod without a node only.
-func TestTheAPIServerRefusesToTakeANodeNameAway(t *testing.T) {
+func TestNodeNamePermanence(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.create(t, gpuPod("p", "nobody", 0).Obj())
 	pods := l.client.CoreV1().Pods(metav1.NamespaceDefault)

@@ -30,9 +30,9 @@ type observable struct{ registry *prometheus.Registry }
 func (o observable) Gatherer() prometheus.Gatherer { return o.registry }
 func (observable) Healthy() error                  { return nil }
 
-// TestMetricsAreForThoseWhoMayReadThem asks the servers of all three programs,
-// which ask the real API server with the rights of their shipped accounts.
-func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+// TestMetricsAuthorization: metrics are served only to clients with the right. It asks the servers
+// of all three programs, which ask the real API server with the rights of their shipped accounts.
+func TestMetricsAuthorization(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	plainNode(t, l.client, "n1")

@@ -52,10 +52,10 @@ func watchedMetrics(t *testing.T, prefix string) []string {
 	return slices.Compact(found)
 }
 
-// TestWatchedMetricsAreScraped: everything of scheduler and exporter that alerts and dashboards
-// name is in a scrape, once a pod and a gang with several GPUs each run; and what the scheduler
-// says of free groups is what top works out from the API server's objects.
-func TestWatchedMetricsAreScraped(t *testing.T) {
+// TestWatchedMetrics: watched metrics are scraped. Everything of scheduler and exporter that alerts
+// and dashboards name is in a scrape, once a pod and a gang with several GPUs each run; and what
+// the scheduler says of free groups is what top works out from the API server's objects.
+func TestWatchedMetrics(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})

@@ -240,10 +240,10 @@ func testAgentRest(t *testing.T, admin, agent caller) {
 	}
 }
 
-// TestForgedAllocationsAreRefused tries every request that could plant an
+// TestForgedAllocations tries every request that could plant an
 // allocation in a pod, as an administrator of all workloads who is not a
 // scheduler of ours. The answer has to name the key and to say what to do.
-func TestForgedAllocationsAreRefused(t *testing.T) { //nolint:tparallel // its steps share one cluster
+func TestForgedAllocations(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

@@ -313,9 +313,9 @@ func (e *testEnv) bindTo(t *testing.T, node, name string) *v1.Pod {
 	return e.get(t, name)
 }
 
-// TestVerifierPublishesKubeletsRecord lets the verifier alone, with the rights of the
+// TestVerifierPublication lets the verifier alone, with the rights of the
 // shipped account, publish what a file says that kubelet recorded.
-func TestVerifierPublishesKubeletsRecord(t *testing.T) {
+func TestVerifierPublication(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	spec := l.addNode(t, "n1", "dgx-h100")

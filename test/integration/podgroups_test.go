@@ -27,9 +27,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestGangsOfPodGroups follows gangs of scheduler-plugins' API with the shipped account: the
+// TestPodGroups follows gangs of scheduler-plugins' API with the shipped account: the
 // definition comes after the scheduler, a group after its pods, and a minimum changes.
-func TestGangsOfPodGroups(t *testing.T) {
+func TestPodGroups(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.makeFabric(t)

@@ -21,9 +21,9 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// TestKindsOfPools: the API server admits every example and refuses what is malformed, and its
+// TestPoolKinds: the API server admits every example and refuses what is malformed, and its
 // answer names the field.
-func TestKindsOfPools(t *testing.T) { //nolint:tparallel // its steps share one cluster
+func TestPoolKinds(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.ApplyManifests(t.Context(), manifests.Pools); err != nil {
 		t.Fatal(err)

@@ -15,12 +15,12 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestAPodIsReplacedBeforeItIsSeenBound takes the watch of pods away from a scheduler after it
-// bound a pod and before it hears of that. Meanwhile the pod is made anew under its name, and the
-// watch is so old when it comes back that the scheduler has to list: it is told of an update from
-// one UID to the other. kube-scheduler's cache then had the first pod on the node for ever, and the
-// second waited for its GPUs.
-func TestAPodIsReplacedBeforeItIsSeenBound(t *testing.T) {
+// TestUnseenReplacement: a pod is replaced before it is seen bound. It takes the watch of pods away
+// from a scheduler after it bound a pod and before it hears of that. Meanwhile the pod is made anew
+// under its name, and the watch is so old when it comes back that the scheduler has to list: it is
+// told of an update from one UID to the other. kube-scheduler's cache then had the first pod on the
+// node for ever, and the second waited for its GPUs.
+func TestUnseenReplacement(t *testing.T) {
 	const (
 		name = "replaced"
 		// lag has to be longer than a pod takes from its binding to its end and back.

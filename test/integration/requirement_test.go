@@ -78,10 +78,10 @@ var requiredNode = map[string]string{
 	"topology.kubernetes.io/single-numa-8gpu": "false",
 }
 
-// TestTheRequiredPodsFindTheirNodes installs what is shipped and places the pods of the
-// requirement on a node that the exporter has marked, with the shipped accounts,
+// TestRequiredPods: the required pods find their nodes. It installs what is shipped and places the
+// pods of the requirement on a node that the exporter has marked, with the shipped accounts,
 // policies and configuration.
-func TestTheRequiredPodsFindTheirNodes(t *testing.T) {
+func TestRequiredPods(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	taint := v1.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: v1.TaintEffectNoSchedule}

@@ -79,11 +79,11 @@ func unused() map[string]map[string]string {
 	const asked = "no request has this verb: the admission policies ask the authorizer for it"
 	const applied = "server-side apply is a patch in the log, and needs this where the object is not there yet"
 	const streamed = "informers stream the first list through a watch, and list where an API server or a proxy cannot do that"
-	const groups = "only where PodGroups are defined: TestGangsOfPodGroups uses it"
+	const groups = "only where PodGroups are defined: TestPodGroups uses it"
 	return map[string]map[string]string{
 		schedulerAccount: {
 			"get podgroups.scheduling.x-k8s.io":                     groups,
-			"create pods/eviction":                                  "only of a gang that was never whole: TestANewLeaderAndGangs uses it",
+			"create pods/eviction":                                  "only of a gang that was never whole: TestGangFailover uses it",
 			"list podgroups.scheduling.x-k8s.io":                    groups,
 			"watch podgroups.scheduling.x-k8s.io":                   groups,
 			"patch podgroups.scheduling.x-k8s.io":                   groups,

@@ -47,11 +47,11 @@ var simMachines = []struct {
 	nodes   int
 }{{"v100-pcie-8", 24}, {"dgx1-v100", 24}, {bridged, 16}}
 
-// TestSimulatorAgrees replays a trace twice, by the simulator and by a real
-// control plane with the scheduler as it is shipped, and compares how many
-// multi-GPU pods get the best links their kind of machine has. Time is the
-// trace's: the events come in its order, each as soon as the one before is done.
-func TestSimulatorAgrees(t *testing.T) {
+// TestSimulatorParity: the simulator agrees with the scheduler. It replays a trace twice, by the
+// simulator and by a real control plane with the scheduler as it is shipped, and compares how many
+// multi-GPU pods get the best links their kind of machine has. Time is the trace's: the events come
+// in its order, each as soon as the one before is done.
+func TestSimulatorParity(t *testing.T) {
 	pods := simPods
 	if s := os.Getenv("NVTOPO_SIM_PODS"); s != "" {
 		var err error

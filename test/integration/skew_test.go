@@ -97,10 +97,10 @@ func patches(t *testing.T, auditLog string, since time.Time) map[string]int {
 	return out
 }
 
-// TestAnOlderSchemaIsNotWrittenAgainst: where the definition lacks fields that a later
-// exporter and agent write, the API server refuses them. Both leave them out, vouch
-// for the node, and do not write the same again and again.
-func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
+// TestOlderSchema: an older schema is not written against: where the definition lacks fields that a
+// later exporter and agent write, the API server refuses them. Both leave them out, vouch for the
+// node, and do not write the same again and again.
+func TestOlderSchema(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
@@ -152,9 +152,9 @@ func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
 	}
 }
 
-// TestATightenedSchemaKeepsStoredObjectsWritable: a limit that a stored object breaks
-// must not keep anybody from writing the rest of it.
-func TestATightenedSchemaKeepsStoredObjectsWritable(t *testing.T) {
+// TestTightenedSchema: a tightened schema keeps stored objects writable. A limit that a stored
+// object breaks must not keep anybody from writing the rest of it.
+func TestTightenedSchema(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
@@ -248,10 +248,10 @@ func (e *testEnv) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 	})
 }
 
-// TestAnObjectOfALaterRelease: an exporter was rolled back, or this scheduler, and a
+// TestLaterReleaseObject: an exporter was rolled back, or this scheduler, and a
 // node's object has a field and a value that nobody here knows. Of the node nothing
 // is believed, the others are used as ever, and our exporter takes the object over.
-func TestAnObjectOfALaterRelease(t *testing.T) {
+func TestLaterReleaseObject(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {

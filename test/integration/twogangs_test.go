@@ -31,10 +31,10 @@ const (
 	exceedRounds = 5
 )
 
-// TestTwoGangsThatExceedTheCluster lets two gangs come at once, each of which fits and not both,
+// TestExcessGangs lets two gangs come at once, each of which fits and not both,
 // their members in an order that is another one each time: one is whole, and of the other nobody
 // is bound before the first is gone. Then it is whole, too.
-func TestTwoGangsThatExceedTheCluster(t *testing.T) {
+func TestExcessGangs(t *testing.T) {
 	rounds := exceedRounds
 	if s := os.Getenv("NVTOPO_GANG_ROUNDS"); s != "" {
 		var err error

@@ -110,10 +110,10 @@ func follow(t *testing.T, by *rest.Config, addr string) <-chan streamed {
 	return events
 }
 
-// TestTheWebViewIsForThoseWhoMaySeeIt runs the web view with the shipped account's rights on a real
+// TestWebViewAuthorization runs the web view with the shipped account's rights on a real
 // API server: it refuses who may not list what it shows, and a stream follows what changes until
 // its token is worth nothing.
-func TestTheWebViewIsForThoseWhoMaySeeIt(t *testing.T) {
+func TestWebViewAuthorization(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	if err := l.ApplyManifests(t.Context(), manifests.UI); err != nil {

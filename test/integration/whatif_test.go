@@ -340,11 +340,12 @@ func (a *asker) end(t *testing.T, name string) {
 	}
 }
 
-// TestWhatIfIsWhatHappens asks about random pods and gangs in random states of a cluster, then
-// creates them. Each has to be on the node, with the devices, NUMA nodes and rank that were foretold,
-// or be refused with the words that were. Where nodes are equal to the scheduler, which then draws
-// lots, the pod has to be on one of them, with what was foretold for that one.
-func TestWhatIfIsWhatHappens(t *testing.T) {
+// TestWhatIfParity: the answer of what-if is what happens. It asks about random pods and gangs in
+// random states of a cluster, then creates them. Each has to be on the node, with the devices, NUMA
+// nodes and rank that were foretold, or be refused with the words that were. Where nodes are equal
+// to the scheduler, which then draws lots, the pod has to be on one of them, with what was foretold
+// for that one.
+func TestWhatIfParity(t *testing.T) {
 	states, seed := numberOf(t, whatIfVariable, whatIfStates), numberOf(t, whatIfSeedVariable, 1)
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -420,9 +421,9 @@ func TestWhatIfRefusals(t *testing.T) {
 	})
 }
 
-// TestWhatIfNamesVictims: a pod that others have to go for is nominated where what-if said, and they
-// are those that it named. what-if evicts nobody.
-func TestWhatIfNamesVictims(t *testing.T) {
+// TestWhatIfVictims: what-if names victims. A pod that others have to go for is nominated where
+// what-if said, and they are those that it named. what-if evicts nobody.
+func TestWhatIfVictims(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	for i := range 2 {

@@ -22,10 +22,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 )
 
-// TestAnObjectOnTheWire has the JSON that the API server sends of a node's object,
+// TestObjectOnWire has the JSON that the API server sends of a node's object,
 // written by exporter and agent: each scheduler reads one of each node at its start,
 // and again with each change.
-func TestAnObjectOnTheWire(t *testing.T) {
+func TestObjectOnWire(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	for name, tc := range map[string]struct {
@@ -93,10 +93,10 @@ func parts(t *testing.T, data []byte) string {
 	return strings.Join(out, ", ")
 }
 
-// TestCompactObjectsAndTheDefinitionBefore walks an object through both definitions and both forms of its graph.
+// TestCompactOldDefinition walks an object through both definitions and both forms of its graph.
 // Whatever the exporter was told, the graph is the same, and with the definition of the
 // release before it is said at length.
-func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
+func TestCompactOldDefinition(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	spec := l.addNode(t, "n1", "dgx1-v100")

@@ -24,7 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-func TestKubeletRecordsAndComesBack(t *testing.T) {
+// TestKubeletRestart: kubelet records devices and keeps them through a restart.
+func TestKubeletRestart(t *testing.T) {
 	start := func(t *testing.T) node {
 		t.Helper()
 		return startNode(t, devicemanager.Options{}, devicemanager.PluginOptions{Preferred: lowest})
@@ -223,7 +224,8 @@ func held(ctx context.Context, c podresourcesapi.PodResourcesListerClient, name 
 	return ids, nil
 }
 
-func TestPodResourcesTellsPodsApart(t *testing.T) {
+// TestPodResources: the PodResources API tells pods apart.
+func TestPodResources(t *testing.T) {
 	t.Run("inside an RPC the asking pod has no devices, an earlier one has its own, a later one is unknown", func(t *testing.T) {
 		var ask func()
 		n := startNode(t, devicemanager.Options{}, devicemanager.PluginOptions{
@@ -341,7 +343,7 @@ func TestPodResourcesTellsPodsApart(t *testing.T) {
 }
 
 // See https://github.com/kubernetes/kubernetes/pull/137534.
-func TestKubeletGivesADeviceTwice(t *testing.T) {
+func TestKubeletDoubleDevice(t *testing.T) {
 	// While the plugin works on a call for the first pod, another pod ends and a client
 	// asks kubelet; the third pod prefers the first one's device.
 	run := func(t *testing.T, call string, ends bool, ask func(podresourcesapi.PodResourcesListerClient) error) (first, third []string) {

@@ -109,7 +109,8 @@ func partOf(part, whole []string) bool {
 	return !slices.ContainsFunc(part, func(id string) bool { return !slices.Contains(whole, id) })
 }
 
-func TestKubeletTakesThePreferredDevices(t *testing.T) {
+// TestPreferredDevices: kubelet takes the preferred devices.
+func TestPreferredDevices(t *testing.T) {
 	t.Run("a preferred answer of exactly the size is recorded, whatever kubelet's own order", func(t *testing.T) {
 		n := startNode(t, devicemanager.Options{}, devicemanager.PluginOptions{Preferred: answer("G0", "G3")})
 		got := n.outcomes(t, "app", func(i int) *v1.Pod { return app(i, 2) })

@@ -11,7 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-func TestKubeletAlignsDevices(t *testing.T) {
+// TestDeviceAlignment: kubelet aligns devices.
+func TestDeviceAlignment(t *testing.T) {
 	// Four devices on each of two NUMA nodes.
 	start := func(t *testing.T, policy string, preferred func([]string, []string, int) ([]string, error)) node {
 		t.Helper()
@@ -107,7 +108,8 @@ func TestKubeletAlignsDevices(t *testing.T) {
 	})
 }
 
-func TestKubeletHandsInitContainersDevicesOn(t *testing.T) {
+// TestInitContainerDevices: kubelet hands the devices of init containers on.
+func TestInitContainerDevices(t *testing.T) {
 	pod := func(i, first, then int) *v1.Pod {
 		return devicemanager.WithInit(app(i, then), devicemanager.Container("init", gpu, first))
 	}

@@ -37,9 +37,9 @@
 // What cannot occur, and why: two *admissions* at once, since kubelet holds a
 // mutex (the harness does as well); a device allocated for a pod that kubelet does
 // not show yet, since it is in the pod manager before the first handler runs
-// (TestPodResourcesTellsPodsApart); an answer of ours that kubelet changes, as
+// (TestPodResources); an answer of ours that kubelet changes, as
 // long as it has exactly the size and only devices on offer
-// (TestKubeletTakesThePreferredDevices).
+// (TestPreferredDevices).
 //
 // The prediction sends random pods to random machines, lets our solver choose and
 // kubelet's own topology, device, CPU and memory managers admit. By default it

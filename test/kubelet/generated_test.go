@@ -147,9 +147,9 @@ func startManagers(t *testing.T, m *machineLayout, c *kubeletconfig.KubeletConfi
 	}
 }
 
-// TestKubeletRefusesAnotherSum shows that the sum of reservedMemory matters: 1 Mi less, and
+// TestReservedMemorySum shows that the sum of reservedMemory matters: 1 Mi less, and
 // kubelet does not start.
-func TestKubeletRefusesAnotherSum(t *testing.T) {
+func TestReservedMemorySum(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
 	}

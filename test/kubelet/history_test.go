@@ -433,7 +433,7 @@ func (h *history) restartKubelet(loses bool) {
 }
 
 // dropFailed ends the pods that a new kubelet failed although they ran: those
-// with devices in init containers, see TestKubeletRecordsAndComesBack.
+// with devices in init containers, see TestKubeletRestart.
 func (h *history) dropFailed() {
 	for _, pod := range h.failed {
 		h.counts["failed by a new kubelet"]++

@@ -27,12 +27,12 @@ import (
 // wantRequests is what an answer costs of kubelet's allowance, 10 ms each.
 const wantRequests = 3
 
-// TestLatencyOfOurPart measures our part of kubelet's calls on a node that is
+// TestLatency measures our part of kubelet's calls on a node that is
 // full of pods: kubelet's default of 110, of which those with GPUs come and go in
 // bursts. The times are printed and not judged, as a machine may be as slow as it likes. Half
 // of the answers or more need no more than their part of kubelet's allowance: those that kubelet
 // did not answer in time for all pods at once are asked for pod by pod.
-func TestLatencyOfOurPart(t *testing.T) {
+func TestLatency(t *testing.T) {
 	const rounds = 36
 	for _, mode := range []struct {
 		name    string

@@ -16,10 +16,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
-// TestManagersTakeWhatIsPredicted compares not only the verdict but where every
-// pod's exclusive CPUs and memory are taken, which decides what becomes of the
-// containers and pods after it.
-func TestManagersTakeWhatIsPredicted(t *testing.T) {
+// TestManagerPrediction: kubelet's managers take what is predicted. It compares not only the
+// verdict but where every pod's exclusive CPUs and memory are taken, which decides what becomes of
+// the containers and pods after it.
+func TestManagerPrediction(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
 	}

@@ -78,10 +78,10 @@ func (c *coverage) count(pod *v1.Pod, a *allocation.Allocation) {
 	add(&c.twoKinds, len(kinds) > 1)
 }
 
-// TestPredictionAgainstKubelet sends random pods to random machines and compares
+// TestKubeletPrediction sends random pods to random machines and compares
 // what our solver says with what kubelet's own managers then do: a pod that we
 // bind is admitted and has exactly the devices that we chose.
-func TestPredictionAgainstKubelet(t *testing.T) {
+func TestKubeletPrediction(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
 	}

@@ -37,7 +37,7 @@ func best(t *testing.T, free []string, n int) []string {
 	return out
 }
 
-func TestRace11OldPodStillTerminating(t *testing.T) {
+func TestRace11TerminatingPod(t *testing.T) {
 	terminating := func(c *chain) *v1.Pod {
 		old := c.bind(app(0, 2), choice{"app": ids(0, 3)})
 		c.mustAdmit(old)
@@ -80,7 +80,8 @@ func TestRace11OldPodStillTerminating(t *testing.T) {
 	})
 }
 
-func TestRace13TwoSchedulersChooseTheSame(t *testing.T) {
+// TestRace13TwoSchedulers: two schedulers choose the same devices.
+func TestRace13TwoSchedulers(t *testing.T) {
 	t.Run("the second pod gets other devices", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		p, q := c.bind(app(0, 2), choice{"app": ids(0, 3)}), c.bind(app(1, 2), choice{"app": ids(0, 3)})
@@ -104,7 +105,7 @@ func TestRace13TwoSchedulersChooseTheSame(t *testing.T) {
 	})
 }
 
-func TestRace14DeviceGoneAfterBind(t *testing.T) {
+func TestRace14LostDevice(t *testing.T) {
 	lose := func(c *chain, n int, entirely bool) {
 		devices := devicemanager.Devices("G", 8, 0)
 		devices[n].Health = pluginapi.Unhealthy
@@ -203,7 +204,8 @@ func TestRace15ForeignPods(t *testing.T) {
 	})
 }
 
-func TestRace16KubeletGivesADeviceTwice(t *testing.T) {
+// TestRace16DoubleDevice: kubelet gives a device twice.
+func TestRace16DoubleDevice(t *testing.T) {
 	// forget makes kubelet forget the devices of the pod being admitted: another
 	// client lists all pods inside the RPC just after a pod ended.
 	forget := func(c *chain, ended *v1.Pod) {
@@ -278,7 +280,7 @@ func TestRace16KubeletGivesADeviceTwice(t *testing.T) {
 	})
 }
 
-func TestRace17ConcurrentAllocateFromPodWorkers(t *testing.T) {
+func TestRace17ConcurrentAllocate(t *testing.T) {
 	// Without a record, kubelet allocates when containers start again, each in its
 	// pod's own worker and not one at a time.
 	c := startChain(t, chainOptions{})

@@ -24,7 +24,7 @@ import (
 // The races that could part the scheduler's choice from kubelet's record, by
 // number; doc.go has the list. Each is played on kubelet's own device manager.
 
-func TestRace01TwoPendingPodsWithEqualCounts(t *testing.T) {
+func TestRace01EqualCounts(t *testing.T) {
 	for name, reversed := range map[string]bool{"admitted as created": false, "admitted the other way round": true} {
 		t.Run(name, func(t *testing.T) {
 			c := startChain(t, chainOptions{})
@@ -43,7 +43,8 @@ func TestRace01TwoPendingPodsWithEqualCounts(t *testing.T) {
 	}
 }
 
-func TestRace02AdmissionOrderIsNotBindOrder(t *testing.T) {
+// TestRace02AdmissionOrder: the admission order is not the bind order.
+func TestRace02AdmissionOrder(t *testing.T) {
 	c := startChain(t, chainOptions{})
 	sets := [][]string{ids(0, 5), ids(1, 7), ids(2, 4), ids(3, 6)}
 	created := 0
@@ -63,7 +64,7 @@ func TestRace02AdmissionOrderIsNotBindOrder(t *testing.T) {
 	}
 }
 
-func TestRace03InformerBehindKubelet(t *testing.T) {
+func TestRace03InformerLag(t *testing.T) {
 	t.Run("a pod that the watch has not seen is found by one list", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		unseen := c.bind(app(0, 2), choice{"app": ids(2, 7)})
@@ -103,7 +104,7 @@ func TestRace03InformerBehindKubelet(t *testing.T) {
 	})
 }
 
-func TestRace04ExtraCandidatesInKubeletsView(t *testing.T) {
+func TestRace04ExtraCandidates(t *testing.T) {
 	t.Run("a pod deleted before it was admitted is no rival", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		dead := c.bind(app(0, 2), choice{"app": ids(0, 1)})
@@ -222,7 +223,7 @@ func TestRace05InitContainers(t *testing.T) {
 	})
 }
 
-func TestRace06SeveralResourcesInOneContainer(t *testing.T) {
+func TestRace06SeveralResources(t *testing.T) {
 	const rdma = "example.com/rdma"
 	both := func(i int) *v1.Pod {
 		p := app(i, 2)
@@ -260,7 +261,7 @@ func TestRace06SeveralResourcesInOneContainer(t *testing.T) {
 	}
 }
 
-func TestRace07AllocatedAndThenRefused(t *testing.T) {
+func TestRace07RefusedAfterAllocate(t *testing.T) {
 	refuse := true
 	c := startChain(t, chainOptions{kubelet: devicemanager.Options{Late: func(*v1.Pod) error {
 		if refuse {
@@ -426,7 +427,7 @@ func TestRace08KubeletRestart(t *testing.T) {
 	})
 }
 
-func TestRace09PluginAndAgentRestart(t *testing.T) {
+func TestRace09AgentRestart(t *testing.T) {
 	t.Run("while the agent is away pods fail, and soon after they do not", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		running := c.bind(app(0, 2), choice{"app": ids(1, 6)})
@@ -496,7 +497,7 @@ func TestRace09PluginAndAgentRestart(t *testing.T) {
 	})
 }
 
-func TestRace10DeletedBetweenBindAndAdmission(t *testing.T) {
+func TestRace10DeletedPod(t *testing.T) {
 	t.Run("kubelet never hears of it", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		gone := c.bind(app(0, 2), choice{"app": ids(0, 1)})

@@ -22,7 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-func TestBurstsOfEqualPods(t *testing.T) {
+func TestEqualPodBursts(t *testing.T) {
 	t.Run("8 of one GPU each", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		random := rand.New(rand.NewPCG(4, 8))
@@ -165,7 +165,7 @@ func TestStrictMode(t *testing.T) {
 	})
 }
 
-func TestUnderKubeletsTopologyManager(t *testing.T) {
+func TestTopologyManager(t *testing.T) {
 	policies := []string{"best-effort", "restricted", "single-numa-node"}
 	t.Run("a choice inside what kubelet hints at is honoured under every policy", func(t *testing.T) {
 		for _, policy := range policies {
@@ -218,7 +218,8 @@ func TestUnderKubeletsTopologyManager(t *testing.T) {
 	})
 }
 
-func TestWhatPassesThrough(t *testing.T) {
+// TestPassedThroughCalls: calls that the agent does not answer pass through unchanged.
+func TestPassedThroughCalls(t *testing.T) {
 	t.Run("our own device plugin, and an inner socket beside the registry's", func(t *testing.T) {
 		c := startChain(t, chainOptions{innerDir: filepath.Dir(registrySocket)})
 		devices, err := deviceplugin.Plain("S", 4, 2)

@@ -62,7 +62,7 @@ func errorText(err error) string {
 }
 
 // A tenant who may do everything in his namespace gets no more than his quota by it.
-func TestATenantCannotPassByTheQuota(t *testing.T) {
+func TestQuotaBypass(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
 	s.namespace(t, "free", nil)

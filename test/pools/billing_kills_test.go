@@ -36,7 +36,7 @@ const (
 // controller is killed, 20 times in make test-long. Each pod has one record, of the times that its
 // status has, and the account is billed to the cent what these cost. (pkg/pools/metering has 10 000
 // sessions, by a clock of its own.)
-func TestBillsSurviveKills(t *testing.T) {
+func TestBillingKills(t *testing.T) {
 	kills := billingKills
 	if text := os.Getenv("NVTOPO_BILLING_KILLS"); text != "" {
 		n, err := strconv.Atoi(text)

@@ -20,7 +20,7 @@ import (
 
 // What somebody changes of the queue of jobs that name none, adds to it or deletes is put right, and
 // jobs pass. The queue is that of all, so the test has a cluster of its own.
-func TestTheDefaultQueueIsRestored(t *testing.T) {
+func TestDefaultQueue(t *testing.T) {
 	s := newScenarioOn(t, newTestEnv(t), dgx(1)...)
 	s.tenants(t, "a")
 	first := s.waitDefaultQueue(t, nil, "")

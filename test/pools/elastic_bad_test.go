@@ -42,7 +42,7 @@ func (s *scenario) ill(t *testing.T, tenant, name, kind, reason, says string) {
 
 // What cannot be made of a job is said in its status, by field and object, and keeps nobody else
 // from running.
-func TestAJobThatCannotBeMadeSaysWhy(t *testing.T) {
+func TestImpossibleJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.tenants(t, "c")
@@ -81,7 +81,7 @@ spec:
 }
 
 // A Job of somebody else's that has the name stays as it is, and is named.
-func TestAForeignJobIsLeftAlone(t *testing.T) {
+func TestForeignJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.job(t, "a", names.BaseJob("train"), work{gpus: 1})
@@ -104,7 +104,7 @@ func TestAForeignJobIsLeftAlone(t *testing.T) {
 
 // The scheduler may evict an extra for a pod that needs the place. The extra gives its quota back
 // then, and comes back when there is room; the base never notices.
-func TestAnEvictedExtraGivesItsQuotaBack(t *testing.T) {
+func TestEvictedExtraQuota(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.pool(t, `
   poolType: gpu
@@ -139,7 +139,7 @@ func TestAnEvictedExtraGivesItsQuotaBack(t *testing.T) {
 }
 
 // A deleted job leaves nothing behind, however it stands.
-func TestADeletedJobLeavesNothing(t *testing.T) {
+func TestDeletedJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.elasticJob(t, "a", "train", `

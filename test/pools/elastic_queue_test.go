@@ -29,7 +29,7 @@ const oneQueuePool = `
 
 // Scenario 11: in a queue of the policy fifo a job that does not fit holds back those behind it,
 // whatever their priority; in one of the policy priority it does not.
-func TestFIFOHoldsBackAndPriorityDoesNot(t *testing.T) {
+func TestFIFOAndPriority(t *testing.T) {
 	t.Parallel()
 	for policy, passes := range map[string]bool{"fifo": false, "priority": true} {
 		t.Run(policy, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestFIFOHoldsBackAndPriorityDoesNot(t *testing.T) {
 }
 
 // Scenario 12: of jobs that wait the one of the highest priority is next.
-func TestWaitingJobsStartByPriority(t *testing.T) {
+func TestPriorityOrder(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(oneQueuePool, "priority"), "a")
 	s.single(t, "a", "r", 8, 20, "q")
@@ -105,7 +105,7 @@ func TestWaitingJobsStartByPriority(t *testing.T) {
 
 // Scenario 16: jobs of a queue that must not preempt have nobody evicted. Scenario 26: nor does a
 // job that could not start anyway.
-func TestNobodyIsEvictedInVain(t *testing.T) {
+func TestVainEviction(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, `
   poolType: gpu
@@ -133,7 +133,7 @@ func TestNobodyIsEvictedInVain(t *testing.T) {
 
 // Scenario 19: a tenant takes back what it is guaranteed, from the lowest of those who borrowed
 // it, and no more.
-func TestReclaimTakesTheLowest(t *testing.T) {
+func TestReclaimOrder(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, `
   poolType: gpu
@@ -194,7 +194,7 @@ func byPrefix(evicted map[string]int) map[string]int {
 
 // Scenario 23: within a tenant the lowest goes first, and equals never have each other evicted.
 // Scenario 24: who is evicted goes through the phases, and runs again when there is room.
-func TestThePhasesOfAPreemptedJob(t *testing.T) {
+func TestPreemptedJobPhases(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.single(t, "a", "one", 4, 1, "")

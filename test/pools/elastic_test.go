@@ -33,7 +33,7 @@ const onePool = `
 
 // Scenario 27: a job that is alone grows to its maximum. Scenario 34: kubectl scale takes the
 // highest replicas away, and the end of the base all others.
-func TestAnElasticJobGrowsShrinksAndEnds(t *testing.T) {
+func TestElasticJobLife(t *testing.T) {
 	s := newScenario(t, dgx(7)...)
 	s.pool(t, fmt.Sprintf(onePool, 56), "a")
 	s.elasticJob(t, "a", "train", `
@@ -122,7 +122,7 @@ func uids(pods []*v1.Pod) []types.UID {
 
 // An autoscaler reads replicas and the selector of the scale subresource, and counts the pods
 // that the selector picks.
-func TestTheScaleSubresourceIsWhatAutoscalersRead(t *testing.T) {
+func TestScaleSubresource(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.elasticJob(t, "a", "serve", `
@@ -145,7 +145,7 @@ func TestTheScaleSubresourceIsWhatAutoscalersRead(t *testing.T) {
 }
 
 // Scenario 29: beyond the tenant's limit nothing grows, and the job says why.
-func TestAnElasticJobStopsAtTheLimit(t *testing.T) {
+func TestElasticJobLimit(t *testing.T) {
 	s := newScenario(t, dgx(5)...)
 	s.pool(t, `
   poolType: gpu
@@ -166,7 +166,7 @@ func TestAnElasticJobStopsAtTheLimit(t *testing.T) {
 }
 
 // Scenario 31: what is spare goes to the job of the higher priority, whoever came first.
-func TestTheHigherPriorityGrowsFirst(t *testing.T) {
+func TestGrowthPriority(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, `
   poolType: gpu
@@ -190,7 +190,7 @@ func TestTheHigherPriorityGrowsFirst(t *testing.T) {
 }
 
 // suspend gives everything back, and the job goes on when it is resumed.
-func TestASuspendedJobHoldsNothing(t *testing.T) {
+func TestSuspendedJob(t *testing.T) {
 	t.Parallel()
 	for name, preemptible := range map[string]bool{"that may be preempted": true, "that may not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestASuspendedJobHoldsNothing(t *testing.T) {
 }
 
 // maxRunSeconds ends a job as failed, and what it held is free.
-func TestAJobThatRunsTooLongFails(t *testing.T) {
+func TestMaxRunSeconds(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
 	s.elasticJob(t, "a", "train", `
@@ -241,7 +241,7 @@ func TestAJobThatRunsTooLongFails(t *testing.T) {
 
 // The requirement's own job, in a pool of this scenario: its ranks are in its command, so that it
 // stays at minReplicas although the pool has room, and it is protected.
-func TestTheRequirementsJobStaysAtItsMinimum(t *testing.T) {
+func TestRequirementJobMinimum(t *testing.T) {
 	s := newScenario(t, dgx(6)...)
 	s.pool(t, fmt.Sprintf(onePool, 48), "a")
 	text, err := manifests.FS.ReadFile("examples/pools/llm-training.yaml")

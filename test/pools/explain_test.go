@@ -15,7 +15,7 @@ import (
 )
 
 // A job waits for quota that another holds: the command says so, and names the other.
-func TestAJobThatWaitsForQuotaIsExplained(t *testing.T) {
+func TestQuotaWaitExplanation(t *testing.T) {
 	t.Parallel()
 	s := newNamedScenario(t, sharedLab(t), "team", dgx(2)...)
 	s.tenants(t, "a")

@@ -19,7 +19,7 @@ import (
 
 // Each program is killed and started again while a job grows into an idle pool, and while another
 // tenant takes back what is guaranteed to him. What is there in the end is the same as without.
-func TestKilledProgramsChangeNothing(t *testing.T) {
+func TestProgramKills(t *testing.T) {
 	rounds := fromEnvironment(t, "NVTOPO_POOL_KILLS", 0)
 	if rounds == 0 {
 		t.Skip("NVTOPO_POOL_KILLS says how many rounds: make test-long has five, of a minute and more for each program")

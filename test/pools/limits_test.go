@@ -33,7 +33,7 @@ const threeTenants = `
 // Sixty people submit jobs at once, some of which soon end. The recorder checks at each event that
 // nobody has more than his limit. In the end each tenant has what is guaranteed, and an equal part
 // of the rest: (56-24)/3 = 10 2/3.
-func TestSixtySubmittersStayWithinTheirLimits(t *testing.T) {
+func TestSixtySubmitters(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	tenants := []string{"a", "b", "c"}
 	s.tenants(t, tenants...)
@@ -117,7 +117,7 @@ func (s *scenario) idle() (out []string) {
 // Jobs are deleted about when they get quota: Kueue's scheduler and the pool controller have then
 // decided for jobs that are gone. The recorder checks that nobody has more than his limit all the
 // same, nor a queue that would give out more. In the end nothing is held, and nothing pinned.
-func TestJobsAreDeletedAsTheyGetQuota(t *testing.T) {
+func TestDeletionAtAdmission(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
 	s.computePool(t, `

@@ -21,7 +21,7 @@ import (
 // Kueue has the newest extra evicted for a job that needs a whole node, which leaves no such node.
 // The check lets the job start all the same, because the scheduler can open one: it evicts the extra
 // whose going opens a linked set, and that one comes back where there is room.
-func TestTheExtraWhoseGoingOpensALinkedSetGoes(t *testing.T) {
+func TestExtraVictimChoice(t *testing.T) {
 	node := devcluster.NodeSpec{Machine: "hgx-a100-4"}
 	s := newScenario(t, node, node)
 	s.tenants(t, "a")

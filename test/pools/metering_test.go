@@ -102,7 +102,7 @@ func bound(t *testing.T, pod *v1.Pod) time.Time {
 
 // A pod's session is from its binding to the end of its container. The pod is let go once that is
 // written.
-func TestASessionIsFromBindingToEnd(t *testing.T) {
+func TestSessionSpan(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, oneNodePool)
@@ -150,7 +150,7 @@ func TestASessionIsFromBindingToEnd(t *testing.T) {
 
 // Scenario 47: a job that is evicted and comes back has two sessions that do not overlap, and
 // pays nothing for the time in the queue. Its pods have no finalizer.
-func TestAnEvictedJobHasTwoSessions(t *testing.T) {
+func TestEvictedJobSessions(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, oneNodePool)
@@ -183,7 +183,7 @@ func TestAnEvictedJobHasTwoSessions(t *testing.T) {
 }
 
 // A pod that nobody keeps and that is deleted while it runs ends when that is seen.
-func TestADeletedPodEndsWhenItIsSeenToGo(t *testing.T) {
+func TestDeletedPodEnd(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, oneNodePool)
@@ -203,7 +203,7 @@ func TestADeletedPodEndsWhenItIsSeenToGo(t *testing.T) {
 }
 
 // A namespace takes its records with it. They are kept elsewhere first, once.
-func TestRecordsOutliveTheirNamespace(t *testing.T) {
+func TestNamespaceRecords(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, oneNodePool)
@@ -238,7 +238,7 @@ func TestRecordsOutliveTheirNamespace(t *testing.T) {
 }
 
 // Scenario 53: the gauge says what a tenant holds, and is gone when it holds nothing.
-func TestUsageIsAMetric(t *testing.T) {
+func TestUsageMetric(t *testing.T) {
 	s := newScenario(t, dgx(4)...)
 	s.tenants(t, "a")
 	s.computePool(t, `

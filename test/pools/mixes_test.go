@@ -41,7 +41,7 @@ func fromEnvironment(t *testing.T, variable string, otherwise int) int {
 // Random elastic jobs of three tenants come and go, half of which must not be preempted. None of
 // those is ever evicted, and within a tenant nobody is but for a job of a higher priority. What
 // is left waits because there is no quota for it.
-func TestNobodyIsEvictedWhoMustNotBe(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
+func TestNoWrongEviction(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
 	t.Parallel()
 	for seed := range fromEnvironment(t, "NVTOPO_POOL_MIXES", 2) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { mix(t, uint64(seed)) })

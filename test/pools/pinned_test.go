@@ -57,7 +57,7 @@ func (s *scenario) podUIDs(t *testing.T, tenant, job string) (out []string) {
 }
 
 // Scenario 21: a reclaim takes what is borrowed, of whatever priority, and never what is pinned.
-func TestAReclaimSparesPinnedJobs(t *testing.T) {
+func TestReclaimSparesPins(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, `
@@ -87,7 +87,7 @@ func TestAReclaimSparesPinnedJobs(t *testing.T) {
 
 // A job above its tenant's guarantee takes from what is nobody's, before it is let in, and gives it
 // back when it has ended. Nobody gets it meanwhile.
-func TestAPinAboveTheGuarantee(t *testing.T) {
+func TestPinAboveGuarantee(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, `
@@ -113,7 +113,7 @@ func TestAPinAboveTheGuarantee(t *testing.T) {
 
 // What is guaranteed to another is not given away, though nobody uses it; one that fits is not held
 // back by one that does not; and the one that waits is let in once there is room.
-func TestAPinWaitsForWhatIsGuaranteed(t *testing.T) {
+func TestPinBelowGuarantees(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
 	pool := func(guaranteedToB int) {
@@ -140,7 +140,7 @@ func TestAPinWaitsForWhatIsGuaranteed(t *testing.T) {
 }
 
 // A node that is lost takes from what is nobody's; what is pinned stays, and the job with it.
-func TestAPinOutlivesLostNodes(t *testing.T) {
+func TestPinOnLostNodes(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16}, {tenant: POOL-b, guaranteed: 8}]")
@@ -167,7 +167,7 @@ func TestAPinOutlivesLostNodes(t *testing.T) {
 }
 
 // A job that is gone before it was let in, or while it runs, leaves nothing pinned.
-func TestAPinOfAJobThatIsGone(t *testing.T) {
+func TestPinOfGoneJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
@@ -192,7 +192,7 @@ func TestAPinOfAJobThatIsGone(t *testing.T) {
 
 // Nothing is to be loaded after the pool controller was killed: what is pinned is what jobs say. A
 // pool in which nothing changes is not written.
-func TestPinsAreDerived(t *testing.T) {
+func TestPinDerivation(t *testing.T) {
 	s := newNamedScenario(t, newTestEnv(t), "training", dgx(2)...)
 	s.tenants(t, "a", "b")
 	pool := func(guaranteedToB int) {

@@ -140,7 +140,7 @@ func (s *scenario) neverBound(t *testing.T, job string, d time.Duration) {
 
 // Acceptance 33: a gang has quota and no place. It does not hold the quota, others run
 // meanwhile, and it starts when there is a place.
-func TestQuotaWithoutAPlaceIsForOthers(t *testing.T) {
+func TestQuotaWithoutPlace(t *testing.T) {
 	s := newScenario(t, dgx(4)...)
 	s.checkedQueue(t, 48)
 	s.job(t, "a", "blocker", work{gpus: 1})
@@ -181,7 +181,7 @@ func TestQuotaWithoutAPlaceIsForOthers(t *testing.T) {
 
 // Acceptance 36 and 43: a gang that communicates gets four whole nodes of one rack, which its pods
 // select from then on; the estimates are those of the requirement.
-func TestAGangIsKeptInTheRackThatWasFound(t *testing.T) {
+func TestGangRack(t *testing.T) {
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenario(t, racked(4, a, b)...)
 	s.checkedQueue(t, 64)
@@ -221,7 +221,7 @@ func TestAGangIsKeptInTheRackThatWasFound(t *testing.T) {
 }
 
 // Acceptance 39: a gang that computes is spread over the racks.
-func TestAGangThatComputesIsSpread(t *testing.T) {
+func TestGangSpread(t *testing.T) {
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenario(t, racked(4, a, b)...)
 	s.checkedQueue(t, 64)
@@ -275,7 +275,7 @@ func (s *scenario) estimates(t *testing.T, job, quality string, want gangrequest
 }
 
 // Acceptance 40: a gang of sixteen among two hundred single pods starts together or not at all.
-func TestAGangAmongManyStartsTogether(t *testing.T) {
+func TestGangAmongPods(t *testing.T) {
 	const singles, members = 200, 16
 	s := newScenario(t, dgx(8)...)
 	s.checkedQueue(t, 64)
@@ -315,7 +315,7 @@ func TestAGangAmongManyStartsTogether(t *testing.T) {
 }
 
 // Acceptance 41: of two gangs of five nodes on eight one runs, and the other waits whole.
-func TestTwoGangsOfMoreThanHalf(t *testing.T) {
+func TestTwoLargeGangs(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.checkedQueue(t, 80)
 	s.gang(t, "one", work{pods: 5, gpus: 8}, nil)
@@ -336,7 +336,7 @@ func TestTwoGangsOfMoreThanHalf(t *testing.T) {
 
 // Acceptance 42: the scheduler is killed while the members of a gang wait for each other. The gang
 // is placed as if nothing had happened.
-func TestTheSchedulerIsKilledAtPermit(t *testing.T) {
+func TestKillAtPermit(t *testing.T) {
 	l := newTestEnv(t)
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenarioOn(t, l, racked(4, a, b)...)
@@ -373,7 +373,7 @@ func TestTheSchedulerIsKilledAtPermit(t *testing.T) {
 
 // The pool controller is killed after it promised a place, and before the pods are bound, and again
 // while a job is paused: nothing is promised twice, and the job starts when there is a place.
-func TestPromisesOutliveTheController(t *testing.T) {
+func TestPromiseRecovery(t *testing.T) {
 	l := newTestEnv(t)
 	s := newScenarioOn(t, l, dgx(2)...)
 	s.checkedQueue(t, 64)
@@ -409,7 +409,7 @@ func TestPromisesOutliveTheController(t *testing.T) {
 }
 
 // Many gangs have quota and one of them a place: they take turns, and none is forgotten.
-func TestGangsTakeTurns(t *testing.T) {
+func TestGangTurns(t *testing.T) {
 	const gangs = 12
 	s := newScenario(t, dgx(4)...)
 	s.checkedQueue(t, gangs*24)

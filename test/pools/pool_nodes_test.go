@@ -15,7 +15,7 @@ import (
 )
 
 // Scenario 9: what nodes lose, tenants cannot share, and what runs is left alone.
-func TestNodesThatTakeNoPods(t *testing.T) {
+func TestUnschedulableNodes(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
 	s.computePool(t, trainingPool)
@@ -62,7 +62,7 @@ func TestForeignUse(t *testing.T) {
 }
 
 // With fewer devices than are guaranteed, the pool says so, and is degraded.
-func TestMoreIsGuaranteedThanThereIs(t *testing.T) {
+func TestOverGuarantee(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a, guaranteed: 8}, {tenant: POOL-b, guaranteed: 4}]")

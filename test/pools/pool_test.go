@@ -34,7 +34,7 @@ const trainingPool = `
   - {tenant: POOL-c, limit: 16}`
 
 // Scenario 1.
-func TestThePoolOfTheExample(t *testing.T) {
+func TestExamplePool(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
 	s.computePool(t, trainingPool)
@@ -63,7 +63,7 @@ func TestThePoolOfTheExample(t *testing.T) {
 }
 
 // Scenario 2, as far as pools go: what is wrong is refused, with the name of the field.
-func TestPoolsThatAreRefused(t *testing.T) {
+func TestRefusedPools(t *testing.T) {
 	s := newScenario(t)
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}")
 	for what, tc := range map[string]struct{ spec, want string }{
@@ -89,7 +89,7 @@ func TestPoolsThatAreRefused(t *testing.T) {
 
 // Scenario 3: the tenant's limit holds, whatever is free. Scenario 53: the metrics say so, and
 // no longer once all is over.
-func TestATenantStaysWithinItsLimit(t *testing.T) {
+func TestTenantLimit(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
 	s.computePool(t, trainingPool)
@@ -134,7 +134,7 @@ func TestATenantStaysWithinItsLimit(t *testing.T) {
 }
 
 // Scenarios 5 and 6: a small pool, filled by two.
-func TestASmallPool(t *testing.T) {
+func TestSmallPool(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, `
@@ -164,7 +164,7 @@ func TestASmallPool(t *testing.T) {
 }
 
 // Scenario 7.
-func TestATenantWithoutAQuota(t *testing.T) {
+func TestTenantWithoutQuota(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "x")
 	s.computePool(t, trainingPool)
@@ -194,7 +194,7 @@ func TestATenantWithoutAQuota(t *testing.T) {
 }
 
 // Scenario 8: without the name of a queue, a tenant's pod runs if it has no devices.
-func TestPodsWithoutAQueue(t *testing.T) {
+func TestPodsWithoutQueue(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
@@ -223,7 +223,7 @@ func TestPodsWithoutAQueue(t *testing.T) {
 
 // Scenario 10: jobs come and go at random. No number of the status is ever negative, and once all
 // is quiet the status is what pods hold: in the end nothing.
-func TestTheStatusIsWhatPodsHold(t *testing.T) {
+func TestRandomStatus(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, `
@@ -355,7 +355,7 @@ func TestStopPolicies(t *testing.T) {
 
 // A tenant that is listed no more keeps what runs. Nothing more is let in, and the queue goes once
 // it is empty.
-func TestATenantThatIsListedNoMore(t *testing.T) {
+func TestDelistedTenant(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a, guaranteed: 8}, {tenant: POOL-b, guaranteed: 8}]")
@@ -374,7 +374,7 @@ func TestATenantThatIsListedNoMore(t *testing.T) {
 }
 
 // Scenario 59.
-func TestAPoolThatIsDeleted(t *testing.T) {
+func TestDeletedPool(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")

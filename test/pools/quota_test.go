@@ -41,7 +41,7 @@ spec: {clusterQueue: POOL}
 
 // A job of one tenant fits its queue's quota, the next one does not. The nodes have room
 // for both, so it is Kueue that holds the second one back, until the first has ended.
-func TestAJobAboveTheQuotaWaits(t *testing.T) {
+func TestJobAboveQuota(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
 	s.yaml(t, oneQueue)
@@ -73,7 +73,7 @@ func TestAJobAboveTheQuotaWaits(t *testing.T) {
 }
 
 // Kueue leaves alone what is not a tenant's: such a pod is bound although no queue exists.
-func TestAPodOutsideTheTenantsNeedsNoQuota(t *testing.T) {
+func TestPodOutsideTenants(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "free", nil)
 	pod := s.foreignPod(t, "free", "free", 2)

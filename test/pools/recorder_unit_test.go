@@ -19,7 +19,7 @@ import (
 )
 
 // A recorder that hears of too much says so, and of what is not too much nothing.
-func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
+func TestRecorderLimits(t *testing.T) {
 	pod := func(namespace, uid string, gpus int64, change func(*v1.Pod)) *v1.Pod {
 		p := gpuPod(namespace, uid, gpus).Node("s1-n0").Obj()
 		if change != nil {
@@ -132,7 +132,7 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 }
 
 // A job counts as evicted once for each time that it loses its quota.
-func TestTheRecorderCountsEvictions(t *testing.T) {
+func TestRecorderEvictions(t *testing.T) {
 	r := newRecorder()
 	r.open("s1")
 	priority := int32(names.ProtectedPriority)

@@ -52,7 +52,8 @@ func (r *refusals) err() error {
 	return errors.New("the pool controller may not do what it tries:\n" + strings.Join(r.lines, "\n"))
 }
 
-func TestRefusalsAreFound(t *testing.T) {
+// TestRefusals: refusals are found.
+func TestRefusals(t *testing.T) {
 	r := &refusals{next: io.Discard}
 	for _, line := range []string{
 		`E1 "Reconciler error" err="pods \"x\" not found"`,

@@ -84,7 +84,7 @@ func (s *scenario) gone(t *testing.T, name string) {
 }
 
 // A session's life: it waits for its quota, serves, is metered, expires, and leaves nothing.
-func TestARemoteSession(t *testing.T) {
+func TestRemoteSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, sessionPool)
@@ -122,7 +122,7 @@ func TestARemoteSession(t *testing.T) {
 
 // A session that has expired keeps its quota until its pod is gone, or others would get devices that
 // are in use.
-func TestAnExpiredSessionHoldsItsQuotaUntilItsPodIsGone(t *testing.T) {
+func TestExpiredSessionQuota(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, sessionPool)
@@ -186,7 +186,7 @@ func (s *scenario) recorded(t *testing.T, pod types.UID) {
 }
 
 // A server that ends for good ends the session; what the session cannot have is said.
-func TestARemoteSessionThatCannotBe(t *testing.T) {
+func TestImpossibleSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "a", nil)
 	s.computePool(t, sessionPool)
@@ -210,7 +210,7 @@ func TestARemoteSessionThatCannotBe(t *testing.T) {
 
 // The gate as the pod has it, with the token that is in the Secret, in front of a server of ours
 // that speaks the protocol.
-func TestTheGateOfARemoteSession(t *testing.T) {
+func TestSessionGate(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	s.computePool(t, sessionPool)

@@ -20,7 +20,7 @@ import (
 // What docs/decisions/0025-placement-check.md says of Kueue: it keeps the quota of a Retry with a time
 // until then, and otherwise takes it at once. If this fails with another Kueue, the way round in
 // pkg/pools/placementcheck may go.
-func TestKueueKeepsTheQuotaOfARetryWithATime(t *testing.T) {
+func TestKueueRetryQuota(t *testing.T) {
 	const pause = 8 * time.Second
 	s := newScenario(t, dgx(1)...)
 	kind := metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.AdmissionCheckKind}

@@ -37,7 +37,7 @@ func peoplesRoles() map[string]authorizationv1.ResourceAttributes {
 
 // Kueue and the metering believe the status of Workloads, Jobs and pods. None of the roles that
 // people get from Kubernetes, Kueue and us lets them write one.
-func TestNoRoleOfPeopleWritesStatus(t *testing.T) {
+func TestStatusRights(t *testing.T) {
 	s := newScenario(t)
 	s.tenants(t, "a")
 	roles := s.clusterRoles(t)

@@ -231,7 +231,7 @@ func TestSlicesWithoutAProfile(t *testing.T) {
 }
 
 // A slice is bound by kube-scheduler's own count; one with a demand on links is refused, and says so.
-func TestASliceHasNoLinks(t *testing.T) {
+func TestSliceLinks(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
 	newManagers(t, s)
@@ -279,7 +279,7 @@ func TestTurns(t *testing.T) {
 }
 
 // A node that its pool has no longer is let go, and so are all when the pool is deleted.
-func TestAPoolLetsGoOfItsNodes(t *testing.T) {
+func TestReleasedNodes(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  virtualization: {enabled: true, strategy: mig, profile: all-1g.10gb}")
 	s.divided(t, virtualization.ReasonChanging, "node "+s.nodes[0]) // no manager is there

@@ -40,9 +40,9 @@ func browser(t *testing.T) (npx string) {
 	return npx
 }
 
-// TestThePagesOnARealCluster has the browser tests click through every page, and then by the keys
+// TestPages has the browser tests click through every page, and then by the keys
 // alone where a token is asked for and the certificate is the server's own.
-func TestThePagesOnARealCluster(t *testing.T) {
+func TestPages(t *testing.T) {
 	npx := browser(t)
 	l := newTestEnv(t)
 	l.fill(t)

@@ -13,8 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTemplatesAreUpToDate: what is committed is what this program makes of the manifests.
-func TestTemplatesAreUpToDate(t *testing.T) {
+// TestTemplates: templates are up to date: what is committed is what this program makes of the
+// manifests.
+func TestTemplates(t *testing.T) {
 	folder := filepath.Join("..", "..", "charts", "nvtopo", "templates")
 	made, err := templates(os.DirFS(filepath.Join("..", "..", "manifests")))
 	if err != nil {
@@ -88,8 +89,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsThatMissAreErrors: a manifest that changed is noticed.
-func TestEditsThatMissAreErrors(t *testing.T) {
+// TestEditErrors: edits that miss are errors. A manifest that changed is noticed.
+func TestEditErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ path, text, want string }{
 		"a field that is not there": {"spec/affinity", manifest, "spec/affinity: no field affinity"},
 		"an item that is not there": {"spec/containers/1", manifest, "no item 1"},

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestDashboardsAreUpToDate: what is committed is what this program writes.
-func TestDashboardsAreUpToDate(t *testing.T) {
+// TestDashboards: dashboards are up to date: what is committed is what this program writes.
+func TestDashboards(t *testing.T) {
 	folder := filepath.Join("..", "..", "manifests", "dashboards")
 	written := map[string]bool{}
 	for _, d := range all() {
@@ -39,9 +39,9 @@ func TestDashboardsAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestLinesAreNamed: without a legend nobody knows which line is which, and without a mode Grafana shows
-// no value under the pointer.
-func TestLinesAreNamed(t *testing.T) {
+// TestLineNames: lines are named. Without a legend nobody knows which line is which, and without a
+// mode Grafana shows no value under the pointer.
+func TestLineNames(t *testing.T) {
 	for _, b := range all() {
 		text, err := b.encode()
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 // crossCompiler makes programs of a C library for arm64.
 const crossCompiler = "aarch64-linux-gnu-gcc"
 
-// TestACLibrary: a program that needs one runs in its image, without the machine's.
-func TestACLibrary(t *testing.T) {
+// TestCLibrary: a program that needs one runs in its image, without the machine's.
+func TestCLibrary(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may change the root folder")
 	}
@@ -48,8 +48,8 @@ func TestACLibrary(t *testing.T) {
 	}
 }
 
-// TestACLibraryOfAnotherArchitecture: the cross compiler's is packed, all of it.
-func TestACLibraryOfAnotherArchitecture(t *testing.T) {
+// TestCrossCLibrary: the cross compiler's is packed, all of it.
+func TestCrossCLibrary(t *testing.T) {
 	const arch = "arm64"
 	if _, err := exec.LookPath(crossCompiler); err != nil || runtime.GOARCH == arch {
 		t.Skipf("no cross compiler for arm64 is here: %v", err)

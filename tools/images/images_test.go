@@ -184,8 +184,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestTheSamePrograms make the same images, wherever and whenever they are built.
-func TestTheSamePrograms(t *testing.T) {
+// TestReproducibility make the same images, wherever and whenever they are built.
+func TestReproducibility(t *testing.T) {
 	var digests [2]map[string]v1.Hash
 	for i := range digests {
 		digests[i] = map[string]v1.Hash{}
@@ -212,8 +212,8 @@ func TestTheSamePrograms(t *testing.T) {
 	}
 }
 
-// TestBillsOfMaterials: beside the layout and in it, referring to the image of their architecture.
-func TestBillsOfMaterials(t *testing.T) {
+// TestSBOMs: beside the layout and in it, referring to the image of their architecture.
+func TestSBOMs(t *testing.T) {
 	o := made(t, map[string][]byte{"amd64": compiled(t, small, "amd64")})
 	const name = "nvtopo-scheduler"
 	beside, err := os.ReadFile(filepath.Join(o.out, name+".linux-amd64.spdx.json"))
@@ -269,8 +269,8 @@ func TestBillsOfMaterials(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNamed: what cannot be made an image.
-func TestMistakesAreNamed(t *testing.T) {
+// TestErrors: mistakes are named: what cannot be made an image.
+func TestErrors(t *testing.T) {
 	if err := run(&options{programs: t.TempDir(), out: t.TempDir()}, io.Discard); err == nil || !bytes.Contains([]byte(err.Error()), []byte("nvtopo-scheduler: there is no program")) {
 		t.Errorf("a folder without programs: %v", err)
 	}
@@ -280,9 +280,9 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// TestUsersAreThoseOfTheManifests: a pod runs as its manifest says, and a container without one as
-// its image says. They are the same.
-func TestUsersAreThoseOfTheManifests(t *testing.T) {
+// TestUsers: users are those of the manifests. A pod runs as its manifest says, and a container
+// without one as its image says. They are the same.
+func TestUsers(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"nvtopo-scheduler": "scheduler/deployment.yaml", "nvtopo-exporter": "exporter/daemonset.yaml",
 		"nvtopo-node-agent": "node-agent/daemonset.yaml", "nvtopo-pool-controller": "pools/deployment.yaml",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the server really answers, written by TestPagesKnowTheDocuments of pkg/webui, beside the types
+// What the server really answers, written by TestPageDocuments of pkg/webui, beside the types
 // in api.ts. tsc finds a field that is missing or of another type.
 
 import { expect, it } from "vitest";

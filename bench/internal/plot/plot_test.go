@@ -77,7 +77,8 @@ func texts(t *testing.T, svg []byte, name string) []string {
 	}
 }
 
-func TestFigureNamesWhatItShows(t *testing.T) {
+// TestFigureLabels: a figure names what it shows.
+func TestFigureLabels(t *testing.T) {
 	var b bytes.Buffer
 	if err := bars().WriteSVG(&b); err != nil {
 		t.Fatal(err)
@@ -96,7 +97,8 @@ func TestFigureNamesWhatItShows(t *testing.T) {
 	}
 }
 
-func TestMissingValuesAreLeftOut(t *testing.T) {
+// TestMissingValues: missing values are left out.
+func TestMissingValues(t *testing.T) {
 	count := func(f *Figure) int {
 		var b bytes.Buffer
 		if err := f.WriteSVG(&b); err != nil {
@@ -111,7 +113,8 @@ func TestMissingValuesAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestSameFigureSameBytes(t *testing.T) {
+// TestFigureDeterminism: the same figure has the same bytes.
+func TestFigureDeterminism(t *testing.T) {
 	for name, f := range map[string]func() *Figure{"bars": bars, "lines": lines} {
 		t.Run(name, func(t *testing.T) {
 			var a, b bytes.Buffer
@@ -125,7 +128,8 @@ func TestSameFigureSameBytes(t *testing.T) {
 	}
 }
 
-func TestFigureRefusesWhatItCannotDraw(t *testing.T) {
+// TestFigureErrors: a figure that cannot be drawn is refused.
+func TestFigureErrors(t *testing.T) {
 	tests := map[string]func(*Figure){
 		"no panels": func(f *Figure) { f.Panels = nil },
 		"a negative logarithm": func(f *Figure) {
@@ -147,7 +151,8 @@ func TestFigureRefusesWhatItCannotDraw(t *testing.T) {
 	}
 }
 
-func TestSaveMakesTheDirectory(t *testing.T) {
+// TestSaveDirectory: Save makes the directory.
+func TestSaveDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plots", "wait.svg")
 	if err := lines().Save(path); err != nil {
 		t.Fatal(err)
@@ -161,7 +166,8 @@ func TestSaveMakesTheDirectory(t *testing.T) {
 	}
 }
 
-func TestLogarithmicAxisHasAPlaceForZero(t *testing.T) {
+// TestLogarithmicAxisZero: a logarithmic axis has a place for zero.
+func TestLogarithmicAxisZero(t *testing.T) {
 	var s logScale
 	if low, high := s.Normalize(0, 9999, 0), s.Normalize(0, 9999, 9999); low != 0 || high != 1 {
 		t.Errorf("limits lie at %v and %v, want 0 and 1", low, high)
@@ -187,7 +193,8 @@ func TestLogarithmicAxisHasAPlaceForZero(t *testing.T) {
 	}
 }
 
-func TestTicksAreRound(t *testing.T) {
+// TestTickRounding: ticks are round.
+func TestTickRounding(t *testing.T) {
 	tests := map[string]struct {
 		low, high float64
 		want      string

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-func TestCPUTimeOfAProcessWithAnOddName(t *testing.T) {
+func TestCPUTimeOddName(t *testing.T) {
 	const stat = "42 (a) R (b) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 7 7 20 0 1 0 100 0 0"
 	got, err := parseCPUTime([]byte(stat))
 	if err != nil || got != 3*time.Second {
@@ -21,7 +21,8 @@ func TestCPUTimeOfAProcessWithAnOddName(t *testing.T) {
 	}
 }
 
-func TestOwnProcessIsMeasured(t *testing.T) {
+// TestOwnProcess: the own process is measured.
+func TestOwnProcess(t *testing.T) {
 	first, err := CPUTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

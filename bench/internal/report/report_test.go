@@ -45,7 +45,8 @@ func TestSampleStatistics(t *testing.T) {
 	}
 }
 
-func TestSampleIsNotReordered(t *testing.T) {
+// TestSampleOrder: a sample is not reordered.
+func TestSampleOrder(t *testing.T) {
 	s := Sample{3, 1, 2}
 	s.Median()
 	if diff := cmp.Diff(Sample{3, 1, 2}, s); diff != "" {
@@ -62,7 +63,8 @@ func TestStudentQuantiles(t *testing.T) {
 	}
 }
 
-func TestTableIsAlignedMarkdown(t *testing.T) {
+// TestTableMarkdown: a table is aligned Markdown.
+func TestTableMarkdown(t *testing.T) {
 	table := Table{Title: "Picks", Header: []string{"picker", "ns"}}
 	table.Add("ours | table", "2")
 	table.Add("µ", "12345")
@@ -83,14 +85,16 @@ func TestTableIsAlignedMarkdown(t *testing.T) {
 	}
 }
 
-func TestTableRefusesRaggedRows(t *testing.T) {
+// TestTableRaggedRows: a table refuses ragged rows.
+func TestTableRaggedRows(t *testing.T) {
 	table := Table{Header: []string{"a", "b"}, Rows: [][]string{{"1"}}}
 	if err := table.Write(&bytes.Buffer{}); err == nil {
 		t.Error("a row of one cell under two headers was accepted")
 	}
 }
 
-func TestWriteJSONMakesTheDirectory(t *testing.T) {
+// TestWriteJSONDirectory: WriteJSON makes the directory.
+func TestWriteJSONDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out", "bench.json")
 	if err := WriteJSON(path, Capture(t.Context()), map[string]int{"n": 3}); err != nil {
 		t.Fatal(err)
@@ -111,7 +115,8 @@ func TestWriteJSONMakesTheDirectory(t *testing.T) {
 	}
 }
 
-func TestWriteJSONRefusesWhatJSONCannotSay(t *testing.T) {
+// TestWriteJSONErrors: WriteJSON refuses values that JSON cannot hold.
+func TestWriteJSONErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.json")
 	if err := WriteJSON(path, Environment{}, math.NaN()); err == nil {
 		t.Error("NaN was accepted")
@@ -121,7 +126,8 @@ func TestWriteJSONRefusesWhatJSONCannotSay(t *testing.T) {
 	}
 }
 
-func TestCaptureFindsTheMachine(t *testing.T) {
+// TestCaptureMachine: Capture finds the machine.
+func TestCaptureMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}

@@ -25,7 +25,8 @@ func graph(t *testing.T, machine string) *nvtopo.Graph {
 	return g
 }
 
-func TestCheckFindsWhatIsWrong(t *testing.T) {
+// TestCheckFaults: the check finds wrong placements.
+func TestCheckFaults(t *testing.T) {
 	g := graph(t, "a100-pcie-4-bridged") // GPUs 0-1 and 2-3 are bridged, the rest is PCIe
 	all := g.Healthy()
 	bridged, _ := oracle.Best(g, all, all, 2, nvtopo.Constraint{})
@@ -119,7 +120,8 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWorkloadIsWhatTheDemoPromises(t *testing.T) {
+// TestWorkload: the workload is what the demo promises.
+func TestWorkload(t *testing.T) {
 	nodes := Nodes()
 	if len(nodes) != 12 {
 		t.Errorf("%d nodes, want 12", len(nodes))

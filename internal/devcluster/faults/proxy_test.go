@@ -169,7 +169,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestALateRequestIsCarriedOutAfterItsClientGaveUp(t *testing.T) {
+// TestLateRequest: a late request is carried out after its client gave up.
+func TestLateRequest(t *testing.T) {
 	s := newStand(t, 1)
 	s.Set([]Rule{{Kind: Late, On: Writes, Share: 1, AtMost: 200 * time.Millisecond}})
 	if code, _ := s.ask(t, "POST", pods); code != 0 {
@@ -218,7 +219,8 @@ func next(t *testing.T, lines <-chan string) string {
 	}
 }
 
-func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
+// TestWatchDelays: watches are delayed in order and cut.
+func TestWatchDelays(t *testing.T) {
 	s := newStandAt(t, 1, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)))
 	lines := s.watchOf(t)
 	s.feed <- "one"
@@ -265,7 +267,8 @@ func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
 	}
 }
 
-func TestADeadServerIsADeadProxy(t *testing.T) {
+// TestDeadServer: a dead server is a dead proxy.
+func TestDeadServer(t *testing.T) {
 	s := newStand(t, 1)
 	s.backend.Host = "127.0.0.1:1" // nobody listens there
 	if code, body := s.ask(t, "GET", pods); code != 0 {

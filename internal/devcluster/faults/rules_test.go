@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestDecisionsFollowFromTheSeed: the n-th request of a kind meets the same fault
-// whatever else was asked, another seed gives others, and a rule that is switched
-// off changes nothing about the rest.
-func TestDecisionsFollowFromTheSeed(t *testing.T) {
+// TestDecisionSeed: decisions follow from the seed. The n-th request of a kind meets the same fault
+// whatever else was asked, another seed gives others, and a rule that is switched off changes
+// nothing about the rest.
+func TestDecisionSeed(t *testing.T) {
 	rules := []Rule{
 		{Kind: Slow, On: Writes, Share: 0.3, AtMost: time.Second},
 		{Kind: Conflict, On: Writes, Share: 0.1},

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestThePictureHasALineForEachRack(t *testing.T) {
+// TestRackPicture: the picture has a line for each rack.
+func TestRackPicture(t *testing.T) {
 	gpus := owners{}
 	for _, n := range Nodes() {
 		gpus[n.Name] = []rune("........")

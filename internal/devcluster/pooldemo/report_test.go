@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestThePictureHasALetterForEachGPU(t *testing.T) {
+// TestGPUPicture: the picture has a letter for each GPU.
+func TestGPUPicture(t *testing.T) {
 	got := draw([]held{{"team-b", "node-1", 2}, {"team-a", "node-1", 1}, {"team-c", "node-7", 8}, {"somebody", "node-2", 4}})
 	want := []string{"........", "ABB.....", "........", "........", "........", "........", "........", "CCCCCCCC"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -23,7 +24,7 @@ func TestThePictureHasALetterForEachGPU(t *testing.T) {
 }
 
 // The rest of 24 is shared 3:2:1.
-func TestSharesAreWhatIsGuaranteedAndAPartOfTheRest(t *testing.T) {
+func TestShares(t *testing.T) {
 	got := map[string]int64{}
 	for _, tenant := range tenants() {
 		got[tenant.name] = tenant.share
@@ -33,7 +34,8 @@ func TestSharesAreWhatIsGuaranteedAndAPartOfTheRest(t *testing.T) {
 	}
 }
 
-func TestTheWatchFindsWhoIsBeyondALimit(t *testing.T) {
+// TestLimitWatch: the watch finds who is beyond a limit.
+func TestLimitWatch(t *testing.T) {
 	pod := func(tenant, uid string, gpus int64) *v1.Pod {
 		limits := v1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}
 		return &v1.Pod{

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func TestFoldersAreRemovedFromTheLeavesUp(t *testing.T) {
+// TestFolderRemoval: folders are removed from the leaves up.
+func TestFolderRemoval(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	for _, p := range []string{"a/b/c", "a/d", "e"} {
 		if err := os.MkdirAll(filepath.Join(root, p), 0o700); err != nil {
@@ -27,7 +28,8 @@ func TestFoldersAreRemovedFromTheLeavesUp(t *testing.T) {
 	}
 }
 
-func TestOnlyCgroupsOfEndedOwnersAreAbandoned(t *testing.T) {
+// TestAbandonedCgroups: only cgroups of ended owners are abandoned.
+func TestAbandonedCgroups(t *testing.T) {
 	mine := fmt.Sprintf("%s%d-1", cgroupPrefix, os.Getpid())
 	if abandoned(mine) {
 		t.Errorf("%s is said to be abandoned by this process", mine)

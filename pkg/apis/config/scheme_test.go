@@ -64,7 +64,8 @@ func argsOf(t *testing.T, cfg *schedulerinternal.KubeSchedulerConfiguration) (*c
 	return topology, numa
 }
 
-func TestPluginsWithoutArgumentsGetDefaults(t *testing.T) {
+// TestDefaultArguments: plugins without arguments get defaults.
+func TestDefaultArguments(t *testing.T) {
 	for name, text := range map[string]string{
 		"no pluginConfig": head,
 		"empty args":      head + "  pluginConfig:\n  - name: TopologyAware\n    args: {}\n  - name: NUMAAffinity\n    args: {}\n",
@@ -96,7 +97,8 @@ func TestPluginsWithoutArgumentsGetDefaults(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreThePublishedOnes(t *testing.T) {
+// TestPublishedDefaults: defaults are the published ones.
+func TestPublishedDefaults(t *testing.T) {
 	cfg, err := load(t, head)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +125,8 @@ func TestDefaultsAreThePublishedOnes(t *testing.T) {
 	}
 }
 
-func TestGivenValuesStay(t *testing.T) {
+// TestExplicitValues: given values stay.
+func TestExplicitValues(t *testing.T) {
 	cfg, err := load(t, head+`  pluginConfig:
   - name: TopologyAware
     args:
@@ -206,7 +209,8 @@ func TestGangPlacementArgs(t *testing.T) {
 	}
 }
 
-func TestMistakesAreRefusedByName(t *testing.T) {
+// TestValidationErrors: mistakes are refused by name.
+func TestValidationErrors(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
 		"an unknown field":              {"bandwithWeight: 1", `unknown field "bandwithWeight"`},
 		"an unknown field of the lease": {"leaderLease: {label: x}", `unknown field "leaderLease.label"`},
@@ -225,9 +229,9 @@ func TestMistakesAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestConfigurationSurvivesTheRoundTrip encodes as --write-config-to does and
-// reads the result again.
-func TestConfigurationSurvivesTheRoundTrip(t *testing.T) {
+// TestConfigRoundTrip: a configuration survives the round trip. It encodes as --write-config-to
+// does and reads the result again.
+func TestConfigRoundTrip(t *testing.T) {
 	cfg, err := load(t, head+"  pluginConfig:\n  - name: TopologyAware\n    args: {latencyWeight: 0.125, residualWeights: {5: 1.5}}\n")
 	if err != nil {
 		t.Fatal(err)

@@ -57,9 +57,9 @@ func taken(t *testing.T, args any) map[string]any {
 	return m
 }
 
-// TestConfigurationsOfThePreviousRelease: a scheduler that is upgraded before its
+// TestPreviousReleaseConfig: a scheduler that is upgraded before its
 // configuration starts, and every argument means what it meant.
-func TestConfigurationsOfThePreviousRelease(t *testing.T) {
+func TestPreviousReleaseConfig(t *testing.T) {
 	for _, name := range []string{"scheduler-config.yaml", "scheduler-config-binding.yaml", "args.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(previous, name))
@@ -88,9 +88,9 @@ func TestConfigurationsOfThePreviousRelease(t *testing.T) {
 	}
 }
 
-// TestEveryArgumentOfThePreviousReleaseIsTried keeps the file complete: the fields
-// of this release that it has not are those that are new.
-func TestEveryArgumentOfThePreviousReleaseIsTried(t *testing.T) {
+// TestPreviousReleaseArguments: every argument of the previous release is tried. It keeps the file
+// complete: the fields of this release that it has not are those that are new.
+func TestPreviousReleaseArguments(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(previous, "args.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -117,9 +117,9 @@ func TestEveryArgumentOfThePreviousReleaseIsTried(t *testing.T) {
 	}
 }
 
-// TestConfigurationOfALaterReleaseIsRefusedByName: a scheduler that was rolled back
-// without its configuration must not run with half of it.
-func TestConfigurationOfALaterReleaseIsRefusedByName(t *testing.T) {
+// TestLaterReleaseConfig: a configuration of a later release is refused by name. A scheduler that
+// was rolled back without its configuration must not run with half of it.
+func TestLaterReleaseConfig(t *testing.T) {
 	for plugin, arg := range map[string]string{"TopologyAware": "rackAware", "NUMAAffinity": "cxl"} {
 		_, err := load(t, head+fmt.Sprintf("  pluginConfig:\n  - name: %s\n    args: {%s: true}\n", plugin, arg))
 		if want := fmt.Sprintf("unknown field %q", arg); err == nil || !strings.Contains(err.Error(), want) {

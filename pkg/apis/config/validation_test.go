@@ -91,7 +91,8 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 	}
 }
 
-func TestStaleGraphsAreTreatedAsMissingOnesUnlessSaidOtherwise(t *testing.T) {
+// TestStaleGraphDefault: stale graphs are treated as missing ones unless said otherwise.
+func TestStaleGraphDefault(t *testing.T) {
 	tests := map[string]struct {
 		missing config.NodesWithoutTopology
 		stale   config.StaleTopology

@@ -45,9 +45,9 @@ func (mute) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest, _ ...grp
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
-// TestAnswersKeepTheirTime: kubelet's sync loop waits for an answer, so that it is bounded by
-// what is left of a second, whoever does not answer.
-func TestAnswersKeepTheirTime(t *testing.T) {
+// TestAnswerTime: answers keep within the time that is left. Kubelet's sync loop waits for an
+// answer, so that it is bounded by what is left of a second, whoever does not answer.
+func TestAnswerTime(t *testing.T) {
 	type ask = func(context.Context, Question) ([]string, error)
 	prefer := func(t *testing.T, r *resource) error {
 		t.Helper()

@@ -79,7 +79,8 @@ func TestRegistrationAndList(t *testing.T) {
 	}
 }
 
-func TestHealthIsPassedOn(t *testing.T) {
+// TestHealth: the plugin's health is passed on.
+func TestHealth(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
@@ -221,7 +222,8 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
-func TestAllocateIsUntouched(t *testing.T) {
+// TestAllocate: Allocate calls pass through untouched.
+func TestAllocate(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})

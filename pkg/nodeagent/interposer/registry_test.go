@@ -87,7 +87,7 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-func TestConfigRefuses(t *testing.T) {
+func TestConfigErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg     Config
 		wantErr string

@@ -86,7 +86,8 @@ func TestKubeletRestarts(t *testing.T) {
 	})
 }
 
-func TestKubeletDropsTheStream(t *testing.T) {
+// TestKubeletStreamDrop: the agent survives that kubelet drops the stream.
+func TestKubeletStreamDrop(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
@@ -100,7 +101,7 @@ func TestKubeletDropsTheStream(t *testing.T) {
 	}
 }
 
-func TestKubeletComesLate(t *testing.T) {
+func TestLateKubelet(t *testing.T) {
 	n := newTestEnv(t)
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
@@ -113,7 +114,7 @@ func TestKubeletComesLate(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 }
 
-func TestPluginRestartsWithinHold(t *testing.T) {
+func TestPluginRestartWithinHold(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	clk := newSplitClock(30 * time.Second)
@@ -152,7 +153,7 @@ func unhealthy(list map[string]bool) (ids []string) {
 	return ids
 }
 
-func TestPluginRestartsAfterHold(t *testing.T) {
+func TestPluginRestartAfterHold(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	clk := newSplitClock(30 * time.Second)
@@ -181,7 +182,8 @@ func TestPluginRestartsAfterHold(t *testing.T) {
 	}
 }
 
-func TestAllocateWaitsForThePlugin(t *testing.T) {
+// TestAllocateDuringRestart: Allocate waits for the plugin.
+func TestAllocateDuringRestart(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{}.Within(3*time.Second))
@@ -198,7 +200,8 @@ func TestAllocateWaitsForThePlugin(t *testing.T) {
 	}
 }
 
-func TestAllocateGoesToThePluginThatComesBack(t *testing.T) {
+// TestAllocateAfterReturn: Allocate goes to the plugin that comes back.
+func TestAllocateAfterReturn(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	i, _ := n.agent(nil, interposer.Config{})
@@ -214,9 +217,9 @@ func TestAllocateGoesToThePluginThatComesBack(t *testing.T) {
 	}
 }
 
-// TestAllocateSurvivesTheConnection breaks the plugin's connection in the middle
-// of the call.
-func TestAllocateSurvivesTheConnection(t *testing.T) {
+// TestAllocateReconnect: Allocate survives the connection. It breaks the plugin's connection in the
+// middle of the call.
+func TestAllocateReconnect(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
@@ -248,7 +251,8 @@ func (h hangs) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest) (*plu
 	return nil, ctx.Err()
 }
 
-func TestPluginDiesInAllocate(t *testing.T) {
+// TestPluginDeathInAllocate: the agent survives that the plugin dies in Allocate.
+func TestPluginDeathInAllocate(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
@@ -269,7 +273,8 @@ func TestPluginDiesInAllocate(t *testing.T) {
 	}
 }
 
-func TestPluginMovesToAnotherEndpoint(t *testing.T) {
+// TestPluginEndpointMove: the agent follows a plugin that moves to another endpoint.
+func TestPluginEndpointMove(t *testing.T) {
 	t.Parallel() // waits a few seconds
 	n := newTestEnv(t)
 	k := n.kubelet()
@@ -323,7 +328,8 @@ func TestAgentRestarts(t *testing.T) {
 	}
 }
 
-func TestKilledAgentLeavesSockets(t *testing.T) {
+// TestKilledAgent: an agent starts over the sockets that a killed one left.
+func TestKilledAgent(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	if err := os.MkdirAll(filepath.Join(n.dir, "nvtopo"), 0o750); err != nil {
@@ -388,7 +394,8 @@ func TestSeveralResources(t *testing.T) {
 	}
 }
 
-func TestRegistryIsServedAgain(t *testing.T) {
+// TestRegistryRestart: the registry is served again after its socket is gone.
+func TestRegistryRestart(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
@@ -404,9 +411,9 @@ func TestRegistryIsServedAgain(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 }
 
-// TestNothingIsLeftRunning counts goroutines over lives of an agent with
-// everything it can have open.
-func TestNothingIsLeftRunning(t *testing.T) {
+// TestGoroutineLeaks: no goroutine is left running. It counts goroutines over lives of an agent
+// with everything it can have open.
+func TestGoroutineLeaks(t *testing.T) {
 	n := newTestEnv(t)
 	life := func() {
 		k := n.kubelet()

@@ -33,7 +33,8 @@ func entry(uid, container, resource string, ids map[int64][]string) checkpoint.P
 	}
 }
 
-func TestParseCheckpointReadsWhatKubeletWrites(t *testing.T) {
+// TestParseCheckpoint: ParseCheckpoint reads what kubelet writes.
+func TestParseCheckpoint(t *testing.T) {
 	data := written(t,
 		entry("uid-b", "train", "nvidia.com/gpu", map[int64][]string{1: {"GPU-3", "GPU-2"}, 0: {"GPU-0"}}),
 		entry("uid-a", "warm", "rdma/hca", map[int64][]string{-1: {"hca-1"}}),
@@ -55,14 +56,15 @@ func TestParseCheckpointReadsWhatKubeletWrites(t *testing.T) {
 	}
 }
 
-func TestParseCheckpointOfANodeWithoutDevicesInUse(t *testing.T) {
+func TestParseIdleCheckpoint(t *testing.T) {
 	got, err := ParseCheckpoint(written(t))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want no records", got, err)
 	}
 }
 
-func TestParseCheckpointNamesWhatIsWrong(t *testing.T) {
+// TestParseCheckpointErrors: ParseCheckpoint names what is wrong.
+func TestParseCheckpointErrors(t *testing.T) {
 	good := entry("uid", "c", "r", map[int64][]string{0: {"id"}})
 	with := func(change func(*checkpoint.PodDevicesEntry)) []byte {
 		e := good

@@ -70,7 +70,8 @@ func serve(t *testing.T, s podresourcesv1.PodResourcesListerServer) *PodResource
 	return c
 }
 
-func TestGetTellsWhatContainersHold(t *testing.T) {
+// TestGet: Get tells what containers hold.
+func TestGet(t *testing.T) {
 	c := serve(t, &server{get: func(r *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
 		if r.PodNamespace != "team" || r.PodName != "train-0" {
 			return nil, fmt.Errorf("asked for %s/%s", r.PodNamespace, r.PodName)
@@ -114,7 +115,8 @@ func TestActivePods(t *testing.T) {
 	}
 }
 
-func TestGetClassifiesErrors(t *testing.T) {
+// TestGetErrors: Get classifies errors.
+func TestGetErrors(t *testing.T) {
 	all := []error{ErrUnknownPod, ErrBusy, ErrUnsupported}
 	cases := map[string]struct {
 		err  error
@@ -247,9 +249,10 @@ func TestPatient(t *testing.T) {
 	}
 }
 
-// TestPatientWaitsForWhatKubeletHasGot: a kubelet that is busy is not asked for all pods
-// late in a question, and one that has got the request is waited for.
-func TestPatientWaitsForWhatKubeletHasGot(t *testing.T) {
+// TestPatientBusyKubelet: a patient client waits while kubelet has its request. A kubelet that is
+// busy is not asked for all pods late in a question, and one that has got the request is waited
+// for.
+func TestPatientBusyKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 300 * time.Millisecond
 		start, last := time.Now(), time.Duration(0)

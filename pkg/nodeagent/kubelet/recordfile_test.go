@@ -64,9 +64,9 @@ func TestRecordFile(t *testing.T) {
 	}
 }
 
-// TestRecordFileThatHangs: the file system answers the first look late, when kubelet
-// has replaced the file already.
-func TestRecordFileThatHangs(t *testing.T) {
+// TestRecordFileHang: a record file that hangs is given up. The file system answers the first look
+// late, when kubelet has replaced the file already.
+func TestRecordFileHang(t *testing.T) {
 	path := filepath.Join(t.TempDir(), CheckpointName)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)

@@ -121,7 +121,8 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-func TestEscapeReadsAsASentence(t *testing.T) {
+// TestEscapeText: an escape is printed as a sentence.
+func TestEscapeText(t *testing.T) {
 	e := Escape{Asked: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, Ways: []string{visible.ByEnvironment}}
 	want := "asks for a, b, c, d, e, f, g, h and 2 more (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it none"
 	if got := e.String(); got != want {

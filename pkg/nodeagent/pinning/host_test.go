@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestHostIsReadFromSysfs(t *testing.T) {
+// TestHostFromSysfs: the host is read from sysfs.
+func TestHostFromSysfs(t *testing.T) {
 	h := host{root: sysfs(t, "0-3,8-11", "0,2")}
 	isolated := filepath.Join(h.root, "devices/system/cpu/isolated")
 	for name, tc := range map[string]struct {

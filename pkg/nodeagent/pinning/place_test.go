@@ -16,7 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestRequestIsReadFromShares(t *testing.T) {
+// TestRequestFromShares: the CPU request is read from the shares.
+func TestRequestFromShares(t *testing.T) {
 	for shares, want := range map[uint64]int{0: 0, 2: 1, 102: 1, 1024: 1, 1025: 2, 1536: 2, 8192: 8, 1 << 18: 256, 1 << 63: 256} {
 		if got := requestedCPUs(shares); got != want {
 			t.Errorf("%d shares: %d CPUs, want %d", shares, got, want)
@@ -24,7 +25,8 @@ func TestRequestIsReadFromShares(t *testing.T) {
 	}
 }
 
-func TestWhereAContainerBelongs(t *testing.T) {
+// TestContainerPlace: a container's place follows from its GPUs and its request.
+func TestContainerPlace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held       []kubelet.Record
 		allocation *allocation.Allocation
@@ -129,9 +131,9 @@ func TestWhereAContainerBelongs(t *testing.T) {
 	}
 }
 
-// TestPlacesAreSound: whatever is asked, the kernel can take the answer and it is
+// TestRandomPlaces: places are sound. Whatever is asked, the kernel can take the answer and it is
 // near the GPUs.
-func TestPlacesAreSound(t *testing.T) {
+func TestRandomPlaces(t *testing.T) {
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, 0))
 	some := func(n int) nvtopo.CPUSet {

@@ -247,7 +247,8 @@ func container(id, name, cpuset, mems string, env ...string) *api.Container {
 	}
 }
 
-func TestContainersAreConfined(t *testing.T) {
+// TestConfinement: containers are confined.
+func TestConfinement(t *testing.T) {
 	chosen, err := choice("10-11", "train", "GPU-5").Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +398,8 @@ func (o other) CreateContainer(context.Context, *api.PodSandbox, *api.Container)
 	return adjust, nil, nil
 }
 
-func TestAnotherPluginsCPUsAreKept(t *testing.T) {
+// TestForeignCPUs: the CPUs that another plugin chose are kept.
+func TestForeignCPUs(t *testing.T) {
 	n := newTestEnv(t, Pin)
 	n.records = []kubelet.Record{record("train", "GPU-5")}
 	r := startRuntime(t, n.socket, nil, nil)
@@ -419,7 +421,8 @@ func TestAnotherPluginsCPUsAreKept(t *testing.T) {
 	}
 }
 
-func TestEscapedContainersAreReported(t *testing.T) {
+// TestEscapeReports: escaped containers are reported.
+func TestEscapeReports(t *testing.T) {
 	n := newTestEnv(t, Report)
 	n.records = []kubelet.Record{record("train", "GPU-5")}
 	running := container("0", "old", "", "", visible.VisibleDevices+"=GPU-1")
@@ -444,7 +447,8 @@ func TestEscapedContainersAreReported(t *testing.T) {
 	}
 }
 
-func TestARestartedRuntimeIsFoundAgain(t *testing.T) {
+// TestRuntimeRestart: a restarted runtime is found again.
+func TestRuntimeRestart(t *testing.T) {
 	n := newTestEnv(t, Pin)
 	n.records = []kubelet.Record{record("train", "GPU-5"), record("serve", "GPU-0")}
 	n.run(t)
@@ -509,7 +513,8 @@ func mute(t *testing.T, socket string) *atomic.Int32 {
 	return accepted
 }
 
-func TestAHangingRuntimeDoesNotHoldTheAgent(t *testing.T) {
+// TestHangingRuntime: a hanging runtime does not hold the agent.
+func TestHangingRuntime(t *testing.T) {
 	n := newTestEnv(t, Pin)
 	accepted := mute(t, n.socket)
 	n.run(t) // its clean-up requires that Run ends
@@ -532,7 +537,8 @@ func (*halfway) UpdateContainers(context.Context, *api.UpdateContainersRequest) 
 	return nil, errors.New("unwanted")
 }
 
-func TestARuntimeThatStopsHalfwayDoesNotHoldTheAgent(t *testing.T) {
+// TestHalfwayRuntime: a runtime that stops halfway does not hold the agent.
+func TestHalfwayRuntime(t *testing.T) {
 	n := newTestEnv(t, Pin)
 	l, err := net.Listen("unix", n.socket)
 	if err != nil {

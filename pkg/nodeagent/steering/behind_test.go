@@ -17,10 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 )
 
-// TestAWatchThatIsBehind: kubelet may know a pod a moment before the agent's watch does.
-// The watch is given that moment, since a list from the API server costs far more. If the
-// pod does not come, the list must still find it, and in time.
-func TestAWatchThatIsBehind(t *testing.T) {
+// TestWatchLag: a watch that is behind gets a moment to catch up. Kubelet may know a pod a moment
+// before the agent's watch does. The watch is given that moment, since a list from the API server
+// costs far more. If the pod does not come, the list must still find it, and in time.
+func TestWatchLag(t *testing.T) {
 	const listTakes = 60 * time.Millisecond
 	cases := map[string]struct {
 		// others are delivered so long after the question, the pod that asks itself after late;

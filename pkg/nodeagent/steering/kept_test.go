@@ -30,7 +30,7 @@ func (e *testEnv) forgetOnce() {
 
 // A container that had to take what was chosen for the next one of its pod shared it
 // with that, where kubelet offered it again: the pod held a device twice.
-func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgain(t *testing.T) {
+func TestSiblingDevice(t *testing.T) {
 	cases := map[string]struct {
 		pod   shape
 		set   []string // in the order of newPod: containers, then sidecars from the end
@@ -66,7 +66,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgain(t *testing.T) {
 }
 
 // Kubelet takes devices unasked, too, where none are left to choose from.
-func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
+func TestSiblingDeviceTaken(t *testing.T) {
 	served := map[string][]string{"init0": gpus(0, 3), "side0": gpus(0)}
 	cases := map[string]struct {
 		deaf, strict bool
@@ -116,7 +116,7 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 
 // Kubelet died before it recorded what our own book has, gave the sidecar another device
 // after that, and its record cannot be read.
-func TestADeviceThatOnlyOurOwnBookGivesToAnotherContainerIsGiven(t *testing.T) {
+func TestOwnBookDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{2}}, nil)

@@ -65,9 +65,9 @@ func (x *times) report(tb testing.TB, what string) {
 	}
 }
 
-// TestAnswersInTime: pods of one GPU, bound in one burst, are admitted one after
+// TestAnswerTime: answers are in time. Pods of one GPU, bound in one burst, are admitted one after
 // another while another client of kubelet uses up part of its limit.
-func TestAnswersInTime(t *testing.T) {
+func TestAnswerTime(t *testing.T) {
 	cases := map[string]struct {
 		pods   int
 		others int // questions a second of other clients
@@ -139,12 +139,12 @@ func TestAnswersInTime(t *testing.T) {
 	}
 }
 
-// TestRequestsForOneAnswer: kubelet answers 100 requests a second, so that each one
-// may cost a question 10 ms. Whatever the order in which pods of one size are
-// admitted, a question needs no more than a few, and one as soon as the order is known.
-// Time stands still for it and the tests after it: what comes late on a busy machine is
-// asked for one by one.
-func TestRequestsForOneAnswer(t *testing.T) {
+// TestRequestsPerAnswer: the requests for one answer are bounded. Kubelet answers 100 requests a
+// second, so that each one may cost a question 10 ms. Whatever the order in which pods of one size
+// are admitted, a question needs no more than a few, and one as soon as the order is known. Time
+// stands still for it and the tests after it: what comes late on a busy machine is asked for one by
+// one.
+func TestRequestsPerAnswer(t *testing.T) {
 	orders := map[string]struct {
 		at func(i, n int) int // which one in the order of binding; the last bound is the oldest
 		// first and then are what the first question and each later one may cost.
@@ -205,9 +205,10 @@ func (e *testEnv) countRequests() func() int {
 	return func() int { return requests }
 }
 
-// TestRequestsAboutPodsThatEnded: devices that the checkpoint still gives to pods, and
-// kubelet offers, are free. To make sure of it takes one request for all these pods.
-func TestRequestsAboutPodsThatEnded(t *testing.T) {
+// TestEndedPodRequests: the requests about pods that ended are bounded. Devices that the checkpoint
+// still gives to pods, and kubelet offers, are free. To make sure of it takes one request for all
+// these pods.
+func TestEndedPodRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		var ended []*v1.Pod
@@ -229,9 +230,9 @@ func TestRequestsAboutPodsThatEnded(t *testing.T) {
 	})
 }
 
-// TestRequestsWhileOthersWaitAndHaveEnded: neither the pods that wait nor those that
-// ended are three, but together they are.
-func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
+// TestWaitingAndEndedRequests: the requests are bounded while others wait and others have ended:
+// neither the pods that wait nor those that ended are three, but together they are.
+func TestWaitingAndEndedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		for i := range 2 {
@@ -252,9 +253,9 @@ func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
 	})
 }
 
-// TestRequestsWhileTheWatchIsBehind: of the pods that only the API server shows, those
-// that kubelet did not name are not asked about.
-func TestRequestsWhileTheWatchIsBehind(t *testing.T) {
+// TestLaggingWatchRequests: the requests are bounded while the watch is behind: of the pods that
+// only the API server shows, those that kubelet did not name are not asked about.
+func TestLaggingWatchRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		for i := range 5 {

@@ -69,7 +69,7 @@ func refused(t *testing.T, err error, code codes.Code, words ...string) {
 
 // Kubelet took devices unasked, and strictness was a matter of asking: the pod was
 // admitted and its annotation then corrected.
-func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
+func TestUnaskedDevices(t *testing.T) {
 	init4 := shape{plain: []int{4}, apps: []int{2}}
 	cases := map[string]struct {
 		strict bool
@@ -149,7 +149,7 @@ func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
 
 // A container that had inherited devices of its pod's init container was kept from
 // starting for ever.
-func TestInheritedDevicesStart(t *testing.T) {
+func TestInheritedDevices(t *testing.T) {
 	init4 := shape{plain: []int{4}, apps: []int{2}}
 	for name, tc := range map[string]struct {
 		change []func(*v1.Pod)
@@ -174,7 +174,7 @@ func TestInheritedDevicesStart(t *testing.T) {
 
 // A pod that reads an annotation it does not have, or one for elsewhere, was served
 // like a foreign one.
-func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
+func TestUnwrittenAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const key = "scheduling.k8s.io/gpu-ids"
 		elsewhere := func(pod *v1.Pod) {
@@ -203,7 +203,7 @@ func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
 
 // With promises outstanding, what another pod held was taken before what another
 // waited for, and the pod was refused although others were free.
-func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
+func TestPromisedDevices(t *testing.T) {
 	cases := map[string]struct {
 		ended  bool // kubelet knows that the holder has ended, and nobody else does
 		set    []string
@@ -252,7 +252,7 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 }
 
 // After kubelet lost its record it took, unasked, what containers ran with.
-func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
+func TestUnrecordedDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		a := n.bind("a", ofOne(4), gpus(0, 1, 2, 3))
@@ -271,7 +271,7 @@ func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
 }
 
 // An annotation was counted again for every version of its pod and every list.
-func TestAnIgnoredAnnotationIsCountedOnce(t *testing.T) {
+func TestIgnoredAnnotationCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		text := func(s string) func(*v1.Pod) {
@@ -309,7 +309,7 @@ type noList struct{ *api }
 func (noList) Live(context.Context) ([]*v1.Pod, error) { return nil, errors.New("connection refused") }
 
 // In strict mode, with neither watch nor API server, every pod was served as foreign.
-func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
+func TestStrictUnknownPod(t *testing.T) {
 	for mode, strict := range map[string]bool{"strict": true, "repair": false} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
 }
 
 // Replicas of a shared device were all taken for in use as soon as one of them was.
-func TestReplicasOfADeviceInUseAreGivenOut(t *testing.T) {
+func TestReplicasInUse(t *testing.T) {
 	for mode, strict := range map[string]bool{"repair": false, "strict": true} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -86,7 +86,7 @@ func (tc sharing) asksBeside(t *testing.T, lost bool) *testEnv {
 
 // When sharing was switched, kubelet offered what a pod had, under other ids, and the
 // agent gave it to another pod.
-func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
+func TestRenamedDeviceInUse(t *testing.T) {
 	for name, tc := range sharings {
 		for lost, word := range map[bool]string{false: "", true: ", and kubelet loses its record"} {
 			try := func(what string, do func(t *testing.T, n *testEnv)) {
@@ -121,7 +121,9 @@ func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 	}
 }
 
-func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgainUnderAnotherID(t *testing.T) {
+// TestRenamedSiblingDevice: a device of another container of the pod is not given again under
+// another ID.
+func TestRenamedSiblingDevice(t *testing.T) {
 	for name, tc := range sharings {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -143,7 +145,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgainUnderAnotherID(t *testi
 
 // Kubelet shows a device only after the plugin has given it. What was given while the
 // check waited was taken for what kubelet has forgotten.
-func TestAnAllocationOfTheSameDeviceIsWaitedFor(t *testing.T) {
+func TestConcurrentAllocation(t *testing.T) {
 	for name, tc := range sharings {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

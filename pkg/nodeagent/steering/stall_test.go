@@ -83,7 +83,8 @@ func holdUp(t *testing.T, lock interface {
 	t.Cleanup(lock.Unlock)
 }
 
-func TestAnswersWhateverStalls(t *testing.T) {
+// TestStalledAnswers: an answer is given whatever stalls.
+func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
 	checkpoint := func(t *testing.T, n *testEnv) { t.Helper(); hang(t, n.model.path) }
 	cases := map[string]struct {
@@ -186,9 +187,9 @@ func (k stuckKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool
 	return nil, nil
 }
 
-// TestALateAnswerLeavesNothingBehind: what was given up goes on, and must not take
+// TestLateAnswer: a late answer leaves nothing behind: what was given up goes on, and must not take
 // its answer for the one that kubelet got.
-func TestALateAnswerLeavesNothingBehind(t *testing.T) {
+func TestLateAnswer(t *testing.T) {
 	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	synctest.Test(t, func(t *testing.T) {
@@ -220,8 +221,9 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// TestAnAnswerFromMemoryGoesByTheOrder: that in which pods lately came, as any other.
-func TestAnAnswerFromMemoryGoesByTheOrder(t *testing.T) {
+// TestMemoryAnswer: an answer from memory goes by the order: that in which pods lately came, as any
+// other.
+func TestMemoryAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		// Those that are bound first are the youngest, and are admitted first.
@@ -242,8 +244,9 @@ func TestAnAnswerFromMemoryGoesByTheOrder(t *testing.T) {
 	})
 }
 
-// TestServesWithoutItsFile: the agent's own file hangs, so that it begins without.
-func TestServesWithoutItsFile(t *testing.T) {
+// TestServeWithoutFile: the agent serves without its file. The agent's own file hangs, so that it
+// begins without.
+func TestServeWithoutFile(t *testing.T) {
 	n := newTestEnv(t, nil)
 	n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
 	clk := clocktesting.NewFakeClock(epoch)
@@ -272,9 +275,9 @@ func (p stuckPods) Pods() []*v1.Pod {
 	return p.api.Pods()
 }
 
-// TestALateCheckLeavesNothingBehind: so does the check before an Allocate, which must
-// not take the pod for one that is being allocated to when it looks again.
-func TestALateCheckLeavesNothingBehind(t *testing.T) {
+// TestLateCheck: a late check leaves nothing behind: so does the check before an Allocate, which
+// must not take the pod for one that is being allocated to when it looks again.
+func TestLateCheck(t *testing.T) {
 	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	synctest.Test(t, func(t *testing.T) {
@@ -298,10 +301,10 @@ func TestALateCheckLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// TestALateAnswerIsForThePodThatAsked: who asks had been found and claimed when the
-// plugin's preference did not come. Its own claim must not have another pod of the
-// size take its place.
-func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
+// TestLateAnswerClaim: a late answer is for the pod that asked: who asks had been found and claimed
+// when the plugin's preference did not come. Its own claim must not have another pod of the size
+// take its place.
+func TestLateAnswerClaim(t *testing.T) {
 	n := newTestEnv(t, nil)
 	a := n.bind("a", ofOne(2), nil)
 	n.bind("b", ofOne(2), gpus(3, 4))
@@ -335,9 +338,9 @@ func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
 	})
 }
 
-// TestAContainerStartsWhateverStalls: before its start nothing is waited for longer
-// than for any other answer.
-func TestAContainerStartsWhateverStalls(t *testing.T) {
+// TestStalledContainerStart: a container starts whatever stalls: before its start nothing is waited
+// for longer than for any other answer.
+func TestStalledContainerStart(t *testing.T) {
 	n := newTestEnv(t, func(c *Config) { c.Strict = true })
 	n.admit(n.bind("p", ofOne(2), gpus(3, 4)))
 	clk := clocktesting.NewFakeClock(epoch)

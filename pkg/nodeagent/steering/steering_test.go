@@ -108,7 +108,8 @@ func refersToOutput(pod *v1.Pod) {
 	}}}
 }
 
-func TestAnnotatedPodsGetTheirs(t *testing.T) {
+// TestAnnotatedPods: annotated pods get the devices chosen for them.
+func TestAnnotatedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		n.bind("first", ofOne(2), gpus(0, 3))
@@ -121,7 +122,8 @@ func TestAnnotatedPodsGetTheirs(t *testing.T) {
 	})
 }
 
-func TestAnnotationsThatDoNotCount(t *testing.T) {
+// TestInvalidAnnotations: annotations that do not count are ignored.
+func TestInvalidAnnotations(t *testing.T) {
 	annotate := func(text string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Annotations["nvtopo.dev/allocation"] = text }
 	}
@@ -275,7 +277,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-func TestAllocateRefusesWhatKubeletShowsHeld(t *testing.T) {
+// TestAllocateHeldDevice: Allocate refuses devices that kubelet shows as held.
+func TestAllocateHeldDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		holder := n.bind("holder", ofOne(2), gpus(0, 1))
@@ -496,7 +499,8 @@ func (slowList) Live(ctx context.Context) ([]*v1.Pod, error) {
 	return nil, ctx.Err()
 }
 
-func TestAnswersWithinASecondWhateverDoesNotAnswer(t *testing.T) {
+// TestUnresponsivePeers: answers come within a second whatever does not answer.
+func TestUnresponsivePeers(t *testing.T) {
 	n := newTestEnv(t, nil)
 	n.bind("p", ofOne(2), gpus(3, 4))
 	cases := map[string]struct {
@@ -539,7 +543,8 @@ func (busyKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 	return nil, kubelet.ErrBusy
 }
 
-func TestRunKeepsWhatWasServed(t *testing.T) {
+// TestRunKeepsServed: Run keeps the record of what was served.
+func TestRunKeepsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -568,7 +573,8 @@ func TestRunKeepsWhatWasServed(t *testing.T) {
 	})
 }
 
-func TestNewRefusesWhatItCannotUse(t *testing.T) {
+// TestNewErrors: New refuses settings that it cannot use.
+func TestNewErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

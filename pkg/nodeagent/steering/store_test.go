@@ -28,7 +28,8 @@ func newSteering(tb testing.TB, state string, pods Pods, k Kubelet) *Steering {
 	return s
 }
 
-func TestServedSurvivesARestart(t *testing.T) {
+// TestServedAfterRestart: the record of what was served survives a restart.
+func TestServedAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := newSteering(t, dir, newAPI(), newModel(t, 8, 1))
 	p := testPod(1, asks("main", 2))
@@ -53,7 +54,8 @@ func TestServedSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestACorruptFileIsSetAside(t *testing.T) {
+// TestCorruptFile: a corrupt file is set aside.
+func TestCorruptFile(t *testing.T) {
 	cases := map[string]string{
 		"empty":                    "",
 		"cut short":                `{"version":1,"resource":"nvidia.com/gpu","pods":[{"uid":"u"`,
@@ -120,7 +122,8 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-func TestForgetsOnlyPodsThatAreNowhere(t *testing.T) {
+// TestForgetting: only pods that are nowhere are forgotten.
+func TestForgetting(t *testing.T) {
 	sh := newShelf(gpu)
 	now := epoch.Add(time.Hour)
 	serve := func(n int, at time.Time) {
@@ -144,7 +147,8 @@ func TestForgetsOnlyPodsThatAreNowhere(t *testing.T) {
 	}
 }
 
-func TestLearnBelievesKubelet(t *testing.T) {
+// TestLearn: kubelet's record is believed.
+func TestLearn(t *testing.T) {
 	sh := newShelf(gpu)
 	now := epoch.Add(time.Hour)
 	wrong, lost := testPod(1, asks("main", 1)), testPod(2, asks("main", 1))
@@ -169,7 +173,8 @@ func TestLearnBelievesKubelet(t *testing.T) {
 	}
 }
 
-func TestAFileOfALaterReleaseIsRead(t *testing.T) {
+// TestLaterReleaseFile: a file of a later release is read.
+func TestLaterReleaseFile(t *testing.T) {
 	const text = `{"version":1,"kind":"served","resource":"nvidia.com/gpu","pods":[{"uid":"u","labels":{"a":"b"},"namespace":"ns","name":"p",` +
 		`"containers":[{"name":"main","ids":["GPU-1"],"at":"2026-01-01T00:00:00Z","numa":[0]}]}]}`
 	sh := newShelf(gpu)
@@ -182,8 +187,9 @@ func TestAFileOfALaterReleaseIsRead(t *testing.T) {
 	}
 }
 
-// TestThePreviousReleaseReadsTheFile: it refuses a file with a field that it does not know.
-func TestThePreviousReleaseReadsTheFile(t *testing.T) {
+// TestPreviousReleaseReader: the previous release reads the file: it refuses a file with a field
+// that it does not know.
+func TestPreviousReleaseReader(t *testing.T) {
 	dir := t.TempDir()
 	s := newSteering(t, dir, newAPI(), newModel(t, 8, 1))
 	p := testPod(1, asks("main", 2))
@@ -226,7 +232,8 @@ func TestThePreviousReleaseReadsTheFile(t *testing.T) {
 	}
 }
 
-func TestReadsTheFileOfThePreviousRelease(t *testing.T) {
+// TestPreviousReleaseFile: the file of the previous release is read.
+func TestPreviousReleaseFile(t *testing.T) {
 	data, err := os.ReadFile("../../../testdata/skew/level-1/served.json")
 	if err != nil {
 		t.Fatal(err)

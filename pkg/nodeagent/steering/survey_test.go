@@ -57,9 +57,9 @@ func (p latePods) Pods() []*v1.Pod {
 	return p.api.Pods()
 }
 
-// TestNoSurveyLate: a request of all pods that kubelet carries out when it has the
-// answer may make it forget the devices of it.
-func TestNoSurveyLate(t *testing.T) {
+// TestLateSurvey: no survey is made late in a question. A request of all pods that kubelet carries
+// out when it has the answer may make it forget the devices of it.
+func TestLateSurvey(t *testing.T) {
 	const latest = 300 * time.Millisecond
 	cases := map[string]struct {
 		get      time.Duration // how long kubelet takes to tell about a pod
@@ -123,9 +123,10 @@ func surveyable(n *testEnv) (last *v1.Pod) {
 	return last
 }
 
-// TestNoSurveyWhileAWorkerHasDevices: beside admission the worker of a pod is given
-// devices, however long it takes; they are not to be forgotten. The model complains.
-func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
+// TestSurveyDuringAllocation: no survey is made while a worker is given devices. Beside admission
+// the worker of a pod is given devices, however long it takes; they are not to be forgotten. The
+// model complains.
+func TestSurveyDuringAllocation(t *testing.T) {
 	cases := map[string]struct {
 		worker shape
 		at     func(n *testEnv, stop func()) // has the worker stop, once
@@ -181,8 +182,9 @@ func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
 	}
 }
 
-// TestNoAnswerDuringASurvey: nor is a worker answered while kubelet is asked for all.
-func TestNoAnswerDuringASurvey(t *testing.T) {
+// TestAnswerDuringSurvey: no answer is given during a survey: nor is a worker answered while
+// kubelet is asked for all.
+func TestAnswerDuringSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		n.model.provide(16)
@@ -217,8 +219,9 @@ func (withoutList) ActivePods(context.Context) (map[types.NamespacedName]bool, e
 	return nil, kubelet.ErrUnsupported
 }
 
-// TestWithoutAListEachPodIsAskedAbout: what tells of all pods only saves time.
-func TestWithoutAListEachPodIsAskedAbout(t *testing.T) {
+// TestAskingWithoutList: each pod is asked about without a list: what tells of all pods only saves
+// time.
+func TestAskingWithoutList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestEnv(t, nil)
 		n.start(withoutList{n.model})

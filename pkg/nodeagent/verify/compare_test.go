@@ -164,9 +164,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareAgainstDefinition compares random nodes with the definition of the
+// TestCompareRandom compares random nodes with the definition of the
 // states, spelled out pair by pair.
-func TestCompareAgainstDefinition(t *testing.T) {
+func TestCompareRandom(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(4000) {
 		rng := rand.New(rand.NewPCG(seed, 5))

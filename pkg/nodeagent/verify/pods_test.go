@@ -69,7 +69,8 @@ func counted(t *testing.T, b *podBook, records []kubelet.Record, active Active, 
 	return slices.Sorted(maps.Keys(m)), again
 }
 
-func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
+// TestEndedPodCounting: pods that ended count until kubelet lets go.
+func TestEndedPodCounting(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{known: map[string]bool{"a": true, "b": true}}
@@ -115,7 +116,8 @@ func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
 	}
 }
 
-func TestAnOldKubeletIsNotWaitedForLong(t *testing.T) {
+// TestOldKubelet: an old kubelet is not waited for long.
+func TestOldKubelet(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{err: fmt.Errorf("get: %w", kubelet.ErrUnsupported)}
@@ -131,7 +133,8 @@ func TestAnOldKubeletIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
-func TestAnEndedPodIsNotTakenForItsSuccessor(t *testing.T) {
+// TestEndedPodSuccessor: an ended pod is not taken for its successor.
+func TestEndedPodSuccessor(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{known: map[string]bool{"a": true}}
@@ -148,7 +151,7 @@ func TestAnEndedPodIsNotTakenForItsSuccessor(t *testing.T) {
 	}
 }
 
-func TestRecordsOfUnknownPods(t *testing.T) {
+func TestUnknownPodRecords(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{}
@@ -175,7 +178,8 @@ func TestRecordsOfUnknownPods(t *testing.T) {
 	}
 }
 
-func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
+// TestEarlierPublication: the entries that an earlier process published are known.
+func TestEarlierPublication(t *testing.T) {
 	b := newPodBook(testNode)
 	b.update([]*v1.Pod{running("a").Annotation(allocation.Key, annotation(t, testNode, "a", "m=1")).Obj()}, noReport(t))
 	b.recall([]v1alpha1.Allocation{
@@ -192,7 +196,8 @@ func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
 	}
 }
 
-func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
+// TestStaticPod: a static pod is found by its manifest.
+func TestStaticPod(t *testing.T) {
 	mirror := running("api-uid").Annotation(v1.MirrorPodAnnotationKey, "hash").Obj()
 	b := newPodBook(testNode)
 	b.update([]*v1.Pod{mirror}, noReport(t))
@@ -207,9 +212,9 @@ func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAnotherPodsMirror: an annotation that a tenant writes must not hide the
-// record of the pod it names, whichever of them the informer lists last.
-func TestNobodyIsAnotherPodsMirror(t *testing.T) {
+// TestMirrorPodForgery: no pod passes for another pod's mirror. An annotation that a tenant writes
+// must not hide the record of the pod it names, whichever of them the informer lists last.
+func TestMirrorPodForgery(t *testing.T) {
 	liar := running("liar").Annotation(v1.MirrorPodAnnotationKey, "victim").Obj()
 	victim := running("victim").Obj()
 	for name, pods := range map[string][]*v1.Pod{"the liar is last": {victim, liar}, "the liar is first": {liar, victim}} {
@@ -225,7 +230,8 @@ func TestNobodyIsAnotherPodsMirror(t *testing.T) {
 	}
 }
 
-func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
+// TestUnusableAnnotations: unusable annotations are reported once.
+func TestUnusableAnnotations(t *testing.T) {
 	valid := annotation(t, testNode, "a", "m=1")
 	for name, tc := range map[string]struct {
 		text  string
@@ -255,9 +261,9 @@ func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// TestEndedPodsOfBeforeARestart: kubelet's record keeps pods that have ended until the
-// next admission, and an agent that starts finds them nowhere else.
-func TestEndedPodsOfBeforeARestart(t *testing.T) {
+// TestEndedPodsAtRestart: pods that ended before a restart are known. Kubelet's record keeps pods
+// that have ended until the next admission, and an agent that starts finds them nowhere else.
+func TestEndedPodsAtRestart(t *testing.T) {
 	k := &kubeletSays{known: map[string]bool{"ending": true}, served: map[types.UID]string{"a": "ended", "b": "ending"}}
 	records := []kubelet.Record{rec("a", "m=1"), rec("b", "m=2"), rec("c", "m=3")}
 	for restart := range 3 {
@@ -277,9 +283,9 @@ func TestEndedPodsOfBeforeARestart(t *testing.T) {
 	}
 }
 
-// TestAPodOfThisMoment: the agent has just served it, and the informer comes behind.
-// It must not be published as one that nobody chose for.
-func TestAPodOfThisMoment(t *testing.T) {
+// TestJustServedPod: a pod served just now counts as known. The agent has just served it, and the
+// informer comes behind. It must not be published as one that nobody chose for.
+func TestJustServedPod(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	b := newPodBook(testNode)
 	k := &kubeletSays{known: map[string]bool{"new": true}, served: map[types.UID]string{"a": "new"}}

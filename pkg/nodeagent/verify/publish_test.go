@@ -31,9 +31,9 @@ func entriesOf(n int, gpus func(i int) []string, cpus string) []entry {
 	return out
 }
 
-// TestWhatIsPublishedOfALongRecord: no more than the schema takes, of each device that a
-// container has at least one entry, and what is left out is counted.
-func TestWhatIsPublishedOfALongRecord(t *testing.T) {
+// TestLongRecord: a long record is published in part. No more than the schema takes, of each device
+// that a container has at least one entry, and what is left out is counted.
+func TestLongRecord(t *testing.T) {
 	shared := func(i int) []string { return []string{fmt.Sprintf("GPU-%d", i/20)} }
 	many := func(n int) func(int) []string {
 		return func(int) []string {
@@ -83,9 +83,9 @@ func TestWhatIsPublishedOfALongRecord(t *testing.T) {
 	}
 }
 
-// TestEachGPUInUseIsPublished: whatever the order of the pods, and however many GPUs they
-// share, each GPU in use is in an entry.
-func TestEachGPUInUseIsPublished(t *testing.T) {
+// TestGPUInUse: each GPU in use is published. Whatever the order of the pods, and however many GPUs
+// they share, each GPU in use is in an entry.
+func TestGPUInUse(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func(int) []string {
 		ids := map[string]bool{}
@@ -153,9 +153,9 @@ type cpusOf string
 
 func (c cpusOf) CPUs(types.UID, string) string { return string(c) }
 
-// TestAnHonestNodeOfManyContainersStaysEnforced: what the schema does not take is said, and
-// the Lease goes on, while each GPU in use is published.
-func TestAnHonestNodeOfManyContainersStaysEnforced(t *testing.T) {
+// TestManyContainers: an honest node of many containers stays enforced: what the schema does not
+// take is said, and the Lease goes on, while each GPU in use is published.
+func TestManyContainers(t *testing.T) {
 	tests := map[string]struct {
 		pods     int
 		cpus     string

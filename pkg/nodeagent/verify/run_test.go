@@ -212,7 +212,8 @@ func (e *testEnv) lease(t *testing.T) *coordinationv1.Lease {
 	return l
 }
 
-func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
+// TestSwap: a swap is published and reported once.
+func TestSwap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{
@@ -254,7 +255,8 @@ func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
 	})
 }
 
-func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
+// TestWriteCoalescing: a storm of changes becomes few writes.
+func TestWriteCoalescing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.run(t)
@@ -278,7 +280,8 @@ func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
 	})
 }
 
-func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
+// TestKubeletBackoff: the verifier asks nothing while kubelet waits.
+func TestKubeletBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.busy = true
@@ -305,7 +308,8 @@ func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
 	})
 }
 
-func TestTheLeaseIsRenewedOnlyWhileEnforced(t *testing.T) {
+// TestLeaseRenewal: the Lease is renewed only while enforced.
+func TestLeaseRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.statuses = nil
@@ -350,7 +354,8 @@ func TestTheLeaseIsRenewedOnlyWhileEnforced(t *testing.T) {
 	})
 }
 
-func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
+// TestFailingWrites: failing writes stop the Lease and are tried again.
+func TestFailingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.run(t)
@@ -378,7 +383,8 @@ func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
 	})
 }
 
-func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
+// TestRefusedRecord: a refused record keeps the last good one.
+func TestRefusedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj(), running("g").Obj()}
@@ -406,7 +412,8 @@ func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
 	})
 }
 
-func TestAnUnreadableRecordChangesNothing(t *testing.T) {
+// TestUnreadableRecord: an unreadable record changes nothing.
+func TestUnreadableRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
@@ -424,7 +431,8 @@ func TestAnUnreadableRecordChangesNothing(t *testing.T) {
 	})
 }
 
-func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
+// TestForeignObject: the verifier waits for an object about this node.
+func TestForeignObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		good := s.topology
@@ -447,7 +455,8 @@ func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
 	})
 }
 
-func TestWhatOthersChangeIsPutBack(t *testing.T) {
+// TestForeignChanges: changes by others are put back.
+func TestForeignChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
@@ -474,7 +483,8 @@ func TestWhatOthersChangeIsPutBack(t *testing.T) {
 	})
 }
 
-func TestAStuckRoundIsUnhealthy(t *testing.T) {
+// TestStuckRound: a stuck round is unhealthy.
+func TestStuckRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		gate := make(chan struct{}) // what a round waits for
@@ -510,7 +520,8 @@ func TestAStuckRoundIsUnhealthy(t *testing.T) {
 	})
 }
 
-func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
+// TestContainerWithoutRecord: a container without a record is reported once.
+func TestContainerWithoutRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		started := func(uid types.UID, name string, gpus int) *v1.Pod {
@@ -544,7 +555,8 @@ func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 	})
 }
 
-func TestAnEscapeIsReportedOnce(t *testing.T) {
+// TestEscapeReport: an escape is reported once.
+func TestEscapeReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		pod := running("a").Obj()
@@ -571,7 +583,7 @@ func TestAnEscapeIsReportedOnce(t *testing.T) {
 
 // A record that disappears under a kubelet that has devices was removed by
 // somebody: what it said stays published, or the GPUs of running pods look free.
-func TestARecordThatIsRemovedStaysPublished(t *testing.T) {
+func TestRemovedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		s.pods = []*v1.Pod{running("f").Obj()}
@@ -594,7 +606,8 @@ func TestARecordThatIsRemovedStaysPublished(t *testing.T) {
 	})
 }
 
-func TestEndedPodsAreAskedForAFewAtATime(t *testing.T) {
+// TestEndedPodRequests: ended pods are asked for a few at a time.
+func TestEndedPodRequests(t *testing.T) {
 	book := newPodBook(testNode)
 	active := &countingActive{}
 	var records []kubelet.Record
@@ -630,9 +643,10 @@ func (c *countingActive) Active(context.Context, types.UID, string, string) (boo
 	return false, nil
 }
 
-// TestARecordThatIsNotRead: the file system hangs, so that nobody can say what kubelet
-// recorded. That is published, instead of a Lease renewed for what is old, and passes.
-func TestARecordThatIsNotRead(t *testing.T) {
+// TestHangingRecord: a record that cannot be read is published as such. The file system hangs, so
+// that nobody can say what kubelet recorded. That is published, instead of a Lease renewed for what
+// is old, and passes.
+func TestHangingRecord(t *testing.T) {
 	s := newTestEnv(t, nil)
 	round := func(want string) {
 		t.Helper()

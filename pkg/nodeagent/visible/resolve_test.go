@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestUUIDsMayBeShortened(t *testing.T) {
+// TestShortUUIDs: UUIDs may be shortened.
+func TestShortUUIDs(t *testing.T) {
 	known := []Device{{ID: "GPU-aabb", Index: 0}, {ID: "GPU-aacc", Index: 1}, {ID: "GPU-dd", Index: 2}}
 	for name, tc := range map[string]struct {
 		name  string

@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-func TestClosedNodesKeepYoungerPodsOut(t *testing.T) {
+// TestClosedNodes: closed nodes keep younger pods out.
+func TestClosedNodes(t *testing.T) {
 	complete := time.Unix(1000, 0)
 	var closed Closed
 	closure := &Closure{Gang: "gang ns/g", Priority: 5, Complete: complete}

@@ -13,7 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-func TestKeptPlacesLeaveTheRestOfANodeToOthers(t *testing.T) {
+// TestKeptPlaces: kept places leave the rest of a node to others.
+func TestKeptPlaces(t *testing.T) {
 	const gpu, nic = v1.ResourceName("nvidia.com/gpu"), v1.ResourceName("rdma/hca")
 	made := time.Unix(1000, 0)
 	var closed Closed

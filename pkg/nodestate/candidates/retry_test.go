@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestWhoIsActivatedAfterARefusedList: a pod is moved to the active queue until its cycle
-// that looks at all nodes begins, and only while it exists.
-func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
+// TestActivationAfterRefusal: only certain pods are activated after a refused list. A pod is moved
+// to the active queue until its cycle that looks at all nodes begins, and only while it exists.
+func TestActivationAfterRefusal(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	r := NewRetries(clk)
 	for _, name := range []string{"due", "began", "ended", "gone"} {
@@ -57,9 +57,9 @@ func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
 	<-ended
 }
 
-// TestChangesAreLookedAtUntilTheSnapshotHasThem: a change of ours once, an event of the
-// informers for as long as the snapshot may be behind.
-func TestChangesAreLookedAtUntilTheSnapshotHasThem(t *testing.T) {
+// TestChangeRetention: changes are looked at until the snapshot has them. A change of ours once, an
+// event of the informers for as long as the snapshot may be behind.
+func TestChangeRetention(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	x := NewIndex(clk, nil, nil, 0)
 	ours, soon := &Node{}, &Node{}

@@ -104,14 +104,16 @@ func topology(name string, levels ...string) *v1alpha1.ClusterTopology {
 	return ct
 }
 
-func TestNothingIsKnownBeforeTheNodesAreRead(t *testing.T) {
+// TestInitialView: nothing is known before the nodes are read.
+func TestInitialView(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Obj())
 	if v := r.Current(); v.Revision != 0 || v.HasLevels() || v.Tree.Len() != 0 {
 		t.Errorf("view %+v, want that of no nodes", v)
 	}
 }
 
-func TestTheViewFollowsTheLabels(t *testing.T) {
+// TestViewLabels: the view follows the labels.
+func TestViewLabels(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Obj(), schedtest.Node("b").Label(rackLabel, "r1").Obj(),
 		schedtest.Node("c").Obj())
 	r.start()
@@ -142,8 +144,8 @@ func TestTheViewFollowsTheLabels(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatDecidesMakesAView: nodes report every few seconds.
-func TestOnlyWhatDecidesMakesAView(t *testing.T) {
+// TestViewTriggers: only changes that matter make a new view. Nodes report every few seconds.
+func TestViewTriggers(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Label("unrelated", "a").Obj())
 	r.setTopology(topology("default", "rack", "example.com/rack"))
 	<-r.changed
@@ -161,7 +163,8 @@ func TestOnlyWhatDecidesMakesAView(t *testing.T) {
 	}
 }
 
-func TestTheViewFollowsTheClusterTopology(t *testing.T) {
+// TestViewClusterTopology: the view follows the ClusterTopology.
+func TestViewClusterTopology(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Label("example.com/leaf", "l1").Obj(),
 		schedtest.Node("b").Label(rackLabel, "r1").Label("example.com/leaf", "l2").Obj())
 	r.start()
@@ -190,8 +193,9 @@ func TestTheViewFollowsTheClusterTopology(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsNotWaitedForLong has a ClusterTopology that nobody can list.
-func TestWhatCannotBeReadIsNotWaitedForLong(t *testing.T) {
+// TestUnlistableTopology: an unreadable kind is not waited for long. It has a ClusterTopology that
+// nobody can list.
+func TestUnlistableTopology(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Obj())
 	r.start(func() bool { return false })
 	if v := r.revision(1); domain(v, "a") != "r1" {

@@ -67,9 +67,10 @@ func TestLeaderCheck(t *testing.T) {
 	}
 }
 
-// TestAStandbyAsks: a standby that told a waiting gang why it waits asked Check for it, took the
-// leader beside it on its host for itself, and carried out nothing when it was elected.
-func TestAStandbyAsks(t *testing.T) {
+// TestStandbyCheck: a standby may ask Check. A standby that told a waiting gang why it waits asked
+// Check for it, took the leader beside it on its host for itself, and carried out nothing when it
+// was elected.
+func TestStandbyCheck(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	clk := clocktesting.NewFakeClock(start)
 	l := New(clk, Config{Lease: "nvtopo-scheduler", Term: 15 * time.Second, Host: "host"})

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStepsOfAPlan does one step with the reservation of GPU a on node n that is planned for
+// TestPlanSteps does one step with the reservation of GPU a on node n that is planned for
 // pod p, or that its cycle has taken on.
-func TestStepsOfAPlan(t *testing.T) {
+func TestPlanSteps(t *testing.T) {
 	begun := func(r *testEnv, c *Reservation) { r.Begin(c.UID, "n") }
 	kept := func(r *testEnv, c *Reservation) {
 		r.Keep(c.UID)
@@ -99,7 +99,8 @@ func TestStepsOfAPlan(t *testing.T) {
 	}
 }
 
-func TestAPlanIsRecordedAsAWholeOrNotAtAll(t *testing.T) {
+// TestPlanAtomicity: a plan is recorded as a whole or not at all.
+func TestPlanAtomicity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(*testEnv)
 		want   int
@@ -148,7 +149,8 @@ func TestAPlanIsRecordedAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestAPodWithoutDevicesHasAPlaceUntilItIsBoundGoneOrItsPlanEnds(t *testing.T) {
+// TestDevicelessPod: a pod without devices has a place until it is bound, gone or its plan ends.
+func TestDevicelessPod(t *testing.T) {
 	for name, step := range map[string]func(*testEnv){
 		"its plan ends": func(r *testEnv) { r.EndPlanned("p") },
 		"it is bound":   func(r *testEnv) { r.PodBound(&Bound{UID: "p", Node: "m"}) },
@@ -178,7 +180,8 @@ func TestAPodWithoutDevicesHasAPlaceUntilItIsBoundGoneOrItsPlanEnds(t *testing.T
 	}
 }
 
-func TestWhatAwaitsTheEndOfOthersIsNotUsed(t *testing.T) {
+// TestAwaitingPlans: a reservation that awaits the end of others is not used.
+func TestAwaitingPlans(t *testing.T) {
 	r := newTestEnv()
 	r.add("victim", "n", "a")
 	for name, gpu := range map[string]string{"awaits": "a", "awaits without devices": ""} {
@@ -203,7 +206,8 @@ func TestWhatAwaitsTheEndOfOthersIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestAskingForAPlanCostsNothingWithoutOne(t *testing.T) {
+// TestPlanLookupCost: asking for a plan costs nothing when there is none.
+func TestPlanLookupCost(t *testing.T) {
 	r := newTestEnv()
 	r.add("p", "n", "a")
 	r.mu.Lock() // it would not return

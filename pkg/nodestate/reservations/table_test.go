@@ -134,7 +134,8 @@ func names(nodes []*Node) (out []string) {
 	return out
 }
 
-func TestAPodThatWentIsGivenNothing(t *testing.T) {
+// TestGonePod: a pod that is gone is given nothing.
+func TestGonePod(t *testing.T) {
 	r := newTestEnv()
 	r.PodGone("p")
 	if r.add("p", "n", "a"); len(r.List()) != 0 {
@@ -151,7 +152,8 @@ func TestAPodThatWentIsGivenNothing(t *testing.T) {
 	}
 }
 
-func TestPodsThatWentAreForgotten(t *testing.T) {
+// TestGonePodMemory: pods that are gone are forgotten.
+func TestGonePodMemory(t *testing.T) {
 	r := newTestEnv()
 	for i := range 2 * minTerminated {
 		r.PodGone(types.UID(strconv.Itoa(i)))
@@ -162,7 +164,8 @@ func TestPodsThatWentAreForgotten(t *testing.T) {
 	}
 }
 
-func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
+// TestDoubtOrder: doubts are read with a bound and in turn.
+func TestDoubtOrder(t *testing.T) {
 	r := newTestEnv()
 	for i := range maxResolving + 4 {
 		c := r.add(types.UID(fmt.Sprintf("p-%02d", i)), "n", "a")
@@ -287,7 +290,8 @@ func TestRandomSteps(t *testing.T) {
 	}
 }
 
-func TestAViewIsOfOneMoment(t *testing.T) {
+// TestViewConsistency: a view is of one moment.
+func TestViewConsistency(t *testing.T) {
 	r := newTestEnv()
 	c := r.add("p", "n", "a")
 	before := r.node("n").View()
@@ -310,9 +314,9 @@ func TestAViewIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestViewsBesideSteps is for the race detector. A reader also finds what a step did once it
+// TestConcurrentViews is for the race detector. A reader also finds what a step did once it
 // knows that the step is done.
-func TestViewsBesideSteps(t *testing.T) {
+func TestConcurrentViews(t *testing.T) {
 	r := newTestEnv()
 	node := r.node("n")
 	added := make(chan *Reservation)

@@ -51,8 +51,9 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestEachObjectSaysWhatItChanged: whoever passes a change on knows nothing else of it.
-func TestEachObjectSaysWhatItChanged(t *testing.T) {
+// TestObjectChanges: each object says what it changed. Whoever passes a change on knows nothing
+// else of it.
+func TestObjectChanges(t *testing.T) {
 	first := func(t *testing.T) *v1alpha1.NodeGPUTopology { t.Helper(); return topologyOf(t, "first", "dgx-h100") }
 	second := func(t *testing.T) *v1alpha1.NodeGPUTopology {
 		t.Helper()

@@ -14,9 +14,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestEachHalfOfATopologyIsJudgedForItself breaks one part of an object while another
-// changes: the change must be seen, and of the broken part the last good one stays.
-func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
+// TestHalfIndependence: each half of a topology is judged for itself. It breaks one part of an
+// object while another changes: the change must be seen, and of the broken part the last good one
+// stays.
+func TestHalfIndependence(t *testing.T) {
 	good := func(t *testing.T) *v1alpha1.NodeGPUTopology {
 		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
@@ -123,9 +124,9 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 	}
 }
 
-// TestBrokenGPUsNeverLookHealthy: an exporter makes an object and then publishes what is
-// broken, in a second write.
-func TestBrokenGPUsNeverLookHealthy(t *testing.T) {
+// TestBrokenGPUs: broken GPUs never look healthy. An exporter makes an object and then publishes
+// what is broken, in a second write.
+func TestBrokenGPUs(t *testing.T) {
 	r := newTestEnv(t)
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion = "made-anew", "2"

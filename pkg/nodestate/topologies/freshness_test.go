@@ -9,9 +9,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestTheLastGoodGraphDoesNotCountForEver has an exporter that goes on renewing its Lease
-// for an object that cannot be read.
-func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
+// TestLastGoodGraphExpiry: the last good graph does not count for ever. It has an exporter that
+// goes on renewing its Lease for an object that cannot be read.
+func TestLastGoodGraphExpiry(t *testing.T) {
 	r := newTestEnv(t)
 	r.vouched(t, "dgx1-v100")
 	start := r.clock.now

@@ -13,8 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestTheGPUsOfAnotherNode: node "liar" publishes two GPUs of node "honest".
-func TestTheGPUsOfAnotherNode(t *testing.T) {
+// TestForeignGPUs: the GPUs of another node may not be published. Node "liar" publishes two GPUs of
+// node "honest".
+func TestForeignGPUs(t *testing.T) {
 	const all = 0xff
 	honest := func(t *testing.T) *v1alpha1.NodeGPUTopology {
 		t.Helper()
@@ -144,8 +145,8 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestDevicesThatAreOnlyNumberedAreNoContest: Ascend910-0 is on every node.
-func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
+// TestNumberedDevices: devices that are only numbered are no contest. Ascend910-0 is on every node.
+func TestNumberedDevices(t *testing.T) {
 	r := newTestEnv(t)
 	for _, name := range []string{"a", "b"} {
 		obj := topologyOf(t, name, "a100-pcie-4-bridged")
@@ -164,8 +165,9 @@ func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAContestEndsNoOtherFault: what an agent wrote may read like a contest.
-func TestTheEndOfAContestEndsNoOtherFault(t *testing.T) {
+// TestContestEnd: the end of a contest ends no other fault: what an agent wrote may read like a
+// contest.
+func TestContestEnd(t *testing.T) {
 	r := newTestEnv(t)
 	r.listed = true
 	honest, liar := topologyOf(t, "honest", "dgx-h100"), topologyOf(t, "liar", "dgx-h100")

@@ -21,9 +21,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestANodeThatNeverStopsPublishingIsReadNowAndThen plays 100 writes a second for a
-// minute, by a machine that changes a link each time and by one that does not.
-func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
+// TestRestlessNode: a node that never stops publishing is read now and then. It plays 100 writes a
+// second for a minute, by a machine that changes a link each time and by one that does not.
+func TestRestlessNode(t *testing.T) {
 	tests := map[string]struct {
 		kind      string
 		change    func(obj *v1alpha1.NodeGPUTopology, i int)
@@ -96,9 +96,9 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 	}
 }
 
-// TestWhatBreaksDoesNotWaitForTheGraph has the links of a large machine change too
-// often, and then a GPU fail, one vanish and one be given to a pod.
-func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
+// TestFaultsWithoutDelay: a fault is read without waiting for the graph. It has the links of a
+// large machine change too often, and then a GPU fail, one vanish and one be given to a pod.
+func TestFaultsWithoutDelay(t *testing.T) {
 	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
@@ -144,9 +144,9 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 	}
 }
 
-// TestWhatWaitedForItsTurnDoesNotWaitForTheGraph has both quotas run empty: what had to
-// wait as a whole was then not read until its graph could be.
-func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
+// TestQueuedFaults: a fault that waited for its turn does not wait for the graph. It has both
+// quotas run empty: what had to wait as a whole was then not read until its graph could be.
+func TestQueuedFaults(t *testing.T) {
 	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
@@ -170,7 +170,8 @@ func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsGoesWithItsObject(t *testing.T) {
+// TestQueuedObjectDeletion: a waiting change goes with its object.
+func TestQueuedObjectDeletion(t *testing.T) {
 	r := newTestEnv(t)
 	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx-h100")
@@ -190,9 +191,9 @@ func TestWhatWaitsGoesWithItsObject(t *testing.T) {
 	}
 }
 
-// TestALargeMachineThatIsMadeAnewIsReadAtOnce: it has used most of its share, and there is
-// no graph to go on with until the next one is due.
-func TestALargeMachineThatIsMadeAnewIsReadAtOnce(t *testing.T) {
+// TestLargeMachineRecreation: a large machine that is made anew is read at once: it has used most
+// of its share, and there is no graph to go on with until the next one is due.
+func TestLargeMachineRecreation(t *testing.T) {
 	r := newTestEnv(t)
 	handler := r.Handler(func(Change, error) {})
 	obj := topologyOf(t, "n", "dgx2")
@@ -303,9 +304,9 @@ func slower(bandwidth int) func(*v1alpha1.NodeGPUTopology) {
 	}
 }
 
-// TestAGraphThatIsKnownNeverWaits: each of these left a machine of 16 GPUs without a graph, or
-// with a GPU less, for up to four minutes.
-func TestAGraphThatIsKnownNeverWaits(t *testing.T) {
+// TestKnownGraph: a graph that is known never waits. Each of these left a machine of 16 GPUs
+// without a graph, or with a GPU less, for up to four minutes.
+func TestKnownGraph(t *testing.T) {
 	tests := map[string]func(p *publisherOf){
 		"the object is deleted and made anew, again and again": func(p *publisherOf) {
 			for range 5 {
@@ -349,9 +350,9 @@ func TestAGraphThatIsKnownNeverWaits(t *testing.T) {
 	}
 }
 
-// TestHowLongANewGraphWaits of a machine of 16 GPUs, whose tables are dear. What is said of it in
+// TestNewGraphDelay of a machine of 16 GPUs, whose tables are dear. What is said of it in
 // security.md and benchmarks.md is this.
-func TestHowLongANewGraphWaits(t *testing.T) {
+func TestNewGraphDelay(t *testing.T) {
 	tests := map[string]struct {
 		play func(p *publisherOf)
 		want time.Duration
@@ -404,9 +405,9 @@ func TestHowLongANewGraphWaits(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatIsGoneCountsNoMore: it was made anew while the watch was broken, and the new
-// one has to wait. The old one stayed, with what its status had said.
-func TestAnObjectThatIsGoneCountsNoMore(t *testing.T) {
+// TestGoneObject: an object that is gone counts no more: it was made anew while the watch was
+// broken, and the new one has to wait. The old one stayed, with what its status had said.
+func TestGoneObject(t *testing.T) {
 	p := newPublisher(t)
 	p.makeAnew(slower(1))
 	p.makeAnew(slower(2))
@@ -419,9 +420,9 @@ func TestAnObjectThatIsGoneCountsNoMore(t *testing.T) {
 	p.wait()
 }
 
-// TestWhatKubeletReleasesIsReadWhileTheGraphWaits writes the status of a machine whose graph waits
-// as often as its agent may.
-func TestWhatKubeletReleasesIsReadWhileTheGraphWaits(t *testing.T) {
+// TestReleaseDuringDelay: devices that kubelet releases are read while the graph waits. It writes
+// the status of a machine whose graph waits as often as its agent may.
+func TestReleaseDuringDelay(t *testing.T) {
 	p := newPublisher(t)
 	p.publish(slower(1))
 	since := p.clock.now
@@ -443,8 +444,9 @@ func TestWhatKubeletReleasesIsReadWhileTheGraphWaits(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsToldOfWhenItIsRead: pods that wait for the node's graph are woken then.
-func TestWhatWaitsIsToldOfWhenItIsRead(t *testing.T) {
+// TestDelayedReadNotice: a waiting change is told when it is read. Pods that wait for the node's
+// graph are woken then.
+func TestDelayedReadNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(clock.RealClock{}, nodelease.NewTable(0), nvtopo.NewRegistry(nvtopo.DefaultWeights()), func() bool { return true })
 		told := make(chan Change)

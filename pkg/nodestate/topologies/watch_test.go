@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNoLockIsHeldWhenAChangeIsPassedOn: whoever is told takes locks of its own, and may ask the
-// Cache.
-func TestNoLockIsHeldWhenAChangeIsPassedOn(t *testing.T) {
+// TestChangeNoticeLocking: no lock is held when a change is passed on. Whoever is told takes locks
+// of its own, and may ask the Cache.
+func TestChangeNoticeLocking(t *testing.T) {
 	r := newTestEnv(t)
 	told := 0
 	h := r.Handler(func(Change, error) {
@@ -39,9 +39,9 @@ func TestNoLockIsHeldWhenAChangeIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestReadersNeedNoLock reads entries while two nodes publish one device and leave in turn; the
-// race detector judges.
-func TestReadersNeedNoLock(t *testing.T) {
+// TestLockFreeReaders: readers need no lock. It reads entries while two nodes publish one device
+// and leave in turn; the race detector judges.
+func TestLockFreeReaders(t *testing.T) {
 	r := newTestEnv(t)
 	first, second := topologyOf(t, "n", "dgx-h100"), topologyOf(t, "other", "dgx-h100")
 	second.Spec.GPUs[2].ID = first.Spec.GPUs[2].ID

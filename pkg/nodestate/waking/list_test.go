@@ -24,7 +24,7 @@ func refused(pod *v1.Pod, priority int32) *RefusedPod {
 }
 
 // The more important pod comes first, then the older one, in whatever order they come and go.
-func TestTheListIsInOrder(t *testing.T) {
+func TestListOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	l, want := newList(), map[types.UID]*waitingPod{}
 	for step := range 2000 {
@@ -58,7 +58,8 @@ func TestTheListIsInOrder(t *testing.T) {
 	}
 }
 
-func TestWhoIsGated(t *testing.T) {
+// TestGating: the list says which pods are gated.
+func TestGating(t *testing.T) {
 	tests := map[string]struct {
 		refused   func(*RefusedPod)
 		gate      gate
@@ -110,7 +111,7 @@ func TestWhoIsGated(t *testing.T) {
 }
 
 // A pod is taken from the list of those that were added, or removed, once.
-func TestWhatWasAddedAndRemovedIsTakenOnce(t *testing.T) {
+func TestChangesTakenOnce(t *testing.T) {
 	l := newList()
 	first, second := newWaitingPod(refused(schedtest.Pod("p").Obj(), 0)), newWaitingPod(refused(schedtest.Pod("p").Obj(), 0))
 	l.add(first)
@@ -127,7 +128,8 @@ func TestWhatWasAddedAndRemovedIsTakenOnce(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsBackIsNotForgottenForALaterChange(t *testing.T) {
+// TestReturnedLease: a Lease that is back is not forgotten for a later change.
+func TestReturnedLease(t *testing.T) {
 	c := changes{due: make(chan struct{}, 1)}
 	n, at := &Node{}, time.Unix(1, 0)
 	c.add(n, change{at: at, leaseBack: true})
@@ -142,7 +144,7 @@ func TestALeaseThatIsBackIsNotForgottenForALaterChange(t *testing.T) {
 }
 
 // The scheduling queue asks about every pod of a crowd whenever something happens.
-func TestToAskWhetherAPodIsGatedCostsNoMemory(t *testing.T) {
+func TestGatedAllocations(t *testing.T) {
 	k := New(nil, &fakeCluster{})
 	pod := schedtest.Pod("p").Obj()
 	k.list.add(newWaitingPod(refused(pod, 0)))

@@ -22,7 +22,7 @@ import (
 
 // After a change without an event all have one turn, the important ones first, 64 a second, or at
 // once if none could be tried before. Pods that are gated, bound or not ours have none.
-func TestTheOthersHaveTheirTurn(t *testing.T) {
+func TestFairTurns(t *testing.T) {
 	tests := map[string]struct {
 		wake      func(*Waker)
 		unsynced  bool

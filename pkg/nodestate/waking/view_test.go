@@ -47,7 +47,7 @@ func usedNode(t *testing.T) *fakeNode {
 }
 
 // A node may take a pod that it did not take before if anything went that kept pods off it.
-func TestWhenANodeMayTakeMore(t *testing.T) {
+func TestNodeCapacityChange(t *testing.T) {
 	tests := map[string]struct {
 		change func(*fakeNode)
 		want   bool

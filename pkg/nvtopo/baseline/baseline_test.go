@@ -166,9 +166,9 @@ func TestGreedyPicks(t *testing.T) {
 	}
 }
 
-// TestNoneBeatsTheObjective: whatever a baseline picks, its ring is not better
-// than that of the set the objective picks.
-func TestNoneBeatsTheObjective(t *testing.T) {
+// TestObjectiveDominance: no baseline beats the objective. Whatever a baseline picks, its ring is
+// not better than that of the set the objective picks.
+func TestObjectiveDominance(t *testing.T) {
 	t.Parallel()
 	for name, build := range map[string]func(testing.TB) *nvtopo.Graph{"dgx1": dgx1, "hgx": hgx, "bridged": bridged, "mixed": mixed} {
 		g := build(t)
@@ -190,7 +190,8 @@ func TestNoneBeatsTheObjective(t *testing.T) {
 	}
 }
 
-func TestPickersRefuseMoreThanThereIs(t *testing.T) {
+// TestPickerErrors: pickers refuse more than there is.
+func TestPickerErrors(t *testing.T) {
 	t.Parallel()
 	for _, p := range All(1) {
 		if got, ok := p.Pick(hgx(t), 0x3, 3); ok {

@@ -39,7 +39,8 @@ func (s spines) build(tb testing.TB) (*fabric.Tree, []int) {
 // whole is so many nodes of 8 free GPUs.
 func whole(n int) []int { return slices.Repeat([]int{8}, n) }
 
-func TestGangRulesChooseAsTheirSystemsDo(t *testing.T) {
+// TestGangRuleChoices: gang rules choose as the systems that they imitate do.
+func TestGangRuleChoices(t *testing.T) {
 	// Nodes are numbered in the order of the lines.
 	cases := map[string]struct {
 		free       spines
@@ -135,7 +136,8 @@ func gangRules(nodes int) []GangRule {
 	return []GangRule{Kueue(), Koordinator(), Volcano(), FirstFit(order)}
 }
 
-func TestGangRulesPlaceWhateverTheCountsHold(t *testing.T) {
+// TestGangRuleCounts: gang rules place every gang that fits by count.
+func TestGangRuleCounts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {
 		var s spines

@@ -60,7 +60,8 @@ func (c Compat) times(factor float64) Compat {
 	return Compat{c.Ring * factor, c.Tree * factor, c.Other}
 }
 
-func TestCompatIsTheRequirementsEstimate(t *testing.T) {
+// TestCompatEstimate: the compat estimate is the requirement's estimate.
+func TestCompatEstimate(t *testing.T) {
 	const decimal = BinaryUnits / float64(DecimalUnits)
 	cases := map[string]struct {
 		slower int64 // the links' bandwidth is divided by it
@@ -87,7 +88,7 @@ func TestCompatIsTheRequirementsEstimate(t *testing.T) {
 	}
 }
 
-func TestRingsInOtherUnits(t *testing.T) {
+func TestRingUnits(t *testing.T) {
 	four := nodesOf(4)
 	cases := map[string]struct {
 		slower int64
@@ -122,7 +123,8 @@ func sampleSlower(tb testing.TB, by int64) *Tree {
 	return tr
 }
 
-func TestTwentyGPUsTakeThreeNodes(t *testing.T) {
+// TestTwentyGPUs: twenty GPUs take three nodes.
+func TestTwentyGPUs(t *testing.T) {
 	for name, of := range map[string]struct{ pods, gpus int }{
 		"pods of four": {5, 4}, "pods of two": {10, 2}, "pods of one": {20, 1},
 	} {
@@ -194,7 +196,8 @@ func near() cmp.Option {
 	return cmp.Comparer(func(a, b float64) bool { return a == b || math.Abs(a-b) < 1e-9*10 })
 }
 
-func TestQualityIsInTheRequirementsWords(t *testing.T) {
+// TestQualityWords: the quality is in the requirement's words.
+func TestQualityWords(t *testing.T) {
 	cases := map[string]struct {
 		levels, nodes string
 		want          string

@@ -76,9 +76,9 @@ func (w *world) fewestRacks() (together, outermost []int) {
 	return together, outermost
 }
 
-// TestDomainsOfAllLevelsCountTogether compares the domains of plans with all subsets of the racks.
-// The limits of the second half are such that some plans are not proven.
-func TestDomainsOfAllLevelsCountTogether(t *testing.T) {
+// TestDomainBruteForce: domains of all levels count together. It compares the domains of plans with
+// all subsets of the racks. The limits of the second half are such that some plans are not proven.
+func TestDomainBruteForce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(16, 4))
 	rounds, differ, unproven := 3000, 0, 0

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestGreedyPlansCanBeCarriedOut(t *testing.T) {
+// TestGreedyPlans: greedy plans can be carried out.
+func TestGreedyPlans(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 3))
 	tried := 0
@@ -64,7 +65,7 @@ func TestGreedyPlansCanBeCarriedOut(t *testing.T) {
 
 // A thousand members on nodes without labels would need a table of a thousand by a thousand
 // domains for each node.
-func TestAGangTooLargeToBeExactIsPlaced(t *testing.T) {
+func TestLargeGang(t *testing.T) {
 	s := &Spec{Levels: []Level{{Name: "spine"}, {Name: "rack"}}}
 	for i := range 3000 {
 		s.Nodes = append(s.Nodes, NodePath{Node: fmt.Sprint("n", i)})
@@ -86,7 +87,8 @@ func TestAGangTooLargeToBeExactIsPlaced(t *testing.T) {
 	}
 }
 
-func TestNodesWithoutBoundDoNotOverflow(t *testing.T) {
+// TestUnboundedNodes: nodes without bound do not overflow.
+func TestUnboundedNodes(t *testing.T) {
 	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff ff\nA r1: ff\nB r2: ff")
 	shape := Shape{Nodes: make([]Supply, c.tree.Len())}
 	for n := range shape.Nodes {
@@ -107,7 +109,7 @@ func TestNodesWithoutBoundDoNotOverflow(t *testing.T) {
 
 // A plan that gave up early may be worse than the best, but it must not say otherwise, and it
 // must be one.
-func TestPlansThatGiveUpEarlySaySo(t *testing.T) {
+func TestEarlyEndedPlans(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 9))
 	rounds, exact, worse := 3000, 0, 0

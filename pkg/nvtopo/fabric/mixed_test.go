@@ -171,7 +171,7 @@ func pairBands(tb *nvtopo.Tables) map[nvtopo.Mask]int {
 	return bands
 }
 
-func TestGangsOfSeveralShapes(t *testing.T) {
+func TestSeveralShapes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		machine string
@@ -242,7 +242,8 @@ func TestGangsOfSeveralShapes(t *testing.T) {
 	}
 }
 
-func TestALauncherGoesToTheWorkers(t *testing.T) {
+// TestLauncherPlacement: a launcher is placed with the workers.
+func TestLauncherPlacement(t *testing.T) {
 	c := clusterOf(t, "hgx-a100-4", "rack", "r0: f f\nr1: f f f")
 	p, err := Place(c.tree, c.twoShapes(4, 1, 0, 1))
 	if got := c.names(p, err); got != "r0-0 r0-0+ r0-1+" && got != "r0-0++ r0-1+" {

@@ -376,7 +376,8 @@ func TestRankOrder(t *testing.T) {
 	}
 }
 
-func TestRequestsThatContradictThemselves(t *testing.T) {
+// TestContradictoryRequests: requests that contradict themselves are refused.
+func TestContradictoryRequests(t *testing.T) {
 	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff ff")
 	cases := map[string]struct {
 		change func(r *Request)
@@ -452,7 +453,8 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesTheNearestDomain(t *testing.T) {
+// TestRefusalText: a refusal names the nearest domain.
+func TestRefusalText(t *testing.T) {
 	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff 0\nA r1: ff ff\nB r2: ff ff ff 0")
 	cases := map[string]struct {
 		change     func(r *Request)

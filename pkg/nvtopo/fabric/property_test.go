@@ -115,7 +115,8 @@ func (w *world) placed(t *Tree, r *Request, p *Plan) []int {
 	return x
 }
 
-func TestPlansAreTheBestOfAllWays(t *testing.T) {
+// TestPlanBruteForce: plans are the best of all ways.
+func TestPlanBruteForce(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(r *rand.Rand, w *world){
 		"nothing but members": func(*rand.Rand, *world) {},
@@ -240,7 +241,7 @@ func (w *world) segments(r *rand.Rand) {
 
 // Segments that lack members are of several sizes, so plans are not proven. They must keep what
 // must be, and seldom be refused or cut where they need not.
-func TestPlansWithHolesBetweenRanks(t *testing.T) {
+func TestPlansWithHoles(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(16, 2))
 	rounds, room, best, refused := 2000, 0, 0, 0

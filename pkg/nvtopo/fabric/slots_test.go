@@ -28,7 +28,8 @@ func tables(tb testing.TB, name string) *nvtopo.Tables {
 	return nvtopo.NewTables(g, nvtopo.DefaultWeights())
 }
 
-func TestSlotsAreDisjointLinkedSets(t *testing.T) {
+// TestSlotSets: slots are disjoint linked sets.
+func TestSlotSets(t *testing.T) {
 	single := nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}
 	cases := map[string]struct {
 		machine string
@@ -110,7 +111,8 @@ func bandOf(o *oracle.Oracle, n int, set nvtopo.Mask) int {
 	return 4
 }
 
-func TestSlotsAreTheMostOfAllFamilies(t *testing.T) {
+// TestSlotMaximum: the slots are as many as any family of sets has.
+func TestSlotMaximum(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, name := range []string{"dgx1-v100", "a6000-8-bridged", "dgx-h100", "power9-v100-4"} {
 		tb := tables(t, name)
@@ -172,7 +174,8 @@ func checkDivision(t *testing.T, tb *nvtopo.Tables, o *oracle.Oracle, free nvtop
 	}
 }
 
-func TestKeepLeavesSetsOutAndIsPartOfTheMemo(t *testing.T) {
+// TestKeep: keep leaves sets out and is part of the memo's key.
+func TestKeep(t *testing.T) {
 	tb := tables(t, "dgx-h100")
 	s := NewSlotCounter()
 	firstSocket := func(set nvtopo.Mask) bool { return set&^0x0f == 0 }
@@ -196,7 +199,8 @@ func TestKeepLeavesSetsOutAndIsPartOfTheMemo(t *testing.T) {
 	}
 }
 
-func TestSlotsOfMachinesAbove16GPUsAreALowerBound(t *testing.T) {
+// TestLargeMachineSlots: slots of machines above 16 GPUs are a lower bound.
+func TestLargeMachineSlots(t *testing.T) {
 	const n = 20
 	gpus := make([]nvtopo.GPU, n)
 	links := map[[2]int]nvtopo.Link{}

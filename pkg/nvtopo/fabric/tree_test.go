@@ -72,7 +72,8 @@ func paths(t *Tree) (out []string) {
 	return out
 }
 
-func TestTreeIsMadeOfPaths(t *testing.T) {
+// TestTreePaths: the tree is made of the paths.
+func TestTreePaths(t *testing.T) {
 	cases := map[string]struct {
 		levels, nodes string
 		want          []string
@@ -124,7 +125,8 @@ func TestTreeIsMadeOfPaths(t *testing.T) {
 	}
 }
 
-func TestNodesThatAreAloneShareNoDomain(t *testing.T) {
+// TestLoneNodes: nodes that are alone share no domain.
+func TestLoneNodes(t *testing.T) {
 	tr := tree(t, "rack", "a\nb\nc r0\nd r0")
 	node := func(name string) int {
 		n, ok := tr.Node(name)
@@ -141,7 +143,8 @@ func TestNodesThatAreAloneShareNoDomain(t *testing.T) {
 	}
 }
 
-func TestLevelsThatAreNone(t *testing.T) {
+// TestEmptyLevels: invalid levels are refused.
+func TestEmptyLevels(t *testing.T) {
 	cases := map[string]struct {
 		levels []string
 		want   string
@@ -165,7 +168,8 @@ func TestLevelsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestOverridesAndExclusionsNameOneDomain(t *testing.T) {
+// TestDomainNaming: overrides and exclusions name one domain.
+func TestDomainNaming(t *testing.T) {
 	const nodes = "a s0 r0\nb s0 r1\nc s1 r0\nd s1 r2"
 	s := spec("spine rack", nodes)
 	slow := Link{Bandwidth: 1, Latency: 2, Hops: 3}

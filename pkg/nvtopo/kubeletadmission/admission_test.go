@@ -34,7 +34,8 @@ func app(devices, cpus int, memory int64) Container {
 	return c
 }
 
-func TestWhatKubeletRefuses(t *testing.T) {
+// TestKubeletRefusals: the solver refuses what kubelet refuses.
+func TestKubeletRefusals(t *testing.T) {
 	full, ordinary := map[string]string{fullCores: "true"}, map[int]Memory{0: {Free: 10, Allocatable: 10}, 1: {Free: 10, Allocatable: 10}}
 	grouped := map[int]Memory{0: {Free: 5, Allocatable: 10, Cells: []int{0, 1}}, 1: {Free: 10, Allocatable: 10, Cells: []int{0, 1}}}
 	tests := map[string]struct {
@@ -101,7 +102,8 @@ func TestWhatKubeletRefuses(t *testing.T) {
 	}
 }
 
-func TestMachinesThatCannotBePredictedAreErrors(t *testing.T) {
+// TestUnpredictableMachines: machines that cannot be predicted are errors.
+func TestUnpredictableMachines(t *testing.T) {
 	nodes := make([]Node, 9)
 	for i := range nodes {
 		nodes[i].ID = i
@@ -136,7 +138,8 @@ func TestMachinesThatCannotBePredictedAreErrors(t *testing.T) {
 	}
 }
 
-func TestVerdictsDoNotAllocate(t *testing.T) {
+// TestVerdictAllocations: verdicts do not allocate.
+func TestVerdictAllocations(t *testing.T) {
 	if raceDetector {
 		t.Skip("under the race detector a pool forgets at random")
 	}

@@ -78,7 +78,8 @@ func randomCase(r *rand.Rand) (*Machine, *bruteMachine, State, *Pod) {
 	return m, b, s, NewPod(cs)
 }
 
-func TestAdmissionAgreesWithTryingEverything(t *testing.T) {
+// TestAdmissionBruteForce: admission agrees with trying everything.
+func TestAdmissionBruteForce(t *testing.T) {
 	cases, admitted, refused := 30000, 0, 0
 	if testing.Short() {
 		cases = 3000
@@ -124,9 +125,9 @@ func randomSubset(r *rand.Rand, of nvtopo.Mask, n int) (out nvtopo.Mask) {
 	return nvtopo.MaskOf(members[:min(n, len(members))]...)
 }
 
-// TestHintsAgreeWithEveryCombination compares the merge of arbitrary hints, not only
-// those that devices give.
-func TestHintsAgreeWithEveryCombination(t *testing.T) {
+// TestHintBruteForce: hints agree with every combination. It compares the merge of arbitrary hints,
+// not only those that devices give.
+func TestHintBruteForce(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 1))
 	for i := range 20000 {
 		n := 1 + r.IntN(4)

@@ -298,8 +298,9 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-// TestUUIDIsStable pins one UUID: published examples and golden files name them.
-func TestUUIDIsStable(t *testing.T) {
+// TestUUIDStability: a UUID is stable. It pins one UUID: published examples and golden files name
+// them.
+func TestUUIDStability(t *testing.T) {
 	_, g := graphOf(t, "dgx-a100")
 	const want = "GPU-4eaed189-355a-84fd-9362-b92a33356d0e"
 	if got := g.GPUs[0].UUID; got != want {

@@ -12,9 +12,9 @@ import (
 // oracleGPUs is the most GPUs for which all free sets are tried.
 const oracleGPUs = 8
 
-// TestTablesEqualBruteForce asks for every number of GPUs out of every free set
-// of every machine, under constraints that bite somewhere in the catalogue.
-func TestTablesEqualBruteForce(t *testing.T) {
+// TestTableBruteForce: tables equal a brute force. It asks for every number of GPUs out of every
+// free set of every machine, under constraints that bite somewhere in the catalogue.
+func TestTableBruteForce(t *testing.T) {
 	constraints := map[string]nvtopo.Constraint{
 		"no constraint":    {},
 		"restricted":       {Policy: nvtopo.PolicyRestricted},
@@ -50,9 +50,9 @@ func TestTablesEqualBruteForce(t *testing.T) {
 	}
 }
 
-// TestTablesRespectAllowed lets the choice fall on a part of the free GPUs only,
-// as when a NUMA node has no CPUs left: the others still count as free after it.
-func TestTablesRespectAllowed(t *testing.T) {
+// TestTableAllowed: tables respect the allowed GPUs. It lets the choice fall on a part of the free
+// GPUs only, as when a NUMA node has no CPUs left: the others still count as free after it.
+func TestTableAllowed(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			_, g := graphOf(t, name)

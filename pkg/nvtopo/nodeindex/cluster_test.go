@@ -31,7 +31,8 @@ func tables(tb testing.TB, names ...string) []*nvtopo.Tables {
 	return out
 }
 
-func TestBandsFollowTheShareOfTheBestRing(t *testing.T) {
+// TestBands: bands follow the share of the best ring.
+func TestBands(t *testing.T) {
 	tests := map[string]struct {
 		gpus       int
 		ring, best int64
@@ -55,7 +56,8 @@ func TestBandsFollowTheShareOfTheBestRing(t *testing.T) {
 	}
 }
 
-func TestTheKubeletsPolicyOnlyTightens(t *testing.T) {
+// TestKubeletPolicy: the kubelet's policy only tightens the choice.
+func TestKubeletPolicy(t *testing.T) {
 	tests := map[string]struct{ pod, kubelet, want nvtopo.Policy }{
 		"a lax kubelet changes nothing":       {nvtopo.PolicyRestricted, nvtopo.PolicyNone, nvtopo.PolicyRestricted},
 		"a strict kubelet binds a lax pod":    {nvtopo.PolicyNone, nvtopo.PolicySingleNUMANode, nvtopo.PolicySingleNUMANode},
@@ -108,9 +110,9 @@ func linear(machines map[int]Machine, d *Demand, w *Weights) map[int]int64 {
 	return winners
 }
 
-// TestTheIndexChoosesAsALinearSearchDoes changes machines at random and compares
-// every choice with one that looks at each machine.
-func TestTheIndexChoosesAsALinearSearchDoes(t *testing.T) {
+// TestIndexLinearSearch: the index chooses as a linear search does. It changes machines at random
+// and compares every choice with one that looks at each machine.
+func TestIndexLinearSearch(t *testing.T) {
 	kinds := tables(t, "dgx1-v100", "l40s-8", "dgx-h100", "a100-pcie-4-bridged")
 	constraints := []nvtopo.Constraint{
 		{},
@@ -190,7 +192,8 @@ func largest(machines map[int]Machine) int {
 	return n
 }
 
-func TestASingleGPUComesFromWhereItDamagesLeast(t *testing.T) {
+// TestSingleGPUDamage: a single GPU comes from where it damages least.
+func TestSingleGPUDamage(t *testing.T) {
 	bridged := tables(t, "a100-pcie-4-bridged")[0]
 	full := nvtopo.FullMask(4)
 	x := NewIndex()
@@ -204,7 +207,8 @@ func TestASingleGPUComesFromWhereItDamagesLeast(t *testing.T) {
 	}
 }
 
-func TestASingleGPUComesFromTheSmallerMachine(t *testing.T) {
+// TestSingleGPUSmallMachine: a single GPU comes from the smaller machine.
+func TestSingleGPUSmallMachine(t *testing.T) {
 	w := DefaultWeights()
 	for _, pair := range [][2]string{{"hgx-a100-4", "hgx-a100-8"}, {"gb200-tray", "hgx-b200"}, {"a100-pcie-4-bridged", "l40s-8"}} {
 		x := NewIndex()
@@ -223,7 +227,8 @@ func TestASingleGPUComesFromTheSmallerMachine(t *testing.T) {
 	}
 }
 
-func TestASingleGPUComesFromADegradedOneFirst(t *testing.T) {
+// TestSingleGPUDegraded: a single GPU comes from a degraded one first.
+func TestSingleGPUDegraded(t *testing.T) {
 	bridged := tables(t, "a100-pcie-4-bridged")[0]
 	full := nvtopo.FullMask(4)
 	x := NewIndex()
@@ -244,8 +249,8 @@ func TestASingleGPUComesFromADegradedOneFirst(t *testing.T) {
 	}
 }
 
-// TestIdleBucketsAreForgotten shows that states that come and go do not fill the memory.
-func TestIdleBucketsAreForgotten(t *testing.T) {
+// TestIdleBuckets shows that states that come and go do not fill the memory.
+func TestIdleBuckets(t *testing.T) {
 	tb := tables(t, "dgx-h100")[0]
 	x := NewIndex()
 	for i := range 3 * maxIdle {

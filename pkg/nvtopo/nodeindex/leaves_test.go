@@ -86,9 +86,9 @@ func churn(t *testing.T, seed uint64, load float64, knowsPlaces bool) (moments [
 	return moments
 }
 
-// TestLeavesStayWholeBesideSinglePods shows what the fabric is asked for: how often a gang of
-// whole nodes would find a leaf that has them.
-func TestLeavesStayWholeBesideSinglePods(t *testing.T) {
+// TestWholeLeaves: leaves stay whole beside single pods. It shows what the fabric is asked for: how
+// often a gang of whole nodes would find a leaf that has them.
+func TestWholeLeaves(t *testing.T) {
 	for seed := range uint64(3) {
 		for load, want := range map[float64]struct{ nodes, moments int }{0.8: {4, 950}, 0.9: {4, 900}} {
 			without, with := churn(t, seed, load, false), churn(t, seed, load, true)

@@ -11,10 +11,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-// TestTheIndexChoosesAsTheBruteForceDoes compares choices among machines of different
-// size and speed with the published order, which the oracle follows by itself. Scores
+// TestIndexBruteForce: the index chooses as a brute force does. It compares choices among machines
+// of different size and speed with the published order, which the oracle follows by itself. Scores
 // are rounded to a thousandth of a point before the tightest fit decides.
-func TestTheIndexChoosesAsTheBruteForceDoes(t *testing.T) {
+func TestIndexBruteForce(t *testing.T) {
 	kinds := tables(t, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4")
 	oracles := make([]*oracle.Oracle, len(kinds))
 	for i := range kinds {

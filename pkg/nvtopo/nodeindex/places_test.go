@@ -119,9 +119,9 @@ func (s *site) change(r *rand.Rand, kinds []*nvtopo.Tables, nodes int) {
 	}
 }
 
-// TestOfEqualMachinesTheBrokenLeafIsTaken compares every choice, and the order of all equal
-// machines, with a search that counts machines anew.
-func TestOfEqualMachinesTheBrokenLeafIsTaken(t *testing.T) {
+// TestBrokenLeafFirst: the machine in a broken leaf is taken among equal ones. It compares every
+// choice, and the order of all equal machines, with a search that counts machines anew.
+func TestBrokenLeafFirst(t *testing.T) {
 	const nodes = 40
 	kinds := tables(t, "dgx-h100", "a100-pcie-4-bridged")
 	w := DefaultWeights()
@@ -186,9 +186,9 @@ func (s *site) checkOrder(t *testing.T, d *Demand, w *Weights) (decided int) {
 	return decided
 }
 
-// TestMachinesBeyondTheRangeOfSpareAreNotToldApart has more in one leaf than Spare
-// counts.
-func TestMachinesBeyondTheRangeOfSpareAreNotToldApart(t *testing.T) {
+// TestSpareRange: machines beyond the range of spare are not told apart. It has more in one leaf
+// than Spare counts.
+func TestSpareRange(t *testing.T) {
 	tb := tables(t, "a100-pcie-4-bridged")[0]
 	x := NewIndex()
 	for node := range maxSpare + 5 {

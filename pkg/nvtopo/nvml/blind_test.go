@@ -28,7 +28,8 @@ func (w *watch) tells(t *testing.T, when string, want ...string) {
 	})
 }
 
-func TestThatNoEventsComeIsTold(t *testing.T) {
+// TestMissingEventsNotice: a reading tells that no events come.
+func TestMissingEventsNotice(t *testing.T) {
 	tests := map[string]struct {
 		err  error
 		want string
@@ -53,7 +54,8 @@ func TestThatNoEventsComeIsTold(t *testing.T) {
 	}
 }
 
-func TestADriverThatComesLateIsWatchedAtOnce(t *testing.T) {
+// TestLateDriver: a driver that comes late is watched at once.
+func TestLateDriver(t *testing.T) {
 	w := watchOf(t, 2, func(l *fakeLib) {
 		l.initErr = &Error{Call: "nvmlInit", Kind: KindNoDriver, Text: "Driver Not Loaded"}
 	})
@@ -71,7 +73,8 @@ func TestADriverThatComesLateIsWatchedAtOnce(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestASetThatBreaksIsToldOfUntilItIsMadeAnew(t *testing.T) {
+// TestBrokenSetNotice: a set that breaks is told of until it is made anew.
+func TestBrokenSetNotice(t *testing.T) {
 	w := watchOf(t, 2, func(*fakeLib) {})
 	w.read(t)
 	w.waited(t)
@@ -84,7 +87,8 @@ func TestASetThatBreaksIsToldOfUntilItIsMadeAnew(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestAGPUThatCannotBeAddedToTheWatchIsToldOf(t *testing.T) {
+// TestUnwatchableGPUNotice: a GPU that cannot be added to the watch is told of.
+func TestUnwatchableGPUNotice(t *testing.T) {
 	w := watchOf(t, 3, func(l *fakeLib) { l.gpus[2].openErr = lost("nvmlDeviceGetHandleByIndex") })
 	w.watches(t, "at first", "GPU-00", "GPU-01")
 	w.lib.set(func() { w.lib.gpus[2].openErr, w.lib.setErr = nil, noSet() })
@@ -100,7 +104,8 @@ func TestAGPUThatCannotBeAddedToTheWatchIsToldOf(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestALateGPUWithoutEventsIsNoProblem(t *testing.T) {
+// TestLateGPU: a late GPU without events is no problem.
+func TestLateGPU(t *testing.T) {
 	w := watchOf(t, 3, func(l *fakeLib) {
 		l.gpus[2].openErr, l.gpus[2].regErr = lost("nvmlDeviceGetHandleByIndex"), notSupported("nvmlDeviceRegisterEvents")
 	})

@@ -53,7 +53,7 @@ func discover(t *testing.T, lib Library, root string, opts Options) (*nvtopo.Gra
 	return g, problems
 }
 
-func TestLinksOfKnownMachines(t *testing.T) {
+func TestKnownMachineLinks(t *testing.T) {
 	dgx1Rows := []string{
 		"X NV1 NV1 NV2 NV2 SYS SYS SYS",
 		"NV1 X NV2 NV1 SYS NV2 SYS SYS",
@@ -321,7 +321,7 @@ func TestLinksOfKnownMachines(t *testing.T) {
 }
 
 // A switch's address tells it from a hidden GPU when the driver has no remote type.
-func TestSwitchIsKnownByItsPCIClass(t *testing.T) {
+func TestSwitchPCIClass(t *testing.T) {
 	for vendor, want := range map[string]string{"0x10de": "NV12", "0x1014": "NODE"} {
 		t.Run(vendor, func(t *testing.T) {
 			lib := machine(2, "NVIDIA A100-SXM4-80GB", 8, 4, func(int, int) Ancestor { return AncestorNode })
@@ -344,7 +344,7 @@ func TestSwitchIsKnownByItsPCIClass(t *testing.T) {
 	}
 }
 
-func TestNodesAndDevicesFromSysfs(t *testing.T) {
+func TestSysfsNodes(t *testing.T) {
 	lib := machine(2, "NVIDIA L40S", 8, 0, func(int, int) Ancestor { return AncestorSystem })
 	lib.gpus[0].bus = "0000000F:01:00.0" // a domain above 0, upper case
 	for _, g := range lib.gpus {
@@ -377,7 +377,7 @@ func TestNodesAndDevicesFromSysfs(t *testing.T) {
 	}
 }
 
-func TestNUMANodeOfADevice(t *testing.T) {
+func TestDeviceNUMANode(t *testing.T) {
 	tests := map[string]struct {
 		nodes func(s tree)
 		numa  int
@@ -466,7 +466,8 @@ func TestNICLevels(t *testing.T) {
 	}
 }
 
-func TestPCIeLevelFromSysfsWhenTheDriverDoesNotSay(t *testing.T) {
+// TestSysfsPCIeLevel: the PCIe level is taken from sysfs when the driver does not say.
+func TestSysfsPCIeLevel(t *testing.T) {
 	lib := machine(2, "NVIDIA L40S", 8, 4, func(int, int) Ancestor { return 0 })
 	for _, g := range lib.gpus {
 		g.errs["CommonAncestor"] = notSupported("CommonAncestor")
@@ -487,7 +488,8 @@ func TestPCIeLevelFromSysfsWhenTheDriverDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestDiscoverFailsOnlyWhenNothingCanBeSaid(t *testing.T) {
+// TestDiscoverErrors: Discover fails only when nothing can be said.
+func TestDiscoverErrors(t *testing.T) {
 	s := newTree(t)
 	s.twoSockets()
 	none := &fakeLib{initErr: &Error{Call: "nvmlInit", Kind: KindNoDriver, Text: "Driver Not Loaded"}}

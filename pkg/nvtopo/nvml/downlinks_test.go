@@ -19,7 +19,8 @@ func (g *fakeGPU) disable(links ...int) {
 	}
 }
 
-func TestLinksThatDoNotExistAreNotDown(t *testing.T) {
+// TestNonexistentLinks: links that do not exist are not down.
+func TestNonexistentLinks(t *testing.T) {
 	pcie := func(name string, major, n int) *fakeLib {
 		return machine(n, name, major, 4, func(int, int) Ancestor { return AncestorSystem })
 	}
@@ -123,7 +124,8 @@ func TestLinksThatDoNotExistAreNotDown(t *testing.T) {
 	}
 }
 
-func TestALinkThatWasUpIsMissedWhoeverElseHasIt(t *testing.T) {
+// TestMissingLink: a link that was up is missed whoever else has it.
+func TestMissingLink(t *testing.T) {
 	lib := machine(2, "NVIDIA A100 80GB PCIe", 8, 4, func(int, int) Ancestor { return AncestorSystem })
 	lib.directLinks([][]int{{0, 4}, {4, 0}})
 	s := newTree(t)

@@ -118,7 +118,8 @@ func retried(t *testing.T, lib *fakeLib, d *Discoverer, clk *clocktesting.FakeCl
 	})
 }
 
-func TestAHangingGPUHidesNoEventsOfTheOthers(t *testing.T) {
+// TestHangingGPUEvents: a hanging GPU hides no events of the others.
+func TestHangingGPUEvents(t *testing.T) {
 	w := watchOf(t, 4, func(*fakeLib) {})
 	w.waited(t)
 	end := w.hang(t, 3)
@@ -135,7 +136,8 @@ func TestAHangingGPUHidesNoEventsOfTheOthers(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestAnEventSetThatBreaksWhileAGPUHangsIsGivenBack(t *testing.T) {
+// TestEventSetReturn: an event set that breaks while a GPU hangs is given back.
+func TestEventSetReturn(t *testing.T) {
 	w := watchOf(t, 4, func(*fakeLib) {})
 	w.waited(t)
 	end := w.hang(t, 3)
@@ -156,7 +158,8 @@ func TestAnEventSetThatBreaksWhileAGPUHangsIsGivenBack(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestAWaitThatHangsKeepsOneSetAndItsEvent(t *testing.T) {
+// TestHangingWait: a wait that hangs keeps one set and its event.
+func TestHangingWait(t *testing.T) {
 	w := watchOf(t, 2, func(l *fakeLib) { l.events = make(chan RawEvent, 1) })
 	w.waited(t)
 	release := make(chan struct{})
@@ -187,7 +190,8 @@ func TestAWaitThatHangsKeepsOneSetAndItsEvent(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-func TestAnAnswerThatComesTooLateIsGivenBack(t *testing.T) {
+// TestLateAnswer: an answer that comes too late is given back.
+func TestLateAnswer(t *testing.T) {
 	release := make(chan struct{})
 	w := watchOf(t, 2, func(l *fakeLib) { l.initHang = release })
 	testrig.Soon(t, "the watch to hang", func() bool { return w.lib.blocked() > 0 })

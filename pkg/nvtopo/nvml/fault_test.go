@@ -37,7 +37,8 @@ func h100(t *testing.T, n int) (*fakeLib, tree) {
 	return l, s
 }
 
-func TestOneFaultyGPUDegradesThatGPU(t *testing.T) {
+// TestFaultyGPU: one faulty GPU degrades that GPU only.
+func TestFaultyGPU(t *testing.T) {
 	tests := map[string]struct {
 		breakIt    func(l *fakeLib)
 		wantHealth []string
@@ -152,7 +153,8 @@ func sameRecords(t *testing.T, before, after *nvtopo.Graph) {
 	}
 }
 
-func TestALostGPUWithoutAPastIsLeftOut(t *testing.T) {
+// TestLostGPU: a lost GPU without a past is left out.
+func TestLostGPU(t *testing.T) {
 	lib, s := h100(t, 4)
 	lib.gpus[1].openErr = lost("nvmlDeviceGetHandleByIndex")
 	g, problems := discover(t, lib, s.root, Options{})
@@ -164,7 +166,8 @@ func TestALostGPUWithoutAPastIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAGPUThatComesBackIsHealthyAgain(t *testing.T) {
+// TestGPURecovery: a GPU that comes back is healthy again.
+func TestGPURecovery(t *testing.T) {
 	lib, s := h100(t, 4)
 	d := New(lib, s.root, Options{})
 	want, _, err := d.Graph(t.Context())
@@ -186,7 +189,8 @@ func TestAGPUThatComesBackIsHealthyAgain(t *testing.T) {
 	}
 }
 
-func TestAHangingGPUIsCutOff(t *testing.T) {
+// TestHangingGPUCutOff: a hanging GPU is cut off.
+func TestHangingGPUCutOff(t *testing.T) {
 	lib, s := h100(t, 4)
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0)) // no call of a busy machine is too slow for it
 	d := New(lib, s.root, Options{Clock: clk})
@@ -231,7 +235,8 @@ func TestAHangingGPUIsCutOff(t *testing.T) {
 	lib.quiet(t)
 }
 
-func TestALibraryThatDoesNotFitTheDriverFailsTheReading(t *testing.T) {
+// TestLibraryMismatch: a library that does not fit the driver fails the reading.
+func TestLibraryMismatch(t *testing.T) {
 	mismatch := func(call string) error {
 		return &Error{Call: call, Kind: KindMismatch, Text: "Driver/library version mismatch"}
 	}
@@ -270,7 +275,8 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-func TestXidsMarkTheirGPUUntilTheDriverIsContent(t *testing.T) {
+// TestXidMarks: Xids mark their GPU until the driver is content.
+func TestXidMarks(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, d, events := watching(t, clk)
 	for _, xid := range []uint64{13, 31, 43, 45, 68, 109} {
@@ -304,7 +310,8 @@ func TestXidsMarkTheirGPUUntilTheDriverIsContent(t *testing.T) {
 	expect("when the driver wants nothing", clear)
 }
 
-func TestABrokenEventSetAsksForAReadingAndIsMadeAnew(t *testing.T) {
+// TestBrokenEventSet: a broken event set asks for a reading and is made anew.
+func TestBrokenEventSet(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, d, events := watching(t, clk)
 	lib.eventErr <- lost("nvmlEventSetWait")
@@ -319,7 +326,8 @@ func TestABrokenEventSetAsksForAReadingAndIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestWatchEndsWithItsContextAndLeavesNothing(t *testing.T) {
+// TestWatchContext: Watch ends with its context and leaves nothing.
+func TestWatchContext(t *testing.T) {
 	tests := map[string]func(l *fakeLib){
 		"while waiting":                func(*fakeLib) {},
 		"without event support":        func(l *fakeLib) { l.events = nil },

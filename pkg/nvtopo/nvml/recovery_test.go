@@ -53,7 +53,8 @@ func readFaults(t *testing.T, d *Discoverer, when string, want []string) *nvtopo
 	return g
 }
 
-func TestEveryFaultIsInTheNextReadingAndGoesWithItsCause(t *testing.T) {
+// TestFaultReadings: every fault is in the next reading and goes with its cause.
+func TestFaultReadings(t *testing.T) {
 	unknown := &Error{Call: "fabric registration", Text: "Insufficient Resources"}
 	links := func(n int) []fakeLink {
 		out := make([]fakeLink, 18)
@@ -172,7 +173,8 @@ func TestEveryFaultIsInTheNextReadingAndGoesWithItsCause(t *testing.T) {
 	}
 }
 
-func TestADirectLinkThatFailsChangesItsPairOnly(t *testing.T) {
+// TestDirectLinkFailure: a direct link that fails changes its pair only.
+func TestDirectLinkFailure(t *testing.T) {
 	lib := machine(8, "Tesla V100-SXM2-16GB", 7, 3, halves(8))
 	lib.directLinks(dgx1V)
 	s := newTree(t)
@@ -267,7 +269,8 @@ func TestXidsByClass(t *testing.T) {
 	read("both are")
 }
 
-func TestAResetLiftsXidsWhereTheDriverCannotSay(t *testing.T) {
+// TestResetLiftsXids: a reset lifts Xids where the driver cannot say.
+func TestResetLiftsXids(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, d, events := watching(t, clk)
 	lib.gpus[1].errs["Recovery"] = notSupported("nvmlDeviceGetFieldValues")
@@ -291,7 +294,8 @@ func TestAResetLiftsXidsWhereTheDriverCannotSay(t *testing.T) {
 	read("after the reset")
 }
 
-func TestAGPUThatIsGoneForLongIsForgotten(t *testing.T) {
+// TestLongGoneGPU: a GPU that is gone for long is forgotten.
+func TestLongGoneGPU(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, s := h100(t, 4)
 	d := New(lib, s.root, Options{Clock: clk, KeepLost: time.Hour})

@@ -40,7 +40,8 @@ func TestProfileOf(t *testing.T) {
 	}
 }
 
-func TestThePartsOfAGPUAreRead(t *testing.T) {
+// TestGPUParts: the parts of a GPU are read.
+func TestGPUParts(t *testing.T) {
 	lib, s := h100(t, 2)
 	g := lib.gpus[1]
 	g.mig, g.memory = true, 81559<<20

@@ -49,7 +49,8 @@ func refusal(kind ErrorKind, text string) error {
 	return &Error{Call: "nvmlDeviceRegisterEvents", Kind: kind, Text: text}
 }
 
-func TestAGPUThatCannotBeSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
+// TestUnsubscribableGPUEvents: a GPU that cannot be subscribed hides no events of the others.
+func TestUnsubscribableGPUEvents(t *testing.T) {
 	tests := map[string]struct {
 		errs        map[int]error // GPU -> why it is refused
 		wantWatched []string
@@ -109,7 +110,8 @@ func TestAGPUThatCannotBeSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
 	}
 }
 
-func TestAGPUThatHangsWhenItIsSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
+// TestHangingSubscription: a GPU that hangs when it is subscribed hides no events of the others.
+func TestHangingSubscription(t *testing.T) {
 	tests := map[string]struct {
 		hang func(g *fakeGPU, until chan struct{})
 		// wantSets is how many there are while it hangs: one is in use by the call.
@@ -141,7 +143,8 @@ func TestAGPUThatHangsWhenItIsSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
 	}
 }
 
-func TestAGPUThatReturnsIsSubscribed(t *testing.T) {
+// TestReturnedGPU: a GPU that returns is subscribed.
+func TestReturnedGPU(t *testing.T) {
 	all := []string{"GPU-00", "GPU-01", "GPU-02", "GPU-03"}
 	var added *fakeGPU
 	tests := map[string]struct {
@@ -206,7 +209,8 @@ func TestAGPUThatReturnsIsSubscribed(t *testing.T) {
 	}
 }
 
-func TestReadingsThatFindNothingNewMakeNoEventSet(t *testing.T) {
+// TestUnchangedReadings: readings that find nothing new make no event set.
+func TestUnchangedReadings(t *testing.T) {
 	w := watchOf(t, 4, func(l *fakeLib) { l.gpus[1].regErr = notSupported("nvmlDeviceRegisterEvents") })
 	for range 3 {
 		w.read(t)

@@ -15,7 +15,8 @@ func failure(kind ErrorKind, text string) error {
 	return &Error{Call: "nvmlDeviceGetFieldValues", Kind: kind, Text: text}
 }
 
-func TestAQueryThatFailsEndsNoFault(t *testing.T) {
+// TestFailedQueryKeepsFaults: a query that fails ends no fault.
+func TestFailedQueryKeepsFaults(t *testing.T) {
 	timeout, unknown := failure(KindTimeout, "Timeout"), failure(KindOther, "Unknown Error")
 	pcie := []string{"GPU-00 GPU-02 SYS", "GPU-01 GPU-02 SYS", "GPU-02 GPU-03 NODE"}
 	tests := map[string]struct {
@@ -75,7 +76,8 @@ func TestAQueryThatFailsEndsNoFault(t *testing.T) {
 	}
 }
 
-func TestAQueryThatFailsIsNoFault(t *testing.T) {
+// TestFailedQuery: a query that fails is no fault.
+func TestFailedQuery(t *testing.T) {
 	for name, tc := range map[string]struct {
 		call       string
 		kind       ErrorKind
@@ -103,7 +105,8 @@ func TestAQueryThatFailsIsNoFault(t *testing.T) {
 	}
 }
 
-func TestAnXidOutlivesAResetUntilTheDriverHasAnswered(t *testing.T) {
+// TestXidAfterReset: an Xid outlives a reset until the driver has answered.
+func TestXidAfterReset(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, s := h100(t, 4)
 	d := New(lib, s.root, Options{Clock: clk})

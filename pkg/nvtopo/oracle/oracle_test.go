@@ -68,7 +68,8 @@ func random(tb testing.TB, r *rand.Rand, n int) *nvtopo.Graph {
 	return build(tb, numa, rows.String())
 }
 
-func TestRingIsTheBestOfAllPermutations(t *testing.T) {
+// TestRingBruteForce: the ring is the best of all permutations.
+func TestRingBruteForce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		g := random(t, r, 6)
@@ -142,7 +143,8 @@ func sum(terms ...*big.Rat) *big.Rat {
 	return total
 }
 
-func TestUnknownNUMANodesAreNodesOfTheirOwn(t *testing.T) {
+// TestUnknownNUMANodes: unknown NUMA nodes are nodes of their own.
+func TestUnknownNUMANodes(t *testing.T) {
 	g := build(t, []int{-1, -1}, "PIX")
 	o := New(g)
 	if got := o.span(0b11); got != (numaSpan{nodes: 2, distance: 255}) {
@@ -187,7 +189,8 @@ func TestBest(t *testing.T) {
 	}
 }
 
-func TestMixedModelsOnlyWhenAllowed(t *testing.T) {
+// TestMixedModels: models are mixed only when that is allowed.
+func TestMixedModels(t *testing.T) {
 	g := twoPairs(t)
 	g.GPUs[1].Model = "other"
 	// The mixed pair has the link; the pair of one model is broken only by NUMA.
@@ -199,7 +202,8 @@ func TestMixedModelsOnlyWhenAllowed(t *testing.T) {
 	}
 }
 
-func TestCompareIsAStrictOrder(t *testing.T) {
+// TestCompareOrder: Compare is a strict order.
+func TestCompareOrder(t *testing.T) {
 	g := random(t, rand.New(rand.NewPCG(3, 4)), 6)
 	o := New(g)
 	var sets []nvtopo.Mask
@@ -219,7 +223,8 @@ func TestCompareIsAStrictOrder(t *testing.T) {
 	}
 }
 
-func TestEachSubsetYieldsEverySubsetOnce(t *testing.T) {
+// TestSubsetEnumeration: every subset is yielded once.
+func TestSubsetEnumeration(t *testing.T) {
 	want := map[nvtopo.Mask]int{}
 	for m := range nvtopo.Mask(1 << 7) {
 		if m&^0b1011011 == 0 && m.Len() == 3 {

@@ -41,8 +41,9 @@ func table(prefix string, rows [][]string) string {
 	return b.String() + "\n"
 }
 
-// TestWhatIsPrintedIsRead prints random machines as each tool does, and reads them.
-func TestWhatIsPrintedIsRead(t *testing.T) {
+// TestPrintedMachines: every tool's output is read back. It prints random machines as each tool
+// does, and reads them.
+func TestPrintedMachines(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 27))
 	npuClass := map[string]string{"HCCS": "HCCS1", "HCCS_SW": "HCCS7", "SIO": "HCCS9"}
 	for round := range 300 {
@@ -70,9 +71,9 @@ func TestWhatIsPrintedIsRead(t *testing.T) {
 	}
 }
 
-// TestWhatROCmPrintsIsRead computes class and bandwidth from the printed values,
-// by the rules as the docs state them.
-func TestWhatROCmPrintsIsRead(t *testing.T) {
+// TestROCmOutput: the output of ROCm's tools is read. It computes class and bandwidth from the
+// printed values, by the rules as the docs state them.
+func TestROCmOutput(t *testing.T) {
 	r := rand.New(rand.NewPCG(27, 18))
 	for round := range 300 {
 		n := 1 + r.IntN(16)

@@ -33,7 +33,8 @@ func (e *testEnv) label(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
+// TestSiblingChange: a sibling may change between the plan and its Reserve.
+func TestSiblingChange(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	pods := r.gang("g", 3, 8, nil)
@@ -62,7 +63,8 @@ func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
 	}
 }
 
-func TestASiblingIsMadeAnewBetweenThePlanAndItsReserve(t *testing.T) {
+// TestSiblingReplacement: a sibling may be made anew between the plan and its Reserve.
+func TestSiblingReplacement(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	pods := r.gang("g", 3, 8, nil)
@@ -103,7 +105,7 @@ func TestASiblingIsMadeAnewBetweenThePlanAndItsReserve(t *testing.T) {
 
 // The pods of one gang are gone, and no pod that is no member comes: nobody but the other gang's
 // own cycle takes note that their GPUs are free.
-func TestAGangGetsThePlacesOfOneThatIsGone(t *testing.T) {
+func TestGoneGangPlaces(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	pods := r.gang("first", 3, 8, nil)

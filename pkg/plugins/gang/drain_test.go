@@ -20,9 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestNodesAreKeptForAGangThatWaits fills two racks with a gang, so that another one waits for
-// longer than the argument says.
-func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
+// TestKeptNodes: nodes are kept for a gang that waits. It fills two racks with a gang, so that
+// another one waits for longer than the argument says.
+func TestKeptNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	full := r.gang("full", 4, 8, nil)
@@ -75,9 +75,9 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	testrig.Soon(t, "the nodes are open", func() bool { return !r.state.Closed().Any() })
 }
 
-// TestNoNodesOfOwnMembersAreKept: a member that is bound stays, and where it is the others never
-// have room.
-func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
+// TestKeptOwnNodes: nodes of the gang's own members are not kept. A member that is bound stays, and
+// where it is the others never have room.
+func TestKeptOwnNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	for _, node := range []string{"node-0-1", "node-1-0", "node-1-1"} {
@@ -95,9 +95,9 @@ func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
 	}
 }
 
-// TestKeptNodesThatAreRefused: they stay the same while others are there, for whom a plugin may
-// refuse them, and are opened once they have room and are refused nevertheless.
-func TestKeptNodesThatAreRefused(t *testing.T) {
+// TestRefusedKeptNodes: kept nodes may be refused. They stay the same while others are there, for
+// whom a plugin may refuse them, and are opened once they have room and are refused nevertheless.
+func TestRefusedKeptNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	hold := func(name string, pods int, change func(*v1.Pod)) (end func()) {

@@ -14,9 +14,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestTheDevicesOfAMemberThatDiedAreKept has a member with four GPUs of a node die. Others may use
-// the four beside them, and all once the replacement has a place.
-func TestTheDevicesOfAMemberThatDiedAreKept(t *testing.T) {
+// TestKeptDevices: the devices of a member that died are kept. It has a member with four GPUs of a
+// node die. Others may use the four beside them, and all once the replacement has a place.
+func TestKeptDevices(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"keepFreed": "10m"}`, 2)
 	for i, gpus := range []int{1, 4} {

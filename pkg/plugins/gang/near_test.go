@@ -21,9 +21,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestPodsNearAGang has a gang on two of three nodes of the first rack, and none of the second
+// TestNearPods has a gang on two of three nodes of the first rack, and none of the second
 // one's GPUs free. What the gang itself uses does not matter here.
-func TestPodsNearAGang(t *testing.T) {
+func TestNearPods(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3, 2)
 	for i, node := range []string{"node-0-0", "node-0-1"} {
@@ -72,9 +72,10 @@ func (c lateRetries) After(d time.Duration) <-chan time.Time {
 	return c.RealClock.After(d)
 }
 
-// TestAPodThatAllNodesRefuseHasItsBackoff: it was activated again while its cycle on all nodes was
-// under way. So it came again at once after that, and went round: near nodes, all nodes, near nodes.
-func TestAPodThatAllNodesRefuseHasItsBackoff(t *testing.T) {
+// TestRefusedPodBackoff: a pod that all nodes refuse waits for its backoff: it was activated again
+// while its cycle on all nodes was under way. So it came again at once after that, and went round:
+// near nodes, all nodes, near nodes.
+func TestRefusedPodBackoff(t *testing.T) {
 	t.Parallel()
 	clk := lateRetries{back: make(chan time.Time)}
 	r := newTestEnvAt(t, clk, `{}`, 1, 1)

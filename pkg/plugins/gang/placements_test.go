@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
-// TestPlacementsAreWrittenInTurn: a gang that is whole again before its turn has it once, for its last
-// attempt.
-func TestPlacementsAreWrittenInTurn(t *testing.T) {
+// TestPlacementTurns: placements are written in turn. A gang that is whole again before its turn
+// has it once, for its last attempt.
+func TestPlacementTurns(t *testing.T) {
 	t.Parallel()
 	p := newPlacements()
 	put := func(name string, attempt int64) { p.put(&gangstate.Commit{Key: gangNamed(name), Attempt: attempt}) }
@@ -42,9 +42,9 @@ func TestPlacementsAreWrittenInTurn(t *testing.T) {
 	}
 }
 
-// TestAGangThatIsPutWhileItIsTaken: it is in the queue once more, with nothing left to be written.
-// The worker took that for the end of the process.
-func TestAGangThatIsPutWhileItIsTaken(t *testing.T) {
+// TestRequeuedGang: a gang may be queued again while it is taken: it is in the queue once more,
+// with nothing left to be written. The worker took that for the end of the process.
+func TestRequeuedGang(t *testing.T) {
 	t.Parallel()
 	p := newPlacements()
 	put := func(name string, attempt int64) { p.put(&gangstate.Commit{Key: gangNamed(name), Attempt: attempt}) }

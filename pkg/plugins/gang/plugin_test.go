@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-func TestAGangGoesIntoOneRackTogether(t *testing.T) {
+// TestOneRackGang: a gang goes into one rack together.
+func TestOneRackGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 4)
 	pods := r.gang("g", 4, 8, nil)
@@ -53,7 +54,8 @@ func TestAGangGoesIntoOneRackTogether(t *testing.T) {
 	}
 }
 
-func TestAnIncompleteGangIsKeptOut(t *testing.T) {
+// TestIncompleteGang: an incomplete gang is kept out.
+func TestIncompleteGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)
 	pods := r.gang("g", 4, 8, nil)[:0]
@@ -71,7 +73,7 @@ func TestAnIncompleteGangIsKeptOut(t *testing.T) {
 	}
 }
 
-func TestARequiredRackThatIsTooSmall(t *testing.T) {
+func TestSmallRequiredRack(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3, 3)
 	pods := r.gang("g", 4, 8, map[string]string{gangrequest.RequiredKey: "rack"})
@@ -85,7 +87,8 @@ func TestARequiredRackThatIsTooSmall(t *testing.T) {
 	}
 }
 
-func TestAnAttemptEndsForAll(t *testing.T) {
+// TestAttemptEnd: an attempt ends for all members.
+func TestAttemptEnd(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)
 	pods := r.gang("g", 3, 8, nil)

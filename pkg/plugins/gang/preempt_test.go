@@ -191,9 +191,9 @@ func (e *testEnv) budget(labels map[string]string) {
 	})
 }
 
-// TestAWaitingGangYieldsAsAWhole: two of three members wait at Permit when a gang of a higher
-// priority comes. Nobody is evicted.
-func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
+// TestWaitingGangYield: a waiting gang yields as a whole. Two of three members wait at Permit when
+// a gang of a higher priority comes. Nobody is evicted.
+func TestWaitingGangYield(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	low := r.gang("low", 3, 8, nil)
@@ -222,8 +222,9 @@ func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
 	})
 }
 
-// TestAGangOfThatPriorityWaits: nothing yields to a gang of the same priority.
-func TestAGangOfThatPriorityWaits(t *testing.T) {
+// TestEqualPriorityGang: a gang of the same priority waits. Nothing yields to a gang of the same
+// priority.
+func TestEqualPriorityGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	low := r.gangOf("low", 3, 8, 10)
@@ -241,8 +242,8 @@ func TestAGangOfThatPriorityWaits(t *testing.T) {
 	}
 }
 
-// TestAGangThatNeverPreempts says so by its pods.
-func TestAGangThatNeverPreempts(t *testing.T) {
+// TestNeverPreemptingGang says so by its pods.
+func TestNeverPreemptingGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
 	low := r.gang("low", 3, 8, nil)
@@ -260,8 +261,9 @@ func TestAGangThatNeverPreempts(t *testing.T) {
 	}
 }
 
-// TestAGangGivesWhatItHasAboveItsMinimum: of four members two are the minimum.
-func TestAGangGivesWhatItHasAboveItsMinimum(t *testing.T) {
+// TestSurplusYield: a gang gives what it has above its minimum: of four members two are the
+// minimum.
+func TestSurplusYield(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)
 	for i := range 4 {

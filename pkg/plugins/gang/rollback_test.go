@@ -17,8 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
-// TestOneEvictionThatFailsEndsNoRollBack has the eviction of b, of a, b and c, fail.
-func TestOneEvictionThatFailsEndsNoRollBack(t *testing.T) {
+// TestFailedEviction: one eviction that fails ends no roll-back. It has the eviction of b, of a, b
+// and c, fail.
+func TestFailedEviction(t *testing.T) {
 	t.Parallel()
 	pods := v1.Resource("pods")
 	tests := map[string]struct {

@@ -42,7 +42,8 @@ func told(s *sayings, n int) (out []string) {
 	return out
 }
 
-func TestGangsTellTheirMembersInTurn(t *testing.T) {
+// TestNoticeTurns: gangs tell their members in turn.
+func TestNoticeTurns(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		do   func(s *sayings) []string
@@ -93,9 +94,9 @@ func TestGangsTellTheirMembersInTurn(t *testing.T) {
 	}
 }
 
-// TestReasonsThatChangeDoNotPileUp has 100 gangs of 1000 members say something new six times
-// before anybody is told: what waits is one reason for each member.
-func TestReasonsThatChangeDoNotPileUp(t *testing.T) {
+// TestReasonBacklog: reasons that change do not pile up. It has 100 gangs of 1000 members say
+// something new six times before anybody is told: what waits is one reason for each member.
+func TestReasonBacklog(t *testing.T) {
 	t.Parallel()
 	const gangs, members = 100, 1000
 	numbers := make([]int, members)

@@ -19,7 +19,7 @@ import (
 )
 
 // No time wakes the gang: it waited for a second and a tick, however soon the lists were in.
-func TestAGangThatIsTriedBeforeTheFirstListsComesWhenTheyAreIn(t *testing.T) {
+func TestGangBeforeFirstLists(t *testing.T) {
 	t.Parallel()
 	var served atomic.Bool
 	r := startTestEnv(t, clock.RealClock{}, `{}`, func(client *fake.Clientset) {

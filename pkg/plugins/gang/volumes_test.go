@@ -14,9 +14,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// TestMembersGoToTheirLocalVolumes has members whose claims are bound, each to a volume on
-// another node. Nobody refuses a node here, so it is the plan that knows.
-func TestMembersGoToTheirLocalVolumes(t *testing.T) {
+// TestLocalVolumes: members go to their local volumes. It has members whose claims are bound, each
+// to a volume on another node. Nobody refuses a node here, so it is the plan that knows.
+func TestLocalVolumes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4, 4)
 	testrig.Watched(t, r.client.Actions, "persistentvolumes")

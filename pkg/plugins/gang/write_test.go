@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
-// TestALateWriteThatAGangIsWhole may come when the gang's next attempt has begun. Only of its own
+// TestLateWholeWrite may come when the gang's next attempt has begun. Only of its own
 // attempt it says something.
-func TestALateWriteThatAGangIsWhole(t *testing.T) {
+func TestLateWholeWrite(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		attempt int64  // of the write; 0: of members that came later

@@ -61,7 +61,7 @@ func (e *testEnv) failToBind(t *testing.T, pod *v1.Pod) string {
 // The API server answers every error of its storage but a few with a conflict when it
 // is asked for a Binding: also "request timed out" of a write that etcd carried out. It
 // was taken for a refusal, and the pod's GPUs were given to another pod as well.
-func TestWhatAnAnswerProves(t *testing.T) {
+func TestAnswerProof(t *testing.T) {
 	what, because := schema.GroupResource{Resource: "pods/binding"}, errors.New("etcdserver: request timed out")
 	for name, tc := range map[string]struct {
 		answer error
@@ -126,7 +126,7 @@ func (w wiredPods) Patch(ctx context.Context, name string, pt types.PatchType, d
 }
 
 // client-go sends a write again by itself where the answer has Retry-After.
-func TestARefusalOfAWriteThatWasSentTwiceProvesNothing(t *testing.T) {
+func TestRepeatedWriteRefusal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first *apierrors.StatusError // with Retry-After
 		want  string

@@ -11,7 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-func TestACacheThatKeepsAReplacedPodEndsTheProcess(t *testing.T) {
+// TestStuckCache: a cache that keeps a replaced pod ends the process.
+func TestStuckCache(t *testing.T) {
 	pod := func(uid, node string) *v1.Pod {
 		return schedtest.Pod("p").UID(uid).Node(node).Obj()
 	}

@@ -46,7 +46,8 @@ func (e *testEnv) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
 	e.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
 }
 
-func TestAPodIsToldWhatItGot(t *testing.T) {
+// TestPodEvents: a pod is told what it got.
+func TestPodEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gpus        int
 		annotations map[string]string
@@ -77,8 +78,9 @@ func TestAPodIsToldWhatItGot(t *testing.T) {
 	}
 }
 
-// TestEventsOfChoicesAreBounded: a wave of pods must not push out the scheduler's other events.
-func TestEventsOfChoicesAreBounded(t *testing.T) {
+// TestChoiceEventBounds: events of choices are bounded. A wave of pods must not push out the
+// scheduler's other events.
+func TestChoiceEventBounds(t *testing.T) {
 	events, clk := make(chan string, 1000), &testrig.Ahead{}
 	b := newTestEnvOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
 	pod, state := b.pod("p", 2, nil), framework.NewCycleState()

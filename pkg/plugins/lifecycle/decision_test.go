@@ -10,7 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
-func TestTheBestNodesAreRemembered(t *testing.T) {
+// TestBestNodeMemory: the best nodes are remembered.
+func TestBestNodeMemory(t *testing.T) {
 	c := &lifecycle.Cycle{}
 	for _, r := range []lifecycle.Ranked{{Node: "c", Score: 70}, {Node: "a", Score: 90}, {Node: "d", Score: 60}, {Node: "b", Score: 70}, {Node: "e", Score: 80}} {
 		c.Rank(r.Node, r.Score)

@@ -63,7 +63,8 @@ func (e *gangEnv) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
 	}
 }
 
-func TestAPlannedPodsWayThroughTheExtensionPoints(t *testing.T) {
+// TestPlannedPodCycle: a planned pod passes the extension points.
+func TestPlannedPodCycle(t *testing.T) {
 	both := []string{topology.Name, numa.Name}
 	tests := map[string]struct {
 		plugins     []string
@@ -151,7 +152,8 @@ func (e *gangEnv) allPhases(t *testing.T) string {
 	return strings.Join(slices.Sorted(slices.Values(e.phases(t))), ",")
 }
 
-func TestOnlyThePlannedNodeTakesThePod(t *testing.T) {
+// TestPlannedNode: only the planned node takes the pod.
+func TestPlannedNode(t *testing.T) {
 	g := newGangEnv(t, topology.Name, numa.Name)
 	pod, other := g.member("p", 8), g.member("q", 8)
 	g.plan(t, pod, 0, 1, 2, 3, 4, 5, 6, 7)
@@ -183,7 +185,8 @@ func TestOnlyThePlannedNodeTakesThePod(t *testing.T) {
 	}
 }
 
-func TestMembersOfGangsAreNotPlacedByThemselves(t *testing.T) {
+// TestGangMemberPlacement: members of gangs are not placed by themselves.
+func TestGangMemberPlacement(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gangs bool // the profile has a plugin for them
 		want  fwk.Code
@@ -209,7 +212,8 @@ func TestMembersOfGangsAreNotPlacedByThemselves(t *testing.T) {
 	}
 }
 
-func TestThePluginForGangsGetsTheStateWhicheverIsMadeFirst(t *testing.T) {
+// TestPluginOrder: the gang plugin gets the state whichever plugin is made first.
+func TestPluginOrder(t *testing.T) {
 	wrong := errors.New("wrong")
 	var got *nodestate.State
 	take := func(s *nodestate.State, p *lifecycle.Profile) error {

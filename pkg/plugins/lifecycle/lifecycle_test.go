@@ -38,7 +38,8 @@ func writes(client *fake.Clientset) []string {
 	return out
 }
 
-func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
+// TestPodCycle: a pod passes the extension points.
+func TestPodCycle(t *testing.T) {
 	both := []string{topology.Name, numa.Name}
 	tests := map[string]struct {
 		plugins     []string
@@ -196,7 +197,8 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 	}
 }
 
-func TestThePatchNamesThePodByUID(t *testing.T) {
+// TestPatchUID: the patch names the pod by UID.
+func TestPatchUID(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, nil)
 	b.place(t, pod)
@@ -242,7 +244,8 @@ func TestThePatchNamesThePodByUID(t *testing.T) {
 	}
 }
 
-func TestTwoProfilesShareOneState(t *testing.T) {
+// TestSharedState: two profiles share one state.
+func TestSharedState(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	other := b.another(t, "PreBind", topology.Name)
 	b.place(t, b.pod("first", 4, nil))
@@ -257,7 +260,8 @@ func TestTwoProfilesShareOneState(t *testing.T) {
 	}
 }
 
-func TestFilterAndScoreDoNotAllocate(t *testing.T) {
+// TestFilterScoreAllocations: Filter and Score do not allocate memory.
+func TestFilterScoreAllocations(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	b.place(t, b.pod("first", 2, nil))
 	pod := b.pod("p", 2, nil)

@@ -183,9 +183,9 @@ func (w *wholeScheduler) await(t *testing.T, n int) []string {
 	return names
 }
 
-// TestTheQueueLetsThroughWhomAReleaseHelps plays releases on the real scheduling queue,
-// whose own hints would have every waiting pod tried for each of them.
-func TestTheQueueLetsThroughWhomAReleaseHelps(t *testing.T) {
+// TestQueueingHints: the queue lets the pods through that a release helps. It plays releases on the
+// real scheduling queue, whose own hints would have every waiting pod tried for each of them.
+func TestQueueingHints(t *testing.T) {
 	const waiting, releases = 100, 5
 	// Nobody has waited so long that he is tried for that alone.
 	w := newWholeScheduler(t, standing{now: time.Now()})

@@ -29,7 +29,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
+// TestHintPrecision: hints miss nothing that frees and wake nobody for nothing.
+func TestHintPrecision(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name)
 	waiting := b.pod("waiting", 8, nil)
 	nominated := b.pod("nominated", 8, nil)
@@ -68,7 +69,8 @@ func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
 	}
 }
 
-func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
+// TestPatchReplacement: the patch takes away what an earlier attempt wrote.
+func TestPatchReplacement(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name) // which chooses no CPUs
 	b.place(t, b.pod("p", 2, map[string]string{allocation.CPUSetKey: "0-3", "example.com/own": "kept"}))
 	pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
@@ -86,7 +88,7 @@ func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 // A pod of policy none whose first attempt failed after its PATCH, and that is then
 // placed by count, was bound with the first attempt's choice: of GPUs that somebody
 // else may have been given since.
-func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
+func TestCountedPodEarlierChoice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plugins []string
 		write   string // of the second attempt
@@ -131,7 +133,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 }
 
 // An API server lets nobody change the node name of a pod but by a Binding.
-func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
+func TestPatchAfterLateBinding(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name)
 	pod := b.pod("p", 2, nil)
 	bound := pod.DeepCopy()
@@ -171,7 +173,7 @@ func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
 // A pod that ended in its scheduling cycle, before its devices were chosen, was bound
 // all the same, which the API server allows. No event of a bound pod followed, and none
 // of its end: it had been told of before. The claim stayed for ever.
-func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
+func TestEndedPodInCycle(t *testing.T) {
 	for name, gpus := range map[string]int{"with GPUs": 2, "without": 0} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestEnv(t, "Binding", topology.Name, numa.Name)
@@ -205,7 +207,7 @@ func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 
 // The scheduler's informer handlers and ours have no order: the end of the pod may be
 // heard of after its devices were chosen, and before it is bound.
-func TestAPodThatEndedIsNotBound(t *testing.T) {
+func TestEndedPodBinding(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
 			b := newTestEnv(t, write, topology.Name, numa.Name)
@@ -265,7 +267,7 @@ func (silentPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []by
 
 // A claim was binding for as long as the request was under way, and no client of
 // kube-scheduler's ends one by itself.
-func TestAWriteThatGetsNoAnswerEnds(t *testing.T) {
+func TestUnansweredWrite(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
 			b := newTestEnvOf(t, setting{write: write, requestTimeout: "50ms",

@@ -30,7 +30,7 @@ func (e *testEnv) phases(t *testing.T) (out []string) {
 
 // An attempt that failed between the PATCH and the Binding, since another plugin's PreBind
 // did, kept its GPUs for 65 s although nothing of it could come late any more.
-func TestAnAttemptThatFailsBeforeItsBindingKeepsNothing(t *testing.T) {
+func TestFailureBeforeBinding(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first error // answer to the PATCH, which is sent again then
 		bind  bool  // the failure comes after Bind was called
@@ -65,7 +65,7 @@ func TestAnAttemptThatFailsBeforeItsBindingKeepsNothing(t *testing.T) {
 }
 
 // The Binding is DefaultBinder's in mode PreBind, and nobody tells us what it heard.
-func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
+func TestRetryChoice(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, nil)
 	choice := func() string {
@@ -97,7 +97,7 @@ func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
 
 // The choice of an attempt that left no claim is on the pod all the same, which the
 // informer may not have brought yet.
-func TestAPodPlacedByCountCarriesNoChoiceThatWasDropped(t *testing.T) {
+func TestCountedPodDroppedChoice(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none"})
 	b.place(t, pod)

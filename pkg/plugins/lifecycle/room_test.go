@@ -169,10 +169,10 @@ func (e *testEnv) finish(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// TestAGangIsWrittenAFewAtATime lets a thousand pods go at once. Each used to begin its
-// PATCH or Binding at once: the API server refuses what is too much for it, and each
-// refused pod is tried again.
-func TestAGangIsWrittenAFewAtATime(t *testing.T) {
+// TestGangWriteLimit: a gang is written a few at a time. It lets a thousand pods go at once. Each
+// used to begin its PATCH or Binding at once: the API server refuses what is too much for it, and
+// each refused pod is tried again.
+func TestGangWriteLimit(t *testing.T) {
 	const pods, most = 1000, 64
 	tests := map[string]struct {
 		write      string
@@ -240,9 +240,9 @@ func (e *testEnv) fill(tb testing.TB) (empty func()) {
 	}
 }
 
-// TestWhatEndsWhileAPodWaitsForItsTurn has the world change between the end of the
+// TestChangesBeforeWrite has the world change between the end of the
 // scheduling cycle and the write.
-func TestWhatEndsWhileAPodWaitsForItsTurn(t *testing.T) {
+func TestChangesBeforeWrite(t *testing.T) {
 	tests := map[string]func(t *testing.T, b *testEnv, pod *v1.Pod, cancel func()){
 		"the scheduler": func(_ *testing.T, _ *testEnv, _ *v1.Pod, cancel func()) { cancel() },
 		"the pod": func(t *testing.T, b *testEnv, pod *v1.Pod, _ func()) {
@@ -285,9 +285,9 @@ func TestWhatEndsWhileAPodWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestATurnEnds has the attempts of more pods than may be written at a time fail, or get
-// no answer: the next pod must have its turn all the same.
-func TestATurnEnds(t *testing.T) {
+// TestTurnEnd: a turn ends. It has the attempts of more pods than may be written at a time fail, or
+// get no answer: the next pod must have its turn all the same.
+func TestTurnEnd(t *testing.T) {
 	const pods = 100
 	tests := map[string]struct {
 		write      string

@@ -65,9 +65,9 @@ func newLate(t *testing.T) (w *wholeScheduler, comes func()) {
 	return w, func() { close(lists) }
 }
 
-// TestPodsAreNotTriedBeforeTheListsAreIn starts the scheduler with pods waiting. Each used
-// to be tried, and refused in writing, once before it could be placed.
-func TestPodsAreNotTriedBeforeTheListsAreIn(t *testing.T) {
+// TestPodsBeforeLists: pods are not tried before the lists are in. It starts the scheduler with
+// pods waiting. Each used to be tried, and refused in writing, once before it could be placed.
+func TestPodsBeforeLists(t *testing.T) {
 	const pods = 8
 	w, comes := newLate(t)
 	for i := range pods {
@@ -88,8 +88,8 @@ func TestPodsAreNotTriedBeforeTheListsAreIn(t *testing.T) {
 	}
 }
 
-// TestAWaitForTheListsIsNotMute has the list never come.
-func TestAWaitForTheListsIsNotMute(t *testing.T) {
+// TestListWaitNotice: a wait for the lists is not mute. It has the list never come.
+func TestListWaitNotice(t *testing.T) {
 	w, _ := newLate(t)
 	for i := range 3 {
 		w.add(t, fmt.Sprint("p", i), 1, 0)

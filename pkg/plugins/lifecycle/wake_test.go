@@ -65,7 +65,8 @@ type standing struct {
 func (c standing) Now() time.Time                  { return c.now }
 func (c standing) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 
-func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
+// TestReleaseBacklog: a release does not wake the backlog.
+func TestReleaseBacklog(t *testing.T) {
 	// Nobody has waited so long that he is tried for that alone.
 	b := newTestEnvOf(t, setting{write: "Binding", clock: standing{now: time.Now()}}, topology.Name)
 	b.client.Tracker().Add(b.node)
@@ -129,7 +130,8 @@ func (e *testEnv) settled(tb testing.TB) {
 	}
 }
 
-func TestWhoWaitsForNothingOfOursIsTried(t *testing.T) {
+// TestUnrelatedWait: a pod that waits for nothing of ours is tried.
+func TestUnrelatedWait(t *testing.T) {
 	b := newTestEnv(t, "Binding", topology.Name)
 	b.client.Tracker().Add(b.node)
 	b.place(t, b.pod("running", 5, nil))

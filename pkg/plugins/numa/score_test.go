@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-func TestScoreOfAnAlignment(t *testing.T) {
+func TestAlignmentScore(t *testing.T) {
 	tests := map[string]struct {
 		bonus, penalty int64
 		alignment      placement.Alignment

@@ -135,9 +135,9 @@ func TestPostFilter(t *testing.T) {
 	}
 }
 
-// TestNodesAreComparedLikeSets has nodes that differ in one thing each: the order of
-// the comparison decides.
-func TestNodesAreComparedLikeSets(t *testing.T) {
+// TestNodeComparison: nodes are compared like sets. It has nodes that differ in one thing each: the
+// order of the comparison decides.
+func TestNodeComparison(t *testing.T) {
 	old, young := metav1.Unix(1_700_000_000, 0), metav1.Unix(1_700_009_000, 0)
 	type tenant struct {
 		priority int32
@@ -186,9 +186,9 @@ func TestNodesAreComparedLikeSets(t *testing.T) {
 	}
 }
 
-// TestASecondPreemptorTakesOthers nominates one pod, whose victims have not gone yet,
-// and lets an equal one preempt.
-func TestASecondPreemptorTakesOthers(t *testing.T) {
+// TestSecondPreemptor: a second preemptor takes others. It nominates one pod, whose victims have
+// not gone yet, and lets an equal one preempt.
+func TestSecondPreemptor(t *testing.T) {
 	s := newTestEnv(t, "a6000-8-bridged")
 	s.tenant("big", 0, 1, 4, 0, 1, 2, 3)
 	for i := 4; i < 8; i++ {
@@ -227,9 +227,9 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 	}
 }
 
-// TestAVictimOfAnotherCostsNothing has a victim that makes room for two preemptors,
-// and does not know yet that it goes, and one of a lower priority on another node.
-func TestAVictimOfAnotherCostsNothing(t *testing.T) {
+// TestForeignVictimCost: a victim of another costs nothing. It has a victim that makes room for two
+// preemptors, and does not know yet that it goes, and one of a lower priority on another node.
+func TestForeignVictimCost(t *testing.T) {
 	s := newTestEnv(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
 	s.tenant("whole", 0, 50, 4, 0, 1, 2, 3)
 	other := s.tenant("other", 1, 200, 4, 0, 1, 2, 3) // nobody's victim at first
@@ -257,9 +257,10 @@ func TestAVictimOfAnotherCostsNothing(t *testing.T) {
 	}
 }
 
-// TestATryBeforeTheNewsOfTheLastEvictsNobodyElse has a preemptor tried again before the
-// scheduler has heard that its victim is going, and it itself nominated.
-func TestATryBeforeTheNewsOfTheLastEvictsNobodyElse(t *testing.T) {
+// TestRetryBeforeVictimNews: a retry before the news of the last eviction evicts nobody else. It
+// has a preemptor tried again before the scheduler has heard that its victim is going, and it
+// itself nominated.
+func TestRetryBeforeVictimNews(t *testing.T) {
 	const nodes = 8
 	s := newTestEnv(t, slices.Repeat([]string{"a100-pcie-4-bridged"}, nodes)...)
 	for i := range nodes {
@@ -289,9 +290,9 @@ func TestATryBeforeTheNewsOfTheLastEvictsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestDevicesThatComeFreeByThemselves has kubelet's record lag behind the pods: nobody
+// TestComingFreeDevices has kubelet's record lag behind the pods: nobody
 // is evicted for what a moment will bring, and somebody is when it does not come.
-func TestDevicesThatComeFreeByThemselves(t *testing.T) {
+func TestComingFreeDevices(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known bool // it was seen to go
 		want  []string
@@ -325,7 +326,8 @@ func TestDevicesThatComeFreeByThemselves(t *testing.T) {
 	}
 }
 
-func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
+// TestStuckVictims: a pod whose victims are stuck looks for others.
+func TestStuckVictims(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end  time.Duration
 		want []string

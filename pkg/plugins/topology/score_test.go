@@ -15,7 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-func TestScoresFollowTheWeights(t *testing.T) {
+// TestScoreWeights: scores follow the weights.
+func TestScoreWeights(t *testing.T) {
 	p := &Plugin{narrowing: candidates.Narrowing{Weights: nodeindex.DefaultWeights()}}
 	best := nodeindex.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
@@ -79,7 +80,8 @@ func TestScoresFollowTheWeights(t *testing.T) {
 	}
 }
 
-func TestNormalizedScoresStayInBounds(t *testing.T) {
+// TestNormalizedScoreBounds: normalized scores stay in bounds.
+func TestNormalizedScoreBounds(t *testing.T) {
 	p := &Plugin{}
 	w := nodeindex.Weights{Bandwidth: 1, Latency: 1, Fragmentation: 1}
 	best := nodeindex.Best{Ring: 1, Latency: 1}

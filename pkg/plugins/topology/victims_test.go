@@ -334,9 +334,9 @@ func (e *testEnv) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBu
 	return best, names, found
 }
 
-// TestVictimsAreTheCheapest compares the choice with all subsets of pods, on random
-// nodes with random pods, with the framework's own filters as judge of both.
-func TestVictimsAreTheCheapest(t *testing.T) {
+// TestVictimBruteForce: the victims are the cheapest. It compares the choice with all subsets of
+// pods, on random nodes with random pods, with the framework's own filters as judge of both.
+func TestVictimBruteForce(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8", "l40s-8"}
 	s := newTestEnv(t, machines...)
 	possible, dearer := 0, 0
@@ -374,10 +374,10 @@ func TestVictimsAreTheCheapest(t *testing.T) {
 	}
 }
 
-// TestOurChoiceIsNeverDearerThanTheDefaults makes CPUs short as well, where the choice
-// is not exact: the pod fits afterwards, no victim could stay, and by our order it
-// costs no more than what the default preemption would do.
-func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
+// TestVictimCostBound: our choice is never dearer than the default plugin's. It makes CPUs short as
+// well, where the choice is not exact: the pod fits afterwards, no victim could stay, and by our
+// order it costs no more than what the default preemption would do.
+func TestVictimCostBound(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged"}
 	s := newTestEnv(t, machines...)
 	possible, cheaper := 0, 0
@@ -430,9 +430,9 @@ func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
 	}
 }
 
-// TestSearchesOn16GPUsStayWithinTheirSteps counts the questions, on nodes with up to 16
-// holders, that one node is allowed to ask.
-func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
+// TestSearchSteps: searches on 16 GPUs stay within their steps. It counts the questions, on nodes
+// with up to 16 holders, that one node is allowed to ask.
+func TestSearchSteps(t *testing.T) {
 	s := newTestEnv(t, "dgx2")
 	most := map[bool]int64{}
 	for seed := range uint64(300) {

@@ -143,10 +143,10 @@ func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisrup
 	return best, names, found
 }
 
-// TestVictimsBesidePodsThatGoAnyway compares the choice with all subsets of pods where
+// TestVictimsBesideLeavers compares the choice with all subsets of pods where
 // some are told to go and one is the victim of another pod: who waits, and for how long;
 // that nobody is evicted whom the pod could not choose; and that the choice is cheapest.
-func TestVictimsBesidePodsThatGoAnyway(t *testing.T) {
+func TestVictimsBesideLeavers(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8"}
 	s := newTestEnv(t, machines...)
 	p := s.plugin.preemptor

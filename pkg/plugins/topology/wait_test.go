@@ -64,10 +64,10 @@ func (e *testEnv) fits(pod *v1.Pod) *fwk.Status {
 	return e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, info)
 }
 
-// TestAVictimOfAnotherIsNotEvictedForThisPod has a victim that the API server has not
-// heard of yet, or whose eviction failed: it may be waited for, but it matters more than
-// the pod that would wait, which must not evict it.
-func TestAVictimOfAnotherIsNotEvictedForThisPod(t *testing.T) {
+// TestForeignVictim: a victim of another is not evicted for this pod. It has a victim that the API
+// server has not heard of yet, or whose eviction failed: it may be waited for, but it matters more
+// than the pod that would wait, which must not evict it.
+func TestForeignVictim(t *testing.T) {
 	for name, victim := range map[string]int32{"that matters more": 80, "that matters as much": 60, "that matters less": 50} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestEnv(t, "a100-pcie-4-bridged")
@@ -87,9 +87,9 @@ func TestAVictimOfAnotherIsNotEvictedForThisPod(t *testing.T) {
 	}
 }
 
-// TestTheWaitForPodsThatAreGoingIsBounded has pods that were told to go, with the grace
-// period that their owner chose, and others that could be evicted.
-func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
+// TestTerminationWaitBounds: the wait for pods that are going is bounded. It has pods that were
+// told to go, with the grace period that their owner chose, and others that could be evicted.
+func TestTerminationWaitBounds(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(s *testEnv)
 		node    string // nominated for
@@ -184,9 +184,9 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 	}
 }
 
-// TestAPodThatWaitsForNobodyIsNotShutOut: pods that are going make room, later than it may
-// wait for them. No event tells of that, so the scheduling queue must have it.
-func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
+// TestSelfMadeRoom: a pod that waits for nobody is not shut out. Pods that are going make room,
+// later than it may wait for them. No event tells of that, so the scheduling queue must have it.
+func TestSelfMadeRoom(t *testing.T) {
 	for name, tc := range map[string]struct {
 		going      bool
 		policy     v1.PreemptionPolicy
@@ -215,9 +215,9 @@ func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
 	}
 }
 
-// TestWhyAPodWaitsIsSaidInTheSameWords: the text is the pod's condition, and each
-// attempt that changes it costs a write.
-func TestWhyAPodWaitsIsSaidInTheSameWords(t *testing.T) {
+// TestStableWaitReason: the reason of a wait stays in the same words. The text is the pod's
+// condition, and each attempt that changes it costs a write.
+func TestStableWaitReason(t *testing.T) {
 	for name, left := range map[string]time.Duration{"for pods that end soon": time.Minute, "for nobody": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestEnv(t, "a100-pcie-4-bridged")
@@ -234,9 +234,9 @@ func TestWhyAPodWaitsIsSaidInTheSameWords(t *testing.T) {
 	}
 }
 
-// TestAPodsOwnVictimsAreNotWaitedForWithoutEnd: it chose them, so it gives them some time
-// of their grace period, and then looks for others.
-func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
+// TestOwnVictimWait: a pod does not wait for its own victims without end: it chose them, so it
+// gives them some time of their grace period, and then looks for others.
+func TestOwnVictimWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gone time.Duration // since it was told to go
 		want []string
@@ -292,9 +292,10 @@ func (e *testEnv) goes(name string) {
 	testrig.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.plugin.State().Gone(gone.UID) })
 }
 
-// TestWhatAPodWaitsForIsHeldForIt: kubelet is about to release two GPUs. Whoever comes
-// between the release and the pod's next turn must not take them, unless it matters more.
-func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
+// TestHeldRelease: the devices that a pod waits for are held for it. Kubelet is about to release
+// two GPUs. Whoever comes between the release and the pod's next turn must not take them, unless it
+// matters more.
+func TestHeldRelease(t *testing.T) {
 	s := newTestEnv(t, "a100-pcie-4-bridged")
 	s.tenant("low", 0, 0, 2, 2, 3)
 	s.show()
@@ -325,9 +326,9 @@ func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
 	}
 }
 
-// TestAWaitEnds: when kubelet has not released the devices in time somebody is evicted,
+// TestWaitEnd: a wait ends: when kubelet has not released the devices in time somebody is evicted,
 // or the nomination ends, so that nothing is kept from others for ever.
-func TestAWaitEnds(t *testing.T) {
+func TestWaitEnd(t *testing.T) {
 	never := linkedPair("p", 5).PreemptionPolicy(v1.PreemptNever).Obj()
 	for name, tc := range map[string]struct {
 		pod  *v1.Pod

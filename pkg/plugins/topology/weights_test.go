@@ -26,9 +26,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 )
 
-// TestNothingOutvotesTheLinks holds the worst node of the best band against one of a
-// lesser band that has all points of every other scorer of the shipped profiles.
-func TestNothingOutvotesTheLinks(t *testing.T) {
+// TestLinkDominance: no other score outvotes the links. It holds the worst node of the best band
+// against one of a lesser band that has all points of every other scorer of the shipped profiles.
+func TestLinkDominance(t *testing.T) {
 	for _, path := range []string{manifests.SchedulerConfigPath, manifests.SchedulerConfigBindingPath} {
 		t.Run(path, func(t *testing.T) {
 			own, others := scorers(t, path)

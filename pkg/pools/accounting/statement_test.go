@@ -279,7 +279,7 @@ func put(m *map[string]string, key, value string, mark bool) {
 	(*m)[key] = value
 }
 
-func TestWhatCannotBeRead(t *testing.T) {
+func TestMalformedRecords(t *testing.T) {
 	for name, tc := range map[string]struct {
 		books Books
 		want  string

@@ -87,7 +87,8 @@ func TestAppendCredit(t *testing.T) {
 	}
 }
 
-func TestCreditsAreOnlyAppended(t *testing.T) {
+// TestCreditAppendOnly: credits are only appended.
+func TestCreditAppendOnly(t *testing.T) {
 	old := teamA()
 	old.Credits = []Credit{credit(t, "a", "10"), credit(t, "b", "5")}
 	cases := map[string]struct {

@@ -80,7 +80,7 @@ long,team-a,nvidia.com/gpu,,4,2026-11-01T00:00:00Z,2026-11-02T01:00:00Z,100,2,20
 }
 
 // What is written is read back as it was, and the CSV files have the same money.
-func TestExportIsReadBack(t *testing.T) {
+func TestExportRoundTrip(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		b := randomBook(rng).book(t)

@@ -55,7 +55,8 @@ func TestInvoice(t *testing.T) {
 	}
 }
 
-func TestOnWhichInvoiceASessionIs(t *testing.T) {
+// TestSessionInvoice: a session is on the invoice of the period in which it ends.
+func TestSessionInvoice(t *testing.T) {
 	october := Period{Start: epoch.AddDate(0, -1, 0), End: epoch}
 	id := InvoiceID(teamA(), november)
 	cases := map[string]struct {
@@ -86,7 +87,7 @@ func TestOnWhichInvoiceASessionIs(t *testing.T) {
 
 // Whatever the sessions, each invoice adds up, its lines are those of its charges, and the
 // invoices of all periods and tenants hold each session once.
-func TestInvoicesAddUp(t *testing.T) {
+func TestInvoiceSums(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		plain := randomBook(rng)
@@ -126,7 +127,7 @@ func TestInvoicesAddUp(t *testing.T) {
 // An invoice is made in three steps: computed, written on each session, made final. A program
 // that ends between any two of them, or while it writes, and begins again has the same
 // invoice and the same balance.
-func TestAnInvoiceThatIsInterrupted(t *testing.T) {
+func TestInterruptedInvoice(t *testing.T) {
 	b := book(t, requirementBook)
 	account, err := teamA().Append(Credit{ID: "c1", Amount: amount(t, "1000"), At: epoch})
 	if err != nil {
@@ -170,7 +171,7 @@ func TestAnInvoiceThatIsInterrupted(t *testing.T) {
 }
 
 // The requirement's ID is a clock's second, so that two invoices made in it are one.
-func TestInvoiceIDsDiffer(t *testing.T) {
+func TestInvoiceIDs(t *testing.T) {
 	seen := map[string]string{}
 	for i := range 100 {
 		for _, p := range []string{"2026-11", "2026-11-01", "2026-11-01/2026-11-15", "2026-11-01T06:00:00Z/2026-11-15", "2026-10"} {
@@ -188,7 +189,8 @@ func TestInvoiceIDsDiffer(t *testing.T) {
 	}
 }
 
-func TestInvoiceThatDoesNotAddUp(t *testing.T) {
+// TestInvoiceMismatch: an invoice that does not add up is refused.
+func TestInvoiceMismatch(t *testing.T) {
 	cases := map[string]struct {
 		change  func(*Invoice)
 		wantErr string

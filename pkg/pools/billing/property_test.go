@@ -16,7 +16,8 @@ import (
 // exactly compares the hours of charges.
 var exactly = cmp.Comparer(func(a, b *big.Rat) bool { return a.Cmp(b) == 0 })
 
-func TestRateIsTheOracles(t *testing.T) {
+// TestRateOracle: the rate agrees with the oracle's.
+func TestRateOracle(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 17))
 		compare(t, fmt.Sprintf("seed %d", seed), randomBook(rng), randomSessions(rng, 1+rng.IntN(40)))
@@ -56,7 +57,8 @@ func compare(t *testing.T, what string, plain plainBook, sessions []plainSession
 	}
 }
 
-func TestOrderAndRepetitionDoNotMatter(t *testing.T) {
+// TestOrderAndRepetition: order and repetition do not matter.
+func TestOrderAndRepetition(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		b, plain := randomBook(rng).book(t), randomSessions(rng, 20)
@@ -83,7 +85,7 @@ func TestOrderAndRepetitionDoNotMatter(t *testing.T) {
 
 // A session that is cut in pieces costs what it costs whole, but for half a cent of rounding
 // a piece, where its hours count together: without discounts, and over a period.
-func TestSplitSessionsCostTheSame(t *testing.T) {
+func TestSplitSessionCost(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		plain := randomBook(rng)
@@ -122,7 +124,7 @@ func TestSplitSessionsCostTheSame(t *testing.T) {
 }
 
 // With marginal tiers one more second never costs less, and never more than at full price.
-func TestMarginalTiersAreContinuous(t *testing.T) {
+func TestMarginalTierContinuity(t *testing.T) {
 	step := big.NewRat(1, 3600)
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -144,7 +146,7 @@ func TestMarginalTiersAreContinuous(t *testing.T) {
 }
 
 // With all units a tier may cost less than a little less use: that is how they are defined.
-func TestAllUnitsJumpAtAThreshold(t *testing.T) {
+func TestAllUnitsJump(t *testing.T) {
 	b := book(t, requirementBook)
 	below, at := b.full(big.NewRat(99, 1)), b.full(big.NewRat(100, 1))
 	if below.Cmp(big.NewRat(99, 1)) != 0 || at.Cmp(big.NewRat(90, 1)) != 0 {

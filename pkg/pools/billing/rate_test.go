@@ -38,7 +38,7 @@ func held(t *testing.T, id, quantity string, seconds int) Session {
 	}
 }
 
-func TestCostOfASession(t *testing.T) {
+func TestSessionCost(t *testing.T) {
 	cases := map[string]struct {
 		quantity  string
 		seconds   int
@@ -83,7 +83,7 @@ func TestCostOfASession(t *testing.T) {
 }
 
 // A thousand GPUs for 1 s and for 1.5 s.
-func TestPartsOfASecondCount(t *testing.T) {
+func TestFractionalSeconds(t *testing.T) {
 	b := book(t, `{"currency": "USD", "minPeriodSeconds": 0, "prices": [{"resource": "nvidia.com/gpu", "pricePerHour": "3.6"}]}`)
 	first, second := held(t, "a", "1000", 1), held(t, "b", "1000", 1)
 	second.Start = second.Start.Add(-500 * time.Millisecond)
@@ -96,7 +96,7 @@ func TestPartsOfASecondCount(t *testing.T) {
 	}
 }
 
-func TestPriceOfAModel(t *testing.T) {
+func TestModelPrice(t *testing.T) {
 	b := book(t, `{"currency": "EUR", "minPeriodSeconds": 0, "prices": [
 		{"resource": "nvidia.com/gpu", "model": "H100", "pricePerHour": "4.25"},
 		{"resource": "nvidia.com/gpu", "pricePerHour": "1"},
@@ -129,7 +129,7 @@ func TestPriceOfAModel(t *testing.T) {
 }
 
 // Three sessions of 60, 40 and 100 GPU hours, which end in this order.
-func TestDiscountsOverAPeriod(t *testing.T) {
+func TestPeriodDiscounts(t *testing.T) {
 	cases := map[string]struct {
 		mode Mode
 		want string // costs by end
@@ -163,7 +163,7 @@ func TestDiscountsOverAPeriod(t *testing.T) {
 	}
 }
 
-func TestRateRefuses(t *testing.T) {
+func TestRateErrors(t *testing.T) {
 	cases := map[string]struct {
 		change  func(*Session)
 		wantErr string

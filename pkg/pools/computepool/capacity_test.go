@@ -266,7 +266,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-func TestANodeOfTwoPoolsIsInTheFirst(t *testing.T) {
+// TestNodeOfTwoPools: a node of two pools counts in the first.
+func TestNodeOfTwoPools(t *testing.T) {
 	t.Parallel()
 	by := func(name string, selector map[string]string) *v1alpha1.ComputePool {
 		p := examplePool()
@@ -293,7 +294,7 @@ func TestANodeOfTwoPoolsIsInTheFirst(t *testing.T) {
 
 // Whatever nodes and pods say, each device is in one state, no number is negative, and what tenants
 // can share is not more than is there.
-func TestEachDeviceIsInOneState(t *testing.T) {
+func TestDeviceStates(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 1))
 	for round := range 3000 {
@@ -354,7 +355,7 @@ func randomCluster(rnd *rand.Rand) (nodes []*v1.Node, byNode map[string]*topolog
 }
 
 // An absurd number on a node or pod does not overflow what others are counted by.
-func TestAbsurdNumbersAreBounded(t *testing.T) {
+func TestAbsurdNumbers(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	node := testNode("n0", "pool", 1<<60, nvidia)

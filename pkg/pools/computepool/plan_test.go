@@ -164,7 +164,7 @@ func TestWithGone(t *testing.T) {
 }
 
 // However many have quota whose jobs are gone, a tenant's queue promises no more than its limit.
-func TestPlanKeepsToTheLimitWhileJobsAreGone(t *testing.T) {
+func TestPlanLimitWithGoneJobs(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	in := exampleCluster(pool)
@@ -185,7 +185,7 @@ func TestPlanKeepsToTheLimitWhileJobsAreGone(t *testing.T) {
 }
 
 // A queue's priority is added to that of its jobs; in one by arrival all jobs have its own.
-func TestPriorityOfRequests(t *testing.T) {
+func TestRequestPriority(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	pool.Spec.Quotas = nil
@@ -234,7 +234,7 @@ func settledObjects(t *testing.T, pool *v1alpha1.ComputePool, in *Cluster) *Obje
 func queueIn(o *Objects, name string) *kueue.ClusterQueue { return o.queues()[name] }
 
 // A protected job is let in only once its queue has the quota, and Kueue has seen that.
-func TestPlanPinsBeforeItLetsIn(t *testing.T) {
+func TestPlanPinOrder(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	in := exampleCluster(pool)
@@ -281,7 +281,7 @@ func TestPlanPinsBeforeItLetsIn(t *testing.T) {
 
 // A queue that the spec has no longer goes in three steps: it lets nobody in, Kueue has seen that
 // and it is empty, it is deleted.
-func TestPlanForAQueueThatLeaves(t *testing.T) {
+func TestPlanLeavingQueue(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	in := exampleCluster(pool)
@@ -321,7 +321,7 @@ func TestPlanForAQueueThatLeaves(t *testing.T) {
 }
 
 // The ClusterQueue of a LocalQueue cannot be changed: the LocalQueue is made anew.
-func TestPlanForANamespaceThatBecomesAnothers(t *testing.T) {
+func TestPlanMovedNamespace(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	in := exampleCluster(pool)
@@ -340,7 +340,7 @@ func TestPlanForANamespaceThatBecomesAnothers(t *testing.T) {
 }
 
 // A pool that is deleted lets no more jobs in. Once none holds quota all goes, the flavor last.
-func TestPlanForAPoolThatIsDeleted(t *testing.T) {
+func TestPlanDeletedPool(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	in := exampleCluster(pool)

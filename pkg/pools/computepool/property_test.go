@@ -122,7 +122,7 @@ func nominals(objects []client.Object, r resourceName) (sum, least int64) {
 // tenants can share, or what is promised if that is more, and nothing is negative. Jobs are let in
 // only while what is promised is there, and within their queue's limit. And on the way from any
 // pool to any other no more is promised than before or after.
-func TestWhatIsPromised(t *testing.T) {
+func TestRandomPromises(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 2))
 	var old []client.Object

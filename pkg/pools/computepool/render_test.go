@@ -222,7 +222,7 @@ func TestRender(t *testing.T) {
 }
 
 // A pool of two resources is divided as its devices are: here three to one.
-func TestRenderOfTwoResources(t *testing.T) {
+func TestRenderTwoResources(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	pool.Spec.Quotas = pool.Spec.Quotas[:2]
@@ -242,7 +242,7 @@ func TestRenderOfTwoResources(t *testing.T) {
 }
 
 // What is the same in all pools: where pods go, who may use a queue, the check.
-func TestRenderTheRest(t *testing.T) {
+func TestRenderCommon(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	l := NewLayout(pool, nil, nil)

@@ -137,7 +137,7 @@ func TestConditions(t *testing.T) {
 }
 
 // Conditions of other controllers stay, and are not applied; what did not change keeps its time.
-func TestConditionsOfOthersStay(t *testing.T) {
+func TestForeignConditions(t *testing.T) {
 	t.Parallel()
 	since := metav1.NewTime(time.Unix(100, 0))
 	s := statusAfter(t, func(pool *v1alpha1.ComputePool, _ *Cluster, _ *Objects, _ *Observed) {
@@ -183,7 +183,7 @@ func TestShares(t *testing.T) {
 }
 
 // Where a pool has both lists, a tenant's share is the sum of its parts.
-func TestSharesOfTwoLevels(t *testing.T) {
+func TestTwoLevelShares(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
 	pool.Spec.Quotas = pool.Spec.Quotas[:1]

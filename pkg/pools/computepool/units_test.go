@@ -45,7 +45,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestWhatAPodHolds(t *testing.T) {
+func TestPodDevices(t *testing.T) {
 	t.Parallel()
 	always := v1.ContainerRestartPolicyAlways
 	container := func(n int64, inLimits bool) v1.Container {

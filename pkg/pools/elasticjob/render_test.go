@@ -106,7 +106,8 @@ func TestRenderExtra(t *testing.T) {
 	}
 }
 
-func TestRenderWhatTheTemplateSaysStays(t *testing.T) {
+// TestRenderTemplateValues: what the template says stays in the rendered pods.
+func TestRenderTemplateValues(t *testing.T) {
 	ej := newJob(func(ej *v1alpha1.ElasticJob) {
 		spec := &ej.Spec.Template.Spec
 		ej.Spec.Template.Name = "mine"
@@ -209,7 +210,7 @@ func TestRenderPriorities(t *testing.T) {
 }
 
 // The name of the last replica's host fits a label of DNS.
-func TestRenderTheLongestNames(t *testing.T) {
+func TestRenderLongestNames(t *testing.T) {
 	const longest = "a234567890123456789012345678901234567890123456789012" // the API server takes 52
 	ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Name = longest })
 	if n := len(Render(ej, newPool()).Extra(4351).Spec.Template.Spec.Hostname); n > 63 {

@@ -64,7 +64,7 @@ func TestStaticRendezvous(t *testing.T) {
 }
 
 // The requirement's own job passes explicit ranks: extras would wait for ever.
-func TestTheRequirementsJobIsStatic(t *testing.T) {
+func TestStaticRequirementJob(t *testing.T) {
 	text, err := manifests.FS.ReadFile("examples/pools/llm-training.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func TestTemplates(t *testing.T) {
 }
 
 // A job with a template that is none is read all the same: its status says what is wrong.
-func TestABadTemplateDoesNotHideTheJob(t *testing.T) {
+func TestBadTemplate(t *testing.T) {
 	ej, faults, err := decode(read(t, withTemplate(`{spec: {containers: 3}}`)))
 	if err != nil || len(faults) == 0 {
 		t.Fatalf("faults %q, %v", faults, err)
@@ -98,7 +98,7 @@ func TestABadTemplateDoesNotHideTheJob(t *testing.T) {
 	}
 }
 
-func TestWhatATemplateIsGiven(t *testing.T) {
+func TestTemplateValues(t *testing.T) {
 	tests := map[string]struct {
 		pool func(*v1alpha1.ComputePool)
 		want string

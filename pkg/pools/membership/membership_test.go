@@ -57,7 +57,7 @@ func TestPoolOf(t *testing.T) {
 
 // Kubernetes' own selectors, and the names in order, say the same of any pools and nodes, whatever
 // the order of the pools.
-func TestPoolOfIsTheFirstByNameThatSelects(t *testing.T) {
+func TestPoolOfRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	some := func() map[string]string {
 		out := map[string]string{}

@@ -178,7 +178,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestHowAPodWasSeenToGo(t *testing.T) {
+func TestPodDeparture(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod    *v1.Pod
 		unsure bool
@@ -253,7 +253,7 @@ func TestModelOf(t *testing.T) {
 }
 
 // What is remembered of pods that nobody records does not grow for ever.
-func TestMemoryForgets(t *testing.T) {
+func TestMemoryBounds(t *testing.T) {
 	m := newMemory()
 	for i := range 1000 {
 		m.keep(aPod(func(p *v1.Pod) { p.UID = types.UID(minute(i).String()) }), end{at: minute(i)})

@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-func TestWhoSaysHowManyTakeTurns(t *testing.T) {
+func TestCountReaderTurns(t *testing.T) {
 	turns := &v1alpha1.ComputePool{Spec: v1alpha1.ComputePoolSpec{Virtualization: &v1alpha1.Virtualization{
 		Enabled: true, Strategy: v1alpha1.StrategyTimeSlicing, Replicas: 4,
 	}}}
@@ -33,7 +33,7 @@ func TestWhoSaysHowManyTakeTurns(t *testing.T) {
 	}
 }
 
-func TestWhichResourcesCount(t *testing.T) {
+func TestCountedResources(t *testing.T) {
 	pool := func(kind v1alpha1.PoolType, resources ...string) *v1alpha1.ComputePool {
 		return &v1alpha1.ComputePool{Spec: v1alpha1.ComputePoolSpec{PoolType: kind, Resources: resources}}
 	}

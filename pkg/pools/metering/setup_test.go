@@ -28,7 +28,8 @@ type asked struct {
 func (a asked) Add(uid types.UID)                           { a.after[uid] = 0 }
 func (a asked) AddAfter(uid types.UID, after time.Duration) { a.after[uid] = after }
 
-func TestOnlyPodsWithRecordsCanWait(t *testing.T) {
+// TestWaitingPods: only pods with records can wait.
+func TestWaitingPods(t *testing.T) {
 	now := metav1.Now()
 	pod := func(node string, phase v1.PodPhase, changes ...func(*v1.Pod)) *v1.Pod {
 		return testobj.Pod("a").Node(node).GPUs(4).Phase(phase).With(changes...).Obj()

@@ -149,9 +149,10 @@ func (q *question) check(w *testEnv, d *Decision) error {
 	return nil
 }
 
-// TestDecisionsAreThoseOfABruteForce: what is Ready can be placed. A gang that can be placed is
-// Ready; single pods come one after the other, so there a later one may find no place.
-func TestDecisionsAreThoseOfABruteForce(t *testing.T) {
+// TestDecisionBruteForce: decisions are those of a brute force: what is Ready can be placed. A gang
+// that can be placed is Ready; single pods come one after the other, so there a later one may find
+// no place.
+func TestDecisionBruteForce(t *testing.T) {
 	verdicts := map[string]int{}
 	g := NewGraphs()
 	for seed := range uint64(1500) {
@@ -185,9 +186,9 @@ func TestDecisionsAreThoseOfABruteForce(t *testing.T) {
 	}
 }
 
-// TestPromisesNeverShareAGPU: jobs that are asked about one after the other are promised different
-// GPUs, each of which was free.
-func TestPromisesNeverShareAGPU(t *testing.T) {
+// TestPromiseOverlap: promises never share a GPU. Jobs that are asked about one after the other are
+// promised different GPUs, each of which was free.
+func TestPromiseOverlap(t *testing.T) {
 	g := NewGraphs()
 	promises := 0
 	for seed := range uint64(300) {

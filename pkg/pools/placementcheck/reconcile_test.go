@@ -10,9 +10,9 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// TestWhatWasWrittenCountsUntilTheCacheHasIt: the cache may still show a job that asks for a place
-// which it was promised a moment ago.
-func TestWhatWasWrittenCountsUntilTheCacheHasIt(t *testing.T) {
+// TestUncachedWrites: what was written counts until the cache has it. The cache may still show a
+// job that asks for a place which it was promised a moment ago.
+func TestUncachedWrites(t *testing.T) {
 	version := func(name, v string, state kueue.CheckState) *kueue.Workload {
 		w := job(name, 1, 1, nil)
 		w.ResourceVersion, checkOf(w).State = v, state

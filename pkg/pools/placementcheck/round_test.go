@@ -43,7 +43,8 @@ func (e *testEnv) carryOut(g *Graphs) map[string]string {
 	return out
 }
 
-func TestTwoJobsAreNotPromisedOnePlace(t *testing.T) {
+// TestTwoJobsOnePlace: two jobs are not promised one place.
+func TestTwoJobsOnePlace(t *testing.T) {
 	w, g := newTestEnv(t), NewGraphs()
 	w.racks(4, "a")
 	first, second := job("first", 3, 8, gangOf("first", 3)), job("second", 3, 8, gangOf("second", 3))
@@ -113,8 +114,8 @@ func release(w *kueue.Workload) {
 	w.Status.RequeueState = &kueue.RequeueState{}
 }
 
-// TestTheWayOfAJobWithoutAPlace plays what Kueue does between our writes.
-func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
+// TestJobWithoutPlace plays what Kueue does between our writes.
+func TestJobWithoutPlace(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	e.pod("other", "a-0", nil, 0)
@@ -163,8 +164,9 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	}
 }
 
-// TestOneThatNeverFitsKeepsNoQuota: however often it was tried. It leaves the turn to one that may.
-func TestOneThatNeverFitsKeepsNoQuota(t *testing.T) {
+// TestNeverFittingJob: a job that never fits keeps no quota. However often it was tried. It leaves
+// the turn to one that may.
+func TestNeverFittingJob(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	e.pod("other", "a-0", nil, 0)
@@ -181,8 +183,9 @@ func TestOneThatNeverFitsKeepsNoQuota(t *testing.T) {
 	}
 }
 
-// TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
-func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
+// TestStarvingJobQuota: a job that starves keeps its quota. Small jobs fill whatever ends as long
+// as their quota allows it.
+func TestStarvingJobQuota(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	e.pod("other", "a-0", nil, 0)
@@ -215,7 +218,8 @@ func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
 	}
 }
 
-func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
+// TestHeldJobNotices: held jobs are not all told of one place.
+func TestHeldJobNotices(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	for i, name := range []string{"a", "b", "c"} {
@@ -243,7 +247,7 @@ func requeued(at time.Time) metav1.Condition {
 }
 
 // The next rounds come before Kueue has given quota to a job that was told of a place.
-func TestAPlaceIsKeptForAJobThatWasToldOfIt(t *testing.T) {
+func TestPlaceKeeping(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	told, other := job("told", 1, 8, nil), job("other", 1, 8, nil)
@@ -262,7 +266,7 @@ func TestAPlaceIsKeptForAJobThatWasToldOfIt(t *testing.T) {
 }
 
 // While one that starves is about to get quota, the pause of another one is made longer.
-func TestOneThatStarvesAtATimeIsLetIn(t *testing.T) {
+func TestStarvingJobTurns(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
 	e.pod("other", "a-0", nil, 0)
@@ -361,7 +365,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-func TestPausesGrow(t *testing.T) {
+// TestPauseGrowth: pauses grow.
+func TestPauseGrowth(t *testing.T) {
 	var got []string
 	for i := range int32(7) {
 		got = append(got, pauseAfter(i).String())
@@ -371,7 +376,8 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-func TestTheReasonOutlivesTheEviction(t *testing.T) {
+// TestReasonAfterEviction: the reason outlives the eviction.
+func TestReasonAfterEviction(t *testing.T) {
 	for message, want := range map[string]string{
 		`Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (rack: 3 of 4)`:                     "rack: 3 of 4",
 		`Evicted due to AdmissionChecks in Retry state: "a" (b); "nvtopo-placement" (rack: 3 of 4); "z" (no)`: "rack: 3 of 4",
@@ -386,7 +392,8 @@ func TestTheReasonOutlivesTheEviction(t *testing.T) {
 	}
 }
 
-func TestAPodsReadyTimeoutThatIsTooShortIsRefused(t *testing.T) {
+// TestPodsReadyTimeout: a PodsReady timeout that is too short is refused.
+func TestPodsReadyTimeout(t *testing.T) {
 	if err := checkTimeout(LeastPodsReadyTimeout); err != nil {
 		t.Error(err)
 	}
@@ -397,7 +404,7 @@ func TestAPodsReadyTimeoutThatIsTooShortIsRefused(t *testing.T) {
 }
 
 // What a Workload has quota for and needs no place for is planned for nobody: pods that have ended.
-func TestPodsThatHaveEndedNeedNoPlace(t *testing.T) {
+func TestEndedPodPlaces(t *testing.T) {
 	// less has pods of a job be reclaimable, as Kueue says of those that have succeeded.
 	less := func(w *kueue.Workload, n int32) *kueue.Workload {
 		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: n}}
@@ -429,7 +436,7 @@ func TestPodsThatHaveEndedNeedNoPlace(t *testing.T) {
 
 // A promise that was carried out in part keeps a place for each pod that is to come, and none for
 // those that have ended, whether their pods are there still or not.
-func TestAPromiseIsForThePodsThatAreToCome(t *testing.T) {
+func TestPartialPromise(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reclaimable int32
 		succeeded   int // pods that are there

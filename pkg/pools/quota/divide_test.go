@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCapacityForTenants(t *testing.T) {
+func TestTenantCapacity(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		capacity Capacity
@@ -87,8 +87,9 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestDivisionsOfRandomPools: nothing is lost or made up, whatever is promised.
-func TestDivisionsOfRandomPools(t *testing.T) {
+// TestRandomDivisions: divisions of random pools are sound. Nothing is lost or made up, whatever is
+// promised.
+func TestRandomDivisions(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 1))
 	for range 5000 {

@@ -31,8 +31,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNoOrderPromisesMore carries random changes out step by step.
-func TestNoOrderPromisesMore(t *testing.T) {
+// TestPromiseOrder carries random changes out step by step.
+func TestPromiseOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 2))
 	for range 5000 {

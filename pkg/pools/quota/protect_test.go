@@ -76,9 +76,9 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectIsTheRule: each request, in order, is granted exactly if a division with it keeps
-// within its limit and promises no more than there is.
-func TestProtectIsTheRule(t *testing.T) {
+// TestProtectBruteForce: protection follows the rule. Each request, in order, is granted exactly if
+// a division with it keeps within its limit and promises no more than there is.
+func TestProtectBruteForce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 3))
 	for range 5000 {

@@ -157,7 +157,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-func TestTheGateIsBesideTheServer(t *testing.T) {
+// TestGateSidecar: the gate is beside the server.
+func TestGateSidecar(t *testing.T) {
 	s := aSession()
 	s.Spec.Server.Port = gatePort
 	j := job(s, "nvidia.com/gpu", "gate")

@@ -112,7 +112,7 @@ func TestIsSlice(t *testing.T) {
 }
 
 // Kueue reads the list from its configuration, which the devcluster has and the docs point at.
-func TestKueueIsConfiguredSo(t *testing.T) {
+func TestKueueConfig(t *testing.T) {
 	data, err := os.ReadFile("../../../manifests/kueue/component/controller_manager_config.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -105,7 +105,7 @@ func TestNext(t *testing.T) {
 
 // One node at a time is out of service, and a node that is down does not keep the others from
 // being changed.
-func TestPlanTakesOneNodeAtATime(t *testing.T) {
+func TestPlanNodeOrder(t *testing.T) {
 	success := label(LabelMIGState, "success")
 	tests := map[string]struct {
 		nodes []*v1.Node

@@ -84,9 +84,9 @@ func refuse(f *clienttesting.Fake, resource string, err func(schema.GroupResourc
 	f.PrependWatchReactor(resource, clienttesting.DefaultWatchReactor(nil, err(schema.GroupResource{Resource: resource})))
 }
 
-// TestWhatIsNotThereIsNone: a kind that is not installed is no problem, one that is forbidden is
-// said, and everything else is shown.
-func TestWhatIsNotThereIsNone(t *testing.T) {
+// TestMissingKinds: a kind that is not there has no objects. A kind that is not installed is no
+// problem, one that is forbidden is said, and everything else is shown.
+func TestMissingKinds(t *testing.T) {
 	r := newTestEnv(t, testobj.Node("n").Obj(), testobj.Pod("p").Namespace("ns").Obj())
 	refuse(&r.dyn.Fake, "computepools", func(g schema.GroupResource) error { return apierrors.NewNotFound(g, "") })
 	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
@@ -101,8 +101,9 @@ func TestWhatIsNotThereIsNone(t *testing.T) {
 	}
 }
 
-// TestChangesCount: a change of an object is in the next snapshot, and earlier ones keep theirs.
-func TestChangesCount(t *testing.T) {
+// TestSnapshotChanges: changes are in the next snapshot. A change of an object is in the next
+// snapshot, and earlier ones keep theirs.
+func TestSnapshotChanges(t *testing.T) {
 	r := newTestEnv(t, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}})
 	r.run(t)
 	before := r.watch.Snapshot()
@@ -127,8 +128,9 @@ func TestChangesCount(t *testing.T) {
 	}
 }
 
-// TestRenewalsOfLeasesAreNoChanges, but one that comes after the Lease has run out is.
-func TestRenewalsOfLeasesAreNoChanges(t *testing.T) {
+// TestLeaseRenewals: renewals of Leases are no changes, but one that comes after the Lease has run
+// out is.
+func TestLeaseRenewals(t *testing.T) {
 	lease := func(renewed time.Time) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: "exporter-n", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "u"}}},
@@ -154,8 +156,9 @@ func TestRenewalsOfLeasesAreNoChanges(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatCannotBeReadIsSaid, and keeps nothing else from being shown.
-func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
+// TestUnreadableObject: an object that cannot be read is said, and keeps nothing else from being
+// shown.
+func TestUnreadableObject(t *testing.T) {
 	r := newTestEnv(t)
 	for name, spec := range map[string]any{"good": map[string]any{}, "bad": "a word"} {
 		o := &unstructured.Unstructured{Object: map[string]any{
@@ -182,8 +185,9 @@ func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
 	})
 }
 
-// TestAnAPIServerThatDoesNotAnswerSettlesNothing: nobody is told that there are no pods.
-func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
+// TestUnresponsiveAPIServer: an API server that does not answer settles nothing. Nobody is told
+// that there are no pods.
+func TestUnresponsiveAPIServer(t *testing.T) {
 	a := &access{name: "pods"}
 	for _, err := range []error{errors.New("connection refused"), apierrors.NewServiceUnavailable("x"), apierrors.NewUnauthorized("x"), apierrors.NewInternalError(errors.New("x"))} {
 		a.note(err)
@@ -198,8 +202,9 @@ func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
 	}
 }
 
-// TestOfANamespace: an explanation reads jobs and claims of its own namespace only.
-func TestOfANamespace(t *testing.T) {
+// TestNamespaceScope: snapshots of a namespace hold its objects only. An explanation reads jobs and
+// claims of its own namespace only.
+func TestNamespaceScope(t *testing.T) {
 	r := newTestEnv(t,
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "a"}},
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: "b"}})
@@ -209,8 +214,8 @@ func TestOfANamespace(t *testing.T) {
 	}
 }
 
-// TestEverythingEndsWithTheContext: Run returns when all that it started has.
-func TestEverythingEndsWithTheContext(t *testing.T) {
+// TestShutdown: everything ends with the context. Run returns when all that it started has.
+func TestShutdown(t *testing.T) {
 	r := newTestEnv(t)
 	end := r.run(t)
 	end() // it would not come back

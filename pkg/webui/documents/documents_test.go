@@ -34,7 +34,7 @@ func sample(t *testing.T) (*viewtest.Cluster, *clusterview.View) {
 	return c, clusterview.Of(&c.Objects, clusterview.Options{})
 }
 
-func TestNodesInBrief(t *testing.T) {
+func TestNodeSummaries(t *testing.T) {
 	_, v := sample(t)
 	got := map[string]string{}
 	for _, n := range ClusterOf(7, v, Features{}, nil).Nodes {
@@ -53,7 +53,7 @@ func TestNodesInBrief(t *testing.T) {
 	}
 }
 
-func TestStatesOfPods(t *testing.T) {
+func TestPodStates(t *testing.T) {
 	at := metav1.NewTime(noon.Add(time.Hour))
 	waiting := func(reason string) v1.ContainerStatus {
 		return v1.ContainerStatus{Name: "main", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: "because"}}}
@@ -139,8 +139,9 @@ func TestGangs(t *testing.T) {
 	}
 }
 
-// TestHistoryIsInTheOrderOfTime, has the choice, the record and the events of this very pod.
-func TestHistoryIsInTheOrderOfTime(t *testing.T) {
+// TestHistoryOrder: the history is in the order of time, has the choice, the record and the events
+// of this very pod.
+func TestHistoryOrder(t *testing.T) {
 	c, _ := sample(t)
 	p := c.Pods[3].DeepCopy() // train-0, whose GPUs were chosen an hour before
 	p.CreationTimestamp = metav1.NewTime(c.Now.Add(-2 * time.Hour))
@@ -174,7 +175,8 @@ func TestHistoryIsInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-func TestLongTextsAreCutAtACharacter(t *testing.T) {
+// TestTextTruncation: long texts are cut at a character.
+func TestTextTruncation(t *testing.T) {
 	for _, text := range []string{"short", strings.Repeat("x", 1000), strings.Repeat("ä", 1000), "x" + strings.Repeat("€", 1000)} {
 		if got := clip(text); !utf8.ValidString(got) || len(got) > maxText+len("…") || len(text) <= maxText && got != text {
 			t.Errorf("%.10s… is cut to %d bytes, valid %t", text, len(got), utf8.ValidString(got))

@@ -12,8 +12,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/whatif/memoryapi"
 )
 
-// TestAPodThatWasNotTriedIsUndecided: that nothing is written is no proof that a pod waits.
-func TestAPodThatWasNotTriedIsUndecided(t *testing.T) {
+// TestUntriedPod: a pod that was not tried is undecided. That nothing is written is no proof that a
+// pod waits.
+func TestUntriedPod(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change      func(*v1.Pod)
 		wantDecided bool

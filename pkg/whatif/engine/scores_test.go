@@ -11,8 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
-// TestScoresDoNotGrowWithTheCluster: equal nodes are counted, and a few of them named.
-func TestScoresDoNotGrowWithTheCluster(t *testing.T) {
+// TestScoreSize: scores do not grow with the cluster. Equal nodes are counted, and a few of them
+// named.
+func TestScoreSize(t *testing.T) {
 	for name, tc := range map[string]struct{ best, others, wantNamed int }{
 		"no node":                 {0, 0, 0},
 		"one of few":              {1, 3, 4},

@@ -45,7 +45,7 @@ func newClient(t *testing.T) (*Store, kubernetes.Interface) {
 	return store, client
 }
 
-func TestWhatAClientReads(t *testing.T) {
+func TestClientReads(t *testing.T) {
 	_, client := newClient(t)
 	for name, tc := range map[string]struct {
 		namespace, selector string
@@ -86,8 +86,9 @@ func TestWhatAClientReads(t *testing.T) {
 	}
 }
 
-// TestAnInformerSeesWhatChanges: what a scheduler writes comes back by its watches.
-func TestAnInformerSeesWhatChanges(t *testing.T) {
+// TestInformerUpdates: an informer sees what changes: what a scheduler writes comes back by its
+// watches.
+func TestInformerUpdates(t *testing.T) {
 	store, client := newClient(t)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	lister := factory.Core().V1().Pods().Lister().Pods("a")

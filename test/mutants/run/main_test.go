@@ -98,8 +98,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestWhatKillsNothing: a test that does not end, and one that fails without a mutant too.
-func TestWhatKillsNothing(t *testing.T) {
+// TestNotKilled: a test that does not end, and one that fails without a mutant too.
+func TestNotKilled(t *testing.T) {
 	dir := t.TempDir()
 	writeFiles(t, dir, module)
 	t.Chdir(dir)

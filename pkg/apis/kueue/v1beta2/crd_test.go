@@ -19,7 +19,7 @@ import (
 
 // Every field of these types is one of Kueue's, under the same name and of the same JSON type. A
 // field that Kueue has not would be dropped by the API server without a word.
-func TestFieldsAreKueues(t *testing.T) {
+func TestKueueFields(t *testing.T) {
 	t.Parallel()
 	_, config := testrig.Kueue(t)
 	fields := 0

@@ -26,7 +26,8 @@ func graphOf(tb testing.TB, name string) *nvtopo.Graph {
 	return g
 }
 
-func TestMachinesAreNamedByModelAndInterconnect(t *testing.T) {
+// TestMachineNames: machines are named by model and interconnect.
+func TestMachineNames(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"hgx-a100-8":          {"nvidia-a100", "nvswitch"},
 		"dgx-a100":            {"nvidia-a100", "nvswitch"},
@@ -88,7 +89,8 @@ func TestAccelerator(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreOfBothDirections(t *testing.T) {
+// TestConnectionDirections: connections are listed in both directions.
+func TestConnectionDirections(t *testing.T) {
 	tests := map[string]struct {
 		machine string
 		want    Connection
@@ -114,8 +116,8 @@ func TestConnectionsAreOfBothDirections(t *testing.T) {
 	}
 }
 
-// TestTheLargestAnnotationFits: a Node takes 256 KiB of annotations in all.
-func TestTheLargestAnnotationFits(t *testing.T) {
+// TestLargestAnnotation: the largest annotation fits. A Node takes 256 KiB of annotations in all.
+func TestLargestAnnotation(t *testing.T) {
 	const limit = 128 << 10
 	gpus, links := make([]nvtopo.GPU, nvtopo.MaxGPUs), map[[2]int]nvtopo.Link{}
 	for i := range gpus {

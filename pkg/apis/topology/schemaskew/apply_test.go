@@ -41,7 +41,8 @@ func TestUndeclared(t *testing.T) {
 	}
 }
 
-func TestApplyLeavesOutWhatIsNotDeclared(t *testing.T) {
+// TestApplyUndeclared: Apply leaves out what is not declared.
+func TestApplyUndeclared(t *testing.T) {
 	object := func() *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"spec": map[string]any{"links": []any{map[string]any{"a": int64(0), "errors": int64(7)}, map[string]any{"a": int64(1)}}},

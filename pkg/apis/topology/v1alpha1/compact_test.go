@@ -19,9 +19,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// TestEveryMachineIsTheSameInShort: of each machine of the catalogue both forms have the
-// same graph, one becomes the other, and the short one is a quarter smaller.
-func TestEveryMachineIsTheSameInShort(t *testing.T) {
+// TestShortFormRoundTrip: every machine is the same in short: of each machine of the catalogue both
+// forms have the same graph, one becomes the other, and the short one is a quarter smaller.
+func TestShortFormRoundTrip(t *testing.T) {
 	for _, name := range machine.Names() {
 		t.Run(name, func(t *testing.T) {
 			m, err := machine.Lookup(name)
@@ -83,8 +83,8 @@ func size(t *testing.T, v any) int {
 	return len(data)
 }
 
-// TestTheShortFormForPeople holds the form to what docs/exporter.md shows.
-func TestTheShortFormForPeople(t *testing.T) {
+// TestShortFormDocs holds the form to what docs/exporter.md shows.
+func TestShortFormDocs(t *testing.T) {
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,8 @@ func twoResources() *NodeGPUTopology {
 	}}
 }
 
-func TestRowsFollowTheOrderOfTheGPUs(t *testing.T) {
+// TestRowOrder: rows follow the order of the GPUs.
+func TestRowOrder(t *testing.T) {
 	long, short := twoResources(), twoResources()
 	short.Spec.Compact()
 	want := []string{"- PIX - NV2/PIX", "- HCCS1 -", "- PIX.2", "-"}
@@ -148,7 +149,8 @@ func TestRowsFollowTheOrderOfTheGPUs(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSaidInShortStaysAsItIs(t *testing.T) {
+// TestShortFormFallback: a graph that cannot be said in the short form stays as it is.
+func TestShortFormFallback(t *testing.T) {
 	for name, spoil := range map[string]func(*NodeGPUTopologySpec){
 		"a pair without a link":      func(s *NodeGPUTopologySpec) { s.Links = s.Links[1:] },
 		"a pair with two":            func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, s.Links[0]) },
@@ -181,7 +183,8 @@ func TestWhatCannotBeSaidInShortStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestMalformedShortFormsAreRefusedByField(t *testing.T) {
+// TestMalformedShortForms: malformed short forms are refused by field.
+func TestMalformedShortForms(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*NodeGPUTopologySpec)
 		want  string

@@ -45,7 +45,8 @@ func fourGPUs(t *testing.T) *nvtopo.Graph {
 	return g
 }
 
-func TestGraphSurvivesTheRoundTripThroughJSON(t *testing.T) {
+// TestGraphJSONRoundTrip: a graph survives the round trip through JSON.
+func TestGraphJSONRoundTrip(t *testing.T) {
 	want := fourGPUs(t)
 	data, err := json.Marshal(FromGraph("node-1", "", want))
 	if err != nil {
@@ -68,7 +69,8 @@ func TestGraphSurvivesTheRoundTripThroughJSON(t *testing.T) {
 	}
 }
 
-func TestFromGraphDescribesTheNode(t *testing.T) {
+// TestFromGraph: FromGraph describes the node.
+func TestFromGraph(t *testing.T) {
 	obj := FromGraph("node-1", "", fourGPUs(t))
 	if obj.APIVersion != "topology.nvtopo.dev/v1alpha1" || obj.Kind != "NodeGPUTopology" || obj.Name != "node-1" || obj.Spec.NodeUID != "" {
 		t.Errorf("identity: %s %s %q nodeUID %q", obj.APIVersion, obj.Kind, obj.Name, obj.Spec.NodeUID)
@@ -94,7 +96,8 @@ func TestFromGraphDescribesTheNode(t *testing.T) {
 	}
 }
 
-func TestPositionsFollowTheIndexWithinEachResource(t *testing.T) {
+// TestResourcePositions: positions follow the index within each resource.
+func TestResourcePositions(t *testing.T) {
 	pix := func(a, b int32) Link { return Link{A: a, B: b, Class: "PIX", Bandwidth: resource.MustParse("24G")} }
 	obj := NodeGPUTopology{Spec: NodeGPUTopologySpec{
 		GPUs: []GPU{
@@ -134,7 +137,8 @@ func TestPositionsFollowTheIndexWithinEachResource(t *testing.T) {
 	}
 }
 
-func TestADegradedGPUIsHealthyForThoseWhoDoNotKnowDegraded(t *testing.T) {
+// TestDegradedHealth: a degraded GPU is healthy for readers that do not know "degraded".
+func TestDegradedHealth(t *testing.T) {
 	g := fourGPUs(t)
 	g.GPUs[2].Degraded = "NVLink error: Xid 74"
 	g.GPUs[3].Degraded = "whatever: it is lost" // unhealthy is worse
@@ -169,7 +173,8 @@ func TestADegradedGPUIsHealthyForThoseWhoDoNotKnowDegraded(t *testing.T) {
 	}
 }
 
-func TestHealthOfUnknownGPUIsIgnoredAndEmptyReasonNamed(t *testing.T) {
+// TestUnknownGPUHealth: the health of unknown GPUs is ignored, and an empty reason is named.
+func TestUnknownGPUHealth(t *testing.T) {
 	obj := FromGraph("n", "", fourGPUs(t))
 	obj.Status.GPUHealth = []GPUHealth{{ID: "gone", Reason: "lost"}, {ID: "GPU-c"}}
 	graphs, err := obj.Graphs()
@@ -185,7 +190,8 @@ func TestHealthOfUnknownGPUIsIgnoredAndEmptyReasonNamed(t *testing.T) {
 	}
 }
 
-func TestMalformedObjectsAreRefusedByField(t *testing.T) {
+// TestMalformedObjects: malformed objects are refused by field.
+func TestMalformedObjects(t *testing.T) {
 	cases := map[string]struct {
 		breakIt func(*NodeGPUTopologySpec)
 		want    string
@@ -276,7 +282,8 @@ func manyGPUs(n int32) NodeGPUTopologySpec {
 	return s
 }
 
-func TestTheCPUListsOfAnObjectAreBoundedTogether(t *testing.T) {
+// TestCPUListBounds: the CPU lists of an object are bounded together.
+func TestCPUListBounds(t *testing.T) {
 	var lists CPULists
 	for range 1000 { // the same list costs once
 		if _, err := lists.Read("0-8191"); err != nil {

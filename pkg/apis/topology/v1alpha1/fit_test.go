@@ -38,8 +38,9 @@ func madeOf(gpus, nodes, cores, nics int) *NodeGPUTopologySpec {
 	return s
 }
 
-// TestGreatMachinesFit has the forms of machines at the limits and beyond them.
-func TestGreatMachinesFit(t *testing.T) {
+// TestLargeMachineFit: large machines fit the schema. It has the forms of machines at the limits
+// and beyond them.
+func TestLargeMachineFit(t *testing.T) {
 	const links, rows, siblings, threads, distances, nics, levels = "links", "rows", "siblings", "threadsPerCore", "distances", "nics", "levels"
 	uneven := madeOf(1, 2, 300, 0)
 	uneven.NUMANodes[1].Siblings[0], uneven.NUMANodes[1].Siblings[1] = uneven.NUMANodes[1].Siblings[1], uneven.NUMANodes[1].Siblings[0]
@@ -89,9 +90,9 @@ func TestGreatMachinesFit(t *testing.T) {
 	}
 }
 
-// TestKindsOfLinksAreMergedUntilTheyFit: a machine of too many GPUs for links at length and
-// too many kinds for rows loses what only refines a choice, and is published.
-func TestKindsOfLinksAreMergedUntilTheyFit(t *testing.T) {
+// TestLinkKindFit: kinds of links are merged until they fit. A machine of too many GPUs for links
+// at length and too many kinds for rows loses what only refines a choice, and is published.
+func TestLinkKindFit(t *testing.T) {
 	levels := []string{"PIX", "PXB", "PHB", "NODE", "SYS"}
 	of := func(change func(i int, l *Link)) *NodeGPUTopologySpec {
 		s := madeOf(21, 0, 0, 0)
@@ -137,8 +138,9 @@ func TestKindsOfLinksAreMergedUntilTheyFit(t *testing.T) {
 	}
 }
 
-// TestAGreatMachineIsTheSameGraph: what is said in short because it is long reads the same.
-func TestAGreatMachineIsTheSameGraph(t *testing.T) {
+// TestLargeMachineGraph: a large machine is the same graph in the short form: what is said in short
+// because it is long reads the same.
+func TestLargeMachineGraph(t *testing.T) {
 	long := &NodeGPUTopology{Spec: *madeOf(21, 2, 300, 0)}
 	for i := range long.Spec.NUMANodes {
 		long.Spec.NUMANodes[i].Distances = []int32{10, 10}
@@ -152,8 +154,9 @@ func TestAGreatMachineIsTheSameGraph(t *testing.T) {
 	}
 }
 
-// TestMachinesOfTheCatalogueFit: their graphs stay as releases of level 1 read and write them.
-func TestMachinesOfTheCatalogueFit(t *testing.T) {
+// TestCatalogueFit: the machines of the catalogue fit. Their graphs stay as releases of level 1
+// read and write them.
+func TestCatalogueFit(t *testing.T) {
 	for _, name := range machine.Names() {
 		m, err := machine.Lookup(name)
 		if err != nil {

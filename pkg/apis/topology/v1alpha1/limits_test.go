@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestListsOfCPUsThatAreNotKeptCostNothing reads as many lists as one object may have.
-func TestListsOfCPUsThatAreNotKeptCostNothing(t *testing.T) {
+// TestDiscardedCPULists: lists of CPUs that are not kept cost nothing. It reads as many lists as
+// one object may have.
+func TestDiscardedCPULists(t *testing.T) {
 	tests := map[string]struct {
 		text func(i int) string
 		want int // lists that are read

@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestMachinesShareTheirNUMANodes(t *testing.T) {
+// TestNUMANodeSharing: machines share their NUMA nodes.
+func TestNUMANodeSharing(t *testing.T) {
 	var reader Reader
 	read := func(change func(*NodeGPUTopologySpec)) (*nvtopo.Graph, *nvtopo.Graph) {
 		t.Helper()
@@ -59,8 +60,9 @@ func TestMachinesShareTheirNUMANodes(t *testing.T) {
 	runtime.KeepAlive(numa)
 }
 
-// TestWhatNobodyHoldsIsForgotten has one node publish other NUMA nodes again and again.
-func TestWhatNobodyHoldsIsForgotten(t *testing.T) {
+// TestNUMANodeRelease: NUMA nodes that nobody holds are forgotten. It has one node publish other
+// NUMA nodes again and again.
+func TestNUMANodeRelease(t *testing.T) {
 	var reader Reader
 	for i := range 1000 {
 		obj := FromGraph("n", "", fourGPUs(t))

@@ -64,7 +64,8 @@ func (e *testEnv) run(t *testing.T) (stop func()) {
 	}
 }
 
-func TestStateOfManagersIsFollowed(t *testing.T) {
+// TestManagerState: changes in the managers' state are followed.
+func TestManagerState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t, staticFile)
 		b.allocatable, _ = nvtopo.ParseCPUList("1-3,5-7")
@@ -97,7 +98,8 @@ func TestStateOfManagersIsFollowed(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
+// TestUnknownSettings: settings that are not known are left out and told.
+func TestUnknownSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare  func(t *testing.T, b *testEnv)
 		wantErr  string
@@ -145,7 +147,8 @@ func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
 	}
 }
 
-func TestRestartOfKubeletIsReadAtOnce(t *testing.T) {
+// TestKubeletRestart: a restart of kubelet is noticed at once.
+func TestKubeletRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t, "")
 		defer b.run(t)()
@@ -177,7 +180,8 @@ func TestRestartOfKubeletIsReadAtOnce(t *testing.T) {
 	})
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+// TestNewErrors: New refuses settings that cannot work.
+func TestNewErrors(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no node":                     {RootDir: "/x", File: "f"},
 		"no root directory":           {Node: "n", File: "f"},

@@ -16,7 +16,8 @@ import (
 
 const fileHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-func TestFileGivesWhatKubeletWouldRun(t *testing.T) {
+// TestFileConfig: a file gives the settings that kubelet would run with.
+func TestFileConfig(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file    string
 		want    *v1alpha1.Kubelet
@@ -77,7 +78,8 @@ reservedSystemCPUs: "3,0,1"
 	}
 }
 
-func TestConfigzIsReadWhateverElseItHas(t *testing.T) {
+// TestConfigz: configz is read with unknown fields in it.
+func TestConfigz(t *testing.T) {
 	c := kubeletconfig.KubeletConfiguration{TopologyManagerPolicy: "restricted", TopologyManagerScope: "pod", CPUManagerPolicy: "static"}
 	plain, err := json.Marshal(map[string]any{"kubeletconfig": c})
 	if err != nil {
@@ -113,7 +115,8 @@ func TestConfigzIsReadWhateverElseItHas(t *testing.T) {
 	}
 }
 
-func TestReservedAmountIsRoundedUp(t *testing.T) {
+// TestReservedRounding: a reserved amount is rounded up.
+func TestReservedRounding(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kube, system map[string]string
 		want         int

@@ -62,7 +62,8 @@ func restricted(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(`{"kubeletconfig":{"topologyManagerPolicy":"restricted"}}`))
 }
 
-func TestConfigzIsAskedOfAVerifiedKubelet(t *testing.T) {
+// TestConfigzVerification: configz is asked only of a verified kubelet.
+func TestConfigzVerification(t *testing.T) {
 	for name, tc := range map[string]struct {
 		certName  string
 		answer    http.HandlerFunc
@@ -122,7 +123,8 @@ func TestConfigzIsAskedOfAVerifiedKubelet(t *testing.T) {
 	}
 }
 
-func TestAddressComesFromTheNode(t *testing.T) {
+// TestNodeAddress: the address comes from the Node.
+func TestNodeAddress(t *testing.T) {
 	node := &v1.Node{Status: v1.NodeStatus{
 		Addresses:       []v1.NodeAddress{{Type: v1.NodeHostName, Address: "a"}, {Type: v1.NodeInternalIP, Address: "fd00::1"}},
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: 10250}},

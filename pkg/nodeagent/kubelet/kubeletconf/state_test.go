@@ -48,7 +48,8 @@ func writeCPUState(tb testing.TB, dir, shared string, exclusive map[string]map[s
 	}
 }
 
-func TestCPUStateThatKubeletWroteIsRead(t *testing.T) {
+// TestCPUState: a CPU state that kubelet wrote is read.
+func TestCPUState(t *testing.T) {
 	dir := t.TempDir()
 	writeCPUState(t, dir, "0-1,8-9", map[string]map[string]string{
 		"uid-a": {"init": "2-3", "train": "2-5"}, // an init container's CPUs are reused
@@ -77,7 +78,8 @@ func TestCPUStateThatKubeletWroteIsRead(t *testing.T) {
 	}
 }
 
-func TestMemoryStateThatKubeletWroteIsRead(t *testing.T) {
+// TestMemoryState: a memory state that kubelet wrote is read.
+func TestMemoryState(t *testing.T) {
 	dir := t.TempDir()
 	s, err := memorystate.NewCheckpointState(klog.Background(), dir, memoryStateFile, MemoryPolicyStatic)
 	if err != nil {
@@ -113,7 +115,8 @@ func TestMemoryStateThatKubeletWroteIsRead(t *testing.T) {
 	}
 }
 
-func TestStateThatIsNotUnderstoodIsRefused(t *testing.T) {
+// TestUnknownState: a state that is not understood is refused.
+func TestUnknownState(t *testing.T) {
 	cpu := func(b []byte) error { _, err := ParseCPUState(b); return err }
 	memory := func(b []byte) error { _, err := ParseMemoryState(b); return err }
 	for name, tc := range map[string]struct {

@@ -319,9 +319,9 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestTwoPodsNeverShare: pods are served one after another, in random order and
+// TestRandomSharing: two pods never share. Pods are served one after another, in random order and
 // with random sets, all through decide; no device is given twice.
-func TestTwoPodsNeverShare(t *testing.T) {
+func TestRandomSharing(t *testing.T) {
 	tables := dgxTables(t)
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-func TestTheAgentsOwnChoiceGoesByHealth(t *testing.T) {
+// TestHealthyChoice: the agent's own choice goes by health.
+func TestHealthyChoice(t *testing.T) {
 	// Pairs joined by a bridge: 0 and 1, 2 and 3.
 	tests := map[string]struct {
 		unhealthy, degraded []int

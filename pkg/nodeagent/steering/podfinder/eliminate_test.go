@@ -80,9 +80,10 @@ func randomCrowd(r *rand.Rand) crowd {
 	return c
 }
 
-// TestEliminationLeavesWhoAsks: whoever else is on the node and in whatever order pods
-// came, kubelet's answers leave the pod that asks, without doubt, and a few requests do.
-func TestEliminationLeavesWhoAsks(t *testing.T) {
+// TestElimination: elimination leaves the pod that asks. Whoever else is on the node and in
+// whatever order pods came, kubelet's answers leave the pod that asks, without doubt, and a few
+// requests do.
+func TestElimination(t *testing.T) {
 	t.Parallel()
 	surveys, most := 0, 0
 	for seed := range uint64(3000) {
@@ -105,8 +106,9 @@ func TestEliminationLeavesWhoAsks(t *testing.T) {
 	t.Logf("asked for all pods in %d cases; at most %d requests beside those for pods without devices", surveys, most)
 }
 
-// TestNoSurveyWhileKubeletHasTakenDevices: it would forget that it has.
-func TestNoSurveyWhileKubeletHasTakenDevices(t *testing.T) {
+// TestSurveyDuringAdmission: no survey is made while kubelet has taken devices: it would forget
+// that it has.
+func TestSurveyDuringAdmission(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		c := randomCrowd(rand.New(rand.NewPCG(seed, 51)))
@@ -119,7 +121,7 @@ func TestNoSurveyWhileKubeletHasTakenDevices(t *testing.T) {
 
 // Pods that seem to hold a device under another id than is offered have to be asked
 // about too.
-func TestPodsThatHoldADeviceUnderAnotherIDAreUnsure(t *testing.T) {
+func TestRenamedDevicePods(t *testing.T) {
 	switched := map[string]struct{ had, offered []string }{
 		"sharing is switched on":  {gpus(0), []string{"GPU-0::0", "GPU-0::1"}},
 		"sharing is switched off": {[]string{"GPU-0::1"}, gpus(0)},

@@ -309,7 +309,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveCostsFewQuestionsInABurst(t *testing.T) {
+// TestResolveBurst: a burst of pods costs few questions.
+func TestResolveBurst(t *testing.T) {
 	orders := map[string]func(i int) (created, version int){
 		"bound in the order of creation":  func(i int) (int, int) { return i, i },
 		"bound in the opposite order":     func(i int) (int, int) { return i, 110 - i },
@@ -357,9 +358,9 @@ func TestResolveCostsFewQuestionsInABurst(t *testing.T) {
 	}
 }
 
-// TestResolveStopsAtItsBounds: a kubelet that does not tell all its pods is asked for
-// one after the other, and not for all of them.
-func TestResolveStopsAtItsBounds(t *testing.T) {
+// TestResolveBounds: Resolve stops at its bounds. A kubelet that does not tell all its pods is
+// asked for one after the other, and not for all of them.
+func TestResolveBounds(t *testing.T) {
 	var pods []*podfinder.Pod
 	for i := range 60 {
 		pods = append(pods, testPod(i, asks("main", 1)))

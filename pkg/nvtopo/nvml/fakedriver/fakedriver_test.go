@@ -92,7 +92,8 @@ func known(t *testing.T, g, other *nvtopo.Graph) *nvtopo.Graph {
 	return out
 }
 
-func TestWhatIsReadIsTheMachineOfTheCatalogue(t *testing.T) {
+// TestCatalogueMachine: the machine that is read is that of the catalogue.
+func TestCatalogueMachine(t *testing.T) {
 	lib := live.New(library(t))
 	for _, name := range machine.Names() {
 		if m, err := machine.Lookup(name); err != nil || m.Resource != "" {
@@ -124,7 +125,8 @@ func opened(t *testing.T, lib nvml.Library) {
 	})
 }
 
-func TestFaultsComeAndGo(t *testing.T) {
+// TestFaults: faults come and go.
+func TestFaults(t *testing.T) {
 	d, _ := load(t, "dgx-a100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -166,7 +168,8 @@ func TestFaultsComeAndGo(t *testing.T) {
 	}
 }
 
-func TestLinksGoDown(t *testing.T) {
+// TestLinkFailures: links go down.
+func TestLinkFailures(t *testing.T) {
 	d, _ := load(t, "dgx-a100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -206,7 +209,8 @@ func TestLinksGoDown(t *testing.T) {
 	}
 }
 
-func TestAPartitionedGPUHasItsSlices(t *testing.T) {
+// TestPartitionedGPU: a partitioned GPU has its slices.
+func TestPartitionedGPU(t *testing.T) {
 	d, g := load(t, "dgx-h100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -246,7 +250,8 @@ func TestAPartitionedGPUHasItsSlices(t *testing.T) {
 	}
 }
 
-func TestTheStateOfAGPUIsTold(t *testing.T) {
+// TestGPUState: the state of a GPU is told.
+func TestGPUState(t *testing.T) {
 	d, _ := load(t, "dgx-h100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -283,7 +288,8 @@ func TestTheStateOfAGPUIsTold(t *testing.T) {
 	}
 }
 
-func TestACallHangsUntilItIsLetGo(t *testing.T) {
+// TestHangingCall: a call hangs until it is let go.
+func TestHangingCall(t *testing.T) {
 	d, _ := load(t, "dgx-a100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -312,7 +318,8 @@ func TestACallHangsUntilItIsLetGo(t *testing.T) {
 	}
 }
 
-func TestEverySetHearsOfAnXidOnce(t *testing.T) {
+// TestXidDelivery: every set hears of an Xid once.
+func TestXidDelivery(t *testing.T) {
 	d, g := load(t, "dgx-a100")
 	lib := live.New(library(t))
 	opened(t, lib)
@@ -354,7 +361,8 @@ func TestEverySetHearsOfAnXidOnce(t *testing.T) {
 	}
 }
 
-func TestALibraryWithoutASymbolIsStillRead(t *testing.T) {
+// TestMissingSymbol: a library without a symbol is still read.
+func TestMissingSymbol(t *testing.T) {
 	d, _ := load(t, "dgx-a100")
 	reduced := filepath.Join(t.TempDir(), LibraryName)
 	if err := Without(library(t), reduced, "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetRemappedRows"); err != nil {
@@ -384,7 +392,8 @@ func TestALibraryWithoutASymbolIsStillRead(t *testing.T) {
 	}
 }
 
-func TestAModelWithoutACapabilityIsAnError(t *testing.T) {
+// TestMissingCapability: a model without a capability is an error.
+func TestMissingCapability(t *testing.T) {
 	_, g := load(t, "dgx-a100")
 	g.GPUs[0].Model = "Another"
 	if _, err := Write(t.TempDir(), g, 4); err == nil || !strings.Contains(err.Error(), "GPU 0") {

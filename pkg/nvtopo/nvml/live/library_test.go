@@ -31,7 +31,8 @@ func libraryWith(symbols ...string) library {
 	return library{drv: &mock.Interface{ExtensionsFunc: func() driver.ExtendedInterface { return ext }}}
 }
 
-func TestCallsTheDriverLacksAreNotMade(t *testing.T) {
+// TestMissingCalls: calls that the driver lacks are not made.
+func TestMissingCalls(t *testing.T) {
 	d := withSymbols(&mock.Device{})
 	lib := libraryWith()
 	for name, call := range map[string]func() error{
@@ -68,7 +69,8 @@ var forEvents = []string{
 	"nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlEventSetFree", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
 }
 
-func TestAnEventSetIsNotMadeWithoutAllOfItsCalls(t *testing.T) {
+// TestIncompleteEventSet: an event set is not made without all of its calls.
+func TestIncompleteEventSet(t *testing.T) {
 	for i, missing := range forEvents {
 		t.Run(missing, func(t *testing.T) {
 			_, err := libraryWith(slices.Delete(slices.Clone(forEvents), i, i+1)...).NewEventSet()
@@ -79,7 +81,8 @@ func TestAnEventSetIsNotMadeWithoutAllOfItsCalls(t *testing.T) {
 	}
 }
 
-func TestErrorsAreSortedByKind(t *testing.T) {
+// TestErrorKinds: errors are sorted by kind.
+func TestErrorKinds(t *testing.T) {
 	for ret, want := range map[driver.Return]nvml.ErrorKind{
 		driver.ERROR_NOT_SUPPORTED:             nvml.KindNotSupported,
 		driver.ERROR_ARGUMENT_VERSION_MISMATCH: nvml.KindNotSupported,
@@ -104,7 +107,8 @@ func TestErrorsAreSortedByKind(t *testing.T) {
 	}
 }
 
-func TestBusIDEndsAtTheZeroOrTheArray(t *testing.T) {
+// TestBusIDTermination: a bus ID ends at the zero byte or the end of the array.
+func TestBusIDTermination(t *testing.T) {
 	var p driver.PciInfo
 	for i, c := range "0000000F:01:00.0" {
 		p.BusId[i] = int8(c)
@@ -120,7 +124,8 @@ func TestBusIDEndsAtTheZeroOrTheArray(t *testing.T) {
 	}
 }
 
-func TestAnswersAreTranslated(t *testing.T) {
+// TestAnswerTranslation: answers are translated.
+func TestAnswerTranslation(t *testing.T) {
 	d := withSymbols(&mock.Device{
 		GetP2PStatusFunc: func(driver.Device, driver.GpuP2PCapsIndex) (driver.GpuP2PStatus, driver.Return) {
 			return driver.P2P_STATUS_DISABLED_BY_REGKEY, driver.SUCCESS
@@ -158,7 +163,8 @@ func TestAnswersAreTranslated(t *testing.T) {
 	}
 }
 
-func TestRecoveryFieldOfAnOldDriverIsNotSupported(t *testing.T) {
+// TestRecoveryField: the recovery field of an old driver is not supported.
+func TestRecoveryField(t *testing.T) {
 	d := withSymbols(&mock.Device{GetFieldValuesFunc: func(v []driver.FieldValue) driver.Return {
 		v[0].NvmlReturn = uint32(driver.ERROR_INVALID_ARGUMENT)
 		return driver.SUCCESS
@@ -168,7 +174,8 @@ func TestRecoveryFieldOfAnOldDriverIsNotSupported(t *testing.T) {
 	}
 }
 
-func TestTheEventOfAGPUThatIsLostNamesIt(t *testing.T) {
+// TestLostGPUEvent: the event of a GPU that is lost names it.
+func TestLostGPUEvent(t *testing.T) {
 	lost := false
 	gpu := &mock.Device{
 		GetUUIDFunc: func() (string, driver.Return) {
@@ -200,7 +207,8 @@ func TestTheEventOfAGPUThatIsLostNamesIt(t *testing.T) {
 	}
 }
 
-func TestEventsAreTranslated(t *testing.T) {
+// TestEventTranslation: events are translated.
+func TestEventTranslation(t *testing.T) {
 	gone := &mock.Device{GetUUIDFunc: func() (string, driver.Return) { return "", driver.ERROR_GPU_IS_LOST }}
 	here := &mock.Device{GetUUIDFunc: func() (string, driver.Return) { return "GPU-1", driver.SUCCESS }}
 	tests := map[string]struct {
@@ -227,7 +235,8 @@ func TestEventsAreTranslated(t *testing.T) {
 	}
 }
 
-func TestAMachineWithoutTheLibraryHasNoDriver(t *testing.T) {
+// TestNoLibrary: a machine without the library has no driver.
+func TestNoLibrary(t *testing.T) {
 	if err := New("/does/not/exist/libnvidia-ml.so.1").Init(); !nvml.IsNoDriver(err) {
 		t.Errorf("error %v, want one of kind no driver", err)
 	}

@@ -26,7 +26,8 @@ func compiled(t *testing.T, source string) (path string) {
 	return out
 }
 
-func TestAnErrorKeepsItsTextWhenTheLibraryChangesItsOwn(t *testing.T) {
+// TestErrorText: an error keeps its text when the library changes its own.
+func TestErrorText(t *testing.T) {
 	lib := New(compiled(t, `
 		#include <stdio.h>
 		int nvmlInit_v2(void) { static int last = 900; return ++last; }
@@ -46,7 +47,8 @@ func TestAnErrorKeepsItsTextWhenTheLibraryChangesItsOwn(t *testing.T) {
 	}
 }
 
-func TestALibraryWithoutTheCallsToBeginWithIsNoDriver(t *testing.T) {
+// TestUnusableLibrary: a library without the calls to begin with is no driver.
+func TestUnusableLibrary(t *testing.T) {
 	for name, source := range map[string]string{
 		"it is another library":        `int answer(void) { return 42; }`,
 		"it cannot be shut down":       `int nvmlInit(void) { return 0; } const char *nvmlErrorString(int r) { return ""; }`,

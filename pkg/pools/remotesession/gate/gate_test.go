@@ -140,7 +140,8 @@ func ask(t *testing.T, base, method, path, body string, headers map[string]strin
 	return resp.StatusCode, string(data), resp.Header
 }
 
-func TestATensorGoesThroughAModel(t *testing.T) {
+// TestTensorRequest: a tensor request passes the gate to its model.
+func TestTensorRequest(t *testing.T) {
 	s := newServer(t)
 	base := newGate(t, s, nil)
 	status, body, _ := ask(t, base, "POST", "/v2/models/double/versions/1/infer", doubled, map[string]string{
@@ -166,7 +167,8 @@ func TestATensorGoesThroughAModel(t *testing.T) {
 	}
 }
 
-func TestWhatIsLetThrough(t *testing.T) {
+// TestAllowedRequests: only requests of the protocol are let through.
+func TestAllowedRequests(t *testing.T) {
 	long := strings.Repeat(" ", 2<<10)
 	tests := map[string]struct {
 		method, path, body string
@@ -249,7 +251,7 @@ func TestWhatIsLetThrough(t *testing.T) {
 }
 
 // A body that does not say how long it is is counted as it comes.
-func TestABodyIsCountedAsItComes(t *testing.T) {
+func TestBodyCount(t *testing.T) {
 	s := newServer(t)
 	base := newGate(t, s, nil)
 	chunks, w := io.Pipe()
@@ -273,7 +275,8 @@ func TestABodyIsCountedAsItComes(t *testing.T) {
 	}
 }
 
-func TestTooManyRequestsAtATimeAreTurnedAway(t *testing.T) {
+// TestConcurrencyLimit: too many requests at a time are turned away.
+func TestConcurrencyLimit(t *testing.T) {
 	s := newServer(t)
 	s.hold = make(chan struct{})
 	base := newGate(t, s, func(o *Options) { o.MaxRequests = 1 })
@@ -297,7 +300,8 @@ func TestTooManyRequestsAtATimeAreTurnedAway(t *testing.T) {
 	}
 }
 
-func TestAServerThatDoesNotAnswer(t *testing.T) {
+// TestUnresponsiveServer: a server that does not answer is an error.
+func TestUnresponsiveServer(t *testing.T) {
 	s := newServer(t)
 	base := newGate(t, s, nil)
 	s.Close()
@@ -309,7 +313,8 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestATokenThatWasExchangedHoldsAtOnce(t *testing.T) {
+// TestExchangedToken: a token that was exchanged holds at once.
+func TestExchangedToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	s := newServer(t)
 	base := newGate(t, s, func(o *Options) { o.Token = TokenFile(path) })
@@ -334,13 +339,15 @@ func TestATokenThatWasExchangedHoldsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAGateWithoutLimitsIsNone(t *testing.T) {
+// TestMissingLimits: a gate without limits is refused.
+func TestMissingLimits(t *testing.T) {
 	if _, err := New(Options{Server: &url.URL{}, Token: TokenFile("x"), MaxRequests: 1}); err == nil {
 		t.Error("a gate without a limit of bodies was made")
 	}
 }
 
-func TestServeEndsWithItsContext(t *testing.T) {
+// TestServeContext: Serve ends with its context.
+func TestServeContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
