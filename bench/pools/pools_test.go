@@ -13,15 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestShortRun measures a few jobs on a few nodes with the real Kueue.
 func TestShortRun(t *testing.T) {
-	testrig.Kueue(t)
-	testrig.Kwok(t)
-	testrig.Program(t, "nvtopo-scheduler")
-	testrig.Program(t, "nvtopo-pool-controller")
+	testkit.Kueue(t)
+	testkit.Kwok(t)
+	testkit.Program(t, "nvtopo-scheduler")
+	testkit.Program(t, "nvtopo-pool-controller")
 	dir, err := os.MkdirTemp("", "nb-") //nolint:usetesting // etcd's sockets need a path shorter than t.TempDir's
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestShortRun(t *testing.T) {
 
 	out := t.TempDir()
 	var stdout bytes.Buffer
-	args := []string{"-nodes", "8", "-jobs", "12", "-tenants", "2", "-repeats", "1", "-bin", testrig.Bin(), "-out", out}
+	args := []string{"-nodes", "8", "-jobs", "12", "-tenants", "2", "-repeats", "1", "-bin", testkit.Bin(), "-out", out}
 	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
 		t.Fatal(err)
 	}

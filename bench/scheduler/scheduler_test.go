@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // schedulerEnv names the scheduler to test with; without it the one in bin/ is
@@ -32,10 +32,10 @@ func schedulerBinary(t *testing.T) string {
 	if path := os.Getenv(schedulerEnv); path != "" {
 		return path
 	}
-	if path := filepath.Join(testrig.Bin(), "nvtopo-scheduler"); exists(path) {
+	if path := filepath.Join(testkit.Bin(), "nvtopo-scheduler"); exists(path) {
 		return path
 	}
-	return testrig.OwnProgram(t, "nvtopo-scheduler")
+	return testkit.OwnProgram(t, "nvtopo-scheduler")
 }
 
 func exists(path string) bool {

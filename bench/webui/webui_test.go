@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestShortRun(t *testing.T) {
 	out := t.TempDir()
 	var printed bytes.Buffer
 	err := command(t.Context(), []string{
-		"-nodes", "20", "-viewers", "3", "-changes", "10", "-duration", "2s", "-warm-up", "1s", "-program", testrig.OwnProgram(t, "nvtopo"), "-out", out,
+		"-nodes", "20", "-viewers", "3", "-changes", "10", "-duration", "2s", "-warm-up", "1s", "-program", testkit.OwnProgram(t, "nvtopo"), "-out", out,
 	}, strings.NewReader(""), &printed, io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -184,7 +184,7 @@ func (s *clockScope) measures(call *ast.CallExpr, name string) bool {
 
 // limits are the functions that give up, and which argument says when.
 var limits = map[string]int{
-	"testrig.Eventually": 1, "Eventually": 1, "context.WithTimeout": 1, "context.WithTimeoutCause": 1, "wait.PollUntilContextTimeout": 2,
+	"testkit.Eventually": 1, "Eventually": 1, "context.WithTimeout": 1, "context.WithTimeoutCause": 1, "wait.PollUntilContextTimeout": 2,
 	"context.WithDeadline": 1, ".SetDeadline": 0, ".SetReadDeadline": 0, ".SetWriteDeadline": 0,
 }
 

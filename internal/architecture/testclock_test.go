@@ -125,7 +125,7 @@ func TestClockRules(t *testing.T) {
 		"what the testing package measures":        {"if r := testing.Benchmark(f); r.NsPerOp() > 100 { t.Error() }", []string{"Test compares a measured time"}},
 		"a deadline of its own":                    {"end := time.Now().Add(d)\nfor time.Now().Before(end) { run() }", []string{"Test compares the time of day"}},
 		"an event after some time":                 {"start := time.Now()\nif e.At.Before(start.Add(lag)) { t.Error() }", []string{"Test compares the time of day"}},
-		"a condition's limit":                      {`testrig.Eventually(t, 30*time.Second, "x", ask)`, []string{"Test testrig.Eventually gives up after 30s"}},
+		"a condition's limit":                      {`testkit.Eventually(t, 30*time.Second, "x", ask)`, []string{"Test testkit.Eventually gives up after 30s"}},
 		"a constant limit":                         {`const patience = 20 * time.Second` + "\nctx, cancel := context.WithTimeout(t.Context(), patience)", []string{"Test context.WithTimeout gives up after 20s"}},
 		"a limit that is the package's":            {"ctx, cancel := context.WithTimeout(t.Context(), patience/2) }\nconst patience = time.Minute\nfunc other() {", []string{"Test context.WithTimeout gives up after 30s"}},
 		"a poll":                                   {"wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, ask)", []string{"Test wait.PollUntilContextTimeout gives up after 10s"}},

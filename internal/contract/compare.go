@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // Variable is the environment variable that has tests write the files instead of comparing them, if
@@ -26,7 +26,7 @@ const Folder = "test/contract/golden"
 // differ.
 func Compare(tb testing.TB, name, got string) {
 	tb.Helper()
-	compare(tb, filepath.Join(testrig.Repository(), Folder), name, got, os.Getenv(Variable) == "write")
+	compare(tb, filepath.Join(testkit.Repository(), Folder), name, got, os.Getenv(Variable) == "write")
 }
 
 func compare(tb testing.TB, folder, name, got string, write bool) {

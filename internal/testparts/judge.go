@@ -14,7 +14,7 @@ import (
 const module = "github.com/nvtopo/nvtopo/"
 
 // final are the marks of failures that no second try excuses, and what is said of them. The first
-// is testrig.ViolationPrefix.
+// is testkit.ViolationPrefix.
 var final = []struct{ mark, what string }{
 	{"VIOLATION: ", "broke an invariant"},
 	{"WARNING: DATA RACE", "has a data race"},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
@@ -138,7 +138,7 @@ func (s *Session) Text() string {
 // Compare fails unless the file shows the session, or writes it.
 func (s *Session) Compare(tb testing.TB) {
 	tb.Helper()
-	got, path := s.Text(), filepath.Join(testrig.Repository(), Folder, s.name+".txt")
+	got, path := s.Text(), filepath.Join(testkit.Repository(), Folder, s.name+".txt")
 	if os.Getenv(Variable) == "write" {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil { //nolint:gosec // a page is for everybody
 			tb.Fatal(err)

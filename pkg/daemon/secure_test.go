@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // reviewServer answers as an API server whose tokens begin with their owners' names
@@ -220,7 +220,7 @@ func TestFloodedHealth(t *testing.T) {
 			}
 		})
 	}
-	testrig.Soon(t, "those are turned away whose turn it is not", func() bool { return turnedAway.Load() >= 2*maxReviews })
+	testkit.Soon(t, "those are turned away whose turn it is not", func() bool { return turnedAway.Load() >= 2*maxReviews })
 	if code, body := get(t, base+"/healthz", ""); code != 200 {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
@@ -331,7 +331,7 @@ func TestCertificateReload(t *testing.T) {
 		t.Errorf("serves the certificate of %q", got)
 	}
 	write("second.example")
-	testrig.Eventually(t, 2*time.Minute, "the new certificate is served", func(context.Context) (bool, string) {
+	testkit.Eventually(t, 2*time.Minute, "the new certificate is served", func(context.Context) (bool, string) {
 		got := served()
 		return got == "second.example", got
 	})

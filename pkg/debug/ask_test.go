@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
@@ -83,7 +83,7 @@ func TestSlowClient(t *testing.T) {
 		answer, err := io.ReadAll(slow)
 		answers <- fmt.Sprintf("%s, error %v", answer, err)
 	}()
-	testrig.Eventually(t, 2*time.Minute, "the slow client's question to be read", func(context.Context) (done bool, seen string) {
+	testkit.Eventually(t, 2*time.Minute, "the slow client's question to be read", func(context.Context) (done bool, seen string) {
 		return len(a.bodies) > 0 || len(answers) > 0, "no question is read"
 	})
 	for method, path := range map[string]string{http.MethodPost: whatif.Path, http.MethodGet: whatif.SnapshotPath} {

@@ -15,7 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	kubeletserver "k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/plugin/v1beta1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
@@ -96,20 +96,20 @@ func TestKubeletServer(t *testing.T) {
 	defer func() { stop() }()
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d})
 	run(t, p)
-	testrig.Soon(t, "registered", m.alive(3))
+	testkit.Soon(t, "registered", m.alive(3))
 
 	for range 3 {
 		stop()
-		testrig.Soon(t, "the plugin notices", func() bool { return !p.Registered() })
+		testkit.Soon(t, "the plugin notices", func() bool { return !p.Registered() })
 		s = start()
-		testrig.Soon(t, "registered with the next server", m.alive(3))
+		testkit.Soon(t, "registered with the next server", m.alive(3))
 	}
 	for range 3 { // the connection alone breaks
 		client, _, before := m.get()
 		if err := client.(kubeletserver.Client).Disconnect(logger); err != nil {
 			t.Fatal(err)
 		}
-		testrig.Soon(t, "registered again", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
+		testkit.Soon(t, "registered again", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
 	}
 	// A second registration while the first is in use, from outside: when its
 	// stream ends, the server drops whichever is current.
@@ -119,12 +119,12 @@ func TestKubeletServer(t *testing.T) {
 	}, patience); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Soon(t, "both streams", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
+	testkit.Soon(t, "both streams", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
 	client, _, before := m.get()
 	if err := client.(kubeletserver.Client).Disconnect(logger); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Soon(t, "registered again", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
+	testkit.Soon(t, "registered again", func() bool { _, _, n := m.get(); return n > before && m.alive(3)() })
 	time.Sleep(200 * time.Millisecond)
 	if !m.alive(3)() {
 		t.Error("the last registration did not last")

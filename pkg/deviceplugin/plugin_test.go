@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 )
@@ -270,7 +270,7 @@ func TestPluginKubeletRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := k.Get(gpu)
-	testrig.Soon(t, "the socket is back", func() bool { _, err := os.Lstat(socket); return err == nil })
+	testkit.Soon(t, "the socket is back", func() bool { _, err := os.Lstat(socket); return err == nil })
 	if _, after := k.Get(gpu); after != before {
 		t.Errorf("%d registrations after the socket was removed, want the %d before", after, before)
 	}
@@ -288,7 +288,7 @@ func TestPluginRegistrationRate(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	run(t, newPluginAt(t, clk, deviceplugin.Config{PluginDir: d}))
 	for passed := time.Duration(0); passed < 1500*time.Millisecond; passed += step {
-		testrig.Soon(t, "the plugin waits for something", clk.HasWaiters)
+		testkit.Soon(t, "the plugin waits for something", clk.HasWaiters)
 		k.Drop(gpu) // whatever it opens
 		clk.Step(step)
 	}
@@ -296,8 +296,8 @@ func TestPluginRegistrationRate(t *testing.T) {
 	if n > 8 { // after 0.1, 0.2, 0.4, 0.8 s …
 		t.Errorf("%d registrations in 1.5 s with a kubelet that drops each", n)
 	}
-	testrig.Soon(t, "a second registration", func() bool { k.Drop(gpu); clk.Step(step); _, n := k.Get(gpu); return n >= 2 })
-	testrig.Soon(t, "a registration that lasts", func() bool { clk.Step(step); c, _ := k.Get(gpu); return listed(c) })
+	testkit.Soon(t, "a second registration", func() bool { k.Drop(gpu); clk.Step(step); _, n := k.Get(gpu); return n >= 2 })
+	testkit.Soon(t, "a registration that lasts", func() bool { clk.Step(step); c, _ := k.Get(gpu); return listed(c) })
 }
 
 // TestPluginNotices: the plugin hears of kubelet and of its own socket. Time stands still, so that
@@ -307,9 +307,9 @@ func TestPluginNotices(t *testing.T) {
 	d := dir(t)
 	p := newPluginAt(t, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), deviceplugin.Config{PluginDir: d})
 	run(t, p)
-	testrig.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
+	testkit.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
 	wait(t, startKubelet(t, d), listed)
-	testrig.Soon(t, "registered", p.Registered)
+	testkit.Soon(t, "registered", p.Registered)
 }
 
 // TestOverlappingPlugins is a DaemonSet whose old pod lives on for a while.
@@ -322,10 +322,10 @@ func TestOverlappingPlugins(t *testing.T) {
 	wait(t, k, listed)
 	run(t, newPluginAt(t, ours, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "new"}}}))
 	isNew := func(c kubelettest.Current) bool { return listed(c) && c.Devices[0].GetID() == "new" }
-	testrig.Soon(t, "the new one has registered", func() bool { ours.Step(10 * time.Millisecond); c, _ := k.Get(gpu); return isNew(c) })
+	testkit.Soon(t, "the new one has registered", func() bool { ours.Step(10 * time.Millisecond); c, _ := k.Get(gpu); return isNew(c) })
 	for range 100 { // long enough for a fight
 		for _, clk := range []*clocktesting.FakeClock{ours, theirs} {
-			testrig.Soon(t, "the plugin waits for something", clk.HasWaiters)
+			testkit.Soon(t, "the plugin waits for something", clk.HasWaiters)
 			clk.Step(100 * time.Millisecond)
 		}
 	}
@@ -333,7 +333,7 @@ func TestOverlappingPlugins(t *testing.T) {
 		t.Errorf("%d registrations, devices %v; want each process to register once", n, c.Devices)
 	}
 	stopOld() // which drops the new one's registration, by kubelet's rule
-	testrig.Soon(t, "the new one has registered again", func() bool {
+	testkit.Soon(t, "the new one has registered again", func() bool {
 		ours.Step(10 * time.Millisecond)
 		c, n := k.Get(gpu)
 		return n == 3 && isNew(c)
@@ -346,7 +346,7 @@ func TestPluginEarlyStart(t *testing.T) {
 	registry := filepath.Join(d, "sub", "kubelet.sock")
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d, KubeletSocket: registry})
 	run(t, p)
-	testrig.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
+	testkit.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
 	if p.Registered() {
 		t.Error("registered without a kubelet")
 	}
@@ -357,7 +357,7 @@ func TestPluginEarlyStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, k, listed)
-	testrig.Soon(t, "registered", p.Registered)
+	testkit.Soon(t, "registered", p.Registered)
 }
 
 // TestPluginRegistrationRetry: the plugin retries a refused registration.
@@ -367,9 +367,9 @@ func TestPluginRegistrationRetry(t *testing.T) {
 	k.Refuse(status.Error(codes.Unavailable, "later"))
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	run(t, newPluginAt(t, clk, deviceplugin.Config{PluginDir: d}))
-	testrig.Soon(t, "it waits after it was refused", clk.HasWaiters)
+	testkit.Soon(t, "it waits after it was refused", clk.HasWaiters)
 	k.Refuse(nil)
-	testrig.Soon(t, "registered", func() bool { clk.Step(10 * time.Millisecond); _, n := k.Get(gpu); return n > 0 })
+	testkit.Soon(t, "registered", func() bool { clk.Step(10 * time.Millisecond); _, n := k.Get(gpu); return n > 0 })
 	wait(t, k, listed)
 }
 

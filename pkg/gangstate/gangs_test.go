@@ -18,7 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -146,7 +146,7 @@ func (e *testEnv) rest() {
 		}
 		runtime.Gosched()
 	}
-	testrig.Soon(e.t, "the binding cycles rest", rests)
+	testkit.Soon(e.t, "the binding cycles rest", rests)
 }
 
 func (e *testEnv) Activate(pods []*v1.Pod) {

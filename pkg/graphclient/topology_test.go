@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -77,7 +77,7 @@ func TestTopologyInformer(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			t.Cleanup(cancel)
 			go informer.RunWithContext(ctx)
-			testrig.Eventually(t, 2*time.Minute, "the informer is in sync", func(context.Context) (bool, string) { return informer.HasSynced(), "" })
+			testkit.Eventually(t, 2*time.Minute, "the informer is in sync", func(context.Context) (bool, string) { return informer.HasSynced(), "" })
 			if refuse != 0 {
 				if got := informer.GetStore().ListKeys(); len(got) > 0 {
 					t.Fatalf("there are %v", got)
@@ -92,15 +92,15 @@ func TestTopologyInformer(t *testing.T) {
 					return ok && obj.(*v1alpha1.ClusterTopology).Spec.Levels[0].Name == level, fmt.Sprint(obj)
 				}
 			}
-			testrig.Eventually(t, 2*time.Minute, "the object is read", has("rack"))
+			testkit.Eventually(t, 2*time.Minute, "the object is read", has("rack"))
 			s.watches <- `{"type":"MODIFIED","object":` + topologyObject("leaf") + `}`
-			testrig.Eventually(t, 2*time.Minute, "the change is read", has("leaf"))
+			testkit.Eventually(t, 2*time.Minute, "the change is read", has("leaf"))
 			s.mu.Lock()
 			s.refuse = http.StatusForbidden
 			before := s.asked["metadata.name=default"]
 			s.mu.Unlock()
 			server.CloseClientConnections()
-			testrig.Eventually(t, 2*time.Minute, "it is refused", func(context.Context) (bool, string) {
+			testkit.Eventually(t, 2*time.Minute, "it is refused", func(context.Context) (bool, string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				return s.asked["metadata.name=default"] > before+2, ""

@@ -13,7 +13,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
@@ -40,7 +40,7 @@ func TestStalledRecord(t *testing.T) {
 			done <- err
 		}()
 		if i == 0 { // time stands still for those after it: they do not wait
-			testrig.Soon(t, "the record to be waited for", clk.HasWaiters)
+			testkit.Soon(t, "the record to be waited for", clk.HasWaiters)
 			clk.Step(pinningRecordWait)
 		}
 		select {
@@ -53,5 +53,5 @@ func TestStalledRecord(t *testing.T) {
 		}
 	}
 	// A goroutine that has sent its result may not have ended yet.
-	testrig.Soon(t, "only one goroutine waits for the file", func() bool { return runtime.NumGoroutine() <= before+1 })
+	testkit.Soon(t, "only one goroutine waits for the file", func() bool { return runtime.NumGoroutine() <= before+1 })
 }

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // TestPodIndexOrder: pods are there when their change is told: who waits for a pod waits once.
@@ -21,7 +21,7 @@ func TestPodIndexOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods.start(t.Context())
-	testrig.Watched(t, kube.Actions, "pods")
+	testkit.Watched(t, kube.Actions, "pods")
 	pod := testobj.Pod("p").Namespace("ns").Node("n").Obj()
 	if _, err := kube.CoreV1().Pods("ns").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

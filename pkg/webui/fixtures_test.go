@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
@@ -110,7 +110,7 @@ func newTestEnv(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *testE
 		b.http.CloseClientConnections()
 		b.http.Close()
 	})
-	testrig.Eventually(tb, time.Minute, "the cluster is read", func(context.Context) (bool, string) { return b.watch.Settled(), "" })
+	testkit.Eventually(tb, time.Minute, "the cluster is read", func(context.Context) (bool, string) { return b.watch.Settled(), "" })
 	return b
 }
 

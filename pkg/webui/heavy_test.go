@@ -16,7 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestCallerFairness: one caller cannot take all turns: who asks for many answers that cost much
@@ -46,7 +46,7 @@ func TestCallerFairness(t *testing.T) {
 			codes[code]++
 		})
 	}
-	testrig.Eventually(t, time.Minute, "all have asked", func(context.Context) (bool, string) {
+	testkit.Eventually(t, time.Minute, "all have asked", func(context.Context) (bool, string) {
 		n := b.server.heavy.asked("alice")
 		return n == maxAsked && inWork.Load() == maxHeavyOfCaller, fmt.Sprint(n, " have asked, ", inWork.Load(), " are in work")
 	})
@@ -63,7 +63,7 @@ func TestCallerFairness(t *testing.T) {
 		t.Errorf("%d answers are in work for one caller, want %d", n, maxHeavyOfCaller)
 	}
 	b.clock.Step(heavyWait + time.Second)
-	testrig.Eventually(t, time.Minute, "those that wait are told to ask later", func(context.Context) (bool, string) {
+	testkit.Eventually(t, time.Minute, "those that wait are told to ask later", func(context.Context) (bool, string) {
 		mu.Lock()
 		defer mu.Unlock()
 		return codes[http.StatusServiceUnavailable] == maxAsked-maxHeavyOfCaller, fmt.Sprint(codes)
@@ -73,7 +73,7 @@ func TestCallerFairness(t *testing.T) {
 	if codes[http.StatusOK] != maxHeavyOfCaller {
 		t.Errorf("answers by status: %v, want %d with 200", codes, maxHeavyOfCaller)
 	}
-	testrig.Eventually(t, time.Minute, "nothing is kept of them", func(context.Context) (bool, string) {
+	testkit.Eventually(t, time.Minute, "nothing is kept of them", func(context.Context) (bool, string) {
 		n := b.server.heavy.asked("alice") + b.server.heavy.asked("bob") + len(b.server.heavy.turns)
 		return n == 0, strconv.Itoa(n)
 	})

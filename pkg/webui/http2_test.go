@@ -15,7 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
@@ -172,7 +172,7 @@ func TestSlowReview(t *testing.T) {
 		release = j.holdTokens()
 		before := j.tokens.Load()
 		b.clock.Step(reviewEvery * 5 / 4)
-		testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
+		testkit.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
 		time.Sleep(2 * b.server.writeTimeout)
 		release()
 		n := c.Nodes[0].DeepCopy()
@@ -180,7 +180,7 @@ func TestSlowReview(t *testing.T) {
 		if _, err := b.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		testrig.Eventually(t, time.Minute, "the viewer is told of a change", func(context.Context) (bool, string) {
+		testkit.Eventually(t, time.Minute, "the viewer is told of a change", func(context.Context) (bool, string) {
 			b.clock.Step(gap)
 			select {
 			case e, more := <-events:

@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write what the front end checks its types against")
@@ -45,7 +45,7 @@ func TestPageDocuments(t *testing.T) {
 			t.Errorf("GET %s: %d %s", path, head.StatusCode, text)
 			continue
 		}
-		file := filepath.Join(testrig.Repository(), "ui", "src", "testdata", name+".json")
+		file := filepath.Join(testkit.Repository(), "ui", "src", "testdata", name+".json")
 		got := readable(t, text)
 		if *update {
 			if err := os.WriteFile(file, got, 0o644); err != nil { //nolint:gosec // a file of the repository

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestRefusedRequests sends what no browser of ours sends.
@@ -269,7 +269,7 @@ func TestTokenExpiry(t *testing.T) {
 			for n := range tc.reviews {
 				before := j.tokens.Load()
 				b.clock.Step(reviewEvery * 5 / 4)
-				testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
+				testkit.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
 				if looking := b.server.looking.Load(); n+1 < tc.reviews && looking != 1 {
 					t.Fatalf("after %d reviews nobody looks", n+1)
 				}
@@ -286,7 +286,7 @@ func TestTokenExpiry(t *testing.T) {
 			if e, more := <-events; more {
 				t.Errorf("after bye %+v", e)
 			}
-			testrig.Eventually(t, time.Minute, "nobody looks", func(context.Context) (bool, string) {
+			testkit.Eventually(t, time.Minute, "nobody looks", func(context.Context) (bool, string) {
 				return b.server.looking.Load() == 0 && len(b.server.viewers.of) == 0, fmt.Sprint(b.server.viewers.of)
 			})
 		})
@@ -296,7 +296,7 @@ func TestTokenExpiry(t *testing.T) {
 // waitForTickers waits until a stream has its tickers, besides the one of the server.
 func waitForTickers(t *testing.T, c *clocktesting.FakeClock) {
 	t.Helper()
-	testrig.Eventually(t, time.Minute, "the stream waits", func(context.Context) (bool, string) { return c.Waiters() >= 3, fmt.Sprint(c.Waiters(), " waiters") })
+	testkit.Eventually(t, time.Minute, "the stream waits", func(context.Context) (bool, string) { return c.Waiters() >= 3, fmt.Sprint(c.Waiters(), " waiters") })
 }
 
 // TestRequestLimit: requests are limited. One who asks too often waits, others do not.

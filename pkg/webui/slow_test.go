@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
 )
 
@@ -31,7 +31,7 @@ func (e *testEnv) busy(t *testing.T, c *viewtest.Cluster, mine *page, events <-c
 		for i := range 8 {
 			e.change(t, r, c, round*10+i)
 		}
-		testrig.Eventually(t, time.Minute, "the quick one is told", func(context.Context) (bool, string) {
+		testkit.Eventually(t, time.Minute, "the quick one is told", func(context.Context) (bool, string) {
 			e.clock.Step(gap)
 			fresh := e.fetched(t)
 			mine.follow(t, e, events, fresh.version)
@@ -54,7 +54,7 @@ func TestSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(slow, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	testrig.Eventually(t, time.Minute, "the slow one looks", func(context.Context) (bool, string) { return b.server.looking.Load() == 1, "" })
+	testkit.Eventually(t, time.Minute, "the slow one looks", func(context.Context) (bool, string) { return b.server.looking.Load() == 1, "" })
 	mine := b.fetched(t)
 	_, events := b.follow(t, map[string]string{"Last-Event-ID": mine.id})
 	b.busy(t, c, mine, events, func(round int) bool { return round == 30 })

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
 )
 
@@ -160,7 +160,7 @@ func TestClientConsistency(t *testing.T) {
 		}
 		b.clock.Step(time.Minute) // exporters' Leases run out as well
 		var fresh *page
-		testrig.Eventually(t, time.Minute, "the client has the version of now", func(context.Context) (bool, string) {
+		testkit.Eventually(t, time.Minute, "the client has the version of now", func(context.Context) (bool, string) {
 			b.clock.Step(gap)
 			fresh = b.fetched(t)
 			mine.follow(t, b, events, fresh.version)

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -52,7 +52,7 @@ type rule struct {
 
 // TestPromtool checks the rules, and runs the tests beside them.
 func TestPromtool(t *testing.T) {
-	promtool := filepath.Join(testrig.Bin(), "promtool")
+	promtool := filepath.Join(testkit.Bin(), "promtool")
 	if _, err := os.Stat(promtool); err != nil {
 		t.Fatalf("promtool is not built (make bin/promtool): %v", err)
 	}

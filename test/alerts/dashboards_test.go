@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -66,8 +66,8 @@ func boards(t *testing.T) []string {
 // TestDashboardMetrics: dashboards name metrics that exist. Ours are in the sources or recorded by
 // a rule, and the page for operators names those of others.
 func TestDashboardMetrics(t *testing.T) {
-	ours := literals(t, filepath.Join(testrig.Repository(), "pkg"))
-	page, err := os.ReadFile(filepath.Join(testrig.Repository(), "docs", "monitoring.md"))
+	ours := literals(t, filepath.Join(testkit.Repository(), "pkg"))
+	page, err := os.ReadFile(filepath.Join(testkit.Repository(), "docs", "monitoring.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestDashboardQueries(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, text)
-	out, err := exec.CommandContext(t.Context(), filepath.Join(testrig.Bin(), "promtool"), "check", "rules", path).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(testkit.Bin(), "promtool"), "check", "rules", path).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}

@@ -18,13 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestRuleMetrics: rules name metrics that exist. A rule about a metric that nobody has is silent
 // for ever.
 func TestRuleMetrics(t *testing.T) {
-	ours := literals(t, filepath.Join(testrig.Repository(), "pkg"))
+	ours := literals(t, filepath.Join(testkit.Repository(), "pkg"))
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {
 			known := kueueMetrics(t)
@@ -103,7 +103,7 @@ var kueueMetric = regexp.MustCompile(`Subsystem:\s+constants\.KueueName,\s+Name:
 func kueueMetrics(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
-	cmd.Dir = filepath.Join(testrig.Repository(), "tools", "kueue")
+	cmd.Dir = filepath.Join(testkit.Repository(), "tools", "kueue")
 	dir, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("where Kueue's source is: %v", err)

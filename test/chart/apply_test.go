@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // server is a real API server, as its administrator sees it.
@@ -33,7 +33,7 @@ type server struct {
 
 func start(t *testing.T) *server {
 	t.Helper()
-	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
+	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testkit.Log()})
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestServerValidation(t *testing.T) {
 		}
 	}
 
-	overlays, err := filepath.Glob(filepath.Join(testrig.Repository(), "manifests", "overlays", "*"))
+	overlays, err := filepath.Glob(filepath.Join(testkit.Repository(), "manifests", "overlays", "*"))
 	if err != nil || len(overlays) < 7 {
 		t.Fatalf("%d overlays: %v", len(overlays), err)
 	}

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // patience is how long a test waits for anything that has to come.
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }

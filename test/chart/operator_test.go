@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // operatorKinds are the definitions of the Prometheus operator's kinds that we use.
@@ -22,7 +22,7 @@ var operatorKinds = []string{"prometheusrules", "servicemonitors"}
 func (s *server) installOperatorKinds(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator")
-	cmd.Dir = filepath.Join(testrig.Repository(), "tools", "prometheus-operator")
+	cmd.Dir = filepath.Join(testkit.Repository(), "tools", "prometheus-operator")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("download the Prometheus operator's definitions: %v\n%s", err, out)
@@ -44,7 +44,7 @@ func (s *server) installOperatorKinds(t *testing.T) {
 	}
 	for k, o := range kustomize(t, "alerts") {
 		gvk := o.GroupVersionKind()
-		testrig.Eventually(t, patience, "the kind of "+k+" is served", func(context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "the kind of "+k+" is served", func(context.Context) (bool, string) {
 			s.mapper.Reset()
 			_, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 			return err == nil, fmt.Sprint(err)

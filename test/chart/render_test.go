@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const namespace = "nvtopo-system"
@@ -35,7 +35,7 @@ func key(o *unstructured.Unstructured) string {
 // helm runs Helm's program, and returns what it prints and what it complains of.
 func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 	t.Helper()
-	path := filepath.Join(testrig.Bin(), "helm")
+	path := filepath.Join(testkit.Bin(), "helm")
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("Helm is not built (make bin/helm): %v", err)
 	}
@@ -49,7 +49,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 }
 
 // folder is where the chart is.
-func folder() string { return filepath.Join(testrig.Repository(), "charts", "nvtopo") }
+func folder() string { return filepath.Join(testkit.Repository(), "charts", "nvtopo") }
 
 // values writes values to a file for Helm.
 func values(t *testing.T, text string) string {
@@ -74,7 +74,7 @@ func render(t *testing.T, text string) objects {
 // kustomize builds a folder of manifests.
 func kustomize(t *testing.T, folder string) objects {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(testrig.Repository(), "manifests", folder))
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(testkit.Repository(), "manifests", folder))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -201,7 +201,7 @@ func TestConfigRestart(t *testing.T) {
 
 // TestDocumentedValues has Helm render the values that docs/install.md shows.
 func TestDocumentedValues(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(testrig.Repository(), "docs", "install.md"))
+	text, err := os.ReadFile(filepath.Join(testkit.Repository(), "docs", "install.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/internal/contract"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
@@ -30,7 +30,7 @@ func TestManifests(t *testing.T) {
 	base := build(t, ".")
 	contract.Compare(t, "manifests/base.txt", base.Text())
 	folders := 0
-	root := filepath.Join(testrig.Repository(), "manifests")
+	root := filepath.Join(testkit.Repository(), "manifests")
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Base(path) != "kustomization.yaml" {
 			return err
@@ -85,7 +85,7 @@ func both(t *testing.T, a, b contract.Objects) contract.Objects {
 
 func build(t *testing.T, folder string) contract.Objects {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(testrig.Repository(), "manifests", folder))
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(testkit.Repository(), "manifests", folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,17 +104,17 @@ func build(t *testing.T, folder string) contract.Objects {
 
 // TestKueueConfiguration compares what manifests/kueue makes of Kueue's own manifests.
 func TestKueueConfiguration(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(testrig.Repository(), "manifests", "kueue", "component", "*"))
+	files, err := filepath.Glob(filepath.Join(testkit.Repository(), "manifests", "kueue", "component", "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
-	files = append(files, filepath.Join(testrig.Repository(), "manifests", "kueue", "kustomization.yaml"))
+	files = append(files, filepath.Join(testkit.Repository(), "manifests", "kueue", "kustomization.yaml"))
 	contract.Compare(t, "manifests/kueue.txt", yamls(t, files))
 }
 
 // TestChartValues compares the values of the chart, and which the schema allows.
 func TestChartValues(t *testing.T) {
-	chart := filepath.Join(testrig.Repository(), "charts", "nvtopo")
+	chart := filepath.Join(testkit.Repository(), "charts", "nvtopo")
 	contract.Compare(t, "chart-values.txt", yamls(t, []string{filepath.Join(chart, "values.yaml"), filepath.Join(chart, "values.schema.json")}))
 }
 

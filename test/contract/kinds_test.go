@@ -18,7 +18,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/nvtopo/nvtopo/internal/contract"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 )
 
@@ -27,7 +27,7 @@ import (
 func TestKinds(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"crd/*nvtopo.dev_*.yaml", "pools/*nvtopo.dev_*.yaml"} {
-		found, err := filepath.Glob(filepath.Join(testrig.Repository(), "manifests", pattern))
+		found, err := filepath.Glob(filepath.Join(testkit.Repository(), "manifests", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}

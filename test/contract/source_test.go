@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // folder is the source of one package, without its tests.
@@ -32,11 +32,11 @@ func source(t *testing.T) []*folder {
 	t.Helper()
 	found := map[string]*folder{}
 	for _, top := range []string{"pkg", "cmd"} {
-		err := filepath.WalkDir(filepath.Join(testrig.Repository(), top), func(file string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(testkit.Repository(), top), func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err
 			}
-			name, err := filepath.Rel(testrig.Repository(), filepath.Dir(file))
+			name, err := filepath.Rel(testkit.Repository(), filepath.Dir(file))
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/contract"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -26,7 +26,7 @@ type row struct {
 
 func tables(t *testing.T) []row {
 	t.Helper()
-	pages, err := filepath.Glob(filepath.Join(testrig.Repository(), "docs", "*.md"))
+	pages, err := filepath.Glob(filepath.Join(testkit.Repository(), "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
@@ -27,7 +27,7 @@ import (
 // were chosen. Helm waits until all are ready, which the web view is when it has read the cluster.
 func TestChart(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Chart: &gpunode.Chart{
-		Folder: filepath.Join(testrig.Repository(), "charts", "nvtopo"), Images: filepath.Join(testrig.Bin(), "images"),
+		Folder: filepath.Join(testkit.Repository(), "charts", "nvtopo"), Images: filepath.Join(testkit.Bin(), "images"),
 		// This kubelet signs its own certificate, as with kubeadm.
 		Values: map[string]any{"nodeAgent": map[string]any{"kubeletCertificate": true}, "ui": map[string]any{"enabled": true}},
 	}})
@@ -82,7 +82,7 @@ func TestChart(t *testing.T) {
 		if _, err := l.Topology(t.Context()); err != nil {
 			t.Error(err)
 		}
-		testrig.Eventually(t, patience, "no pod of the chart is left", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "no pod of the chart is left", func(ctx context.Context) (bool, string) {
 			pods, err := l.Client.CoreV1().Pods(gpunode.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name"})
 			if err != nil {
 				return false, err.Error()

@@ -22,7 +22,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
@@ -295,7 +295,7 @@ func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duratio
 	}
 	for _, id := range held(containers) {
 		if other, taken := c.owner[id]; taken {
-			c.problems = append(c.problems, fmt.Sprintf(testrig.ViolationPrefix+"pods %s and %s both have %s", other, pod.Name, id))
+			c.problems = append(c.problems, fmt.Sprintf(testkit.ViolationPrefix+"pods %s and %s both have %s", other, pod.Name, id))
 		}
 		c.owner[id] = pod.Name
 	}

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // differences says where the four accounts of a pod's GPUs disagree: for app
@@ -53,7 +53,7 @@ func shared(pod string, containers []gpunode.Observation) []string {
 		}
 		for _, id := range c.Environment {
 			if other, taken := owner[id]; taken {
-				out = append(out, fmt.Sprintf(testrig.ViolationPrefix+"pod %s: containers %s and %s share %s", pod, other, c.Container, id))
+				out = append(out, fmt.Sprintf(testkit.ViolationPrefix+"pod %s: containers %s and %s share %s", pod, other, c.Container, id))
 			}
 			owner[id] = c.Container
 		}
@@ -64,8 +64,8 @@ func shared(pod string, containers []gpunode.Observation) []string {
 // complain reports what is wrong with a pod. A GPU with two owners is a violation, by its prefix.
 func complain(tb testing.TB, problem string) {
 	tb.Helper()
-	if text, ok := strings.CutPrefix(problem, testrig.ViolationPrefix); ok {
-		testrig.Violation(tb, "%s", text)
+	if text, ok := strings.CutPrefix(problem, testkit.ViolationPrefix); ok {
+		testkit.Violation(tb, "%s", text)
 		return
 	}
 	tb.Error(problem)

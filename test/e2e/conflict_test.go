@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -45,7 +45,7 @@ func TestConflict(t *testing.T) {
 			t.Errorf("it got %v, want one of the pairs with the most links left: %q", got, best)
 		}
 		var last []string
-		testrig.Eventually(t, patience, "the annotation tells what kubelet recorded", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "the annotation tells what kubelet recorded", func(ctx context.Context) (bool, string) {
 			now, err := l.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -64,7 +64,7 @@ func TestConflict(t *testing.T) {
 		l := startBeside(t, gpunode.Config{Agent: true, AgentArgs: []string{"--mode=strict"}})
 		pod, taken := conflict(t, l)
 		var message string
-		testrig.Eventually(t, patience, "kubelet refuses the pod", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "kubelet refuses the pod", func(ctx context.Context) (bool, string) {
 			now, err := l.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -123,7 +123,7 @@ func TestEscapedEnvironment(t *testing.T) {
 	if !slices.Equal(got.Annotation, got.Checkpoint) {
 		t.Errorf("annotation %v, checkpoint %v", got.Annotation, got.Checkpoint)
 	}
-	testrig.Eventually(t, patience, "the agent reports the container", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the agent reports the container", func(ctx context.Context) (bool, string) {
 		families, err := l.AgentMetrics(ctx)
 		if err != nil {
 			return false, err.Error()

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
@@ -79,7 +79,7 @@ func TestCUDAVisibleDevices(t *testing.T) {
 		l := startBeside(t, gpunode.Config{})
 		l.create(t, cudaPod(t, "part", 4))
 		var message string
-		testrig.Eventually(t, patience, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
 			pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "part", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

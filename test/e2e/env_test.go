@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // patience is how long a test waits for anything that has to come, on a machine as busy as can be.
@@ -64,7 +64,7 @@ func start(t *testing.T, cfg gpunode.Config) *testEnv {
 		t.Cleanup(func() { _ = log.Close() })
 		cfg.Log = log
 	}
-	cfg.Bin = testrig.Bin()
+	cfg.Bin = testkit.Bin()
 	if cfg.Scheduler == nil {
 		cfg.Scheduler = fastRetries
 	}
@@ -128,7 +128,7 @@ func (e *testEnv) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 func (e *testEnv) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = e.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -142,7 +142,7 @@ func (e *testEnv) running(t *testing.T, name string) *v1.Pod {
 func (e *testEnv) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
 	t.Helper()
 	var out []gpunode.Observation
-	testrig.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
 		var err error
 		out, err = e.Observe(ctx, pod)
 		return err == nil, errorText(err)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -77,7 +77,7 @@ func (e *testEnv) uuids(positions ...int) []string {
 func (e *testEnv) published(t *testing.T, pod *v1.Pod, state string) *v1alpha1.Allocation {
 	t.Helper()
 	var found *v1alpha1.Allocation
-	testrig.Eventually(t, patience, pod.Name+" is in the node's status as "+state, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, pod.Name+" is in the node's status as "+state, func(ctx context.Context) (bool, string) {
 		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -119,7 +119,7 @@ func TestForeignPod(t *testing.T) {
 		t.Logf("counted %.1f s after it was seen running", time.Since(begun).Seconds())
 		got := held(l.observe(t, foreign))
 		if both := common(got, ours); len(both) > 0 {
-			testrig.Violation(t, "it got %v; %v are reserved for another", got, both)
+			testkit.Violation(t, "it got %v; %v are reserved for another", got, both)
 		}
 		if len(got) != 2 {
 			t.Errorf("it got %v, want two", got)
@@ -134,7 +134,7 @@ func TestForeignPod(t *testing.T) {
 			complain(t, d)
 		}
 		if both := common(held(next), slices.Concat(got, ours)); len(both) > 0 {
-			testrig.Violation(t, "the next pod was given %v, which others have", both)
+			testkit.Violation(t, "the next pod was given %v, which others have", both)
 		}
 		l.clear(t)
 	})
@@ -178,7 +178,7 @@ func (e *testEnv) clear(t *testing.T) {
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, patience, "all pods are gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "all pods are gone", func(ctx context.Context) (bool, string) {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -103,7 +103,7 @@ func TestKills(t *testing.T) {
 		for _, s := range survivors {
 			for _, id := range held(containers) {
 				if slices.Contains(held(before[s.Name]), id) {
-					out = append(out, fmt.Sprintf(testrig.ViolationPrefix+"pod %s has %s, which is %s's", pod.Name, id, s.Name))
+					out = append(out, fmt.Sprintf(testkit.ViolationPrefix+"pod %s has %s, which is %s's", pod.Name, id, s.Name))
 				}
 			}
 		}

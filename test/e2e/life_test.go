@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // ownerEnv makes TestMain's program the owner of a node that the test kills;
@@ -180,7 +180,7 @@ func TestCleanup(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = owner.Wait() // it was killed
-		testrig.Eventually(t, patience, "its processes end", func(context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "its processes end", func(context.Context) (bool, string) {
 			left := r.processes(t)
 			return len(left) == 0, fmt.Sprintf("%q", left)
 		})
@@ -205,7 +205,7 @@ func TestOwner(t *testing.T) {
 	if folder == "" {
 		t.Skip("only as the program that TestCleanup kills")
 	}
-	l, err := gpunode.Start(t.Context(), gpunode.Config{Bin: testrig.Bin(), Dir: folder, Scheduler: fastRetries})
+	l, err := gpunode.Start(t.Context(), gpunode.Config{Bin: testkit.Bin(), Dir: folder, Scheduler: fastRetries})
 	if err != nil {
 		t.Fatal(err)
 	}

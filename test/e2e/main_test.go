@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestMain is also the first process of every node.
@@ -18,9 +18,9 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Println("SKIP_NODE=1: the tests on a real node are left out")
 		return
 	}
-	if err := realnode.Check(testrig.Bin()); err != nil {
+	if err := realnode.Check(testkit.Bin()); err != nil {
 		fmt.Fprintln(os.Stderr, err, "(SKIP_NODE=1 leaves these tests out)")
 		os.Exit(1)
 	}
-	os.Exit(testrig.Main(m))
+	os.Exit(testkit.Main(m))
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
@@ -70,7 +70,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 		}
 		l.steers(t, "rolled-out")
 		// What kubelet gave by itself is in the annotation now.
-		testrig.Eventually(t, patience, "the annotation of first is corrected", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "the annotation of first is corrected", func(ctx context.Context) (bool, string) {
 			return l.asBefore(ctx, first, had["first"])
 		})
 	})
@@ -88,7 +88,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 	survivors := func(t *testing.T) {
 		t.Helper()
 		for _, s := range []*v1.Pod{first, second} {
-			testrig.Eventually(t, patience, s.Name+" is as it was", func(ctx context.Context) (bool, string) {
+			testkit.Eventually(t, patience, s.Name+" is as it was", func(ctx context.Context) (bool, string) {
 				return l.asBefore(ctx, s, had[s.Name])
 			})
 		}
@@ -121,7 +121,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 
 	t.Run("the agent is rolled back", func(t *testing.T) {
 		// What it published last counts until its Lease has run out.
-		testrig.Eventually(t, patience, "only the two pods are published", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "only the two pods are published", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
 				return false, err.Error()
@@ -195,7 +195,7 @@ func (e *testEnv) steers(t *testing.T, name string) {
 // nothing, or a reason that begins so.
 func (e *testEnv) publishedHealth(t *testing.T, index int, reason string) {
 	t.Helper()
-	testrig.Eventually(t, patience, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
 		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -216,7 +216,7 @@ func (e *testEnv) admitted(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	tries := 0
-	testrig.Eventually(t, patience, "a pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "a pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		pods := e.Client.CoreV1().Pods(metav1.NamespaceDefault)
 		var err error
 		if pod == nil || pod.Status.Phase == v1.PodFailed {

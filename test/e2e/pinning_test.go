@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -24,7 +24,7 @@ import (
 func (e *testEnv) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Condition {
 	t.Helper()
 	var found *metav1.Condition
-	testrig.Eventually(t, patience, "the condition Pinned is "+string(want), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the condition Pinned is "+string(want), func(ctx context.Context) (bool, string) {
 		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -129,7 +129,7 @@ func TestPinning(t *testing.T) {
 // The agent may publish what kubelet recorded before the runtime has made the container.
 func (e *testEnv) confined(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
-	testrig.Eventually(t, patience, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
 		topology, err := e.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -143,7 +143,7 @@ func (e *testEnv) confined(t *testing.T, pod *v1.Pod, want string) {
 // cpusetIs waits until the annotations agree with where the container runs.
 func (e *testEnv) cpusetIs(t *testing.T, name, want string) {
 	t.Helper()
-	testrig.Eventually(t, patience, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
 		pod, err := e.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

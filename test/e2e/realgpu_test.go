@@ -22,7 +22,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -58,7 +58,7 @@ func TestRealGPUs(t *testing.T) {
 		l.showsTheChosen(t, programPod(t, "smi", 1, library, nvidiaSMI(t), "-L"))
 	})
 	t.Run("nvtopo verify-node finds the chosen GPU from inside", func(t *testing.T) {
-		l.showsTheChosen(t, programPod(t, "verify", 1, library, testrig.Program(t, "nvtopo"), "verify-node", "-o", "wide"))
+		l.showsTheChosen(t, programPod(t, "verify", 1, library, testkit.Program(t, "nvtopo"), "verify-node", "-o", "wide"))
 	})
 	t.Run("CUDA computes on the chosen GPU", func(t *testing.T) {
 		l.showsTheChosen(t, programPod(t, "cuda", 1, library, cudaProgram(t)))
@@ -73,7 +73,7 @@ func TestRealGPUs(t *testing.T) {
 	l.checkReal(t, first)
 	l.create(t, gpunode.Pod("second", 1))
 	t.Run("a pod waits for a GPU that is in use", func(t *testing.T) {
-		testrig.Eventually(t, patience, "second is explained", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "second is explained", func(ctx context.Context) (bool, string) {
 			e, err := l.explained(ctx, "second")
 			return err == nil && e.Cause == explain.FewGPUs, fmt.Sprintf("%+v, %v", e, err)
 		})
@@ -110,7 +110,7 @@ func TestRealGPUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.whole(t)
-			testrig.Eventually(t, patience, "second is as it was", func(ctx context.Context) (bool, string) {
+			testkit.Eventually(t, patience, "second is as it was", func(ctx context.Context) (bool, string) {
 				return l.asBefore(ctx, second, had)
 			})
 		})
@@ -290,7 +290,7 @@ func (e *testEnv) showsTheChosen(t *testing.T, pod *v1.Pod) {
 func (e *testEnv) ends(t *testing.T, pod *v1.Pod) (_ *v1.Pod, printed string) {
 	t.Helper()
 	e.create(t, pod)
-	testrig.Eventually(t, patience, "pod "+pod.Name+" ends", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+pod.Name+" ends", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = e.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()

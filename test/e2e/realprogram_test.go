@@ -23,7 +23,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -52,7 +52,7 @@ func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 		t.Fatal(err)
 	}
 	kubeconfig := readable(t, e.ExporterKubeconfig())
-	pod := programPod(t, "exporter", e.Graph.Len(), library, filepath.Join(testrig.Bin(), "nvtopo-exporter"),
+	pod := programPod(t, "exporter", e.Graph.Len(), library, filepath.Join(testkit.Bin(), "nvtopo-exporter"),
 		"--source=nvml", "--node-name="+e.Node.Name(), "--kubeconfig="+kubeconfig, "-v=2",
 		"--metrics-address=127.0.0.1:"+strconv.Itoa(port), "--metrics-insecure")
 	withFolder(pod, filepath.Dir(kubeconfig))
@@ -64,7 +64,7 @@ func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 	}
 	e.create(t, pod)
 	pod = e.running(t, pod.Name)
-	testrig.Eventually(t, patience, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
 		page, err := gpunode.Scrape(ctx, port)
 		if err != nil {
 			printed, _ := e.Node.Output(pod, "main") // only to explain

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestEndedPodsAfterRestarts: kubelet's record keeps pods that have ended until it
@@ -39,7 +39,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		}
 	}
 	only := func(when string) {
-		testrig.Eventually(t, patience, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
 				return false, err.Error()
@@ -59,7 +59,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		if err := l.Agent.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		testrig.Eventually(t, patience, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, patience, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
 			metrics, err := l.AgentMetrics(ctx)
 			if err != nil || metrics["nvtopo_agent_registrations_total"] == nil {
 				return false, errorText(err)

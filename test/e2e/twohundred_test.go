@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -152,7 +152,7 @@ func (e *testEnv) reportMetrics(t *testing.T) {
 		for _, m := range families[name].GetMetric() {
 			switch n := m.GetCounter().GetValue(); {
 			case n > 0 && name == "nvtopo_agent_double_book_total":
-				testrig.Violation(t, "%s%v is %v", name, labelsOf(m), n)
+				testkit.Violation(t, "%s%v is %v", name, labelsOf(m), n)
 			case n > 0:
 				t.Errorf("%s%v is %v", name, labelsOf(m), n)
 			}

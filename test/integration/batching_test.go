@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -24,7 +24,7 @@ const shippedProfile = "topology-aware-scheduler"
 func (e *testEnv) startShipped(t *testing.T, path string) *devcluster.Scheduler {
 	t.Helper()
 	s, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
+		Binary: testkit.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
 		ServiceAccount: e.schedulerAccount,
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *testEnv) createAll(t *testing.T, pods []*v1.Pod) {
 func (e *testEnv) awaitAllBound(t *testing.T) []v1.Pod {
 	t.Helper()
 	var pods []v1.Pod
-	testrig.Eventually(t, waitLimit, "every pod is bound", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "every pod is bound", func(context.Context) (bool, string) {
 		pods = e.pods(t)
 		n := 0
 		for i := range pods {
@@ -113,7 +113,7 @@ func TestBatching(t *testing.T) {
 	taken := map[string]string{} // node -> pod
 	for _, pod := range l.awaitAllBound(t) {
 		if other, ok := taken[pod.Spec.NodeName]; ok {
-			testrig.Violation(t, "%s and %s are both on %s", pod.Name, other, pod.Spec.NodeName)
+			testkit.Violation(t, "%s and %s are both on %s", pod.Name, other, pod.Spec.NodeName)
 		}
 		taken[pod.Spec.NodeName] = pod.Name
 		choiceOf(t, &pod, l.graphs[pod.Spec.NodeName])

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -101,7 +101,7 @@ func (e *testEnv) testThousand(t *testing.T) {
 	}
 	start := time.Now()
 	e.create(t, pods[members-1])
-	testrig.Eventually(t, waitLimit, "all members are bound", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "all members are bound", func(context.Context) (bool, string) {
 		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is work
 		n := e.countBound(t, pods)
 		return n == members, strconv.Itoa(n)
@@ -123,7 +123,7 @@ func (e *testEnv) testThousand(t *testing.T) {
 		}
 		id := pod.Spec.NodeName + "/" + a.GPUs(string(gpuResource))[0]
 		if other, ok := owners[id]; ok {
-			testrig.Violation(t, "GPU %s is %s's and %s's", id, other, pod.Name)
+			testkit.Violation(t, "GPU %s is %s's and %s's", id, other, pod.Name)
 		}
 		owners[id] = pod.Name
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -112,7 +112,7 @@ func (e *testEnv) keepsPromises(t *testing.T, allocations int, profiles ...strin
 	}
 	r := check.Examine(w)
 	for _, v := range r.Violations {
-		testrig.Violation(t, "%s", v)
+		testkit.Violation(t, "%s", v)
 	}
 	if r.Checked.Allocations != allocations {
 		t.Errorf("the checker compared %d allocations, want %d", r.Checked.Allocations, allocations)
@@ -144,12 +144,12 @@ func TestChecker(t *testing.T) {
 	t.Run("a clean cluster is clean", func(t *testing.T) {
 		k := check.NewChecker(2 * waitLimit) // what is pending is waited for
 		var r *check.Report
-		testrig.Eventually(t, waitLimit, "nothing is pending", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "nothing is pending", func(context.Context) (bool, string) {
 			r = k.Examine(l.look(t, client, url))
 			return len(r.Pending) == 0, fmt.Sprint(r.Pending)
 		})
 		if len(r.Violations) > 0 {
-			testrig.Violation(t, "%v", r.Violations)
+			testkit.Violation(t, "%v", r.Violations)
 		}
 		want := check.Checked{Pods: 4, Allocations: 3, Foreign: 1, Nodes: 2, Schedulers: 1}
 		got := r.Checked

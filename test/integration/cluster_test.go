@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // startCluster returns a cluster that the test has to itself until it ends. It has been used by
@@ -106,7 +106,7 @@ func startAlone(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 func start(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	if cfg.Log == nil {
-		cfg.Log = testrig.Log()
+		cfg.Log = testkit.Log()
 	}
 	starting.Lock()
 	c, err := devcluster.Start(t.Context(), cfg)
@@ -131,7 +131,7 @@ func clientFor(t *testing.T, c *devcluster.Cluster) kubernetes.Interface {
 func waitPhase(t *testing.T, client kubernetes.Interface, namespace, name string, want v1.PodPhase) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, waitLimit, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" becomes "+string(want), func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -99,7 +99,7 @@ func (e *testEnv) testFabricConditions(t *testing.T, cts dynamic.ResourceInterfa
 	}
 	says := func(what string, want ...string) {
 		t.Helper()
-		testrig.Eventually(t, waitLimit, what, func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, what, func(ctx context.Context) (bool, string) {
 			u, err := cts.Get(ctx, v1alpha1.ClusterTopologyName, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

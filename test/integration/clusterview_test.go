@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
@@ -250,7 +250,7 @@ func (v *viewer) makes(t *testing.T, m *clusterview.Move) {
 	v.remove(t, m.Name)
 	v.create(t, movablePod(m.Name, len(m.FromGPUs)))
 	var top clusterview.View
-	testrig.Eventually(t, waitLimit, "the pod is made again and placed", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the pod is made again and placed", func(context.Context) (bool, string) {
 		pod := v.get(t, m.Name)
 		return pod.UID != old.UID && pod.Spec.NodeName != "", fmt.Sprint(pod.Spec.NodeName, pod.Status.Conditions)
 	})

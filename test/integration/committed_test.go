@@ -12,7 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestConflictingBindings is what an etcd does that changes its
@@ -42,7 +42,7 @@ func TestConflictingBindings(t *testing.T) {
 	})
 	const name = "committed"
 	if _, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"),
+		Binary: testkit.Program(t, "nvtopo-scheduler"),
 		Config: schedulerConfig(profile{name: name, write: "Binding"}), ServiceAccount: l.schedulerAccount, Server: proxy.URL(),
 	}); err != nil {
 		t.Fatal(err)
@@ -79,11 +79,11 @@ func TestConflictingBindings(t *testing.T) {
 		}
 		return len(owners) == gpus, fmt.Sprintf("%d pods bound, %d GPUs owned, %d of them twice", bound, len(owners), len(twice))
 	}
-	testrig.Eventually(t, waitLimit, "every GPU has an owner", look)
+	testkit.Eventually(t, waitLimit, "every GPU has an owner", look)
 	time.Sleep(2 * lag) // for whoever still takes them for free
 	look(t.Context())
 	if len(twice) > 0 {
-		testrig.Violation(t, "%d GPUs have two owners: %q", len(twice), twice)
+		testkit.Violation(t, "%d GPUs have two owners: %q", len(twice), twice)
 	}
 	if bound != gpus/2 {
 		t.Errorf("%d pods of two GPUs are bound on %d GPUs", bound, gpus)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -35,7 +35,7 @@ func (n *nodeUnderTest) repaired(t *testing.T, name string, gpus []string) *v1.P
 	t.Helper()
 	want := slices.Sorted(slices.Values(gpus))
 	var pod *v1.Pod
-	testrig.Eventually(t, waitLimit, "the annotations of pod "+name+" are corrected", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the annotations of pod "+name+" are corrected", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = n.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -171,7 +171,7 @@ func (n *nodeUnderTest) testContainers(t *testing.T) {
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {
 		"cache": gpus["cache"], "prepare": mixed, "left": mixed, "right": {gpus["left"][1], gpus["right"][1]},
 	}})
-	testrig.Eventually(t, waitLimit, "the annotations are corrected", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the annotations are corrected", func(context.Context) (bool, string) {
 		got := n.get(t, pod.Name).Annotations[allocation.Key]
 		return got != pod.Annotations[allocation.Key], got
 	})
@@ -190,7 +190,7 @@ func (n *nodeUnderTest) testCPUs(t *testing.T) {
 	n.cpus[a.UID] = "0-1,40-41"
 	n.mu.Unlock()
 	n.gave(t, map[types.UID]recordedPod{a.UID: main1(n.chosen(t, a)), b.UID: main1(n.chosen(t, b))})
-	testrig.Eventually(t, waitLimit, "the cpuset is corrected", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the cpuset is corrected", func(context.Context) (bool, string) {
 		got := n.get(t, a.Name)
 		var alloc allocation.Allocation
 		if err := json.Unmarshal([]byte(got.Annotations[allocation.Key]), &alloc); err != nil {
@@ -340,7 +340,7 @@ func TestControllerFailover(t *testing.T) {
 	n := l.nodeWithAgent(t, "n1", "dgx1-v100")
 	holder := func() string {
 		var lease *coordinationv1.Lease
-		testrig.Eventually(t, waitLimit, "a controller leads", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "a controller leads", func(ctx context.Context) (bool, string) {
 			var err error
 			lease, err = l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
 			if err != nil {
@@ -360,7 +360,7 @@ func TestControllerFailover(t *testing.T) {
 	}
 	n.gave(t, map[types.UID]recordedPod{a.UID: main1(wantB), b.UID: main1(wantA)})
 	n.published(t, a.Name+" main swapped", b.Name+" main swapped")
-	testrig.Eventually(t, waitLimit, "another controller leads", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "another controller leads", func(context.Context) (bool, string) {
 		h := holder()
 		return h != leader, h
 	})

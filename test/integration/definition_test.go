@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -56,16 +56,16 @@ func TestSchedulerWithoutDefinition(t *testing.T) {
 	if err := l.dynamic(t).Resource(definitions).Delete(t.Context(), crd, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, waitLimit, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
 		_, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 	l.wantRefused(t, gpuPod("second", preBindProfile, 2).Obj(), placement.NoDefinition.String())
 	l.create(t, gpuPod("counted", "by-count", 2).Obj())
 	l.wantByCount(t, "counted", placement.NoDefinition)
 
-	testrig.Eventually(t, waitLimit, "the definition is installed again", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the definition is installed again", func(ctx context.Context) (bool, string) {
 		if err := l.InstallManifests(ctx); err != nil {
 			return false, err.Error() // the old one is still being removed
 		}
@@ -73,7 +73,7 @@ func TestSchedulerWithoutDefinition(t *testing.T) {
 	})
 	second := choiceOf(t, l.bound(t, "second"), l.graphs["n"])
 	if both := first.set & second.set; both != 0 {
-		testrig.Violation(t, "GPUs %v were given out twice", both.Positions())
+		testkit.Violation(t, "GPUs %v were given out twice", both.Positions())
 	}
 	if !second.Unconfirmed {
 		t.Error("the choice beside pods whose GPUs nobody knows is not marked unconfirmed")
@@ -83,7 +83,7 @@ func TestSchedulerWithoutDefinition(t *testing.T) {
 	l.create(t, gpuPod("third", preBindProfile, 1).Obj())
 	third := choiceOf(t, l.bound(t, "third"), l.graphs["n"])
 	if both := (first.set | second.set) & third.set; both != 0 {
-		testrig.Violation(t, "GPUs %v were given out twice", both.Positions())
+		testkit.Violation(t, "GPUs %v were given out twice", both.Positions())
 	}
 	if !s.Alive() || s.PID() != pid {
 		t.Errorf("the scheduler did not live through it: alive %t, process %d, was %d", s.Alive(), s.PID(), pid)

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // demoCommand returns the demo's command with a temporary folder of its own,
@@ -27,9 +27,9 @@ func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(tmp) })
 	args = append([]string{
-		"demo", "--kwok", testrig.Kwok(t), "--scheduler", testrig.Program(t, "nvtopo-scheduler"),
+		"demo", "--kwok", testkit.Kwok(t), "--scheduler", testkit.Program(t, "nvtopo-scheduler"),
 	}, args...)
-	cmd = exec.CommandContext(t.Context(), testrig.Program(t, "nvtopo-devcluster"), args...)
+	cmd = exec.CommandContext(t.Context(), testkit.Program(t, "nvtopo-devcluster"), args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	return cmd, tmp
 }

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // parentDir, when set, makes TestDevclusterHelper start a cluster in that
@@ -45,9 +45,9 @@ func processesWith(t *testing.T, text string) []string {
 
 // TestSeveralDevclusters: devclusters run side by side and one after another.
 func TestSeveralDevclusters(t *testing.T) {
-	kwok := testrig.Kwok(t)
+	kwok := testkit.Kwok(t)
 	start := func() *devcluster.Cluster {
-		c, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, KwokBinary: kwok, Log: testrig.Log()})
+		c, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, KwokBinary: kwok, Log: testkit.Log()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,8 +111,8 @@ func TestDevclusterStartFailure(t *testing.T) {
 		cfg       devcluster.Config
 		wantError string
 	}{
-		"no kwok":      {cfg: devcluster.Config{Controllers: true, KwokBinary: "/nonexistent/kwok", Log: testrig.Log()}, wantError: "start kwok"},
-		"a wrong flag": {cfg: devcluster.Config{APIServerArgs: []string{"--no-such-flag"}, Log: testrig.Log()}, wantError: "no-such-flag"},
+		"no kwok":      {cfg: devcluster.Config{Controllers: true, KwokBinary: "/nonexistent/kwok", Log: testkit.Log()}, wantError: "start kwok"},
+		"a wrong flag": {cfg: devcluster.Config{APIServerArgs: []string{"--no-such-flag"}, Log: testkit.Log()}, wantError: "no-such-flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := devcluster.Start(t.Context(), tc.cfg)
@@ -135,7 +135,7 @@ func TestDevclusterStartFailure(t *testing.T) {
 		// At every stage of a start: an API server that is cancelled among its
 		// post-start hooks ends the whole process.
 		began := time.Now()
-		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
+		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testkit.Log()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestDevclusterStartFailure(t *testing.T) {
 		const stages = 8
 		for stage := range stages {
 			ctx, cancel := context.WithTimeout(t.Context(), whole*time.Duration(stage)/stages)
-			c, err := devcluster.Start(ctx, devcluster.Config{Log: testrig.Log()})
+			c, err := devcluster.Start(ctx, devcluster.Config{Log: testkit.Log()})
 			cancel()
 			if err != nil {
 				if !errors.Is(err, context.DeadlineExceeded) {
@@ -170,7 +170,7 @@ func TestDevclusterHelper(t *testing.T) {
 	if dir == "" {
 		t.Skip("only runs as a child of TestDevclusterParentDeath")
 	}
-	if _, err := devcluster.Start(t.Context(), devcluster.Config{Dir: dir, KwokBinary: testrig.Kwok(t)}); err != nil {
+	if _, err := devcluster.Start(t.Context(), devcluster.Config{Dir: dir, KwokBinary: testkit.Kwok(t)}); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("started")
@@ -179,7 +179,7 @@ func TestDevclusterHelper(t *testing.T) {
 
 // TestDevclusterParentDeath: the children of a devcluster die with their parent.
 func TestDevclusterParentDeath(t *testing.T) {
-	testrig.Kwok(t)
+	testkit.Kwok(t)
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -208,7 +208,7 @@ func TestDevclusterParentDeath(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the parent ended by itself")
 	}
-	testrig.Eventually(t, waitLimit, "the children die", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the children die", func(context.Context) (bool, string) {
 		left := processesWith(t, dir)
 		return len(left) == 0, fmt.Sprint("left: ", left)
 	})

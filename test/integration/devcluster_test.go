@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // plainNode makes a simulated node without GPUs.
@@ -100,7 +100,7 @@ func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 
 // TestDevclusterWorkloads: a devcluster runs pods and controllers.
 func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps share one cluster
-	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testrig.Kwok(t), AuditLog: true})
+	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testkit.Kwok(t), AuditLog: true})
 	client := clientFor(t, c)
 	plainNode(t, client, "n1")
 
@@ -156,7 +156,7 @@ func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps sha
 		}
 		pod := onlyPod(t, client, "job-name=j")
 		bind(t, client, pod, "n1")
-		testrig.Eventually(t, waitLimit, "the job completes", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the job completes", func(ctx context.Context) (bool, string) {
 			j, err := client.BatchV1().Jobs("default").Get(ctx, "j", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -213,7 +213,7 @@ func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps sha
 		}
 		pod := onlyPod(t, client, "app=r")
 		bind(t, client, pod, "n1")
-		testrig.Eventually(t, waitLimit, "the budget counts the pod", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the budget counts the pod", func(ctx context.Context) (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "r", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -240,7 +240,7 @@ func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps sha
 	})
 
 	t.Run("requests are in the audit log", func(t *testing.T) {
-		testrig.Eventually(t, waitLimit, "the audit log names the binding", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the audit log names the binding", func(context.Context) (bool, string) {
 			b, err := os.ReadFile(c.AuditLog())
 			if err != nil {
 				return false, err.Error()
@@ -252,7 +252,7 @@ func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps sha
 
 func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
 		_, err := client.CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		if err == nil {
 			return false, "still there"
@@ -264,7 +264,7 @@ func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string {
 	t.Helper()
 	var name string
-	testrig.Eventually(t, waitLimit, "a pod with "+selector, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "a pod with "+selector, func(ctx context.Context) (bool, string) {
 		l, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil || len(l.Items) == 0 {
 			return false, "none"

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -161,7 +161,7 @@ func (e *testEnv) startScheduler(t *testing.T, profiles ...profile) *devcluster.
 func (e *testEnv) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*devcluster.Scheduler, error) {
 	t.Helper()
 	return e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"),
+		Binary: testkit.Program(t, "nvtopo-scheduler"),
 		Config: schedulerConfig(profiles...), ServiceAccount: e.schedulerAccount, Args: e.schedulerFlags, Log: log,
 	})
 }
@@ -231,7 +231,7 @@ func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	}
 }
 
-// settleTime is how long the scheduler may take to hear of a deletion; testrig.Naps has it
+// settleTime is how long the scheduler may take to hear of a deletion; testkit.Naps has it
 // be longer on a busy machine. Nothing outside it shows when it has, and only a test that
 // expects the freed GPUs at the very next decision has to care.
 const settleTime = 200 * time.Millisecond
@@ -245,7 +245,7 @@ func (e *testEnv) remove(t *testing.T, names ...string) {
 			t.Fatal(err)
 		}
 	}
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 }
 
 func (e *testEnv) get(t *testing.T, name string) *v1.Pod {
@@ -261,7 +261,7 @@ func (e *testEnv) get(t *testing.T, name string) *v1.Pod {
 func (e *testEnv) bound(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, waitLimit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -276,7 +276,7 @@ func (e *testEnv) bound(t *testing.T, name string) *v1.Pod {
 func (e *testEnv) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
-	testrig.Eventually(t, waitLimit, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
 		pod, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -308,7 +308,7 @@ func (e *testEnv) priorities(t *testing.T, classes map[string]int32) {
 			t.Fatal(err)
 		}
 		probe := gpuPod("priority-probe", "none", 0).PriorityClass(name).Obj()
-		testrig.Eventually(t, waitLimit, "pods may have priority class "+name, func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pods may have priority class "+name, func(ctx context.Context) (bool, string) {
 			_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err == nil, fmt.Sprint(err)
 		})

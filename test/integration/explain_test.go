@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
@@ -198,7 +198,7 @@ func (l *testEnv) wantExplained(t *testing.T, cases map[string]waitingCase) map[
 	t.Helper()
 	out := map[string]string{}
 	for name, tc := range cases {
-		testrig.Eventually(t, waitLimit, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
 			e, err := l.explained(ctx, t, name)
 			if err != nil {
 				return false, err.Error()

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 
@@ -280,7 +280,7 @@ func hardwareFaults() map[string]hardwareFault {
 func TestExporterFaults(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
-	testrig.Program(t, "nvtopo-exporter") // before all start it
+	testkit.Program(t, "nvtopo-exporter") // before all start it
 	var (
 		slots = make(chan struct{}, 10)
 		wg    sync.WaitGroup

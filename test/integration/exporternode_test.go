@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
@@ -87,7 +87,7 @@ func (n *exporterNode) start(t *testing.T) {
 	if err := devcluster.WriteKubeconfigOf(cfg, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	n.process = exec.CommandContext(t.Context(), testrig.Program(t, "nvtopo-exporter"),
+	n.process = exec.CommandContext(t.Context(), testkit.Program(t, "nvtopo-exporter"),
 		"--source=nvml", "--nvml-library="+n.library, "--sysfs-root="+n.Sysfs(), "--xid-hold="+n.xidHold.String(),
 		"--interval="+period.String(), "--node-name="+n.name, "--kubeconfig="+kubeconfig, "--metrics-address=")
 	n.process.Env = append(os.Environ(), n.Env()...)
@@ -180,7 +180,7 @@ func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	testrig.Eventually(t, waitLimit, n.name+" is published as sound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, n.name+" is published as sound", func(ctx context.Context) (bool, string) {
 		top := n.get(ctx)
 		said := n.says(top)
 		switch {
@@ -200,7 +200,7 @@ func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	testrig.Eventually(t, waitLimit, fmt.Sprintf("%s says %q", n.name, want), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, fmt.Sprintf("%s says %q", n.name, want), func(ctx context.Context) (bool, string) {
 		said := n.says(n.get(ctx))
 		for _, w := range want {
 			if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, w) }) {
@@ -215,7 +215,7 @@ func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 // logs waits until the log has a text, which comes before or with what is published.
 func (n *exporterNode) logs(t *testing.T, want string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, n.name+" logs "+want, func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, n.name+" logs "+want, func(context.Context) (bool, string) {
 		return strings.Contains(n.log.String(), want), n.log.tail(4000)
 	})
 }

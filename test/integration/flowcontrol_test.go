@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -109,7 +109,7 @@ func TestPriorityLevels(t *testing.T) { //nolint:tparallel // its steps share on
 			cfg.Wrap(r.wrap)
 			by := callerOf(t, cfg, nil)
 			// What was installed a moment ago is acted on a little later.
-			testrig.Eventually(t, waitLimit, "a request is in level "+tc.want, func(ctx context.Context) (bool, string) {
+			testkit.Eventually(t, waitLimit, "a request is in level "+tc.want, func(ctx context.Context) (bool, string) {
 				answer := tc.request(ctx, by)
 				uid, _ := r.last.Load().(types.UID)
 				return levels[uid] == tc.want, fmt.Sprintf("in level %q (the answer was %v)", levels[uid], answer)

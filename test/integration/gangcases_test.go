@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // acceptedFlows are cases of the table of acceptance, by their numbers there.
@@ -50,7 +50,7 @@ func testTwoGangs(t *testing.T, s *stage) {
 		s.create(t, gangs[0][i], gangs[1][i])
 	}
 	first := 0
-	testrig.Eventually(t, waitLimit, "one gang is whole", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "one gang is whole", func(context.Context) (bool, string) {
 		a, b := s.boundOf(t, gangs[0]), s.boundOf(t, gangs[1])
 		if b == 5 {
 			first = 1
@@ -100,7 +100,7 @@ func testSurplus(t *testing.T, s *stage) {
 	makeGroup(t, s.groups, fmt.Sprintf("s%d-six", s.number), 4, nil)
 	s.create(t, pods...)
 	var last []*v1.Pod
-	testrig.Eventually(t, waitLimit, "five members are bound", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "five members are bound", func(context.Context) (bool, string) {
 		last = nil
 		for _, pod := range pods {
 			if s.get(t, pod.Name).Spec.NodeName == "" {

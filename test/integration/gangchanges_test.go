@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -81,7 +81,7 @@ func (s *stage) boundAnew(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	s.create(t, pod)
 	pods, lost := s.client.CoreV1().Pods(metav1.NamespaceDefault), false
-	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" that was made anew is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+pod.Name+" that was made anew is bound", func(ctx context.Context) (bool, string) {
 		got, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !lost {
 			lost = true
@@ -275,7 +275,7 @@ func testGangOfBindings(t *testing.T, s *stage) {
 	s.create(t, pods...)
 	s.wantRacks(t, pods, []string{"rack-0", "rack-0", "rack-0", "rack-0"})
 	for rank, pod := range pods {
-		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" has its rank and GPUs", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pod "+pod.Name+" has its rank and GPUs", func(context.Context) (bool, string) {
 			got := s.get(t, pod.Name)
 			c := choiceOf(t, got, s.graphs[got.Spec.NodeName])
 			return c.set.Len() == 8 && got.Annotations[gangrequest.RankKey] == strconv.Itoa(rank), fmt.Sprint(got.Annotations)

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -34,7 +34,7 @@ func TestNodeKeeping(t *testing.T) {
 	l.create(t, gone...)
 	l.wantGangRefused(t, gone, "drains rack-0 since ")
 	// It is on the first member whose own cycle has not said so.
-	testrig.Eventually(t, waitLimit, "an event says that a rack is drained", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "an event says that a rack is drained", func(ctx context.Context) (bool, string) {
 		var said []string
 		for _, pod := range gone {
 			notes, err := l.events(ctx, l.get(t, pod.Name), "GangWaiting")

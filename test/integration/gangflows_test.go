@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -110,7 +110,7 @@ func (s *stage) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 	for _, pod := range pods {
 		node := s.bound(t, pod.Name).Spec.NodeName
 		if other, ok := owner[node]; ok {
-			testrig.Violation(t, "pods %s and %s are both on %s, which has room for one", other, pod.Name, node)
+			testkit.Violation(t, "pods %s and %s are both on %s, which has room for one", other, pod.Name, node)
 		}
 		owner[node] = pod.Name
 	}
@@ -135,7 +135,7 @@ func (s *stage) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
 	for _, pod := range pods {
 		names[pod.Name] = true
 	}
-	testrig.Eventually(t, waitLimit, "an event says "+want, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "an event says "+want, func(ctx context.Context) (bool, string) {
 		list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=GangWaiting"})
 		if err != nil {
 			return false, err.Error()

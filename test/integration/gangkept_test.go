@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestDeadMemberPlace: the place of a member that died is kept. It has a member of a gang die, on a
@@ -36,7 +36,7 @@ func TestDeadMemberPlace(t *testing.T) {
 		place = l.bound(t, pod.Name).Spec.NodeName
 	}
 	waits := func() {
-		testrig.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
+		testkit.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
 		l.create(t, gpuPod("waits", gangProfile, 8).Obj())
 		l.refused(t, "waits")
 	}
@@ -47,7 +47,7 @@ func TestDeadMemberPlace(t *testing.T) {
 		for try := 1; ; try++ {
 			died := time.Now() // before: nobody can keep the place from an earlier moment on
 			l.remove(t, pods[1].Name)
-			testrig.Naps(2 * time.Second) // a pod that might take the place has its chance
+			testkit.Naps(2 * time.Second) // a pod that might take the place has its chance
 			if try == 5 || l.get(t, "waits").Spec.NodeName == "" {
 				return died
 			}

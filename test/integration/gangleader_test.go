@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -176,7 +176,7 @@ func TestGangFailover(t *testing.T) {
 	if n, m := counts.sum("scheduler_nvtopo_gang_rollbacks_total"), counts.sum("scheduler_nvtopo_gang_rollback_evictions_total"); n != 1 || m != 2 {
 		t.Errorf("%v roll-backs and %v evictions are counted, want 1 and 2", n, m)
 	}
-	testrig.Naps(rollBackAfter) // for whoever would evict others
+	testkit.Naps(rollBackAfter) // for whoever would evict others
 	for _, c := range cases {
 		for _, name := range c.bound {
 			l.bound(t, name)
@@ -209,7 +209,7 @@ func TestGangFailover(t *testing.T) {
 // wantState waits until a PodGroup has a state.
 func wantState(t *testing.T, groups groupsclient.PodGroupInterface, name, want string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "PodGroup "+name+" has the state "+want, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "PodGroup "+name+" has the state "+want, func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -221,7 +221,7 @@ func wantState(t *testing.T, groups groupsclient.PodGroupInterface, name, want s
 // wantGone waits until a pod is gone.
 func (e *testEnv) wantGone(t *testing.T, name string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
 		_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
@@ -253,7 +253,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: names[0]}, Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}
 	await := func(refused bool) {
-		testrig.Eventually(t, waitLimit, "the policy "+name+" comes or goes", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the policy "+name+" comes or goes", func(ctx context.Context) (bool, string) {
 			err := pods.Bind(ctx, binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return (err != nil) == refused, fmt.Sprint(err)
 		})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestGangYieldAtPermit: a gang at Permit yields to one that matters more. It has the write held
@@ -36,7 +36,7 @@ func TestGangYieldAtPermit(t *testing.T) {
 	}
 	makeGroup(t, groups, "low", 4, nil)
 	l.create(t, low...)
-	testrig.Eventually(t, waitLimit, "the write before the members are let through is held back", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the write before the members are let through is held back", func(context.Context) (bool, string) {
 		return proxy.Counts()[faults.Slow] > 0, fmt.Sprint(proxy.Counts())
 	})
 	high := gangPods(0, "high", 4, 8, nil)
@@ -48,7 +48,7 @@ func TestGangYieldAtPermit(t *testing.T) {
 	for _, pod := range high {
 		node := l.bound(t, pod.Name).Spec.NodeName
 		if other, ok := owners[node]; ok {
-			testrig.Violation(t, "%s and %s are both on %s", other, pod.Name, node)
+			testkit.Violation(t, "%s and %s are both on %s", other, pod.Name, node)
 		}
 		owners[node] = pod.Name
 	}
@@ -69,7 +69,7 @@ func TestGangYieldAtPermit(t *testing.T) {
 	for _, pod := range low {
 		l.bound(t, pod.Name)
 	}
-	testrig.Eventually(t, waitLimit, "PodGroup low is whole", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "PodGroup low is whole", func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, "low", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -105,7 +105,7 @@ func (e *testEnv) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) {
 	config := schedulerConfig(profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	config = bytes.ReplaceAll(config, fmt.Appendf(nil, "requestTimeout: %s", requestTimeout), []byte("requestTimeout: 15s"))
 	_, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: e.schedulerAccount, Server: proxy.URL(),
+		Binary: testkit.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: e.schedulerAccount, Server: proxy.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)

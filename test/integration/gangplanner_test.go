@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -164,7 +164,7 @@ func seatOf(node string, gpus nvtopo.Mask) seat { return seat{node, fmt.Sprint(g
 func (o *outside) placed(t *testing.T, g *trialGang) []seat {
 	t.Helper()
 	var pods *v1.PodList
-	testrig.Eventually(t, waitLimit, g.String()+" is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, g.String()+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
 		pods, err = o.client.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: gangLabel + "=" + g.name})
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
@@ -167,7 +167,7 @@ func (x *comparison) settle(t *testing.T) {
 			x.bound(t, u.pods[0])
 		}
 	}
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 }
 
 // makeRoom ends pods at random until there is room, for the planner too, and returns its plan.
@@ -181,7 +181,7 @@ func (x *comparison) makeRoom(t *testing.T, g *trialGang) *fabric.Plan {
 		var room *fabric.UnplaceableError
 		switch {
 		case err == nil:
-			testrig.Naps(settleTime)
+			testkit.Naps(settleTime)
 			return plan
 		case !errors.As(err, &room) || len(x.units) == 0:
 			t.Fatalf("%v: %v", g, err)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -153,7 +153,7 @@ func oneRackIsEmptied(t *testing.T, s *siege) {
 	emptied := s.rack(int(racks[0][len("rack-")] - '0'))
 	s.wantGone(t, emptied...)
 	var notes []string
-	testrig.Eventually(t, waitLimit, "each victim has an event that names the gang", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "each victim has an event that names the gang", func(ctx context.Context) (bool, string) {
 		notes = nil
 		for _, node := range emptied {
 			got, err := s.events(ctx, s.takers[node], "Preempted")
@@ -197,7 +197,7 @@ func oneGangFits(t *testing.T, s *siege) {
 	s.take(t, nil)
 	gangs := [][]*v1.Pod{s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)}
 	var winner, loser []*v1.Pod
-	testrig.Eventually(t, waitLimit, "one gang is bound", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "one gang is bound", func(context.Context) (bool, string) {
 		for i := range gangs {
 			if s.get(t, gangs[i][0].Name).Spec.NodeName != "" {
 				winner, loser = gangs[i], gangs[1-i]
@@ -242,7 +242,7 @@ func gangGoesWhole(t *testing.T, s *siege) {
 	s.take(t, func(_ string, pod *v1.Pod) { pod.Spec.PriorityClassName = "of-20" })
 	s.racks(t, s.gang(t, "high", "of-10", 1, nil))
 	for _, pod := range low {
-		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is evicted", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pod "+pod.Name+" is evicted", func(ctx context.Context) (bool, string) {
 			_, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, pod.Name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err), fmt.Sprint(err)
 		})
@@ -267,7 +267,7 @@ func (s *siege) release(t *testing.T, nodes ...string) {
 // evicted waits until so many takers are on their way.
 func (s *siege) evicted(t *testing.T, n int) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {
 		gone := s.gone(t)
 		return len(gone) == n, fmt.Sprint(gone)
 	})

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -340,7 +340,7 @@ func (e *testEnv) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
 func (e *testEnv) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 	t.Helper()
 	for _, pod := range pods {
-		testrig.Eventually(t, waitLimit, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
 			got := e.get(t, pod.Name)
 			if got.Spec.NodeName != "" {
 				t.Fatalf("pod %s is bound to %s", pod.Name, got.Spec.NodeName)
@@ -359,7 +359,7 @@ func (e *testEnv) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 func (e *testEnv) placementOf(t *testing.T, name string) *gangrequest.Placement {
 	t.Helper()
 	var p *gangrequest.Placement
-	testrig.Eventually(t, waitLimit, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
 		var err error
 		p, err = gangrequest.ParsePlacement(e.get(t, name).Annotations[gangrequest.PlacementKey])
 		return err == nil, fmt.Sprint(err)

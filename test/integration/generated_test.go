@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/generate"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -36,7 +36,7 @@ func TestGeneratedProfiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: fromOutside(t, data), ServiceAccount: l.schedulerAccount,
+				Binary: testkit.Program(t, "nvtopo-scheduler"), Config: fromOutside(t, data), ServiceAccount: l.schedulerAccount,
 			})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, data)

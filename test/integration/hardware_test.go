@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -124,7 +124,7 @@ func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nv
 func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 	t.Helper()
 	var notes []string
-	testrig.Eventually(t, waitLimit, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
 		list, err := s.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -201,11 +201,11 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	s.remove(t, "link-next")
 	s.remove(t, "link-rest")
 	s.becomes(s.sound, false)
-	testrig.Eventually(t, waitLimit, "the pair is the best again", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the pair is the best again", func(context.Context) (bool, string) {
 		name := s.freshName("link-again")
 		got := s.put(t, name, 2, notes{podrequest.MinLinkKey: "NVLINK"})
 		s.remove(t, name)
-		testrig.Naps(settleTime)
+		testkit.Naps(settleTime)
 		return got == pair, fmt.Sprint(got.Positions())
 	})
 }

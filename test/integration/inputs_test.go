@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -44,7 +44,7 @@ func (e *testEnv) unjudged(t *testing.T, f func()) {
 func (e *testEnv) awaitInputs(t *testing.T, inForce bool) {
 	t.Helper()
 	bad := gpuPod("probe", preBindProfile, 1).Annotation(podrequest.MinLinkKey, "none").Obj()
-	testrig.Eventually(t, waitLimit, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
 		_, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !apierrors.IsInvalid(err) {
 			return false, err.Error()

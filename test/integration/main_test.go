@@ -7,11 +7,11 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	code := testrig.Main(m)
+	code := testkit.Main(m)
 	if err := idle.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the clusters:", err)
 		code = max(code, 1)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
@@ -55,7 +55,7 @@ func TestMetricsAuthorization(t *testing.T) {
 	for name, addr := range servers {
 		t.Run(name, func(t *testing.T) {
 			// RBAC's own caches may be a moment behind the binding.
-			testrig.Eventually(t, waitLimit, "the scraper is served", func(context.Context) (bool, string) {
+			testkit.Eventually(t, waitLimit, "the scraper is served", func(context.Context) (bool, string) {
 				code, body := ask(t, scraper, addr, "/metrics")
 				return code == http.StatusOK && strings.Contains(body, "go_goroutines"), fmt.Sprintf("%d %.100s", code, body)
 			})
@@ -106,7 +106,7 @@ func serveObservable(t *testing.T, cfg *rest.Config) string {
 			t.Errorf("serve metrics: %v", err)
 		}
 	})
-	testrig.Eventually(t, waitLimit, "it listens", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "it listens", func(ctx context.Context) (bool, string) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Address)
 		if err != nil {
 			return false, err.Error()

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
@@ -76,7 +76,7 @@ func TestWatchedMetrics(t *testing.T) {
 		t.Errorf("alerts and dashboards name only %v", want)
 	}
 	var got samples
-	testrig.Eventually(t, waitLimit, "everything watched is scraped", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "everything watched is scraped", func(context.Context) (bool, string) {
 		got = l.scrape(t, s)
 		var missing []string
 		for _, name := range want {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -143,7 +143,7 @@ func (e *testEnv) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) 
 	t.Helper()
 	for _, node := range nodes {
 		// A probe that comes before the news is bound: the next one may not be.
-		testrig.Eventually(t, waitLimit, "node "+node+" is closed", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "node "+node+" is closed", func(context.Context) (bool, string) {
 			pod := probe()
 			pod.Spec.NodeSelector = host(node)
 			pod.Name = e.freshName("probe")
@@ -160,7 +160,7 @@ func (e *testEnv) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) 
 func (e *testEnv) tried(t *testing.T, name string) (isRefused bool) {
 	t.Helper()
 	var since time.Time
-	testrig.Eventually(t, waitLimit, "pod "+name+" is tried", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" is tried", func(context.Context) (bool, string) {
 		pod := e.get(t, name)
 		got := refusal(pod)
 		if got != "" && since.IsZero() {
@@ -307,7 +307,7 @@ func (a *across) testNoNodeLeft(t *testing.T) {
 			if !a.tried(t, pod.Name) {
 				t.Fatal("the pod is bound")
 			}
-			testrig.Eventually(t, waitLimit, "a list is recovered from", func(context.Context) (bool, string) {
+			testkit.Eventually(t, waitLimit, "a list is recovered from", func(context.Context) (bool, string) {
 				return a.counts(t).recovered > before.recovered, "none"
 			})
 			time.Sleep(3 * time.Second) // above the configured backoff: who goes round without end goes on
@@ -345,7 +345,7 @@ func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 			preemptor.Name = name
 			a.create(t, preemptor)
 			var node string
-			testrig.Eventually(t, waitLimit, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
+			testkit.Eventually(t, waitLimit, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
 				pod := a.get(t, name)
 				node = pod.Status.NominatedNodeName
 				return node != "" && len(a.evictions(t, pods)) > 0, fmt.Sprintf("nominated to %q; %s", node, refusal(pod))

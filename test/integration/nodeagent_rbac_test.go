@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -256,7 +256,7 @@ func TestForgedAllocations(t *testing.T) { //nolint:tparallel // its steps share
 	grant(t, admin.kube, "ops", "default", []string{"", "apps", "batch"}, []string{"*"}, []string{"*"})
 	cfg, err := c.ServiceAccountConfig(t.Context(), "default", "ops")
 	ops := callerOf(t, cfg, err)
-	testrig.Eventually(t, waitLimit, "the account may list pods", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the account may list pods", func(ctx context.Context) (bool, string) {
 		_, err := ops.kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 		return err == nil, "refused"
 	})

@@ -34,7 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -254,7 +254,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 		want = []string{}
 	}
 	var obj *v1alpha1.NodeGPUTopology
-	testrig.Eventually(t, waitLimit, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
 		var err error
 		if obj, err = n.status(ctx); err != nil {
 			return false, err.Error()
@@ -274,7 +274,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 func (e *testEnv) said(t *testing.T, pod *v1.Pod, reason string) string {
 	t.Helper()
 	var note string
-	testrig.Eventually(t, waitLimit, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
 		notes, err := e.events(ctx, pod, reason)
 		if err != nil {
 			return false, err.Error()
@@ -387,7 +387,7 @@ func TestVerifierPublication(t *testing.T) {
 	t.Run("exporter and agent leave each other's part alone", func(t *testing.T) {
 		obj := n.published(t)
 		checkParts(t, obj)
-		testrig.Eventually(t, waitLimit, "the agent that was started last renews its Lease", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the agent that was started last renews its Lease", func(ctx context.Context) (bool, string) {
 			lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "agent-n1", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

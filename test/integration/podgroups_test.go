@@ -23,7 +23,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -125,7 +125,7 @@ func (e *testEnv) wantOneRack(t *testing.T, pods []*v1.Pod) {
 // wantWhole waits until the group says that its gang is whole, and where it is.
 func (e *testEnv) wantWhole(t *testing.T, groups groupsclient.PodGroupInterface, name string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
 		group, err := groups.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

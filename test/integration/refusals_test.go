@@ -14,7 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -29,7 +29,7 @@ func (e *testEnv) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	e.create(t, pod)
 	// A node's graph, Lease and pods reach the scheduler one by one, and it may
 	// say something else before the last of them has.
-	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
 		got := e.refused(t, pod.Name)
 		return strings.Contains(got, want), got
 	})

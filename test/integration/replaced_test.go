@@ -12,7 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestUnseenReplacement: a pod is replaced before it is seen bound. It takes the watch of pods away
@@ -39,7 +39,7 @@ func TestUnseenReplacement(t *testing.T) {
 		}
 	})
 	sched, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"),
+		Binary: testkit.Program(t, "nvtopo-scheduler"),
 		Config: schedulerConfig(profile{name: name, write: "Binding"}), ServiceAccount: l.schedulerAccount, Server: proxy.URL(),
 	})
 	if err != nil {
@@ -56,14 +56,14 @@ func TestUnseenReplacement(t *testing.T) {
 	l.create(t, gpuPod("worker-0", name, 8).Obj())
 	proxy.Set([]faults.Rule{{Kind: faults.Expired, On: faults.Watches, Share: 1}})
 	proxy.CutWatches()
-	testrig.Eventually(t, waitLimit, "the scheduler was told to list again", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the scheduler was told to list again", func(context.Context) (bool, string) {
 		n := proxy.Counts()[faults.Expired]
 		return n > 0, fmt.Sprintf("%d watches were too old", n)
 	})
 	proxy.Set(nil)
 	proxy.DelayWatches(0)
 
-	testrig.Eventually(t, waitLimit, "the second worker-0 is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the second worker-0 is bound", func(ctx context.Context) (bool, string) {
 		if !sched.Alive() { // as a Deployment does
 			if err := sched.Restart(ctx); err != nil {
 				return false, err.Error()

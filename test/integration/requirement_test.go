@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -106,7 +106,7 @@ func TestRequiredPods(t *testing.T) {
 		}
 	}
 	if _, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, manifests.SchedulerConfigPath),
+		Binary: testkit.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, manifests.SchedulerConfigPath),
 		ServiceAccount: l.schedulerAccount,
 	}); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func (e *testEnv) place(t *testing.T, namespace, text string) *v1.Pod {
 	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, waitLimit, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
 		got, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

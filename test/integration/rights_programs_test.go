@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -73,7 +73,7 @@ func runPrograms(t *testing.T, l *testEnv) *programs {
 
 	var err error
 	p.scheduler, err = l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: p.withDebug(t, withKubeconfig(t, manifests.SchedulerConfigPath)),
+		Binary: testkit.Program(t, "nvtopo-scheduler"), Config: p.withDebug(t, withKubeconfig(t, manifests.SchedulerConfigPath)),
 		ServiceAccount: l.schedulerAccount, Args: []string{"-v=10"}, Log: p.logs[schedulerAccount],
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *programs) launch(t *testing.T, name string, args ...string) {
 		t.Fatal(err)
 	}
 	p.addresses[name] = fmt.Sprintf("127.0.0.1:%d", port)
-	cmd := exec.CommandContext(t.Context(), testrig.Program(t, name),
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, name),
 		append([]string{"--node-name=" + p.name, "--kubeconfig=" + kubeconfig, "--metrics-address=" + p.addresses[name], "-v=10"}, args...)...)
 	cmd.Stdout, cmd.Stderr = p.logs[name], p.logs[name]
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -234,7 +234,7 @@ func (p *programs) work(t *testing.T) {
 func (p *programs) repaired(t *testing.T, pod *v1.Pod, took []string) {
 	t.Helper()
 	want := slices.Sorted(slices.Values(took))
-	testrig.Eventually(t, waitLimit, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
 		now := p.get(t, pod.Name)
 		got := slices.Sorted(strings.SplitSeq(now.Annotations[allocation.GPUIDsKey], ","))
 		return slices.Equal(got, want), fmt.Sprint(got)
@@ -269,7 +269,7 @@ func (p *programs) askAll(t *testing.T) {
 // answersOnly asks for a path as somebody who may, and as others who may not.
 func (p *programs) answersOnly(t *testing.T, name, addr, path string, may *rest.Config, mayNot ...*rest.Config) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, name+" answers for "+path, func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, name+" answers for "+path, func(context.Context) (bool, string) {
 		code, body := ask(t, may, addr, path)
 		p.answers[name+path] = body
 		return code == http.StatusOK, fmt.Sprintf("%d %.200s", code, body)

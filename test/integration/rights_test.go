@@ -22,7 +22,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/rights"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -268,7 +268,7 @@ func awaitAudit(t *testing.T, l *testEnv) {
 	if _, err := l.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fence}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, waitLimit, "the audit log has the last request", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the audit log has the last request", func(context.Context) (bool, string) {
 		log, err := os.ReadFile(l.AuditLog())
 		return err == nil && bytes.Contains(log, []byte(fence)), fmt.Sprint(err)
 	})

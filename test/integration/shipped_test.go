@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -37,7 +37,7 @@ func TestShippedConfigurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, tc.path),
+				Binary: testkit.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, tc.path),
 				ServiceAccount: l.schedulerAccount,
 			})
 			if err != nil {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
@@ -242,7 +242,7 @@ func (e *testEnv) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 		t.Fatal(err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
-	testrig.Eventually(t, waitLimit, "the limit is in force", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the limit is in force", func(ctx context.Context) (bool, string) {
 		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "spec.gpus[0].model"), fmt.Sprint(err)
 	})
@@ -317,7 +317,7 @@ func (e *testEnv) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
 		"metadata": map[string]any{"name": spec.Name}, "spec": fields["spec"],
 	}}
 	opts := metav1.ApplyOptions{FieldManager: exporter.FieldManager, Force: true}
-	testrig.Eventually(t, waitLimit, "the schema has the value", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the schema has the value", func(ctx context.Context) (bool, string) {
 		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Apply(ctx, spec.Name, u, opts)
 		return err == nil, fmt.Sprint(err)
 	})

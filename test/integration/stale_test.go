@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -77,7 +77,7 @@ func (e *testEnv) wantByCount(t *testing.T, name string, why placement.Reason) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
-	testrig.Eventually(t, waitLimit, "pod "+name+" has the condition", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" has the condition", func(context.Context) (bool, string) {
 		pod = e.get(t, name)
 		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == allocation.ConditionPlacedByCount })
 		if i < 0 {
@@ -98,7 +98,7 @@ func (e *testEnv) wantEvent(t *testing.T, object, reason, note string) {
 // wantEventOfAny waits for an event about one of these objects.
 func (l *testEnv) wantEventOfAny(t *testing.T, objects []string, reason, note string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "event "+reason+" about "+strings.Join(objects, " or "), func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -145,7 +145,7 @@ func (e *testEnv) testSilentExporter(t *testing.T) {
 
 	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
 	e.renew(t, node, 120)
-	testrig.Eventually(t, waitLimit, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
 		got := e.refused(t, linked.Name)
 		return strings.Contains(got, placement.UnknownDevices.String()), got
 	})
@@ -184,14 +184,14 @@ func (e *testEnv) testDeletedTopology(t *testing.T) {
 	if err := e.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, waitLimit, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
 		u := e.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
 	e.create(t, gpuPod(node+"-second", countingBindingProfile, 3).NodeSelector(host(node)).Obj())
 	second := choiceOf(t, e.bound(t, node+"-second"), e.graphs[node])
 	if both := first.set & second.set; both != 0 || second.Unconfirmed {
-		testrig.Violation(t, "GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
+		testkit.Violation(t, "GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
 	}
 }
 
@@ -224,7 +224,7 @@ func (e *testEnv) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	// The last good graph still counts, and health is another matter.
 	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
 	e.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 	e.create(t, gpuPod(node+"-last", preBindProfile, 2).NodeSelector(host(node)).Obj())
 	last := choiceOf(t, e.bound(t, node+"-last"), g)
 	if last.set.Has(0) {
@@ -232,7 +232,7 @@ func (e *testEnv) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	}
 	// But not for ever, though the Lease goes on being renewed.
 	e.renew(t, node, 3)
-	testrig.Eventually(t, waitLimit, "the last good graph no longer counts", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		e.renew(t, node, 3)
 		name := e.freshName("probe")
 		e.create(t, gpuPod(name, preBindProfile, 1).Annotation(podrequest.MinLinkKey, "SYS").NodeSelector(host(node)).Obj())
@@ -244,7 +244,7 @@ func (e *testEnv) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	if got := e.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
 		t.Errorf("%v nodes are counted as malformed, want 1", got)
 	}
-	testrig.Eventually(t, waitLimit, "the object says that it is stale", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the object says that it is stale", func(ctx context.Context) (bool, string) {
 		conditions, _, err := unstructured.NestedSlice(e.topology(ctx, t, node).Object, "status", "conditions")
 		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionStale })
 		return i >= 0 && conditions[i].(map[string]any)["status"] == "True", fmt.Sprint(conditions, err)

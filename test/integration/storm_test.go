@@ -18,7 +18,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -103,7 +103,7 @@ func (s *storm) run(t *testing.T, write string) {
 	}()
 	var down time.Duration
 	for _, share := range []int{5, 2} { // after a fifth and a half of the pods
-		testrig.Eventually(t, waitLimit, "pods are bound before the kill", func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "pods are bound before the kill", func(ctx context.Context) (bool, string) {
 			n := s.countBound(ctx, t)
 			return n >= stormPods/share, fmt.Sprint(n, " bound")
 		})
@@ -124,7 +124,7 @@ func (s *storm) run(t *testing.T, write string) {
 	// minutes after which pods that nothing woke are retried.
 	var live []v1.Pod
 	last, lastAt := -1, start
-	testrig.Eventually(t, waitLimit, "every pod that fits is bound", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "every pod that fits is bound", func(ctx context.Context) (bool, string) {
 		live = s.list(ctx, t)
 		n := 0
 		for i := range live {
@@ -268,7 +268,7 @@ func (s *storm) freeSets(t *testing.T, pods []v1.Pod) map[string]nvtopo.Mask {
 		}
 		for p := range c.set.All() {
 			if other, taken := owner[g.GPUs[p].UUID]; taken {
-				testrig.Violation(t, "GPU %d of node %s belongs to both %s and %s", p, pod.Spec.NodeName, other, pod.Name)
+				testkit.Violation(t, "GPU %d of node %s belongs to both %s and %s", p, pod.Spec.NodeName, other, pod.Name)
 				t.FailNow()
 			}
 			owner[g.GPUs[p].UUID] = pod.Name

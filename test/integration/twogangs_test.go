@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -63,7 +63,7 @@ func TestExcessGangs(t *testing.T) {
 		l.createAll(t, pods)
 
 		first := -1
-		testrig.Eventually(t, waitLimit, "one of two gangs is whole", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "one of two gangs is whole", func(context.Context) (bool, string) {
 			a, b := watch.bound(gangOf(round, 0)), watch.bound(gangOf(round, 1))
 			if a == sizes[0] {
 				first = 0
@@ -75,10 +75,10 @@ func TestExcessGangs(t *testing.T) {
 		other := 1 - first
 		won[first]++
 		if n := watch.most(gangOf(round, other)); n > 0 {
-			testrig.Violation(t, "round %d: gang %d is whole with %d members, and of the other's %d there were %d bound", round, first, sizes[first], sizes[other], n)
+			testkit.Violation(t, "round %d: gang %d is whole with %d members, and of the other's %d there were %d bound", round, first, sizes[first], sizes[other], n)
 		}
 		l.removeGang(t, watch, gangOf(round, first), sizes[first])
-		testrig.Eventually(t, waitLimit, "the other gang is whole", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the other gang is whole", func(context.Context) (bool, string) {
 			n := watch.bound(gangOf(round, other))
 			return n == sizes[other], fmt.Sprintf("round %d: %d of %d members are bound; %s", round, n, sizes[other], watch.says(gangOf(round, other)))
 		})
@@ -97,7 +97,7 @@ func (e *testEnv) removeGang(t *testing.T, w *gangWatch, gang string, size int) 
 		names[i] = fmt.Sprintf("%s-%d", gang, i)
 	}
 	e.remove(t, names...)
-	testrig.Eventually(t, waitLimit, "gang "+gang+" is gone", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "gang "+gang+" is gone", func(context.Context) (bool, string) {
 		n := w.members(gang)
 		return n == 0, fmt.Sprintf("%d members are left", n)
 	})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -144,7 +144,7 @@ func (e *testEnv) settle(t *testing.T, tc *victimCase, prefix string) (nodes []s
 			e.remove(t, prefix+"-"+x.name) // which stays until its grace period is over
 		}
 	}
-	testrig.Naps(2 * settleTime)
+	testkit.Naps(2 * settleTime)
 	return nodes
 }
 
@@ -163,7 +163,7 @@ func (e *testEnv) guard(t *testing.T, prefix string, pods int) {
 	if _, err := pdbs.Create(t.Context(), pdb, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, waitLimit, "the disruption controller counts the guarded pods", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the disruption controller counts the guarded pods", func(ctx context.Context) (bool, string) {
 		got, err := pdbs.Get(ctx, prefix, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -201,7 +201,7 @@ func (e *testEnv) play(t *testing.T, tc *victimCase, prefix string) {
 	}
 	e.create(t, tc.pods...)
 	if tc.midway != nil {
-		testrig.Eventually(t, waitLimit, "the victims are told to go", func(context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, "the victims are told to go", func(context.Context) (bool, string) {
 			got := e.evicted(t, tc, prefix)
 			return len(got) >= len(tc.want), strings.Join(got, ", ")
 		})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -54,7 +54,7 @@ func releasesOneByOne(t *testing.T, l *testEnv, nodes []string) {
 	}
 	left := slices.DeleteFunc(obj.Status.Allocations, func(a v1alpha1.Allocation) bool { return a.Pod == prefix+"-first" })
 	l.patchTopology(t, nodes[0], map[string]any{"status": map[string]any{"allocations": left}}, "status")
-	testrig.Naps(2 * settleTime)
+	testkit.Naps(2 * settleTime)
 	thief := gpuPod(prefix+"-thief", preBindProfile, 1).PriorityClass("low").NodeSelector(host(nodes[0])).Obj()
 	l.create(t, thief)
 	l.refused(t, thief.Name)
@@ -81,7 +81,7 @@ func failedEviction(t *testing.T, l *testEnv, nodes []string, profile string) {
 			t.Error(err)
 		}
 	})
-	testrig.Eventually(t, waitLimit, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
 		pod := l.get(t, first.Name)
 		return pod.Status.NominatedNodeName == nodes[0], refusal(pod)
 	})
@@ -119,7 +119,7 @@ func (e *testEnv) keep(t *testing.T, name string) (end func()) {
 	}
 	wait := func(refused bool) {
 		t.Helper()
-		testrig.Eventually(t, waitLimit, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
 			err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			return (err != nil) == refused, fmt.Sprint(err)
 		})

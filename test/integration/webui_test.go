@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/webui/documents"
@@ -129,7 +129,7 @@ func TestWebViewAuthorization(t *testing.T) {
 	addr := l.serveUI(t)
 
 	var cluster documents.Cluster
-	testrig.Eventually(t, waitLimit, "the viewer sees the node", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the viewer sees the node", func(context.Context) (bool, string) {
 		code, body := askUI(t, viewer, addr, "/api/v1/cluster")
 		return code == http.StatusOK && json.Unmarshal([]byte(body), &cluster) == nil && len(cluster.Nodes) == 1 && cluster.Nodes[0].Free == 8,
 			fmt.Sprintf("%d %.300s", code, body)
@@ -158,7 +158,7 @@ func TestWebViewAuthorization(t *testing.T) {
 		running = running || e.name == "workloads" && strings.Contains(e.data, `"name":"live"`) && strings.Contains(e.data, `"state":"running"`)
 	}
 	var history documents.History
-	testrig.Eventually(t, waitLimit, "the pod's history has its choice and its event", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the pod's history has its choice and its event", func(context.Context) (bool, string) {
 		code, body := askUI(t, viewer, addr, "/api/v1/history/default/live")
 		if code != http.StatusOK || json.Unmarshal([]byte(body), &history) != nil {
 			return false, fmt.Sprintf("%d %.300s", code, body)
@@ -199,7 +199,7 @@ func nextEvent(t *testing.T, events <-chan streamed) streamed {
 // askUI asks again where the server says that it is too early, or that too much was asked.
 func askUI(t *testing.T, by *rest.Config, addr, path string) (code int, body string) {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, path+" answers", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, path+" answers", func(context.Context) (bool, string) {
 		code, body = 0, ""
 		if !listens(addr) {
 			return false, "it does not listen"

@@ -30,7 +30,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
@@ -78,7 +78,7 @@ func newAsker(t *testing.T, l *testEnv, seed int) *asker {
 	client := bearerClient(token)
 	client.Timeout = waitLimit
 	a := &asker{testEnv: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url, token: token}
-	testrig.Eventually(t, waitLimit, "the scheduler answers what-if", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the scheduler answers what-if", func(context.Context) (bool, string) {
 		code, body := a.post(t, nil) // a question without pods
 		return code == http.StatusBadRequest, string(body)
 	})
@@ -146,7 +146,7 @@ func offline(t *testing.T, snapshot []byte, pods ...*v1.Pod) *whatif.Answer {
 		}
 	}
 	var words bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), testrig.Program(t, "nvtopo-scheduler"), "what-if", "--snapshot", from, "-f", asked)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, "nvtopo-scheduler"), "what-if", "--snapshot", from, "-f", asked)
 	cmd.Stderr = &words
 	text, err := cmd.Output()
 	if err != nil {
@@ -194,7 +194,7 @@ func foretold(p *whatif.Pod) fate {
 func (a *asker) happened(t *testing.T, name string) fate {
 	t.Helper()
 	var f fate
-	testrig.Eventually(t, waitLimit, "pod "+name+" is decided", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "pod "+name+" is decided", func(ctx context.Context) (bool, string) {
 		pod, err := a.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -225,7 +225,7 @@ func (a *asker) happened(t *testing.T, name string) fate {
 // settled waits until the scheduler knows of nothing under way and of what has ended.
 func (a *asker) settled(t *testing.T) {
 	t.Helper()
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 }
 
 // compare asks about pods, creates them, and compares. It reports whether they were placed.
@@ -322,7 +322,7 @@ func (a *asker) newState(t *testing.T, nodes []string) {
 			t.Fatal(err)
 		}
 	}
-	testrig.Naps(settleTime)
+	testkit.Naps(settleTime)
 	for range 2 + a.random.IntN(2*len(nodes)) {
 		a.made++
 		pod := gpuPod(fmt.Sprintf("f%d", a.made), gangProfile, []int{1, 1, 2, 3, 4}[a.random.IntN(5)]).Obj()
@@ -540,7 +540,7 @@ spec:
 	if len(live) != 2 || live[0].Outcome != whatif.Placed || live[1].Outcome != whatif.Placed {
 		t.Fatalf("asked of the scheduler: %+v", live)
 	}
-	program := []string{"--program", testrig.Program(t, "nvtopo-scheduler")}
+	program := []string{"--program", testkit.Program(t, "nvtopo-scheduler")}
 	saved, anonymous := filepath.Join(dir, "saved.jsonl"), filepath.Join(dir, "anonymous.jsonl")
 	run(append([]string{"snapshot", "save", "-o", saved}, scheduler...)...)
 	run(append([]string{"snapshot", "save", "--anonymize", "-o", anonymous}, scheduler...)...)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 )
@@ -57,7 +57,7 @@ func TestObjectOnWire(t *testing.T) {
 // sent is a node's object as the API server sends it, when the agent has written its part.
 func (e *testEnv) sent(t *testing.T, n *nodeUnderTest) []byte {
 	t.Helper()
-	testrig.Eventually(t, waitLimit, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
 		obj, err := n.status(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -138,7 +138,7 @@ func TestCompactOldDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The API server may take a moment to serve another definition.
-		testrig.Eventually(t, waitLimit, step.name, func(ctx context.Context) (bool, string) {
+		testkit.Eventually(t, waitLimit, step.name, func(ctx context.Context) (bool, string) {
 			// While it exchanges definitions the API server may not answer at all.
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()

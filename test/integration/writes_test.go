@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // auditEvent is the part of an audit log's line that this test reads.
@@ -120,7 +120,7 @@ func testWritesPerPod(t *testing.T, flags []string, wantPreBind map[string]int) 
 	// What follows a binding, if anything does, follows at once.
 	time.Sleep(time.Second)
 	var got map[string]map[string]int
-	testrig.Eventually(t, waitLimit, "the audit log has every binding", func(context.Context) (bool, string) {
+	testkit.Eventually(t, waitLimit, "the audit log has every binding", func(context.Context) (bool, string) {
 		var err error
 		if got, err = schedulerRequests(l.AuditLog()); err != nil {
 			return false, err.Error()

@@ -24,7 +24,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
@@ -368,7 +368,7 @@ func patientGet(t *testing.T, client *kubelet.PodResources, pod *v1.Pod) (kubele
 func (c *chain) audit() {
 	c.t.Helper()
 	if err := c.check(); err != nil {
-		testrig.Violation(c.t, "%v", err)
+		testkit.Violation(c.t, "%v", err)
 	}
 }
 

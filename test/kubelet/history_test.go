@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -275,7 +275,7 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	for _, p := range h.running {
 		for _, id := range h.actual[p.UID].all() {
 			if slices.Contains(got.all(), id) {
-				testrig.Violation(h.t, "%s got %v, of which %s runs in %s", pod.Name, got, id, p.Name)
+				testkit.Violation(h.t, "%s got %v, of which %s runs in %s", pod.Name, got, id, p.Name)
 			}
 		}
 	}
@@ -413,7 +413,7 @@ func (h *history) disturb(name string, restart func()) {
 // quiesce waits until a pod could be admitted: kubelet offers the devices, by a
 // connection that is the present one.
 func (h *history) quiesce() {
-	testrig.Eventually(h.t, devicemanager.Patience, "the agent is ready after a restart", func(context.Context) (bool, string) {
+	testkit.Eventually(h.t, devicemanager.Patience, "the agent is ready after a restart", func(context.Context) (bool, string) {
 		s := h.agent.interposer.Resources()
 		return len(s) == 1 && s[0].InnerConnected && s[0].Registered, fmt.Sprintf("%+v", s)
 	})

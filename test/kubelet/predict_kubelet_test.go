@@ -27,7 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -149,7 +149,7 @@ func (k *wholeKubelet) startPlugin(t *testing.T, m *machineLayout, setup *kubele
 			return k.prefer(k.current.Name, name, available, must, size), nil
 		},
 	}))
-	testrig.Soon(t, "kubelet has the devices of "+name, func() bool {
+	testkit.Soon(t, "kubelet has the devices of "+name, func() bool {
 		capacity, _, _ := k.devices.GetCapacity()
 		return capacity.Name(v1.ResourceName(name), resource.DecimalSI).Value() == int64(len(devices))
 	})

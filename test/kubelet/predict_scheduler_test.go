@@ -24,7 +24,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -89,7 +89,7 @@ func newScheduler(t *testing.T) *scheduler {
 		t.Fatal(err)
 	}
 	s.state.AwaitSync(ctx)
-	testrig.Soon(t, "the Leases are seen", s.state.Synced)
+	testkit.Soon(t, "the Leases are seen", s.state.Synced)
 	return s
 }
 

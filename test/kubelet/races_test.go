@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
@@ -567,7 +567,7 @@ func (c *chain) stop() {
 // controller would replace a failed pod.
 func (c *chain) admitSoon(pod *v1.Pod) {
 	c.t.Helper()
-	testrig.Eventually(c.t, devicemanager.Patience, "pod "+pod.Name+" is admitted", func(context.Context) (bool, string) {
+	testkit.Eventually(c.t, devicemanager.Patience, "pod "+pod.Name+" is admitted", func(context.Context) (bool, string) {
 		refusal := c.Admit(pod)
 		return refusal == nil, fmt.Sprint(refusal)
 	})

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
@@ -52,7 +52,7 @@ func TestBillingKills(t *testing.T) {
 	}
 	// Without an election, for whose end the next one would wait 15 s each time.
 	controller, err := l.StartPoolController(t.Context(), devcluster.PoolControllerOptions{
-		Binary: testrig.Program(t, "nvtopo-pool-controller"), Args: []string{"--leader-elect=false"},
+		Binary: testkit.Program(t, "nvtopo-pool-controller"), Args: []string{"--leader-elect=false"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 		t.Fatal(err)
 	}
 	var records []poolv1alpha1.UsageRecord
-	testrig.Eventually(t, patience, "all sessions have ended", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "all sessions have ended", func(ctx context.Context) (bool, string) {
 		if records, err = s.sessions(ctx, s.tenant("a")); err != nil {
 			return false, err.Error()
 		}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/cli"
@@ -130,7 +130,7 @@ func (o *office) held(t *testing.T, tenant, resource string, quantity poolv1alph
 func (o *office) owes(t *testing.T, tenant, balance, billed, accrued string) {
 	t.Helper()
 	var got poolv1alpha1.TenantAccount
-	testrig.Eventually(t, patience, fmt.Sprintf("%s has %s, billed %s, accrued %s", tenant, balance, billed, accrued), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprintf("%s has %s, billed %s, accrued %s", tenant, balance, billed, accrued), func(ctx context.Context) (bool, string) {
 		if err := o.Get(ctx, client.ObjectKey{Name: tenant}, &got); err != nil {
 			return false, err.Error()
 		}
@@ -166,7 +166,7 @@ func (o *office) invoices(ctx context.Context, tenant string) (map[string]string
 func (o *office) waitInvoices(t *testing.T, tenant string, want map[string]string) []poolv1alpha1.Invoice {
 	t.Helper()
 	var list []poolv1alpha1.Invoice
-	testrig.Eventually(t, patience, fmt.Sprint("the invoices of ", tenant, " are ", want), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprint("the invoices of ", tenant, " are ", want), func(ctx context.Context) (bool, string) {
 		got, items, err := o.invoices(ctx, tenant)
 		if err != nil {
 			return false, err.Error()
@@ -281,7 +281,7 @@ kind: TenantAccount
 metadata: {name: dear, annotations: {pool.nvtopo.dev/price-book: dear}}
 spec: {}`)
 	o.held(t, "dear", "nvidia.com/gpu", "1", november(2, 0), november(2, 1))
-	testrig.Eventually(t, patience, "there is no such book yet", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "there is no such book yet", func(ctx context.Context) (bool, string) {
 		var account poolv1alpha1.TenantAccount
 		err := o.Get(ctx, client.ObjectKey{Name: "dear"}, &account)
 		c := meta.FindStatusCondition(account.Status.Conditions, poolv1alpha1.ConditionPriced)
@@ -416,7 +416,7 @@ func retained(t *testing.T, o *office) {
 	o.get(t, r, r.Namespace, r.Name)
 	o.clock.SetTime(exported.Add(keep))
 	o.look(t, "retained")
-	testrig.Eventually(t, patience, "the record of the exported invoice is gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the record of the exported invoice is gone", func(ctx context.Context) (bool, string) {
 		err := o.Get(ctx, client.ObjectKeyFromObject(r), r)
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})

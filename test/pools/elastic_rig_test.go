@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -123,7 +123,7 @@ func (s *scenario) extras(t *testing.T, tenant, name string) (out []string) {
 func nextSecond(t *testing.T) {
 	t.Helper()
 	from := time.Now()
-	testrig.Eventually(t, patience, "two seconds pass", func(context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "two seconds pass", func(context.Context) (bool, string) {
 		return time.Since(from) > 2*time.Second, ""
 	})
 }

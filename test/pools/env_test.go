@@ -26,7 +26,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -74,9 +74,9 @@ type programs struct{ kwok, scheduler, controller, kueue, kueueConfig string }
 
 func findPrograms(t *testing.T) programs {
 	t.Helper()
-	binary, config := testrig.Kueue(t)
+	binary, config := testkit.Kueue(t)
 	return programs{
-		kwok: testrig.Kwok(t), scheduler: testrig.Program(t, "nvtopo-scheduler"), controller: testrig.Program(t, "nvtopo-pool-controller"),
+		kwok: testkit.Kwok(t), scheduler: testkit.Program(t, "nvtopo-scheduler"), controller: testkit.Program(t, "nvtopo-pool-controller"),
 		kueue: binary, kueueConfig: config,
 	}
 }
@@ -124,7 +124,7 @@ func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
 		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig},
-		Progress: testrig.Log(), Log: testrig.Log(),
+		Progress: testkit.Log(), Log: testkit.Log(),
 	})
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return nil, err
 	}
-	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testrig.Log()}}
+	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testkit.Log()}}
 	if l.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: kinds()}); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
@@ -211,7 +211,7 @@ func (e *testEnv) record(ctx context.Context) (stop context.CancelFunc, err erro
 	}
 	go func() {
 		if err := watches.Start(watching); err != nil {
-			fmt.Fprintln(testrig.Log(), "the recorder's watches:", err)
+			fmt.Fprintln(testkit.Log(), "the recorder's watches:", err)
 		}
 	}()
 	if !watches.WaitForCacheSync(ctx) {

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
@@ -26,7 +26,7 @@ import (
 // TestKueueInstallation: Kueue is installed with our configuration. It assembles manifests/kueue
 // with Kueue's own manifests, as they are in its module; the release has the same in one file.
 func TestKueueInstallation(t *testing.T) {
-	_, config := testrig.Kueue(t)
+	_, config := testkit.Kueue(t)
 	config, err := filepath.EvalSymlinks(config)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestKueueInstallation(t *testing.T) {
 		return r
 	}
 	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n",
-		relative(filepath.Join(config, "default")), relative(filepath.Join(testrig.Repository(), "manifests", "kueue", "component")))
+		relative(filepath.Join(config, "default")), relative(filepath.Join(testkit.Repository(), "manifests", "kueue", "component")))
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	log.SetLogger(klog.Background())
-	code := testrig.Main(m)
+	code := testkit.Main(m)
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared cluster:", err)
 		code = max(code, 1)

@@ -16,7 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -292,7 +292,7 @@ func TestGangAmongPods(t *testing.T) {
 		now := time.Now()
 		switch {
 		case bound == 0 && !first.IsZero():
-			testrig.Violation(t, "members were bound, and then none")
+			testkit.Violation(t, "members were bound, and then none")
 			t.FailNow()
 		case bound > 0 && first.IsZero():
 			first = now

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
@@ -316,7 +316,7 @@ func TestQuotasAndQueues(t *testing.T) {
 			}
 			for who, limit := range limits {
 				if got, ok := held[who]; !ok || got > limit {
-					testrig.Violation(t, "%s holds %d, limit %d; all: %v", who, got, limit, held)
+					testkit.Violation(t, "%s holds %d, limit %d; all: %v", who, got, limit, held)
 				}
 			}
 			if sum := held["a/high"] + held["a/low"] + held["b/high"] + held["b/low"]; sum != 32 {

@@ -29,7 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -283,7 +283,7 @@ func runGate(t *testing.T, args []string, token string) string {
 		}
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), testrig.Program(t, "nvtopo-pool-controller"), args...)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, "nvtopo-pool-controller"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -292,7 +292,7 @@ func runGate(t *testing.T, args []string, token string) string {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() { <-ended })
-	testrig.Eventually(t, patience, "the gate serves", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the gate serves", func(ctx context.Context) (bool, string) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
 		if err != nil {
 			return false, err.Error()

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
@@ -195,7 +195,7 @@ func (s *scenario) ready(t *testing.T) {
 // scenario's jobs and pods are.
 func (s *scenario) waitFor(t *testing.T, what string, ask func(context.Context) (bool, string)) {
 	t.Helper()
-	testrig.Eventually(t, patience, what, func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, what, func(ctx context.Context) (bool, string) {
 		done, seen := ask(ctx)
 		if !done {
 			seen += "\n" + s.describe()
@@ -207,7 +207,7 @@ func (s *scenario) waitFor(t *testing.T, what string, ask func(context.Context) 
 // settled waits until nothing has changed for ten seconds.
 func (s *scenario) settled(t *testing.T) {
 	t.Helper()
-	testrig.Eventually(t, patience, s.name+" settles", func(context.Context) (done bool, seen string) {
+	testkit.Eventually(t, patience, s.name+" settles", func(context.Context) (done bool, seen string) {
 		s.recorder.read(s.name, func(a *account) { done = time.Since(a.changed) >= quiet })
 		if !done {
 			seen = s.describe() + "\n  written last:\n  "
@@ -232,7 +232,7 @@ func (s *scenario) leave(t *testing.T) {
 		const first = 10 // what comes after them helps nobody
 		wrong := a.beyond()
 		for _, e := range wrong[:min(first, len(wrong))] {
-			testrig.Violation(t, "beyond a limit: %s", e.said)
+			testkit.Violation(t, "beyond a limit: %s", e.said)
 		}
 		if len(wrong) > 0 {
 			t.Logf("changes of quota before the first:\n%s", strings.Join(wrong[0].before, "\n"))
@@ -277,7 +277,7 @@ func (s *scenario) nothingOverdue(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			testrig.Violation(t, "leave %s: not gone within %v: %s", s.name, patience, left)
+			testkit.Violation(t, "leave %s: not gone within %v: %s", s.name, patience, left)
 			return
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
@@ -57,7 +57,7 @@ func TestStatusRights(t *testing.T) {
 			}
 			return review.Status.Allowed
 		}
-		testrig.Soon(t, name+" counts", func() bool { return may(purpose) })
+		testkit.Soon(t, name+" counts", func() bool { return may(purpose) })
 		for group, resources := range believed {
 			for _, resource := range resources {
 				for _, verb := range []string{"create", "update", "patch"} {
@@ -101,7 +101,7 @@ func (s *scenario) clusterRoles(t *testing.T) []rbacv1.ClusterRole {
 	if err := s.List(t.Context(), &served); err != nil {
 		t.Fatal(err)
 	}
-	_, config := testrig.Kueue(t)
+	_, config := testkit.Kueue(t)
 	files, err := filepath.Glob(filepath.Join(config, "components", "rbac", "*_role.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no roles in %s: %v", config, err)

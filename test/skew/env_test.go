@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -47,7 +47,7 @@ type testEnv struct {
 // newTestEnv starts a cluster with the manifests of a release and no program yet.
 func newTestEnv(t *testing.T, r release) *testEnv {
 	t.Helper()
-	c, err := devcluster.Start(t.Context(), devcluster.Config{KwokBinary: filepath.Join(testrig.Bin(), "kwok"), Log: testrig.Log()})
+	c, err := devcluster.Start(t.Context(), devcluster.Config{KwokBinary: filepath.Join(testkit.Bin(), "kwok"), Log: testkit.Log()})
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
@@ -172,7 +172,7 @@ func (e *testEnv) rollExporters(t *testing.T, r release, compact bool) {
 		p := start(t, r.program("nvtopo-exporter"), args...)
 		e.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
-			testrig.Eventually(t, patience, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
+			testkit.Eventually(t, patience, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
 				if p.ended() {
 					t.Fatalf("the exporter of the %s release on %s has ended", r, n.Name)
 				}
@@ -223,7 +223,7 @@ func start(t *testing.T, path string, args ...string) *program {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "HOME="+cmd.Dir, "KUBECONFIG=")
-	cmd.Stdout, cmd.Stderr = testrig.Log(), testrig.Log()
+	cmd.Stdout, cmd.Stderr = testkit.Log(), testkit.Log()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := &program{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)

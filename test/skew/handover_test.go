@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -66,7 +66,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 	cancel()
 	storm.Wait()
 	// What the killed ones left behind is settled, and nothing waits for ever.
-	testrig.Eventually(t, patience, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
 		waiting := 0
 		pods := l.pods(ctx, t)
 		for i := range pods {
@@ -88,7 +88,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 func (e *testEnv) leads(t *testing.T, last string) string {
 	t.Helper()
 	var holder string
-	testrig.Eventually(t, patience, "another scheduler leads", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "another scheduler leads", func(ctx context.Context) (bool, string) {
 		lease, err := e.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

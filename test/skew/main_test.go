@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -35,7 +35,7 @@ func before() release {
 	return release{name: "old", bin: filepath.Join(dir, "bin"), manifests: os.DirFS(filepath.Join(dir, "manifests"))}
 }
 
-func after() release { return release{name: "new", bin: testrig.Bin(), manifests: manifests.FS} }
+func after() release { return release{name: "new", bin: testkit.Bin(), manifests: manifests.FS} }
 
 // TestMain is also the first process of every node.
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(testrig.Main(m))
+	os.Exit(testkit.Main(m))
 }
 
 func built() error {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 )
@@ -37,7 +37,7 @@ func TestNodeOfTwoReleases(t *testing.T) {
 		t.Skip("SKIP_NODE=1: this needs root and a real node")
 	}
 	o, n := before(), after()
-	l := startNode(t, gpunode.Config{Bin: testrig.Bin(), Agent: true, AgentProgram: o.program("nvtopo-node-agent"), Log: testrig.Log()})
+	l := startNode(t, gpunode.Config{Bin: testkit.Bin(), Agent: true, AgentProgram: o.program("nvtopo-node-agent"), Log: testkit.Log()})
 	l.rollScheduler(t, o)
 
 	var survivors []*v1.Pod
@@ -127,7 +127,7 @@ func (l *node) rollAgent(t *testing.T, r release, end func() error) {
 	if err := l.ReplaceAgent(t.Context(), r.program("nvtopo-node-agent")); err != nil {
 		t.Fatalf("the agent of the %s release: %v", r, err)
 	}
-	testrig.Eventually(t, patience, "the agent of the "+r.name+" release vouches for the node", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the agent of the "+r.name+" release vouches for the node", func(ctx context.Context) (bool, string) {
 		if how := l.Agent.Ended(); how != "" {
 			t.Fatalf("the agent of the %s release ended: %s", r, how)
 		}
@@ -154,7 +154,7 @@ func (l *node) create(t *testing.T, pod *v1.Pod) {
 func (l *node) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -171,7 +171,7 @@ func (l *node) remove(t *testing.T, name string) {
 	if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, patience, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
 		_, err := pods.Get(ctx, name, metav1.GetOptions{})
 		return err != nil, "it is there"
 	})
@@ -180,7 +180,7 @@ func (l *node) remove(t *testing.T, name string) {
 func (l *node) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
 	t.Helper()
 	var out []gpunode.Observation
-	testrig.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
 		var err error
 		out, err = l.Observe(ctx, pod)
 		return err == nil, fmt.Sprint(err)
@@ -247,7 +247,7 @@ func (l *node) underLoad(t *testing.T, do func()) {
 			}
 			for _, id := range c.Environment {
 				if owner[id] != "" {
-					testrig.Violation(t, "%s belongs to %s and to %s", id, owner[id], pod.Name)
+					testkit.Violation(t, "%s belongs to %s and to %s", id, owner[id], pod.Name)
 				}
 				owner[id] = pod.Name
 			}
@@ -266,7 +266,7 @@ func (l *node) underLoad(t *testing.T, do func()) {
 func (l *node) settled(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, patience, "pod "+name+" runs or is refused", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+name+" runs or is refused", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -307,7 +307,7 @@ func (l *node) untouched(t *testing.T, when string, survivors []*v1.Pod, first m
 func (l *node) sound(t *testing.T, when string) {
 	t.Helper()
 	var r *check.Report
-	testrig.Eventually(t, patience, when+": nothing is pending", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, when+": nothing is pending", func(ctx context.Context) (bool, string) {
 		w, err := check.Read(ctx, l.Client, l.Dynamic, systemNamespace)
 		if err != nil {
 			return false, err.Error()
@@ -316,7 +316,7 @@ func (l *node) sound(t *testing.T, when string) {
 		return len(r.Pending) == 0 || len(r.Violations) > 0, fmt.Sprint(r.Pending)
 	})
 	for _, v := range r.Violations {
-		testrig.Violation(t, "%s: %s", when, v)
+		testkit.Violation(t, "%s: %s", when, v)
 	}
 	if r.Checked.Records < 2 {
 		t.Errorf("%s: %d pods were compared with kubelet's record, want the survivors at least", when, r.Checked.Records)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -62,7 +62,7 @@ func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 func (e *testEnv) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	testrig.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = e.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -80,7 +80,7 @@ func (e *testEnv) remove(t *testing.T, names ...string) {
 			t.Fatal(err)
 		}
 	}
-	testrig.Eventually(t, patience, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
 		pods := e.pods(ctx, t)
 		left := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
 			for i := range pods {
@@ -141,7 +141,7 @@ func (e *testEnv) unchanged(t *testing.T, when string, before map[string]life) {
 func (e *testEnv) sound(t *testing.T, when string) {
 	t.Helper()
 	var r *check.Report
-	testrig.Eventually(t, patience, when+": nothing is pending, as nothing changes", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, when+": nothing is pending, as nothing changes", func(ctx context.Context) (bool, string) {
 		w, err := check.Read(ctx, e.client, e.dynamic, systemNamespace)
 		if err != nil {
 			return false, err.Error()
@@ -150,7 +150,7 @@ func (e *testEnv) sound(t *testing.T, when string) {
 		return len(r.Pending) == 0 || len(r.Violations) > 0, fmt.Sprint(r.Pending)
 	})
 	for _, v := range r.Violations {
-		testrig.Violation(t, "%s: %s", when, v)
+		testkit.Violation(t, "%s: %s", when, v)
 	}
 	if want := len(residents()); r.Checked.Allocations < want {
 		t.Errorf("%s: only %d allocations were looked at, there are at least %d", when, r.Checked.Allocations, want)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -112,7 +112,7 @@ func (e *testEnv) comeAndGo(t *testing.T, step int, lives map[string]life) {
 // published waits until all graphs are compact, or none.
 func (e *testEnv) published(t *testing.T, when string, compact bool) {
 	t.Helper()
-	testrig.Eventually(t, patience, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
 		list, err := e.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -147,7 +147,7 @@ func (e *testEnv) quiet(t *testing.T, when string) {
 		return text.String()
 	}
 	last, since := "", time.Now()
-	testrig.Eventually(t, patience, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
 		now := versions(ctx)
 		if now != last {
 			last, since = now, time.Now()

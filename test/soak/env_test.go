@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -217,7 +217,7 @@ func (e *testEnv) watch(t *testing.T) {
 
 func (e *testEnv) awaitGraphs(t *testing.T) {
 	t.Helper()
-	testrig.Eventually(t, patience, fmt.Sprintf("%d graphs are published", len(e.boxes)), func(context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprintf("%d graphs are published", len(e.boxes)), func(context.Context) (bool, string) {
 		n := len(e.topologies.GetStore().List())
 		return n == len(e.boxes), strconv.Itoa(n)
 	})

@@ -18,7 +18,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -86,7 +86,7 @@ func (e *testEnv) verdict(tb testing.TB, more string) {
 		return
 	}
 	if i := slices.IndexFunc(faults, func(f fault) bool { return f.violation }); i >= 0 {
-		testrig.Violation(tb, "%d faults, of which this is a violation: %s%s", len(faults), faults[i].text, more)
+		testkit.Violation(tb, "%d faults, of which this is a violation: %s%s", len(faults), faults[i].text, more)
 		return
 	}
 	tb.Errorf("%d faults; the first: %s%s", len(faults), faults[0].text, more)

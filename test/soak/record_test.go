@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
@@ -44,7 +44,7 @@ func TestRecording(t *testing.T) {
 		t.Skip("NVTOPO_RECORD_PROMETHEUS and NVTOPO_RECORD_SHOW are not set: make dashboard-pictures sets them")
 	}
 	length := setting(t, "NVTOPO_RECORD_DURATION", 10*time.Minute, time.ParseDuration)
-	binary, log := testrig.OwnProgram(t, "nvtopo-scheduler"), testrig.Log()
+	binary, log := testkit.OwnProgram(t, "nvtopo-scheduler"), testkit.Log()
 	w := newTestEnv(t, defaultSeed, defaultNodes, log)
 	w.startSchedulers(t, binary, log)
 	server := httptest.NewServer(w.exposed())
@@ -57,7 +57,7 @@ func TestRecording(t *testing.T) {
 	pause(w.ctx, scrapeAfter)
 	controller.stop()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", show+` "$@"`, "show", address, seconds(begun), seconds(time.Now()))
-	cmd.Dir = testrig.Repository()
+	cmd.Dir = testkit.Repository()
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
@@ -155,7 +155,7 @@ func startPrometheus(t *testing.T, program, scraped string, w *testEnv) string {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address)
-	cmd.Stdout, cmd.Stderr = testrig.Log(), testrig.Log()
+	cmd.Stdout, cmd.Stderr = testkit.Log(), testkit.Log()
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start Prometheus: %v", err)
 	}
@@ -164,7 +164,7 @@ func startPrometheus(t *testing.T, program, scraped string, w *testEnv) string {
 			t.Errorf("stop Prometheus: %v", err)
 		}
 	})
-	testrig.Eventually(t, patience, "Prometheus is ready", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "Prometheus is ready", func(ctx context.Context) (bool, string) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/-/ready", http.NoBody)
 		if err != nil {
 			return false, err.Error()

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 	patience = 4 * time.Minute
 )
 
-func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // setting reads a number or a duration from the environment.
 func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
@@ -48,7 +48,7 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 func TestSoak(t *testing.T) {
 	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
 	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
-	binary, log := testrig.OwnProgram(t, "nvtopo-scheduler"), testrig.Log()
+	binary, log := testkit.OwnProgram(t, "nvtopo-scheduler"), testkit.Log()
 	w := newTestEnv(t, seed, defaultNodes, log)
 	p := newPlan(seed, length, len(w.boxes), w.gpus())
 	w.startSchedulers(t, binary, log)

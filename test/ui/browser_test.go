@@ -14,12 +14,12 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	pages "github.com/nvtopo/nvtopo/ui"
 )
 
-func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // browser is what the browser tests need, or why they cannot run here.
 func browser(t *testing.T) (npx string) {
@@ -88,7 +88,7 @@ func (e *testEnv) serve(t *testing.T, flags ...string) (address string) {
 		}
 		t.Log(said.String())
 	})
-	testrig.Eventually(t, patience, "it listens", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "it listens", func(ctx context.Context) (bool, string) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return false, err.Error()

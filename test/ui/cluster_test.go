@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -65,7 +65,7 @@ func nodes() []devcluster.NodeSpec {
 // newTestEnv starts the cluster with the shipped manifests and scheduler.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
+	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testkit.Log()})
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
@@ -94,7 +94,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		},
 		func() error {
 			_, err := c.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler",
+				Binary: testkit.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler",
 			})
 			return err
 		},
@@ -150,7 +150,7 @@ func (e *testEnv) fill(t *testing.T) {
 // bound waits until so many pods have a node.
 func (e *testEnv) bound(t *testing.T, want int) {
 	t.Helper()
-	testrig.Eventually(t, patience, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
 		all, err := e.kube.CoreV1().Pods("team-a").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -168,7 +168,7 @@ func (e *testEnv) bound(t *testing.T, want int) {
 // refused waits until the scheduler has said why a pod waits.
 func (e *testEnv) refused(t *testing.T, name string) {
 	t.Helper()
-	testrig.Eventually(t, patience, name+" is refused", func(ctx context.Context) (bool, string) {
+	testkit.Eventually(t, patience, name+" is refused", func(ctx context.Context) (bool, string) {
 		p, err := e.kube.CoreV1().Pods("team-a").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 func TestCPUTimeOddName(t *testing.T) {
@@ -28,7 +28,7 @@ func TestOwnProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := 0
-	testrig.Soon(t, "the CPU time of some work", func() bool { // it counts in ticks, and a busy machine gives few of them
+	testkit.Soon(t, "the CPU time of some work", func() bool { // it counts in ticks, and a busy machine gives few of them
 		for i := range 1 << 24 {
 			sum += i
 		}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // stand is a server, a proxy before it and a client of the proxy.
@@ -176,7 +176,7 @@ func TestLateRequest(t *testing.T) {
 	if code, _ := s.ask(t, "POST", pods); code != 0 {
 		t.Errorf("the client has the answer %d", code)
 	}
-	testrig.Soon(t, "the late request is counted", func() bool { return s.Counts()[Late] > 0 })
+	testkit.Soon(t, "the late request is counted", func() bool { return s.Counts()[Late] > 0 })
 	if s.hits.Load() != 1 || s.Counts()[Late] != 1 {
 		t.Errorf("%d requests at the server, %d counted, want one", s.hits.Load(), s.Counts()[Late])
 	}
@@ -230,10 +230,10 @@ func TestWatchDelays(t *testing.T) {
 	const lag = 300 * time.Millisecond
 	s.DelayWatches(lag)
 	s.feed <- "two"
-	testrig.Soon(t, "the first event waits", s.clock.HasWaiters)
+	testkit.Soon(t, "the first event waits", s.clock.HasWaiters)
 	s.clock.Step(lag - 1)
 	s.feed <- "three"
-	testrig.Soon(t, "the second event waits behind it", func() bool { return s.Counts()[WatchDelay] >= 2 && s.Watches()[0].Waiting > 0 })
+	testkit.Soon(t, "the second event waits behind it", func() bool { return s.Counts()[WatchDelay] >= 2 && s.Watches()[0].Waiting > 0 })
 	select {
 	case got := <-lines:
 		t.Fatalf("got %q before its time", got)
@@ -243,7 +243,7 @@ func TestWatchDelays(t *testing.T) {
 	if got := next(t, lines); got != "two" {
 		t.Fatalf("got %q, want two", got)
 	}
-	testrig.Soon(t, "the second event waits for its own time", s.clock.HasWaiters)
+	testkit.Soon(t, "the second event waits for its own time", s.clock.HasWaiters)
 	s.clock.Step(lag)
 	if got := next(t, lines); got != "three" {
 		t.Fatalf("got %q, want three", got)

@@ -21,7 +21,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -31,7 +31,7 @@ import (
 func (e *testEnv) register(req *pluginapi.RegisterRequest, timeout time.Duration) error {
 	e.t.Helper()
 	socket := filepath.Join(e.dir, "nvtopo", "kubelet.sock")
-	testrig.Soon(e.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
+	testkit.Soon(e.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
 	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
 	conn, err := deviceplugin.Dial(socket)
@@ -144,7 +144,7 @@ func TestUnusualPlugins(t *testing.T) {
 			if tc.late {
 				served.Go(func() { time.Sleep(100 * time.Millisecond); serveAt(t, tc.path(n), oldPlugin{}) })
 			} else {
-				testrig.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo")); return err == nil })
+				testkit.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo")); return err == nil })
 				serveAt(t, tc.path(n), oldPlugin{})
 			}
 			if err := n.register(req, patience); err != nil {
@@ -183,7 +183,7 @@ func TestMetrics(t *testing.T) {
 	}
 	// Kubelet has its list before it has answered the registration.
 	var got map[string]float64
-	testrig.Soon(t, "the registration to be counted", func() bool {
+	testkit.Soon(t, "the registration to be counted", func() bool {
 		got = samples(t, n.registry)
 		return got["nvtopo_agent_registrations_total kubelet ok"] > 0
 	})
@@ -288,7 +288,7 @@ func TestRandomRestarts(t *testing.T) {
 		}
 	}
 	n.wait(k, gpu, healthy(8))
-	testrig.Soon(t, "something is allocated", func() bool { return allocated.Load() > 0 })
+	testkit.Soon(t, "something is allocated", func() bool { return allocated.Load() > 0 })
 	cancel()
 	asking.Wait()
 	for _, list := range n.steering.told(gpu) {

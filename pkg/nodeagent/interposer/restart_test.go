@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -65,7 +65,7 @@ func TestKubeletRestarts(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 	for range 3 {
 		k.Stop()
-		testrig.Soon(t, "the loss of kubelet is noticed", func() bool { return !i.Resources()[0].Registered })
+		testkit.Soon(t, "the loss of kubelet is noticed", func() bool { return !i.Resources()[0].Registered })
 		k = n.kubelet() // wipes the sockets of the agent and of the plugin
 		c := n.wait(k, gpu, healthy(4))
 		if _, err := allocate(t.Context(), c, "GPU-1"); err != nil {
@@ -79,7 +79,7 @@ func TestKubeletRestarts(t *testing.T) {
 			}
 		}
 	}
-	testrig.Soon(t, "both sockets are back", func() bool {
+	testkit.Soon(t, "both sockets are back", func() bool {
 		_, ours := os.Lstat(filepath.Join(n.dir, "nvtopo-nvidia.com_gpu.sock"))
 		_, theirs := os.Lstat(filepath.Join(n.dir, "nvidia.com_gpu.sock"))
 		return ours == nil && theirs == nil
@@ -96,7 +96,7 @@ func TestKubeletStreamDrop(t *testing.T) {
 	for range 3 {
 		_, before := k.Get(gpu)
 		k.Drop(gpu)
-		testrig.Soon(t, "a new registration", func() bool { _, after := k.Get(gpu); return after > before })
+		testkit.Soon(t, "a new registration", func() bool { _, after := k.Get(gpu); return after > before })
 		n.wait(k, gpu, healthy(4))
 	}
 }
@@ -106,10 +106,10 @@ func TestLateKubelet(t *testing.T) {
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
 	want := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Devices: 4, Healthy: 4}}
-	testrig.Soon(t, "the plugin is connected", func() bool { return cmp.Equal(want, i.Resources()) })
+	testkit.Soon(t, "the plugin is connected", func() bool { return cmp.Equal(want, i.Resources()) })
 	k := n.kubelet()
 	k.Refuse(status.Error(codes.Unavailable, "not yet"))
-	testrig.Soon(t, "kubelet refuses", func() bool { return samples(t, n.registry)["nvtopo_agent_registrations_total kubelet error"] > 0 })
+	testkit.Soon(t, "kubelet refuses", func() bool { return samples(t, n.registry)["nvtopo_agent_registrations_total kubelet error"] > 0 })
 	k.Refuse(nil)
 	n.wait(k, gpu, healthy(4))
 }
@@ -123,14 +123,14 @@ func TestPluginRestartWithinHold(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 	for range 3 {
 		stop()
-		testrig.Soon(t, "the devices are held", clk.fake.HasWaiters)
+		testkit.Soon(t, "the devices are held", clk.fake.HasWaiters)
 		if s := i.Resources()[0]; s.InnerConnected || !s.Registered || s.Healthy != 4 {
 			t.Errorf("while the plugin is away: %+v, want 4 healthy devices, registered", s)
 		}
 		clk.fake.Step(29 * time.Second)
 		_, stop = n.plugin(4, nil)
-		testrig.Soon(t, "the plugin is back", func() bool { return i.Resources()[0].InnerConnected })
-		testrig.Soon(t, "nothing is held any more", func() bool { return !clk.fake.HasWaiters() })
+		testkit.Soon(t, "the plugin is back", func() bool { return i.Resources()[0].InnerConnected })
+		testkit.Soon(t, "nothing is held any more", func() bool { return !clk.fake.HasWaiters() })
 		clk.fake.Step(time.Minute)
 	}
 	c, count := k.Get(gpu)
@@ -161,7 +161,7 @@ func TestPluginRestartAfterHold(t *testing.T) {
 	_, stop := n.plugin(4, nil)
 	n.wait(k, gpu, healthy(4))
 	stop()
-	testrig.Soon(t, "the devices are held", clk.fake.HasWaiters)
+	testkit.Soon(t, "the devices are held", clk.fake.HasWaiters)
 	clk.fake.Step(30 * time.Second)
 	c := n.wait(k, gpu, healthy(0))
 	if len(c.Devices) != 4 {
@@ -190,7 +190,7 @@ func TestAllocateDuringRestart(t *testing.T) {
 	_, stop := n.plugin(4, nil)
 	c := n.wait(k, gpu, healthy(4))
 	stop()
-	testrig.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
+	testkit.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
 
 	if _, err := allocate(t.Context(), c, "GPU-0"); status.Code(err) != codes.Unavailable {
 		t.Errorf("without the plugin: %v, want Unavailable", err)
@@ -208,7 +208,7 @@ func TestAllocateAfterReturn(t *testing.T) {
 	_, stop := n.plugin(4, nil)
 	c := n.wait(k, gpu, healthy(4))
 	stop()
-	testrig.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
+	testkit.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
 	got := make(chan error, 1)
 	go func() { _, err := allocate(t.Context(), c, "GPU-0"); got <- err }()
 	n.plugin(4, nil)
@@ -297,7 +297,7 @@ func TestPluginEndpointMove(t *testing.T) {
 	stop()
 	// The first lives; the new registry socket that it is given after a while has it register.
 	n.wait(k, gpu, healthy(4))
-	testrig.Soon(t, "connected", func() bool { return i.Resources()[0].InnerConnected })
+	testkit.Soon(t, "connected", func() bool { return i.Resources()[0].InnerConnected })
 }
 
 func TestAgentRestarts(t *testing.T) {
@@ -383,7 +383,7 @@ func TestSeveralResources(t *testing.T) {
 		{Resource: resources[1], Registered: true, Devices: 3, Healthy: 3},
 		{Resource: resources[2], InnerConnected: true, Registered: true, Devices: 4, Healthy: 4},
 	}
-	testrig.Soon(t, "one plugin is gone", func() bool { return !i.Resources()[1].InnerConnected })
+	testkit.Soon(t, "one plugin is gone", func() bool { return !i.Resources()[1].InnerConnected })
 	if diff := cmp.Diff(want, i.Resources()); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
@@ -399,11 +399,11 @@ func TestRegistryRestart(t *testing.T) {
 	n := newTestEnv(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
-	testrig.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
+	testkit.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
 	if err := os.Remove(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Soon(t, "the registry again", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
+	testkit.Soon(t, "the registry again", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
 	if err := os.Rename(filepath.Join(n.dir, "nvtopo"), filepath.Join(n.dir, "away")); err != nil {
 		t.Fatal(err)
 	}
@@ -435,5 +435,5 @@ func TestGoroutineLeaks(t *testing.T) {
 	for range 5 {
 		life()
 	}
-	testrig.Soon(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	testkit.Soon(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }

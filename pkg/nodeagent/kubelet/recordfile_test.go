@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // replace writes a checkpoint of one container as kubelet does.
@@ -83,7 +83,7 @@ func TestRecordFileHang(t *testing.T) {
 		_, err := f.Read(t.Context(), patience)
 		stalled <- err
 	}()
-	testrig.Soon(t, "the first look to be waited for", clk.HasWaiters)
+	testkit.Soon(t, "the first look to be waited for", clk.HasWaiters)
 	clk.Step(patience)
 	if err := <-stalled; !errors.Is(err, ErrStalled) {
 		t.Errorf("got %v, want %v", err, ErrStalled)

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -118,7 +118,7 @@ func (e *testEnv) run(t *testing.T) {
 func (e *testEnv) awaitReason(t *testing.T, reason string) metav1.Condition {
 	t.Helper()
 	var last metav1.Condition
-	testrig.Eventually(t, patience, "a condition with the reason "+reason, func(context.Context) (bool, string) {
+	testkit.Eventually(t, patience, "a condition with the reason "+reason, func(context.Context) (bool, string) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if len(e.conditions) > 0 {
@@ -373,7 +373,7 @@ func TestConfinement(t *testing.T) {
 func (e *testEnv) awaitPlugin(t *testing.T, r *runtime) {
 	t.Helper()
 	asked := func() int { e.mu.Lock(); defer e.mu.Unlock(); return e.asked }
-	testrig.Soon(t, "the runtime asks the plugin", func() bool {
+	testkit.Soon(t, "the runtime asks the plugin", func() bool {
 		if !e.linked() {
 			return false
 		}
@@ -519,7 +519,7 @@ func TestHangingRuntime(t *testing.T) {
 	accepted := mute(t, n.socket)
 	n.run(t) // its clean-up requires that Run ends
 	n.awaitReason(t, ReasonRuntimeUnavailable)
-	testrig.Soon(t, "the plugin connects", func() bool { return accepted.Load() > 0 })
+	testkit.Soon(t, "the plugin connects", func() bool { return accepted.Load() > 0 })
 }
 
 // halfway is a runtime that registers plugins and then never configures them.

@@ -27,7 +27,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
@@ -555,7 +555,7 @@ func TestRunKeepsServed(t *testing.T) {
 		n.admit(n.bind("p", ofOne(2), gpus(1, 2)))
 		<-told
 		path := filepath.Join(n.state, "served-nvidia.com%2Fgpu.json")
-		testrig.Soon(t, "the file has the last GPU", func() bool {
+		testkit.Soon(t, "the file has the last GPU", func() bool {
 			data, err := os.ReadFile(path)
 			return err == nil && strings.Contains(string(data), "GPU-2")
 		})

@@ -37,8 +37,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -683,7 +683,7 @@ func TestHangingRecord(t *testing.T) {
 	if err := pipe.Close(); err != nil { // who reads it gets an end
 		t.Fatal(err)
 	}
-	testrig.Soon(t, "the record is read", func() bool {
+	testkit.Soon(t, "the record is read", func() bool {
 		_, err := s.Verifier.record.Read(t.Context(), recordWait)
 		return err == nil
 	})

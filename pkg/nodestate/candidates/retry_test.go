@@ -15,7 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestActivationAfterRefusal: only certain pods are activated after a refused list. A pod is moved
@@ -37,7 +37,7 @@ func TestActivationAfterRefusal(t *testing.T) {
 		exists := func(pod *v1.Pod) bool { return pod.Name != "gone" }
 		r.Run(ctx, exists, func(_ klog.Logger, pods map[string]*v1.Pod) { activated <- pods })
 	}()
-	testrig.Soon(t, "the pods wait", clk.HasWaiters)
+	testkit.Soon(t, "the pods wait", clk.HasWaiters)
 	select {
 	case pods := <-activated:
 		t.Errorf("activated %v before the pods can be back in the queue", pods)

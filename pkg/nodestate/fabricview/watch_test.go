@@ -15,7 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -77,7 +77,7 @@ func (e *testEnv) put(n *v1.Node) {
 // revision waits for a view; time passes meanwhile.
 func (e *testEnv) revision(want uint64) *View {
 	e.t.Helper()
-	testrig.Eventually(e.t, 2*time.Minute, "the view is made", func(context.Context) (bool, string) {
+	testkit.Eventually(e.t, 2*time.Minute, "the view is made", func(context.Context) (bool, string) {
 		e.clock.Step(delay)
 		return e.Current().Revision >= want, ""
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 func noSet() error { return &Error{Call: "nvmlEventSetCreate", Text: "Unknown Error"} }
@@ -22,7 +22,7 @@ func (w *watch) tells(t *testing.T, when string, want ...string) {
 			t.Logf("the last reading said %q of events, want %q", got, want)
 		}
 	}()
-	testrig.Soon(t, when+" a reading that says so", func() bool {
+	testkit.Soon(t, when+" a reading that says so", func() bool {
 		got = w.read(t)
 		return cmp.Equal(want, got)
 	})
@@ -59,7 +59,7 @@ func TestLateDriver(t *testing.T) {
 	w := watchOf(t, 2, func(l *fakeLib) {
 		l.initErr = &Error{Call: "nvmlInit", Kind: KindNoDriver, Text: "Driver Not Loaded"}
 	})
-	testrig.Soon(t, "the first attempt", w.clk.HasWaiters)
+	testkit.Soon(t, "the first attempt", w.clk.HasWaiters)
 	if _, _, err := w.Graph(t.Context()); !IsNoDriver(err) {
 		t.Fatalf("error %v, want one of kind no driver", err)
 	}

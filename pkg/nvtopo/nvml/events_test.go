@@ -11,7 +11,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // watch is a watch of events that a test can end.
@@ -67,7 +67,7 @@ func (w *watch) abandonReading(t *testing.T) {
 		_, _, err := w.Graph(ctx)
 		ended <- err
 	}()
-	testrig.Soon(t, "the reading to hang", func() bool { return w.lib.blocked() > others })
+	testkit.Soon(t, "the reading to hang", func() bool { return w.lib.blocked() > others })
 	cancel()
 	if err := <-ended; err == nil {
 		t.Fatal("a reading ended that hangs")
@@ -83,7 +83,7 @@ func (w *watch) hang(t *testing.T, gpu int) (end func()) {
 	return func() {
 		w.lib.set(func() { w.lib.gpus[gpu].hang = nil })
 		close(release)
-		testrig.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
+		testkit.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
 	}
 }
 
@@ -96,14 +96,14 @@ func (w *watch) waited(t *testing.T) {
 		return w.lib.waits
 	}
 	before := count()
-	testrig.Soon(t, "the watch to go on", func() bool { return count() >= before+2 })
+	testkit.Soon(t, "the watch to go on", func() bool { return count() >= before+2 })
 }
 
 // retried lets the pause pass after which a broken event set is made anew. The timer
 // is told from those of calls by there being no call.
 func retried(t *testing.T, lib *fakeLib, d *Discoverer, clk *clocktesting.FakeClock) {
 	t.Helper()
-	testrig.Soon(t, "a new event set", func() bool {
+	testkit.Soon(t, "a new event set", func() bool {
 		d.dog.mu.Lock()
 		defer d.dog.mu.Unlock()
 		for _, abandoned := range d.dog.running {
@@ -131,7 +131,7 @@ func TestHangingGPUEvents(t *testing.T) {
 	}
 	end()
 	readFaults(t, w.Discoverer, "after the hang", []string{"GPU-00 unhealthy: Xid 94", "GPU-01 unhealthy: Xid 48"})
-	testrig.Soon(t, "the references of the readings", func() bool { return w.lib.references() == 1 })
+	testkit.Soon(t, "the references of the readings", func() bool { return w.lib.references() == 1 })
 	w.stop()
 	w.lib.quiet(t)
 }
@@ -144,7 +144,7 @@ func TestEventSetReturn(t *testing.T) {
 	for range 3 {
 		offer(t, w.lib.eventErr, lost("nvmlEventSetWait"))
 		receive(t, w.events)
-		testrig.Soon(t, "the set to be freed", func() bool { return w.lib.openSets() == 0 })
+		testkit.Soon(t, "the set to be freed", func() bool { return w.lib.openSets() == 0 })
 		retried(t, w.lib, w.Discoverer, w.clk)
 	}
 	w.raise(t, "GPU-00", 94)
@@ -153,7 +153,7 @@ func TestEventSetReturn(t *testing.T) {
 	}
 	end()
 	readFaults(t, w.Discoverer, "after the hang", []string{"GPU-00 unhealthy: Xid 94"})
-	testrig.Soon(t, "the references of the sets that broke", func() bool { return w.lib.references() == 1 })
+	testkit.Soon(t, "the references of the sets that broke", func() bool { return w.lib.references() == 1 })
 	w.stop()
 	w.lib.quiet(t)
 }
@@ -164,13 +164,13 @@ func TestHangingWait(t *testing.T) {
 	w.waited(t)
 	release := make(chan struct{})
 	w.lib.set(func() { w.lib.waitHang = release })
-	testrig.Soon(t, "the wait to hang", func() bool { return w.lib.blocked() > 0 })
+	testkit.Soon(t, "the wait to hang", func() bool { return w.lib.blocked() > 0 })
 	w.clk.Step(w.opts.Timeout)
 	if diff := cmp.Diff(Event{}, receive(t, w.events)); diff != "" {
 		t.Errorf("event (-want,+got):\n%s", diff)
 	}
 	for range 3 {
-		testrig.Soon(t, "the retry timer", w.clk.HasWaiters)
+		testkit.Soon(t, "the retry timer", w.clk.HasWaiters)
 		w.clk.Step(watchRetry)
 	}
 	if sets, refs := w.lib.openSets(), w.lib.references(); sets != 1 || refs != 1 {
@@ -179,8 +179,8 @@ func TestHangingWait(t *testing.T) {
 	w.lib.events <- RawEvent{UUID: "GPU-01", Xid: 79} // the hanging call brings it
 	w.lib.set(func() { w.lib.waitHang = nil })
 	close(release)
-	testrig.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
-	testrig.Soon(t, "the mark", func() bool {
+	testkit.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
+	testkit.Soon(t, "the mark", func() bool {
 		g, _, err := w.Graph(t.Context())
 		return err == nil && g.GPUs[1].Unhealthy == "Xid 79"
 	})
@@ -194,13 +194,13 @@ func TestHangingWait(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	release := make(chan struct{})
 	w := watchOf(t, 2, func(l *fakeLib) { l.initHang = release })
-	testrig.Soon(t, "the watch to hang", func() bool { return w.lib.blocked() > 0 })
+	testkit.Soon(t, "the watch to hang", func() bool { return w.lib.blocked() > 0 })
 	w.abandonReading(t)
 	w.stop()
 	for range w.events {
 		t.Error("an event nobody caused")
 	}
 	close(release)
-	testrig.Soon(t, "the calls to end", func() bool { return !w.dog.stuck() })
+	testkit.Soon(t, "the calls to end", func() bool { return !w.dog.stuck() })
 	w.lib.quiet(t)
 }

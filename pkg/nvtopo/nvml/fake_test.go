@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // fakeLib is a driver that answers from tables. Faults are set per method name.
@@ -367,7 +367,7 @@ func texts(ps []Problem) string {
 // quiet checks that everything was given back, and nothing too early.
 func (l *fakeLib) quiet(t *testing.T) {
 	t.Helper()
-	testrig.Soon(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
+	testkit.Soon(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.misuse {

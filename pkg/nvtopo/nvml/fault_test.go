@@ -13,7 +13,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -209,7 +209,7 @@ func TestHangingGPUCutOff(t *testing.T) {
 			ended <- err
 		}()
 		if i == 0 { // the later readings do not wait for the call, which still hangs
-			testrig.Soon(t, "the call to hang", func() bool { return lib.blocked() == 1 && clk.HasWaiters() })
+			testkit.Soon(t, "the call to hang", func() bool { return lib.blocked() == 1 && clk.HasWaiters() })
 			clk.Step(d.opts.Timeout)
 		}
 		if err := receive(t, ended); err != nil {
@@ -224,7 +224,7 @@ func TestHangingGPUCutOff(t *testing.T) {
 	}
 	close(release)
 	// The abandoned call ends on its own; then the GPU is read as before.
-	testrig.Soon(t, "the call to end", func() bool { return !d.dog.stuck() })
+	testkit.Soon(t, "the call to end", func() bool { return !d.dog.stuck() })
 	g, _, err := d.Graph(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestBrokenEventSet(t *testing.T) {
 	if diff := cmp.Diff(Event{}, receive(t, events)); diff != "" {
 		t.Errorf("event (-want,+got):\n%s", diff)
 	}
-	testrig.Soon(t, "the set to be freed", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
+	testkit.Soon(t, "the set to be freed", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
 	retried(t, lib, d, clk)
 	lib.events <- RawEvent{UUID: "GPU-00"}
 	if diff := cmp.Diff(Event{UUID: "GPU-00"}, receive(t, events)); diff != "" {

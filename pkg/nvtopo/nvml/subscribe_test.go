@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // later lets time pass in steps that no call takes for its own.
@@ -25,7 +25,7 @@ func (w *watch) later(t *testing.T, by time.Duration) {
 // watches waits until exactly these GPUs are watched, by one event set.
 func (w *watch) watches(t *testing.T, when string, want ...string) {
 	t.Helper()
-	testrig.Soon(t, when+" the events of "+strings.Join(want, ", "), func() bool {
+	testkit.Soon(t, when+" the events of "+strings.Join(want, ", "), func() bool {
 		return w.lib.openSets() == 1 && slices.Equal(want, w.lib.watched())
 	})
 }
@@ -103,7 +103,7 @@ func TestUnsubscribableGPUEvents(t *testing.T) {
 					t.Errorf("problems when all are watched: %v", told)
 				}
 			}
-			testrig.Soon(t, "the references of the other sets", func() bool { return w.lib.references() == 1 })
+			testkit.Soon(t, "the references of the other sets", func() bool { return w.lib.references() == 1 })
 			w.stop()
 			w.lib.quiet(t)
 		})
@@ -124,7 +124,7 @@ func TestHangingSubscription(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			release := make(chan struct{})
 			w := watchOf(t, 4, func(l *fakeLib) { tc.hang(l.gpus[2], release) })
-			testrig.Soon(t, "the GPU to hang", func() bool { return w.lib.blocked() > 0 })
+			testkit.Soon(t, "the GPU to hang", func() bool { return w.lib.blocked() > 0 })
 			w.clk.Step(w.opts.Timeout)
 			w.waited(t)
 			w.raise(t, "GPU-03", 94)
@@ -133,7 +133,7 @@ func TestHangingSubscription(t *testing.T) {
 			}
 			w.lib.set(func() { w.lib.gpus[2].regHang, w.lib.gpus[2].hang = nil, nil })
 			close(release)
-			testrig.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
+			testkit.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
 			w.read(t)
 			w.later(t, watchRetry)
 			w.watches(t, "after the hang", "GPU-00", "GPU-01", "GPU-02", "GPU-03")

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // settled waits until the scheduler has heard of all that was done before: of pods it hears in
@@ -90,7 +90,7 @@ func TestSiblingReplacement(t *testing.T) {
 	if c := r.cycle(old); c.status.IsSuccess() || c.status.IsWait() {
 		t.Errorf("the pod that is gone goes on: %v", c.status)
 	}
-	testrig.Soon(t, "the gang is planned anew", func() bool { return r.cycle(pods[0]).status.IsWait() })
+	testkit.Soon(t, "the gang is planned anew", func() bool { return r.cycle(pods[0]).status.IsWait() })
 	for _, pod := range pods[1:] {
 		if c := r.cycle(pod); !c.status.IsWait() {
 			t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
@@ -125,5 +125,5 @@ func TestGoneGangPlaces(t *testing.T) {
 	}
 	next := r.gang("second", 3, 8, nil)
 	r.known(next[0])
-	testrig.Soon(t, "the second gang is planned", func() bool { return r.cycle(next[0]).status.IsWait() })
+	testkit.Soon(t, "the second gang is planned", func() bool { return r.cycle(next[0]).status.IsWait() })
 }

@@ -16,7 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -31,7 +31,7 @@ func TestKeptNodes(t *testing.T) {
 	waits := r.gang("waits", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(waits[0])
 	var said string
-	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+	testkit.Soon(t, "nodes are closed for the gang", func() bool {
 		if c := r.cycle(waits[0]); strings.Contains(c.status.Message(), "drains") {
 			said = c.status.Message()
 		}
@@ -57,7 +57,7 @@ func TestKeptNodes(t *testing.T) {
 	younger := r.gang("younger", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(younger[0])
 	var c *cycle
-	testrig.Soon(t, "a younger gang has a node", func() bool {
+	testkit.Soon(t, "a younger gang has a node", func() bool {
 		c = r.cycle(younger[0])
 		return c.node != ""
 	})
@@ -65,14 +65,14 @@ func TestKeptNodes(t *testing.T) {
 		t.Errorf("a younger gang is planned on %q (%v), want one of %v", c.node, c.status, open)
 	}
 	for i, pod := range waits {
-		testrig.Soon(t, "the gang has its places", func() bool { return r.cycle(pod).status.IsWait() })
+		testkit.Soon(t, "the gang has its places", func() bool { return r.cycle(pod).status.IsWait() })
 		bound := pod.DeepCopy()
 		bound.Spec.NodeName = closed[i]
 		if _, err := r.client.CoreV1().Pods(pod.Namespace).Update(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testrig.Soon(t, "the nodes are open", func() bool { return !r.state.Closed().Any() })
+	testkit.Soon(t, "the nodes are open", func() bool { return !r.state.Closed().Any() })
 }
 
 // TestKeptOwnNodes: nodes of the gang's own members are not kept. A member that is bound stays, and
@@ -86,7 +86,7 @@ func TestKeptOwnNodes(t *testing.T) {
 	r.place(r.create(member("waits", 2, 0, 8).Node("node-0-0").Obj()))
 	waits := r.create(member("waits", 2, 1, 8).Obj())
 	r.known(waits)
-	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+	testkit.Soon(t, "nodes are closed for the gang", func() bool {
 		r.cycle(waits)
 		return r.state.Closed().Any()
 	})
@@ -120,7 +120,7 @@ func TestRefusedKeptNodes(t *testing.T) {
 		pod.Annotations[gangrequest.RequiredKey] = "rack"
 	})
 	r.known(waits[0])
-	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+	testkit.Soon(t, "nodes are closed for the gang", func() bool {
 		r.cycle(waits[0])
 		return r.state.Closed().Any()
 	})
@@ -134,7 +134,7 @@ func TestRefusedKeptNodes(t *testing.T) {
 	kept("others are there")
 	end()
 	var refused *cycle
-	testrig.Soon(t, "the gang has a plan", func() bool {
+	testkit.Soon(t, "the gang has a plan", func() bool {
 		refused = r.cycle(waits[0])
 		return refused.node != ""
 	})
@@ -143,11 +143,11 @@ func TestRefusedKeptNodes(t *testing.T) {
 	}
 	r.fw.RunPostFilterPlugins(t.Context(), refused.state, waits[0], framework.NewNodeToStatus(map[string]*fwk.Status{refused.node: refused.status}, nil))
 	end = hold("others", 3, func(*v1.Pod) {})
-	testrig.Soon(t, "the gang has no room", func() bool { return strings.Contains(r.cycle(waits[0]).status.Message(), "of 2") })
+	testkit.Soon(t, "the gang has no room", func() bool { return strings.Contains(r.cycle(waits[0]).status.Message(), "of 2") })
 	kept("one of the nodes is refused, and others are there")
 	end()
 	hold("beside", 2, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{rackLabel: "rack-1"} })
-	testrig.Soon(t, "the nodes are open, which have room and are refused", func() bool {
+	testkit.Soon(t, "the nodes are open, which have room and are refused", func() bool {
 		r.cycle(waits[0])
 		return !r.state.Closed().Any()
 	})

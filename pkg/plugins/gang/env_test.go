@@ -39,7 +39,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -170,7 +170,7 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, args string, prepare func(
 	r.fw = r.framework(ctx, factory, args)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	testrig.Watched(t, r.client.Actions, "pods")
+	testkit.Watched(t, r.client.Actions, "pods")
 	for _, graph := range graphs {
 		if _, err := r.state.Apply(graph); err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, args string, prepare func(
 func (e *testEnv) ready() {
 	e.t.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
-	testrig.Soon(e.t, "graphs, Leases and racks are known", func() bool {
+	testkit.Soon(e.t, "graphs, Leases and racks are known", func() bool {
 		for _, node := range e.nodes {
 			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.View(d, info, e.snapshot.NodeInfos()) == nil {
 				return false
@@ -354,7 +354,7 @@ func (e *testEnv) leave() {
 func (e *testEnv) known(pod *v1.Pod) {
 	e.t.Helper()
 	key, _ := gangrequest.KeyOf(pod)
-	testrig.Soon(e.t, "a member of "+key.String()+" is woken", func() bool { return e.awake.of(key) > 0 })
+	testkit.Soon(e.t, "a member of "+key.String()+" is woken", func() bool { return e.awake.of(key) > 0 })
 }
 
 // held are the pods that something is reserved for, with the phase.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -29,7 +29,7 @@ func TestKeptDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.leave()
-	testrig.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
+	testkit.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
 
 	both := []string{"node-0-0", "node-0-1"}
 	r.wantNodes("a pod that fits beside it", younger("beside", 4).Obj(), both, "")
@@ -45,6 +45,6 @@ func TestKeptDevices(t *testing.T) {
 		t.Errorf("another gang is planned on %s", c.node)
 	}
 	r.place(r.create(member("runs", 2, 1, 4).UID("runs-1-again").Node("node-0-0").Obj()))
-	testrig.Soon(t, "nothing is kept", func() bool { return !r.state.Closed().Any() })
-	testrig.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
+	testkit.Soon(t, "nothing is kept", func() bool { return !r.state.Closed().Any() })
+	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }

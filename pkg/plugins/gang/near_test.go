@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -38,7 +38,7 @@ func TestNearPods(t *testing.T) {
 		return gpuPod(name, gpus).Annotation(gangrequest.NearKey, "g")
 	}
 	rack := []string{"node-0-0", "node-0-1", "node-0-2"}
-	testrig.Soon(t, "the gang's nodes are known", func() bool {
+	testkit.Soon(t, "the gang's nodes are known", func() bool {
 		return slices.Equal(r.listed(near("warm", 1).Obj()), rack)
 	})
 	for name, tc := range map[string]struct {
@@ -82,7 +82,7 @@ func TestRefusedPodBackoff(t *testing.T) {
 	r.create(member("g", 1, 0, 8).Node("node-0-0").Obj())
 	refuse := func(name string) *v1.Pod {
 		pod := r.create(gpuPod(name, 1).Annotation(gangrequest.NearKey, "g").Obj())
-		testrig.Soon(t, "pod "+pod.Name+" is known", func() bool {
+		testkit.Soon(t, "pod "+pod.Name+" is known", func() bool {
 			_, err := r.factory.Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
 			return err == nil && r.listed(pod) != nil
 		})
@@ -95,7 +95,7 @@ func TestRefusedPodBackoff(t *testing.T) {
 	}
 	second := refuse("second") // its cycle on all nodes is still to come
 	close(clk.back)
-	testrig.Soon(t, "the second pod is activated again", func() bool { return r.awake.times(second.Name) == 2 })
+	testkit.Soon(t, "the second pod is activated again", func() bool { return r.awake.times(second.Name) == 2 })
 	if got := r.awake.times(first.Name); got != 1 {
 		t.Errorf("the pod whose cycle on all nodes has begun was activated %d times, want once", got)
 	}

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -30,7 +30,7 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			clk := &testrig.Ahead{}
+			clk := &testkit.Ahead{}
 			r := newTestEnvAt(t, clk, `{}`, 2, 2)
 			apart := r.gang("apart", 2, 8, map[string]string{gangrequest.StrategyKey: "compute-heavy"})
 			r.known(apart[0])
@@ -59,7 +59,7 @@ func TestPatience(t *testing.T) {
 					t.Errorf("%v, want the gang to wait while its patience lasts", c.status)
 				}
 				clk.Add(6 * time.Minute)
-				testrig.Soon(t, "the gang starts all the same", func() bool { return r.cycle(pods[0]).status.IsWait() })
+				testkit.Soon(t, "the gang starts all the same", func() bool { return r.cycle(pods[0]).status.IsWait() })
 			} else if !c.status.IsWait() {
 				t.Errorf("%v, want the gang to be placed at once", c.status)
 			}

@@ -10,7 +10,7 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -63,7 +63,7 @@ func TestIncompleteGang(t *testing.T) {
 		pods = append(pods, r.create(member("h", 4, i, 8).Obj()))
 	}
 	for _, pod := range pods {
-		testrig.Soon(t, "pod "+pod.Name+" is refused for want of members", func() bool {
+		testkit.Soon(t, "pod "+pod.Name+" is refused for want of members", func() bool {
 			c := r.cycle(pod)
 			return c.status.Code() == fwk.UnschedulableAndUnresolvable && strings.Contains(c.status.Message(), "3 of 4")
 		})

@@ -18,7 +18,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -126,7 +126,7 @@ func TestPreemption(t *testing.T) {
 				}
 				return
 			}
-			testrig.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) == len(tc.want) })
+			testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) == len(tc.want) })
 			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {
 				t.Errorf("evicted (-want,+got)\n%s", diff)
 			}
@@ -144,14 +144,14 @@ func (e *testEnv) goesOnAfter(gang []*v1.Pod) {
 		e.t.Errorf("held (-want,+got)\n%s", diff)
 	}
 	before := e.evicted()
-	testrig.Soon(e.t, "the gang is tried again while its victims leave", func() bool {
+	testkit.Soon(e.t, "the gang is tried again while its victims leave", func() bool {
 		return strings.Contains(e.failing(gang[0]), "evicted for this gang")
 	})
 	if diff := cmp.Diff(before, e.evicted()); diff != "" {
 		e.t.Errorf("evicted while victims leave (-before,+after)\n%s", diff)
 	}
 	e.leave()
-	testrig.Soon(e.t, "the gang is placed", func() bool { return e.cycle(gang[0]).status.IsWait() })
+	testkit.Soon(e.t, "the gang is placed", func() bool { return e.cycle(gang[0]).status.IsWait() })
 	for _, pod := range gang[1:] {
 		if c := e.cycle(pod); !c.status.IsWait() {
 			e.t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
@@ -185,7 +185,7 @@ func (e *testEnv) budget(labels map[string]string) {
 	if _, err := e.client.PolicyV1().PodDisruptionBudgets("default").Create(e.t.Context(), pdb, metav1.CreateOptions{}); err != nil {
 		e.t.Fatal(err)
 	}
-	testrig.Soon(e.t, "the budget is known", func() bool {
+	testkit.Soon(e.t, "the budget is known", func() bool {
 		got, err := e.fw.SharedInformerFactory().Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("default").Get("kept")
 		return err == nil && got != nil
 	})
@@ -216,7 +216,7 @@ func TestWaitingGangYield(t *testing.T) {
 	if diff := cmp.Diff([]string{"default/high-0 awaiting", "default/high-1 awaiting"}, r.held()); diff != "" {
 		t.Errorf("held (-want,+got)\n%s", diff)
 	}
-	testrig.Soon(t, "the gang of a higher priority is let through", func() bool {
+	testkit.Soon(t, "the gang of a higher priority is let through", func() bool {
 		c := r.cycle(high[0])
 		return c.status.IsWait()
 	})
@@ -274,9 +274,9 @@ func TestSurplusYield(t *testing.T) {
 	if why, want := r.failing(high[0]), "waits for default/low-3 to end"; !strings.Contains(why, want) {
 		t.Errorf("%q, want %q", why, want)
 	}
-	testrig.Soon(t, "the last one is evicted", func() bool { return len(r.evicted()) > 0 })
+	testkit.Soon(t, "the last one is evicted", func() bool { return len(r.evicted()) > 0 })
 	r.leave()
-	testrig.Soon(t, "the gang is placed", func() bool { return r.cycle(high[0]).status.IsWait() })
+	testkit.Soon(t, "the gang is placed", func() bool { return r.cycle(high[0]).status.IsWait() })
 	if diff := cmp.Diff([]string{"low-3"}, r.evicted()); diff != "" {
 		t.Errorf("evicted (-want,+got)\n%s", diff)
 	}

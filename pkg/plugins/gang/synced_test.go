@@ -14,7 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -40,7 +40,7 @@ func TestGangBeforeFirstLists(t *testing.T) {
 	before := r.awake.of(key)
 	served.Store(true)
 	r.ready()
-	testrig.Soon(t, "the gang is tried again", func() bool { return r.awake.of(key) > before })
+	testkit.Soon(t, "the gang is tried again", func() bool { return r.awake.of(key) > before })
 	if c := r.cycle(pods[0]); !c.status.IsWait() {
 		t.Errorf("after the lists: %v, want to wait for the others", c.status)
 	}

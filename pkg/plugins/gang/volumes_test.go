@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // TestLocalVolumes: members go to their local volumes. It has members whose claims are bound, each
@@ -19,8 +19,8 @@ import (
 func TestLocalVolumes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4, 4)
-	testrig.Watched(t, r.client.Actions, "persistentvolumes")
-	testrig.Watched(t, r.client.Actions, "persistentvolumeclaims")
+	testkit.Watched(t, r.client.Actions, "persistentvolumes")
+	testkit.Watched(t, r.client.Actions, "persistentvolumeclaims")
 	want := []string{"node-1-3", "node-0-2", "node-1-0"}
 	var pods []*v1.Pod
 	for i, node := range want {
@@ -61,7 +61,7 @@ func (e *testEnv) localVolume(namespace, name, node string) {
 		e.t.Fatal(err)
 	}
 	known := e.factory.Core().V1()
-	testrig.Soon(e.t, "volume "+name+" and its claim are known", func() bool {
+	testkit.Soon(e.t, "volume "+name+" and its claim are known", func() bool {
 		_, err := known.PersistentVolumes().Lister().Get(name)
 		_, claimErr := known.PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
 		return err == nil && claimErr == nil

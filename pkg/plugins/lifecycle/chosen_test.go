@@ -13,7 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -81,7 +81,7 @@ func TestPodEvents(t *testing.T) {
 // TestChoiceEventBounds: events of choices are bounded. A wave of pods must not push out the
 // scheduler's other events.
 func TestChoiceEventBounds(t *testing.T) {
-	events, clk := make(chan string, 1000), &testrig.Ahead{}
+	events, clk := make(chan string, 1000), &testkit.Ahead{}
 	b := newTestEnvOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
 	pod, state := b.pod("p", 2, nil), framework.NewCycleState()
 	b.reserve(t, state, pod)

@@ -34,7 +34,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -105,7 +105,7 @@ func newTestEnvOf(tb testing.TB, set setting, plugins ...string) *testEnv {
 	b.fw = b.build(ctx, tb, set, plugins)
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())
-	testrig.Watched(tb, b.client.Actions, "pods")
+	testkit.Watched(tb, b.client.Actions, "pods")
 	if _, err := b.state(tb).Apply(obj); err != nil {
 		tb.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (e *testEnv) state(tb testing.TB) *nodestate.State {
 func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
-	testrig.Soon(tb, "the node's Leases are known", func() bool {
+	testkit.Soon(tb, "the node's Leases are known", func() bool {
 		return e.state(tb).Synced() && e.state(tb).View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
 	})
 }

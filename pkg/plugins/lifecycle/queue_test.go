@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -73,7 +73,7 @@ func newWholeScheduler(t *testing.T, clk clock.WithTicker) *wholeScheduler {
 
 func (w *wholeScheduler) waitSynced(t *testing.T) {
 	t.Helper()
-	testrig.Soon(t, "the lists are in", func() bool {
+	testkit.Soon(t, "the lists are in", func() bool {
 		return w.state(t).Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
 	})
 }
@@ -116,7 +116,7 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	}
 	w.factory.Start(ctx.Done())
 	w.factory.WaitForCacheSync(ctx.Done())
-	testrig.Watched(t, w.client.Actions, "pods")
+	testkit.Watched(t, w.client.Actions, "pods")
 	if _, err := w.state(t).Apply(obj); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func (w *wholeScheduler) bound(t *testing.T) (names []string) {
 func (w *wholeScheduler) await(t *testing.T, n int) []string {
 	t.Helper()
 	var names []string
-	testrig.Eventually(t, 2*time.Minute, fmt.Sprint(n, " pods are bound"), func(context.Context) (bool, string) {
+	testkit.Eventually(t, 2*time.Minute, fmt.Sprint(n, " pods are bound"), func(context.Context) (bool, string) {
 		names = w.bound(t)
 		return len(names) >= n, fmt.Sprint(names)
 	})
@@ -200,7 +200,7 @@ func TestQueueingHints(t *testing.T) {
 		w.add(t, fmt.Sprintf("urgent-%d", i), 1, 7)
 	}
 	tried := map[string]bool{}
-	testrig.Soon(t, "every pod has been tried", func() bool {
+	testkit.Soon(t, "every pod has been tried", func() bool {
 		for _, name := range w.attempts.drain() {
 			tried[name] = true
 		}

@@ -22,7 +22,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -186,7 +186,7 @@ func TestEndedPodInCycle(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); status.Code() != fwk.Unschedulable {
 				t.Errorf("Reserve: %v, want Unschedulable", status)
 			}
@@ -197,7 +197,7 @@ func TestEndedPodInCycle(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testrig.Soon(t, "the pod is not known to be gone any more", func() bool { return !b.state(t).Gone(pod.UID) })
+			testkit.Soon(t, "the pod is not known to be gone any more", func() bool { return !b.state(t).Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
 				t.Errorf("Reserve of a pod that is back: %v", status)
 			}
@@ -223,7 +223,7 @@ func TestEndedPodBinding(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 			b.client.ClearActions()
 			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
 			if status.IsSuccess() {

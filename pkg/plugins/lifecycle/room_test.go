@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -250,7 +250,7 @@ func TestChangesBeforeWrite(t *testing.T) {
 			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 		},
 	}
 	for name, happens := range tests {
@@ -308,7 +308,7 @@ func TestTurnEnd(t *testing.T) {
 				b.reserve(t, state, pod)
 				go b.finish(t.Context(), state, pod, false)
 			}
-			testrig.Soon(t, "every pod has had its turn", func() bool {
+			testkit.Soon(t, "every pod has had its turn", func() bool {
 				all, _ := tc.server.sent()
 				return all >= tc.wantWrites
 			})

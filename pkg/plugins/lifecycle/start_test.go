@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -94,7 +94,7 @@ func TestListWaitNotice(t *testing.T) {
 	for i := range 3 {
 		w.add(t, fmt.Sprint("p", i), 1, 0)
 	}
-	testrig.Soon(t, "every pod says what it waits for", func() bool {
+	testkit.Soon(t, "every pod says what it waits for", func() bool {
 		list, err := w.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

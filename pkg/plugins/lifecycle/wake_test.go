@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -36,7 +36,7 @@ func (e *testEnv) waits(tb testing.TB, name string, gpus int, priority int32) *v
 // seen waits until the informer has a pod of which something is so.
 func (e *testEnv) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
 	tb.Helper()
-	testrig.Soon(tb, "the informer sees what became of pod "+name, func() bool {
+	testkit.Soon(tb, "the informer sees what became of pod "+name, func() bool {
 		pod, err := e.factory.Core().V1().Pods().Lister().Pods("default").Get(name)
 		return err == nil && so(pod)
 	})
@@ -87,7 +87,7 @@ func TestReleaseBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var woken []string
-	testrig.Eventually(t, 2*time.Minute, "the pod that matters most is woken", func(context.Context) (bool, string) {
+	testkit.Eventually(t, 2*time.Minute, "the pod that matters most is woken", func(context.Context) (bool, string) {
 		woken = append(woken, b.activated.take()...)
 		return slices.Contains(woken, "right"), fmt.Sprint("woken are ", woken)
 	})

@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -64,7 +64,7 @@ func (e *testEnv) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted
 		return nil
 	}
 	result, status = e.plugin.PostFilter(e.ctx, state, pod, m)
-	testrig.Soon(e.tb, "the victims are evicted", func() bool { return !e.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) })
+	testkit.Soon(e.tb, "the victims are evicted", func() bool { return !e.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) })
 	close(gone)
 	for name := range gone {
 		evicted = append(evicted, name)

@@ -42,7 +42,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
@@ -67,7 +67,7 @@ type testEnv struct {
 	pods     []*v1.Pod
 	snapshot *schedcache.Snapshot
 	queue    *internalqueue.PriorityQueue
-	clock    testrig.Ahead
+	clock    testkit.Ahead
 }
 
 // lister gives the framework whatever snapshot is current.
@@ -104,7 +104,7 @@ func newTestEnvWith(tb testing.TB, others []string, machines ...string) *testEnv
 	s.build(others)
 	s.factory.Start(ctx.Done())
 	s.factory.WaitForCacheSync(ctx.Done())
-	testrig.Watched(tb, s.client.Actions, "pods")
+	testkit.Watched(tb, s.client.Actions, "pods")
 	for _, obj := range graphs {
 		if _, err := s.plugin.State().Apply(obj); err != nil {
 			tb.Fatal(err)
@@ -194,7 +194,7 @@ func decoded(tb testing.TB, kind, text string) runtime.Object {
 // settle waits until the first lists are in.
 func (e *testEnv) settle() {
 	e.tb.Helper()
-	testrig.Soon(e.tb, "the Leases are known", e.plugin.State().Synced)
+	testkit.Soon(e.tb, "the Leases are known", e.plugin.State().Synced)
 }
 
 // show makes the snapshot that of the pods there are.

@@ -15,7 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -289,7 +289,7 @@ func (e *testEnv) goes(name string) {
 	if err := pods.Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
 		e.tb.Fatal(err)
 	}
-	testrig.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.plugin.State().Gone(gone.UID) })
+	testkit.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.plugin.State().Gone(gone.UID) })
 }
 
 // TestHeldRelease: the devices that a pod waits for are held for it. Kubelet is about to release

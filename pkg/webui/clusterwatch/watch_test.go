@@ -23,8 +23,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/explain"
@@ -115,7 +115,7 @@ func TestSnapshotChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testrig.Eventually(t, time.Minute, "both are there", func(context.Context) (bool, string) {
+	testkit.Eventually(t, time.Minute, "both are there", func(context.Context) (bool, string) {
 		var names []string
 		now := r.watch.Snapshot()
 		for i := range now.World.Pods {
@@ -179,7 +179,7 @@ func TestUnreadableObject(t *testing.T) {
 	if _, err := r.dyn.Resource(v1alpha1.GroupVersionResource).Update(t.Context(), mended, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Eventually(t, time.Minute, "the problem is gone", func(context.Context) (bool, string) {
+	testkit.Eventually(t, time.Minute, "the problem is gone", func(context.Context) (bool, string) {
 		problems := r.watch.Snapshot().Problems
 		return len(problems) == 0, fmt.Sprint(problems)
 	})

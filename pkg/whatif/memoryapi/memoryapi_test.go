@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
@@ -96,7 +96,7 @@ func TestInformerUpdates(t *testing.T) {
 	factory.WaitForCacheSync(t.Context().Done())
 	sees := func(what, name string, is func(*v1.Pod) bool) {
 		t.Helper()
-		testrig.Soon(t, what, func() bool {
+		testkit.Soon(t, what, func() bool {
 			p, err := lister.Get(name)
 			return err == nil && is(p)
 		})

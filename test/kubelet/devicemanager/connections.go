@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // A goroutine of kubelet's follows each connection to a plugin: its first function, and
@@ -54,7 +54,7 @@ const Patience = 2 * time.Minute
 // ended: it closes the new one, or keeps it and takes its devices for unhealthy for good.
 func (m *Manager) WaitDisconnected(tb testing.TB) {
 	tb.Helper()
-	testrig.Eventually(tb, Patience, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {
+	testkit.Eventually(tb, Patience, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {
 		all, busy := connections()
 		return all == 0, fmt.Sprintf("%d connections, %d of them busy", all, busy)
 	})

@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 const (
@@ -28,7 +28,7 @@ func Main(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, skipEnv+"=1: the tests on a real kubelet device manager were not run")
 		return code
 	}
-	if err := cmp.Or(testrig.DirectKlog(io.Discard, 2), isolate()); err != nil {
+	if err := cmp.Or(testkit.DirectKlog(io.Discard, 2), isolate()); err != nil {
 		fmt.Fprintf(os.Stderr, "a real kubelet device manager cannot be run: %v\nset %s=1 to do without these tests\n", err, skipEnv)
 		return 1
 	}

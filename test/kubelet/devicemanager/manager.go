@@ -22,7 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // PluginDir is where kubelet and device plugins meet; KubeletSocket is kubelet's
@@ -216,7 +216,7 @@ func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
 // written so: it offers them a moment earlier.
 func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
-	testrig.Eventually(tb, Patience, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
+	testkit.Eventually(tb, Patience, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
 		_, got := m.Capacity(resource)
 		all, busy := connections() // after Capacity: a list that counts there is taken in
 		return got == n && busy == 0 && (n == 0 || all > 0), fmt.Sprintf("%d, %d of %d connections busy", got, busy, all)

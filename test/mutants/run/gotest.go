@@ -94,7 +94,7 @@ func read(stdout *bytes.Buffer) (built, late bool, failed []string, output strin
 }
 
 // binVariable is the variable that names the folder of programs which tests start; see
-// internal/testrig.
+// internal/testkit.
 const binVariable = "NVTOPO_BIN="
 
 // programs makes a folder like bin, which the tests without a mutant have filled, in which those

@@ -14,14 +14,14 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // Every field of these types is one of Kueue's, under the same name and of the same JSON type. A
 // field that Kueue has not would be dropped by the API server without a word.
 func TestKueueFields(t *testing.T) {
 	t.Parallel()
-	_, config := testrig.Kueue(t)
+	_, config := testkit.Kueue(t)
 	fields := 0
 	for resource, of := range map[string]any{
 		"resourceflavors": ResourceFlavor{}, "cohorts": Cohort{}, "clusterqueues": ClusterQueue{}, "localqueues": LocalQueue{},

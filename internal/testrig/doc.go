@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-// Package testrig has what the tests of several packages need around what they test:
-// waiting for a condition, a clock that is set ahead, the programs in bin, and the log of
-// what runs in the process. It knows nothing of the product; rigs of one subject stay
-// with their tests.
-package testrig
