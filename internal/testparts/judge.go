@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,22 +25,22 @@ var final = []struct{ mark, what string }{
 
 // judgeFile writes the first output of each test that passed at a later try into a folder, and
 // returns whether a failure is final although a later try passed.
-func judgeFile(path, flakes string, w io.Writer) (failed bool, err error) {
-	r, err := readRecord(path)
+func judgeFile(file, flakes string, w io.Writer) (failed bool, err error) {
+	r, err := readRecord(file)
 	if err != nil {
 		return false, err
 	}
-	part := strings.TrimSuffix(filepath.Base(path), ".json")
+	part := strings.TrimSuffix(filepath.Base(file), ".json")
 	for _, name := range r.again() {
 		tries := r.tries[name]
 		if tries[len(tries)-1].failed {
 			continue // gotestsum fails the run
 		}
-		file := filepath.Join(flakes, part+"-"+name.name+".txt")
-		if err := write(file, tries[0].output.String()); err != nil {
+		first := filepath.Join(flakes, part+"-"+path.Base(name.pkg)+"-"+name.name+".txt")
+		if err := write(first, tries[0].output.String()); err != nil {
 			return failed, err
 		}
-		fmt.Fprintf(w, "%s passed at try %d only; the output of the first is in %s\n", name, len(tries), file)
+		fmt.Fprintf(w, "%s passed at try %d only; the output of the first is in %s\n", name, len(tries), first)
 	}
 	for _, finding := range findings(r) {
 		failed = true
@@ -51,8 +52,14 @@ func judgeFile(path, flakes string, w io.Writer) (failed bool, err error) {
 // findings says of each test in what way it failed, where that is final.
 func findings(r *record) []string {
 	var said []string
+	for _, pkg := range r.broken {
+		said = append(said, fmt.Sprintf("%s failed, and none of its tests did: a second try does not count", strings.TrimPrefix(pkg, module)))
+	}
 	for name, tries := range r.tries {
 		for _, t := range tries {
+			if !t.ended {
+				said = append(said, fmt.Sprintf("%s did not end, so that tests after it may not have run: a second try does not count", name))
+			}
 			if what := finalIn(t.output.String()); t.failed && what != "" {
 				said = append(said, fmt.Sprintf("%s %s: a second try does not count", name, what))
 			}

@@ -34,8 +34,8 @@ func (n testName) root() testName {
 
 // try is one run of a test and its subtests.
 type try struct {
-	failed bool
-	output strings.Builder
+	failed, ended bool
+	output        strings.Builder
 }
 
 // record is what was recorded of a run of go test, second tries included.
@@ -43,6 +43,11 @@ type record struct {
 	tests int // tests and subtests that ran to an end, second tries and skipped ones not counted
 	// tries has the runs of each test that is not a subtest, the first one first.
 	tries map[testName][]*try
+	// broken are the packages that failed in a run in which none of their tests did: their TestMain
+	// failed, or they could not be compiled.
+	broken []string
+	// failures counts the tests of a package that failed in its run.
+	failures map[string]int
 }
 
 // readRecord reads the file that gotestsum --jsonfile writes. Lines that are not JSON, such as a
@@ -57,7 +62,7 @@ func readRecord(path string) (*record, error) {
 }
 
 func parseRecord(from io.Reader) (*record, error) {
-	r := &record{tries: map[testName][]*try{}}
+	r := &record{tries: map[testName][]*try{}, failures: map[string]int{}}
 	ended := map[testName]bool{}
 	lines := bufio.NewReader(from)
 	for {
@@ -77,6 +82,7 @@ func parseRecord(from io.Reader) (*record, error) {
 
 func (r *record) add(e *event, ended map[testName]bool) {
 	if e.Test == "" {
+		r.addPackage(e)
 		return
 	}
 	test := testName{e.Package, e.Test}
@@ -96,7 +102,24 @@ func (r *record) add(e *event, ended map[testName]bool) {
 			ended[test] = true
 			r.tests++
 		}
-		last.failed = last.failed || e.Action == "fail"
+		if e.Action == "fail" {
+			last.failed = true
+			r.failures[e.Package]++
+		}
+		last.ended = last.ended || test == root
+	case "skip":
+		last.ended = last.ended || test == root
+	}
+}
+
+func (r *record) addPackage(e *event) {
+	switch e.Action {
+	case "start":
+		r.failures[e.Package] = 0
+	case "fail":
+		if r.failures[e.Package] == 0 {
+			r.broken = append(r.broken, e.Package)
+		}
 	}
 }
 

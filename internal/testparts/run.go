@@ -24,6 +24,9 @@ const (
 	leftOutFolder = "left-out"
 )
 
+// partsVariable tells scripts/leave-out.sh that a part that cannot run is left out, and does not fail.
+const partsVariable = "NVTOPO_PARTS"
+
 // endTime is how long a part that is interrupted may take to end what it started.
 const endTime = time.Minute
 
@@ -50,6 +53,8 @@ type runner struct {
 // and returns whether one failed. A name that ends in & goes on beside those after it, up to where
 // the name stands again, or to the end.
 func runParts(ctx context.Context, out, make string, names []string, stdout io.Writer) (failed bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	for _, folder := range []string{logFolder, flakeFolder, testFolder, leftOutFolder} {
 		path := filepath.Join(out, folder)
 		if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o755)); err != nil {
@@ -66,7 +71,7 @@ func runParts(ctx context.Context, out, make string, names []string, stdout io.W
 		if name, ok := strings.CutSuffix(name, "&"); ok {
 			fmt.Fprintf(stdout, "== %s, beside what follows\n", name)
 			if beside[name], err = r.start(ctx, name, true); err != nil {
-				return false, err
+				cancel(err)
 			}
 			continue
 		}
@@ -78,7 +83,8 @@ func runParts(ctx context.Context, out, make string, names []string, stdout io.W
 		fmt.Fprintf(stdout, "== %s\n", name)
 		p, err := r.start(ctx, name, false)
 		if err != nil {
-			return false, err
+			cancel(err)
+			break
 		}
 		r.wait(p)
 	}
@@ -105,6 +111,7 @@ func (r *runner) start(ctx context.Context, name string, beside bool) (*part, er
 		cmd.Stdout = io.MultiWriter(r.stdout, log)
 	}
 	cmd.Stderr = cmd.Stdout
+	cmd.Env = append(os.Environ(), partsVariable+"=1")
 	// A group of its own, which is interrupted as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

@@ -22,9 +22,12 @@ func (r *runner) table(wall time.Duration) (failed bool) {
 	for _, p := range r.parts {
 		result := "ok"
 		reason := r.leftOut(p.name)
+		tests, again := r.counts(p.name)
 		switch {
 		case p.err != nil:
 			result, failed = "FAILED", true
+		case tests == "0" && reason == "":
+			result, failed = "NO TESTS", true
 		case reason != "":
 			result = "left out"
 			reasons = append(reasons, p.name+" was left out: "+reason)
@@ -33,7 +36,6 @@ func (r *runner) table(wall time.Duration) (failed bool) {
 		if p.beside {
 			name += ", beside"
 		}
-		tests, again := r.counts(p.name)
 		all += p.cpu
 		fmt.Fprintf(r.stdout, row, name, result, p.wall.Seconds(), p.cpu.Seconds(), tests, again)
 	}
@@ -64,7 +66,7 @@ func (r *runner) leftOut(name string) string {
 }
 
 // counts are how many tests a part ran and how many second tries it took, as gotestsum recorded
-// them; "-" for a part without Go tests.
+// them; "-" for a part that records none. A part whose tests all were skipped fails.
 func (r *runner) counts(name string) (tests, again string) {
 	files, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".json")) //nolint:errcheck // the pattern is well-formed
 	more, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".*.json"))
@@ -74,7 +76,7 @@ func (r *runner) counts(name string) (tests, again string) {
 			ran, second = ran+rec.tests, second+rec.secondTries()
 		}
 	}
-	if ran == 0 {
+	if len(files)+len(more) == 0 {
 		return "-", "-"
 	}
 	return strconv.Itoa(ran), strconv.Itoa(second)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
 // makefile has a part of each kind. MAKE is make itself.
@@ -19,7 +21,9 @@ good:
 bad:
 	@echo something broke; exit 3
 without:
-	@mkdir -p out/left-out; echo "no node is installed; apt-get install nodejs" >out/left-out/without
+	@[ "$$NVTOPO_PARTS" = 1 ]; mkdir -p out/left-out; echo "no node is installed; apt-get install nodejs" >out/left-out/without
+empty:
+	@mkdir -p out/tests; echo '{"Action":"skip","Package":"p","Test":"TestA"}' >out/tests/empty.json
 slow:
 	@echo slow is done
 `
@@ -64,7 +68,8 @@ func TestRunParts(t *testing.T) {
 			parts: []string{"bad&", "good"}, wantFailed: true,
 			want: []string{"all is well", "something broke", "bad, beside FAILED _- -"},
 		},
-		"a part that is no target fails": {parts: []string{"nothing"}, wantFailed: true, want: []string{"nothing FAILED _- -"}},
+		"a part of which no test ran fails": {parts: []string{"empty"}, wantFailed: true, want: []string{"empty NO TESTS _0 0"}},
+		"a part that is no target fails":    {parts: []string{"nothing"}, wantFailed: true, want: []string{"nothing FAILED _- -"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -119,25 +124,25 @@ func TestJudge(t *testing.T) {
 		"all passed at once": {record: run("TestA", "pass", "fine")},
 		"a test that passed at its second try is listed with its first output": {
 			record:     run("TestA", "fail", "too late") + run("TestA", "pass", "in time"),
-			want:       []string{"p TestA passed at try 2 only; the output of the first is in flakes/part-TestA.txt"},
-			wantFlakes: map[string]string{"part-TestA.txt": "too late\n"},
+			want:       []string{"p TestA passed at try 2 only; the output of the first is in flakes/part-p-TestA.txt"},
+			wantFlakes: map[string]string{"part-p-TestA.txt": "too late\n"},
 		},
 		"a test that never passed is gotestsum's to fail": {record: run("TestA", "fail", "no") + run("TestA", "fail", "no")},
 		"a violation is final": {
 			record: run("TestA", "fail", "  soak_test.go:12: VIOLATION: GPU-1 has two owners") + run("TestA", "pass", ""),
 			want: []string{
-				"p TestA passed at try 2 only; the output of the first is in flakes/part-TestA.txt",
+				"p TestA passed at try 2 only; the output of the first is in flakes/part-p-TestA.txt",
 				"p TestA broke an invariant: a second try does not count",
 			},
-			wantFlakes: map[string]string{"part-TestA.txt": "  soak_test.go:12: VIOLATION: GPU-1 has two owners\n"}, wantFailed: true,
+			wantFlakes: map[string]string{"part-p-TestA.txt": "  soak_test.go:12: VIOLATION: GPU-1 has two owners\n"}, wantFailed: true,
 		},
 		"a data race is final": {
 			record: run("TestA", "fail", "WARNING: DATA RACE") + run("TestA", "pass", ""),
 			want: []string{
-				"p TestA passed at try 2 only; the output of the first is in flakes/part-TestA.txt",
+				"p TestA passed at try 2 only; the output of the first is in flakes/part-p-TestA.txt",
 				"p TestA has a data race: a second try does not count",
 			},
-			wantFlakes: map[string]string{"part-TestA.txt": "WARNING: DATA RACE\n"}, wantFailed: true,
+			wantFlakes: map[string]string{"part-p-TestA.txt": "WARNING: DATA RACE\n"}, wantFailed: true,
 		},
 		"a panic is final": {
 			record:     run("TestA", "fail", "panic: boom"),
@@ -145,7 +150,23 @@ func TestJudge(t *testing.T) {
 			wantFailed: true,
 		},
 		"a test that passed may have printed what it likes": {record: run("TestA", "pass", "panic: recovered, VIOLATION: expected")},
-		"lines that are not JSON are passed over":           {record: "# compiler says\n" + run("TestA", "pass", "fine")},
+		"a test whose process died is final": {
+			record: `{"Action":"run","Package":"github.com/nvtopo/nvtopo/p","Test":"TestA"}` + "\n" + run("TestA", "pass", ""),
+			want: []string{
+				"p TestA passed at try 2 only; the output of the first is in flakes/part-p-TestA.txt",
+				"p TestA did not end, so that tests after it may not have run: a second try does not count",
+			},
+			wantFlakes: map[string]string{"part-p-TestA.txt": ""}, wantFailed: true,
+		},
+		"a package that failed without a test is final": {
+			record:     run("TestA", "pass", "") + `{"Action":"fail","Package":"github.com/nvtopo/nvtopo/p"}` + "\n",
+			want:       []string{"p failed, and none of its tests did: a second try does not count"},
+			wantFailed: true,
+		},
+		"a package that failed with a test is not": {
+			record: run("TestA", "fail", "no") + `{"Action":"fail","Package":"github.com/nvtopo/nvtopo/p"}` + "\n",
+		},
+		"lines that are not JSON are passed over": {record: "# compiler says\n" + run("TestA", "pass", "fine")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -178,6 +199,12 @@ func TestJudge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestFinalMarks(t *testing.T) {
+	if final[0].mark != testkit.ViolationPrefix {
+		t.Errorf("the mark of violations is %q, and tests write %q", final[0].mark, testkit.ViolationPrefix)
 	}
 }
 
