@@ -8,17 +8,14 @@ $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
-	cd bench && ../$(BIN)/golangci-lint run --config ../.golangci.yml ./...
-	cd test/kubelet && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
-	for m in tools/dashboards tools/chart tools/images; do (cd $$m && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...) || exit; done
+	for m in $(OWN_MODULES); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
-	$(BIN)/golangci-lint fmt ./... bench/... test/kubelet/...
+	$(BIN)/golangci-lint fmt ./... $(OWN_MODULES:%=%/...)
 
 .PHONY: verify
 verify: generate fmt lint race ## Before an issue is called done: lint, race detector, and that generating, formatting and tidying change nothing
 	go mod tidy
-	go -C bench mod tidy
-	go -C test/kubelet mod tidy
+	for m in $(OWN_MODULES); do go -C $$m mod tidy || exit; done
 	git diff --exit-code

@@ -4,7 +4,7 @@
 
 # A real node needs Linux and root. SKIP_NODE=1 leaves it out.
 ifeq ($(SKIP_NODE),1)
-NO_NODE := SKIP_NODE=1
+NO_NODE := SKIP_NODE=1 is set
 else ifneq ($(shell uname)$(shell id -u),Linux0)
 NO_NODE := a real node needs Linux and root
 endif
@@ -70,16 +70,16 @@ endif
 .PHONY: e2e
 ifdef NO_NODE
 e2e:
-	@scripts/leave-out.sh $@ '$(NO_NODE); as root: make e2e'
+	@scripts/leave-out.sh $@ '$(NO_NODE); then: make e2e'
 else
 e2e: node-images $(BIN)/gotestsum ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
-	$(GOTEST) -again -format testname e2e ./test/e2e -count=1 -timeout 60m -parallel 2
+	$(GOTEST) -again -format testname e2e ./test/e2e -count=1 -parallel 2
 endif
 
 .PHONY: test-kubelet
 ifdef NO_NODE
 test-kubelet:
-	@scripts/leave-out.sh $@ '$(NO_NODE); as root: make test-kubelet'
+	@scripts/leave-out.sh $@ '$(NO_NODE); then: make test-kubelet'
 else
 test-kubelet: $(BIN)/gotestsum ## Tests on kubelet's own device manager, in process (root)
 	cd test/kubelet && ../../$(GOTEST) -again test-kubelet ./... -count=1

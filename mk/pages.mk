@@ -12,18 +12,18 @@ ui-tools = @mkdir -p $(dir $(UI_TOOLS)); scripts/ui-tools.sh $(2) 2>&1 | tee $(U
 .PHONY: test-pages
 test-pages: ## Check and test the pages without a browser (needs node and npm)
 ifeq ($(SKIP_UI),1)
-	@scripts/leave-out.sh $@ 'SKIP_UI=1'
+	@scripts/leave-out.sh $@ 'SKIP_UI=1 is set; then: make $@'
 else
-	$(call ui-tools,$@,present,cd ui && npm run --silent check && npm test --silent,install nodejs and npm and run make test-pages)
+	$(call ui-tools,$@,present,cd ui && npm run --silent check && npm test --silent,then: make test-pages)
 endif
 
 # The browser tests run on a made-up cluster, then on a real API server.
 .PHONY: test-ui
 test-ui: cluster-programs $(BIN)/gotestsum ## Build the pages and test them in Chromium (root: installs nodejs, npm, chromium)
 ifeq ($(SKIP_UI),1)
-	@scripts/leave-out.sh $@ 'SKIP_UI=1'
+	@scripts/leave-out.sh $@ 'SKIP_UI=1 is set; then: make $@'
 else
-	$(call ui-tools,$@,chromium,cd ui && npm run --silent build && npm run --silent e2e && cd .. && $(BUILT) $(GOTEST) -again -format testname test-ui ./test/ui -count=1 -timeout 30m,as root: make test-ui)
+	$(call ui-tools,$@,chromium,cd ui && npm run --silent build && npm run --silent e2e && cd .. && $(BUILT) $(GOTEST) -again -format testname test-ui ./test/ui -count=1,then: make test-ui)
 endif
 
 # The pictures are of the cluster of test/ui, which has something for each page. pngquant has to be

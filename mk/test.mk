@@ -77,30 +77,30 @@ include mk/core.mk
 # Three tests run side by side, on two cores too: they wait for most of their time.
 .PHONY: test-core
 test-core: programs ## The core of the tests on a real API server and etcd
-	@$(BUILT) $(GOTEST) test-core ./test/integration -timeout 20m -parallel 3 -run '$(CORE)'
+	@$(BUILT) $(GOTEST) test-core ./test/integration -parallel 3 -run '$(CORE)'
 
 .PHONY: test-integration
 test-integration: programs ## The rest of the tests on a real API server and etcd
-	$(BUILT) $(GOTEST) test-integration.devcluster './internal/devcluster/... ./cmd/devcluster'
-	@$(BUILT) $(GOTEST) -again test-integration ./test/integration -timeout 40m -parallel 3 -skip '$(CORE)'
+	@code=0; $(BUILT) $(GOTEST) test-integration.devcluster './internal/devcluster/... ./cmd/devcluster' || code=1; \
+	$(BUILT) $(GOTEST) -again test-integration ./test/integration -parallel 3 -skip '$(CORE)' || code=1; exit $$code
 
 # Scenarios wait for most of their time, so more of them run side by side than there are cores.
 .PHONY: test-pools
 test-pools: cluster-programs $(BIN)/kueue $(BIN)/gotestsum ## Tests of pools on a real API server and the real Kueue
 	$(call program,nvtopo-pool-controller,pool-controller)
-	$(BUILT) $(GOTEST) -again -format testname test-pools ./test/pools -count=1 -timeout 60m -parallel 6
-	cd bench && $(BUILT) ../$(GOTEST) -again test-pools.bench ./pools -count=1
-	$(BUILT) $(GOTEST) test-pools.kinds ./pkg/apis/kueue/... -count=1
+	code=0; $(BUILT) $(GOTEST) -again -format testname test-pools ./test/pools -count=1 -parallel 6 || code=1; \
+	$(BUILT) $(GOTEST) test-pools.kinds ./pkg/apis/kueue/... -count=1 || code=1; \
+	cd bench && $(BUILT) ../$(GOTEST) -again test-pools.bench ./pools -count=1 || code=1; exit $$code
 
 .PHONY: test-alerts
 test-alerts: $(BIN)/promtool $(BIN)/gotestsum ## promtool's tests of alerts and recording rules, and tests of dashboards
-	$(BUILT) $(GOTEST) test-alerts ./test/alerts -count=1
-	cd tools/dashboards && ../../$(GOTEST) test-alerts.dashboards ./... -count=1
+	code=0; $(BUILT) $(GOTEST) test-alerts ./test/alerts -count=1 || code=1; \
+	cd tools/dashboards && ../../$(GOTEST) test-alerts.dashboards ./... -count=1 || code=1; exit $$code
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm $(BIN)/gotestsum ## Lint the Helm chart, and compare what it renders with manifests
-	cd tools/chart && ../../$(GOTEST) test-chart.maker ./... -count=1
-	$(BUILT) $(GOTEST) test-chart ./test/chart -count=1 -skip '$(CHART_SERVER)'
+	code=0; $(BUILT) $(GOTEST) test-chart ./test/chart -count=1 -skip '$(CHART_SERVER)' || code=1; \
+	cd tools/chart && ../../$(GOTEST) test-chart.maker ./... -count=1 || code=1; exit $$code
 
 CHART_SERVER := ^TestServerValidation$$
 .PHONY: test-chart-server
@@ -114,7 +114,7 @@ test-images: $(BIN)/gotestsum ## Tests of make images
 # Two minutes of make soak, some three with its calms, and the tests of its plan.
 .PHONY: test-soak
 test-soak: $(BIN)/gotestsum ## A short make soak
-	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m $(GOTEST) -again -format standard-verbose test-soak ./test/soak -count=1 -timeout 40m
+	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m $(GOTEST) -again -format standard-verbose test-soak ./test/soak -count=1
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
@@ -126,7 +126,7 @@ soak: ## Churn and faults on a real control plane with the checker throughout (S
 .PHONY: test-bench
 test-bench: cluster-programs $(BIN)/gotestsum ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
 	$(call program,nvtopo,nvtopo)
-	cd bench && $(BUILT) ../$(GOTEST) -again test-bench "$$(go list ./... | grep -v /bench/pools$$)" -timeout 30m
+	cd bench && $(BUILT) ../$(GOTEST) -again test-bench "$$(go list ./... | grep -v /bench/pools$$)"
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
 # alone, two gangs that exceed the cluster a hundred times, random jobs of which some must not be

@@ -5,6 +5,8 @@
 # from it. With -again a test that failed is tried up to two times more; one that passes then is
 # a flake, and its first output is in out/flakes. Violations, panics and data races stay failures.
 #
+# A package may take an hour: what hangs is found, and what is slow is not red.
+#
 # Usage: gotest.sh [-again] [-format FORMAT] NAME PACKAGES FLAGS…: PACKAGES is one word; FLAGS are
 # go test's. It runs in the module of the folder that it is called in.
 set -uo pipefail
@@ -23,7 +25,7 @@ shift 2
 mkdir -p "$root/out/tests"
 record=$root/out/tests/$name.json
 "$root/bin/gotestsum" --format "$format" --format-hide-empty-pkg --no-color --jsonfile "$record" "${again[@]}" \
-	--packages="$packages" -- "$@"
+	--packages="$packages" -- -timeout 60m "$@"
 code=$?
 go run -C "$root" ./internal/testparts judge -flakes "$root/out/flakes" "$record" || code=1
 exit "$code"

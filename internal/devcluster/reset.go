@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -22,6 +23,9 @@ const registry = "/registry/"
 // renewed are the keys that the API server itself writes again and again: what they held earlier
 // says nothing.
 var renewed = []string{registry + "leases/kube-system/apiserver-", registry + "masterleases/", registry + "peerserverleases/"}
+
+// resetTime bounds the wait until a cluster is as it was.
+const resetTime = 3 * time.Minute
 
 // State is how a cluster is at a moment.
 type State struct {
@@ -85,7 +89,8 @@ func (c *Cluster) keys(ctx context.Context) (map[string]string, error) {
 
 // Reset ends the schedulers, pool controllers and exporters that were started, brings every object
 // back to an earlier state of this cluster, and returns when the API server acts on it: the cluster
-// is as good as a new one, without the seconds that a new one takes. A cluster with controllers,
+// is as good as a new one, without the seconds that a new one takes. Of rights, namespaces and
+// priority classes its caches may still have the old ones for a moment. A cluster with controllers,
 // kwok or Kueue cannot be reset: they would write while it is.
 func (c *Cluster) Reset(ctx context.Context, to *State) error {
 	if c.controllers != nil || c.accounts != nil || c.kwok != nil || c.kueue != nil {
@@ -94,14 +99,22 @@ func (c *Cluster) Reset(ctx context.Context, to *State) error {
 	if err := c.endPrograms(ctx); err != nil {
 		return err
 	}
-	if err := c.bringBack(ctx, to.keys); err != nil {
+	// What the programs wrote last, and what the API server's own controllers make of the rest, may
+	// come after the first look.
+	if err := poll(ctx, resetTime, "the cluster is as it was", func(ctx context.Context) error {
+		changed, err := c.bringBack(ctx, to.keys)
+		if err == nil && changed > 0 {
+			err = fmt.Errorf("%d objects were others", changed)
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	kube, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	if err := poll(ctx, applyTimeout, "what was deleted is not served", func(ctx context.Context) error {
+	if err := poll(ctx, resetTime, "what was deleted is not served", func(ctx context.Context) error {
 		return stillThere(ctx, kube, to)
 	}); err != nil {
 		return err
@@ -136,11 +149,11 @@ func (c *Cluster) endPrograms(ctx context.Context) error {
 }
 
 // bringBack deletes the keys that an earlier state has not, and writes back the values that differ
-// from it.
-func (c *Cluster) bringBack(ctx context.Context, to map[string]string) error {
+// from it. It returns how many there were.
+func (c *Cluster) bringBack(ctx context.Context, to map[string]string) (changed int, err error) {
 	now, err := c.keys(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	etcd := v3client.New(c.etcd.Server)
 	defer etcd.Close() //nolint:errcheck // it is in this process
@@ -155,18 +168,20 @@ func (c *Cluster) bringBack(ctx context.Context, to map[string]string) error {
 			_, err = etcd.Delete(ctx, key)
 		}
 		if err != nil {
-			return fmt.Errorf("bring back %s: %w", key, err)
+			return 0, fmt.Errorf("bring back %s: %w", key, err)
 		}
+		changed++
 	}
 	for key, value := range to {
 		if _, there := now[key]; there || isRenewed(key) {
 			continue
 		}
 		if _, err := etcd.Put(ctx, key, value); err != nil {
-			return fmt.Errorf("bring back %s: %w", key, err)
+			return 0, fmt.Errorf("bring back %s: %w", key, err)
 		}
+		changed++
 	}
-	return nil
+	return changed, nil
 }
 
 func isRenewed(key string) bool {

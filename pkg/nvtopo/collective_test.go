@@ -41,7 +41,7 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// TestHalvingNeverBeatsTheBandwidthBound holds for every number of GPUs: an
+// TestAllReduceBandwidthBound holds for every number of GPUs: an
 // all-reduce moves 2(n-1)/n of the buffer through each GPU at least.
 func TestAllReduceBandwidthBound(t *testing.T) {
 	t.Parallel()

@@ -93,9 +93,8 @@ func podOf(name string, size, kind int) *v1.Pod {
 	return gpunode.Pod(name, size)
 }
 
-// run creates the pods in bursts and returns when every one was looked at or
-// was refused. How fast they come and go is the machine's business. It returns how long it took from the first creation until the
-// last pod ran.
+// run creates the pods in bursts and returns when every one was looked at or was refused. It
+// returns how long it took from the first creation until the last pod ran.
 func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	t.Helper()
 	c.mu.Lock()

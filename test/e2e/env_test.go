@@ -42,10 +42,10 @@ func startBeside(t *testing.T, cfg gpunode.Config) *testEnv {
 	return start(t, cfg)
 }
 
-// starting is held by the test whose lab starts: a start computes more than it waits.
+// starting is held by the test whose node starts: a start computes more than it waits.
 var starting sync.Mutex
 
-// start starts a lab that ends with the test. When the test failed, the ends of
+// start starts a node that ends with the test. When the test failed, the ends of
 // the node's logs are printed.
 func start(t *testing.T, cfg gpunode.Config) *testEnv {
 	t.Helper()

@@ -235,7 +235,7 @@ func (e *testEnv) testSequences(t *testing.T) {
 	}
 }
 
-// freshName returns a name that no object of the lab has had.
+// freshName returns a name that no object of the cluster has had.
 func (e *testEnv) freshName(prefix string) string {
 	e.names++
 	return fmt.Sprintf("%s-%03d", prefix, e.names)

@@ -114,7 +114,7 @@ func (e *testEnv) testThousand(t *testing.T) {
 			continue
 		}
 		if other, ok := ranks[rank]; ok {
-			t.Errorf("%s and %s both have rank %q", other, pod.Name, rank)
+			testkit.Violation(t, "%s and %s both have rank %q", other, pod.Name, rank)
 		}
 		ranks[rank] = pod.Name
 		a, err := allocation.Of(&pod, pod.Spec.NodeName)

@@ -32,7 +32,7 @@ func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 		c = &usedCluster{Cluster: start(t, cfg)}
 		var err error
 		if c.fresh, err = c.State(t.Context()); err != nil {
-			t.Fatalf("read the new cluster's state: %v", err)
+			t.Fatal("read the new cluster's state:", errors.Join(err, c.Stop()))
 		}
 	}
 	t.Cleanup(func() {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
@@ -57,7 +58,7 @@ func TestBudgetOfPartialGang(t *testing.T) {
 	l.wantEvent(t, c.name, "GangNotRolledBack", "0 of 2 members are evicted")
 	for i := range 2 {
 		if pod := l.get(t, c.member(i)); pod.DeletionTimestamp != nil {
-			t.Errorf("pod %s is evicted beyond its budget", pod.Name)
+			testkit.Violation(t, "pod %s is evicted beyond its budget", pod.Name)
 		}
 	}
 	if n := l.scrape(t, s).sum("scheduler_nvtopo_gang_rollback_evictions_total"); n != 0 {

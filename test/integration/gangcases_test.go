@@ -27,7 +27,7 @@ func acceptedFlows() []flow {
 }
 
 // testHoldsNothing has pods take every node beside a gang that is one node short.
-func testHoldsNothing(t *testing.T, s *stage) {
+func testHoldsNothing(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("five", 5, nil)
 	s.create(t, pods...)
@@ -43,7 +43,7 @@ func testHoldsNothing(t *testing.T, s *stage) {
 }
 
 // testTwoGangs has two gangs come member by member in turn.
-func testTwoGangs(t *testing.T, s *stage) {
+func testTwoGangs(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	gangs := [][]*v1.Pod{s.gang("a", 5, nil), s.gang("b", 5, nil)}
 	for i := range 5 {
@@ -70,7 +70,7 @@ func testTwoGangs(t *testing.T, s *stage) {
 }
 
 // testIncomplete has three of four members wait, and counts their cycles.
-func testIncomplete(t *testing.T, s *stage) {
+func testIncomplete(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("four", 4, nil)
 	for _, pod := range pods {
@@ -94,7 +94,7 @@ func testIncomplete(t *testing.T, s *stage) {
 }
 
 // testSurplus has six members of which four must start together, and room for five.
-func testSurplus(t *testing.T, s *stage) {
+func testSurplus(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.grouped("six", 6)
 	makeGroup(t, s.groups, fmt.Sprintf("s%d-six", s.number), 4, nil)
@@ -118,7 +118,7 @@ func testSurplus(t *testing.T, s *stage) {
 }
 
 // testPatienceRewarded frees the fourth node of a rack while a gang waits for a better level.
-func testPatienceRewarded(t *testing.T, s *stage) {
+func testPatienceRewarded(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("patient", 4, patience(5*time.Minute))
 	s.create(t, pods...)
@@ -129,7 +129,7 @@ func testPatienceRewarded(t *testing.T, s *stage) {
 }
 
 // testPatienceInVain frees nothing.
-func testPatienceInVain(t *testing.T, s *stage) {
+func testPatienceInVain(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	const patient = 8 * time.Second
 	pods := s.gang("patient", 4, patience(patient))

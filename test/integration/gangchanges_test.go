@@ -38,7 +38,7 @@ func changingFlows() []flow {
 }
 
 // testPlannerDeleted has four members of which three must start together.
-func testPlannerDeleted(t *testing.T, s *stage) {
+func testPlannerDeleted(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("led", 4, notes{gangrequest.GangSizeKey: "3"})
 	s.create(t, pods...)
@@ -53,7 +53,7 @@ func testPlannerDeleted(t *testing.T, s *stage) {
 // testMembersMadeAnew deletes another member in each round, a little later each time, the one
 // that plans first, and makes one of the same name. The rack has room for one gang, so that a
 // place that were lost would keep the next round from its end.
-func testMembersMadeAnew(t *testing.T, s *stage) {
+func testMembersMadeAnew(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	for round := range 6 {
 		pods := s.gang(fmt.Sprintf("anew-%d", round), 4, nil)
@@ -77,7 +77,7 @@ func testMembersMadeAnew(t *testing.T, s *stage) {
 // controller would: a write to the old pod that comes while that is deleted ends with a deletion by
 // name alone (Store.Update of k8s.io/apiserver 0.35.6). With four writers and no scheduler 86 of 1940
 // pods were lost so.
-func (s *stage) boundAnew(t *testing.T, pod *v1.Pod) {
+func (s *gangScenarios) boundAnew(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	s.create(t, pod)
 	pods, lost := s.client.CoreV1().Pods(metav1.NamespaceDefault), false
@@ -98,7 +98,7 @@ func (s *stage) boundAnew(t *testing.T, pod *v1.Pod) {
 }
 
 // testReplacedBesideSucceeded ends one member well, and deletes another.
-func testReplacedBesideSucceeded(t *testing.T, s *stage) {
+func testReplacedBesideSucceeded(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("done", 4, nil)
 	s.create(t, pods...)
@@ -111,7 +111,7 @@ func testReplacedBesideSucceeded(t *testing.T, s *stage) {
 }
 
 // testEarlierRun makes a gang again whose pods of the run before are still there.
-func testEarlierRun(t *testing.T, s *stage) {
+func testEarlierRun(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	before := s.gang("again", 4, nil)
 	s.create(t, before...)
@@ -131,7 +131,7 @@ func testEarlierRun(t *testing.T, s *stage) {
 }
 
 // succeed has a pod end well, as kubelet would say it.
-func (s *stage) succeed(t *testing.T, name string) {
+func (s *gangScenarios) succeed(t *testing.T, name string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"status":{"phase":"Succeeded","containerStatuses":[{"name":"main","state":{"terminated":{"exitCode":0,"finishedAt":%q}}}]}}`,
 		time.Now().UTC().Format(time.RFC3339))
@@ -146,7 +146,7 @@ const gate = "example.com/quota"
 func gated(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: gate}} }
 
 // ungate takes the gates from a pod.
-func (s *stage) ungate(t *testing.T, name string) {
+func (s *gangScenarios) ungate(t *testing.T, name string) {
 	t.Helper()
 	body := []byte(`{"spec":{"schedulingGates":null}}`)
 	if _, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
@@ -155,7 +155,7 @@ func (s *stage) ungate(t *testing.T, name string) {
 }
 
 // testGated gates the member that would plan, and the gang needs all.
-func testGated(t *testing.T, s *stage) {
+func testGated(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("gated", 4, nil)
 	gated(pods[0])
@@ -168,7 +168,7 @@ func testGated(t *testing.T, s *stage) {
 }
 
 // testSurplusGated gates the member that would plan, and the gang can do without it.
-func testSurplusGated(t *testing.T, s *stage) {
+func testSurplusGated(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("gated", 4, notes{gangrequest.GangSizeKey: "3"})
 	gated(pods[0])
@@ -182,7 +182,7 @@ func testSurplusGated(t *testing.T, s *stage) {
 }
 
 // testTwoProfilesOfGangs has members of two profiles of the scheduler, the first of which plans.
-func testTwoProfilesOfGangs(t *testing.T, s *stage) {
+func testTwoProfilesOfGangs(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("mixed", 4, nil)
 	pods[0].Spec.SchedulerName, pods[2].Spec.SchedulerName = otherGangProfile, otherGangProfile
@@ -193,7 +193,7 @@ func testTwoProfilesOfGangs(t *testing.T, s *stage) {
 
 // testMembersChange changes labels of all members again and again, which has the queue drop their
 // nominations, from before the gang is complete until it is bound.
-func testMembersChange(t *testing.T, s *stage) {
+func testMembersChange(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	for round := range 4 {
 		pods := s.gang(fmt.Sprintf("changing-%d", round), 4, nil)
@@ -224,7 +224,7 @@ func testMembersChange(t *testing.T, s *stage) {
 }
 
 // raiseToFour raises a group's minimum.
-func (s *stage) raiseToFour(t *testing.T, group string) {
+func (s *gangScenarios) raiseToFour(t *testing.T, group string) {
 	t.Helper()
 	body := []byte(`{"spec":{"minMember":4}}`)
 	if _, err := s.groups.Patch(t.Context(), group, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
@@ -233,7 +233,7 @@ func (s *stage) raiseToFour(t *testing.T, group string) {
 }
 
 // testMinimumRaised raises the minimum of a gang that waits for room, and then there is room.
-func testMinimumRaised(t *testing.T, s *stage) {
+func testMinimumRaised(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods, group := s.grouped("raised", 4), fmt.Sprintf("s%d-raised", s.number)
 	makeGroup(t, s.groups, group, 3, nil)
@@ -250,7 +250,7 @@ func testMinimumRaised(t *testing.T, s *stage) {
 }
 
 // testWholeMinimumRaised raises the minimum of a gang that is bound: the next member follows.
-func testWholeMinimumRaised(t *testing.T, s *stage) {
+func testWholeMinimumRaised(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods, group := s.grouped("grown", 4), fmt.Sprintf("s%d-grown", s.number)
 	makeGroup(t, s.groups, group, 3, nil)
@@ -266,7 +266,7 @@ func testWholeMinimumRaised(t *testing.T, s *stage) {
 }
 
 // testGangOfBindings has the choice and the rank written with the Binding.
-func testGangOfBindings(t *testing.T, s *stage) {
+func testGangOfBindings(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("binding", 4, nil)
 	for _, pod := range pods {

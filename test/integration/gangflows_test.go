@@ -29,11 +29,11 @@ const (
 type flow struct {
 	name string
 	free freeRacks
-	run  func(t *testing.T, s *stage)
+	run  func(t *testing.T, s *gangScenarios)
 }
 
-// stage is where a flow runs.
-type stage struct {
+// gangScenarios is where a flow runs.
+type gangScenarios struct {
 	*testEnv
 	number    int // of the nodes
 	groups    groupsclient.PodGroupInterface
@@ -61,18 +61,18 @@ func TestGangFlows(t *testing.T) { //nolint:tparallel // newTestEnv calls t.Para
 		t.Run(flows[i].name, func(t *testing.T) {
 			t.Parallel()
 			l.fill(t, i, &scenario{free: flows[i].free})
-			flows[i].run(t, &stage{testEnv: l, number: i, groups: groups, scheduler: scheduler})
+			flows[i].run(t, &gangScenarios{testEnv: l, number: i, groups: groups, scheduler: scheduler})
 		})
 	}
 }
 
 // gang are members with a whole node each, which stay on the nodes of the flow.
-func (s *stage) gang(name string, pods int, more notes) []*v1.Pod {
+func (s *gangScenarios) gang(name string, pods int, more notes) []*v1.Pod {
 	return gangPods(s.number, fmt.Sprintf("s%d-%s", s.number, name), pods, 8, more)
 }
 
 // grouped are members of a PodGroup with a whole node each.
-func (s *stage) grouped(name string, pods int) []*v1.Pod {
+func (s *gangScenarios) grouped(name string, pods int) []*v1.Pod {
 	out := groupPods(fmt.Sprintf("s%d-%s", s.number, name), pods)
 	for _, pod := range out {
 		pod.Spec.NodeSelector = ofScenario(s.number)
@@ -81,18 +81,18 @@ func (s *stage) grouped(name string, pods int) []*v1.Pod {
 }
 
 // single is a pod with a whole node that is no member.
-func (s *stage) single(name string) *v1.Pod {
+func (s *gangScenarios) single(name string) *v1.Pod {
 	return gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8).NodeSelector(ofScenario(s.number)).Obj()
 }
 
 // empty takes from a node of the first rack what fill put there.
-func (s *stage) empty(t *testing.T, i int) {
+func (s *gangScenarios) empty(t *testing.T, i int) {
 	t.Helper()
 	s.remove(t, "taker-"+nodeOfRack(s.number, 0, i))
 }
 
 // boundOf counts the pods that have a node now.
-func (s *stage) boundOf(t *testing.T, pods []*v1.Pod) (n int) {
+func (s *gangScenarios) boundOf(t *testing.T, pods []*v1.Pod) (n int) {
 	t.Helper()
 	for _, pod := range pods {
 		if s.get(t, pod.Name).Spec.NodeName != "" {
@@ -104,7 +104,7 @@ func (s *stage) boundOf(t *testing.T, pods []*v1.Pod) (n int) {
 
 // wantApart waits until all pods are bound, each on a node of its own, and returns how long that
 // took.
-func (s *stage) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
+func (s *gangScenarios) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 	t.Helper()
 	start, owner := time.Now(), map[string]string{}
 	for _, pod := range pods {
@@ -118,7 +118,7 @@ func (s *stage) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 }
 
 // wantNoHold fails if a pod of these was given a node, or nominated to one.
-func (s *stage) wantNoHold(t *testing.T, pods []*v1.Pod) {
+func (s *gangScenarios) wantNoHold(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		got := s.get(t, pod.Name)
@@ -129,7 +129,7 @@ func (s *stage) wantNoHold(t *testing.T, pods []*v1.Pod) {
 }
 
 // wantEvent waits until an event of a gang's pods says why it waits.
-func (s *stage) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
+func (s *gangScenarios) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
 	t.Helper()
 	names := map[string]bool{}
 	for _, pod := range pods {

@@ -34,7 +34,7 @@ func TestGangPreemption(t *testing.T) {
 	tests := []struct {
 		name string
 		free freeRacks
-		run  func(*testing.T, *siege)
+		run  func(*testing.T, *takenNodes)
 	}{
 		{"16 one rack is emptied", freeRacks{{full, full}}, oneRackIsEmptied},
 		{"16 a pod that matters more in each rack", freeRacks{{full, full}}, nobodyIsEvicted},
@@ -52,25 +52,25 @@ func TestGangPreemption(t *testing.T) {
 	l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	for i := range tests {
 		t.Run(tests[i].name, func(t *testing.T) {
-			tests[i].run(t, &siege{testEnv: l, number: i, free: tests[i].free, takers: map[string]*v1.Pod{}})
+			tests[i].run(t, &takenNodes{testEnv: l, number: i, free: tests[i].free, takers: map[string]*v1.Pod{}})
 		})
 	}
 }
 
-// siege is a scenario in which pods take the nodes that a gang wants.
-type siege struct {
+// takenNodes is a scenario in which pods take the nodes that a gang wants.
+type takenNodes struct {
 	*testEnv
 	number int
 	free   freeRacks
 	takers map[string]*v1.Pod // by node
 }
 
-func (s *siege) name(what string) string { return fmt.Sprintf("s%d-%s", s.number, what) }
+func (s *takenNodes) name(what string) string { return fmt.Sprintf("s%d-%s", s.number, what) }
 
-func (s *siege) node(rack, i int) string { return fmt.Sprintf("s%d-node-%d-%d", s.number, rack, i) }
+func (s *takenNodes) node(rack, i int) string { return fmt.Sprintf("s%d-node-%d-%d", s.number, rack, i) }
 
 // take puts a pod on every node without free GPUs. change may be nil.
-func (s *siege) take(t *testing.T, change func(node string, pod *v1.Pod)) {
+func (s *takenNodes) take(t *testing.T, change func(node string, pod *v1.Pod)) {
 	t.Helper()
 	_, free := racksOf(s.number, s.free)
 	for node, n := range free {
@@ -91,7 +91,7 @@ func (s *siege) take(t *testing.T, change func(node string, pod *v1.Pod)) {
 }
 
 // gang makes the members of a gang of a priority.
-func (s *siege) gang(t *testing.T, what, class string, pods int, more notes) []*v1.Pod {
+func (s *takenNodes) gang(t *testing.T, what, class string, pods int, more notes) []*v1.Pod {
 	t.Helper()
 	members := gangPods(s.number, s.name(what), pods, 8, more)
 	for _, pod := range members {
@@ -102,7 +102,7 @@ func (s *siege) gang(t *testing.T, what, class string, pods int, more notes) []*
 }
 
 // racks are the racks of the members once they are bound.
-func (s *siege) racks(t *testing.T, pods []*v1.Pod) (out []string) {
+func (s *takenNodes) racks(t *testing.T, pods []*v1.Pod) (out []string) {
 	t.Helper()
 	for _, pod := range pods {
 		_, place, _ := strings.Cut(s.bound(t, pod.Name).Spec.NodeName, "-node-")
@@ -113,7 +113,7 @@ func (s *siege) racks(t *testing.T, pods []*v1.Pod) (out []string) {
 }
 
 // gone are the nodes whose takers were evicted.
-func (s *siege) gone(t *testing.T) (nodes []string) {
+func (s *takenNodes) gone(t *testing.T) (nodes []string) {
 	t.Helper()
 	for node, taker := range s.takers {
 		pod, err := s.client.CoreV1().Pods(taker.Namespace).Get(t.Context(), taker.Name, metav1.GetOptions{})
@@ -127,7 +127,7 @@ func (s *siege) gone(t *testing.T) (nodes []string) {
 	return nodes
 }
 
-func (s *siege) wantGone(t *testing.T, want ...string) {
+func (s *takenNodes) wantGone(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	if diff := cmp.Diff(want, s.gone(t)); diff != "" {
@@ -135,14 +135,14 @@ func (s *siege) wantGone(t *testing.T, want ...string) {
 	}
 }
 
-func (s *siege) rack(n int) (nodes []string) {
+func (s *takenNodes) rack(n int) (nodes []string) {
 	for i := range 4 {
 		nodes = append(nodes, s.node(n, i))
 	}
 	return nodes
 }
 
-func oneRackIsEmptied(t *testing.T, s *siege) {
+func oneRackIsEmptied(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, nil)
 	pods := s.gang(t, "gang", "of-10", 4, nil)
@@ -171,7 +171,7 @@ func oneRackIsEmptied(t *testing.T, s *siege) {
 	}
 }
 
-func nobodyIsEvicted(t *testing.T, s *siege) {
+func nobodyIsEvicted(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, func(node string, pod *v1.Pod) {
 		if node == s.node(0, 2) || node == s.node(1, 1) {
@@ -182,7 +182,7 @@ func nobodyIsEvicted(t *testing.T, s *siege) {
 	s.wantGone(t)
 }
 
-func twoGangsFit(t *testing.T, s *siege) {
+func twoGangsFit(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, nil)
 	a, b := s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)
@@ -192,7 +192,7 @@ func twoGangsFit(t *testing.T, s *siege) {
 	s.wantGone(t, slices.Concat(s.rack(0), s.rack(1))...)
 }
 
-func oneGangFits(t *testing.T, s *siege) {
+func oneGangFits(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, nil)
 	gangs := [][]*v1.Pod{s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)}
@@ -211,7 +211,7 @@ func oneGangFits(t *testing.T, s *siege) {
 }
 
 // surplusGoes: of six members four are the minimum, and two nodes more are taken.
-func surplusGoes(t *testing.T, s *siege) {
+func surplusGoes(t *testing.T, s *takenNodes) {
 	t.Helper()
 	low := gangPods(s.number, s.name("low"), 4, 8, notes{gangrequest.GangSizeKey: "2"})
 	for _, pod := range low {
@@ -235,7 +235,7 @@ func surplusGoes(t *testing.T, s *siege) {
 }
 
 // gangGoesWhole: only one node of the gang is needed.
-func gangGoesWhole(t *testing.T, s *siege) {
+func gangGoesWhole(t *testing.T, s *takenNodes) {
 	t.Helper()
 	low := s.gang(t, "low", "of-5", 2, nil)
 	s.racks(t, low)
@@ -254,7 +254,7 @@ func gangGoesWhole(t *testing.T, s *siege) {
 func linger(_ string, pod *v1.Pod) { pod.Finalizers = []string{lingers} }
 
 // release lets takers go.
-func (s *siege) release(t *testing.T, nodes ...string) {
+func (s *takenNodes) release(t *testing.T, nodes ...string) {
 	t.Helper()
 	for _, node := range nodes {
 		patch := []byte(`{"metadata":{"finalizers":null}}`)
@@ -265,7 +265,7 @@ func (s *siege) release(t *testing.T, nodes ...string) {
 }
 
 // evicted waits until so many takers are on their way.
-func (s *siege) evicted(t *testing.T, n int) {
+func (s *takenNodes) evicted(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {
 		gone := s.gone(t)
@@ -273,7 +273,7 @@ func (s *siege) evicted(t *testing.T, n int) {
 	})
 }
 
-func heldYieldsToGang(t *testing.T, s *siege) {
+func heldYieldsToGang(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, linger)
 	low := s.gang(t, "low", "of-10", 4, nil)
@@ -286,7 +286,7 @@ func heldYieldsToGang(t *testing.T, s *siege) {
 	s.wantGangRefused(t, low, " of 4")
 }
 
-func heldYieldsToPod(t *testing.T, s *siege) {
+func heldYieldsToPod(t *testing.T, s *takenNodes) {
 	t.Helper()
 	s.take(t, linger)
 	low := s.gang(t, "low", "of-10", 4, nil)

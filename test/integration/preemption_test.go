@@ -67,8 +67,8 @@ func (e *testEnv) testPreemption(t *testing.T) {
 		e.node(t, node, "l40s-8")
 		e.create(t, gpuPod(node+"-low", preBindProfile, 8).PriorityClass("low").NodeSelector(host(node)).Obj())
 		e.bound(t, node+"-low")
-		e.wantRefused(t, gpuPod(node+"-high", preBindProfile,
-			2).Annotation(podrequest.MinLinkKey, "NVLINK").PriorityClass("high").NodeSelector(host(node)).Obj(), "Insufficient")
+		high := gpuPod(node+"-high", preBindProfile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").PriorityClass("high")
+		e.wantRefused(t, high.NodeSelector(host(node)).Obj(), "Insufficient")
 		e.get(t, node+"-low")
 	})
 }

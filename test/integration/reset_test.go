@@ -20,7 +20,6 @@ func TestReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, round := range []string{"the first test", "one on a cluster that was reset"} {
-		l.graphs = nil
 		l = testEnvOn(t, l.Cluster)
 		l.install(t)
 		l.startScheduler(t, profile{name: "gpu", write: "PreBind"})

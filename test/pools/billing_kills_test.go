@@ -97,7 +97,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 	for _, pod := range pods {
 		k := slices.IndexFunc(records, func(r poolv1alpha1.UsageRecord) bool { return r.Spec.PodUID == pod.UID })
 		if k < 0 {
-			t.Errorf("pod %s has no record", pod.Name)
+			testkit.Violation(t, "pod %s has no record", pod.Name)
 			continue
 		}
 		start, end := bound(t, pod), pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Time
@@ -108,7 +108,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 		cents += (2*work*killedCents + 3600) / (2 * 3600)
 	}
 	if len(pods) != jobs || len(records) != jobs {
-		t.Errorf("there are %d records of %d pods of %d jobs", len(records), len(pods), jobs)
+		testkit.Violation(t, "there are %d records of %d pods of %d jobs", len(records), len(pods), jobs)
 	}
 	want := fmt.Sprintf("%d.%02d", cents/100, cents%100)
 	var account poolv1alpha1.TenantAccount

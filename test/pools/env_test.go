@@ -58,18 +58,18 @@ type testEnv struct {
 // shared is the cluster of all scenarios, started by the first.
 var shared struct {
 	once sync.Once
-	lab  *testEnv
+	env  *testEnv
 	err  error
 }
 
 func stopShared() error {
-	if shared.lab == nil {
+	if shared.env == nil {
 		return nil
 	}
-	return shared.lab.end()
+	return shared.env.end()
 }
 
-// programs are what a lab runs.
+// programs are what a testEnv runs.
 type programs struct{ kwok, scheduler, controller, kueue, kueueConfig string }
 
 func findPrograms(t *testing.T) programs {
@@ -81,17 +81,17 @@ func findPrograms(t *testing.T) programs {
 	}
 }
 
-// sharedLab is the cluster that the tests of the package have together.
-func sharedLab(t *testing.T) *testEnv {
+// sharedEnv is the cluster that the tests of the package have together.
+func sharedEnv(t *testing.T) *testEnv {
 	t.Helper()
 	p := findPrograms(t)
 	shared.once.Do(func() {
-		shared.lab, shared.err = boot(context.Background(), p) // it outlives the test
+		shared.env, shared.err = boot(context.Background(), p) // it outlives the test
 	})
 	if shared.err != nil {
 		t.Fatalf("start the shared cluster: %v", shared.err)
 	}
-	return shared.lab
+	return shared.env
 }
 
 // newTestEnv is a cluster of the test's own: for one that kills programs, or changes what all tenants

@@ -17,7 +17,7 @@ import (
 // A job waits for quota that another holds: the command says so, and names the other.
 func TestQuotaWaitExplanation(t *testing.T) {
 	t.Parallel()
-	s := newNamedScenario(t, sharedLab(t), "team", dgx(2)...)
+	s := newNamedScenario(t, sharedEnv(t), "team", dgx(2)...)
 	s.tenants(t, "a")
 	s.yaml(t, oneQueue)
 	s.job(t, "a", "first", work{pods: 2, gpus: 2})

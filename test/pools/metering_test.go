@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -169,7 +170,7 @@ func TestEvictedJobSessions(t *testing.T) {
 	for i := range records {
 		held = append(held, records[i].Spec.Pod)
 		if i > 0 && records[i].Spec.Start.Time.Before(records[i-1].Status.End.Time) {
-			t.Errorf("sessions on the same eight GPUs overlap:%s", tellSessions(records))
+			testkit.Violation(t, "sessions on the same eight GPUs overlap:%s", tellSessions(records))
 		}
 		if records[i].Status.Estimated {
 			t.Errorf("an end that was seen is estimated:%s", tellSessions(records))

@@ -91,7 +91,7 @@ func mix(t *testing.T, seed uint64) {
 	s.settled(t)
 
 	for _, wrong := range s.wrongEvictions() {
-		t.Errorf("evicted: %s", wrong)
+		testkit.Violation(t, "evicted: %s", wrong)
 	}
 	for _, wrong := range s.idle() {
 		t.Errorf("waits although there is quota: %s", wrong)

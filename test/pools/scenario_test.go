@@ -49,7 +49,7 @@ type scenario struct {
 func newScenario(t *testing.T, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
 	t.Parallel()
-	return newScenarioOn(t, sharedLab(t), nodes...)
+	return newScenarioOn(t, sharedEnv(t), nodes...)
 }
 
 // newScenarioOn is newScenario on a cluster of the test's own: newTestEnv has it run beside others.

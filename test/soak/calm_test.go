@@ -286,6 +286,6 @@ func (e *testEnv) clear(ctx context.Context, t *testing.T) {
 		})
 	}
 	if err != nil {
-		e.fail("after everything was deleted there is left: %s: %v", left, err)
+		e.violate("after everything was deleted there is left: %s: %v", left, err)
 	}
 }

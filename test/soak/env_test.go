@@ -232,7 +232,7 @@ func (e *testEnv) gpus() int {
 	return n
 }
 
-// run runs something until it is stopped or the world ends.
+// run runs something until it is stopped or the soak ends.
 func (e *testEnv) run(f func(context.Context) error) *runner {
 	ctx, cancel := context.WithCancel(e.ctx)
 	r := &runner{cancel: cancel, done: make(chan struct{})}

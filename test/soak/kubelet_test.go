@@ -366,7 +366,8 @@ func (k *kubelet) save() error {
 	for uid, h := range k.record {
 		for _, id := range h.uuids() {
 			if other, taken := owner[id]; taken {
-				return fmt.Errorf("the record gives GPU %s to pods %s and %s", id, other, uid)
+				k.b.w.violate("the record of %s gives GPU %s to pods %s and %s", k.b.name, id, other, uid)
+				continue
 			}
 			owner[id] = uid
 		}

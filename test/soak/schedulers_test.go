@@ -147,7 +147,7 @@ func (r *replica) supervise(ctx context.Context) error {
 			r.w.disturb("a scheduler that ended")
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
-			if code := r.sched.ExitCode(); code > lostLease && !r.w.mayEnd() {
+			if code := r.sched.ExitCode(); code > lostLease || code < 0 { // those that the soak kills are down
 				r.w.fail("%s ended with exit code %d, and nobody ended it", r.name, code)
 			}
 			if err := r.sched.Restart(ctx); err != nil {
@@ -156,13 +156,6 @@ func (r *replica) supervise(ctx context.Context) error {
 		}
 		r.mu.Unlock()
 	}
-}
-
-// mayEnd reports whether the phase may end processes.
-func (e *testEnv) mayEnd() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.deadly
 }
 
 // kill ends the process, which stays away for a while.
