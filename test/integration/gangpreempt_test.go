@@ -67,7 +67,9 @@ type takenNodes struct {
 
 func (s *takenNodes) name(what string) string { return fmt.Sprintf("s%d-%s", s.number, what) }
 
-func (s *takenNodes) node(rack, i int) string { return fmt.Sprintf("s%d-node-%d-%d", s.number, rack, i) }
+func (s *takenNodes) node(rack, i int) string {
+	return fmt.Sprintf("s%d-node-%d-%d", s.number, rack, i)
+}
 
 // take puts a pod on every node without free GPUs. change may be nil.
 func (s *takenNodes) take(t *testing.T, change func(node string, pod *v1.Pod)) {
