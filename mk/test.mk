@@ -7,9 +7,9 @@
 FAST_PARTS := 'modules&' generated modules programs 'test-core&' unit test-core test-chart test-pages
 .PHONY: test
 test: ## The fast tests, which CI runs, and a table of their parts
-	@MAKE='$(MAKE)' go run ./internal/testparts run $(FAST_PARTS) && code=0 || code=1; \
+	@go run ./internal/testparts run $(FAST_PARTS) && code=0 || code=1; \
 		echo "left out of make test: pools with the real Kueue, a real node, kubelet's suites, the rest of integration, soak, short benchmarks," \
-			"the pages in a browser, alerts, images, lint; make test-all runs them ($(SLOW_TIME))"; exit $$code
+			"the chart on a real API server, the pages in a browser, alerts, images, lint; make test-all runs them ($(SLOW_TIME))"; exit $$code
 
 # What the parts after them run is compiled beside the tests that wait for most of their time: the
 # tools beside the rest of integration. e2e and test-pools both link programs into bin/ first, and
@@ -20,7 +20,7 @@ SLOW_PARTS := 'modules&' generated modules programs 'test-core&' unit test-core 
 	node-images 'e2e&' test-pools e2e lint
 .PHONY: test-all
 test-all: ## All tests and lint, before an issue is called done; it goes on after a part that failed, and ends with a table (SKIP_NODE=1: no real node; SKIP_UI=1: no browser)
-	@MAKE='$(MAKE)' go run ./internal/testparts run $(SLOW_PARTS)
+	@go run ./internal/testparts run $(SLOW_PARTS)
 
 # go list downloads what is compiled and no more, as many modules at a time as it may use
 # cores. Those of the tools of test-all are downloaded by the builds of these.

@@ -99,7 +99,7 @@ func TestClockIndependence(t *testing.T) {
 				needed[where] = true
 				return
 			}
-			t.Errorf("%s: %s %s, on which no test may depend: see CONTRIBUTING.md, Tests", fset.Position(at.Pos()), fn.Name.Name, what)
+			t.Errorf("%s: %s %s, on which no test may depend: see CONTRIBUTING.md, No test is red by the clock", fset.Position(at.Pos()), fn.Name.Name, what)
 		})
 	}
 	for where := range clockAllowed {

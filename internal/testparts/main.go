@@ -39,7 +39,7 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var err error
 	switch {
 	case args[0] == "run" && flags.NArg() > 0:
-		failed, err = runParts(ctx, *out, makeProgram(), flags.Args(), stdout)
+		failed, err = runParts(ctx, *out, "make", flags.Args(), stdout)
 	case args[0] == "judge" && flags.NArg() == 1:
 		failed, err = judgeFile(flags.Arg(0), *flakes, stdout)
 	default:
@@ -53,12 +53,4 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-// makeProgram is the make that started this program, or the one on the path.
-func makeProgram() string {
-	if program := os.Getenv("MAKE"); program != "" {
-		return program
-	}
-	return "make"
 }
