@@ -21,7 +21,7 @@ const (
 	auditLogFile = "audit.log"
 	// stopTimeout bounds the API server's end, which waits for requests that clients outside
 	// this process keep open, and for its own goroutines: on a machine with too much to do
-	// that took more than 38 s. Who does not want to wait presses Ctrl-C twice.
+	// that took more than 38 s. A second Ctrl-C ends the program at once.
 	stopTimeout = 3 * time.Minute
 )
 

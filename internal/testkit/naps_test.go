@@ -12,13 +12,10 @@ import (
 func TestNaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond, 205 * time.Millisecond} {
-			begin, elapsed := time.Now(), Napping(t)
+			begin := time.Now()
 			Naps(d)
 			if took := time.Since(begin); took != d {
 				t.Errorf("naps of %v take %v", d, took)
-			}
-			if got := elapsed(); got < d || got > d+2*nap {
-				t.Errorf("what takes %v is measured as %v", d, got)
 			}
 		}
 	})

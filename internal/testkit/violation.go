@@ -4,8 +4,8 @@ package testkit
 
 import "testing"
 
-// ViolationPrefix begins the message of a broken invariant. What runs the tests
-// never runs a test again whose output has it.
+// ViolationPrefix begins the message of a broken invariant. internal/testparts fails a run in
+// which a failed test printed it, whatever a second try came to.
 const ViolationPrefix = "VIOLATION: "
 
 // Violation fails a test, which goes on, with an invariant that did not hold: a device with

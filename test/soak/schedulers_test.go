@@ -148,7 +148,7 @@ func (r *replica) supervise(ctx context.Context) error {
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
 			if code := r.sched.ExitCode(); code > lostLease || code < 0 { // those that the soak kills are down
-				r.w.fail("%s ended with exit code %d, and nobody ended it", r.name, code)
+				r.w.fail("%s ended with exit code %d, which the soak did not cause", r.name, code)
 			}
 			if err := r.sched.Restart(ctx); err != nil {
 				r.w.note("start %s: %v", r.name, err)
