@@ -81,20 +81,7 @@ func Changes(before, after []string) []string {
 	}
 	a, b := before[first:len(before)-last], after[first:len(after)-last]
 	heading := headingOf("", before[:first])
-	// common[i][j] is how many lines a[i:] and b[j:] have in common, in order.
-	common := make([][]int32, len(a)+1)
-	for i := range common {
-		common[i] = make([]int32, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
+	common := commonLines(a, b)
 	var out []string
 	say := func(sign, line string) {
 		if heading != "" {
@@ -117,6 +104,24 @@ func Changes(before, after []string) []string {
 		}
 	}
 	return out
+}
+
+// commonLines has at [i][j] how many lines a[i:] and b[j:] have in common, in order.
+func commonLines(a, b []string) [][]int32 {
+	common := make([][]int32, len(a)+1)
+	for i := range common {
+		common[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	return common
 }
 
 // headingOf is the last heading among lines, or the one before them.

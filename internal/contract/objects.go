@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -147,7 +148,7 @@ func list(out []string, path string, v []any) []string {
 		}
 	}
 	for i, e := range v {
-		step := fmt.Sprint(i)
+		step := strconv.Itoa(i)
 		switch name := nameOf(e); {
 		case name != "" && len(named) == len(v):
 			step = name

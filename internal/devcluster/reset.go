@@ -144,7 +144,7 @@ func (c *Cluster) endPrograms(ctx context.Context) error {
 	c.cancelExporter()
 	c.exporters.Wait()
 	c.poolControllers, c.schedulers, c.stopExporter = nil, nil, map[string]context.CancelFunc{}
-	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx)) //nolint:fatcontext // the exporters that come live as long as the cluster
+	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	return errors.Join(errs...)
 }
 

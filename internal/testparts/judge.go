@@ -53,7 +53,7 @@ func judgeFile(file, flakes string, w io.Writer) (failed bool, err error) {
 func findings(r *record) []string {
 	var said []string
 	for _, pkg := range r.broken {
-		said = append(said, fmt.Sprintf("%s failed, and none of its tests did: a second try does not count", strings.TrimPrefix(pkg, module)))
+		said = append(said, strings.TrimPrefix(pkg, module)+" failed, and none of its tests did: a second try does not count")
 	}
 	for name, tries := range r.tries {
 		for _, t := range tries {

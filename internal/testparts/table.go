@@ -68,7 +68,7 @@ func (r *runner) leftOut(name string) string {
 // counts are how many tests a part ran and how many second tries it took, as gotestsum recorded
 // them; "-" for a part that records none. A part whose tests all were skipped fails.
 func (r *runner) counts(name string) (tests, again string) {
-	files, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".json")) //nolint:errcheck // the pattern is well-formed
+	files, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".json"))
 	more, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".*.json"))
 	ran, second := 0, 0
 	for _, file := range append(files, more...) {

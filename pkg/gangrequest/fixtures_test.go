@@ -7,11 +7,11 @@ import (
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
-	"github.com/nvtopo/nvtopo/internal/testobj"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
 type texts = map[string]string

@@ -195,8 +195,11 @@ func TestPlanEnds(t *testing.T) {
 		wantBefore map[string]string
 	}{
 		"nothing": {nil, map[string]string{"p": "reserved", "q": "planned"}, nil},
-		"the pod that waits is deleted": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) { r.podDeleted("q") }},
-			map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
+		"the pod that waits is deleted": {
+			[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) { r.podDeleted("q") }},
+			map[string]string{"p": "reserved"},
+			map[string]string{"p": "reserved", "q": "void"},
+		},
 		"the first fails before a write, and the rest is ended": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
 			r.Unreserve("p", "n")
 			r.EndPlanned("p", "q")
@@ -370,8 +373,11 @@ func TestPlanJudgement(t *testing.T) {
 		"another GPU is broken": {broken(2), placement.Fits, true, []int{0, 1}},
 		"the plan has ended":    {func(_ *testing.T, r *testEnv) { r.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
 		"the graph is gone":     {func(_ *testing.T, r *testEnv) { r.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
-		"the exporter is silent": {func(_ *testing.T, r *testEnv) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
-			placement.StaleGraph, true, []int{0, 1}},
+		"the exporter is silent": {
+			func(_ *testing.T, r *testEnv) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
+			placement.StaleGraph, true,
+			[]int{0, 1},
+		},
 		"it has no GPUs": {func(*testing.T, *testEnv) {}, placement.Fits, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

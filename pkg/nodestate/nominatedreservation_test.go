@@ -307,22 +307,26 @@ func TestNominationEndWakeUp(t *testing.T) {
 		want   bool
 	}{
 		"bound with the held pair": {change: func(t *testing.T, r *testEnv,
-			p *v1.Pod) {
+			p *v1.Pod,
+		) {
 			t.Helper()
 			r.podEvent(nil, on(t, r.State, p, "n", 0, 1))
 		}},
 		"bound with another pair": {change: func(t *testing.T, r *testEnv,
-			p *v1.Pod) {
+			p *v1.Pod,
+		) {
 			t.Helper()
 			r.podEvent(nil, on(t, r.State, p, "n", 0, 3))
 		}, want: true},
 		"bound without a choice": {change: func(t *testing.T, r *testEnv,
-			p *v1.Pod) {
+			p *v1.Pod,
+		) {
 			t.Helper()
 			r.podEvent(nil, on(t, r.State, p, "n"))
 		}, want: true},
 		"bound elsewhere": {change: func(t *testing.T, r *testEnv,
-			p *v1.Pod) {
+			p *v1.Pod,
+		) {
 			t.Helper()
 			r.podEvent(nil, on(t, r.State, p, "other"))
 		}, want: true},

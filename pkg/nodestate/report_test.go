@@ -90,10 +90,14 @@ func TestLeaseEndWakeUp(t *testing.T) {
 		want   bool
 		cycle  bool // another pod's comes before somebody looks at the Leases
 	}{
-		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
-			nodelease.AgentPrefix, true, false},
-		"the same, and another pod is tried first": {func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
-			nodelease.AgentPrefix, true, true},
+		"an agent that said a pod which is gone has GPUs": {
+			func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
+			nodelease.AgentPrefix, true, false,
+		},
+		"the same, and another pod is tried first": {
+			func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
+			nodelease.AgentPrefix, true, true,
+		},
 		"an agent that said nothing":                 {func(*testing.T, *testEnv) {}, nodelease.AgentPrefix, false, false},
 		"an exporter":                                {func(*testing.T, *testEnv) {}, nodelease.ExporterPrefix, false, false},
 		"an exporter where pods are placed by count": {func(_ *testing.T, r *testEnv) { r.SetCountStale() }, nodelease.ExporterPrefix, true, false},

@@ -69,8 +69,10 @@ func TestUncountedGraphs(t *testing.T) {
 		"numa required":    {gpus: 2, notes: notes{podrequest.NUMAAffinityKey: "required"}, missing: never, stale: never},
 		"a model":          {gpus: 2, notes: notes{podrequest.GPUModelKey: "V100"}, missing: never, stale: never},
 		"memory":           {gpus: 2, notes: notes{podrequest.MinGPUMemoryKey: "1Gi"}, missing: never, stale: never},
-		"none, but a model": {gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "none", podrequest.GPUModelKey: "V100"},
-			missing: never, stale: never},
+		"none, but a model": {
+			gpus: 2, notes: notes{podrequest.TopologyPolicyKey: "none", podrequest.GPUModelKey: "V100"},
+			missing: never, stale: never,
+		},
 		"no GPU":                    {missing: neither, stale: neither},
 		"no GPU, but numa required": {notes: notes{podrequest.NUMAAffinityKey: "required"}, missing: never, stale: never},
 	}

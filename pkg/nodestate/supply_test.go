@@ -216,10 +216,15 @@ func TestSupplyBounds(t *testing.T) {
 		"CPU":                        {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(), nil, nil, 5},
 		"memory":                     {schedtest.Pod("p").GPUs(1).Request("memory", "1Ti").Obj(), nil, nil, 4},
 		"a resource that it has not": {schedtest.Pod("p").GPUs(1).Request("example.com/nic", "1").Obj(), nil, nil, 0},
-		"CPU of pods that are there": {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(),
-			[]*v1.Pod{schedtest.Pod("there").Request("cpu", "200").Node("n").Obj()}, nil, 3},
-		"CPU of pods in another plan": {schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(), nil,
-			schedtest.Pod("planned").GPUs(1).Request("cpu", "300").Obj(), 2},
+		"CPU of pods that are there": {
+			schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(),
+			[]*v1.Pod{schedtest.Pod("there").Request("cpu", "200").Node("n").Obj()},
+			nil, 3,
+		},
+		"CPU of pods in another plan": {
+			schedtest.Pod("p").GPUs(1).Request("cpu", "100").Obj(), nil,
+			schedtest.Pod("planned").GPUs(1).Request("cpu", "300").Obj(), 2,
+		},
 		"pods without GPUs":         {schedtest.Pod("p").Request("cpu", "100").Obj(), nil, nil, 5},
 		"pods that ask for nothing": {schedtest.Pod("p").Obj(), nil, nil, 110},
 	} {

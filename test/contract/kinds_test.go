@@ -126,8 +126,7 @@ func TestArguments(t *testing.T) {
 }
 
 func arguments(b *strings.Builder, path string, typ reflect.Type) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && name == "" || strings.Contains(options, "inline") {
 			if f.Type.Name() != "TypeMeta" {

@@ -33,7 +33,7 @@ func TestReset(t *testing.T) {
 		if err := l.client.RbacV1().ClusterRoles().Delete(t.Context(), "view", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Reset(context.Background(), before); err != nil { //nolint:usetesting // as in a cleanup, where the test's context has ended
+		if err := l.Reset(context.Background(), before); err != nil {
 			t.Fatalf("reset after %s: %v", round, err)
 		}
 		after, err := l.State(t.Context())

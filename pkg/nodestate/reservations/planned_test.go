@@ -112,8 +112,10 @@ func TestPlanAtomicity(t *testing.T) {
 		"one has a place":            {func(r *testEnv) { r.plan("q", "m", "") }, 1},
 		"one went long ago":          {func(r *testEnv) { r.PodGone("q"); r.pass(ReleaseWithin + time.Second) }, -1},
 		"one has a choice that is settled": {func(r *testEnv) {
-			r.PodBound(&Bound{UID: "q", Node: "m",
-				Allocation: r.add("q", "m", "z").Allocation})
+			r.PodBound(&Bound{
+				UID: "q", Node: "m",
+				Allocation: r.add("q", "m", "z").Allocation,
+			})
 		}, -1},
 		"one has a choice in doubt": {func(r *testEnv) {
 			c := r.add("q", "m", "z")

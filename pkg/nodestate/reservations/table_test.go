@@ -84,8 +84,10 @@ func TestSteps(t *testing.T) {
 			doubtful(r, c)
 			r.add(c.UID, "n", "b")
 		}, decide(true, "a"), "doubtful", none},
-		"a confirmed one is replaced": {confirmed, func(r *testEnv, _ *Reservation) Change { return r.sweep() }, "dropped",
-			told{Nodes: []string{"n"}}},
+		"a confirmed one is replaced": {
+			confirmed, func(r *testEnv, _ *Reservation) Change { return r.sweep() }, "dropped",
+			told{Nodes: []string{"n"}},
+		},
 		"a doubtful one is not": {doubtful, func(r *testEnv, _ *Reservation) Change { return r.sweep() }, "doubtful", none},
 		"a write is refused": {binding, func(r *testEnv, c *Reservation) Change {
 			r.BindingRefused(c)

@@ -158,8 +158,10 @@ func TestRepeatedWriteRefusal(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := newTestEnvOf(t, setting{write: write,
-					through: func(c kubernetes.Interface) kubernetes.Interface { return wired{c, client} }}, topology.Name)
+				b := newTestEnvOf(t, setting{
+					write:   write,
+					through: func(c kubernetes.Interface) kubernetes.Interface { return wired{c, client} },
+				}, topology.Name)
 				if got := b.failToBind(t, b.pod("p", 2, nil)); got != tc.want {
 					t.Errorf("after %d requests the claim is %q, want %q", asked.Load(), got, tc.want)
 				}

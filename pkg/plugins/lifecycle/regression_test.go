@@ -270,8 +270,10 @@ func (silentPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []by
 func TestUnansweredWrite(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
-			b := newTestEnvOf(t, setting{write: write, requestTimeout: "50ms",
-				through: func(c kubernetes.Interface) kubernetes.Interface { return silent{c} }}, topology.Name, numa.Name)
+			b := newTestEnvOf(t, setting{
+				write: write, requestTimeout: "50ms",
+				through: func(c kubernetes.Interface) kubernetes.Interface { return silent{c} },
+			}, topology.Name, numa.Name)
 			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
 			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
 				t.Fatal(status)

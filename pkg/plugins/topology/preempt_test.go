@@ -105,8 +105,10 @@ func TestPostFilter(t *testing.T) {
 		"a pod without GPUs is the default's":                 {arrange: full(0), pod: plain, want: fwk.Unschedulable},
 		"a pod of a gang is another plugin's":                 {arrange: full(0), pod: member, gangs: true, want: fwk.Unschedulable},
 		"a pod of a gang that nobody places as a whole":       {arrange: full(0), pod: member, wantNode: "node-0", evicted: []string{"a"}},
-		"a profile without the default preemption wants none": {arrange: full(0), pod: linkedPair("p", 5).Obj(), alone: true,
-			want: fwk.Unschedulable},
+		"a profile without the default preemption wants none": {
+			arrange: full(0), pod: linkedPair("p", 5).Obj(), alone: true,
+			want: fwk.Unschedulable,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

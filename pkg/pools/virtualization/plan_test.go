@@ -21,9 +21,9 @@ var (
 	turns4  = setting{strategy: v1alpha1.StrategyTimeSlicing, value: "time-slicing-4", replicas: 4}
 	vgpuQ   = setting{strategy: v1alpha1.StrategyVGPU, value: "A16-4Q"}
 	whole   = setting{}
-	cordon  = change(func(n *v1.Node) { n.Spec.Unschedulable = true })
-	ours    = change(func(n *v1.Node) { n.Spec.Unschedulable = true; n.Annotations[AnnotationCordon] = "p" })
-	unready = change(func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionFalse })
+	cordon  = func(n *v1.Node) { n.Spec.Unschedulable = true }
+	ours    = func(n *v1.Node) { n.Spec.Unschedulable = true; n.Annotations[AnnotationCordon] = "p" }
+	unready = func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionFalse }
 )
 
 type change = func(*v1.Node)
