@@ -7,8 +7,8 @@ $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run golangci-lint
-	$(BIN)/golangci-lint run ./...
-	for m in $(OWN_MODULES); do (cd $$m && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
+	nice -n 19 $(BIN)/golangci-lint run ./...
+	for m in $(OWN_MODULES); do (cd $$m && nice -n 19 $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code

@@ -57,9 +57,10 @@ type replica struct {
 	proxy *faults.Proxy
 	debug string // where it shows its state
 
-	mu    sync.Mutex // held while the process is started or ended
-	sched *devcluster.Scheduler
-	down  bool // killed and not to be started yet; guarded by mu
+	mu     sync.Mutex // held while the process is started or ended
+	sched  *devcluster.Scheduler
+	down   bool // killed and not to be started yet; guarded by mu
+	killed bool // the soak ended the process that ran last; guarded by mu
 }
 
 // schedulerConfig is the shipped configuration in both its forms as two profiles,
@@ -147,12 +148,14 @@ func (r *replica) supervise(ctx context.Context) error {
 			r.w.disturb("a scheduler that ended")
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
-			if code := r.sched.ExitCode(); code > lostLease || code < 0 { // those that the soak kills are down
+			if code := r.sched.ExitCode(); !r.killed && (code > lostLease || code < 0) {
 				r.w.fail("%s ended with exit code %d, which the soak did not cause", r.name, code)
 			}
-			if err := r.sched.Restart(ctx); err != nil {
+			err := r.sched.Restart(ctx)
+			if err != nil {
 				r.w.note("start %s: %v", r.name, err)
 			}
+			r.killed = err != nil && r.sched.ExitCode() < 0 // Restart kills what does not become healthy
 		}
 		r.mu.Unlock()
 	}
@@ -164,6 +167,7 @@ func (r *replica) kill(ctx context.Context, away time.Duration) error {
 	r.w.disturb("a scheduler that was killed")
 	r.mu.Lock()
 	r.down = true
+	r.killed = r.killed || r.sched.Alive()
 	err := r.sched.Kill()
 	r.mu.Unlock()
 	if err != nil {
