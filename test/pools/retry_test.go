@@ -76,11 +76,11 @@ func (s *scenario) retry(t *testing.T, check string, seconds int32) time.Duratio
 			Name: check, State: kueue.CheckRetry, LastTransitionTime: metav1.Now(), Message: "by hand", RequeueAfterSeconds: &seconds,
 		}}},
 	}
+	before := len(s.evictions()) // without a time Kueue may evict as soon as it sees the answer
 	began := time.Now()
 	if err := s.Status().Patch(t.Context(), patch, client.Apply, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 		t.Fatal(err)
 	}
-	before := len(s.evictions())
 	s.waitFor(t, "the quota is gone", func(context.Context) (bool, string) {
 		return len(s.evictions()) > before, fmt.Sprint(s.evictions())
 	})
