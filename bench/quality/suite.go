@@ -44,9 +44,9 @@ func kinds() []kind {
 	return out
 }
 
-func kindNames() []string {
+func names(kinds []kind) []string {
 	var out []string
-	for _, k := range kinds() {
+	for _, k := range kinds {
 		out = append(out, k.name)
 	}
 	return out
@@ -54,7 +54,7 @@ func kindNames() []string {
 
 // kindOf is the kind of a cell's cluster; nil if there is none.
 func kindOf(cluster string) *kind {
-	all := kinds()
+	all := append(kinds(), fleets()...)
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == cluster })
 	if i < 0 {
 		return nil
@@ -156,7 +156,9 @@ func ablations() []variant {
 func variants() []variant {
 	var out []variant
 	for _, name := range sim.Policies() {
-		out = append(out, variant{name: name, policy: name})
+		if !strings.HasPrefix(name, "reserve+") { // it is about machines of several speeds: see fleets
+			out = append(out, variant{name: name, policy: name})
+		}
 	}
 	return append(out, ablations()...)
 }
@@ -204,6 +206,14 @@ type task struct {
 	source   source
 	policy   nvtopo.Policy
 	variants []variant
+	message  float64 // bytes of the all-reduce that is judged; 0: nothing is judged
+}
+
+func tasksOf(o *options) ([]task, error) {
+	if o.unequal {
+		return judgedSuite(o)
+	}
+	return suite(o)
 }
 
 // suite makes the tasks of the options, in the order of the report.
