@@ -85,12 +85,13 @@ func (r *reader) read(node types.UID, t *v1alpha1.NodeGPUTopology) (n *usage.Nod
 		return nil, err.Error()
 	case n.NodeUID != node:
 		return n, "its graph is of an earlier node of the name"
-	case meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStale):
-		return n, "its graph is stale"
+	// The Lease first: it says why, and the condition follows it after a while.
 	case r.exporters && !exporter.Fresh(r.o.Now):
 		return n, "its graph is stale: the exporter's Lease has run out"
 	case r.exporters && !exporter.Of(n.NodeUID):
 		return n, "its graph is stale: the exporter's Lease is of an earlier node of the name"
+	case meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStale):
+		return n, "its graph is stale"
 	}
 	return n, ""
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -99,6 +100,21 @@ func TestHolders(t *testing.T) {
 	}
 	if want := []string{`node "old-0": its graph is stale: the exporter's Lease has run out`}; !slices.Equal(v.Problems, want) {
 		t.Errorf("problems %q, want %q", v.Problems, want)
+	}
+}
+
+// TestStaleReason: what the Lease says comes before the condition, which follows it after a while.
+func TestStaleReason(t *testing.T) {
+	stale := []metav1.Condition{{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
+	for node, want := range map[string]string{
+		"old-0":  "its graph is stale: the exporter's Lease has run out",
+		"h100-1": "its graph is stale", // an exporter came back, and the condition is still there
+	} {
+		c := sample(t)
+		c.Topology(node).Status.Conditions = stale
+		if got := clusterview.Of(&c.Objects, clusterview.Options{}).Node(node).NoGraph; got != want {
+			t.Errorf("%s: %q, want %q", node, got, want)
+		}
 	}
 }
 
