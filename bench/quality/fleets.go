@@ -63,13 +63,15 @@ func judgedPolicies(k *kind) ([]variant, error) {
 		}
 	}
 	var out []variant
-	for _, name := range []string{sim.Ours, "reserve+exact", "binpack+exact", "spread+exact", "fgd+exact", stock} {
+	for _, name := range append([]string{sim.Ours, "reserve+exact", "binpack+exact", "spread+exact", "fgd+exact", stock}, sim.Trials()...) {
 		out = append(out, variant{name: name, policy: name})
 	}
 	return out, nil
 }
 
-// judgedSuite makes the tasks in which placements are judged, in the order of the report.
+// judgedSuite makes the tasks in which placements are judged, in the order of the report. All-reduces
+// and waits are compared where all policies have the same work to do at the same load. How much sooner
+// jobs end says the cell beside it, in which they run as fast as their GPUs and links let them.
 func judgedSuite(o *options) ([]task, error) {
 	var out []task
 	for _, k := range o.kinds {
@@ -83,10 +85,12 @@ func judgedSuite(o *options) ([]task, error) {
 		}
 		src := synthetic(traceMix, o.pods)
 		for _, load := range o.loads {
-			out = append(out, task{
-				Cell: Cell{Cluster: k.name, Trace: src.name, Nodes: o.nodes, Load: load}, nodes: nodes, source: src, variants: variants,
-				message: judge.DefaultBytes,
-			})
+			for _, byPlacement := range []bool{false, true} {
+				out = append(out, task{
+					Cell:  Cell{Cluster: k.name, Trace: src.name, Nodes: o.nodes, Load: load, RunsByPlacement: byPlacement},
+					nodes: nodes, source: src, variants: variants, message: judge.DefaultBytes,
+				})
+			}
 		}
 	}
 	return out, nil

@@ -78,7 +78,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	if *unequal {
 		o.unequal, o.kinds, o.loads = true, fleets(), judgedLoads()
 		if !*short {
-			o.nodes = 96
+			o.nodes, o.pods = 96, 20_000
 		}
 	}
 	if *clusters != "" {

@@ -178,6 +178,8 @@ type Cell struct {
 	Load    float64 `json:"load"`
 	// PodPolicy is the topology policy of pods and kubelets; empty: best-effort.
 	PodPolicy string `json:"podPolicy,omitempty"`
+	// RunsByPlacement tells the cells in which runs depend on GPUs and links.
+	RunsByPlacement bool `json:"runsByPlacement,omitempty"`
 }
 
 // String is the cell as it stands over its table.
@@ -189,6 +191,9 @@ func (c *Cell) String() string {
 	s := fmt.Sprintf("%s, %d nodes, %s, load %g", title, c.Nodes, c.Trace, c.Load)
 	if c.PodPolicy != "" {
 		s += ", pods and kubelets " + c.PodPolicy
+	}
+	if c.RunsByPlacement {
+		s += ", runs by placement"
 	}
 	return s
 }

@@ -58,8 +58,9 @@ func (r *replay) judged(job int, j *arrival, parts []part, now float64) (float64
 }
 
 // meanSlowdown returns how many times as long as DurationS a job runs on the best GPUs of the empty
-// machines that have room for one of its pods: the mean, each machine weighed by its GPUs. It is 1
-// where runs do not depend on the placement.
+// machines that have room for one of its pods: GPUs over the sum of what each gets done, so that
+// work which is spread evenly at load 1 takes all of them. It is 1 where runs do not depend on the
+// placement.
 func (r *replay) meanSlowdown() (func(*Job) float64, error) {
 	means := make([]float64, len(r.state.sizes.gpus))
 	for i, gpus := range r.state.sizes.gpus {
@@ -67,7 +68,7 @@ func (r *replay) meanSlowdown() (func(*Job) float64, error) {
 		if !r.config.RunsByPlacement {
 			continue
 		}
-		var sum, weight float64
+		var done, on float64 // GPUs, and how many of the reference do as much
 		for at := range r.state.nodes {
 			n := &r.state.nodes[at]
 			set, ok := n.kind.tables.PickUsable(n.healthy, n.kind.degraded, n.healthy, gpus, r.state.sizes.constraints[i])
@@ -78,11 +79,11 @@ func (r *replay) meanSlowdown() (func(*Job) float64, error) {
 			if err != nil {
 				return nil, fmt.Errorf("node %q: %w", r.config.Nodes[at].Name, err)
 			}
-			sum += s * float64(n.healthy.Len())
-			weight += float64(n.healthy.Len())
+			done += float64(n.healthy.Len()) / s
+			on += float64(n.healthy.Len())
 		}
-		if weight > 0 {
-			means[i] = sum / weight
+		if done > 0 {
+			means[i] = on / done
 		}
 	}
 	return func(j *Job) float64 { return means[r.state.sizes.at(j.GPUs)] }, nil

@@ -32,7 +32,7 @@ func TestJudged(t *testing.T) {
 	c.RunsByPlacement = true
 	r, seen = watched(t, c)
 	near("end on H200", seen[0].EndS, 100)
-	near("run on A100", seen[1].EndS-seen[1].StartS, 100*(0.75*989/312+0.25*1.5))
+	near("run on A100", seen[1].EndS-seen[1].StartS, 100*(0.9*989/312+0.1*1.5))
 	if r.Judged.BySize[8].Pods != 2 || seen[0].Node != 1 {
 		t.Errorf("%d pods of eight, the first on node %d; want 2, the first on the H200", r.Judged.BySize[8].Pods, seen[0].Node)
 	}

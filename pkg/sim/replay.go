@@ -107,6 +107,9 @@ func (r *replay) prepare(ctx context.Context) error {
 		return r.onFabric()
 	}
 	r.policy, err = newPolicy(r.config, &r.state, &r.mishaps)
+	if t, ok := r.policy.(*trial); ok {
+		t.replay = r
+	}
 	return err
 }
 

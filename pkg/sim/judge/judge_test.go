@@ -109,7 +109,7 @@ func TestSlowdown(t *testing.T) {
 	}{
 		"the reference":                     {"NVIDIA H100 80GB HBM3", 8, 450_000_000, 1000, 1},
 		"one GPU has no links":              {"NVIDIA A100-SXM4-80GB", 1, 1, 1, 989.0 / 312},
-		"half the bandwidth of the network": {"NVIDIA H200", 2, 225_000_000, 2000, 0.75 + 2*0.25},
+		"half the bandwidth of the network": {"NVIDIA H200", 2, 225_000_000, 2000, 0.9 + 2*0.1},
 		"a longer name is another GPU":      {"NVIDIA H200 NVL", 1, 1, 1, 989.0 / 835},
 	}
 	for name, tc := range cases {
