@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
@@ -42,6 +43,7 @@ type options struct {
 	loads                 []float64
 	long                  int      // pods of the long trace of the mix; 0: none
 	extra                 []source // traces besides the mix
+	unequal               bool     // judge placements on machines of several kinds, and nothing else
 }
 
 func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
@@ -51,6 +53,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	short := f.Bool("short", false, "small clusters and few pods: shows that it works, measures nothing")
 	wide := f.Bool("wide", false, "also loads 0.75 and 1.05 on the small clusters")
 	seeds := f.Int("seeds", 10, "number of seeds, 1 to n")
+	unequal := f.Bool("unequal", false, "only judge placements on fleets of several kinds of machine: all-reduces, waits, completion")
 	clusters := f.String("clusters", "", "names of the kinds of clusters to replay on, with commas between them; all if empty")
 	workers := f.Int("workers", runtime.GOMAXPROCS(0), "replays at a time")
 	if err := f.Parse(args); err != nil {
@@ -72,14 +75,21 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	if *wide {
 		o.loads = []float64{0.75, 0.85, 0.95, 1.05}
 	}
+	if *unequal {
+		o.unequal, o.kinds, o.loads = true, fleets(), judgedLoads()
+		if !*short {
+			o.nodes, o.pods = 96, 20_000
+		}
+	}
 	if *clusters != "" {
+		known := o.kinds
 		o.kinds = nil
 		for name := range strings.SplitSeq(*clusters, ",") {
-			k := kindOf(name)
-			if k == nil {
-				return nil, fmt.Errorf("no kind of cluster %q, want of %s", name, strings.Join(kindNames(), ", "))
+			i := slices.IndexFunc(known, func(k kind) bool { return k.name == name })
+			if i < 0 {
+				return nil, fmt.Errorf("no kind of cluster %q, want of %s", name, strings.Join(names(known), ", "))
 			}
-			o.kinds = append(o.kinds, *k)
+			o.kinds = append(o.kinds, known[i])
 		}
 	}
 	for i := range *seeds {
@@ -107,7 +117,7 @@ type Result struct {
 }
 
 func measure(ctx context.Context, o *options, progress io.Writer) (*Result, error) {
-	tasks, err := suite(o)
+	tasks, err := tasksOf(o)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +133,9 @@ func measure(ctx context.Context, o *options, progress io.Writer) (*Result, erro
 	if r.Cells, err = summarise(tasks, outcomes); err != nil {
 		return nil, err
 	}
+	if o.unequal {
+		return r, nil
+	}
 	for i := range r.Cells {
 		r.Checks = append(r.Checks, checksOf(&r.Cells[i], o.nodes)...)
 	}
@@ -136,12 +149,20 @@ func run(ctx context.Context, o *options, w, progress io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s\n\nMean and 95 %% confidence interval over %d seeds.\n\n", env, len(r.Seeds))
-	if err := writeReport(w, r); err != nil {
+	write, name := writeReport, "bench-quality.json"
+	if o.unequal {
+		write, name = writeJudged, "bench-unequal.json"
+	}
+	if err := write(w, r); err != nil {
 		return err
 	}
-	path := filepath.Join(o.out, "bench-quality.json")
+	path := filepath.Join(o.out, name)
 	if err := report.WriteJSON(path, env, r); err != nil {
 		return err
+	}
+	if o.unequal {
+		fmt.Fprintf(w, "Written: %s\n", path)
+		return nil
 	}
 	figures, err := saveFigures(filepath.Join(o.out, "plots"), r)
 	if err != nil {

@@ -44,9 +44,9 @@ func kinds() []kind {
 	return out
 }
 
-func kindNames() []string {
+func names(kinds []kind) []string {
 	var out []string
-	for _, k := range kinds() {
+	for _, k := range kinds {
 		out = append(out, k.name)
 	}
 	return out
@@ -54,7 +54,7 @@ func kindNames() []string {
 
 // kindOf is the kind of a cell's cluster; nil if there is none.
 func kindOf(cluster string) *kind {
-	all := kinds()
+	all := append(kinds(), fleets()...)
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == cluster })
 	if i < 0 {
 		return nil
@@ -156,7 +156,9 @@ func ablations() []variant {
 func variants() []variant {
 	var out []variant
 	for _, name := range sim.Policies() {
-		out = append(out, variant{name: name, policy: name})
+		if !strings.HasPrefix(name, "reserve+") { // it is about machines of several speeds: see fleets
+			out = append(out, variant{name: name, policy: name})
+		}
 	}
 	return append(out, ablations()...)
 }
@@ -176,6 +178,8 @@ type Cell struct {
 	Load    float64 `json:"load"`
 	// PodPolicy is the topology policy of pods and kubelets; empty: best-effort.
 	PodPolicy string `json:"podPolicy,omitempty"`
+	// RunsByPlacement tells the cells in which runs depend on GPUs and links.
+	RunsByPlacement bool `json:"runsByPlacement,omitempty"`
 }
 
 // String is the cell as it stands over its table.
@@ -187,6 +191,9 @@ func (c *Cell) String() string {
 	s := fmt.Sprintf("%s, %d nodes, %s, load %g", title, c.Nodes, c.Trace, c.Load)
 	if c.PodPolicy != "" {
 		s += ", pods and kubelets " + c.PodPolicy
+	}
+	if c.RunsByPlacement {
+		s += ", runs by placement"
 	}
 	return s
 }
@@ -204,6 +211,14 @@ type task struct {
 	source   source
 	policy   nvtopo.Policy
 	variants []variant
+	message  float64 // bytes of the all-reduce that is judged; 0: nothing is judged
+}
+
+func tasksOf(o *options) ([]task, error) {
+	if o.unequal {
+		return judgedSuite(o)
+	}
+	return suite(o)
 }
 
 // suite makes the tasks of the options, in the order of the report.

@@ -46,7 +46,7 @@ var layers = [][]string{
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/sim/judge"},
 	{"pkg/nvtopo"},
 }
 
@@ -98,6 +98,10 @@ var never = []struct {
 	{
 		who: []string{"pkg/pools/quota"}, what: []string{"k8s.io/...", "sigs.k8s.io/..."},
 		why: "quota is arithmetic, which knows nothing of Kubernetes or Kueue",
+	},
+	{
+		who: []string{"pkg/sim/judge"}, what: []string{"pkg/nvtopo/...", "pkg/placement"}, except: []string{"pkg/nvtopo"},
+		why: "the judge of placements shares no code with what chooses them",
 	},
 	{
 		who: []string{"pkg/plugins/topology"}, what: []string{"pkg/plugins/numa", "pkg/plugins/gang"}, why: "plugins never import each other",

@@ -43,6 +43,8 @@ type simulation struct {
 	load, warmUp float64
 	seed         uint64
 	podPolicy    string
+	message      string // size of the all-reduce that is judged; empty: nothing is judged
+	byPlacement  bool
 }
 
 func newSimulate() *cobra.Command {
@@ -58,7 +60,8 @@ policy: links, waiting, fragmentation. The policy "ours" is the choice
 of the nvtopo scheduler. The others choose the node by the number of its free GPUs
 and then the GPUs on it; their names are NODE+PICK with
   NODE  spread (most free GPUs), binpack (fewest that suffice), fgd (least increase
-        of the fragmentation the trace's mix of sizes expects)
+        of the fragmentation the trace's mix of sizes expects), reserve (pods of
+        several GPUs to the fastest machines, others to the slowest; fewest free)
   PICK  random, lowest (index), hami, best-effort (NVIDIA's device plugin), prim,
         exact (the objective of this project)
 
@@ -75,7 +78,9 @@ planner of NVTOPO fabric place, with other pods sent to where least is whole; ku
 koordinator, volcano and first-fit count the free GPUs of nodes, as these systems do,
 send other pods to the node with the fewest, and take the GPUs of lowest index.
 
-The pods after the first jobs (--warm-up) are measured. docs/cli.md describes the
+The pods after the first jobs (--warm-up) are measured. --message-size also judges
+what they got by code that policies do not choose by: an all-reduce of that size,
+waits and completion, by the GPUs of a pod. docs/cli.md describes the
 answer's fields.`,
 		Example: `  NVTOPO simulate --nodes nodes.txt --trace jobs.csv --policy ours --policy binpack+exact
   echo dgx1-v100 64 | NVTOPO simulate --nodes - --trace synthetic:multigpu50 --load 0.95 -o json
@@ -112,6 +117,8 @@ answer's fields.`,
 	f.Float64Var(&s.warmUp, "warm-up", sim.DefaultWarmUp, "share of the jobs that are replayed first and not measured")
 	f.StringVar(&s.podPolicy, "pod-policy", nvtopo.PolicyBestEffort.String(),
 		"topology policy of the pods that fit one NUMA node, and of all kubelets: best-effort or single-numa-node")
+	f.StringVar(&s.message, "message-size", "", "also judge placements: all-reduces of this size (1GB), waits and completion by the GPUs of a pod, up to 16")
+	f.BoolVar(&s.byPlacement, "runs-by-placement", false, "with --message-size: a job runs for as long as its GPUs and their links make it")
 	return cmd
 }
 
@@ -192,11 +199,16 @@ func parseWeights(text string) (*nodeindex.Weights, error) {
 }
 
 func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
-	c := &sim.Config{Load: s.load, Seed: s.seed, WarmUp: s.warmUp}
+	c := &sim.Config{Load: s.load, Seed: s.seed, WarmUp: s.warmUp, RunsByPlacement: s.byPlacement}
 	if err := s.check(cmd); err != nil {
 		return nil, err
 	}
 	var err error
+	if s.message != "" {
+		if c.MessageBytes, err = parseSize(s.message, false); err != nil {
+			return nil, usagef("--message-size: %w", err)
+		}
+	}
 	if c.PodPolicy, err = nvtopo.ParsePolicy(s.podPolicy); err != nil {
 		return nil, usagef("--pod-policy: %w", err)
 	}
@@ -300,6 +312,8 @@ func (s *simulation) check(cmd *cobra.Command) error {
 		return usagef("--nodes and --trace cannot both be standard input")
 	case cmd.Flags().Changed("pods") && !strings.HasPrefix(s.trace, syntheticPrefix):
 		return usagef("--pods goes with --trace %sNAME only", syntheticPrefix)
+	case s.byPlacement && s.message == "":
+		return usagef("--runs-by-placement goes with --message-size only")
 	case math.IsNaN(s.load) || math.IsInf(s.load, 0) || s.load < 0:
 		return usagef("--load %v: want 0 or more", s.load)
 	case math.IsNaN(s.warmUp) || s.warmUp < 0 || s.warmUp >= 1:
@@ -313,7 +327,7 @@ func (s *simulation) checkPolicies() error {
 	known := sim.Policies()
 	for _, p := range s.policies {
 		if !slices.Contains(known, p) {
-			return usagef("--policy %q: want ours, or one of spread, binpack and fgd with one of random, lowest, hami, best-effort, prim and exact, as in binpack+exact", p)
+			return usagef("--policy %q: want ours, or one of spread, binpack, fgd and reserve with one of random, lowest, hami, best-effort, prim and exact, as in binpack+exact", p)
 		}
 	}
 	if len(s.weights) > 0 && (s.fabric != "" || !slices.Contains(s.policies, sim.Ours)) {
@@ -367,10 +381,45 @@ func writeResults(w io.Writer, results []*sim.Result) error {
 			r.Policy, 100*r.BestClassShare, 100*r.MeanRingRatio, r.MeanRegretGBps, 100*r.SingleNUMAShare, r.KubeletRejections,
 			100*r.AllocationRatio, 100*r.FGDFragmentation, 100*r.StrandedForFour, r.MeanWaitS, r.P99WaitS, r.MeanWaitMultiS, r.MeanWait8S)
 	}
-	if err := t.Flush(); err != nil || r.Gangs == nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
+	if r.Judged != nil {
+		if err := writeVerdicts(w, results); err != nil {
+			return err
+		}
+	}
+	if r.Gangs == nil {
+		return nil
+	}
 	return writeGangResults(w, results)
+}
+
+// writeVerdicts writes a table of what the pods got, with three columns for each size.
+func writeVerdicts(w io.Writer, results []*sim.Result) error {
+	sizes := slices.Sorted(maps.Keys(results[0].Judged.BySize))
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "POLICY\tALL-REDUCE MS\tCOMPLETION S\t")
+	for _, k := range sizes {
+		if k > 1 {
+			fmt.Fprintf(t, "MS OF %d\t", k)
+		}
+		fmt.Fprintf(t, "WAIT OF %d\tP95\t", k)
+	}
+	fmt.Fprintln(t)
+	for _, r := range results {
+		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t", r.Policy, r.Judged.AllReduceMS, r.Judged.CompletionS)
+		for _, k := range sizes {
+			v := r.Judged.BySize[k]
+			if k > 1 {
+				fmt.Fprintf(t, "%.2f\t", v.AllReduceMS)
+			}
+			fmt.Fprintf(t, "%.1f\t%.0f\t", v.MeanWaitS, v.P95WaitS)
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
 }
 
 // writeGangResults writes a table of the gangs, with two columns a level.

@@ -85,6 +85,7 @@ func nodeRules() []nodeRule {
 		{"fgd", func(s *state, gpus int) int {
 			return least(s, gpus, func(free int64) int64 { return s.fragments[free-int64(gpus)] - s.fragments[free] })
 		}},
+		{"reserve", reserve},
 	}
 }
 
@@ -96,6 +97,26 @@ func least(s *state, gpus int, cost func(free int64) int64) int {
 			if c := cost(free); c < lowest {
 				at, lowest = i, c
 			}
+		}
+	}
+	return at
+}
+
+// reserve keeps fast machines for the pods that use their links, and packs: pods of several GPUs go to
+// the fastest machines that have room, the others to the slowest, of equal ones to that with the fewest
+// free GPUs. A machine is as fast as the ring of all its GPUs. After "reserving-and-packing" of "MLaaS
+// in the Wild" (NSDI'22), which knows fast and other machines.
+func reserve(s *state, gpus int) int {
+	at := -1
+	better := func(a, b *node) bool {
+		if a.speed != b.speed {
+			return (a.speed > b.speed) == (gpus > 1)
+		}
+		return a.level.count < b.level.count
+	}
+	for i := range s.nodes {
+		if s.nodes[i].level.count >= int64(gpus) && (at < 0 || better(&s.nodes[i], &s.nodes[at])) {
+			at = i
 		}
 	}
 	return at

@@ -35,7 +35,7 @@ type Node struct {
 // together.
 type Job struct {
 	ArrivalS  float64 // seconds from the start of the trace
-	DurationS float64 // seconds a job runs once all its pods have started
+	DurationS float64 // seconds a job runs once all its pods have started; see Config.RunsByPlacement
 	GPUs      int     // of each pod
 	Pods      int     // of the gang
 }
@@ -80,6 +80,14 @@ type Config struct {
 	// Weights weigh the score of the policy "ours"; nil: the default.
 	Weights *nodeindex.Weights
 
+	// MessageBytes is the size of the all-reduce that Result.Judged is about; 0: nothing is judged.
+	// With it no job may ask for more than judge.MostGPUs.
+	MessageBytes float64
+	// RunsByPlacement lets a job run for as long as its GPUs and their links make it: DurationS is
+	// then the time on the judge's reference. The load is that of GPUs that the cluster has on
+	// average, so that it does not depend on the policy.
+	RunsByPlacement bool
+
 	// Planning, if set, is called before the policy plans a gang, and what it returns after.
 	Planning func(pods int) (done func(placed bool))
 	// Observe, if set, is called for each pod as it starts, in order of time.
@@ -123,6 +131,9 @@ func (c *Config) check() error {
 	case !(c.WarmUp >= 0 && c.WarmUp < 1):
 		return fmt.Errorf("warm-up %v: want a share from 0 to below 1", c.WarmUp)
 	}
+	if err := c.checkJudge(); err != nil {
+		return err
+	}
 	if err := c.checkGangTime("patience", c.PatienceS); err != nil {
 		return err
 	}
@@ -163,14 +174,15 @@ func (j *Job) check() error {
 }
 
 // arrivals returns the jobs that the cluster could ever run, in order of arrival
-// from time 0 on and rescaled to the load, with their positions in Config.Jobs.
-func (c *Config) arrivals(capacity func(*Job) bool, gpus int) []arrival {
+// from time 0 on and rescaled to the load, with their positions in Config.Jobs. slowdown is how many
+// times as long as it says a job runs on average.
+func (c *Config) arrivals(capacity func(*Job) bool, slowdown func(*Job) float64, gpus int) []arrival {
 	var out []arrival
 	var work float64
 	for i := range c.Jobs {
 		if capacity(&c.Jobs[i]) {
 			out = append(out, arrival{Job: c.Jobs[i], at: i})
-			work += c.Jobs[i].work()
+			work += c.Jobs[i].work() * slowdown(&c.Jobs[i])
 		}
 	}
 	if len(out) == 0 {

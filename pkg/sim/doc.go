@@ -9,5 +9,6 @@
 //
 // The policy "ours" is the scheduler's own choice code (pkg/nvtopo/nodeindex), not a
 // copy of it. What a replay leaves out: CPU and memory, preemption, the time a
-// scheduler takes, and how a job's speed depends on its links.
+// scheduler takes, and how a job's speed depends on its links but for
+// Config.RunsByPlacement. Its package judge says what the placements are worth.
 package sim

@@ -31,7 +31,7 @@ func (s *state) load(nodes []Node, w nvtopo.Weights) {
 			byGraph[g] = k
 		}
 		healthy := g.Healthy()
-		s.nodes = append(s.nodes, node{kind: k, healthy: healthy})
+		s.nodes = append(s.nodes, node{kind: k, healthy: healthy, speed: k.tables.Ring(healthy)})
 		s.gpus += int64(healthy.Len())
 	}
 }

@@ -155,6 +155,9 @@ func (r *replay) result() *Result {
 	out.MeanWaitS = share(wait, float64(out.Pods))
 	out.MeanWaitMultiS = share(multiWait, multi)
 	out.P99WaitS = quantile(m.waits, 0.99)
+	if r.judge != nil {
+		out.Judged = r.judge.Verdict()
+	}
 	if r.site != nil {
 		out.Gangs = r.gang.result(r.site, r.mishaps.unfit)
 	}

@@ -43,6 +43,9 @@ func newPolicy(c *Config, s *state, m *mishaps) (policy, error) {
 	if c.Policy == Ours {
 		return newOurs(c, s), nil
 	}
+	if t := newTrial(c, s); t != nil {
+		return t, nil
+	}
 	nodeName, pickName, _ := strings.Cut(c.Policy, "+")
 	rules, picks := nodeRules(), pickRules()
 	n := slices.IndexFunc(rules, func(r nodeRule) bool { return r.name == nodeName })

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
 // Streams of random numbers that one seed gives, so that what one part draws does
@@ -33,6 +34,7 @@ type replay struct {
 
 	unplaceable int
 	mishaps     mishaps
+	judge       *judge.Judge // nil: nothing is judged
 
 	// With a fabric:
 	site  *site
@@ -67,6 +69,9 @@ func newReplay(c *Config) (*replay, error) {
 		weights = *c.Residual
 	}
 	r := &replay{config: c}
+	if c.MessageBytes > 0 {
+		r.judge = judge.New(c.MessageBytes)
+	}
 	r.state.load(c.Nodes, weights)
 	return r, nil
 }
@@ -86,7 +91,11 @@ func (r *replay) prepare(ctx context.Context) error {
 	}
 	r.state.constrain(r.config)
 	fits := r.state.fits()
-	r.jobs = r.config.arrivals(fits, int(r.state.gpus))
+	slowdown, err := r.meanSlowdown()
+	if err != nil {
+		return err
+	}
+	r.jobs = r.config.arrivals(fits, slowdown, int(r.state.gpus))
 	for i := range r.config.Jobs {
 		if j := &r.config.Jobs[i]; !fits(j) {
 			r.unplaceable += j.Pods
@@ -97,8 +106,10 @@ func (r *replay) prepare(ctx context.Context) error {
 	if r.config.Fabric != nil {
 		return r.onFabric()
 	}
-	var err error
 	r.policy, err = newPolicy(r.config, &r.state, &r.mishaps)
+	if t, ok := r.policy.(*trial); ok {
+		t.replay = r
+	}
 	return err
 }
 
@@ -217,7 +228,11 @@ func (r *replay) start(q *queue, now float64) (bool, error) {
 	} else if parts, ok = r.startPods(q); !ok {
 		return false, nil
 	}
-	end := now + j.DurationS
+	run, err := r.judged(job, j, parts, now)
+	if err != nil {
+		return false, err
+	}
+	end := now + run
 	r.measures.start(job, j, now)
 	if r.config.Observe != nil {
 		for i, p := range parts {

@@ -2,6 +2,8 @@
 
 package sim
 
+import "github.com/nvtopo/nvtopo/pkg/sim/judge"
+
 // Result is what one replay measured. Pods count that arrived after the warm-up;
 // levels are means over the time from the end of the warm-up to the last arrival.
 type Result struct {
@@ -57,6 +59,10 @@ type Result struct {
 
 	// WindowS is the measured time in seconds.
 	WindowS float64 `json:"windowS"`
+
+	// Judged is what the measured pods got, without the terms that policies choose by; see
+	// Config.MessageBytes. Policies are compared by it where Unfinished is 0.
+	Judged *judge.Verdict `json:"judged,omitempty"`
 
 	// Gangs are the jobs of several pods of a replay on a fabric.
 	Gangs *GangResult `json:"gangs,omitempty"`

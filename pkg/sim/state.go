@@ -51,6 +51,7 @@ type state struct {
 type node struct {
 	kind    *kind
 	healthy nvtopo.Mask
+	speed   int64 // kB/s: the ring of all its healthy GPUs
 	level   *level
 	singles int // pods of jobs that have no other pod
 }
