@@ -52,7 +52,7 @@ type candidate struct {
 	solution *solution
 	spread   *spreading
 
-	// Only where several candidates are compared:
+	// The rest is set where several candidates are compared.
 	gang *gang
 	plan *Plan
 	ms   float64 // of an all-reduce; negative if it is not known

@@ -181,7 +181,7 @@ type UnplaceableError struct {
 
 // ModelRoom is how many members fit on one model, bound ones included.
 type ModelRoom struct {
-	Model string // a name of the user's language; several joined by "and"
+	Model string // as node labels name it; several joined by "and"
 	Have  int
 }
 
