@@ -47,6 +47,7 @@ type fabricPlacement struct {
 	maxPerDomain          int
 	policy, minLink, size string
 	minBandwidth          float64
+	mixed                 bool
 }
 
 // placedGang is the answer of fabric place; its JSON form is part of the command's contract.
@@ -87,8 +88,9 @@ func newFabricPlace() *cobra.Command {
 		Short: "Choose the nodes and GPUs of all pods of a gang",
 		Long: `Choose the nodes and GPUs of a gang of P pods of G GPUs each, all of them or none: in
 the smallest domain of the fabric that can hold them, each node counted by the disjoint
-linked sets of GPUs that it can give, in the order of ranks. The objective is that of
-decision 0019 of the project.
+linked sets of GPUs that it can give, in the order of ranks. All get GPUs of one model,
+unless --allow-mixed-models: of two places that are as near, the one whose all-reduce is
+faster. The objective is that of decision 0019 of the project.
 
 The files are CSV. FABRIC is node and the levels, outermost first; an empty domain is a
 missing label:
@@ -144,6 +146,7 @@ such as "rack: 3 of 4".`,
 	f.StringVar(&o.policy, "policy", nvtopo.PolicyBestEffort.String(), "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two GPUs of a pod, for example NVLINK, NV4 or PHB")
 	f.Float64Var(&o.minBandwidth, "min-bandwidth", 0, "least bandwidth of the weakest link of a pod's ring in GB/s")
+	f.BoolVar(&o.mixed, "allow-mixed-models", false, "accept GPUs of different models, in one pod and in the gang")
 	f.StringVar(&o.size, "size", "100MB", "size of each GPU's buffer, for the estimates")
 	return cmd
 }
@@ -155,7 +158,7 @@ func (o *fabricPlacement) run(cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	p := pickOptions{policy: o.policy, minLink: o.minLink, minBandwidth: o.minBandwidth}
+	p := pickOptions{policy: o.policy, minLink: o.minLink, minBandwidth: o.minBandwidth, mixed: o.mixed}
 	con, err := p.constraint(cmd.Flags().Changed("min-bandwidth"))
 	if err != nil {
 		return err
@@ -172,7 +175,11 @@ func (o *fabricPlacement) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	request.Shapes = []fabric.Shape{c.shape(o.gpus, con)}
+	shape := c.shape(o.gpus, con)
+	if !o.mixed {
+		shape.Kind = 1
+	}
+	request.Shapes, request.MessageBytes = []fabric.Shape{shape}, size
 	plan, err := fabric.Place(c.tree, request)
 	var none *fabric.UnplaceableError
 	switch {

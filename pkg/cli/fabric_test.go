@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,6 +133,63 @@ Crossings   3`,
 			}
 			if err != nil && !strings.Contains(err.Error(), "rack: 3 of 4") {
 				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestFabricPlaceModels: a gang gets machines of one model, of two places that are as near those whose
+// all-reduce is faster. The files are fleets of empty HGX H200 and of machines with 8 L40S: one rack
+// with both in turn, and a rack of each.
+func TestFabricPlaceModels(t *testing.T) {
+	cases := map[string]struct {
+		files, flags string
+		wantNodes    []string
+		wantMs       float64 // hierarchical, rounded to 0.1
+		wantReason   string
+	}{
+		"one rack: the H200": {
+			files: "one-rack", flags: "--pods 8 --gpus 8",
+			wantNodes: []string{"n01", "n03", "n05", "n07", "n09", "n11", "n13", "n15"}, wantMs: 3.5,
+		},
+		"one rack, of any model: the first": {
+			files: "one-rack", flags: "--pods 8 --gpus 8 --allow-mixed-models",
+			wantNodes: []string{"n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07"}, wantMs: 17.7,
+		},
+		"two racks: the H200": {
+			files: "two-racks", flags: "--pods 4 --gpus 8", wantNodes: []string{"b00", "b01", "b02", "b03"}, wantMs: 2.5,
+		},
+		"more than there is of a model": {
+			files: "two-racks", flags: "--pods 5 --gpus 8",
+			wantReason: "cluster: 4 of 5 on NVIDIA-H200, 4 on NVIDIA-L40S; allow-mixed-models would fit",
+		},
+		"more than there is in a rack of any model": {
+			files: "two-racks", flags: "--pods 5 --gpus 8 --required-topology rack", wantReason: "rack: 4 of 5 on NVIDIA-H200, 4 on NVIDIA-L40S",
+		},
+		"more than there is": {
+			files: "two-racks", flags: "--pods 9 --gpus 8 --allow-mixed-models", wantReason: "cluster: 8 of 9",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", "models", tc.files)
+			args := append([]string{"fabric", "place", "--fabric", file + "-fabric.csv", "--nodes", file + "-nodes.csv", "-o", "json"}, strings.Fields(tc.flags)...)
+			text, err := run(t, "", args...)
+			var got struct {
+				Pods       []placedPod
+				EstimateMs gangEstimate
+				Reason     string
+			}
+			if jsonErr := json.Unmarshal([]byte(text), &got); jsonErr != nil {
+				t.Fatalf("%v: %v\n%s", err, jsonErr, text)
+			}
+			var nodes []string
+			for _, p := range got.Pods {
+				nodes = append(nodes, p.Node)
+			}
+			ms := math.Round(10*got.EstimateMs.Hierarchical) / 10
+			if d := cmp.Diff([]any{tc.wantNodes, tc.wantMs, tc.wantReason}, []any{nodes, ms, got.Reason}); d != "" {
+				t.Errorf("nodes, ms, reason (-want, +got):\n%s", d)
 			}
 		})
 	}

@@ -97,6 +97,14 @@ func TestCauses(t *testing.T) {
 			},
 			want: FewGPUs, wantText: "asks 2 nvidia.com/gpu, and 0 are free", wantBlockers: []string{"team/all"},
 		},
+		"a gang fits on two models, and on neither alone": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).node(t, "n1", "hgx-h200", nil)
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: Fragmented, wantText: "members get one model, of which there is room for 1 of 2 on NVIDIA-", wantWish: gangrequest.MixedModelsKey,
+		},
 		"a gang is a member short": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

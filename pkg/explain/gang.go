@@ -178,10 +178,14 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 	r := placement.GangRequest(demands, len(s.nodes), func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
 		return s.supply(s.nodes[at], a.shapes[shape], used, others)
 	})
+	var running []placement.Running
 	for i, p := range a.gang.Members.Live {
 		at, known := s.tree.Node(p.Spec.NodeName)
 		switch {
 		case placed(p) && known:
+			if d, err := s.demandOf(p); err == nil {
+				running = append(running, placement.Running{Pod: p, Demand: d, Node: s.nodes[at].graph})
+			}
 			r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
 		case a.of[i] >= 0:
 			r.Members = append(r.Members, fabric.Member{Shape: a.of[i]})
@@ -190,6 +194,7 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 		}
 		r.Ranks = append(r.Ranks, a.gang.Members.Ranks[i])
 	}
+	placement.FixModels(r, demands, running)
 	wishes.Apply(r)
 	return fabric.Place(s.tree, r)
 }
@@ -248,7 +253,7 @@ func (s *scene) explainPlan(e *Explanation, a *ask) {
 
 // whyNoPlace is the dominant reason of a gang that has no room as a whole.
 func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError, all []judged) {
-	fits := fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+	fits := roomOf(room)
 	if a.wishes.Required != "" {
 		anywhere := *a
 		anywhere.wishes.Required = ""
@@ -289,6 +294,18 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 	e.Reason = fmt.Sprintf("the gang asks %d %s, and %d are free on the nodes that it may run on: %s", asks, resource, total, fits)
 }
 
+// roomOf says how many members fit, by model where that matters.
+func roomOf(room *fabric.UnplaceableError) string {
+	if len(room.Models) == 0 {
+		return fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+	}
+	text := "members get one model, of which there is room for " + room.Room()
+	if room.MixedFits {
+		text += "; " + gangrequest.MixedModelsKey + ": true would fit"
+	}
+	return text
+}
+
 // gpus is how many devices the members ask that wait.
 func (a *ask) gpus() (total int) {
 	for _, shape := range a.of {
@@ -314,6 +331,7 @@ func (s *scene) relaxedGang(a *ask) (out []Relaxation) {
 	}{
 		{w.Required != "", gangrequest.RequiredKey + ": " + w.Required, func(w *gangrequest.Wishes) { w.Required = "" }},
 		{w.SegmentRequired, gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, func(w *gangrequest.Wishes) { w.SegmentRequired = false }},
+		{!w.MixedModels, "GPUs of one model for the gang, as with " + gangrequest.MixedModelsKey + ": true", func(w *gangrequest.Wishes) { w.MixedModels = true }},
 		{w.MaxPerDomain > 0, gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }},
 	} {
 		if d.set {

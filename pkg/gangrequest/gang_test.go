@@ -46,6 +46,8 @@ func TestPodGroupWishes(t *testing.T) {
 		"compute_heavy is compute-heavy":          {group: texts{StrategyKey: "compute_heavy"}, want: Wishes{Strategy: fabric.StrategyComputeHeavy}},
 		"spread is compute-heavy":                 {group: texts{StrategyKey: "spread"}, want: Wishes{Strategy: fabric.StrategyComputeHeavy}},
 		"best-effort is mixed":                    {group: texts{StrategyKey: "best-effort"}},
+		"members of several models":               {group: texts{MixedModelsKey: "true"}, want: Wishes{MixedModels: true}},
+		"neither one model nor several":           {group: texts{MixedModelsKey: "some"}, wantErr: `"some": want true or false`},
 		"mixed is the default":                    {group: texts{StrategyKey: "mixed"}},
 		"segments without a level":                {group: texts{SegmentSizeKey: "2"}, want: Wishes{SegmentSize: 2}},
 		"a preferred level of segments":           {group: texts{SegmentSizeKey: "2", PreferredSegmentKey: "rack"}, want: Wishes{SegmentSize: 2, SegmentLevel: "rack"}},

@@ -2,7 +2,11 @@
 
 package gangrequest
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
 
 // Annotations that users set, on a PodGroup or on the pods of a gang.
 const (
@@ -17,6 +21,10 @@ const (
 	PatienceKey         = "nvtopo.dev/placement-patience"
 	RankOrderKey        = "nvtopo.dev/rank-order"
 )
+
+// MixedModelsKey with the value true lets members of a gang that ask for the same GPUs get GPUs of
+// several models. On a pod it is also about the GPUs of this pod, and so it is no key of gangs alone.
+const MixedModelsKey = podrequest.AllowMixedModelsKey
 
 // Annotations that users set on pods only.
 const (

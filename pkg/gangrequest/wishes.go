@@ -4,6 +4,7 @@ package gangrequest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,9 @@ type Wishes struct {
 	SpreadOver   string
 	MaxPerDomain int // 0: no bound
 
+	// MixedModels: members that ask for the same GPUs may get them of several models.
+	MixedModels bool
+
 	// Patience is how long the gang waits for a better level. It is 0 once Kueue admitted it.
 	Patience time.Duration
 	// ByName: ranks are in the byte order of the pods' names.
@@ -35,13 +39,19 @@ type Wishes struct {
 // Level is one level of the fabric.
 type Level struct{ Name, NodeLabel string }
 
-// Apply sets the wishes of a request to the planner that has its members. Levels must be names.
+// Apply sets the wishes of a request to the planner that has its shapes and members. Levels must be
+// names.
 // Segments that are only preferred are given up where they do not divide the members: a replacement,
 // or a member above the minimum.
 func (w *Wishes) Apply(r *fabric.Request) {
 	r.Strategy, r.Required, r.Preferred = w.Strategy, w.Required, w.Preferred
 	r.SegmentSize, r.SegmentLevel, r.SegmentRequired = w.SegmentSize, w.SegmentLevel, w.SegmentRequired
 	r.SpreadOver, r.MaxPerDomain = w.SpreadOver, w.MaxPerDomain
+	if w.MixedModels {
+		for i := range r.Shapes {
+			r.Shapes[i].Kind = 0
+		}
+	}
 	if w.SegmentSize > 0 && !w.SegmentRequired && len(r.Members)%w.SegmentSize != 0 {
 		r.SegmentSize = 0
 	}
@@ -65,6 +75,7 @@ func (r *reader) readWishes() {
 	r.readLevel(SpreadOverKey, levelSpread, &w.SpreadOver)
 	r.readMaxPerDomain()
 	r.readPatience()
+	r.read(MixedModelsKey, func(v string) (err error) { w.MixedModels, err = parseTruth(v); return err })
 	r.read(RankOrderKey, func(v string) (err error) { w.ByName, err = parseRankOrder(v); return err })
 	if !r.gang.Pinned {
 		r.readKueueTopology()
@@ -144,6 +155,14 @@ func ParsePatience(v string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s: want a duration such as 300s, at most 24h", quoted(v))
 	}
 	return d, nil
+}
+
+func parseTruth(v string) (bool, error) {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, fmt.Errorf("%s: want true or false", quoted(v))
+	}
+	return b, nil
 }
 
 func parseRankOrder(v string) (byName bool, err error) {

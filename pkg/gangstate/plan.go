@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Supplier says what nodes have for members; nodestate's State does.
@@ -26,6 +27,7 @@ type Supplier interface {
 	SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 		used nvtopo.Mask, placed []nodestate.Placed, gone sets.Set[types.UID]) fabric.Supply
 	Stamper(nodes []string) *nodestate.Stamper
+	Node(name string) *usage.Node // what is known of its GPUs; nil if nothing is
 }
 
 // maxShapes is how many shapes' supplies are remembered.
@@ -96,10 +98,10 @@ func (p *Planner) Plan(q *Question) (*Answer, error) {
 	if err := b.members(); err != nil {
 		return nil, err
 	}
+	b.supply()
 	if err := b.wishes(); err != nil {
 		return nil, err
 	}
-	b.supply()
 	plan, err := fabric.Place(b.tree, &b.request)
 	if err != nil {
 		return nil, err
@@ -136,10 +138,11 @@ type build struct {
 	demands []*placement.Demand // of ranked; nil for those that are bound
 	ranks   []int               // of ranked, in the gang: a plan leaves out who is not to be placed yet
 	shapes  []*shape
-	refused map[string]bool   // the keys under which nodes were refused
-	infos   []fwk.NodeInfo    // by node of the tree
-	cleared []*Cleared        // by node of the tree; nil unless the question has some
-	bound   map[int][]*v1.Pod // by node of the tree; those that are there on an empty cluster, too
+	running []placement.Running // bound members, if others are to be placed
+	refused map[string]bool     // the keys under which nodes were refused
+	infos   []fwk.NodeInfo      // by node of the tree
+	cleared []*Cleared          // by node of the tree; nil unless the question has some
+	bound   map[int][]*v1.Pod   // by node of the tree; those that are there on an empty cluster, too
 }
 
 // members lists those that are bound and those to be placed, by their ranks.
@@ -162,6 +165,9 @@ func (b *build) members() error {
 				continue // the node is gone, or too new to be in the tree
 			}
 			member.Bound, member.Node = true, node
+			if d, err := b.q.Demand(pod); err == nil && len(place) > 0 {
+				b.running = append(b.running, placement.Running{Pod: pod, Demand: d, Node: b.p.supplier.Node(pod.Spec.NodeName)})
+			}
 			if b.q.Empty {
 				b.bound[node] = append(b.bound[node], pod)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // supplies is what every node has for one shape, as far as it was asked.
@@ -37,9 +38,15 @@ func (b *build) supply() {
 		return
 	}
 	b.request.Shapes = make([]fabric.Shape, len(b.shapes))
+	demands := make([]*placement.Demand, len(b.shapes))
 	for i, s := range b.shapes {
-		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Nodes: b.suppliesOf(s)}
+		demands[i] = s.demand
 	}
+	kinds := placement.KindsOf(demands)
+	for i, s := range b.shapes {
+		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Kind: kinds[i], Nodes: b.suppliesOf(s)}
+	}
+	placement.FixModels(&b.request, demands, b.running)
 	if len(b.shapes) > 1 {
 		b.request.Remaining = b.remaining
 	}

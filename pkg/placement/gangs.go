@@ -3,8 +3,14 @@
 package placement
 
 import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // SupplyOf is what a node of the fabric's tree has for members of a shape, beside others there that
@@ -17,8 +23,9 @@ type SupplyOf func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Su
 // (pkg/gangstate).
 func GangRequest(shapes []*Demand, nodes int, supply SupplyOf) *fabric.Request {
 	r := &fabric.Request{}
+	kinds := KindsOf(shapes)
 	for i, d := range shapes {
-		shape := fabric.Shape{Nodes: make([]fabric.Supply, nodes)}
+		shape := fabric.Shape{Kind: kinds[i], Nodes: make([]fabric.Supply, nodes)}
 		if d.HasGPUs() {
 			shape.GPUs = d.Resources[0].Count
 		}
@@ -39,4 +46,76 @@ func GangRequest(shapes []*Demand, nodes int, supply SupplyOf) *fabric.Request {
 		}
 	}
 	return r
+}
+
+// KindsOf numbers what some shapes ask for, from 1 on: equal numbers for those that ask for the same
+// GPUs, 0 for those without. See fabric.Shape.
+func KindsOf(shapes []*Demand) []int {
+	out := make([]int, len(shapes))
+	known := map[string]int{}
+	for i, d := range shapes {
+		if key := d.GPUKey(); key != "" {
+			if known[key] == 0 {
+				known[key] = len(known) + 1
+			}
+			out[i] = known[key]
+		}
+	}
+	return out
+}
+
+// Running is a member of a gang that has its node.
+type Running struct {
+	Pod    *v1.Pod
+	Demand *Demand
+	Node   *usage.Node // nil: nothing is known of its GPUs
+}
+
+// FixModels has the members of a request that have no node yet get the models of those that do and ask
+// for the same GPUs: of several models, each any of them. shapes are the request's.
+func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
+	models := map[string][]string{}
+	for i := range running {
+		key := running[i].Demand.GPUKey()
+		for _, m := range running[i].models() {
+			if key != "" && !slices.Contains(models[key], m) {
+				models[key] = append(models[key], m)
+			}
+		}
+	}
+	for i, d := range shapes {
+		if key := d.GPUKey(); r.Shapes[i].Kind != 0 && len(models[key]) > 0 {
+			r.Shapes[i].Models = models[key]
+		}
+	}
+}
+
+// models are those of the pod's GPUs: by its allocation, or of all of the node if they are of one; nil
+// if that is not known.
+func (x *Running) models() (models []string) {
+	if x.Node == nil || !x.Demand.HasGPUs() {
+		return nil
+	}
+	resource := x.Demand.Resources[0].Name
+	accel := x.Node.Accel(resource)
+	if accel == nil || accel.Graph == nil {
+		return nil
+	}
+	set := nvtopo.Mask(0)
+	if a, err := allocation.Of(x.Pod, x.Pod.Spec.NodeName); err == nil {
+		set = a.Mask(resource, accel.Graph)
+	}
+	all := set == 0
+	if all {
+		set = nvtopo.FullMask(accel.Graph.Len())
+	}
+	for i := range accel.Graph.GPUs {
+		if m := accel.Graph.GPUs[i].Model; set.Has(i) && !slices.Contains(models, m) {
+			models = append(models, m)
+		}
+	}
+	if all && len(models) > 1 || slices.Contains(models, "") {
+		return nil
+	}
+	return models
 }

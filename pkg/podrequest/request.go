@@ -190,6 +190,15 @@ func (r *Request) Signature() string {
 	return string(b)
 }
 
+// GPUKey is equal for two pods exactly when they ask for the same GPUs: as many of a resource, with
+// the same demands on links, models and memory. It is empty for a pod without GPUs.
+func (r *Request) GPUKey() string {
+	if !r.HasGPUs() {
+		return ""
+	}
+	return fmt.Sprintf("%v %+v %q %d", r.Resources, r.Constraint, r.models, r.minGPUMemory)
+}
+
 // Single reports whether the pod has one device in all, so that a degraded one will
 // do. Containers that take turns with it do not matter.
 func (r *Request) Single() bool { return len(r.Resources) == 1 && r.Resources[0].Count == 1 }

@@ -55,6 +55,10 @@ type Config struct {
 	// GangPolicy places jobs of several pods all at once; see GangPolicies. The pods beside
 	// them go where "ours" sends them, or else to the node with the fewest free GPUs.
 	GangPolicy string
+	// MixGangs has the pods of a gang placed by "ours" on GPUs of several models, as pods that say
+	// allow-mixed-models. Without it only gangs that are too large for each model of the empty
+	// cluster are. Other policies never look at models.
+	MixGangs bool
 	// PatienceS is how many seconds a gang of the policy "ours", from when there is room for
 	// it, waits for a domain of the level that the empty cluster has for it.
 	PatienceS float64

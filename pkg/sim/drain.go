@@ -33,6 +33,9 @@ func (r *replay) starve(q *queue, now float64) error {
 	if r.config.DrainAfterS == 0 || q.pods < 2 || now < r.drainsAt(job) || r.drain != nil && r.drain.job <= job {
 		return nil
 	}
+	if r.config.GangPolicy == Ours && r.site.hasMixed(q.size, q.pods) {
+		return nil // it has room on several models: nothing is closed for it, as in the scheduler
+	}
 	closed, err := r.site.drained(q)
 	if closed != nil {
 		r.drain = &drain{job: job, closed: closed}
@@ -79,7 +82,7 @@ func (x *site) drained(q *queue) ([]bool, error) {
 		supply[i] = fabric.Supply{Slots: x.slotter.Slots(&m, q.gpus, x.state.sizes.constraints[q.size]), Preference: int64(x.free[i])}
 	}
 	plan, err := fabric.Place(x.tree, &fabric.Request{
-		Shapes: []fabric.Shape{{GPUs: q.gpus, Nodes: supply}}, Members: make([]fabric.Member, q.pods),
+		Shapes: []fabric.Shape{x.shape(q.size, q.gpus, q.pods, supply)}, Members: make([]fabric.Member, q.pods),
 	})
 	var none *fabric.UnplaceableError
 	switch {

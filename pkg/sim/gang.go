@@ -77,7 +77,7 @@ func (p *fabricPlans) plan(size, gpus, pods int) ([]part, error) {
 		p.members = append(p.members, fabric.Member{})
 	}
 	plan, err := fabric.Place(x.tree, &fabric.Request{
-		Shapes: []fabric.Shape{{GPUs: gpus, Nodes: x.open(size)}}, Members: p.members[:pods],
+		Shapes: []fabric.Shape{x.shape(size, gpus, pods, x.open(size))}, Members: p.members[:pods],
 	})
 	var none *fabric.UnplaceableError
 	switch {

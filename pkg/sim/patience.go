@@ -14,7 +14,7 @@ func (r *replay) waits(q *queue, now float64) bool {
 	for ; q.patient < len(q.jobs); q.patient++ {
 		r.until[q.jobs[q.patient]] = now + r.config.PatienceS
 	}
-	return r.until[q.jobs[0]] > now && r.site.most(q.size, r.site.ideal(q.size, q.pods)) < q.pods
+	return r.until[q.jobs[0]] > now && !r.site.holds(q.size, r.site.ideal(q.size, q.pods), q.pods)
 }
 
 // deadline is when the next patience ends; infinity if none does.

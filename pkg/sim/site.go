@@ -5,6 +5,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -19,6 +20,10 @@ type site struct {
 	number []int // node of the configuration -> its number in the tree
 	node   []int // and back
 
+	// models are those of the cluster, by name, if a gang's pods get GPUs of one and there are
+	// several; nil otherwise.
+	models [][]string
+
 	slotter *fabric.SlotCounter
 	rooms   []room // by position in sizes
 	free    []int  // GPUs, by number
@@ -29,9 +34,16 @@ type site struct {
 // room is what pods of one size find.
 type room struct {
 	supply []fabric.Supply
-	slots  [][]int // by depth, then domain
-	nodes  []int   // how many nodes have so many slots
-	empty  []int   // by depth: the most that a domain holds when nothing runs; nodes come last
+	all    *tally
+	one    []*tally // of each model alone
+}
+
+// tally is what nodes and domains can hold.
+type tally struct {
+	models []string // only these count; nil: all
+	slots  [][]int  // by depth, then domain
+	nodes  []int    // how many nodes have so many slots
+	empty  []int    // by depth: the most that a domain holds when nothing runs; nodes come last
 }
 
 func newSite(c *Config, s *state) (*site, error) {
@@ -52,21 +64,88 @@ func newSite(c *Config, s *state) (*site, error) {
 		seen[n] = true
 		x.number[i], x.node[n] = n, i
 	}
+	if c.GangPolicy == Ours && !c.MixGangs {
+		x.models = modelsOf(c.Nodes)
+	}
 	x.free, x.byFree = make([]int, t.Len()), make([]int, nvtopo.MaxGPUs+1)
 	x.byFree[0] = t.Len()
 	x.rooms = make([]room, len(s.sizes.gpus))
 	for i := range x.rooms {
-		x.rooms[i] = room{supply: make([]fabric.Supply, t.Len()), slots: byDomain(t), nodes: []int{t.Len()}}
+		r := &x.rooms[i]
+		r.supply, r.all = make([]fabric.Supply, t.Len()), newTally(t, nil)
+		for _, m := range x.models {
+			r.one = append(r.one, newTally(t, m))
+		}
 	}
 	for i := range s.nodes {
 		x.changed(i)
 	}
 	for i := range x.rooms {
-		for d := range t.Depth() + 2 {
-			x.rooms[i].empty = append(x.rooms[i].empty, x.most(i, d))
+		for y := range x.rooms[i].tallies() {
+			for d := range t.Depth() + 2 {
+				y.empty = append(y.empty, y.most(t, d))
+			}
 		}
 	}
 	return x, nil
+}
+
+// modelsOf lists the models of GPUs, each alone; nil if there is only one.
+func modelsOf(nodes []Node) (out [][]string) {
+	var names []string
+	for i := range nodes {
+		for _, gpu := range nodes[i].Graph.GPUs {
+			if len(names) == 0 || names[len(names)-1] != gpu.Model {
+				names = append(names, gpu.Model)
+			}
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) < 2 {
+		return nil
+	}
+	for _, m := range names {
+		out = append(out, []string{m})
+	}
+	return out
+}
+
+func newTally(t *fabric.Tree, models []string) *tally {
+	return &tally{models: models, slots: byDomain(t), nodes: []int{t.Len()}}
+}
+
+// tallies are those of all models and of each.
+func (r *room) tallies() iter.Seq[*tally] {
+	return func(yield func(*tally) bool) {
+		if !yield(r.all) {
+			return
+		}
+		for _, y := range r.one {
+			if !yield(y) {
+				return
+			}
+		}
+	}
+}
+
+// ofOne returns the tallies of one of which a gang of so many pods must have its place: each model's,
+// if the empty cluster has room for it on one. It is nil if a gang may have several models; a gang
+// that no model has room for does, as its user would say.
+func (x *site) ofOne(size, pods int) []*tally {
+	r := &x.rooms[size]
+	if pods < 2 || !slices.ContainsFunc(r.one, func(y *tally) bool { return y.empty[0] >= pods }) {
+		return nil
+	}
+	return r.one
+}
+
+// some reports whether something is true of a tally in which a job of so many pods may have its
+// place.
+func (x *site) some(size, pods int, is func(y *tally) bool) bool {
+	if one := x.ofOne(size, pods); one != nil {
+		return slices.ContainsFunc(one, is)
+	}
+	return is(x.rooms[size].all)
 }
 
 func byDomain(t *fabric.Tree) [][]int {
@@ -75,16 +154,6 @@ func byDomain(t *fabric.Tree) [][]int {
 		out[d] = make([]int, len(t.Domains(d)))
 	}
 	return out
-}
-
-// add adds a number to all domains of a node.
-func (x *site) add(sums [][]int, node, by int) {
-	if by == 0 {
-		return
-	}
-	for d := range sums {
-		sums[d][x.tree.DomainOf(d, node)] += by
-	}
 }
 
 // changed counts a node of the configuration anew.
@@ -98,19 +167,38 @@ func (x *site) changed(at int) {
 	for size := range x.rooms {
 		r := &x.rooms[size]
 		slots := x.slotter.Slots(&m, x.state.sizes.gpus[size], x.state.sizes.constraints[size])
-		old := &r.supply[i]
+		old := r.supply[i]
 		if old.Slots == slots {
 			continue
 		}
-		a, b := slotsOf(old.Slots), slotsOf(slots)
-		old.Slots = slots
-		x.add(r.slots, i, b-a)
-		for b >= len(r.nodes) {
-			r.nodes = append(r.nodes, 0)
+		r.supply[i].Slots = slots
+		for y := range r.tallies() {
+			y.change(x.tree, i, y.of(old), y.of(r.supply[i]))
 		}
-		r.nodes[a]--
-		r.nodes[b]++
 	}
+}
+
+// of is how many pods fit of what counts, whatever their links.
+func (y *tally) of(s fabric.Supply) int {
+	if y.models != nil {
+		s = s.On(y.models)
+	}
+	return slotsOf(s.Slots)
+}
+
+// change has a node have b slots in place of a.
+func (y *tally) change(t *fabric.Tree, node, a, b int) {
+	if a == b {
+		return
+	}
+	for d := range y.slots {
+		y.slots[d][t.DomainOf(d, node)] += b - a
+	}
+	for b >= len(y.nodes) {
+		y.nodes = append(y.nodes, 0)
+	}
+	y.nodes[a]--
+	y.nodes[b]++
 }
 
 func truth(b bool) int {
@@ -125,30 +213,34 @@ func slotsOf(s *fabric.Slots) int { return s.Count(nodeBands - 1) }
 
 // most is the most pods that a domain of the depth can hold; a node at the depth below the
 // innermost level. A domain without a name is a node that is alone.
-func (x *site) most(size, depth int) int {
-	r := &x.rooms[size]
-	if depth > x.tree.Depth() {
-		for n := len(r.nodes) - 1; n > 0; n-- {
-			if r.nodes[n] > 0 {
+func (y *tally) most(t *fabric.Tree, depth int) int {
+	if depth > t.Depth() {
+		for n := len(y.nodes) - 1; n > 0; n-- {
+			if y.nodes[n] > 0 {
 				return n
 			}
 		}
 		return 0
 	}
 	most := 0
-	for i, n := range r.slots[depth] {
-		if n > most && (depth == 0 || x.tree.Domains(depth)[i].Name != "") {
+	for i, n := range y.slots[depth] {
+		if n > most && (depth == 0 || t.Domains(depth)[i].Name != "") {
 			most = n
 		}
 	}
 	return most
 }
 
+// holds reports whether some domain of a depth can hold so many pods now.
+func (x *site) holds(size, depth, pods int) bool {
+	return x.some(size, pods, func(y *tally) bool { return y.most(x.tree, depth) >= pods })
+}
+
 // level is the depth of the innermost domain that can hold so many pods now; -1 if the cluster
 // cannot.
 func (x *site) level(size, pods int) int {
 	for d := x.tree.Depth() + 1; d >= 0; d-- {
-		if x.most(size, d) >= pods {
+		if x.holds(size, d, pods) {
 			return d
 		}
 	}
@@ -157,9 +249,8 @@ func (x *site) level(size, pods int) int {
 
 // ideal is level of the empty cluster.
 func (x *site) ideal(size, pods int) int {
-	empty := x.rooms[size].empty
-	for d := len(empty) - 1; d >= 0; d-- {
-		if empty[d] >= pods {
+	for d := x.tree.Depth() + 1; d >= 0; d-- {
+		if x.some(size, pods, func(y *tally) bool { return y.empty[d] >= pods }) {
 			return d
 		}
 	}
@@ -168,14 +259,23 @@ func (x *site) ideal(size, pods int) int {
 
 // has reports whether the cluster can hold so many pods now, on nodes that are open to them.
 func (x *site) has(size, pods int) bool {
-	r := &x.rooms[size]
-	slots := r.slots[0][0]
+	return x.some(size, pods, func(y *tally) bool { return x.opened(size, y) >= pods })
+}
+
+// hasMixed is has where pods of a gang may have GPUs of several models.
+func (x *site) hasMixed(size, pods int) bool {
+	return x.opened(size, x.rooms[size].all) >= pods
+}
+
+// opened is how many pods the nodes can hold that are open.
+func (x *site) opened(size int, y *tally) int {
+	slots := y.slots[0][0]
 	for i, closed := range x.closed {
 		if closed {
-			slots -= slotsOf(r.supply[i].Slots)
+			slots -= y.of(x.rooms[size].supply[i])
 		}
 	}
-	return slots >= pods
+	return slots
 }
 
 // open is what the nodes have that are open to the job that is looked at.
@@ -193,6 +293,15 @@ func (x *site) open(size int) []fabric.Supply {
 	return supply
 }
 
+// shape is what a job of so many pods asks of nodes.
+func (x *site) shape(size, gpus, pods int, nodes []fabric.Supply) fabric.Shape {
+	s := fabric.Shape{GPUs: gpus, Nodes: nodes}
+	if x.ofOne(size, pods) != nil {
+		s.Kind = 1
+	}
+	return s
+}
+
 // counted is how many pods fit by the number of free GPUs alone.
 func (x *site) counted(gpus int) (pods int) {
 	for free, nodes := range x.byFree {
@@ -202,9 +311,23 @@ func (x *site) counted(gpus int) (pods int) {
 }
 
 // fewest is how few domains of a depth can hold so many pods now, wherever they are.
-func (x *site) fewest(size, depth, pods int) int {
+func (x *site) fewest(size, depth, pods int) (fewest int) {
+	one := x.ofOne(size, pods)
+	if one == nil {
+		return x.rooms[size].all.fewest(depth, pods)
+	}
+	for _, y := range one {
+		if n := y.fewest(depth, pods); n > 0 && (fewest == 0 || n < fewest) {
+			fewest = n
+		}
+	}
+	return fewest
+}
+
+// fewest is how few domains of a depth can hold so many pods; 0 if all of them cannot.
+func (y *tally) fewest(depth, pods int) int {
 	var sums []int
-	for _, n := range x.rooms[size].slots[depth] {
+	for _, n := range y.slots[depth] {
 		if n >= pods {
 			return 1
 		}
@@ -218,7 +341,7 @@ func (x *site) fewest(size, depth, pods int) int {
 			return i + 1
 		}
 	}
-	return len(sums)
+	return 0
 }
 
 // domains is how many domains of a depth nodes are in.

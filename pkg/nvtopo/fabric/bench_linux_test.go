@@ -120,6 +120,41 @@ func BenchmarkPlaceMixed(b *testing.B) {
 	}
 }
 
+// BenchmarkPlaceModels is BenchmarkPlace for members of one model, in clusters of one and of four. The
+// models are those of neighbouring nodes in turn, and their machines alike.
+func BenchmarkPlaceModels(b *testing.B) {
+	tr := benchTree(b, 4, 13, 100)
+	for _, models := range []int{1, 4} {
+		var kinds []*nvtopo.Tables
+		for m := range models {
+			g := tables(b, "dgx-h100").Graph()
+			for i := range g.GPUs {
+				g.GPUs[i].Model = fmt.Sprint("model ", m)
+			}
+			kinds = append(kinds, nvtopo.NewTables(g, nvtopo.DefaultWeights()))
+		}
+		for _, load := range []float64{0, 0.5, 0.9} {
+			states := benchStates(kinds[0], tr.Len(), load)
+			for _, pods := range []int{4, 64, 1000} {
+				for _, kind := range []int{0, 1} {
+					b.Run(fmt.Sprintf("%d models/load %v/%dx8/kind %d", models, load, pods, kind), func(b *testing.B) {
+						slotter := NewSlotCounter()
+						requests := make([]*Request, len(states))
+						for i, free := range states {
+							shape := Shape{GPUs: 8, Kind: kind, Nodes: make([]Supply, len(free))}
+							for n, f := range free {
+								shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: kinds[n%models], Healthy: 0xff, Free: f}, 8, nvtopo.Constraint{})
+							}
+							requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods)}
+						}
+						benchPlans(b, tr, requests)
+					})
+				}
+			}
+		}
+	}
+}
+
 func benchTree(b *testing.B, spines, racks, nodes int) *Tree {
 	b.Helper()
 	s := &Spec{Levels: []Level{{Name: "spine"}, {Name: "rack"}}}

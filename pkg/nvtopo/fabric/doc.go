@@ -19,7 +19,8 @@
 // can give. request.go is what a gang asks, gang.go and segments.go how it is cut into parts,
 // problem.go one part. place.go is the order of the objective; count.go says what domains can
 // hold, fewest.go how few of them do, choose.go which are taken, fill.go how many members each
-// gets, nodes.go the nodes inside one; spread.go and mixed.go are gangs of more than one part.
+// gets, nodes.go the nodes inside one; spread.go and mixed.go are gangs of more than one part,
+// models.go and bymodel.go those that get GPUs of one model of several.
 // lay.go gives ranks their seats, refuse.go the reason why there is no plan, rank.go orders
 // members, estimate.go and quality.go judge a plan.
 package fabric

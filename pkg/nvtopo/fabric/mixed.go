@@ -140,7 +140,7 @@ func (b *bound) reached(f frame, o *outcome) bool {
 // largest members first and the others near them, or the other way round. The plan is exact if
 // it reaches what each part alone would need at least, in the criteria that are promised for
 // several shapes.
-func (g *gang) placeMixed() (*Plan, error) {
+func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
 	least, ok := g.leastOf(g.order())
 	if !ok {
 		return nil, g.unplaceable(g.detail())
@@ -158,7 +158,7 @@ func (g *gang) placeMixed() (*Plan, error) {
 		if !best.exact {
 			best.fewest = g.fewestOf(0, g.bounds())
 		}
-		return g.finish(best), nil
+		return &candidate{outcome: best, outer: f.outer, opened: best.opened}, nil
 	}
 	return nil, g.unplaceable(g.detail())
 }

@@ -34,6 +34,7 @@ type worldNode struct {
 	lost  []int64  // by members - 1
 	like  int64
 	bound int // members that are there and stay
+	model int // number of the GPUs' model
 }
 
 // key names a node's domain of a depth; nodes without a label have one of their own.
@@ -224,7 +225,7 @@ func (w *world) slots(nodes []int, depth, band int) int {
 	for _, n := range nodes {
 		sum += w.nodes[n].count[band]
 	}
-	if w.segmentRequired && w.size > 0 && depth == w.segment {
+	if w.segmentRequired && w.size > 0 && depth == w.segment && depth > 0 { // all segments are in one cluster
 		sum -= sum % w.size
 	}
 	return sum
@@ -295,6 +296,64 @@ func (w *world) compare(a, b judged) int {
 	return c
 }
 
+// on is the world in which only nodes of some models have room.
+func (w *world) on(models ...int) *world {
+	out := *w
+	out.nodes = slices.Clone(w.nodes)
+	for i := range out.nodes {
+		if n := &out.nodes[i]; !slices.Contains(models, n.model) {
+			n.count, n.lost = [5]int{}, nil
+		}
+	}
+	return &out
+}
+
+// offer is the best plan on one model, and how long its all-reduce takes.
+type offer struct {
+	judged judged
+	placed []int
+	ms     float64
+}
+
+// bestOffer is which offer the objective takes, by its text; -1 if there is none.
+func (w *world) bestOffer(offers []*offer) int {
+	best := -1
+	nearest := func(a, b *offer) int {
+		if w.spread >= 0 {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.judged.level, b.judged.level), cmp.Compare(sumOf(a.judged.domains), sumOf(b.judged.domains)), slices.Compare(a.judged.domains, b.judged.domains))
+	}
+	for i, o := range offers {
+		if o == nil {
+			continue
+		}
+		excluded := false
+		for _, p := range offers {
+			if p == nil {
+				continue
+			}
+			near := nearest(p, o)
+			excluded = excluded || near < 0 || near == 0 && w.spread < 0 && o.ms > 1.1*p.ms
+		}
+		if excluded {
+			continue
+		}
+		if best >= 0 {
+			b := offers[best]
+			c := w.compare(o.judged, b.judged)
+			if w.spread < 0 {
+				c = cmp.Or(c, cmp.Compare(o.judged.nodes, b.judged.nodes), cmp.Compare(o.judged.lost, b.judged.lost))
+			}
+			if cmp.Or(c, -slices.Compare(o.placed, b.placed)) >= 0 {
+				continue
+			}
+		}
+		best = i
+	}
+	return best
+}
+
 // best tries every way; false if none is allowed.
 func (w *world) best() (best judged, found bool) {
 	x := make([]int, len(w.nodes))
@@ -325,7 +384,7 @@ func (w *world) String() string {
 	fmt.Fprintf(&b, "%d pods, required %d, segments of %d at %d (required: %v), spread %d, at most %d, near %v, order %v\n",
 		w.pods, w.required, w.size, w.segment, w.segmentRequired, w.spread, w.most, w.near, w.order)
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s %q slots %v, bound %d, liked %d, lost %v\n", n.name, n.path, n.count, n.bound, n.like, n.lost)
+		fmt.Fprintf(&b, "%s %q slots %v, bound %d, liked %d, lost %v, model %d\n", n.name, n.path, n.count, n.bound, n.like, n.lost, n.model)
 	}
 	return b.String()
 }

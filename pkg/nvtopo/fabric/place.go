@@ -33,8 +33,35 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	if err := g.torn(); err != nil {
 		return nil, err
 	}
+	if kinds := g.kinds(); len(kinds) > 0 {
+		return g.placeByModel(kinds)
+	}
+	c, none := g.place()
+	if none != nil {
+		return nil, none
+	}
+	return g.finish(c.outcome), nil
+}
+
+// candidate is a plan for one choice of models, and what the objective says of it.
+type candidate struct {
+	outcome *outcome
+	outer   int   // depth of the smallest domain that has the members and what they are near to
+	opened  []int // new domains by level inside that one
+	// Of members of one shape that are not spread, solution is all of it; of spread ones, spread.
+	solution *solution
+	spread   *spreading
+
+	// The rest is set where several candidates are compared.
+	gang *gang
+	plan *Plan
+	ms   float64 // of an all-reduce; negative if it is not known
+}
+
+// place plans without a look at models.
+func (g *gang) place() (*candidate, *UnplaceableError) {
 	switch {
-	case w.spread >= 0:
+	case g.w.spread >= 0:
 		return g.placeSpread()
 	case len(g.parts) > 1:
 		return g.placeMixed()
@@ -43,7 +70,7 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	if !ok {
 		return nil, g.unplaceable(g.detail())
 	}
-	return g.finish(g.outcomeOf(s)), nil
+	return &candidate{outcome: g.outcomeOf(s), outer: s.outer, opened: s.opened, solution: s}, nil
 }
 
 // place is a domain, or a node where depth is one more than the tree's.

@@ -65,9 +65,9 @@ func (w *world) request(tb testing.TB) (*Tree, *Request) {
 	r := &Request{Shapes: []Shape{{GPUs: 1, Nodes: make([]Supply, t.Len())}}}
 	for _, n := range w.nodes {
 		i, _ := t.Node(n.name)
-		slots := &Slots{count: n.count}
+		slots := &Slots{count: n.count, model: modelName(n.model)}
 		for _, lost := range n.lost {
-			slots.divisions = append(slots.divisions, division{lost: lost})
+			slots.divisions = append(slots.divisions, division{lost: lost, ring: modelRing(n.model)})
 		}
 		r.Shapes[0].Nodes[i] = Supply{Slots: slots, Preference: n.like}
 		if w.order == nil {

@@ -49,7 +49,7 @@ func (t *Tree) placeName(at place) string {
 }
 
 // unplaceable says how many members fit at most, and where.
-func (g *gang) unplaceable(detail string) error {
+func (g *gang) unplaceable(detail string) *UnplaceableError {
 	depth := g.w.required
 	e := &UnplaceableError{Level: g.t.LevelName(depth), Want: len(g.r.Members), Detail: detail}
 	var rooms []*problem

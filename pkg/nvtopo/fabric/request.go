@@ -42,6 +42,12 @@ func (s *Supply) Members() int { return s.count(worstBand) }
 type Shape struct {
 	GPUs  int      // a member's
 	Nodes []Supply // by node of the tree
+	// Kind is the same for shapes whose members ask for the same GPUs: all of them get GPUs of
+	// one model. What has no known model is one model. 0: of any, as those without GPUs.
+	Kind int
+	// Models are those of members of the kind that have their nodes. The others get these and no
+	// others, each any of them if there are several. Nil: nobody has a node, or the model is not known.
+	Models []string
 }
 
 // Member is one member of a gang.
@@ -127,6 +133,10 @@ type Request struct {
 	// required level: then it is the nearest domain that has room.
 	Near []int
 
+	// MessageBytes is what each GPU sends in the all-reduce by whose time plans on different models
+	// are compared; 0 is DefaultMessage.
+	MessageBytes float64
+
 	// Remaining is asked about gangs of several shapes only: what the node has for a shape once
 	// the members placed there so far have the given GPUs. placed counts them by shape. It must
 	// be a function of its arguments.
@@ -152,7 +162,8 @@ type Plan struct {
 	Crossings int
 	Preferred bool // the level is the preferred one or better; true if none is preferred
 	// Exact says that it is proven that no plan is better in level, domains and band (2 to 4),
-	// and for members of one shape in segments, preference and best fit too (5 to 7).
+	// and for members of one shape in segments, preference and best fit too (5 to 7): of those on
+	// the same models, where members get one. It is not said of the estimate that chose the model.
 	Exact bool
 }
 
@@ -162,13 +173,45 @@ type UnplaceableError struct {
 	Have, Want int    // members that fit in one domain of the level, at most; and all
 	Domain     string // the domain where so many fit; empty if none does
 	Detail     string // what else is in the way; empty if it is room
+	// Models is how many fit on each model, most first; nil unless members get one model and that
+	// matters. MixedFits says that there is a plan on several.
+	Models    []ModelRoom
+	MixedFits bool
 }
 
-// Error is the reason that users see, such as "rack: 3 of 4".
+// ModelRoom is how many members fit on one model, bound ones included.
+type ModelRoom struct {
+	Model string // as node labels name it; several joined by "and"
+	Have  int
+}
+
+// Error is the reason that users see, such as "rack: 3 of 4", or "cluster: 14 of 16 on
+// NVIDIA-A100, 11 on NVIDIA-H200; allow-mixed-models would fit".
 func (e *UnplaceableError) Error() string {
-	s := fmt.Sprintf("%s: %d of %d", e.Level, e.Have, e.Want)
+	s := e.Level + ": " + e.Room()
 	if e.Detail != "" {
 		s += ", " + e.Detail
+	}
+	if e.MixedFits {
+		s += "; allow-mixed-models would fit"
+	}
+	return s
+}
+
+// maxModelsNamed bounds how many models a reason names.
+const maxModelsNamed = 4
+
+// Room says how many members fit of how many, by model where that matters.
+func (e *UnplaceableError) Room() string {
+	s := fmt.Sprintf("%d of %d", e.Have, e.Want)
+	for i, m := range e.Models {
+		switch {
+		case i == maxModelsNamed:
+			return s + fmt.Sprintf(", less on %d more", len(e.Models)-i)
+		case i > 0:
+			s += fmt.Sprintf(", %d", m.Have)
+		}
+		s += " on " + m.Model
 	}
 	return s
 }

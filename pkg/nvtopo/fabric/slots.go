@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"math"
+	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -15,6 +16,8 @@ type Slots struct {
 	count     [nodeindex.Bands]int // by band: members that fit if no band is worse
 	divisions []division           // by members - 1; empty for members without GPUs
 	estimated bool                 // a lower bound: the machine is too large to try all divisions, or knows more than the graph
+	model     string               // of all GPUs that members may get; empty if it is not known, or there are several
+	alone     []*Slots             // of a machine with several models: what it has of each of them alone, by name
 }
 
 // division is the best way to give a number of members their GPUs.
@@ -22,6 +25,7 @@ type division struct {
 	used nvtopo.Mask
 	sets []nvtopo.Mask // in the order of their lowest GPUs
 	lost int64         // residual lost as nodeindex.Offer counts it, in millionths
+	ring int64         // of all that is used, in kB/s; 0 for a single GPU, or if it is not known
 }
 
 // Count is the number of members that fit if no member's band is worse than the given one.
@@ -51,6 +55,14 @@ func (s *Slots) lost(members int) int64 {
 	return s.divisions[members-1].lost
 }
 
+// ring is that of all GPUs which so many members get, in kB/s; 0 if there is none, or it is not known.
+func (s *Slots) ring(members int) int64 {
+	if members < 1 || members > len(s.divisions) {
+		return 0
+	}
+	return s.divisions[members-1].ring
+}
+
 // Unlinked returns the slots of a node for members without GPUs.
 func Unlinked(members int) *Slots {
 	s := &Slots{}
@@ -63,7 +75,17 @@ func Unlinked(members int) *Slots {
 // Sequence is the slots of members who get these sets one after the other, by somebody who knows
 // more of the machine than the graph says: a lower bound, and a Plan that rests on it says so.
 func Sequence(m *Machine, sets []nvtopo.Mask) *Slots {
-	s := &Slots{estimated: true}
+	var all nvtopo.Mask
+	for _, set := range sets {
+		all |= set
+	}
+	models := modelsOf(m.Tables.Graph(), all)
+	s := &Slots{estimated: true, model: models.name}
+	for _, of := range models.several {
+		if only := slices.DeleteFunc(slices.Clone(sets), func(set nvtopo.Mask) bool { return set&^of != 0 }); len(only) > 0 {
+			s.alone = append(s.alone, Sequence(m, only))
+		}
+	}
 	var used nvtopo.Mask
 	worst := 0
 	for i, set := range sets {
@@ -108,6 +130,7 @@ type packingKey struct {
 type slotsKey struct {
 	packingKey
 	healthy, free, allowed nvtopo.Mask
+	models                 string // one class may be of several models
 }
 
 // Bounds on what a SlotCounter remembers; when one is reached, it starts anew.
@@ -129,7 +152,12 @@ func (s *SlotCounter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
 	if m.Keep != nil {
 		pk.kept, pk.keep = true, m.KeepKey
 	}
-	key := slotsKey{pk, m.Healthy, m.Free & m.Healthy, m.Allowed}
+	allowed := m.Allowed
+	if allowed == 0 {
+		allowed = ^nvtopo.Mask(0)
+	}
+	models := modelsOf(m.Tables.Graph(), m.Free&m.Healthy&allowed)
+	key := slotsKey{pk, m.Healthy, m.Free & m.Healthy, m.Allowed, models.key}
 	if known, ok := s.known[key]; ok {
 		return known
 	}
@@ -137,6 +165,14 @@ func (s *SlotCounter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
 		clear(s.known)
 	}
 	out := s.work(m, pk)
+	out.model = models.name
+	for _, of := range models.several {
+		only := *m
+		only.Allowed = of
+		if one := s.Slots(&only, k, con); one.Count(worstBand) > 0 {
+			out.alone = append(out.alone, one)
+		}
+	}
 	s.known[key] = out
 	return out
 }
@@ -195,7 +231,7 @@ func (m *Machine) pick(free, allowed nvtopo.Mask, pk packingKey) (nvtopo.Mask, b
 
 func (s *Slots) add(m *Machine, free, used nvtopo.Mask, sets []nvtopo.Mask, worst int) {
 	lost := nodeindex.OfferOf(m.Tables, m.Healthy, free, 0, used).Lost
-	s.divisions = append(s.divisions, division{used: used, sets: sets, lost: int64(math.Round(lost * 1e6))})
+	s.divisions = append(s.divisions, division{used: used, sets: sets, lost: int64(math.Round(lost * 1e6)), ring: m.Tables.Ring(used)})
 	for b := worst; b < nodeindex.Bands; b++ {
 		s.count[b] = len(s.divisions)
 	}

@@ -25,7 +25,7 @@ func (s *spreading) compare(o *spreading) int {
 
 // placeSpread puts members into as many domains as possible, as evenly as possible; the
 // domains are then placed one by one like gangs of their own.
-func (g *gang) placeSpread() (*Plan, error) {
+func (g *gang) placeSpread() (*candidate, *UnplaceableError) {
 	first := g.plain(&g.parts[0])
 	first.members = 0 // room is what spreading is about
 	first.load(worstBand)
@@ -41,7 +41,7 @@ func (g *gang) placeSpread() (*Plan, error) {
 		}
 		if best != nil {
 			best.outcome.fewest = make([]int, g.t.Depth()+1)
-			return g.finish(best.outcome), nil
+			return &candidate{outcome: best.outcome, outer: f.outer, spread: best}, nil
 		}
 	}
 	return nil, g.unplaceable(g.detail())

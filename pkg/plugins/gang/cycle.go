@@ -168,8 +168,12 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
 	var room *fabric.UnplaceableError
 	if errors.As(err, &room) {
-		p.drain(q, w)
-		state.Write(failedKey, &failed{q})
+		// A drain that has begun goes on: it would begin again and again while members of several
+		// models have room now and then.
+		if !room.MixedFits || p.gangs.Draining(q.Turn) != "" {
+			p.drain(q, w)
+		}
+		state.Write(failedKey, &failed{question: q, mixedFits: room.MixedFits})
 	} else {
 		p.gangs.NoDrain(q.Turn)
 		w.Why = fmt.Sprintf("%s cannot be placed: %v", key, err)

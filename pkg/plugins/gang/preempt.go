@@ -27,7 +27,10 @@ import (
 const failedKey fwk.StateKey = "nvtopo.dev/gang-failed"
 
 // failed is a gang without room.
-type failed struct{ question *gangstate.Question }
+type failed struct {
+	question  *gangstate.Question
+	mixedFits bool // there is room on GPUs of several models
+}
 
 // Clone returns the same.
 func (f *failed) Clone() fwk.StateData { return f }
@@ -75,8 +78,11 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 		p.gangs.EndClaim(key, "")
 		q.Turn.Claim, q.Cleared = nil, nil
 	}
-	if !p.preempts() {
+	switch {
+	case !p.preempts():
 		return refused("")
+	case f.mixedFits:
+		return refused("preemption: nobody goes for a gang that allow-mixed-models would fit")
 	}
 	field, err := p.field(q)
 	if err != nil {

@@ -69,8 +69,10 @@ func (s *Snapshot) decide(a *ask) Decision {
 	if d, ok := s.afterThoseThatEnd(a, why); ok {
 		return d
 	}
-	if d, ok := s.afterPreemption(a); ok {
-		return d
+	if !mixedFits(err) { // nobody is evicted then, or it would be admitted and have no place again and again
+		if d, ok := s.afterPreemption(a); ok {
+			return d
+		}
 	}
 	return Decision{Verdict: Retry, Message: why}
 }

@@ -294,6 +294,17 @@ func TestDecide(t *testing.T) {
 			want:        Retry,
 			wantMessage: "cluster: 0 of 1",
 		},
+		"the scheduler evicts nobody for a gang that has room on two models": {
+			build: func(w *testEnv) {
+				w.node("n0", "dgx-a100", nil)
+				w.node("n1", "hgx-h200", nil)
+				w.node("n2", "hgx-h200", nil)
+				w.pod("extra", "n2", func(p *v1.Pod) { p.Spec.Priority = new(int32(-1)) }, 0)
+			},
+			job:         job("train", 2, 8, gangOf("g", 2)),
+			want:        Retry,
+			wantMessage: "cluster: 1 of 2 on NVIDIA-A100-SXM4-40GB, 1 on NVIDIA-H200; allow-mixed-models would fit",
+		},
 		"the scheduler can evict extras": {
 			build: func(w *testEnv) {
 				w.racks(1, "a")

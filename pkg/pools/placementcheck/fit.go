@@ -14,6 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // errAlone says that pods which are in no gang have no node.
@@ -29,15 +30,21 @@ func isRoom(err error) bool {
 	return errors.As(err, &room) || errors.As(err, &alone)
 }
 
+// mixedFits reports whether an error says that a gang would fit on GPUs of several models.
+func mixedFits(err error) bool {
+	var room *fabric.UnplaceableError
+	return errors.As(err, &room) && room.MixedFits
+}
+
 // fitted is where the pods of an ask go.
 type fitted struct {
 	after *Snapshot // with them
 	plans []*fabric.Plan
 }
 
-// fit places all pods of an ask, or none. The Snapshot stays as it is. bound are the nodes that
-// members of the ask's gangs have already.
-func (s *Snapshot) fit(a *ask, bound []int) (*fitted, error) {
+// fit places all pods of an ask, or none. The Snapshot stays as it is. bound are the
+// members of the ask's gangs that have nodes already.
+func (s *Snapshot) fit(a *ask, bound []seated) (*fitted, error) {
 	out := &fitted{after: s.copy()}
 	for _, g := range a.gangs {
 		plan, err := out.after.place(g, bound)
@@ -55,7 +62,7 @@ func (s *Snapshot) fit(a *ask, bound []int) (*fitted, error) {
 }
 
 // place plans a gang, and gives its members their places.
-func (s *Snapshot) place(g *gang, bound []int) (*fabric.Plan, error) {
+func (s *Snapshot) place(g *gang, bound []seated) (*fabric.Plan, error) {
 	plan, err := s.plan(g, bound)
 	if err != nil {
 		return nil, err
@@ -77,7 +84,7 @@ func (s *Snapshot) place(g *gang, bound []int) (*fabric.Plan, error) {
 }
 
 // plan asks the planner, with what the nodes have now.
-func (s *Snapshot) plan(g *gang, bound []int) (*fabric.Plan, error) {
+func (s *Snapshot) plan(g *gang, bound []seated) (*fabric.Plan, error) {
 	wishes, err := g.WishesIn(s.levels)
 	if err != nil {
 		return nil, err
@@ -92,9 +99,14 @@ func (s *Snapshot) plan(g *gang, bound []int) (*fabric.Plan, error) {
 	for _, pod := range g.Members.Live {
 		r.Members = append(r.Members, fabric.Member{Shape: g.of[pod.UID]})
 	}
-	for _, at := range bound {
-		r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
+	var running []placement.Running
+	for _, b := range bound {
+		r.Members = append(r.Members, fabric.Member{Bound: true, Node: b.at})
+		if asks, err := podrequest.Parse(b.pod, options()); err == nil {
+			running = append(running, placement.Running{Pod: b.pod, Demand: &placement.Demand{Request: asks}, Node: s.nodes[b.at].graph})
+		}
 	}
+	placement.FixModels(r, demands, running)
 	wishes.Apply(r)
 	return fabric.Place(s.tree, r)
 }
@@ -129,7 +141,13 @@ func (s *Snapshot) fill(k *kind) (have int) {
 // missing are the pods of a Workload that have quota, and no node yet.
 type missing struct {
 	counts map[string]int // by PodSet
-	bound  []int          // nodes of the others, by node of the tree
+	bound  []seated       // the others
+}
+
+// seated is a pod that has its node.
+type seated struct {
+	at  int // of the tree
+	pod *v1.Pod
 }
 
 // missingOf compares what is to have a place with the pods that there are. of are the Workload's
@@ -148,7 +166,7 @@ func (s *Snapshot) missingOf(counts, ended map[string]int, of []*v1.Pod) missing
 		case live && p.Spec.NodeName == "":
 			continue
 		case live && known:
-			m.bound = append(m.bound, at)
+			m.bound = append(m.bound, seated{at, p})
 		case p.Status.Phase == v1.PodFailed:
 			continue // it will be made anew
 		case p.Status.Phase == v1.PodSucceeded && ended[name] > 0:

@@ -103,11 +103,14 @@ func subsets(of nvtopo.Mask, k int, visit func(nvtopo.Mask)) {
 
 // possible is the brute force.
 func (q *question) possible(w *testEnv) bool {
-	room := map[string]int{}
+	room := map[[2]string]int{} // by rack where one is required, and by model of a gang
 	for name, free := range q.free {
-		where := ""
+		where := [2]string{}
 		if q.rack {
-			where = q.racks[name]
+			where[0] = q.racks[name]
+		}
+		if q.gang {
+			where[1] = w.graphs[name].GPUs[0].Model
 		}
 		room[where] += q.most(oracle.New(w.graphs[name]), free, q.pods)
 	}
@@ -122,7 +125,7 @@ func (q *question) possible(w *testEnv) bool {
 // check verifies what was promised, set by set.
 func (q *question) check(w *testEnv, d *Decision) error {
 	held := map[string]nvtopo.Mask{}
-	count, racks := 0, map[string]bool{}
+	count, racks, models := 0, map[string]bool{}, map[string]bool{}
 	for _, n := range d.after.nodes {
 		g := w.graphs[n.object.Name]
 		for _, r := range n.given {
@@ -137,11 +140,15 @@ func (q *question) check(w *testEnv, d *Decision) error {
 			}
 			held[n.object.Name] |= set
 			racks[q.racks[n.object.Name]] = true
+			models[g.GPUs[0].Model] = true
 			count++
 		}
 	}
 	if count != q.pods || q.rack && len(racks) > 1 {
 		return fmt.Errorf("%d pods in %d racks, want %d", count, len(racks), q.pods)
+	}
+	if q.gang && len(models) > 1 {
+		return fmt.Errorf("members have GPUs of %v", models)
 	}
 	if selected := d.PodSetUpdates[0].NodeSelector[rackLabel]; selected != "" && (len(racks) > 1 || !racks[selected]) {
 		return fmt.Errorf("the pods are kept in rack %s, but planned in %v", selected, racks)

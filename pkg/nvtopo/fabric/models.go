@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// models says of what models some GPUs of a machine are.
+type models struct {
+	name    string        // of all of them; empty if it is not known, or there are several
+	several []nvtopo.Mask // those of each model by its name, of a machine with several
+	key     string        // equal for equal models
+}
+
+func modelsOf(g *nvtopo.Graph, set nvtopo.Mask) models {
+	set &= nvtopo.FullMask(g.Len())
+	if set == 0 {
+		return models{}
+	}
+	name := g.GPUs[set.First()].Model
+	same := true
+	for rest := set; rest != 0 && same; {
+		i := rest.First()
+		rest &^= nvtopo.MaskOf(i)
+		same = g.GPUs[i].Model == name
+	}
+	if same {
+		return models{name: name, key: name}
+	}
+	of := map[string]nvtopo.Mask{}
+	var names, key []string
+	for rest := set; rest != 0; {
+		i := rest.First()
+		rest &^= nvtopo.MaskOf(i)
+		m := g.GPUs[i].Model
+		if of[m] == 0 {
+			names = append(names, m)
+		}
+		of[m] |= nvtopo.MaskOf(i)
+		key = append(key, m)
+	}
+	slices.Sort(names)
+	out := models{key: strings.Join(key, "\x00")}
+	for _, m := range names {
+		out.several = append(out.several, of[m])
+	}
+	return out
+}
+
+// kind is the shapes of a gang whose members get GPUs of one model.
+type kind struct {
+	number  int // Shape.Kind
+	choices []choice
+}
+
+// choice is models that members of a kind may all have, and what nodes have of them.
+type choice struct {
+	models []string
+	nodes  map[int][]Supply // by shape
+}
+
+// kinds returns the kinds for which the model matters, those of the largest members first: there
+// are nodes with room of several models, or of others than those of the members that have nodes.
+func (g *gang) kinds() (out []kind) {
+	for i := range g.parts {
+		shape := &g.r.Shapes[g.parts[i].shape]
+		if shape.Kind == 0 || shape.GPUs == 0 || slices.ContainsFunc(out, func(k kind) bool { return k.number == shape.Kind }) {
+			continue
+		}
+		k := kind{number: shape.Kind}
+		found := g.modelsWithRoom(shape.Kind)
+		switch {
+		case len(shape.Models) > 0:
+			if !slices.ContainsFunc(found, func(m string) bool { return !slices.Contains(shape.Models, m) }) {
+				continue
+			}
+			k.choices = []choice{{models: shape.Models}}
+		case len(found) < 2:
+			continue
+		default:
+			for n := range found {
+				k.choices = append(k.choices, choice{models: found[n : n+1]})
+			}
+		}
+		k.divide(g.r)
+		out = append(out, k)
+	}
+	return out
+}
+
+// divide gives each choice what nodes have of its models, in one walk over the nodes.
+func (k *kind) divide(r *Request) {
+	for c := range k.choices {
+		k.choices[c].nodes = map[int][]Supply{}
+	}
+	to := make([][]Supply, len(k.choices))
+	for i := range r.Shapes {
+		if r.Shapes[i].Kind != k.number {
+			continue
+		}
+		nodes := r.Shapes[i].Nodes
+		for c := range k.choices {
+			to[c] = make([]Supply, len(nodes))
+			k.choices[c].nodes[i] = to[c]
+		}
+		last, at := "", -1 // most nodes are of the model of the one before
+		for n := range nodes {
+			switch s := nodes[n].Slots; {
+			case s == nil:
+			case len(s.alone) > 0:
+				for c := range k.choices {
+					to[c][n] = nodes[n].On(k.choices[c].models)
+				}
+			default:
+				if at < 0 || s.model != last {
+					last, at = s.model, slices.IndexFunc(k.choices, func(c choice) bool { return slices.Contains(c.models, s.model) })
+				}
+				if at >= 0 {
+					to[at][n] = nodes[n]
+				}
+			}
+		}
+	}
+}
+
+// modelsWithRoom returns the models of which some node has room for a member of the kind, by name.
+func (g *gang) modelsWithRoom(number int) (found []string) {
+	last := ""
+	add := func(model string) {
+		if len(found) > 0 && model == last {
+			return
+		}
+		if last = model; !slices.Contains(found, model) {
+			found = append(found, model)
+		}
+	}
+	for i := range g.r.Shapes {
+		if g.r.Shapes[i].Kind != number {
+			continue
+		}
+		for n := range g.r.Shapes[i].Nodes {
+			s := &g.r.Shapes[i].Nodes[n]
+			if s.Slots == nil || s.Members() < 1 || g.t.closed != nil && g.t.closed[n] {
+				continue
+			}
+			if len(s.Slots.alone) == 0 {
+				add(s.Slots.model)
+			}
+			for _, one := range s.Slots.alone {
+				add(one.model)
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// On is what a node has of some models alone: of a machine with several, all if all of them are
+// among these, and otherwise that one of which most members fit.
+func (s Supply) On(models []string) Supply {
+	switch {
+	case s.Slots == nil:
+		return s
+	case len(s.Slots.alone) == 0:
+		if slices.Contains(models, s.Slots.model) {
+			return s
+		}
+		return Supply{}
+	}
+	var best *Slots
+	all := true
+	for _, one := range s.Slots.alone {
+		if !slices.Contains(models, one.model) {
+			all = false
+		} else if one.Count(worstBand) > best.Count(worstBand) {
+			best = one
+		}
+	}
+	if !all || len(models) == 1 {
+		s.Slots = best
+	}
+	return s
+}
+
+// on is the request with what nodes have of the chosen models alone, by kind; of those without a choice
+// nodes have all.
+func (r *Request) on(chosen map[int]*choice) *Request {
+	out := *r
+	out.Shapes = slices.Clone(r.Shapes)
+	for i := range out.Shapes {
+		if c := chosen[out.Shapes[i].Kind]; c != nil {
+			out.Shapes[i].Nodes = c.nodes[i]
+		}
+	}
+	if r.Remaining != nil {
+		out.Remaining = func(shape, node int, used nvtopo.Mask, placed []int) Supply {
+			supply := r.Remaining(shape, node, used, placed)
+			if c := chosen[r.Shapes[shape].Kind]; c != nil {
+				supply = supply.On(c.models)
+			}
+			return supply
+		}
+	}
+	return &out
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+func asking(gpus int, change ...func(*podrequest.Request)) *Demand {
+	d := &Demand{Request: &podrequest.Request{}}
+	if gpus > 0 {
+		d.Resources = []podrequest.ResourceRequest{{Name: gpu, Count: gpus}}
+	}
+	for _, c := range change {
+		c(d.Request)
+	}
+	return d
+}
+
+// TestKindsOf: shapes are of one kind if they ask for the same GPUs, whatever else they ask for.
+func TestKindsOf(t *testing.T) {
+	cpu := func(r *podrequest.Request) { r.MilliCPU = 4000 }
+	linked := func(r *podrequest.Request) { r.Constraint.MinBandwidth = 1 }
+	got := KindsOf([]*Demand{asking(8), asking(0), asking(8, cpu), asking(4), asking(8, linked)})
+	if diff := cmp.Diff([]int{1, 0, 1, 2, 3}, got); diff != "" {
+		t.Errorf("kinds (-want,+got)\n%s", diff)
+	}
+}
+
+// TestFixModels: members that have nodes fix the models of those that ask for the same.
+func TestFixModels(t *testing.T) {
+	on := func(models ...string) *usage.Node {
+		g := &nvtopo.Graph{}
+		for _, m := range models {
+			g.GPUs = append(g.GPUs, nvtopo.GPU{UUID: "gpu-" + m, Model: m})
+		}
+		return &usage.Node{Accels: []*usage.Accel{{Resource: gpu, Graph: g}}}
+	}
+	pod := func(ids ...string) *v1.Pod {
+		p := &v1.Pod{}
+		p.UID, p.Spec.NodeName = "pod", "node"
+		if len(ids) == 0 {
+			return p
+		}
+		a := &allocation.Allocation{
+			Version: allocation.Version, PodUID: p.UID, Node: "node",
+			Containers: []allocation.Container{{Name: "main", Resource: gpu, GPUs: ids}},
+		}
+		text, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Annotations = map[string]string{allocation.Key: text}
+		return p
+	}
+	tests := map[string]struct {
+		running []Running
+		want    []string // of the first shape, of 8 GPUs
+	}{
+		"nobody has a node":               {},
+		"one that asks for the same":      {running: []Running{{pod(), asking(8), on("a", "a")}}, want: []string{"a"}},
+		"two of different models":         {running: []Running{{pod(), asking(8), on("a")}, {pod(), asking(8), on("b")}}, want: []string{"a", "b"}},
+		"one that asks for other GPUs":    {running: []Running{{pod(), asking(4), on("a")}}},
+		"a launcher without GPUs":         {running: []Running{{pod(), asking(0), on("a")}}},
+		"a node that nobody knows":        {running: []Running{{pod(), asking(8), nil}}},
+		"a model that nobody knows":       {running: []Running{{pod(), asking(8), on("")}}},
+		"a machine of two models":         {running: []Running{{pod(), asking(8), on("a", "b")}}},
+		"and the pod says which it has":   {running: []Running{{pod("gpu-b"), asking(8), on("a", "b")}}, want: []string{"b"}},
+		"and it has them of both of them": {running: []Running{{pod("gpu-a", "gpu-b"), asking(8), on("a", "b")}}, want: []string{"a", "b"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			shapes := []*Demand{asking(8), asking(0)}
+			r := GangRequest(shapes, 0, nil)
+			FixModels(r, shapes, tc.running)
+			if diff := cmp.Diff([][]string{tc.want, nil}, [][]string{r.Shapes[0].Models, r.Shapes[1].Models}); diff != "" {
+				t.Errorf("models by shape (-want,+got)\n%s", diff)
+			}
+			mixed := &fabric.Request{Shapes: []fabric.Shape{{GPUs: 8}}}
+			if FixModels(mixed, shapes[:1], tc.running); mixed.Shapes[0].Models != nil {
+				t.Errorf("members of any model have %v", mixed.Shapes[0].Models)
+			}
+		})
+	}
+}

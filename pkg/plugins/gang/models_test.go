@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/testkit"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+// remodel has a node's GPUs be of another model.
+func (e *testEnv) remodel(node string) {
+	e.t.Helper()
+	m, err := machine.Lookup("dgx-h100")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	g, err := m.GraphFor(node)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for i := range g.GPUs {
+		g.GPUs[i].Model = "other"
+	}
+	_, graph, _ := nodeOf(e.t, node, "")
+	uid := graph.Spec.NodeUID
+	graph = v1alpha1.FromGraph(node, gpuResource, g)
+	graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = "remodelled", "2", uid
+	if _, err := e.state.Apply(graph); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// TestNoEvictionForOneModel: a gang of two that fits on two models and on none of them alone says so,
+// and nobody is evicted and no node closed for it. It does if it fits on neither.
+func TestNoEvictionForOneModel(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		taken     []string // nodes with a pod of lower priority
+		mixed     bool
+		wantWaits bool   // it is placed, and its first member waits for the second
+		wantWhy   string // of PostFilter
+		wantEnds  bool   // somebody is evicted, and nodes are closed
+	}{
+		"it fits on two models": {
+			taken: []string{"node-0-1", "node-0-2"}, wantWhy: "nobody goes for a gang that allow-mixed-models would fit",
+		},
+		"and may have both": {taken: []string{"node-0-1", "node-0-2"}, mixed: true, wantWaits: true},
+		"it does not fit on two models": {
+			taken: []string{"node-0-0", "node-0-1", "node-0-2"}, wantWhy: "evicted for this gang", wantEnds: true,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 4)
+			r.remodel("node-0-0")
+			r.remodel("node-0-1")
+			for _, node := range tc.taken {
+				r.place(r.create(gpuPod("on-"+node, 8).Node(node).Obj()))
+			}
+			gang := r.gangOf("gang", 2, 8, 10, func(pod *v1.Pod) {
+				pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // it has waited for long
+				if tc.mixed {
+					pod.Annotations[gangrequest.MixedModelsKey] = "true"
+				}
+			})
+			r.known(gang[0])
+			if tc.wantWaits {
+				if c := r.cycle(gang[0]); !c.status.IsWait() {
+					t.Fatalf("%v, want a place", c.status)
+				}
+				return
+			}
+			if why := r.failing(gang[0]); !strings.Contains(why, tc.wantWhy) {
+				t.Errorf("%q, want %q", why, tc.wantWhy)
+			}
+			if closed := r.state.Closed().Any(); closed != tc.wantEnds {
+				t.Errorf("nodes are closed: %v, want %v", closed, tc.wantEnds)
+			}
+			if tc.wantEnds {
+				testkit.Soon(t, "somebody is evicted", func() bool { return len(r.evicted()) > 0 })
+			} else if got := r.evicted(); len(got)+len(r.held()) > 0 {
+				t.Errorf("evicted %v, held %v", got, r.held())
+			}
+		})
+	}
+}
