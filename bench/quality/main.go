@@ -82,14 +82,9 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		}
 	}
 	if *clusters != "" {
-		known := o.kinds
-		o.kinds = nil
-		for name := range strings.SplitSeq(*clusters, ",") {
-			i := slices.IndexFunc(known, func(k kind) bool { return k.name == name })
-			if i < 0 {
-				return nil, fmt.Errorf("no kind of cluster %q, want of %s", name, strings.Join(names(known), ", "))
-			}
-			o.kinds = append(o.kinds, known[i])
+		var err error
+		if o.kinds, err = named(o.kinds, *clusters); err != nil {
+			return nil, err
 		}
 	}
 	for i := range *seeds {
@@ -107,6 +102,18 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		o.extra = append(o.extra, src)
 	}
 	return o, nil
+}
+
+// named are those of some kinds of clusters that a list names, with commas between them.
+func named(known []kind, list string) (out []kind, err error) {
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(known, func(k kind) bool { return k.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no kind of cluster %q, want of %s", name, strings.Join(names(known), ", "))
+		}
+		out = append(out, known[i])
+	}
+	return out, nil
 }
 
 // Result is what is written as JSON.

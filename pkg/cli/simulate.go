@@ -204,10 +204,13 @@ func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
 		return nil, err
 	}
 	var err error
-	if s.message != "" {
+	switch {
+	case s.message != "":
 		if c.MessageBytes, err = parseSize(s.message, false); err != nil {
 			return nil, usagef("--message-size: %w", err)
 		}
+	case s.byPlacement:
+		return nil, usagef("--runs-by-placement goes with --message-size only")
 	}
 	if c.PodPolicy, err = nvtopo.ParsePolicy(s.podPolicy); err != nil {
 		return nil, usagef("--pod-policy: %w", err)
@@ -312,8 +315,6 @@ func (s *simulation) check(cmd *cobra.Command) error {
 		return usagef("--nodes and --trace cannot both be standard input")
 	case cmd.Flags().Changed("pods") && !strings.HasPrefix(s.trace, syntheticPrefix):
 		return usagef("--pods goes with --trace %sNAME only", syntheticPrefix)
-	case s.byPlacement && s.message == "":
-		return usagef("--runs-by-placement goes with --message-size only")
 	case math.IsNaN(s.load) || math.IsInf(s.load, 0) || s.load < 0:
 		return usagef("--load %v: want 0 or more", s.load)
 	case math.IsNaN(s.warmUp) || s.warmUp < 0 || s.warmUp >= 1:

@@ -289,7 +289,7 @@ func TestPlaceByModel(t *testing.T) {
 			want: "cluster: 2 of 4 on NVIDIA-L40S, 1 on NVIDIA-H200",
 		},
 		"the members' model has no room": {
-			nodes: alternate, counts: []int{3, 8}, change: func(f *fleet, r *Request) {
+			nodes: alternate, counts: []int{3, 8}, change: func(_ *fleet, r *Request) {
 				r.Members[0], r.Shapes[0].Models = Member{Bound: true, Node: 1}, []string{h200}
 				for _, n := range []int{1, 3, 5} {
 					r.Shapes[0].Nodes[n] = Supply{}
