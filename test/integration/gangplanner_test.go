@@ -137,7 +137,7 @@ func (o *outside) given(t *testing.T, pod *v1.Pod) (node int, gpus nvtopo.Mask) 
 // plan says where the members go, by rank, beside what is used.
 func (o *outside) plan(g *trialGang, used []nvtopo.Mask) (*fabric.Plan, error) {
 	request := g.wishes
-	shape := fabric.Shape{GPUs: g.gpus, Nodes: make([]fabric.Supply, o.tree.Len())}
+	shape := fabric.Shape{GPUs: g.gpus, Kind: 1, Nodes: make([]fabric.Supply, o.tree.Len())}
 	for node, tables := range o.tables {
 		all := nvtopo.FullMask(tables.Graph().Len())
 		m := &fabric.Machine{Tables: tables, Healthy: all, Free: all &^ used[node]}
