@@ -49,6 +49,7 @@ func orders() []order {
 		{name: "slow-singles", one: slow},
 		{name: "time+slow-singles", one: slow, several: share},
 		{name: "loss+slow-singles", one: slow, several: loss},
+		{name: "guarded-singles", one: slow, guarded: true},
 		{name: "guarded-loss", one: loss, several: loss, guarded: true},
 		{name: "guarded", one: slow, several: loss, guarded: true},
 	}
