@@ -14,7 +14,7 @@ test: ## The fast tests, which CI runs, and a table of their parts
 # What the parts after them run is compiled beside the tests that wait for most of their time: the
 # tools beside the rest of integration, and lint beside pools. e2e and test-pools both link programs
 # into bin/ first, and one would overwrite what the other runs, so node-images links them before.
-SLOW_TIME := 45 minutes on two cores; as root, or the real node is left out
+SLOW_TIME := about an hour on two cores the first time; as root, or the real node is left out
 SLOW_PARTS := 'modules&' generated modules programs 'test-core&' unit test-core 'test-bench&' 'tools-idle&' test-integration test-bench tools-idle \
 	'test-soak&' test-kubelet test-alerts test-chart test-chart-server test-images test-pages test-ui test-soak \
 	node-images 'lint&' 'e2e&' test-pools e2e lint

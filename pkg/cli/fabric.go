@@ -179,7 +179,10 @@ func (o *fabricPlacement) run(cmd *cobra.Command) error {
 	if !o.mixed {
 		shape.Kind = 1
 	}
-	request.Shapes, request.MessageBytes = []fabric.Shape{shape}, size
+	request.Shapes = []fabric.Shape{shape}
+	if cmd.Flags().Changed("size") { // without it models are compared as the scheduler does
+		request.MessageBytes = size
+	}
 	plan, err := fabric.Place(c.tree, request)
 	var none *fabric.UnplaceableError
 	switch {

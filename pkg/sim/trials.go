@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
@@ -15,7 +16,7 @@ const trialPrefix = "trial:"
 // What trials go by.
 const (
 	trialTolerance = 0.10 // how much longer than the best an all-reduce may take to count as equal
-	trialBytes     = 1e9  // of that all-reduce
+	trialBytes     = fabric.DefaultMessage
 	trialPressure  = 0.70 // share of the GPUs of large machines that keeps smaller pods off them
 )
 

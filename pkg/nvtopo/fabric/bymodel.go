@@ -184,17 +184,17 @@ func (c *candidate) disliked() (sum int64) {
 	return sum
 }
 
-// timeTolerance is how much longer than the fastest a plan's all-reduce may take to count as equal.
-// Rings of one model differ by less between machines of two makers.
+// timeTolerance is how much longer than the fastest, as a share, a plan's all-reduce may take to count
+// as equal (decision 0019).
 const timeTolerance = 0.1
 
-// DefaultMessage is what each GPU sends in an all-reduce, if the request does not say: a gradient
-// bucket of a large model, at which bandwidth counts and latency hardly does.
+// DefaultMessage is how many bytes each GPU sends in an all-reduce, if the request does not say: 1 GB.
+// At that size bandwidth decides, and latency hardly counts.
 const DefaultMessage = 1e9
 
-// fastest keeps the candidates whose all-reduce takes as long as the fastest, or little longer. If
-// the network of one is not known, what happens inside nodes is compared; what is not known there
-// counts as slowest.
+// fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest.
+// If the network of any is not known, only the time inside nodes is compared. A candidate whose ring
+// is not known is dropped, unless no ring is known: then all are kept.
 func fastest(candidates []*candidate) []*candidate {
 	known := true
 	for _, c := range candidates {

@@ -45,8 +45,8 @@ type Shape struct {
 	// Kind is the same for shapes whose members ask for the same GPUs: all of them get GPUs of
 	// one model. What has no known model is one model. 0: of any, as those without GPUs.
 	Kind int
-	// Models are those of members of the kind that have their nodes. The others get these and no
-	// others, each any of them if there are several. Nil: nobody has a node, or the model is not known.
+	// Models are the models of those members of the kind that have nodes. Each of the other members
+	// gets one of them. Nil: no member has a node, or its model is not known.
 	Models []string
 }
 

@@ -39,8 +39,8 @@ func (e *testEnv) remodel(node string) {
 	}
 }
 
-// TestNoEvictionForOneModel: a gang of two that fits on two models and on none of them alone says so,
-// and nobody is evicted and no node closed for it. It does if it fits on neither.
+// TestNoEvictionForOneModel: no pod is evicted and no node closed for a gang that would fit on two
+// models but on neither alone. Pods are evicted and nodes closed for a gang that fits on no model.
 func TestNoEvictionForOneModel(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -69,7 +69,9 @@ func (s *Snapshot) decide(a *ask) Decision {
 	if d, ok := s.afterThoseThatEnd(a, why); ok {
 		return d
 	}
-	if !mixedFits(err) { // nobody is evicted then, or it would be admitted and have no place again and again
+	// The scheduler evicts nobody for a gang that fits on several models. Admitted for a preemption that
+	// does not come, the gang would be evicted by Kueue and admitted again without end.
+	if !mixedFits(err) {
 		if d, ok := s.afterPreemption(a); ok {
 			return d
 		}

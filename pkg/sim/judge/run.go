@@ -12,7 +12,7 @@ import (
 
 // Sheet is what a data sheet says of a GPU.
 type Sheet struct {
-	Model  string  // the model's name as the driver prints it begins with or holds this
+	Model  string  // a part of the model's name as the driver prints it
 	TFLOPS float64 // dense BF16, or FP16 of what has no BF16
 }
 
