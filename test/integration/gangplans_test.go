@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
@@ -30,6 +30,8 @@ const (
 	plansVariable, planSeedVariable = "NVTOPO_GANG_PLANS", "NVTOPO_GANG_SEED"
 	// plansInShort is what make test has the time for.
 	plansInShort = 40
+	// tooMany GPUs are more than any node has.
+	tooMany = 17
 	// plannedLoad is the share of GPUs in use once a gang is placed.
 	plannedLoad = 0.9
 	// leastEqual is the share of gangs that have to be where the planner has them.
@@ -113,6 +115,7 @@ type comparison struct {
 	inUse    int    // of them
 	units    []unit // single pods and gangs that run
 	singles  int    // made so far
+	probes   int    // made so far
 	across   int    // gangs in more than one rack
 }
 
@@ -136,8 +139,18 @@ func (x *comparison) add(u unit) {
 	x.inUse += u.gpus
 }
 
-// gang is the next one: most ask for nothing more than to be near each other.
+// gang is the next one that the empty cluster has room for: a rack has one or two machines of a model.
 func (x *comparison) gang(number int) *trialGang {
+	for {
+		g := x.drawn(number)
+		if _, err := x.outside.plan(g, make([]nvtopo.Mask, x.outside.tree.Len())); err == nil {
+			return g
+		}
+	}
+}
+
+// drawn is a gang drawn at random: most ask for nothing more than to be near each other.
+func (x *comparison) drawn(number int) *trialGang {
 	g := &trialGang{
 		name: fmt.Sprintf("g%d", number), pods: 2 * (1 + x.random.IntN(4)),
 		gpus: []int{8, 8, 4, 4, 4, 2, 2, 1}[x.random.IntN(8)], notes: notes{},
@@ -167,7 +180,18 @@ func (x *comparison) settle(t *testing.T) {
 			x.bound(t, u.pods[0])
 		}
 	}
-	testkit.Naps(settleTime)
+	x.heard(t)
+}
+
+// heard waits until the scheduler has heard of every pod that has come or gone so far. It hears of
+// pods in order, so it has once it refuses a pod that was made after them.
+func (x *comparison) heard(t *testing.T) {
+	t.Helper()
+	name := fmt.Sprintf("probe-%d", x.probes)
+	x.probes++
+	x.create(t, gpuPod(name, gangProfile, tooMany).Obj())
+	x.refused(t, name)
+	x.remove(t, name)
 }
 
 // makeRoom ends pods at random until there is room, for the planner too, and returns its plan.
@@ -181,7 +205,7 @@ func (x *comparison) makeRoom(t *testing.T, g *trialGang) *fabric.Plan {
 		var room *fabric.UnplaceableError
 		switch {
 		case err == nil:
-			testkit.Naps(settleTime)
+			x.heard(t)
 			return plan
 		case !errors.As(err, &room) || len(x.units) == 0:
 			t.Fatalf("%v: %v", g, err)
