@@ -70,9 +70,15 @@ func Start(dir string) (*Kubelet, error) {
 			}
 		}
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "kubelet.sock"), Net: "unix"})
+	// A socket is there before anybody listens to it. It gets its name later, so that whoever sees
+	// it can connect.
+	early := filepath.Join(dir, "early.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: early, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if err := os.Rename(early, filepath.Join(dir, "kubelet.sock")); err != nil {
+		return nil, fmt.Errorf("naming the socket: %w", err)
 	}
 	// A killed kubelet leaves its socket behind.
 	listener.SetUnlinkOnClose(false)
