@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
@@ -63,10 +64,26 @@ func judgedPolicies(k *kind) ([]variant, error) {
 		}
 	}
 	var out []variant
-	for _, name := range append([]string{sim.Ours, "reserve+exact", "binpack+exact", "spread+exact", "fgd+exact", stock}, sim.Trials()...) {
+	for _, name := range []string{sim.Ours, "reserve+exact", "binpack+exact", "spread+exact", "fgd+exact", stock} {
 		out = append(out, variant{name: name, policy: name})
 	}
-	return out, nil
+	return append(out, otherOrders()...), nil
+}
+
+// otherOrders are ours with other arguments: machines are left to larger pods sooner, later or never,
+// and single GPUs go where they take the least share of a machine.
+func otherOrders() []variant {
+	of := func(name string, change func(*nodeindex.Order)) variant {
+		o := nodeindex.DefaultOrder()
+		change(&o)
+		return variant{name: "ours:" + name, policy: sim.Ours, order: &o}
+	}
+	return []variant{
+		of("reserve=0.5", func(o *nodeindex.Order) { o.Reserve = 0.5 }),
+		of("reserve=0.9", func(o *nodeindex.Order) { o.Reserve = 0.9 }),
+		of("reserve=1", func(o *nodeindex.Order) { o.Reserve = 1 }),
+		of("singles=least-lost", func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesLeastLost }),
+	}
 }
 
 // judgedSuite makes the tasks in which placements are judged, in the order of the report. All-reduces

@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
 // TestJudgedRun: a short run judges all policies and orders on a fleet, at equal completion.
@@ -24,7 +22,7 @@ func TestJudgedRun(t *testing.T) {
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if want := 6 + len(sim.Trials()); len(c.Policies) != want {
+		if want := 6 + len(otherOrders()); len(c.Policies) != want {
 			t.Errorf("%s: %d policies, want %d", c.String(), len(c.Policies), want)
 		}
 		for _, p := range c.Policies {
@@ -41,7 +39,7 @@ func TestJudgedRun(t *testing.T) {
 	if err := writeJudged(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"runs by placement", "reserve+exact", "wait of 8, s", "trial:guarded"} {
+	for _, want := range []string{"runs by placement", "reserve+exact", "wait of 8, s", "ours:reserve=1"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report lacks %q", want)
 		}

@@ -55,7 +55,7 @@ func replayTask(ctx context.Context, t *task, seed uint64, put func(variant int,
 	for v := range t.variants {
 		r, err := sim.Run(ctx, sim.Config{
 			Nodes: t.nodes, Jobs: jobs, Policy: t.variants[v].policy, Load: t.Load, Seed: seed, WarmUp: sim.DefaultWarmUp,
-			PodPolicy: t.policy, Residual: t.variants[v].residual, Weights: t.variants[v].weights,
+			PodPolicy: t.policy, Residual: t.variants[v].residual, Order: t.variants[v].order,
 			MessageBytes: t.message, RunsByPlacement: t.RunsByPlacement,
 		})
 		if err != nil {

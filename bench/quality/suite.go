@@ -132,7 +132,7 @@ func openb(fixtures string) (src source, ok bool, err error) {
 // variant is a policy as it is compared: one of the engine's, or ours changed.
 type variant struct {
 	name, policy string
-	weights      *nodeindex.Weights
+	order        *nodeindex.Order
 	residual     *nvtopo.Weights
 }
 
@@ -144,11 +144,11 @@ const (
 )
 
 func ablations() []variant {
-	w := nodeindex.DefaultWeights()
-	w.Fragmentation = 0
+	o := nodeindex.DefaultOrder()
+	o.Weights.Fragmentation = 0
 	return []variant{
-		{name: oursNoFragmentation, policy: sim.Ours, weights: &w},
-		{name: oursNoResidual, policy: sim.Ours, weights: &w, residual: &nvtopo.Weights{}},
+		{name: oursNoFragmentation, policy: sim.Ours, order: &o},
+		{name: oursNoResidual, policy: sim.Ours, order: &o, residual: &nvtopo.Weights{}},
 	}
 }
 

@@ -159,11 +159,15 @@ func (s *simulation) runWeights(cmd *cobra.Command, config *sim.Config) (out []*
 			variants = s.weights
 		}
 		for _, text := range variants {
-			config.Policy, config.Weights = p, nil
+			config.Policy, config.Order = p, nil
 			if text != "" {
-				if config.Weights, err = parseWeights(text); err != nil {
+				w, err := parseWeights(text)
+				if err != nil {
 					return nil, err
 				}
+				order := nodeindex.DefaultOrder()
+				order.Weights = *w
+				config.Order = &order
 			}
 			r, err := sim.Run(cmd.Context(), *config)
 			if err != nil {

@@ -86,8 +86,8 @@ func TestSimulateWeights(t *testing.T) {
 			t.Errorf("%s (-without weights,+with)\n%s", plain[same].Policy, diff)
 		}
 	}
-	if got[1].MeanRegretGBps >= got[0].MeanRegretGBps {
-		t.Errorf("bandwidth alone loses %v GB/s, all three %v: want less", got[1].MeanRegretGBps, got[0].MeanRegretGBps)
+	if got[1].FGDFragmentation <= got[0].FGDFragmentation {
+		t.Errorf("bandwidth alone leaves %v of the free GPUs unusable, all three %v: want more", got[1].FGDFragmentation, got[0].FGDFragmentation)
 	}
 }
 

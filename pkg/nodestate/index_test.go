@@ -117,7 +117,7 @@ func (s *cachedState) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[st
 }
 
 func narrowing() *candidates.Narrowing {
-	return &candidates.Narrowing{Limit: 64, Weights: nodeindex.DefaultWeights(), KeepOff: true}
+	return &candidates.Narrowing{Limit: 64, Order: nodeindex.DefaultOrder(), KeepOff: true}
 }
 
 // assume takes a pod through Reserve and into the cache.
@@ -175,7 +175,9 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 	s.tb.Helper()
 	d := demandOf(s.tb, pod)
 	offers := map[string]nodeindex.Offer{}
-	band := nodeindex.Bands
+	r := &d.Resources[0]
+	demand := nodeindex.Demand{GPUs: r.Count}
+	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, &how.Order, s.Reserved(d, &how.Order)))
 	for _, info := range s.list() {
 		if out.Has(info.Node().Name) || s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
@@ -186,18 +188,20 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 		}
 		if o, ok := placement.Rate(u, d.Request); ok {
 			offers[info.Node().Name] = o
-			band = min(band, o.Band)
+			best.Lead(&o)
 		}
 	}
-	best := nodeindex.NoBest()
+	if len(offers) == 0 {
+		return nil, nodeindex.Best{}
+	}
 	for _, o := range offers {
-		if o.Band == band {
+		if best.Among(&o) {
 			best.Add(&o)
 		}
 	}
 	names, most := sets.Set[string]{}, int64(-1)
 	for name, o := range offers {
-		if raw := how.Weights.Raw(&o, &best); o.Band == band && raw >= most {
+		if raw := how.Order.Weights.Raw(&o, &best); best.Among(&o) && raw >= most {
 			if raw > most {
 				names, most = sets.Set[string]{}, raw
 			}

@@ -39,6 +39,13 @@ func (s *State) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeind
 	return s.index.Spares(resource, nodes)
 }
 
+// Reserved are the machines that are left to larger pods than the one that makes the demand, by what
+// ran on them at the last cycle's beginning. It is for PreScore, as Spares is.
+func (s *State) Reserved(d *placement.Demand, order *nodeindex.Order) nodeindex.Reserved {
+	r := &d.Resources[0]
+	return s.index.Reserved(r.Name, r.Count, order)
+}
+
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty
 // or the pod is not to be narrowed: it is nominated, names its node, or is tried on all
 // nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
@@ -48,7 +55,7 @@ func (s *State) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Nar
 		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h, Closed: &s.closed,
 	}
 	if !s.index.Refresh(&q) || s.BeginRetry(pod.UID) {
-		return nil, nodeindex.NoBest()
+		return nil, nodeindex.Best{}
 	}
 	q.Again = s.mayTakeAgain(d, q.Snapshot)
 	return s.index.List(&q)

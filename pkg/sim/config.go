@@ -81,8 +81,8 @@ type Config struct {
 	PodPolicy nvtopo.Policy
 	// Residual weighs the groups of the objective's residual; nil: the default.
 	Residual *nvtopo.Weights
-	// Weights weigh the score of the policy "ours"; nil: the default.
-	Weights *nodeindex.Weights
+	// Order is how the policy "ours" compares nodes; nil: the default.
+	Order *nodeindex.Order
 
 	// MessageBytes is the size of the all-reduce that Result.Judged is about; 0: nothing is judged.
 	// With it no job may ask for more than judge.MostGPUs.

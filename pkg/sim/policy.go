@@ -43,9 +43,6 @@ func newPolicy(c *Config, s *state, m *mishaps) (policy, error) {
 	if c.Policy == Ours {
 		return newOurs(c, s), nil
 	}
-	if t := newTrial(c, s); t != nil {
-		return t, nil
-	}
 	nodeName, pickName, _ := strings.Cut(c.Policy, "+")
 	rules, picks := nodeRules(), pickRules()
 	n := slices.IndexFunc(rules, func(r nodeRule) bool { return r.name == nodeName })
@@ -66,17 +63,17 @@ func newPolicy(c *Config, s *state, m *mishaps) (policy, error) {
 
 // ours is the scheduler's choice across nodes.
 type ours struct {
-	state   *state
-	index   *nodeindex.Index
-	weights nodeindex.Weights
-	site    *site // nil without a fabric
-	equal   []nodeindex.Candidate
+	state *state
+	index *nodeindex.Index
+	order nodeindex.Order
+	site  *site // nil without a fabric
+	equal []nodeindex.Candidate
 }
 
 func newOurs(c *Config, s *state) *ours {
-	o := &ours{state: s, index: nodeindex.NewIndex(), weights: nodeindex.DefaultWeights()}
-	if c.Weights != nil {
-		o.weights = *c.Weights
+	o := &ours{state: s, index: nodeindex.NewIndex(), order: nodeindex.DefaultOrder()}
+	if c.Order != nil {
+		o.order = *c.Order
 	}
 	for i := range s.nodes {
 		o.changed(i)
@@ -89,23 +86,17 @@ func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 	if o.site != nil {
 		return o.beside(&d)
 	}
-	at, offer, ok := o.index.Best(&d, &o.weights)
+	at, offer, ok := o.index.Best(&d, &o.order)
 	return at, offer.Set, ok
 }
 
 // beside is place beside gangs, on nodes that are open to the job.
 func (o *ours) beside(d *nodeindex.Demand) (node int, set nvtopo.Mask, ok bool) {
-	for band := nodeindex.BandBest; ; band++ {
-		o.equal = o.index.Candidates(d, band, o.equal[:0])
-		if len(o.equal) == 0 {
-			return 0, 0, false
-		}
-		band = o.equal[0].Offer.Band
-		if o.equal = slices.DeleteFunc(o.equal, o.allClosed); len(o.equal) > 0 {
-			break
-		}
+	o.equal = slices.DeleteFunc(o.index.Candidates(d, o.equal[:0]), o.allClosed)
+	if len(o.equal) == 0 {
+		return 0, 0, false
 	}
-	best, _ := nodeindex.Top(o.equal, &o.weights, 0)
+	best, _ := o.index.Top(o.equal, d, &o.order, 0)
 	for tied := range o.index.InOrder(best) {
 		if node, ok = o.firstOpen(tied); ok {
 			m, _ := o.index.Machine(node)
@@ -148,4 +139,5 @@ func (o *ours) allClosed(c nodeindex.Candidate) bool {
 func (o *ours) changed(at int) {
 	n := &o.state.nodes[at]
 	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded, Singles: n.singles > 0})
+	o.index.Run(at, n.pods)
 }

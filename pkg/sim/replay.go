@@ -107,9 +107,6 @@ func (r *replay) prepare(ctx context.Context) error {
 		return r.onFabric()
 	}
 	r.policy, err = newPolicy(r.config, &r.state, &r.mishaps)
-	if t, ok := r.policy.(*trial); ok {
-		t.replay = r
-	}
 	return err
 }
 
@@ -269,12 +266,15 @@ func (r *replay) take(p part, size int) {
 	n := &r.state.nodes[p.node]
 	r.measures.choice(n.kind.tables, p.set, r.state.best[size].best())
 	n.singles += truth(p.single)
+	n.pods = append(n.pods, p.set.Len())
 	r.change(p.node, n.free()&^p.set)
 }
 
 func (r *replay) release(p part) {
 	n := &r.state.nodes[p.node]
 	n.singles -= truth(p.single)
+	i := slices.Index(n.pods, p.set.Len())
+	n.pods = slices.Delete(n.pods, i, i+1)
 	r.change(p.node, n.free()|p.set)
 }
 

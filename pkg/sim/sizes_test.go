@@ -12,7 +12,6 @@ var sizedPairs = [][2]string{
 	{bridged, "l40s-8"},
 	{bridged, "a6000-8-bridged"},
 	{"power9-v100-4", "dgx1-v100"},
-	{"hgx-a100-8", "dgx2"},
 }
 
 // TestSingleGPUPacking: single GPUs leave the larger machine whole. It has as many pods of one GPU

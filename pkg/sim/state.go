@@ -53,7 +53,8 @@ type node struct {
 	healthy nvtopo.Mask
 	speed   int64 // kB/s: the ring of all its healthy GPUs
 	level   *level
-	singles int // pods of jobs that have no other pod
+	singles int   // pods of jobs that have no other pod
+	pods    []int // that run, by their GPUs
 }
 
 func (n *node) free() nvtopo.Mask { return n.level.free }

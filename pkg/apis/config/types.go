@@ -38,6 +38,17 @@ const (
 	UnenforcedNodesRefuse UnenforcedNodes = "Refuse"
 )
 
+// SingleGPUs says where pods of one GPU go.
+type SingleGPUs string
+
+// The ways of single GPUs.
+const (
+	// SingleGPUsSlowLinks sends them to the machines whose links are slowest.
+	SingleGPUsSlowLinks SingleGPUs = "SlowLinks"
+	// SingleGPUsLeastLost sends them where they take the least share of a machine from others.
+	SingleGPUsLeastLost SingleGPUs = "LeastLost"
+)
+
 // NodesWithoutTopology says what to do with a node that has GPUs but no valid,
 // fresh NodeGPUTopology.
 type NodesWithoutTopology string
@@ -162,6 +173,17 @@ type TopologyAwareArgs struct {
 	// fragmentationWeight is the share of how little the choice costs those who come
 	// later, relative to the costliest of the candidates. Default: 0.3.
 	FragmentationWeight *float64 `json:"fragmentationWeight,omitempty"`
+	// timeTolerance is by what share of the shortest time of an all-reduce another node's may be
+	// longer and count as equal, so that the weights decide. 0 to 1. Default: 0.1.
+	TimeTolerance *float64 `json:"timeTolerance,omitempty"`
+	// largerPodsShare leaves machines to larger pods: once pods that no smaller machine could
+	// serve have more than this share of the machines on which no smaller pod runs, smaller pods
+	// take these last. 0 to 1; 1: never. Default: 0.7.
+	LargerPodsShare *float64 `json:"largerPodsShare,omitempty"`
+	// singleGPUs says where pods of one GPU go: "SlowLinks", to the machines whose links are
+	// slowest, or "LeastLost", where they take the least share of a machine from others.
+	// Default: SlowLinks.
+	SingleGPUs SingleGPUs `json:"singleGPUs,omitempty"`
 	// narrowTo is the most nodes that a scheduling cycle of a GPU pod looks at: the
 	// best of all nodes, by link quality and then by score. If other plugins refuse
 	// all of them, the pod is tried again at once on all nodes; for that the profile

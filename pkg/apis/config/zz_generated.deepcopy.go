@@ -165,6 +165,16 @@ func (in *TopologyAwareArgs) DeepCopyInto(out *TopologyAwareArgs) {
 		*out = new(float64)
 		**out = **in
 	}
+	if in.TimeTolerance != nil {
+		in, out := &in.TimeTolerance, &out.TimeTolerance
+		*out = new(float64)
+		**out = **in
+	}
+	if in.LargerPodsShare != nil {
+		in, out := &in.LargerPodsShare, &out.LargerPodsShare
+		*out = new(float64)
+		**out = **in
+	}
 	if in.NarrowTo != nil {
 		in, out := &in.NarrowTo, &out.NarrowTo
 		*out = new(int32)

@@ -29,7 +29,7 @@ const (
 type finder struct {
 	Query
 	rules   Rules
-	wide    bool             // list the whole band
+	wide    bool             // list all among which the score decides
 	start   int              // where a list of plain nodes begins
 	kept    map[int]struct{} // nodes that the queue keeps for other pods
 	now     time.Time        // of this pass
@@ -45,7 +45,7 @@ func (f *finder) find(x *Index) sets.Set[string] {
 	if !x.same(f.Nodes) {
 		return nil // another cycle began meanwhile
 	}
-	f.now, f.ratedBy, f.checks, f.asked = x.clock.Now(), nodeindex.NoBest(), 0, f.asked[:0]
+	f.now, f.ratedBy, f.checks, f.asked = x.clock.Now(), nodeindex.Best{}, 0, f.asked[:0]
 	if f.Again != "" && f.admitsAgain(x) {
 		return sets.New(f.Again)
 	}
@@ -83,84 +83,51 @@ func (f *finder) fits(i int) bool {
 	return f.rules.Admit(info.Node(), info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !f.keptForOthers(i)
 }
 
-// best lists the best nodes of the best band that has any.
+// demand is what the pod asks of one machine.
+func (f *finder) demand() nodeindex.Demand {
+	r := f.Request
+	d := nodeindex.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
+	if r.Picky() {
+		d.Suitable = r.Suitable
+	}
+	return d
+}
+
+// best lists the best of the nodes that the pod may use.
 func (f *finder) best(x *Index) sets.Set[string] {
 	machines := x.byName[f.Request.Resources[0].Name]
 	if machines == nil {
 		return nil
 	}
-	r := f.Request
-	demand := nodeindex.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
-	if r.Picky() {
-		demand.Suitable = r.Suitable
+	demand := f.demand()
+	x.found = machines.Candidates(&demand, x.found[:0])
+	usable := f.usable(x)
+	if f.checks > maxChecks || len(usable) == 0 {
+		return nil
 	}
-	x.later = x.later[:0]
-	for band := nodeindex.BandBest; band < nodeindex.Bands; band++ {
-		x.found = machines.Candidates(&demand, band, x.found[:0])
-		if band = nextBand(x.found, x.later); band == nodeindex.Bands {
-			return nil
-		}
-		usable := f.usable(x, band)
-		if f.checks > maxChecks {
-			return nil
-		}
-		if len(usable) > 0 {
-			return f.list(x, machines, usable)
-		}
-	}
-	return nil
+	return f.list(x, machines, &demand, usable)
 }
 
-// nextBand is the best band of any candidate.
-func nextBand(found, later []nodeindex.Candidate) int {
-	band := nodeindex.Bands
-	for _, cs := range [][]nodeindex.Candidate{found, later} {
-		for i := range cs {
-			band = min(band, cs[i].Offer.Band)
-		}
-	}
-	return band
-}
-
-// usable returns the candidates of a band that have a node which the pod may use:
-// scores are relative to the best candidate, so others must not take part. What
-// kubelets make of a set can only be worse than what the index knows: buckets that
-// fall into a later band for it are kept for that.
-func (f *finder) usable(x *Index, band int) []nodeindex.Candidate {
+// usable returns the candidates that have a node which the pod may use: scores are relative to the
+// best candidate, so others must not take part. What kubelets make of a set can be worse than what
+// the index knows.
+func (f *finder) usable(x *Index) []nodeindex.Candidate {
 	out := x.usable[:0]
 	for _, c := range x.found {
-		if c.Offer.Band > band {
-			break // all of them are of one band, and it is not its turn
-		}
 		i, ok := f.admitted(x, c.Bucket)
 		if !ok {
 			continue
 		}
-		e := &x.entries[i]
-		if e.topology.Kubelet == nil {
-			out = append(out, c)
-			continue
+		if e := &x.entries[i]; e.topology.Kubelet != nil {
+			// What is on a node of the bucket decides alike on all of them.
+			o, ok := placement.Rate(e.of.source.Usage(e.topology, f.Nodes[i], f.Snapshot), f.Request)
+			if !ok {
+				continue
+			}
+			c.Offer = &o
 		}
-		// What is on a node of the bucket decides alike on all of them.
-		u := e.of.source.Usage(e.topology, f.Nodes[i], f.Snapshot)
-		o, ok := placement.Rate(u, f.Request)
-		if !ok {
-			continue
-		}
-		c.Offer = &o
-		if o.Band > band {
-			x.later = append(x.later, c)
-		} else {
-			out = append(out, c)
-		}
+		out = append(out, c)
 	}
-	x.later = slices.DeleteFunc(x.later, func(c nodeindex.Candidate) bool {
-		if c.Offer.Band == band {
-			out = append(out, c)
-			return true
-		}
-		return false
-	})
 	x.usable = out
 	return out
 }
@@ -176,12 +143,12 @@ func (f *finder) admitted(x *Index, b *nodeindex.Bucket) (node int, ok bool) {
 }
 
 // list takes nodes from the best candidates on.
-func (f *finder) list(x *Index, machines *nodeindex.Index, cs []nodeindex.Candidate) sets.Set[string] {
+func (f *finder) list(x *Index, machines *nodeindex.Index, d *nodeindex.Demand, cs []nodeindex.Candidate) sets.Set[string] {
 	limit, tolerance := f.Narrowing.Limit, f.Narrowing.Tolerance
 	if f.wide {
 		limit, tolerance = len(f.Nodes), maxTolerance
 	}
-	cs, f.ratedBy = nodeindex.Top(cs, &f.Narrowing.Weights, tolerance)
+	cs, f.ratedBy = machines.Top(cs, d, &f.Narrowing.Order, tolerance)
 	names := make(sets.Set[string], min(limit, cs[0].Bucket.Len()))
 	for tied := range machines.InOrder(cs) {
 		for i := range tied.Nodes() {
@@ -213,28 +180,30 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 		spare nodeindex.Spare
 	}
 	machines := x.of(f.Request.Resources[0].Name)
+	order, demand := &f.Narrowing.Order, f.demand()
+	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, order, machines.Reserved(demand.GPUs, order.Reserve)))
 	var all []rated
-	band, best := nodeindex.Bands, nodeindex.NoBest()
 	for i := range x.entries {
 		if !f.admits(x, i) {
 			continue
 		}
 		o, ok := placement.Rate(x.entries[i].of.source.Usage(x.entries[i].topology, f.Nodes[i], f.Snapshot), f.Request)
-		if !ok || o.Band > band {
+		if !ok {
 			continue
 		}
-		if o.Band < band {
-			band, best, all = o.Band, nodeindex.NoBest(), all[:0]
-		}
-		best.Add(&o)
+		best.Lead(&o)
 		all = append(all, rated{node: i, offer: o, spare: machines.Spare(i)})
 	}
 	if f.checks > maxChecks {
 		return nil
 	}
+	all = slices.DeleteFunc(all, func(r rated) bool { return !best.Among(&r.offer) })
+	for i := range all {
+		best.Add(&all[i].offer)
+	}
 	f.ratedBy = best
 	for i := range all {
-		all[i].raw = f.Narrowing.Weights.Raw(&all[i].offer, &best)
+		all[i].raw = order.Weights.Raw(&all[i].offer, &best)
 	}
 	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(b.raw, a.raw), cmp.Compare(a.spare, b.spare)) })
 	names := sets.Set[string]{}

@@ -50,12 +50,11 @@ type Index struct {
 	next   int       // where the next list of plain nodes begins
 	turn   int       // where the next look at unchanged nodes begins
 
-	// Memory that cycles use again: candidates of the band that is looked at, those of them
-	// that the pod may use, those whose kubelet makes them worse, the nodes that changed,
-	// and those that the queue is asked about.
-	found, usable, later []nodeindex.Candidate
-	changed              []*Node
-	asked                []int
+	// Memory that cycles use again: candidates, those of them that the pod may use, the nodes that
+	// changed, those that the queue is asked about, and the pods of a node by their GPUs.
+	found, usable []nodeindex.Candidate
+	changed       []*Node
+	asked, pods   []int
 }
 
 // entry is what the index knows of one node. It holds while the generation of its NodeInfo
@@ -219,6 +218,18 @@ func (x *Index) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeind
 	return out
 }
 
+// Reserved are the machines with that resource that are left to larger pods than one of so many
+// devices, by what ran on them at the last Refresh.
+func (x *Index) Reserved(resource string, gpus int, order *nodeindex.Order) nodeindex.Reserved {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	machines := x.byName[resource]
+	if machines == nil {
+		return nodeindex.Reserved{}
+	}
+	return machines.Reserved(gpus, order.Reserve)
+}
+
 // locate takes over where the nodes are.
 func (x *Index) locate(tree *fabric.Tree) {
 	before := x.places
@@ -294,29 +305,36 @@ func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 		if !x.resources.Has(a.Resource) {
 			continue // nobody asks for it, and a node may make up names without end
 		}
+		var singles bool
+		x.pods, singles = podsOn(info, a.Resource, x.pods[:0])
 		m := nodeindex.Machine{
 			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
-			Held: u.Counted[ai], Unknown: u.Foreign[ai], Singles: hasSingles(info, a.Resource),
+			Held: u.Counted[ai], Unknown: u.Foreign[ai], Singles: singles,
 		}
 		if n.Kubelet != nil {
 			// Its verdict is asked when the bucket is a candidate.
 			m.Kind, m.Kubelet = m.Kind^n.Kubelet.Kind, nvtopo.PolicyNone
 		}
-		x.of(a.Resource).Put(i, m)
+		machines := x.of(a.Resource)
+		machines.Put(i, m)
+		machines.Run(i, x.pods)
 	}
 }
 
-// hasSingles reports whether pods that are in no gang have devices of the resource on a node.
-func hasSingles(info fwk.NodeInfo, resource string) bool {
+// podsOn appends how many devices of the resource each pod on a node has, and reports whether one of
+// these pods is in no gang.
+func podsOn(info fwk.NodeInfo, resource string, into []int) (pods []int, singles bool) {
 	for _, p := range info.GetPods() {
-		if _, member := gangrequest.KeyOf(p.GetPod()); member {
+		n := p.CalculateResource().Resource.GetScalarResources()[v1.ResourceName(resource)]
+		if n <= 0 {
 			continue
 		}
-		if p.CalculateResource().Resource.GetScalarResources()[v1.ResourceName(resource)] > 0 {
-			return true
+		into = append(into, int(min(n, nvtopo.MaxGPUs)))
+		if _, member := gangrequest.KeyOf(p.GetPod()); !member {
+			singles = true
 		}
 	}
-	return false
+	return into, singles
 }
 
 func (x *Index) of(resource string) *nodeindex.Index {

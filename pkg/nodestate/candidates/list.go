@@ -21,7 +21,7 @@ const plainRefresh = time.Second
 type Narrowing struct {
 	Limit     int     // most nodes to list; 0: never narrow
 	Tolerance float64 // points below the best score that are still listed
-	Weights   nodeindex.Weights
+	Order     nodeindex.Order
 	KeepOff   bool // pods without accelerators are kept off nodes that have some
 }
 
@@ -54,7 +54,7 @@ func (x *Index) Refresh(q *Query) bool {
 }
 
 // List lists the nodes that the pod does best on; nil where the list would be empty. Pods
-// with wishes that the index cannot see get all nodes of the best band. best is what scores
+// with wishes that the index cannot see get all nodes of those among which the score decides. best is what scores
 // are relative to; nodes that are not listed count in it too. Call Refresh before.
 //
 // The scheduling queue answers under its own lock, so the index is not locked while the
@@ -74,7 +74,7 @@ func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	}
 	x.returnBuffers(&f)
 	if len(names) == 0 {
-		return nil, nodeindex.NoBest()
+		return nil, nodeindex.Best{}
 	}
 	x.lists.Add(1)
 	return names, f.ratedBy

@@ -17,7 +17,7 @@ func FuzzIndex(f *testing.F) {
 	kinds := tables(f, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged")
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		x, machines := NewIndex(), map[int]Machine{}
-		w := DefaultWeights()
+		w := DefaultOrder()
 		for ; len(ops) >= 4; ops = ops[4:] {
 			node, how, free, what := int(ops[0]%8), ops[1], nvtopo.Mask(ops[2]), ops[3]
 			if how%8 == 4 {

@@ -97,6 +97,10 @@ type Index struct {
 	classes map[nvtopo.ClassID]int
 	without int
 
+	runs   []work                  // by node
+	held   [nvtopo.MaxGPUs + 1]int // GPUs of pods that run, by the size of the pod
+	supply [2]supply               // of machines, by each of their sizes
+
 	places          Places
 	inLeaf, inSpine []tally
 	tied            []*group // what least found
@@ -110,7 +114,7 @@ type place struct {
 
 // NewIndex returns an empty index of machines that are in one leaf; see SetPlaces.
 func NewIndex() *Index {
-	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
+	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, supply: [2]supply{{}, {}}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
 }
 
 // Put says in which state a machine is. Nodes are small numbers from 0.
@@ -143,6 +147,7 @@ func (x *Index) Remove(node int) {
 	if !x.has(node) {
 		return
 	}
+	x.unrun(node)
 	b := x.where[node].group.bucket
 	x.sizes[b.Machine.Tables.Graph().Len()]--
 	defer x.count(b.Machine.Tables.Class(), -1)
@@ -247,39 +252,46 @@ type Candidate struct {
 	Bucket *Bucket
 	Offer  *Offer // valid until the next call of a method of the Index
 	Raw    int64  // set by Top
+
+	// What Top compares.
+	last bool
+	cost float64
 }
 
-// Candidates appends the buckets of the best band, from the given one on, that any
-// machine can give now, in no order.
-func (x *Index) Candidates(d *Demand, from int, into []Candidate) []Candidate {
-	first, band := len(into), Bands
+// Candidates appends the buckets whose machines can serve a demand, in no order.
+func (x *Index) Candidates(d *Demand, into []Candidate) []Candidate {
 	for _, b := range x.active {
-		o, ok := b.offer(d)
-		if !ok || o.Band < from || o.Band > band {
-			continue
+		if o, ok := b.offer(d); ok {
+			into = append(into, Candidate{Bucket: b, Offer: o})
 		}
-		if o.Band < band {
-			band, into = o.Band, into[:first]
-		}
-		into = append(into, Candidate{Bucket: b, Offer: o})
 	}
 	return into
 }
 
-// Top rates candidates of one band against each other and returns those that are
-// at most tolerance points behind the best, best first, and what they were rated by.
-// It reorders cs.
-func Top(cs []Candidate, w *Weights, tolerance float64) ([]Candidate, Best) {
-	best := NoBest()
+// Top compares candidates and returns those that are at most some points of the score behind the
+// best, best first, and what they were rated by. It reorders cs.
+func (x *Index) Top(cs []Candidate, d *Demand, order *Order, points float64) ([]Candidate, Best) {
+	best := NoBest(x.terms(d, order))
 	for i := range cs {
-		best.Add(cs[i].Offer)
+		c := &cs[i]
+		c.last, c.cost = best.Reserved.Has(c.Offer), best.cost(c.Offer)
+		best.lead(c.last, c.cost)
 	}
+	among := 0
+	for i := range cs {
+		if c := &cs[i]; best.among(c.last, c.cost) {
+			best.Add(c.Offer)
+			cs[among] = *c
+			among++
+		}
+	}
+	cs = cs[:among]
 	var most int64
 	for i := range cs {
-		cs[i].Raw = w.Raw(cs[i].Offer, &best)
+		cs[i].Raw = order.Weights.Raw(cs[i].Offer, &best)
 		most = max(most, cs[i].Raw)
 	}
-	floor := most - int64(tolerance*Point)
+	floor := most - int64(points*Point)
 	n := 0
 	for _, c := range cs {
 		if c.Raw >= floor {
@@ -294,13 +306,13 @@ func Top(cs []Candidate, w *Weights, tolerance float64) ([]Candidate, Best) {
 // Best returns the best machine for a demand and what it offers; ok is false if
 // none can serve it. Of equal machines one with the least Spare is taken, and of these
 // the lowest node.
-func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
+func (x *Index) Best(d *Demand, order *Order) (node int, o Offer, ok bool) {
 	var buf [64]Candidate
-	cs := x.Candidates(d, BandBest, buf[:0])
+	cs := x.Candidates(d, buf[:0])
 	if len(cs) == 0 {
 		return 0, Offer{}, false
 	}
-	cs, _ = Top(cs, w, 0)
+	cs, _ = x.Top(cs, d, order, 0)
 	x.least(cs, -1)
 	node = x.tied[0].nodes[0]
 	for _, g := range x.tied {

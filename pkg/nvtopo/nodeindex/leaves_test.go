@@ -63,7 +63,7 @@ func churn(t *testing.T, seed uint64, load float64, knowsPlaces bool) (moments [
 	}
 	c.used = 0
 	r := rand.New(rand.NewPCG(seed, 5))
-	w := DefaultWeights()
+	w := DefaultOrder()
 	sizes := []int{1, 1, 1, 1, 1, 2, 2, 4, 4, 8}
 	for step := range 12_000 {
 		for float64(c.used) > load*8*nodes {

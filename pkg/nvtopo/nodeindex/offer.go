@@ -2,14 +2,10 @@
 
 package nodeindex
 
-import (
-	"math"
-
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-)
+import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
 // Bands of quality: the ring chosen relative to the best ring of as many GPUs on
-// the same machine when empty. The smaller band wins whatever the score.
+// the same machine when empty.
 const (
 	BandBest         = iota // equal to the best, and always so for one GPU
 	BandThreeQuarter        // at least three quarters of it
@@ -23,6 +19,8 @@ const (
 type Demand struct {
 	GPUs       int
 	Constraint nvtopo.Constraint
+	// Bytes is the size of the message by which rings are compared, for each GPU; 0: DefaultBytes.
+	Bytes int64
 	// KnownOnly refuses machines on which some GPUs are used by nobody knows whom.
 	KnownOnly bool
 	// Suitable, if not nil, restricts the choice by model or memory. It must be
@@ -38,6 +36,9 @@ type Offer struct {
 	Latency   int64   // ns of its weakest link; 0 for one GPU
 	Lost      float64 // what the set costs those who come later; see lost
 	FreeAfter int     // GPUs left
+	GPUs      int     // of the machine, healthy and not degraded
+	Together  int     // how many of these work together well; see together
+	Links     int64   // kB/s: the ring of all of these
 }
 
 // OfferOf judges a set chosen from a machine's free GPUs. Degraded ones add nothing
@@ -46,8 +47,21 @@ func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	k := set.Len()
 	o := Offer{Set: set, Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
 	o.Band = band(k, o.Ring, t.Best(k))
-	o.Lost = lost(t, healthy&^degraded, free&^degraded, set)
+	whole := healthy &^ degraded
+	o.Lost = lost(t, whole, free&^degraded, set)
+	o.GPUs, o.Together, o.Links = whole.Len(), together(t, whole), t.Ring(whole)
 	return o
+}
+
+// together is the largest number of GPUs whose best ring has at least half of the bandwidth of the
+// best pair. Beyond it a machine is no better for a pod than several smaller ones would be: eight
+// GPUs with NVLink bridges over four of them each are two groups of four.
+func together(t *nvtopo.Tables, whole nvtopo.Mask) int {
+	n := whole.Len()
+	for n > 2 && 2*t.Best(n) < t.Best(2) {
+		n--
+	}
+	return n
 }
 
 // lost is the share of the machine's residual capacity that a set takes with it,
@@ -101,62 +115,4 @@ func Tighten(c nvtopo.Constraint, kubelet nvtopo.Policy) nvtopo.Constraint {
 		c.Policy = nvtopo.PolicyRestricted
 	}
 	return c
-}
-
-// Weights are the shares of the three terms of the score, each at least 0 and not
-// all 0; they count in relation to their sum.
-type Weights struct{ Bandwidth, Latency, Fragmentation float64 }
-
-// DefaultWeights returns the published weights.
-func DefaultWeights() Weights { return Weights{Bandwidth: 0.4, Latency: 0.3, Fragmentation: 0.3} }
-
-// Best is what the machines that are compared are rated by: the best ring and
-// latency among them, and the greatest loss.
-type Best struct {
-	Ring    int64   // kB/s
-	Latency int64   // ns
-	Lost    float64 // as in Offer
-}
-
-// NoBest returns a Best that any offer improves.
-func NoBest() Best { return Best{Latency: math.MaxInt64} }
-
-// Add takes an offer into the comparison.
-func (b *Best) Add(o *Offer) {
-	b.Ring = max(b.Ring, o.Ring)
-	b.Latency = min(b.Latency, o.Latency)
-	b.Lost = max(b.Lost, o.Lost)
-}
-
-// Raw scores carry the weighted terms in steps of tightest and, below that, how
-// tight the fit is, so that equal terms go to the tightest fit.
-const (
-	tightest = 100
-	// Point is one point of 100 in a raw score.
-	Point = 1_000 * tightest
-)
-
-// Terms are bandwidth, latency and what is kept of an offer, each from 0 to 1, where 1 is as
-// good as the best that is compared.
-func (b *Best) Terms(o *Offer) (bandwidth, latency, kept float64) {
-	bandwidth, latency, kept = 1, 1, 1 // one GPU has no ring: nothing to lose
-	if o.Ring > 0 && b.Ring > 0 {
-		bandwidth = float64(o.Ring) / float64(b.Ring)
-	}
-	if o.Latency > 0 {
-		latency = float64(b.Latency) / float64(o.Latency)
-	}
-	if b.Lost > 0 {
-		kept = 1 - min(1, o.Lost/b.Lost)
-	}
-	return bandwidth, latency, kept
-}
-
-// Raw returns the score of an offer among offers of the same band, from 0 to
-// 100 points and a bit: the tie-break. Greater is better.
-func (w *Weights) Raw(o *Offer, best *Best) int64 {
-	bandwidth, latency, kept := best.Terms(o)
-	terms := (w.Bandwidth*bandwidth + w.Latency*latency + w.Fragmentation*kept) / (w.Bandwidth + w.Latency + w.Fragmentation)
-	steps := int64(math.Round(100 * Point / tightest * terms))
-	return steps*tightest + int64(nvtopo.MaxGPUs-min(o.FreeAfter, nvtopo.MaxGPUs))
 }

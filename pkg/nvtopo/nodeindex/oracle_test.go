@@ -5,6 +5,7 @@ package nodeindex
 import (
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -15,7 +16,7 @@ import (
 // of different size and speed with the published order, which the oracle follows by itself. Scores
 // are rounded to a thousandth of a point before the tightest fit decides.
 func TestIndexBruteForce(t *testing.T) {
-	kinds := tables(t, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4")
+	kinds := tables(t, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4", "h200-nvl-8")
 	oracles := make([]*oracle.Oracle, len(kinds))
 	for i := range kinds {
 		oracles[i] = oracle.New(kinds[i].Graph())
@@ -23,8 +24,8 @@ func TestIndexBruteForce(t *testing.T) {
 	constraints := []nvtopo.Constraint{{}, {Policy: nvtopo.PolicySingleNUMANode}, {MinBandwidth: 20_000_000}}
 	rounded := big.NewRat(1, 1000)
 	r := rand.New(rand.NewPCG(11, 1))
-	answered, sizes := 0, 0
-	for step := range 2000 {
+	answered, sizes, kept := 0, 0, 0
+	for step := range 10_000 {
 		x := NewIndex()
 		nodes := make([]oracle.Node, 2+r.IntN(5))
 		for i := range nodes {
@@ -34,17 +35,22 @@ func TestIndexBruteForce(t *testing.T) {
 			if r.IntN(8) == 0 {
 				m.Healthy &^= 1 << r.IntN(full.Len())
 			}
-			if r.IntN(3) > 0 {
+			switch r.IntN(6) {
+			case 0, 1, 2:
 				m.Free = nvtopo.Mask(r.Uint64())
+			case 3:
+				m.Free = 0
 			}
 			m.Free &= m.Healthy
 			x.Put(i, m)
-			nodes[i] = oracle.Node{Oracle: oracles[at], Whole: m.Healthy, Free: m.Free}
+			pods := divided(r, (m.Healthy &^ m.Free).Len())
+			x.Run(i, pods)
+			nodes[i] = oracle.Node{Oracle: oracles[at], Whole: m.Healthy, Free: m.Free, Pods: pods}
 		}
-		d := Demand{GPUs: 1 + r.IntN(8), Constraint: constraints[r.IntN(len(constraints))]}
-		w := DefaultWeights()
+		d := Demand{GPUs: 1 + r.IntN(8), Bytes: []int64{DefaultBytes, DefaultBytes, 64_000}[r.IntN(3)], Constraint: constraints[r.IntN(len(constraints))]}
+		w := DefaultOrder()
 		got, offer, ok := x.Best(&d, &w)
-		choices := oracle.Across(nodes, d.GPUs, d.Constraint)
+		choices := oracle.Across(nodes, d.GPUs, d.Constraint, d.Bytes)
 		var best *oracle.Choice
 		for i := range choices {
 			if c := &choices[i]; c.Score != nil && (best == nil || c.Score.Cmp(best.Score) > 0 || c.Score.Cmp(best.Score) == 0 && c.Left < best.Left) {
@@ -58,9 +64,12 @@ func TestIndexBruteForce(t *testing.T) {
 			continue
 		}
 		answered++
+		if slices.ContainsFunc(choices, func(c oracle.Choice) bool { return c.Reserved }) {
+			kept++
+		}
 		c := choices[got]
 		if c.Score == nil || c.Set != offer.Set {
-			t.Fatalf("step %d, %+v: GPUs %v of node %d, by brute force its best are %v and it is of band %d", step, d, offer.Set.Positions(), got, c.Set.Positions(), c.Band)
+			t.Fatalf("step %d, %+v: GPUs %v of node %d, by brute force its best are %v and it is none of the best: %+v", step, d, offer.Set.Positions(), got, c.Set.Positions(), choices)
 		}
 		behind := new(big.Rat).Sub(best.Score, c.Score)
 		if behind.Cmp(rounded) > 0 || behind.Sign() == 0 && c.Left != best.Left {
@@ -71,7 +80,21 @@ func TestIndexBruteForce(t *testing.T) {
 			sizes++
 		}
 	}
-	if answered < 1000 || sizes < 100 || sizes > answered-100 {
-		t.Errorf("%d of 2000 answered, %d of them by small machines: too few to show anything", answered, sizes)
+	if answered < 5000 || sizes < 500 || sizes > answered-500 || kept < 500 {
+		t.Errorf("%d of 10000 answered, %d of them by small machines, some machine reserved in %d: too few to show anything", answered, sizes, kept)
 	}
+}
+
+// divided divides GPUs in use into pods of 1, 2, 4 and 8, every other time into the largest.
+func divided(r *rand.Rand, gpus int) (pods []int) {
+	least := r.IntN(2) * 3
+	for gpus > 0 {
+		n := 1 << max(least, r.IntN(4))
+		if n > gpus {
+			least--
+		} else {
+			pods, gpus = append(pods, n), gpus-n
+		}
+	}
+	return pods
 }

@@ -57,7 +57,7 @@ func unpacked(s Spare) [3]int {
 
 // best is the choice by looking at each machine: of the equal ones, the leaf with the fewest
 // clear and then whole machines, the spine with the fewest whole ones, then the lowest node.
-func (s *site) best(d *Demand, w *Weights) (node int, ok bool) {
+func (s *site) best(d *Demand, w *Order) (node int, ok bool) {
 	equal := linear(s.machines, d, w)
 	node, least := -1, [3]int{}
 	for n := range equal {
@@ -124,7 +124,7 @@ func (s *site) change(r *rand.Rand, kinds []*nvtopo.Tables, nodes int) {
 func TestBrokenLeafFirst(t *testing.T) {
 	const nodes = 40
 	kinds := tables(t, "dgx-h100", "a100-pcie-4-bridged")
-	w := DefaultWeights()
+	w := DefaultOrder()
 	decided := 0
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 16))
@@ -154,9 +154,9 @@ func TestBrokenLeafFirst(t *testing.T) {
 
 // checkOrder checks that InOrder yields every machine of the best band once, best first, and
 // returns 1 if Spare told some of them apart.
-func (s *site) checkOrder(t *testing.T, d *Demand, w *Weights) (decided int) {
+func (s *site) checkOrder(t *testing.T, d *Demand, w *Order) (decided int) {
 	t.Helper()
-	cs, _ := Top(s.index.Candidates(d, BandBest, nil), w, 101)
+	cs, _ := s.index.Top(s.index.Candidates(d, nil), d, w, 101)
 	want := 0
 	for i := range cs {
 		want += cs[i].Bucket.Len()
@@ -216,12 +216,13 @@ func BenchmarkInOrder(b *testing.B) {
 			for node := range 5000 {
 				x.Put(node, Machine{Tables: tb, Healthy: 0xff, Free: 0xff})
 			}
-			w := DefaultWeights()
+			w := DefaultOrder()
 			b.ReportAllocs()
 			var into []Candidate
 			for b.Loop() {
-				into = x.Candidates(&Demand{GPUs: 8}, BandBest, into[:0])
-				cs, _ := Top(into, &w, 0)
+				d := Demand{GPUs: 8}
+				into = x.Candidates(&d, into[:0])
+				cs, _ := x.Top(into, &d, &w, 0)
 				for tied := range x.InOrder(cs) {
 					for range tied.Nodes() {
 						break

@@ -4,6 +4,7 @@ package oracle
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -12,37 +13,66 @@ import (
 type Node struct {
 	Oracle      *Oracle
 	Whole, Free nvtopo.Mask // the GPUs that may be used, and those of them that are free
+	Pods        []int       // that run there, by their GPUs
 }
 
 // Choice is what one node has for a pod, and how it stands among the others.
 type Choice struct {
 	Set   nvtopo.Mask
 	Found bool // the node has a set at all
-	// Band is 0 for the best ring that the machine can give to as many GPUs, up to 4.
-	Band  int
-	Score *big.Rat // 0 to 100 among the nodes of the best band; nil for others
+	// Reserved: the machine is left to larger pods.
+	Reserved bool
+	// Cost is what is compared first: seconds of an all-reduce, or for one GPU the ring of the whole machine.
+	Cost  *big.Rat
+	Score *big.Rat // 0 to 100 among the nodes of the least cost; nil for others
 	Left  int      // GPUs that stay free
 }
 
 // Across judges nodes by the order across nodes of the objective, with the published
-// weights. The choices are in the order of the nodes.
-func Across(nodes []Node, k int, c nvtopo.Constraint) []Choice {
+// weights, for messages of so many bytes. The choices are in the order of the nodes.
+func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 	out := make([]Choice, len(nodes))
-	band := 5
 	for i, n := range nodes {
 		out[i].Set, out[i].Found = n.Oracle.Best(n.Free, n.Free, k, c)
 		if !out[i].Found {
 			continue
 		}
-		out[i].Band = n.Oracle.band(out[i].Set)
 		out[i].Left = (n.Free &^ out[i].Set).Len()
-		band = min(band, out[i].Band)
+		out[i].Reserved = reserved(nodes, n, k, Node.together) || reserved(nodes, n, k, func(n Node) int { return n.Whole.Len() })
+		out[i].Cost = n.links()
+		if k > 1 {
+			out[i].Cost = n.Oracle.allReduce(out[i].Set, bytes)
+		}
 	}
+	score(nodes, out, equals(out))
+	return out
+}
+
+// equals says of which choices the cost is at most a tenth above the least: of those that are not
+// reserved, or of all if all are.
+func equals(choices []Choice) []bool {
+	anyOpen := slices.ContainsFunc(choices, func(c Choice) bool { return c.Found && !c.Reserved })
+	var least *big.Rat
+	out := make([]bool, len(choices))
+	for i := range choices {
+		if c := &choices[i]; c.Found && c.Reserved != anyOpen && (least == nil || c.Cost.Cmp(least) < 0) {
+			least = c.Cost
+		}
+	}
+	for i := range choices {
+		c := &choices[i]
+		out[i] = c.Found && c.Reserved != anyOpen && c.Cost.Cmp(new(big.Rat).Mul(least, big.NewRat(11, 10))) <= 0
+	}
+	return out
+}
+
+// score scores those of the choices that are equal in reserve and cost.
+func score(nodes []Node, out []Choice, equal []bool) {
 	var bestRing, bestLatency int64
 	greatest := new(big.Rat)
 	costs := make([]*big.Rat, len(nodes))
 	for i, n := range nodes {
-		if !out[i].Found || out[i].Band != band {
+		if !equal[i] {
 			continue
 		}
 		bestRing = max(bestRing, n.Oracle.ring(out[i].Set).kBps)
@@ -69,7 +99,6 @@ func Across(nodes []Node, k int, c nvtopo.Constraint) []Choice {
 		out[i].Score.Add(out[i].Score, latency.Mul(latency, big.NewRat(30, 1)))
 		out[i].Score.Add(out[i].Score, kept.Mul(kept, big.NewRat(30, 1)))
 	}
-	return out
 }
 
 // ratio is a/b, and full where there is nothing to compare: one GPU has no link.
@@ -80,22 +109,59 @@ func ratio(a, b int64) *big.Rat {
 	return big.NewRat(a, b)
 }
 
-// band compares the set's ring with the best of as many GPUs on the empty machine.
-func (o *Oracle) band(set nvtopo.Mask) int {
-	var best int64
-	eachSubset(nvtopo.FullMask(o.g.Len()), set.Len(), func(s nvtopo.Mask) { best = max(best, o.ring(s).kBps) })
-	ring := o.ring(set).kBps
-	switch {
-	case set.Len() == 1 || ring >= best:
-		return 0
-	case 4*ring >= 3*best:
-		return 1
-	case 2*ring >= best:
-		return 2
-	case 4*ring >= best:
-		return 3
+// allReduce is the seconds of an all-reduce around the ring of a set: 2(k-1) messages of a k-th of the
+// bytes each.
+func (o *Oracle) allReduce(set nvtopo.Mask, bytes int64) *big.Rat {
+	k := int64(set.Len())
+	message := big.NewRat(bytes, k*1000*max(1, o.ring(set).kBps))
+	message.Add(message, big.NewRat(o.latency(set), 1_000_000_000))
+	return message.Mul(message, big.NewRat(2*(k-1), 1))
+}
+
+// together is the largest number of GPUs with at least half of the bandwidth of the best pair.
+func (n Node) together() int {
+	best := func(k int) (ring int64) {
+		eachSubset(nvtopo.FullMask(n.Oracle.g.Len()), k, func(s nvtopo.Mask) { ring = max(ring, n.Oracle.ring(s).kBps) })
+		return ring
 	}
-	return 4
+	for k := n.Whole.Len(); k > 2; k-- {
+		if 2*best(k) >= best(2) {
+			return k
+		}
+	}
+	return min(2, n.Whole.Len())
+}
+
+// links is the ring of the whole machine.
+func (n Node) links() *big.Rat { return big.NewRat(n.Oracle.ring(n.Whole).kBps, 1) }
+
+// reserved reports whether machines of a node's size are left to pods larger than one of k: the next smaller machines would do for it, and pods too large for these have more than
+// 70 % of the GPUs of the machines of that size or more on which no smaller pod runs.
+func reserved(nodes []Node, of Node, k int, size func(Node) int) bool {
+	smaller := 0
+	for _, n := range nodes {
+		if s := size(n); s < size(of) {
+			smaller = max(smaller, s)
+		}
+	}
+	if smaller < k {
+		return false
+	}
+	held, unbroken := 0, 0
+	for _, n := range nodes {
+		broken := false
+		for _, pod := range n.Pods {
+			if pod > smaller {
+				held += pod
+			} else {
+				broken = true
+			}
+		}
+		if size(n) >= size(of) && !broken {
+			unbroken += n.Whole.Len()
+		}
+	}
+	return 10*held > 7*unbroken
 }
 
 // latency is the greatest among the set's links of the ring's bandwidth, in ns.

@@ -32,9 +32,7 @@ type Cycle struct {
 	ListedBy nodeindex.Best
 	// refused are the nodes that the plugin that filters has refused, side by side.
 	refused placement.Tally
-	// Band is the best band of the nodes that passed, and Best what the scores in it
-	// are relative to; set by PreScore.
-	Band int
+	// Best is what the offers of the nodes that passed are compared by; set by PreScore.
 	Best nodeindex.Best
 	// Spares decide between nodes of equal score, by node; set by PreScore.
 	Spares map[string]nodeindex.Spare

@@ -97,7 +97,7 @@ func (p *Plugin) candidate(c *Cycle, info fwk.NodeInfo, score int) (out offered,
 
 // terms are in thousandths.
 func terms(best *nodeindex.Best, o *nodeindex.Offer) *allocation.Terms {
-	bandwidth, latency, kept := best.Terms(o)
+	bandwidth, latency, kept := best.Parts(o)
 	return &allocation.Terms{permille(bandwidth), permille(latency), permille(kept)}
 }
 

@@ -78,10 +78,22 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
 			narrowing: candidates.Narrowing{
 				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
-				Weights: nodeindex.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
+				Order: orderOf(args),
 			},
 		}, nil
 	}
+}
+
+// orderOf is how the arguments want nodes compared.
+func orderOf(args *config.TopologyAwareArgs) nodeindex.Order {
+	o := nodeindex.Order{
+		Weights:   nodeindex.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
+		Tolerance: *args.TimeTolerance, Reserve: *args.LargerPodsShare,
+	}
+	if args.SingleGPUs == config.SingleGPUsLeastLost {
+		o.Singles = nodeindex.SinglesLeastLost
+	}
+	return o
 }
 
 // unenforced maps the argument to what the state works with.

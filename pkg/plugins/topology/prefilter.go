@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
-// PreFilter reads the pod and limits the cycle to the nodes that are best for it: those
-// of the best band that any node can give now, and of these the ones with the best
-// score. PostFilter corrects a list that turns out to be wrong.
+// PreFilter reads the pod and limits the cycle to the nodes that are best for it: of those between
+// which the score decides, the ones with the best score. PostFilter corrects a list that turns out to
+// be wrong.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	_, status := p.Plugin.PreFilter(ctx, state, pod, nodes)
 	if !status.IsSuccess() && !status.IsSkip() {

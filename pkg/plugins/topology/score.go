@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// bandFloor is the lowest score of a node in the best band; all other nodes have 0.
-	// Times this plugin's weight it must be more than all other scorers of the profile
-	// can add up to. Otherwise they could outvote a better band of links.
+	// bandFloor is the lowest score of a node that is one of the best in reserve and cost; all
+	// other nodes have 0. Times this plugin's weight it must be more than all other scorers of
+	// the profile can add up to. Otherwise they could outvote better links.
 	bandFloor = 80
 	// step is how many raw points make one point of score above the floor. With it the
 	// 20 points above the floor, at a weight of 25, count as much beside the other
@@ -27,9 +27,9 @@ const (
 	tie = nodeindex.NoSpare
 )
 
-// PreScore finds the best band of the nodes that passed, and in that band the best
-// ring, the best latency and the greatest loss. The scores are relative to these. A pod
-// without GPUs is scored only if there are nodes with GPUs to keep it off.
+// PreScore finds those of the nodes that passed among which the score decides, and their best ring,
+// best latency and greatest loss. The scores are relative to these. A pod without GPUs is scored only
+// if there are nodes with GPUs to keep it off.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
@@ -38,32 +38,42 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		}
 		return nil
 	}
-	none := nodeindex.NoBest()
-	if c.Narrowed {
-		none = c.ListedBy
-	}
-	c.Band, c.Best = nodeindex.Bands, none
+	c.Best = nodeindex.Best{}
 	if c.Demand.HasGPUs() {
+		c.Best = p.compare(state, c, nodes)
 		c.Spares = p.State().Spares(c.Demand.Request.Resources[0].Name, nodes)
-	}
-	for _, info := range nodes {
-		_, u := p.View(state, info)
-		if u == nil {
-			continue
-		}
-		o, ok := placement.Rate(u, c.Demand.Request)
-		if !ok || o.Band > c.Band {
-			continue
-		}
-		if o.Band < c.Band {
-			c.Band, c.Best = o.Band, none
-		}
-		c.Best.Add(&o)
 	}
 	return nil
 }
 
-// Score rates the node's best choice if it is in the best band, else it is 0. The
+// compare takes the nodes' offers into a comparison. What is known of all nodes counts as well where
+// the cycle has a list: the score of a node must not depend on which others are listed.
+func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) nodeindex.Best {
+	best := c.ListedBy
+	if !c.Narrowed {
+		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count}
+		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().Reserved(&c.Demand, &p.narrowing.Order)))
+	}
+	best.Any = false
+	for _, take := range []func(*nodeindex.Offer){best.Lead, func(o *nodeindex.Offer) {
+		if best.Among(o) {
+			best.Add(o)
+		}
+	}} {
+		for _, info := range nodes {
+			_, u := p.View(state, info)
+			if u == nil {
+				continue
+			}
+			if o, ok := placement.Rate(u, c.Demand.Request); ok {
+				take(&o)
+			}
+		}
+	}
+	return best
+}
+
+// Score rates the node's best choice if it is one of the best in reserve and cost, else it is 0. The
 // rating adds relative ring bandwidth, relative latency and relative loss, each with
 // its weight. Of equal nodes the one with the least to spare around it is the best.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
@@ -75,10 +85,10 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 		return 0, nil
 	}
 	o, ok := placement.Rate(u, c.Demand.Request)
-	if !ok || o.Band != c.Band {
+	if !ok || !c.Best.Among(&o) {
 		return 0, nil
 	}
-	return ranked(p.narrowing.Weights.Raw(&o, &c.Best), c.Spares[info.Node().Name]), nil
+	return ranked(p.narrowing.Order.Weights.Raw(&o, &c.Best), c.Spares[info.Node().Name]), nil
 }
 
 // ranked is above 0, and greater for the greater raw score; of equal ones for the lesser Spare.
@@ -106,7 +116,7 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 // ScoreExtensions returns the normaliser.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the raw scores of the best band to bandFloor–100. Only the best
+// NormalizeScore maps the raw scores to bandFloor–100. Only the best
 // of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
 func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	var best int64

@@ -17,7 +17,7 @@ import (
 
 // TestScoreWeights: scores follow the weights.
 func TestScoreWeights(t *testing.T) {
-	p := &Plugin{narrowing: candidates.Narrowing{Weights: nodeindex.DefaultWeights()}}
+	p := &Plugin{narrowing: candidates.Narrowing{Order: nodeindex.DefaultOrder()}}
 	best := nodeindex.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
 		ratings map[string]nodeindex.Offer // node -> its choice
@@ -64,7 +64,7 @@ func TestScoreWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var scores fwk.NodeScoreList
 			for node, r := range tc.ratings {
-				scores = append(scores, fwk.NodeScore{Name: node, Score: ranked(p.narrowing.Weights.Raw(&r, &best), tc.spare[node])})
+				scores = append(scores, fwk.NodeScore{Name: node, Score: ranked(p.narrowing.Order.Weights.Raw(&r, &best), tc.spare[node])})
 			}
 			if status := p.NormalizeScore(t.Context(), framework.NewCycleState(), nil, scores); !status.IsSuccess() {
 				t.Fatal(status)

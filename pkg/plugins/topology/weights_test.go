@@ -39,7 +39,7 @@ func TestLinkDominance(t *testing.T) {
 			for _, weight := range others {
 				sum += int64(weight)
 			}
-			p := &Plugin{narrowing: candidates.Narrowing{Weights: nodeindex.DefaultWeights()}}
+			p := &Plugin{narrowing: candidates.Narrowing{Order: nodeindex.DefaultOrder()}}
 			best := nodeindex.Best{Ring: 900_000_000, Latency: 1_000, Lost: 1}
 			worst := nodeindex.Offer{Ring: 1, Latency: 1 << 40, Lost: 1, FreeAfter: 64}
 			scores := fwk.NodeScoreList{
@@ -59,7 +59,7 @@ func TestLinkDominance(t *testing.T) {
 
 // inBand is what Score gives a node of the best band.
 func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
-	return ranked(p.narrowing.Weights.Raw(o, best), 0)
+	return ranked(p.narrowing.Order.Weights.Raw(o, best), 0)
 }
 
 // scorers builds the framework of a configuration and returns our weight and those of

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeindex
+
+import (
+	"math"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// DefaultBytes is the size of an all-reduce by which rings are compared where nobody names one: 1 GB
+// for each GPU.
+const DefaultBytes = 1_000_000_000
+
+// Singles is where pods of one GPU go.
+type Singles int
+
+const (
+	// SinglesSlowLinks sends them to the machines whose links are slowest.
+	SinglesSlowLinks Singles = iota
+	// SinglesLeastLost sends them where they cost those who come later the least share of a machine.
+	SinglesLeastLost
+)
+
+// Order is how machines are compared; see docs/objective.md.
+type Order struct {
+	Weights Weights
+	// Tolerance is by what share of the shortest time of an all-reduce another may be longer and
+	// count as equal. It holds for the ring of the whole machine where single GPUs are compared.
+	Tolerance float64
+	// Reserve is the share of the large machines on which no smaller pod runs from which on pods
+	// that need such machines keep smaller ones off; 1 or more: never.
+	Reserve float64
+	Singles Singles
+}
+
+// DefaultOrder returns the published order.
+func DefaultOrder() Order { return Order{Weights: DefaultWeights(), Tolerance: 0.1, Reserve: 0.7} }
+
+// Weights are the shares of the three terms of the score, each at least 0 and not
+// all 0; they count in relation to their sum.
+type Weights struct{ Bandwidth, Latency, Fragmentation float64 }
+
+// DefaultWeights returns the published weights.
+func DefaultWeights() Weights { return Weights{Bandwidth: 0.4, Latency: 0.3, Fragmentation: 0.3} }
+
+// Terms are what a comparison for one demand needs to know beside the offers.
+type Terms struct {
+	GPUs      int
+	Bytes     int64
+	Tolerance float64
+	Singles   Singles
+	Reserved  Reserved
+}
+
+// Best is what machines are compared by. A comparison has two passes over the offers: Lead finds
+// whether all machines are reserved, and the least cost; of the offers that are Among the best then,
+// Add finds the best ring and latency and the greatest loss, which scores are relative to.
+type Best struct {
+	Terms
+	Any     bool    // some offer takes part
+	Last    bool    // all that take part are reserved for larger pods
+	Least   float64 // cost
+	Ring    int64   // kB/s
+	Latency int64   // ns
+	Lost    float64 // as in Offer
+}
+
+// NoBest returns a Best that any offer improves.
+func NoBest(t Terms) Best { return Best{Terms: t, Latency: math.MaxInt64} }
+
+// cost is what offers are compared by first, the smaller the better: the seconds of an all-reduce
+// around the ring, or for one GPU the ring of the whole machine in kB/s, which others can use.
+func (t *Terms) cost(o *Offer) float64 {
+	switch {
+	case t.GPUs > 1:
+		return nvtopo.CostModel{Bandwidth: max(1, o.Ring), Latency: o.Latency}.AllReduce(nvtopo.AlgorithmRing, t.GPUs, float64(t.Bytes))
+	case t.Singles == SinglesLeastLost:
+		return 0
+	default:
+		return float64(o.Links)
+	}
+}
+
+// Lead takes an offer into the first pass, of reserves and costs.
+func (b *Best) Lead(o *Offer) { b.lead(b.Reserved.Has(o), b.cost(o)) }
+
+func (b *Best) lead(last bool, cost float64) {
+	switch {
+	case !b.Any || b.Last && !last:
+		b.Any, b.Last, b.Least = true, last, cost
+	case b.Last == last:
+		b.Least = min(b.Least, cost)
+	}
+}
+
+// Among reports whether an offer is among the best in reserve and cost, between which scores decide.
+func (b *Best) Among(o *Offer) bool { return b.Any && b.among(b.Reserved.Has(o), b.cost(o)) }
+
+func (b *Best) among(last bool, cost float64) bool {
+	return b.Last == last && cost <= b.Least*(1+b.Tolerance)
+}
+
+// Add takes an offer that is among the best into the second pass, of scores.
+func (b *Best) Add(o *Offer) {
+	b.Ring = max(b.Ring, o.Ring)
+	b.Latency = min(b.Latency, o.Latency)
+	b.Lost = max(b.Lost, o.Lost)
+}
+
+// Raw scores carry the weighted terms in steps of tightest and, below that, how
+// tight the fit is, so that equal terms go to the tightest fit.
+const (
+	tightest = 100
+	// Point is one point of 100 in a raw score.
+	Point = 1_000 * tightest
+)
+
+// Parts are bandwidth, latency and what is kept of an offer, each from 0 to 1, where 1 is as
+// good as the best that is compared.
+func (b *Best) Parts(o *Offer) (bandwidth, latency, kept float64) {
+	bandwidth, latency, kept = 1, 1, 1 // one GPU has no ring: nothing to lose
+	if o.Ring > 0 && b.Ring > 0 {
+		bandwidth = float64(o.Ring) / float64(b.Ring)
+	}
+	if o.Latency > 0 {
+		latency = float64(b.Latency) / float64(o.Latency)
+	}
+	if b.Lost > 0 {
+		kept = 1 - min(1, o.Lost/b.Lost)
+	}
+	return bandwidth, latency, kept
+}
+
+// Raw returns the score of an offer among the best, from 0 to
+// 100 points and a bit: the tie-break. Greater is better.
+func (w *Weights) Raw(o *Offer, best *Best) int64 {
+	bandwidth, latency, kept := best.Parts(o)
+	terms := (w.Bandwidth*bandwidth + w.Latency*latency + w.Fragmentation*kept) / (w.Bandwidth + w.Latency + w.Fragmentation)
+	steps := int64(math.Round(100 * Point / tightest * terms))
+	return steps*tightest + int64(nvtopo.MaxGPUs-min(o.FreeAfter, nvtopo.MaxGPUs))
+}

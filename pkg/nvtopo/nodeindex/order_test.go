@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeindex
+
+import (
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// standing is a machine of the catalogue with pods that run on its lowest GPUs.
+type standing struct {
+	machine string
+	pods    []int
+}
+
+// TestOrder: machines are chosen by reserves, then time, then score.
+func TestOrder(t *testing.T) {
+	tests := map[string]struct {
+		machines []standing
+		gpus     int
+		change   func(*Demand, *Order)
+		want     int // the machine
+	}{
+		"a single GPU leaves a begun fast machine for an empty slow one": {
+			machines: []standing{{"hgx-h200", []int{1, 1, 1}}, {"l40s-8", nil}}, gpus: 1, want: 1,
+		},
+		"with LeastLost it completes the machine that is begun": {
+			machines: []standing{{"hgx-h200", []int{1, 1, 1}}, {"l40s-8", nil}}, gpus: 1, want: 0,
+			change: func(_ *Demand, o *Order) { o.Singles = SinglesLeastLost },
+		},
+		"of machines with the same links a single GPU takes the begun one": {
+			machines: []standing{{"l40s-8", nil}, {"l40s-8", []int{1}}}, gpus: 1, want: 1,
+		},
+		"four GPUs take the links of twice the speed, though their latency is twice": {
+			machines: []standing{{"h200-nvl-8", nil}, {"hgx-a100-8", nil}}, gpus: 4, want: 1,
+		},
+		"for small messages latency decides": {
+			machines: []standing{{"h200-nvl-8", nil}, {"hgx-a100-8", nil}}, gpus: 4, want: 0,
+			change: func(d *Demand, _ *Order) { d.Bytes = 64_000 },
+		},
+		"a pair takes the faster of two NVSwitch machines": {
+			machines: []standing{{"dgx-a100", nil}, {"hgx-h200", []int{4}}}, gpus: 2, want: 1,
+		},
+		"half of the best ring of one machine beats all of a slower one's": {
+			machines: []standing{{"l40s-8", nil}, {"dgx1-v100", []int{4}}}, gpus: 4, want: 1,
+		},
+		"a pair leaves fast machines of eight to the pods of eight on them": {
+			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"hgx-a100-8", []int{8}}, {"h200-nvl-8", nil}}, gpus: 2, want: 4,
+		},
+		"until no other has room": {
+			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"h200-nvl-8", []int{8}}}, gpus: 2, want: 1,
+		},
+		"and not where the pods of eight have less than the share": {
+			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"h200-nvl-8", nil}}, gpus: 2, want: 1,
+		},
+		"a single GPU leaves slow machines of eight to the pods of eight on them": {
+			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", nil}, {"gb200-tray", nil}}, gpus: 1, want: 4,
+		},
+		"unless the share is 1": {
+			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", nil}, {"gb200-tray", nil}}, gpus: 1, want: 3,
+			change: func(_ *Demand, o *Order) { o.Reserve = 1 },
+		},
+		"a machine of eight with pairs of fast links only is large for pods of eight": {
+			machines: []standing{{"a6000-8-bridged", []int{8}}, {"a6000-8-bridged", nil}, {"a100-pcie-4-bridged", nil}}, gpus: 1, want: 2,
+			change: func(_ *Demand, o *Order) { o.Reserve = 0.4 },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := NewIndex()
+			for i, s := range tc.machines {
+				tb := tables(t, s.machine)[0]
+				used := 0
+				for _, n := range s.pods {
+					used += n
+				}
+				full := nvtopo.FullMask(tb.Graph().Len())
+				x.Put(i, Machine{Tables: tb, Healthy: full, Free: full &^ nvtopo.FullMask(used)})
+				x.Run(i, s.pods)
+			}
+			d, o := Demand{GPUs: tc.gpus}, DefaultOrder()
+			if tc.change != nil {
+				tc.change(&d, &o)
+			}
+			if got, offer, ok := x.Best(&d, &o); !ok || got != tc.want {
+				t.Errorf("node %d (%t), %+v; want node %d; reserved are %+v", got, ok, offer, tc.want, x.Reserved(tc.gpus, o.Reserve))
+			}
+		})
+	}
+}
+
+// TestReservedForgets: what ran on a machine does not count once it is gone or changed.
+func TestReservedForgets(t *testing.T) {
+	large, small := tables(t, "l40s-8")[0], tables(t, "gb200-tray")[0]
+	x := NewIndex()
+	put := func(node int, tb *nvtopo.Tables, free nvtopo.Mask, pods ...int) {
+		full := nvtopo.FullMask(tb.Graph().Len())
+		x.Put(node, Machine{Tables: tb, Healthy: full, Free: free})
+		x.Run(node, pods)
+	}
+	put(0, large, 0, 8)
+	put(1, small, 0xf)
+	if r := x.Reserved(1, 0.7); !r.GPUs.Has(8) || r.GPUs.Has(4) {
+		t.Errorf("reserved are %+v, want machines of 8", r)
+	}
+	put(0, large, 0xff)
+	if r := x.Reserved(1, 0.7); r != (Reserved{}) {
+		t.Errorf("reserved are %+v after the pod of 8 went, want none", r)
+	}
+	put(0, large, 0, 8)
+	x.Remove(1)
+	if r := x.Reserved(1, 0.7); r != (Reserved{}) {
+		t.Errorf("reserved are %+v in a cluster of one size, want none", r)
+	}
+	x.Remove(0)
+	if len(x.supply[0])+len(x.supply[1]) != 0 || x.held != [nvtopo.MaxGPUs + 1]int{} {
+		t.Errorf("%v machines and %v GPUs count in an empty index", x.supply, x.held)
+	}
+}
