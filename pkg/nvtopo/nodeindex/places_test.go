@@ -152,8 +152,8 @@ func TestBrokenLeafFirst(t *testing.T) {
 	}
 }
 
-// checkOrder checks that InOrder yields every machine of the best band once, best first, and
-// returns 1 if Spare told some of them apart.
+// checkOrder checks that InOrder yields every machine between which the score decides once, best
+// first, and returns 1 if Spare told some of them apart.
 func (s *site) checkOrder(t *testing.T, d *Demand, w *Order) (decided int) {
 	t.Helper()
 	cs, _ := s.index.Top(s.index.Candidates(d, nil), d, w, 101)

@@ -26,8 +26,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 )
 
-// TestLinkDominance: no other score outvotes the links. It holds the worst node of the best band
-// against one of a lesser band that has all points of every other scorer of the shipped profiles.
+// TestLinkDominance: no other score outvotes the links. It holds the worst node between which the
+// score decides against one behind these that has all points of every other scorer of the shipped
+// profiles.
 func TestLinkDominance(t *testing.T) {
 	for _, path := range []string{manifests.SchedulerConfigPath, manifests.SchedulerConfigBindingPath} {
 		t.Run(path, func(t *testing.T) {
@@ -57,7 +58,7 @@ func TestLinkDominance(t *testing.T) {
 	}
 }
 
-// inBand is what Score gives a node of the best band.
+// inBand is what Score gives a node between which it decides.
 func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
 	return ranked(p.narrowing.Order.Weights.Raw(o, best), 0)
 }
