@@ -185,11 +185,11 @@ type TopologyAwareArgs struct {
 	// Default: SlowLinks.
 	SingleGPUs SingleGPUs `json:"singleGPUs,omitempty"`
 	// narrowTo is the most nodes that a scheduling cycle of a GPU pod looks at: the
-	// best of all nodes, by link quality and then by score. If other plugins refuse
+	// best of all nodes, by reserve, time and then score. If other plugins refuse
 	// all of them, the pod is tried again at once on all nodes; for that the profile
 	// must list TopologyAware under postFilter, before DefaultPreemption. Pods with
-	// wishes about other pods, volumes or ports get all nodes of the best link
-	// quality. 0: no narrowing. Default: 16.
+	// wishes about other pods, volumes or ports get all nodes between which the
+	// score decides. 0: no narrowing. Default: 16.
 	NarrowTo *int32 `json:"narrowTo,omitempty"`
 	// narrowTolerance is how many points of the score, 0 to 100, a node may be behind
 	// the best and still be listed, for the other plugins' scores to choose from.

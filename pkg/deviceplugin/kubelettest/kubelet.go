@@ -70,8 +70,8 @@ func Start(dir string) (*Kubelet, error) {
 			}
 		}
 	}
-	// A socket is there before anybody listens to it. It gets its name later, so that whoever sees
-	// it can connect.
+	// Listening creates the file first and accepts connections later. The rename lets a plugin see the
+	// socket only once it can connect.
 	early := filepath.Join(dir, "early.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: early, Net: "unix"})
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 type finder struct {
 	Query
 	rules   Rules
-	wide    bool             // list all among which the score decides
+	wide    bool             // list all nodes between which the score decides
 	start   int              // where a list of plain nodes begins
 	kept    map[int]struct{} // nodes that the queue keeps for other pods
 	now     time.Time        // of this pass

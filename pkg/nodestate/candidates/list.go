@@ -54,8 +54,8 @@ func (x *Index) Refresh(q *Query) bool {
 }
 
 // List lists the nodes that the pod does best on; nil where the list would be empty. Pods
-// with wishes that the index cannot see get all nodes of those among which the score decides. best is what scores
-// are relative to; nodes that are not listed count in it too. Call Refresh before.
+// with wishes that the index cannot see get all nodes between which the score decides. best is
+// what scores are relative to; nodes that are not listed count in it too. Call Refresh before.
 //
 // The scheduling queue answers under its own lock, so the index is not locked while the
 // queue is asked. A pass lists nodes as if no pod were nominated for them, and notes which

@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// DefaultBytes is the size of an all-reduce by which rings are compared where nobody names one: 1 GB
-// for each GPU.
+// DefaultBytes is the size of the all-reduce by which rings are compared, for each GPU, unless a
+// Demand names another: 1 GB.
 const DefaultBytes = 1_000_000_000
 
 // Singles is where pods of one GPU go.

@@ -4,6 +4,7 @@ package topology
 
 import (
 	"context"
+	"iter"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -54,23 +55,31 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count}
 		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().Reserved(&c.Demand, &p.narrowing.Order)))
 	}
-	best.Any = false
-	for _, take := range []func(*nodeindex.Offer){best.Lead, func(o *nodeindex.Offer) {
+	best.Any = false // reserve and cost are compared among the nodes that passed
+	for o := range p.offers(state, c, nodes) {
+		best.Lead(o)
+	}
+	for o := range p.offers(state, c, nodes) {
 		if best.Among(o) {
 			best.Add(o)
 		}
-	}} {
+	}
+	return best
+}
+
+// offers yields what each node has for the pod, valid until the next one.
+func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) iter.Seq[*nodeindex.Offer] {
+	return func(yield func(*nodeindex.Offer) bool) {
 		for _, info := range nodes {
 			_, u := p.View(state, info)
 			if u == nil {
 				continue
 			}
-			if o, ok := placement.Rate(u, c.Demand.Request); ok {
-				take(&o)
+			if o, ok := placement.Rate(u, c.Demand.Request); ok && !yield(&o) {
+				return
 			}
 		}
 	}
-	return best
 }
 
 // Score rates the node's best choice if it is one of the best in reserve and cost, else it is 0. The
