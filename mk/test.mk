@@ -12,12 +12,12 @@ test: ## The fast tests, which CI runs, and a table of their parts
 			"the chart on a real API server, the pages in a browser, alerts, images, lint; make test-all runs them ($(SLOW_TIME))"; exit $$code
 
 # What the parts after them run is compiled beside the tests that wait for most of their time: the
-# tools beside the rest of integration, and lint beside pools. e2e and test-pools both link programs
+# tools beside the rest of integration. Lint, which needs most, goes on from there. e2e and test-pools both link programs
 # into bin/ first, and one would overwrite what the other runs, so node-images links them before.
 SLOW_TIME := about an hour on two cores the first time; as root, or the real node is left out
 SLOW_PARTS := 'modules&' generated modules programs 'test-core&' unit test-core 'test-bench&' 'tools-idle&' test-integration test-bench tools-idle \
-	'test-soak&' test-kubelet test-alerts test-chart test-chart-server test-images test-pages test-ui test-soak \
-	node-images 'lint&' 'e2e&' test-pools e2e lint
+	'lint&' 'test-soak&' test-kubelet test-alerts test-chart test-chart-server test-images test-pages test-ui test-soak \
+	node-images 'e2e&' test-pools e2e lint
 .PHONY: test-all
 test-all: ## All tests and lint, before an issue is called done; it goes on after a part that failed, and ends with a table (SKIP_NODE=1: no real node; SKIP_UI=1: no browser)
 	@go run ./internal/testparts run $(SLOW_PARTS)
