@@ -51,7 +51,7 @@ func BenchmarkPlaceSegments(b *testing.B) {
 	s := &Spec{Levels: []Level{{Name: "zone"}, {Name: "spine"}, {Name: "rack"}}}
 	for n := range 6 * 6 * 16 * 8 {
 		path := []string{fmt.Sprint("z", n/768), fmt.Sprint("s", n/128%6), fmt.Sprint("r", n/8%16)}
-		s.Nodes = append(s.Nodes, NodePath{fmt.Sprint("n", n), path})
+		s.Nodes = append(s.Nodes, NodePath{Node: fmt.Sprint("n", n), Path: path})
 	}
 	tr, _, err := NewTree(s)
 	if err != nil {
@@ -163,7 +163,7 @@ func benchTree(b *testing.B, spines, racks, nodes int) *Tree {
 		for rk := range racks {
 			// Real racks are uneven: some nodes are missing.
 			for n := range nodes - r.IntN(1+nodes/6) {
-				s.Nodes = append(s.Nodes, NodePath{fmt.Sprintf("n-%d-%d-%d", sp, rk, n), []string{fmt.Sprint("s", sp), fmt.Sprint("r", rk)}})
+				s.Nodes = append(s.Nodes, NodePath{Node: fmt.Sprintf("n-%d-%d-%d", sp, rk, n), Path: []string{fmt.Sprint("s", sp), fmt.Sprint("r", rk)}})
 			}
 		}
 	}

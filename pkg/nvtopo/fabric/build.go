@@ -20,6 +20,8 @@ type Level struct {
 type NodePath struct {
 	Node string
 	Path []string
+	// Bandwidth is what the node can send at most, in kB/s; 0: as much as its links carry.
+	Bandwidth int64
 }
 
 // Override gives two domains of one level a link of their own, such as a slower cable.
@@ -82,6 +84,12 @@ func NewTree(s *Spec) (*Tree, []Fault, error) {
 	for i, n := range nodes {
 		t.names = append(t.names, n.Node)
 		t.index[n.Node] = i
+		if n.Bandwidth > 0 {
+			if t.bandwidth == nil {
+				t.bandwidth = make([]int64, len(nodes))
+			}
+			t.bandwidth[i] = n.Bandwidth
+		}
 	}
 	t.makeDomains(nodes)
 	faults = append(faults, t.exclude(s.Excluded)...)
@@ -137,7 +145,7 @@ func usablePaths(s *Spec) (nodes []NodePath, faults []Fault) {
 			}
 			clear(path[gap:])
 		}
-		nodes = append(nodes, NodePath{n.Node, path})
+		nodes = append(nodes, NodePath{n.Node, path, max(0, n.Bandwidth)})
 	}
 	return nodes, faults
 }

@@ -21,7 +21,7 @@ func TestReadCSV(t *testing.T) {
 		"two levels, spaces, a missing label": {
 			text:       "\ufeffnode, spine,rack\na, s0 ,r0\nb,s0,\n",
 			wantLevels: []string{"spine", "rack"},
-			wantNodes:  []NodePath{{"a", []string{"s0", "r0"}}, {"b", []string{"s0", ""}}},
+			wantNodes:  []NodePath{{Node: "a", Path: []string{"s0", "r0"}}, {Node: "b", Path: []string{"s0", ""}}},
 		},
 		"no levels":               {text: "node\na\n", wantNodes: []NodePath{{Node: "a"}}},
 		"nothing":                 {wantErr: "no header: want node and the names of the levels, outermost first"},

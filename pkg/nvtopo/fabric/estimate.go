@@ -28,19 +28,34 @@ func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) (ms flo
 	if n < 2 {
 		return 1e3 * seconds, true
 	}
-	bandwidth, latency := int64(math.MaxInt64), int64(0)
+	w := t.weakest(nodes)
+	if w.Bandwidth <= 0 {
+		return 0, false
+	}
+	return 1e3 * (seconds + transfer(2*size*(n-1)/n, w.Bandwidth) + 2*(n-1)*float64(w.Latency)/1e9), true
+}
+
+// weakest is the least bandwidth and the greatest latency between one rank's node and the next's, and
+// the nodes of the link that has the least bandwidth. It is assumed if any link is.
+type weakest struct {
+	Link
+	a, b int
+}
+
+func (t *Tree) weakest(nodes []int) weakest {
+	w := weakest{Link: Link{Bandwidth: math.MaxInt64}}
 	for i, a := range nodes {
 		b := nodes[(i+1)%len(nodes)]
 		if a == b {
 			continue
 		}
 		l := t.Between(a, b)
-		bandwidth, latency = min(bandwidth, l.Bandwidth), max(latency, l.Latency)
+		if l.Bandwidth < w.Bandwidth {
+			w.Bandwidth, w.a, w.b = l.Bandwidth, a, b
+		}
+		w.Latency, w.Assumed = max(w.Latency, l.Latency), w.Assumed || l.Assumed
 	}
-	if bandwidth <= 0 {
-		return 0, false
-	}
-	return 1e3 * (seconds + transfer(2*size*(n-1)/n, bandwidth) + 2*(n-1)*float64(latency)/1e9), true
+	return w
 }
 
 // transfer is the seconds that bytes take at so many kB/s.
@@ -107,5 +122,5 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) (c Co
 // SampleLinks returns the links of the requirement's sample cluster: two nodes of one innermost
 // domain, and any others. They are meant for fabrics of which only the domains are known.
 func SampleLinks() (inside, outside Link) {
-	return Link{Bandwidth: 100_000_000, Latency: 100_000, Hops: 1}, Link{Bandwidth: 50_000_000, Latency: 500_000, Hops: 3}
+	return Link{Bandwidth: 100_000_000, Latency: 100_000, Hops: 1, Assumed: true}, Link{Bandwidth: 50_000_000, Latency: 500_000, Hops: 3, Assumed: true}
 }

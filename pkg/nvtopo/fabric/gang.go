@@ -24,6 +24,10 @@ type gang struct {
 	prefers   []bool    // by shape: some node is preferred
 	estimated bool      // some node's slots are only a lower bound
 	segments  []segment // with all their members
+
+	// What a plan that must be faster than another one does without.
+	closed []bool // by node, those of the tree included; nil if all may get members
+	floor  int64  // no ring of members on a node may be slower, in kB/s
 }
 
 // part is members without a node that are placed at one time: all those of a shape, but for
@@ -47,7 +51,7 @@ type outcome struct {
 }
 
 func newGang(t *Tree, r *Request, w wishes, most limits) *gang {
-	g := &gang{t: t, r: r, w: w, most: most, near: r.Near}
+	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed}
 	byShape := make([][]int, len(r.Shapes))
 	for i, m := range r.Members {
 		if m.Bound {
@@ -138,7 +142,7 @@ func (g *gang) occupy(nodes []int) [][]bool {
 // plain is to place a part by itself, be it together or not.
 func (g *gang) plain(p *part) *problem {
 	return &problem{
-		t: g.t, supply: g.r.Shapes[p.shape].Nodes, members: len(p.members), required: g.w.required, label: g.w.required,
+		t: g.t, supply: g.r.Shapes[p.shape].Nodes, closed: g.closed, floor: g.floor, members: len(p.members), required: g.w.required, label: g.w.required,
 		hold: g.bound, near: g.near, occupied: g.occupied, demand: g.demandOf(p.segments), preferences: g.prefers[p.shape],
 		most: g.most, blocked: -1,
 	}

@@ -68,7 +68,7 @@ func newPairing(t *testing.T, r *rand.Rand, tb *nvtopo.Tables, bands map[nvtopo.
 		masks[node.name] = nvtopo.Mask(r.Uint64()&r.Uint64()|r.Uint64()&0xf) & nvtopo.FullMask(tb.Graph().Len())
 		p.free = append(p.free, masks[node.name])
 		w.nodes = append(w.nodes, node)
-		spec.Nodes = append(spec.Nodes, NodePath{node.name, node.path})
+		spec.Nodes = append(spec.Nodes, NodePath{Node: node.name, Path: node.path})
 	}
 	var err error
 	if p.c.tree, _, err = NewTree(spec); err != nil {

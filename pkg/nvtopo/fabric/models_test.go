@@ -263,9 +263,9 @@ func TestPlaceByModel(t *testing.T) {
 		"as fast and as full: the first": {
 			nodes: "rA: dgx-h100 dgx-h100\nrB: hgx-h200 hgx-h200", counts: []int{2, 8}, want: "rA-0 rA-1",
 		},
-		"members of any model": {
+		"members of any model: the faster one, if it is as near": {
 			nodes: alternate, counts: []int{4, 8}, change: func(_ *fleet, r *Request) { r.Shapes[0].Kind = 0 },
-			want: "r0-0 r0-1 r0-2 r0-3",
+			want: "r0-1 r0-3 r0-5 r0-7",
 		},
 		"members that have nodes fix the model": {
 			nodes: alternate, counts: []int{4, 8}, change: func(_ *fleet, r *Request) {

@@ -40,22 +40,7 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	if none != nil {
 		return nil, none
 	}
-	return g.finish(c.outcome), nil
-}
-
-// candidate is a plan for one choice of models, and what the objective says of it.
-type candidate struct {
-	outcome *outcome
-	outer   int   // depth of the smallest domain that has the members and what they are near to
-	opened  []int // new domains by level inside that one
-	// Of members of one shape that are not spread, solution is all of it; of spread ones, spread.
-	solution *solution
-	spread   *spreading
-
-	// The rest is set where several candidates are compared.
-	gang *gang
-	plan *Plan
-	ms   float64 // of an all-reduce; negative if it is not known
+	return g.best(c.orFaster(g)).plan, nil
 }
 
 // place plans without a look at models.

@@ -322,7 +322,7 @@ func TestPlace(t *testing.T) {
 func (c *cluster) rebuild(e Exclusion) {
 	s := &Spec{Levels: c.tree.Levels(), Excluded: []Exclusion{e}}
 	for n := range c.tree.Len() {
-		s.Nodes = append(s.Nodes, NodePath{c.tree.Name(n), strings.Split(c.tree.Domains(c.tree.Depth())[c.tree.DomainOf(c.tree.Depth(), n)].Path, "/")})
+		s.Nodes = append(s.Nodes, NodePath{Node: c.tree.Name(n), Path: strings.Split(c.tree.Domains(c.tree.Depth())[c.tree.DomainOf(c.tree.Depth(), n)].Path, "/")})
 	}
 	c.tree, _, _ = NewTree(s)
 }

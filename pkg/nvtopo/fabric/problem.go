@@ -6,6 +6,8 @@ package fabric
 type problem struct {
 	t        *Tree
 	supply   []Supply
+	closed   []bool         // by node: gets no new member; nil if all may
+	floor    int64          // no ring of members may be slower, in kB/s
 	changed  map[int]Supply // by node: what there is in place of the supply
 	taken    map[int]int    // by node: slots that others of the shape have
 	members  int
@@ -59,8 +61,11 @@ func (p *problem) load(band int) bool {
 	p.loaded = true
 	for n := first; n < end; n++ {
 		s := 0
-		if t.closed == nil || !t.closed[n] {
-			s = p.at(n).count(band)
+		if p.closed == nil || !p.closed[n] {
+			at := p.at(n)
+			if s = at.count(band); p.floor > 0 && s > 0 {
+				s = at.Slots.onRings(s, p.floor)
+			}
 			if p.taken != nil {
 				s = max(0, s-p.taken[n])
 			}

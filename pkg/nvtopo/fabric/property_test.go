@@ -56,7 +56,7 @@ func (w *world) request(tb testing.TB) (*Tree, *Request) {
 		s.Levels = append(s.Levels, Level{Name: fmt.Sprintf("level%d", d+1)})
 	}
 	for _, n := range w.nodes {
-		s.Nodes = append(s.Nodes, NodePath{n.name, n.path})
+		s.Nodes = append(s.Nodes, NodePath{Node: n.name, Path: n.path})
 	}
 	t, faults, err := NewTree(s)
 	if err != nil || len(faults) > 0 {

@@ -18,6 +18,7 @@ type Slots struct {
 	estimated bool                 // a lower bound: the machine is too large to try all divisions, or knows more than the graph
 	model     string               // of all GPUs that members may get; empty if it is not known, or there are several
 	alone     []*Slots             // of a machine with several models: what it has of each of them alone, by name
+	fastest   int64                // the best ring of any number of members, in kB/s; 0 if none is known
 }
 
 // division is the best way to give a number of members their GPUs.
@@ -34,6 +35,17 @@ func (s *Slots) Count(band int) int {
 		return 0
 	}
 	return s.count[band]
+}
+
+// onRings is how many of so many members fit if the ring of no number of them is slower than the
+// given one, in kB/s. A single GPU has no ring and is as fast as any.
+func (s *Slots) onRings(members int, floor int64) int {
+	for n := range s.divisions[:min(members, len(s.divisions))] {
+		if d := &s.divisions[n]; d.ring < floor && d.used.Len() > 1 {
+			return n
+		}
+	}
+	return members
 }
 
 // Estimated reports whether the numbers are a lower bound.
@@ -231,7 +243,9 @@ func (m *Machine) pick(free, allowed nvtopo.Mask, pk packingKey) (nvtopo.Mask, b
 
 func (s *Slots) add(m *Machine, free, used nvtopo.Mask, sets []nvtopo.Mask, worst int) {
 	lost := nodeindex.OfferOf(m.Tables, m.Healthy, free, 0, used).Lost
-	s.divisions = append(s.divisions, division{used: used, sets: sets, lost: int64(math.Round(lost * 1e6)), ring: m.Tables.Ring(used)})
+	ring := m.Tables.Ring(used)
+	s.divisions = append(s.divisions, division{used: used, sets: sets, lost: int64(math.Round(lost * 1e6)), ring: ring})
+	s.fastest = max(s.fastest, ring)
 	for b := worst; b < nodeindex.Bands; b++ {
 		s.count[b] = len(s.divisions)
 	}

@@ -12,6 +12,9 @@ type Link struct {
 	Bandwidth int64 // kB/s, one direction
 	Latency   int64 // ns
 	Hops      int
+	// Assumed says that bandwidth or latency is a rule of thumb. Estimates are printed with it, but no
+	// plan is chosen by it.
+	Assumed bool
 }
 
 // Names of the two levels that every tree has: the whole cluster, and a single node.
@@ -47,7 +50,8 @@ type Tree struct {
 	domains   [][]Domain     // by depth
 	of        [][]int        // by depth, then node: the domain
 	overrides map[pair]Link
-	closed    []bool // by node: in an excluded domain; nil if none is
+	closed    []bool  // by node: in an excluded domain; nil if none is
+	bandwidth []int64 // by node: what it can send, in kB/s, 0 for no bound; nil if none has one
 }
 
 // pair is two domains of one depth, the smaller number first.
@@ -145,24 +149,44 @@ func (t *Tree) Common(a, b int) int {
 
 // Between is the link of two nodes: that of the level of their smallest common domain,
 // unless an override says otherwise for domains that they are in, of which the innermost
-// counts. A node has no link to itself.
+// counts. It is no faster than either node can send. A node has no link to itself.
 func (t *Tree) Between(a, b int) Link {
 	if a == b {
 		return Link{}
 	}
-	common := t.Common(a, b)
-	if len(t.overrides) > 0 {
-		for d := len(t.levels); d > common; d-- {
-			x, y := t.of[d][a], t.of[d][b]
-			if l, ok := t.overrides[pair{d, min(x, y), max(x, y)}]; ok {
-				return l
-			}
+	l := t.levelLink(t.Common(a, b))
+	if p, ok := t.overridden(a, b); ok {
+		l = t.overrides[p]
+	}
+	for _, n := range [...]int{a, b} {
+		if t.bandwidth != nil && t.bandwidth[n] > 0 {
+			l.Bandwidth = min(l.Bandwidth, t.bandwidth[n])
 		}
 	}
-	if common == 0 {
+	return l
+}
+
+// levelLink is the link of nodes whose smallest common domain is of a depth.
+func (t *Tree) levelLink(depth int) Link {
+	if depth == 0 {
 		return t.root
 	}
-	return t.levels[common-1].Link
+	return t.levels[depth-1].Link
+}
+
+// overridden returns the innermost domains of two nodes that have a link of their own.
+func (t *Tree) overridden(a, b int) (p pair, ok bool) {
+	if len(t.overrides) == 0 {
+		return pair{}, false
+	}
+	for d, common := len(t.levels), t.Common(a, b); d > common; d-- {
+		x, y := t.of[d][a], t.of[d][b]
+		p = pair{d, min(x, y), max(x, y)}
+		if _, ok = t.overrides[p]; ok {
+			return p, true
+		}
+	}
+	return pair{}, false
 }
 
 // find returns the domains of a depth with that path, or with that name if none has the path.

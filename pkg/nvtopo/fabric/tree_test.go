@@ -55,7 +55,7 @@ func spec(levels, nodes string) *Spec {
 				fields[i] = ""
 			}
 		}
-		s.Nodes = append(s.Nodes, NodePath{fields[0], fields[1:]})
+		s.Nodes = append(s.Nodes, NodePath{Node: fields[0], Path: fields[1:]})
 	}
 	return s
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// candidate is a plan for one choice of models, and what the objective says of it.
+type candidate struct {
+	outcome *outcome
+	outer   int   // depth of the smallest domain that has the members and what they are near to
+	opened  []int // new domains by level inside that one
+	// Of members of one shape that are not spread, solution is all of it; of spread ones, spread.
+	solution *solution
+	spread   *spreading
+
+	// The rest is what judge says.
+	gang *gang
+	plan *Plan
+	most int   // GPUs of a node
+	ring int64 // kB/s
+	ms   float64
+}
+
+// best is the first of the candidates by the objective: the time of an all-reduce, of which what is
+// within the tolerance of the least is equal, if the network is known and there is nothing to be near
+// to; level and domains; if the time has not decided, that inside nodes, likewise; then the rest. A
+// nil candidate is none. Members that are spread do without the time.
+func (g *gang) best(candidates []*candidate) (best *candidate) {
+	equal := slices.DeleteFunc(candidates, func(c *candidate) bool { return c == nil })
+	timed, known := g.w.spread < 0 && len(equal) > 1, false
+	if timed && len(g.near) == 0 {
+		equal, known = fastest(equal, true)
+	}
+	equal = nearest(equal)
+	if timed && !known {
+		equal, _ = fastest(equal, false)
+	}
+	for _, c := range equal {
+		if best == nil || c.compare(best) < 0 {
+			best = c
+		}
+	}
+	return best
+}
+
+// nearest keeps the candidates that are best in level and domains.
+func nearest(candidates []*candidate) (out []*candidate) {
+	for _, c := range candidates {
+		order := -1
+		if len(out) > 0 {
+			order = cmp.Or(cmp.Compare(out[0].outer, c.outer), CompareDomains(c.opened, out[0].opened))
+		}
+		switch {
+		case order < 0:
+			out = []*candidate{c}
+		case order == 0:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// compare is the rest of the objective, for candidates of one request.
+func (c *candidate) compare(o *candidate) int {
+	order := cmp.Compare(c.outcome.band, o.outcome.band)
+	switch {
+	case c.spread != nil && o.spread != nil:
+		order = c.spread.compare(o.spread)
+	case c.solution != nil && o.solution != nil:
+		a, b := *c.solution, *o.solution
+		a.cost.disliked, b.cost.disliked = c.disliked(), o.disliked()
+		order = cmp.Or(order, a.compare(&b))
+	}
+	if order != 0 {
+		return order
+	}
+	a, b := slices.Clone(c.plan.Nodes), slices.Clone(o.plan.Nodes)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Compare(a, b)
+}
+
+// disliked is the preference of the nodes taken, negated. A solution leaves it out where all nodes
+// of its model are preferred alike.
+func (c *candidate) disliked() (sum int64) {
+	for i, nodes := range c.outcome.nodes {
+		for _, s := range nodes {
+			sum -= c.gang.r.Shapes[c.gang.parts[i].shape].Nodes[s.node].Preference * int64(s.members)
+		}
+	}
+	return sum
+}
+
+// timeTolerance is how much longer than the fastest, as a share, a plan's all-reduce may take to count
+// as equal (decision 0019).
+const timeTolerance = 0.1
+
+// DefaultMessage is how many bytes each GPU sends in an all-reduce, if the request does not say: 1 GB.
+// At that size bandwidth decides, and latency hardly counts.
+const DefaultMessage = 1e9
+
+// fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest,
+// with the network between nodes or without. Known reports whether all times are; if not, with the
+// network all are kept, and without it those that are known, if any is.
+func fastest(candidates []*candidate, network bool) (kept []*candidate, known bool) {
+	least, unknown := math.Inf(1), 0
+	for _, c := range candidates {
+		var here bool
+		if c.ms, here = c.time(network); !here {
+			c.ms, unknown = math.Inf(1), unknown+1
+		}
+		least = min(least, c.ms)
+	}
+	if unknown == len(candidates) || network && unknown > 0 {
+		return candidates, false
+	}
+	return slices.DeleteFunc(candidates, func(c *candidate) bool { return c.ms > (1+timeTolerance)*least }), unknown == 0
+}
+
+// time is Tree.Estimate of a candidate's plan, with the network between its nodes or without. With
+// it, it is not known if a link is assumed.
+func (c *candidate) time(network bool) (ms float64, known bool) {
+	g, nodes := c.gang, c.plan.Nodes
+	if !network {
+		nodes = nodes[:1]
+	}
+	if g.t.weakest(nodes).Assumed {
+		return 0, false
+	}
+	bytes := g.r.MessageBytes
+	if bytes <= 0 {
+		bytes = DefaultMessage
+	}
+	return g.t.Estimate(nodes, c.most, c.ring, bytes)
+}
+
+// judge finishes the plan, and says what decides about the time inside nodes: how many GPUs a node
+// gives at most, and the slowest ring, 0 if it is not known, or no node gives two. The GPUs of bound
+// members are left out. Where members of several shapes are on one node, the slower ring of theirs
+// counts.
+func (c *candidate) judge(g *gang) *candidate {
+	c.gang, c.plan, c.ring = g, g.finish(c.outcome), math.MaxInt64
+	type use struct{ shape, node int }
+	members := map[use]int{}
+	for i, nodes := range c.outcome.nodes {
+		for _, s := range nodes {
+			members[use{g.parts[i].shape, s.node}] += s.members
+		}
+	}
+	gpus := map[int]int{}
+	for u, n := range members {
+		shape := &g.r.Shapes[u.shape]
+		gpus[u.node] += n * shape.GPUs
+		c.most = max(c.most, gpus[u.node])
+		if n*shape.GPUs > 1 {
+			c.ring = min(c.ring, shape.Nodes[u.node].Slots.ring(n))
+		}
+	}
+	if c.ring == math.MaxInt64 {
+		c.ring = 0
+	}
+	return c
+}

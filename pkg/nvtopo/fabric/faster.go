@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"slices"
+)
+
+// maxFaster bounds how many plans are made in search of one that is faster than a gang's first.
+const maxFaster = 16
+
+// orFaster is the candidate, and others of the same gang that do without what makes it slow: rings
+// inside nodes, and links between nodes of which others are faster. Spread members have no others.
+// Over a
+// network that is not known, more nodes are never faster, and a worse band is never better.
+func (c *candidate) orFaster(g *gang) []*candidate {
+	f := faster{found: []*candidate{c.judge(g)}}
+	if g.w.spread >= 0 {
+		return f.found
+	}
+	for f.without(c) {
+		c = f.found[len(f.found)-1]
+	}
+	for _, p := range g.t.fastPairs() {
+		f.try(c.gang.among(p))
+	}
+	for _, c := range slices.Clone(f.found) {
+		f.avoid(c)
+	}
+	return f.found
+}
+
+// faster is the candidates of one gang.
+type faster struct {
+	found []*candidate
+	tried int
+}
+
+// try plans once more.
+func (f *faster) try(g *gang) (*candidate, bool) {
+	if g == nil || f.tried >= maxFaster {
+		return nil, false
+	}
+	f.tried++
+	c, none := g.place()
+	if none != nil {
+		return nil, false
+	}
+	c.judge(g)
+	if _, known := c.time(true); !known {
+		first := f.found[0]
+		if c.nodes() > first.nodes() || c.plan.Band > first.plan.Band {
+			return nil, false
+		}
+		c.plan.Fewest, c.plan.Exact = first.plan.Fewest, c.plan.Exact && first.plan.Exact
+	}
+	f.found = append(f.found, c)
+	return c, true
+}
+
+// nodes is how many nodes the plan has.
+func (c *candidate) nodes() int { return len(c.gang.t.among(c.gang.t.Depth()+1, c.plan.Nodes)) }
+
+// without plans on rings that are faster than the candidate's slowest one by more than the tolerance.
+func (f *faster) without(c *candidate) bool {
+	if c.ring == 0 {
+		return false
+	}
+	g := *c.gang
+	g.floor = c.ring + int64(timeTolerance*float64(c.ring)) + 1
+	if !g.hasRing() {
+		return false
+	}
+	_, ok := f.try(&g)
+	return ok
+}
+
+// hasRing reports whether some node has a ring for members that is fast enough.
+func (g *gang) hasRing() bool {
+	for i := range g.parts {
+		nodes := g.r.Shapes[g.parts[i].shape].Nodes
+		if slices.ContainsFunc(nodes, func(s Supply) bool { return s.Slots != nil && s.Slots.fastest >= g.floor }) {
+			return true
+		}
+	}
+	return false
+}
+
+// avoid plans without one end of the candidate's slowest link, and again without that plan's: the
+// nodes that can send no more, or one of two domains with a link of their own. A link of a level
+// cannot be avoided, because no plan has a worse level than it must.
+func (f *faster) avoid(c *candidate) {
+	g, t := c.gang, c.gang.t
+	w := t.weakest(c.plan.Nodes)
+	if w.Assumed || c.nodes() < 2 {
+		return
+	}
+	var ways []*gang
+	if t.bandwidth != nil && (t.bandwidth[w.a] == w.Bandwidth || t.bandwidth[w.b] == w.Bandwidth) {
+		ways = append(ways, g.without(func(n int) bool { return t.bandwidth[n] > 0 && t.bandwidth[n] <= w.Bandwidth }))
+	} else if p, ok := t.overridden(w.a, w.b); ok {
+		for _, domain := range [...]int{p.a, p.b} {
+			ways = append(ways, g.without(func(n int) bool { return t.of[p.depth][n] == domain }))
+		}
+	}
+	for _, way := range ways {
+		if next, ok := f.try(way); ok {
+			f.avoid(next)
+		}
+	}
+}
+
+// without is the gang without some nodes; nil if bound members are on one of them.
+func (g *gang) without(drop func(node int) bool) *gang {
+	if slices.ContainsFunc(g.bound, drop) {
+		return nil
+	}
+	out := *g
+	out.closed = make([]bool, g.t.Len())
+	for n := range out.closed {
+		out.closed[n] = g.closed != nil && g.closed[n] || drop(n)
+	}
+	return &out
+}
+
+// among is the gang in the two domains of a pair alone; nil if bound members are elsewhere.
+func (g *gang) among(p pair) *gang {
+	return g.without(func(n int) bool { return g.t.of[p.depth][n] != p.a && g.t.of[p.depth][n] != p.b })
+}
+
+// fastPairs are the domains whose own link is faster than that of their level, fastest first.
+func (t *Tree) fastPairs() (out []pair) {
+	for p, l := range t.overrides {
+		common := t.Common(t.domains[p.depth][p.a].First, t.domains[p.depth][p.b].First)
+		if l.Bandwidth > t.levelLink(common).Bandwidth && !l.Assumed {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(t.overrides[b].Bandwidth, t.overrides[a].Bandwidth),
+			cmp.Compare(a.depth, b.depth), cmp.Compare(a.a, b.a), cmp.Compare(a.b, b.b))
+	})
+	return out
+}
