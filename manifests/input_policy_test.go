@@ -44,10 +44,8 @@ var inputValues = map[string]values{
 		good: []string{"H100", "H100,A100", "NVIDIA H100 80GB HBM3", " H100 , A100", "H100_SXM-80GB", strings.Repeat("a,", 15) + "a"},
 		bad:  []string{"", ",", "H100,", "H100,,A100", " - _", "H100, ", strings.Repeat("a,", 16) + "a", strings.Repeat("a", 1025)},
 	},
-	podrequest.MinGPUMemoryKey: {
-		good: []string{"40Gi", "80000000000", "1.5Ti", "40G", "4e10", "4E+10", "+1", "500m", "1E"},
-		bad:  []string{"", "0", "0Gi", "-1", "40 Gi", "40GB", "1e100", "1e-100000000", "lots", "Gi", "1e1.5"},
-	},
+	podrequest.MinGPUMemoryKey:      sizes,
+	podrequest.MessageSizeKey:       sizes,
 	gangrequest.GangKey:             gangNames,
 	gangrequest.NearKey:             gangNames,
 	gangrequest.GangSizeKey:         numbersOfPods,
@@ -70,7 +68,11 @@ var inputValues = map[string]values{
 }
 
 var (
-	truths        = values{good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}}
+	truths = values{good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}}
+	sizes  = values{
+		good: []string{"40Gi", "80000000000", "1.5Ti", "40G", "4e10", "4E+10", "+1", "500m", "1E"},
+		bad:  []string{"", "0", "0Gi", "-1", "40 Gi", "40GB", "1e100", "1e-100000000", "lots", "Gi", "1e1.5"},
+	}
 	gangNames     = values{good: []string{"g", "my-gang", "a.b_c-1", strings.Repeat("x", 253)}, bad: []string{"", "a b", "a/b", "g\n", "\u202eg", strings.Repeat("x", 254)}}
 	numbersOfPods = values{good: []string{"1", "16", "16384", "0004"}, bad: []string{"", "0", "00", "-1", "+1", "1.5", "four", "1e3", " 4"}}
 	levelNames    = values{good: []string{"rack", "topology.kubernetes.io/rack", "tier-1", "L_2"}, bad: []string{"", "a rack", "rack,spine", "räck", strings.Repeat("x", 318)}}

@@ -72,7 +72,7 @@ Sizes are SI (1 GB = 1000 MB); MiB and the like are exact. With --binary-units
 	f := cmd.Flags()
 	f.StringVar(&o.gpus, "gpus", "", "indices of the GPUs, for example 0,2-4 (default: all healthy ones)")
 	f.IntVarP(&o.count, "count", "n", 0, "without a machine: how many GPUs")
-	f.StringVar(&o.size, "size", "100MB", "size of each GPU's buffer, for all-gather of the result")
+	f.StringVar(&o.size, "size", "1GB", "size of each GPU's buffer, for all-gather of the result")
 	f.StringVar(&o.algorithm, "algorithm", "all", "ring, tree, recursive-halving or all")
 	f.StringVar(&o.collective, "collective", "all", "all-reduce, all-gather, reduce-scatter or all")
 	f.Float64Var(&o.latency, "latency", 0, "latency of a message in µs (default: that of the weakest link)")

@@ -89,8 +89,9 @@ func newFabricPlace() *cobra.Command {
 		Long: `Choose the nodes and GPUs of a gang of P pods of G GPUs each, all of them or none: in
 the smallest domain of the fabric that can hold them, each node counted by the disjoint
 linked sets of GPUs that it can give, in the order of ranks. All get GPUs of one model,
-unless --allow-mixed-models: of two places that are as near, the one whose all-reduce is
-faster. The objective is that of decision 0019 of the project.
+unless --allow-mixed-models. Of places that are as near, that is taken whose all-reduce is
+faster; if --topology gives the bandwidth and latency of all links, the time comes first.
+The objective is that of decision 0019 of the project.
 
 The files are CSV. FABRIC is node and the levels, outermost first; an empty domain is a
 missing label:
@@ -114,7 +115,7 @@ With -o json the answer is one object:
               (1 GB = 1024 MB), and hierarchical, in the nodes and between them;
               0 if a bandwidth that they need is not known
   crossings   how often the ring of ranks leaves an innermost domain
-  exact       it is proven that nothing is better
+  exact       it is proven that no plan on these nodes is nearer
 Two nodes in one innermost domain are taken to have 100 GB/s and 100 µs, others 50 GB/s
 and 500 µs, unless --topology says otherwise: a file with a ClusterTopology, whose levels
 are those of FABRIC by their names. Its excluded domains get no pods.
@@ -147,7 +148,7 @@ such as "rack: 3 of 4".`,
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two GPUs of a pod, for example NVLINK, NV4 or PHB")
 	f.Float64Var(&o.minBandwidth, "min-bandwidth", 0, "least bandwidth of the weakest link of a pod's ring in GB/s")
 	f.BoolVar(&o.mixed, "allow-mixed-models", false, "accept GPUs of different models, in one pod and in the gang")
-	f.StringVar(&o.size, "size", "100MB", "size of each GPU's buffer, for the estimates")
+	f.StringVar(&o.size, "size", "1GB", "size of each GPU's buffer, for the estimates, by which plans are compared where the network is known")
 	return cmd
 }
 
@@ -180,9 +181,7 @@ func (o *fabricPlacement) run(cmd *cobra.Command) error {
 		shape.Kind = 1
 	}
 	request.Shapes = []fabric.Shape{shape}
-	if cmd.Flags().Changed("size") { // without it models are compared as the scheduler does
-		request.MessageBytes = size
-	}
+	request.MessageBytes = size
 	plan, err := fabric.Place(c.tree, request)
 	var none *fabric.UnplaceableError
 	switch {

@@ -124,7 +124,7 @@ Crossings   3`,
 			if tc.free == "" {
 				tc.free = "node,free\n"
 			}
-			got, err := run(t, "", append(fabricFiles(t, tc.fabric, tc.free), strings.Fields(tc.flags)...)...)
+			got, err := run(t, "", append(fabricFiles(t, tc.fabric, tc.free), strings.Fields(tc.flags+" --size 100MB")...)...)
 			if ExitCode(err) != tc.wantCode {
 				t.Fatalf("exit code %d (%v), want %d", ExitCode(err), err, tc.wantCode)
 			}
@@ -152,9 +152,9 @@ func TestFabricPlaceModels(t *testing.T) {
 			files: "one-rack", flags: "--pods 8 --gpus 8",
 			wantNodes: []string{"n01", "n03", "n05", "n07", "n09", "n11", "n13", "n15"}, wantMs: 3.5,
 		},
-		"one rack, of any model: the first": {
+		"one rack, of any model: the fastest": {
 			files: "one-rack", flags: "--pods 8 --gpus 8 --allow-mixed-models",
-			wantNodes: []string{"n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07"}, wantMs: 17.7,
+			wantNodes: []string{"n01", "n03", "n05", "n07", "n09", "n11", "n13", "n15"}, wantMs: 3.5,
 		},
 		"two racks: the H200": {
 			files: "two-racks", flags: "--pods 4 --gpus 8", wantNodes: []string{"b00", "b01", "b02", "b03"}, wantMs: 2.5,
@@ -173,7 +173,7 @@ func TestFabricPlaceModels(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", "models", tc.files)
-			args := append([]string{"fabric", "place", "--fabric", file + "-fabric.csv", "--nodes", file + "-nodes.csv", "-o", "json"}, strings.Fields(tc.flags)...)
+			args := append([]string{"fabric", "place", "--fabric", file + "-fabric.csv", "--nodes", file + "-nodes.csv", "-o", "json", "--size", "100MB"}, strings.Fields(tc.flags)...)
 			text, err := run(t, "", args...)
 			var got struct {
 				Pods       []placedPod

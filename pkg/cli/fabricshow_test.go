@@ -170,7 +170,7 @@ func TestFabricPlaceClusterTopology(t *testing.T) {
 	place := func(topology, flags string) *placedGang {
 		t.Helper()
 		out := &placedGang{}
-		text := mustRun(t, "", append(showFiles(t, "place", sampleSwitches, "node,free\n", topology), strings.Fields(flags+" --gpus 8 -o json")...)...)
+		text := mustRun(t, "", append(showFiles(t, "place", sampleSwitches, "node,free\n", topology), strings.Fields(flags+" --gpus 8 --size 100MB -o json")...)...)
 		if err := json.Unmarshal([]byte(text), out); err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,10 @@ package clustertopology
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -94,6 +96,7 @@ func Spec(ct *v1alpha1.ClusterTopology, nodes []Node) (*fabric.Spec, []Problem) 
 	for _, e := range ct.Spec.Excluded {
 		r.out.Excluded = append(r.out.Excluded, fabric.Exclusion{Level: e.Level, Domain: e.Domain, Reason: e.Reason})
 	}
+	r.nodeBandwidths()
 	r.out.Nodes = make([]fabric.NodePath, 0, len(nodes))
 	for i := range nodes {
 		r.node(&nodes[i])
@@ -119,14 +122,22 @@ func LabelKeys(ct *v1alpha1.ClusterTopology) []string {
 	for i := range levels {
 		keys[i] = levels[i].NodeLabel
 	}
+	if ct != nil {
+		for i := range ct.Spec.NodeBandwidths {
+			if key := ct.Spec.NodeBandwidths[i].NodeLabel; !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
 	return keys
 }
 
 // reader carries a ClusterTopology through the conversion.
 type reader struct {
-	spec     *v1alpha1.ClusterTopologySpec
-	out      fabric.Spec
-	problems []Problem
+	spec       *v1alpha1.ClusterTopologySpec
+	out        fabric.Spec
+	bandwidths []int64 // of spec.NodeBandwidths, in kB/s; 0 for one that cannot be read
+	problems   []Problem
 }
 
 func (r *reader) invalid(field, format string, args ...any) {
@@ -162,7 +173,39 @@ func (r *reader) node(n *Node) {
 		l := &r.spec.Levels[gap]
 		r.problems = append(r.problems, Problem{Kind: LabelsMissing, Level: l.Name, Node: n.Name, Text: "no label " + l.NodeLabel})
 	}
-	r.out.Nodes = append(r.out.Nodes, fabric.NodePath{Node: n.Name, Path: path})
+	r.out.Nodes = append(r.out.Nodes, fabric.NodePath{Node: n.Name, Path: path, Bandwidth: r.bandwidthOf(n)})
+}
+
+// bandwidthOf is what a node can send at most, in kB/s; 0 if nothing says.
+func (r *reader) bandwidthOf(n *Node) int64 {
+	for i := range r.spec.NodeBandwidths {
+		if b := &r.spec.NodeBandwidths[i]; n.Labels[b.NodeLabel] == b.Value {
+			return r.bandwidths[i]
+		}
+	}
+	return 0
+}
+
+// nodeBandwidths reads what nodes can send. What cannot be read is no bound.
+func (r *reader) nodeBandwidths() {
+	for i := range r.spec.NodeBandwidths {
+		b, field := &r.spec.NodeBandwidths[i], fmt.Sprintf("spec.nodeBandwidths[%d]", i)
+		if errs := validation.IsQualifiedName(b.NodeLabel); len(errs) > 0 {
+			r.invalid(field+".nodeLabel", "%q: %s", b.NodeLabel, errs[0])
+		}
+		v, _ := r.bandwidth(field, &b.BandwidthGBps)
+		r.bandwidths = append(r.bandwidths, v)
+	}
+}
+
+// bandwidth reads a bandwidth, in kB/s.
+func (r *reader) bandwidth(field string, text *intstr.IntOrString) (kBps int64, ok bool) {
+	const digits = 6 // kB/s
+	if v, ok := decimal(text.String(), digits); ok && v > 0 && v <= maxGBps*1e6 {
+		return v, true
+	}
+	r.invalid(field+".bandwidthGBps", "%q: want a number above 0 and at most %d", text.String(), maxGBps)
+	return 0, false
 }
 
 // Bounds on a link, as the schema has them.
@@ -171,24 +214,25 @@ const (
 	maxMicros = 1_000_000
 )
 
-// link reads a link. What is absent or cannot be read is that of the sample cluster.
+// link reads a link. What is absent or cannot be read is that of the sample cluster, and the link is
+// assumed.
 func (r *reader) link(field string, l *v1alpha1.FabricLink, innermost bool) fabric.Link {
 	inside, out := fabric.SampleLinks()
 	if innermost {
 		out = inside
 	}
+	given := 0
 	if l.BandwidthGBps != nil {
-		const digits = 6 // kB/s
-		if v, ok := decimal(l.BandwidthGBps.String(), digits); ok && v > 0 && v <= maxGBps*1e6 {
+		if v, ok := r.bandwidth(field, l.BandwidthGBps); ok {
 			out.Bandwidth = v
-		} else {
-			r.invalid(field+".bandwidthGBps", "%q: want a number above 0 and at most %d", l.BandwidthGBps.String(), maxGBps)
+			given++
 		}
 	}
 	if l.LatencyMicros != nil {
 		const digits = 3 // ns
 		if v, ok := decimal(l.LatencyMicros.String(), digits); ok && v <= maxMicros*1e3 {
 			out.Latency = v
+			given++
 		} else {
 			r.invalid(field+".latencyMicros", "%q: want a number of at most %d", l.LatencyMicros.String(), maxMicros)
 		}
@@ -196,6 +240,7 @@ func (r *reader) link(field string, l *v1alpha1.FabricLink, innermost bool) fabr
 	if l.Hops > 0 {
 		out.Hops = int(l.Hops)
 	}
+	out.Assumed = given < 2
 	return out
 }
 

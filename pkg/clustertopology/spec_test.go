@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -149,9 +150,9 @@ func TestLinks(t *testing.T) {
 		t.Fatal(problems)
 	}
 	for pair, want := range map[string]fabric.Link{
-		"a b": {Bandwidth: 100_000_000, Latency: 100_000, Hops: 1}, // the rule of thumb
+		"a b": {Bandwidth: 100_000_000, Latency: 100_000, Hops: 1, Assumed: true}, // the rule of thumb
 		"a c": {Bandwidth: 50_000_000, Latency: 1500, Hops: 3},
-		"a d": {Bandwidth: 12_500_000, Latency: 500_000, Hops: 3},
+		"a d": {Bandwidth: 12_500_000, Latency: 500_000, Hops: 3, Assumed: true},
 		"c e": {Bandwidth: 1, Latency: 1, Hops: 9},
 	} {
 		x, y, _ := strings.Cut(pair, " ")
@@ -160,6 +161,28 @@ func TestLinks(t *testing.T) {
 		if got := tree.Between(i, j); got != want {
 			t.Errorf("%s: %+v, want %+v", pair, got, want)
 		}
+	}
+}
+
+// TestNodeBandwidths: the first that applies to a node counts, and one that cannot be read is none.
+func TestNodeBandwidths(t *testing.T) {
+	ct := topologyOf(t, twoLevels+"nodeBandwidths: [{nodeLabel: type, value: slow, bandwidthGBps: '12.5'}, "+
+		"{nodeLabel: type, value: odd, bandwidthGBps: 0}, {nodeLabel: rack, value: r0, bandwidthGBps: 400}]")
+	spec, problems := Spec(ct, nodesOf("a rack=r0 type=slow\nb rack=r0\nc rack=r1\nd rack=r0 type=odd"))
+	got := map[string]int64{}
+	for _, n := range spec.Nodes {
+		got[n.Node] = n.Bandwidth
+	}
+	if d := cmp.Diff(map[string]int64{"a": 12_500_000, "b": 400_000_000, "c": 0, "d": 0}, got); d != "" {
+		t.Errorf("kB/s (-want, +got):\n%s", d)
+	}
+	if !slices.ContainsFunc(problems, func(p Problem) bool {
+		return p.Kind == Invalid && strings.HasPrefix(p.Text, "spec.nodeBandwidths[1].bandwidthGBps")
+	}) {
+		t.Errorf("problems %v", problems)
+	}
+	if keys := LabelKeys(ct); !slices.Contains(keys, "type") {
+		t.Errorf("label keys %v", keys)
 	}
 }
 

@@ -47,6 +47,8 @@ func TestPodGroupWishes(t *testing.T) {
 		"spread is compute-heavy":                 {group: texts{StrategyKey: "spread"}, want: Wishes{Strategy: fabric.StrategyComputeHeavy}},
 		"best-effort is mixed":                    {group: texts{StrategyKey: "best-effort"}},
 		"members of several models":               {group: texts{MixedModelsKey: "true"}, want: Wishes{MixedModels: true}},
+		"a small message":                         {group: texts{MessageSizeKey: "64k"}, want: Wishes{MessageBytes: 64_000}},
+		"a message that is no size":               {group: texts{MessageSizeKey: "much"}, wantErr: `"much"`},
 		"neither one model nor several":           {group: texts{MixedModelsKey: "some"}, wantErr: `"some": want true or false`},
 		"mixed is the default":                    {group: texts{StrategyKey: "mixed"}},
 		"segments without a level":                {group: texts{SegmentSizeKey: "2"}, want: Wishes{SegmentSize: 2}},

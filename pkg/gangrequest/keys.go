@@ -26,6 +26,10 @@ const (
 // several models. On a pod it is also about the GPUs of this pod, and so it is no key of gangs alone.
 const MixedModelsKey = podrequest.AllowMixedModelsKey
 
+// MessageSizeKey is what each GPU of a member sends in the all-reduce by whose time plans are compared,
+// and on a pod the nodes for it alone.
+const MessageSizeKey = podrequest.MessageSizeKey
+
 // Annotations that users set on pods only.
 const (
 	GangKey     = "nvtopo.dev/gang"

@@ -122,7 +122,7 @@ func (r *reader) readCount(key string) int {
 func (r *reader) readUnknown() {
 	const ours = "nvtopo.dev/"
 	if r.group != nil {
-		known := append(slices.Clone(wishKeys[:]), MixedModelsKey, StateKey, PlacementKey, NodesKey)
+		known := append(slices.Clone(wishKeys[:]), MixedModelsKey, MessageSizeKey, StateKey, PlacementKey, NodesKey)
 		for _, key := range slices.Sorted(maps.Keys(r.group.Annotations)) {
 			if strings.HasPrefix(key, ours) && !slices.Contains(known, key) {
 				r.warn(r.groupField(clip(key)), "is no annotation of a PodGroup")

@@ -56,11 +56,13 @@ type Placement struct {
 	// Domains are those with members, by level.
 	Domains map[string][]string `json:"domains"`
 	// Fewest is how few domains the best plan for such a gang could have, by level.
-	Fewest    map[string]int `json:"fewest"`
-	Quality   string         `json:"quality"`
-	Estimate  Estimate       `json:"estimateMs"`
-	Crossings int            `json:"crossings"`
-	Exact     bool           `json:"exact"`
+	Fewest   map[string]int `json:"fewest"`
+	Quality  string         `json:"quality"`
+	Estimate Estimate       `json:"estimateMs"`
+	// MessageBytes is what each GPU sends in the all-reduce that is estimated.
+	MessageBytes int64 `json:"messageBytes"`
+	Crossings    int   `json:"crossings"`
+	Exact        bool  `json:"exact"`
 }
 
 // Estimate is the time of an all-reduce: between the nodes by the rules of thumb of

@@ -59,15 +59,16 @@ func samplePlacement() *Placement {
 	return &Placement{
 		Level: "spine", Domains: map[string][]string{"spine": {"spine-0"}, "rack": {"rack-0", "rack-1"}},
 		Fewest: map[string]int{"spine": 1, "rack": 2}, Quality: "acceptable (adjacent racks)",
-		Estimate:  Estimate{Ring: 2.9296875, Tree: 5.859375, Other: Millis(math.Inf(1)), Hierarchical: 33.5},
-		Crossings: 2, Exact: true,
+		Estimate:     Estimate{Ring: 2.9296875, Tree: 5.859375, Other: Millis(math.Inf(1)), Hierarchical: 33.5},
+		MessageBytes: 1e9,
+		Crossings:    2, Exact: true,
 	}
 }
 
 // TestPlacementRoundTrip: the placement is written and read.
 func TestPlacementRoundTrip(t *testing.T) {
 	const golden = `{"level":"spine","domains":{"rack":["rack-0","rack-1"],"spine":["spine-0"]},"fewest":{"rack":2,"spine":1},` +
-		`"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.859375,"other":null,"hierarchical":33.5},"crossings":2,"exact":true}`
+		`"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.859375,"other":null,"hierarchical":33.5},"messageBytes":1000000000,"crossings":2,"exact":true}`
 	got, err := samplePlacement().Encode()
 	if err != nil || got != golden {
 		t.Errorf("%s, %v, want\n%s", got, err, golden)

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Wishes are what a gang asks of the fabric. A level is named by its name or by the node
@@ -30,10 +32,37 @@ type Wishes struct {
 	// MixedModels: members that ask for the same GPUs may get them of several models.
 	MixedModels bool
 
+	// MessageBytes is what each GPU sends in the all-reduce that the gang is placed and judged by; 0:
+	// fabric.DefaultMessage.
+	MessageBytes int64
+
 	// Patience is how long the gang waits for a better level. It is 0 once Kueue admitted it.
 	Patience time.Duration
 	// ByName: ranks are in the byte order of the pods' names.
 	ByName bool
+}
+
+// Message is how many bytes each GPU sends in the all-reduce that the gang is placed and judged by.
+func (w *Wishes) Message() float64 {
+	return (&fabric.Request{MessageBytes: float64(w.MessageBytes)}).Message()
+}
+
+// MessageText is Message for people, such as 1 GB.
+func (w *Wishes) MessageText() string {
+	q := resource.NewQuantity(int64(w.Message()), resource.DecimalSI).String()
+	digits := strings.TrimRight(q, "kMGTPE")
+	return digits + " " + q[len(digits):] + "B"
+}
+
+// PatienceReason says why a gang waits until a time though there is room for the first of the plans:
+// for the second, which is possible on the empty cluster.
+func PatienceReason(until time.Time, now, empty *fabric.Plan) string {
+	what, have, could := "level", now.Level, empty.Level
+	if now.Millis > 0 && empty.Millis > 0 {
+		what, have, could = "all-reduce", fmt.Sprintf("%.1f ms", now.Millis), fmt.Sprintf("%.1f ms", empty.Millis)
+	}
+	return fmt.Sprintf("waits until %s for a better %s than %s: %s is possible on the empty cluster",
+		until.UTC().Format(time.RFC3339), what, have, could)
 }
 
 // Level is one level of the fabric.
@@ -47,6 +76,7 @@ func (w *Wishes) Apply(r *fabric.Request) {
 	r.Strategy, r.Required, r.Preferred = w.Strategy, w.Required, w.Preferred
 	r.SegmentSize, r.SegmentLevel, r.SegmentRequired = w.SegmentSize, w.SegmentLevel, w.SegmentRequired
 	r.SpreadOver, r.MaxPerDomain = w.SpreadOver, w.MaxPerDomain
+	r.MessageBytes = float64(w.MessageBytes)
 	if w.MixedModels {
 		for i := range r.Shapes {
 			r.Shapes[i].Kind = 0
@@ -76,6 +106,7 @@ func (r *reader) readWishes() {
 	r.readMaxPerDomain()
 	r.readPatience()
 	r.read(MixedModelsKey, func(v string) (err error) { w.MixedModels, err = parseTruth(v); return err })
+	r.read(MessageSizeKey, func(v string) (err error) { w.MessageBytes, err = podrequest.ParseMessageSize(v); return err })
 	r.read(RankOrderKey, func(v string) (err error) { w.ByName, err = parseRankOrder(v); return err })
 	if !r.gang.Pinned {
 		r.readKueueTopology()

@@ -72,7 +72,7 @@ func newCollector(g *Gangs) *collector {
 				"on_the_way (its members are being placed) and bound (nobody is left to place).",
 			[]string{"state"}, nil, metrics.ALPHA, ""),
 		reduce: metrics.NewDesc(metrics.BuildFQName("", subsystem, "gang_allreduce_seconds"),
-			"Estimated time of an all-reduce of 100 MB over all members of a gang that is bound, as written when it was placed; none if a bandwidth is not known.",
+			"Estimated time of an all-reduce of 1 GB, or of the size that it names, over all members of a gang that is bound, as written when it was placed; none if a bandwidth is not known.",
 			[]string{"gang"}, nil, metrics.ALPHA, ""),
 	}
 }

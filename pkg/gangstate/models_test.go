@@ -61,7 +61,7 @@ func TestGangModels(t *testing.T) {
 		wantErr string
 	}{
 		"one model, the faster":             {nodes: six, members: make([]func(*v1.Pod), 3), want: []string{"node-1", "node-3", "node-5"}},
-		"any model":                         {nodes: six, members: []func(*v1.Pod){mixed, mixed, mixed}, want: []string{"node-0", "node-1", "node-2"}},
+		"any model: the fastest":            {nodes: six, members: []func(*v1.Pod){mixed, mixed, mixed}, want: []string{"node-1", "node-3", "node-5"}},
 		"a replacement gets that of others": {nodes: six, members: []func(*v1.Pod){on("node-2"), on("node-4"), nil}, want: []string{"node-0"}},
 		"a gang of two models goes on with them": {
 			nodes: []string{"dgx-a100", "l40s-8", "hgx-h200", "hgx-h200"}, members: []func(*v1.Pod){on("node-1"), on("node-2"), nil}, want: []string{"node-3"},

@@ -11,13 +11,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// What the estimates are for: an all-reduce of 100 MB, in the units of the requirement and in
-// bytes.
-const (
-	messageMegabytes = 100
-	messageBytes     = 100e6
-)
-
 // Nodes are the nodes of the gang, each where its first rank is.
 func (a *Answer) Nodes() []string {
 	var names []string
@@ -36,7 +29,7 @@ func (a *Answer) Placement(node func(name string) *usage.Node) *gangrequest.Plac
 	plan, tree := a.Plan, a.tree
 	p := &gangrequest.Placement{
 		Level: plan.Level, Domains: map[string][]string{}, Fewest: map[string]int{}, Quality: tree.Quality(plan.Nodes),
-		Crossings: plan.Crossings, Exact: plan.Exact, Estimate: a.estimate(node),
+		Crossings: plan.Crossings, Exact: plan.Exact, Estimate: a.estimate(node), MessageBytes: int64(a.messageBytes),
 	}
 	for depth := 1; depth < len(plan.Domains) && depth <= tree.Depth(); depth++ {
 		level := tree.LevelName(depth)
@@ -71,11 +64,12 @@ func (a *Answer) estimate(node func(name string) *usage.Node) gangrequest.Estima
 		}
 	}
 	unknown := gangrequest.Millis(math.Inf(1))
+	bytes := a.messageBytes
 	e := gangrequest.Estimate{Ring: unknown, Tree: unknown, Other: unknown, Hierarchical: unknown}
-	if c, known := a.tree.Compat(a.Plan.Nodes, messageMegabytes, fabric.BinaryUnits); known {
+	if c, known := a.tree.Compat(a.Plan.Nodes, bytes/1e6, fabric.BinaryUnits); known {
 		e.Ring, e.Tree, e.Other = gangrequest.Millis(c.Ring), gangrequest.Millis(c.Tree), gangrequest.Millis(c.Other)
 	}
-	if ms, known := a.tree.Estimate(a.Plan.Nodes, most, ring, messageBytes); known {
+	if ms, known := a.tree.Estimate(a.Plan.Nodes, most, ring, bytes); known {
 		e.Hierarchical = gangrequest.Millis(ms)
 	}
 	return e

@@ -85,8 +85,9 @@ type Answer struct {
 	Ranked  []*v1.Pod              // the pods of all ranks of the plan
 	Ranks   map[types.UID]int      // of Members
 
-	tree     *fabric.Tree
-	resource string // whose devices the members get
+	tree         *fabric.Tree
+	resource     string  // whose devices the members get
+	messageBytes float64 // of the all-reduce that is estimated
 }
 
 // Plan finds places. The error is a *fabric.UnplaceableError if there is no room now; any other
@@ -114,6 +115,9 @@ func (a *Answer) Depth() int {
 	depth, _ := a.tree.DepthOf(a.Plan.Level)
 	return depth
 }
+
+// Betters reports whether the answer of an empty cluster is worth waiting for.
+func (a *Answer) Betters(now *Answer) bool { return a.tree.Betters(a.Plan, now.Plan) }
 
 // forget drops the supplies that were not asked for longest.
 func (p *Planner) forget() {
@@ -245,7 +249,7 @@ func (b *build) wishes() error {
 
 // answer returns the places of the members of the turn.
 func (b *build) answer(plan *fabric.Plan) *Answer {
-	a := &Answer{Plan: plan, Ranked: b.ranked, Ranks: map[types.UID]int{}, tree: b.tree}
+	a := &Answer{Plan: plan, Ranked: b.ranked, Ranks: map[types.UID]int{}, tree: b.tree, messageBytes: b.request.Message()}
 	for rank, pod := range b.ranked {
 		d := b.demands[rank]
 		if d == nil {

@@ -242,12 +242,15 @@ func (s *search) eviction(victims []int) *Eviction {
 	return e
 }
 
-// worse reports whether an answer is worse than another in what victims are chosen for: level,
-// domains and worst band.
+// worse reports whether an answer is worse than another in what victims are chosen for: the time of
+// an all-reduce, if it is known; level, domains and worst band.
 func (a *Answer) worse(o *Answer, spread bool) bool {
 	mine, theirs, band := counts(a.Plan.Domains), counts(o.Plan.Domains), cmp.Compare(a.Plan.Band, o.Plan.Band)
 	if spread {
 		return cmp.Or(slices.Compare(theirs, mine), band) > 0
+	}
+	if order, decided := a.Plan.CompareTime(o.Plan); decided {
+		return order > 0
 	}
 	return cmp.Or(cmp.Compare(o.Depth(), a.Depth()), fabric.CompareDomains(mine, theirs), band) > 0
 }

@@ -33,7 +33,7 @@ func newFigureCollector(s *State) *figureCollector {
 			"model", "gpus", "link_class", "state"),
 		podNUMA:   desc("pod_numa_nodes", "NUMA nodes that the GPUs of a pod of two or more are on.", pod...),
 		leastNUMA: desc("pod_numa_nodes_least", "The fewest NUMA nodes that so many GPUs can be on, on the pod's node.", pod...),
-		reduce:    desc("pod_allreduce_seconds", "Estimated time of an all-reduce of 100 MB on the ring of a pod of two GPUs or more.", pod...),
+		reduce:    desc("pod_allreduce_seconds", "Estimated time of an all-reduce of 1 GB on the ring of a pod of two GPUs or more.", pod...),
 	}
 }
 

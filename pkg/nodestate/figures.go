@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// reduceBytes is the size of the all-reduce that is estimated: 100 MB, as for gangs.
-const reduceBytes = 100e6
+// reduceBytes is the size of the all-reduce that is estimated: 1 GB, as for gangs.
+const reduceBytes = 1e9
 
 // figures are what operators watch of GPUs, links and pods: what the metrics of figureCollector
 // show. Nothing is decided by them.

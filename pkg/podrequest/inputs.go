@@ -29,6 +29,7 @@ func inputs() []input {
 		{AllowMixedModelsKey, nil, (*Request).readMixedModels},
 		{GPUModelKey, nil, (*Request).readModels},
 		{MinGPUMemoryKey, nil, (*Request).readMinMemory},
+		{MessageSizeKey, nil, (*Request).readMessageSize},
 		{MovableKey, nil, (*Request).readMovable},
 	}
 }
@@ -137,16 +138,34 @@ func (r *Request) readModels(v string, _ *Options) error {
 	return nil
 }
 
-func (r *Request) readMinMemory(v string, _ *Options) error {
+func (r *Request) readMinMemory(v string, _ *Options) (err error) {
+	r.minGPUMemory, err = parseBytes(v)
+	return err
+}
+
+// parseBytes reads a quantity above zero.
+func parseBytes(v string) (int64, error) {
 	q, err := parseQuantity(v)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if q.Sign() <= 0 {
-		return fmt.Errorf("%q is not above zero", v)
+		return 0, fmt.Errorf("%q is not above zero", v)
 	}
-	r.minGPUMemory = amountOf(&q)
-	return nil
+	return amountOf(&q), nil
+}
+
+func (r *Request) readMessageSize(v string, _ *Options) (err error) {
+	r.MessageBytes, err = ParseMessageSize(v)
+	return err
+}
+
+// ParseMessageSize reads a value of MessageSizeKey, in bytes.
+func ParseMessageSize(v string) (int64, error) {
+	if err := tooLong(v); err != nil {
+		return 0, err
+	}
+	return parseBytes(v)
 }
 
 // maxGBps bounds min-bandwidth: a hundred times the fastest known GPU.

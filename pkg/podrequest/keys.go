@@ -11,7 +11,8 @@ const (
 	GPUModelKey         = "nvtopo.dev/gpu-model"
 	MinGPUMemoryKey     = "nvtopo.dev/min-gpu-memory"
 	AllowMixedModelsKey = "nvtopo.dev/allow-mixed-models"
-	MovableKey          = "nvtopo.dev/movable" // false: the pod is not to be moved for others
+	MessageSizeKey      = "nvtopo.dev/message-size" // what each GPU sends in an all-reduce
+	MovableKey          = "nvtopo.dev/movable"      // false: the pod is not to be moved for others
 )
 
 // Other names under which users of other systems set the same things.

@@ -85,8 +85,11 @@ type Request struct {
 	NoTopology bool
 	// Immovable: the pod must not be moved to make room for others. No node answers
 	// differently because of it.
-	Immovable  bool
-	Containers []Container // those with GPUs
+	Immovable bool
+	// MessageBytes is what each GPU sends in the all-reduce by whose time nodes are compared; 0 if
+	// the pod does not say. It decides about no node's fit.
+	MessageBytes int64
+	Containers   []Container // those with GPUs
 	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
 	Admission      *kubeletadmission.Pod
 	ContainerNames []string // only of a pod that may get exclusive CPUs
@@ -186,6 +189,9 @@ func (r *Request) Signature() string {
 	b = strconv.AppendBool(strconv.AppendBool(b, r.TrustsOutput), r.NoTopology)
 	if plain := (nvtopo.Constraint{Policy: r.Constraint.Policy}); r.Constraint != plain || r.Picky() {
 		b = fmt.Appendf(b, " %+v %q %d", r.Constraint, r.models, r.minGPUMemory)
+	}
+	if r.MessageBytes > 0 {
+		b = fmt.Appendf(b, " message %d", r.MessageBytes)
 	}
 	return string(b)
 }

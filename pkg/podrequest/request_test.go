@@ -88,6 +88,8 @@ func TestStrictAnnotations(t *testing.T) {
 		"movable that is neither":           {annotations: map[string]string{MovableKey: "sometimes"}, wantErr: MovableKey},
 		"an empty model":                    {annotations: map[string]string{GPUModelKey: "H100,,A100"}, wantErr: GPUModelKey},
 		"memory of nothing":                 {annotations: map[string]string{MinGPUMemoryKey: "0"}, wantErr: MinGPUMemoryKey},
+		"a message of nothing":              {annotations: map[string]string{MessageSizeKey: "0"}, wantErr: MessageSizeKey},
+		"a message that is no size":         {annotations: map[string]string{MessageSizeKey: "64KB"}, wantErr: MessageSizeKey},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

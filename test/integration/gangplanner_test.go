@@ -57,7 +57,9 @@ func (e *testEnv) planner(t *testing.T) *outside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := fabric.Spec{Levels: []fabric.Level{{Name: "spine"}, {Name: "rack"}}}
+	// The links of fabricOfGangs: of two models that is taken whose all-reduce is faster.
+	inside, outside := fabric.Link{Bandwidth: 100e6, Latency: 100_000}, fabric.Link{Bandwidth: 50e6, Latency: 500_000}
+	spec := fabric.Spec{Levels: []fabric.Level{{Name: "spine", Link: outside}, {Name: "rack", Link: inside}}, Root: outside}
 	for i := range nodes.Items {
 		labels := nodes.Items[i].Labels
 		spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: nodes.Items[i].Name, Path: []string{labels[spineLabel], labels[rackLabel]}})

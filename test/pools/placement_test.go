@@ -192,7 +192,7 @@ func TestGangRack(t *testing.T) {
 	}
 	s.gang(t, "train", work{pods: 4, gpus: 8}, map[string]string{gangrequest.StrategyKey: "communication_heavy"})
 	c, nodes := s.placed(t, "train", 4)
-	if want := "optimal (same rack): 4 pods on 4 nodes of rack " + free + ", all-reduce of 100 MB in 1.46484375 ms"; c.Message != want {
+	if want := "optimal (same rack): 4 pods on 4 nodes of rack " + free + ", all-reduce of 1 GB in 14.6484375 ms"; c.Message != want {
 		t.Errorf("the check says %q, want %q", c.Message, want)
 	}
 	if got := c.PodSetUpdates[0].NodeSelector; got[rackLabel] != free || len(got) != 1 {
@@ -227,7 +227,7 @@ func TestGangSpread(t *testing.T) {
 	s.checkedQueue(t, 64)
 	s.gang(t, "train", work{pods: 4, gpus: 8}, map[string]string{gangrequest.StrategyKey: "compute_heavy"})
 	c, nodes := s.placed(t, "train", 4)
-	if want := "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 100 MB in 2.9296875 ms"; c.Message != want {
+	if want := "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 1 GB in 29.296875 ms"; c.Message != want {
 		t.Errorf("the check says %q, want %q", c.Message, want)
 	}
 	if got := c.PodSetUpdates[0].NodeSelector; len(got) > 0 {

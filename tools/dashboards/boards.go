@@ -68,11 +68,11 @@ func placement() board {
 					}},
 				},
 				{
-					"Slowest pods", "Estimated time of an all-reduce of 100 MB.", "s",
+					"Slowest pods", "Estimated time of an all-reduce of 1 GB.", "s",
 					[]query{{`topk(10, max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_allreduce_seconds))`, "{{pod_namespace}}/{{pod_name}}"}},
 				},
 				{
-					"Slowest gangs", "Estimated time of an all-reduce of 100 MB over all members.", "s",
+					"Slowest gangs", "Estimated time of an all-reduce of 1 GB over all members.", "s",
 					[]query{{`topk(10, max by (gang) (scheduler_nvtopo_gang_allreduce_seconds))`, "{{gang}}"}},
 				},
 				{

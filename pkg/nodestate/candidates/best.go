@@ -86,7 +86,7 @@ func (f *finder) fits(i int) bool {
 // demand is what the pod asks of one machine.
 func (f *finder) demand() nodeindex.Demand {
 	r := f.Request
-	d := nodeindex.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
+	d := nodeindex.Demand{GPUs: r.Resources[0].Count, Bytes: r.MessageBytes, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
 	if r.Picky() {
 		d.Suitable = r.Suitable
 	}

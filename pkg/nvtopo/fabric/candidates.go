@@ -99,10 +99,6 @@ func (c *candidate) disliked() (sum int64) {
 // as equal (decision 0019).
 const timeTolerance = 0.1
 
-// DefaultMessage is how many bytes each GPU sends in an all-reduce, if the request does not say: 1 GB.
-// At that size bandwidth decides, and latency hardly counts.
-const DefaultMessage = 1e9
-
 // fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest,
 // with the network between nodes or without. Known reports whether all times are; if not, with the
 // network all are kept, and without it those that are known, if any is.
@@ -131,11 +127,7 @@ func (c *candidate) time(network bool) (ms float64, known bool) {
 	if g.t.weakest(nodes).Assumed {
 		return 0, false
 	}
-	bytes := g.r.MessageBytes
-	if bytes <= 0 {
-		bytes = DefaultMessage
-	}
-	return g.t.Estimate(nodes, c.most, c.ring, bytes)
+	return g.t.Estimate(nodes, c.most, c.ring, g.r.Message())
 }
 
 // judge finishes the plan, and says what decides about the time inside nodes: how many GPUs a node
@@ -163,5 +155,34 @@ func (c *candidate) judge(g *gang) *candidate {
 	if c.ring == math.MaxInt64 {
 		c.ring = 0
 	}
+	c.plan.Millis, _ = c.time(true)
 	return c
+}
+
+// CompareTime says which plan's all-reduce is faster, as far as they differ by more than the tolerance:
+// negative if it is that of p. Decided is false if the time of one is not known, or both are equal.
+func (p *Plan) CompareTime(o *Plan) (order int, decided bool) {
+	if p.Millis == 0 || o.Millis == 0 {
+		return 0, false
+	}
+	switch a, b := p.Millis, o.Millis; {
+	case a > (1+timeTolerance)*b:
+		return 1, true
+	case b > (1+timeTolerance)*a:
+		return -1, true
+	}
+	return 0, false
+}
+
+// Betters reports whether a plan on the empty cluster is better than one that there is room for now:
+// its all-reduce is faster by more than the tolerance, or if the time of one is not known, its level
+// is better. It is what patience waits for.
+func (t *Tree) Betters(empty, now *Plan) bool {
+	if empty.Millis > 0 && now.Millis > 0 {
+		order, decided := empty.CompareTime(now)
+		return decided && order < 0
+	}
+	a, _ := t.DepthOf(empty.Level)
+	b, _ := t.DepthOf(now.Level)
+	return a > b
 }

@@ -133,14 +133,26 @@ type Request struct {
 	// required level: then it is the nearest domain that has room.
 	Near []int
 
-	// MessageBytes is what each GPU sends in the all-reduce by whose time plans on different models
-	// are compared; 0 is DefaultMessage.
+	// MessageBytes is what each GPU sends in the all-reduce by whose time plans are compared; 0 is
+	// DefaultMessage.
 	MessageBytes float64
 
 	// Remaining is asked about gangs of several shapes only: what the node has for a shape once
 	// the members placed there so far have the given GPUs. placed counts them by shape. It must
 	// be a function of its arguments.
 	Remaining func(shape, node int, used nvtopo.Mask, placed []int) Supply
+}
+
+// DefaultMessage is how many bytes each GPU sends in an all-reduce, if the request does not say: 1 GB.
+// At that size bandwidth decides, and latency hardly counts.
+const DefaultMessage = 1e9
+
+// Message is how many bytes each GPU sends in the all-reduce that plans are compared by.
+func (r *Request) Message() float64 {
+	if r.MessageBytes > 0 {
+		return r.MessageBytes
+	}
+	return DefaultMessage
 }
 
 // Plan is where the members of a gang go.
@@ -160,6 +172,9 @@ type Plan struct {
 	// Crossings counts how often the ring of all ranks goes from one innermost domain to
 	// another.
 	Crossings int
+	// Millis is the time of an all-reduce of the request's message, by links that somebody measured; 0
+	// if one of them is assumed or not known.
+	Millis    float64
 	Preferred bool // the level is the preferred one or better; true if none is preferred
 	// Exact says that it is proven that no plan is better in level, domains and band (2 to 4),
 	// and for members of one shape in segments, preference and best fit too (5 to 7): of those on

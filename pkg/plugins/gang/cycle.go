@@ -138,8 +138,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 }
 
 // patient makes a gang wait, for a bounded time from when it first could have been placed, while
-// its level is worse than it would be on the empty cluster and than the level that it says is good
-// enough. It returns nil if it does not wait.
+// its plan is worse than it would be on the empty cluster and its level than the one that it says is
+// good enough. It returns nil if it does not wait.
 func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status {
 	g := q.Turn.Gang
 	if g.Wishes.Patience == 0 || !q.Turn.Fresh {
@@ -152,11 +152,10 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 	empty := *q
 	empty.Empty, empty.Closed, empty.Cleared = true, nil, nil
 	best, err := p.planner.Plan(&empty)
-	if err != nil || best.Depth() <= a.Depth() {
+	if err != nil || !best.Betters(a) {
 		return nil // what cannot be planned on the empty cluster does not come
 	}
-	why := fmt.Sprintf("%s waits until %s for a better level than %s: %s is possible on the empty cluster",
-		g.Key, until.UTC().Format(time.RFC3339), a.Plan.Level, best.Plan.Level)
+	why := g.Key.String() + " " + gangrequest.PatienceReason(until, a.Plan, best.Plan)
 	p.gangs.Wait(g.Key, &gangstate.Wait{Why: why, Until: until, ForChange: true})
 	return refused(why)
 }

@@ -52,7 +52,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) nodeindex.Best {
 	best := c.ListedBy
 	if !c.Narrowed {
-		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count}
+		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count, Bytes: c.Demand.MessageBytes}
 		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().Reserved(&c.Demand, &p.narrowing.Order)))
 	}
 	best.Any = false // reserve and cost are compared among the nodes that passed

@@ -150,16 +150,11 @@ func (s *Snapshot) patience(a *ask, g *gang, plan *fabric.Plan) (why string, unt
 	if err != nil {
 		return "", until
 	}
-	now, _ := s.tree.DepthOf(plan.Level)
-	if depth, _ := s.tree.DepthOf(best.Level); depth <= now {
+	if !s.tree.Betters(best, plan) {
 		return "", until
 	}
-	return fmt.Sprintf("waits until %s for a better level than %s: %s is possible on the empty cluster",
-		until.UTC().Format(time.RFC3339), plan.Level, best.Level), until
+	return gangrequest.PatienceReason(until, plan, best), until
 }
-
-// The estimate is for an all-reduce of so many megabytes, as in the scheduler's own words.
-const messageMegabytes = 100
 
 // describe says how good the places of gangs are, in the scheduler's words.
 func (s *Snapshot) describe(a *ask, found *fitted) string {
@@ -168,18 +163,18 @@ func (s *Snapshot) describe(a *ask, found *fitted) string {
 	}
 	texts := make([]string, len(found.plans))
 	for i, plan := range found.plans {
-		texts[i] = s.describePlan(plan)
+		texts[i] = s.describePlan(plan, &a.gangs[i].Wishes)
 	}
 	return strings.Join(texts, "; ")
 }
 
-func (s *Snapshot) describePlan(plan *fabric.Plan) string {
+func (s *Snapshot) describePlan(plan *fabric.Plan, w *gangrequest.Wishes) string {
 	text := s.tree.Quality(plan.Nodes) + ": " + plural(len(plan.Nodes), "pod") + " on " + plural(len(distinct(plan.Nodes)), "node")
 	if domain := s.domainOf(plan); domain != "" {
 		text += " of " + domain
 	}
-	if c, ok := s.tree.Compat(plan.Nodes, messageMegabytes, fabric.BinaryUnits); ok {
-		text += fmt.Sprintf(", all-reduce of %d MB in %s ms", messageMegabytes, strconv.FormatFloat(c.Ring, 'f', -1, 64))
+	if c, ok := s.tree.Compat(plan.Nodes, w.Message()/1e6, fabric.BinaryUnits); ok {
+		text += fmt.Sprintf(", all-reduce of %s in %s ms", w.MessageText(), strconv.FormatFloat(c.Ring, 'f', -1, 64))
 	}
 	return text
 }

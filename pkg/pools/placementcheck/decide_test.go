@@ -43,19 +43,19 @@ func TestDecide(t *testing.T) {
 			build:       func(w *testEnv) { w.racks(4, "a", "b"); w.pod("other", "a-0", nil, 0) },
 			job:         job("train", 4, 8, gangOf("train", 4, communicates...)),
 			want:        Ready,
-			wantMessage: "optimal (same rack): 4 pods on 4 nodes of rack b, all-reduce of 100 MB in 1.46484375 ms", wantSelector: map[string]string{rackLabel: "b"},
+			wantMessage: "optimal (same rack): 4 pods on 4 nodes of rack b, all-reduce of 1 GB in 14.6484375 ms", wantSelector: map[string]string{rackLabel: "b"},
 		},
 		"a gang that computes is spread over racks": {
 			build:       func(w *testEnv) { w.racks(4, "a", "b") },
 			job:         job("train", 4, 8, gangOf("train", 4, gangrequest.StrategyKey, "compute_heavy")),
 			want:        Ready,
-			wantMessage: "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 100 MB in 2.9296875 ms",
+			wantMessage: "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 1 GB in 29.296875 ms",
 		},
 		"a gang on one node": {
 			build:       func(w *testEnv) { w.racks(2, "a") },
 			job:         job("train", 2, 4, gangOf("train", 2)),
 			want:        Ready,
-			wantMessage: "optimal: 2 pods on 1 node of rack a, all-reduce of 100 MB in 0 ms", wantSelector: map[string]string{rackLabel: "a"},
+			wantMessage: "optimal: 2 pods on 1 node of rack a, all-reduce of 1 GB in 0 ms", wantSelector: map[string]string{rackLabel: "a"},
 		},
 		"a gang has three nodes of four": {
 			build:       func(w *testEnv) { w.racks(4, "a"); w.pod("other", "a-0", nil, 3) },

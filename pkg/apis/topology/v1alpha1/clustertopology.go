@@ -56,6 +56,12 @@ type ClusterTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Overrides []FabricOverride `json:"overrides,omitempty"`
+	// nodeBandwidths say what nodes can send at most, whatever links they have. Of several that apply
+	// to a node the first counts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	NodeBandwidths []NodeBandwidth `json:"nodeBandwidths,omitempty"`
 	// excluded are domains where no new member of a gang goes, for example before maintenance.
 	// +optional
 	// +listType=map
@@ -126,6 +132,26 @@ type FabricOverride struct {
 	// +kubebuilder:validation:MaxLength=511
 	B          string `json:"b"`
 	FabricLink `json:",inline"`
+}
+
+// NodeBandwidth is what the nodes with a value of a label can send, such as those of an instance type.
+type NodeBandwidth struct {
+	// nodeLabel is the label of a Node.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	NodeLabel string `json:"nodeLabel"`
+	// value of the label.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Value string `json:"value"`
+	// bandwidthGBps is what such a node can send, in GB/s (10^9 bytes; eight ports of 400 Gb/s are
+	// 400), as a whole number or a string such as "12.5".
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,7}(\.[0-9]{1,6})?$`
+	// +kubebuilder:validation:XValidation:rule="double(self) >= 0.000001 && double(self) <= 1000000.0",message="bandwidthGBps: above 0 and at most 1000000"
+	BandwidthGBps intstr.IntOrString `json:"bandwidthGBps"`
 }
 
 // ExcludedDomain is a part of the fabric that gets no new members of gangs.
