@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
@@ -83,6 +84,9 @@ type Request struct {
 	TrustsOutput bool
 	// NoTopology: policy none; the pod may run where no graph is known.
 	NoTopology bool
+	// Hardware are the terms of the pod's preferred node affinity that are about labels of hardware;
+	// nil if none is. No node's fit depends on them.
+	Hardware *nodeaffinity.PreferredSchedulingTerms
 	// Immovable: the pod must not be moved to make room for others. No node answers
 	// differently because of it.
 	Immovable bool
@@ -107,6 +111,8 @@ type Options struct {
 	DefaultPolicy   nvtopo.Policy
 	Supported       []nvtopo.Policy
 	DefaultAffinity Affinity
+	// HardwareLabels are the labels of nodes that name their hardware.
+	HardwareLabels []string
 }
 
 // AllPolicies lists every policy, for a profile in which nothing restricts them.
@@ -129,6 +135,7 @@ func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	if err := r.refuseParts(pod, opt.Resources); err != nil {
 		return nil, err
 	}
+	r.Hardware = hardwareTerms(pod, opt.HardwareLabels)
 	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -55,6 +56,9 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	args.TimeTolerance = cmp.Or(args.TimeTolerance, new(0.1))
 	args.LargerPodsShare = cmp.Or(args.LargerPodsShare, new(0.7))
 	args.SingleGPUs = cmp.Or(args.SingleGPUs, SingleGPUsSlowLinks)
+	if args.HardwareLabels == nil {
+		args.HardwareLabels = hardwareLabels()
+	}
 	args.NarrowTo = cmp.Or(args.NarrowTo, new(int32(16)))
 	args.NarrowTolerance = cmp.Or(args.NarrowTolerance, new(0.0))
 	args.ReserveGPUNodes = cmp.Or(args.ReserveGPUNodes, new(true))
@@ -66,6 +70,14 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	}
 	args.StaleTopology = cmp.Or(args.StaleTopology, stale)
 	args.TerminationWait = cmp.Or(args.TerminationWait, metav1.Duration{Duration: defaultTerminationWait})
+}
+
+// hardwareLabels are those of NVIDIA's GPU feature discovery, of Kubernetes, and of clouds.
+func hardwareLabels() []string {
+	return []string{
+		"nvidia.com/gpu.product", "nvidia.com/gpu.family", "nvidia.com/gpu.machine", v1.LabelInstanceTypeStable,
+		"cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-gpu-name",
+	}
 }
 
 // SetDefaults_NUMAAffinityArgs fills in what the operator left out.

@@ -184,6 +184,12 @@ type TopologyAwareArgs struct {
 	// slowest, or "LeastLost", where they take the least share of a machine from others.
 	// Default: SlowLinks.
 	SingleGPUs SingleGPUs `json:"singleGPUs,omitempty"`
+	// hardwareLabels are the labels of nodes that name their hardware. A pod's preferred node
+	// affinity decides about the machine before the time of an all-reduce does, if its terms are
+	// about these labels only. Default: [nvidia.com/gpu.product, nvidia.com/gpu.family,
+	// nvidia.com/gpu.machine, node.kubernetes.io/instance-type, cloud.google.com/gke-accelerator,
+	// karpenter.k8s.aws/instance-family, karpenter.k8s.aws/instance-gpu-name]; []: none.
+	HardwareLabels []string `json:"hardwareLabels,omitempty"`
 	// narrowTo is the most nodes that a scheduling cycle of a GPU pod looks at: the
 	// best of all nodes, by reserve, time and then score. If other plugins refuse
 	// all of them, the pod is tried again at once on all nodes; for that the profile

@@ -50,6 +50,7 @@ func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
 	errs = append(errs, within(field.NewPath("timeTolerance"), args.TimeTolerance, 0, 1)...)
 	errs = append(errs, within(field.NewPath("largerPodsShare"), args.LargerPodsShare, 0, 1)...)
 	errs = append(errs, oneOf(field.NewPath("singleGPUs"), args.SingleGPUs, SingleGPUsSlowLinks, SingleGPUsLeastLost)...)
+	errs = append(errs, validateLabels(field.NewPath("hardwareLabels"), args.HardwareLabels)...)
 	errs = append(errs, within(field.NewPath("narrowTo"), args.NarrowTo, 0, maxNarrowTo)...)
 	errs = append(errs, within(field.NewPath("narrowTolerance"), args.NarrowTolerance, 0, maxScore)...)
 	if args.ReserveGPUNodes == nil {
@@ -109,6 +110,16 @@ func validateCommon(args *CommonArgs) field.ErrorList {
 	}
 	errs = append(errs, validateDebug(args)...)
 	return append(errs, validateLease(args.LeaderLease)...)
+}
+
+// validateLabels reports keys that no label has.
+func validateLabels(path *field.Path, keys []string) (errs field.ErrorList) {
+	for i, key := range keys {
+		for _, msg := range utilvalidation.IsQualifiedName(key) {
+			errs = append(errs, field.Invalid(path.Index(i), key, msg))
+		}
+	}
+	return errs
 }
 
 func validateDebug(args *CommonArgs) field.ErrorList {

@@ -175,6 +175,11 @@ func (in *TopologyAwareArgs) DeepCopyInto(out *TopologyAwareArgs) {
 		*out = new(float64)
 		**out = **in
 	}
+	if in.HardwareLabels != nil {
+		in, out := &in.HardwareLabels, &out.HardwareLabels
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.NarrowTo != nil {
 		in, out := &in.NarrowTo, &out.NarrowTo
 		*out = new(int32)

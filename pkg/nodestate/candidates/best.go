@@ -52,7 +52,7 @@ func (f *finder) find(x *Index) sets.Set[string] {
 	switch {
 	case !f.Request.HasGPUs():
 		return f.plain(x)
-	case f.Request.NeedsNUMAFit() || len(f.Request.Resources) > 1 || f.Request.Admission.Pinned() && x.pinning > 0:
+	case f.Request.Hardware != nil || f.Request.NeedsNUMAFit() || len(f.Request.Resources) > 1 || f.Request.Admission.Pinned() && x.pinning > 0:
 		return f.bestByNode(x)
 	default:
 		return f.best(x)
@@ -170,8 +170,8 @@ func (f *finder) list(x *Index, machines *nodeindex.Index, d *nodeindex.Demand, 
 }
 
 // bestByNode is best for pods whose place depends on more than buckets are made of,
-// CPUs and memory beside the GPUs, exclusive ones where kubelet gives such, or
-// other accelerators: every node is rated.
+// CPUs and memory beside the GPUs, exclusive ones where kubelet gives such,
+// other accelerators, or labels of hardware: every node is rated.
 func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	type rated struct {
 		node  int
@@ -191,6 +191,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 		if !ok {
 			continue
 		}
+		o.Preference = f.Request.Prefers(f.Nodes[i].Node())
 		best.Lead(&o)
 		all = append(all, rated{node: i, offer: o, spare: machines.Spare(i)})
 	}

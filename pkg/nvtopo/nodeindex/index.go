@@ -275,7 +275,7 @@ func (x *Index) Top(cs []Candidate, d *Demand, order *Order, points float64) ([]
 	for i := range cs {
 		c := &cs[i]
 		c.last, c.cost = best.Reserved.Has(c.Offer), best.cost(c.Offer)
-		best.lead(c.last, c.cost)
+		best.lead(c.last, 0, c.cost)
 	}
 	among := 0
 	for i := range cs {

@@ -39,6 +39,8 @@ type Offer struct {
 	GPUs      int     // of the machine, healthy and not degraded
 	Together  int     // how many of these work together well; see together
 	Links     int64   // kB/s: the ring of all of these
+	// Preference is how much the pod itself would like the machine for its hardware; greater is better.
+	Preference int64
 }
 
 // OfferOf judges a set chosen from a machine's free GPUs. Degraded ones add nothing

@@ -85,6 +85,58 @@ func TestIndexBruteForce(t *testing.T) {
 	}
 }
 
+// TestPreferenceBruteForce: among machines that a pod likes more or less, those take part that the
+// oracle has, each judged by itself as the plugin does. Whether machines are reserved is the index's.
+func TestPreferenceBruteForce(t *testing.T) {
+	kinds := tables(t, "dgx1-v100", "l40s-8", "hgx-a100-4", "hgx-a100-8", "h200-nvl-8")
+	oracles := make([]*oracle.Oracle, len(kinds))
+	for i := range kinds {
+		oracles[i] = oracle.New(kinds[i].Graph())
+	}
+	r := rand.New(rand.NewPCG(31, 8))
+	how := DefaultOrder()
+	decided := 0
+	for step := range 3000 {
+		x := NewIndex()
+		nodes, machines := make([]oracle.Node, 2+r.IntN(4)), []Machine{}
+		for i := range nodes {
+			at := r.IntN(len(kinds))
+			full := nvtopo.FullMask(kinds[at].Graph().Len())
+			m := Machine{Tables: kinds[at], Healthy: full, Free: full & nvtopo.Mask(r.Uint64()|r.Uint64())}
+			pods := divided(r, (full &^ m.Free).Len())
+			x.Put(i, m)
+			x.Run(i, pods)
+			machines = append(machines, m)
+			nodes[i] = oracle.Node{Oracle: oracles[at], Whole: full, Free: m.Free, Pods: pods, Preference: int64(r.IntN(3))}
+		}
+		d := Demand{GPUs: 1 + r.IntN(4), Bytes: DefaultBytes}
+		choices := oracle.Across(nodes, d.GPUs, d.Constraint, d.Bytes)
+		best := NoBest(TermsOf(&d, &how, x.Reserved(d.GPUs, how.Reserve)))
+		offers := map[int]*Offer{}
+		for i, c := range choices {
+			if !c.Found {
+				continue
+			}
+			o := OfferOf(machines[i].Tables, machines[i].Healthy, machines[i].Free, 0, c.Set)
+			o.Preference = nodes[i].Preference
+			offers[i] = &o
+			best.Lead(&o)
+		}
+		for i, c := range choices {
+			o := offers[i]
+			if got := o != nil && best.Among(o); got != (c.Score != nil) {
+				t.Fatalf("step %d, %+v: node %d of preference %d takes part %t, by brute force %t: %+v", step, d, i, nodes[i].Preference, got, c.Score != nil, choices)
+			}
+			if o != nil && o.Preference > 0 && best.Among(o) {
+				decided++
+			}
+		}
+	}
+	if decided < 1000 {
+		t.Errorf("%d preferred machines took part, too few to show anything", decided)
+	}
+}
+
 // divided divides GPUs in use into pods of 1, 2, 4 and 8, every other time into the largest.
 func divided(r *rand.Rand, gpus int) (pods []int) {
 	least := r.IntN(2) * 3

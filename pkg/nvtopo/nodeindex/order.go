@@ -54,16 +54,18 @@ type Terms struct {
 }
 
 // Best is what machines are compared by. A comparison has two passes over the offers: Lead finds
-// whether all machines are reserved, and the least cost; of the offers that are Among the best then,
-// Add finds the best ring and latency and the greatest loss, which scores are relative to.
+// whether all machines are reserved, the greatest preference, and the least cost; of the offers that
+// are Among the best then, Add finds the best ring and latency and the greatest loss, which scores are
+// relative to.
 type Best struct {
 	Terms
-	Any     bool    // some offer takes part
-	Last    bool    // all that take part are reserved for larger pods
-	Least   float64 // cost
-	Ring    int64   // kB/s
-	Latency int64   // ns
-	Lost    float64 // as in Offer
+	Any        bool    // some offer takes part
+	Last       bool    // all that take part are reserved for larger pods
+	Preference int64   // the greatest of those that take part
+	Least      float64 // cost
+	Ring       int64   // kB/s
+	Latency    int64   // ns
+	Lost       float64 // as in Offer
 }
 
 // NoBest returns a Best that any offer improves.
@@ -82,20 +84,23 @@ func (t *Terms) cost(o *Offer) float64 {
 	}
 }
 
-// Lead takes an offer into the first pass, of reserves and costs.
-func (b *Best) Lead(o *Offer) { b.lead(b.Reserved.Has(o), b.cost(o)) }
+// Lead takes an offer into the first pass, of reserves, preferences and costs.
+func (b *Best) Lead(o *Offer) { b.lead(b.Reserved.Has(o), o.Preference, b.cost(o)) }
 
-func (b *Best) lead(last bool, cost float64) {
+func (b *Best) lead(last bool, preference int64, cost float64) {
 	switch {
-	case !b.Any || b.Last && !last:
-		b.Any, b.Last, b.Least = true, last, cost
-	case b.Last == last:
+	case !b.Any || b.Last && !last || b.Last == last && preference > b.Preference:
+		b.Any, b.Last, b.Preference, b.Least = true, last, preference, cost
+	case b.Last == last && b.Preference == preference:
 		b.Least = min(b.Least, cost)
 	}
 }
 
-// Among reports whether an offer is among the best in reserve and cost, between which scores decide.
-func (b *Best) Among(o *Offer) bool { return b.Any && b.among(b.Reserved.Has(o), b.cost(o)) }
+// Among reports whether an offer is among the best in reserve, preference and cost, between which
+// scores decide.
+func (b *Best) Among(o *Offer) bool {
+	return b.Any && o.Preference == b.Preference && b.among(b.Reserved.Has(o), b.cost(o))
+}
 
 func (b *Best) among(last bool, cost float64) bool {
 	return b.Last == last && cost <= b.Least*(1+b.Tolerance)

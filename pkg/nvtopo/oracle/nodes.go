@@ -14,6 +14,7 @@ type Node struct {
 	Oracle      *Oracle
 	Whole, Free nvtopo.Mask // the GPUs that may be used, and those of them that are free
 	Pods        []int       // that run there, by their GPUs
+	Preference  int64       // how much the pod would like the machine
 }
 
 // Choice is what one node has for a pod, and how it stands among the others.
@@ -44,29 +45,34 @@ func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 			out[i].Cost = n.Oracle.allReduce(out[i].Set, bytes)
 		}
 	}
-	score(nodes, out, equals(out))
+	score(nodes, out, equals(nodes, out))
 	return out
 }
 
 // equals says of which choices the cost is at most a tenth above the least: of those that are not
-// reserved, or of all if all are.
-func equals(choices []Choice) []bool {
+// reserved, or of all if all are, the ones that the pod likes best.
+func equals(nodes []Node, choices []Choice) []bool {
 	anyOpen := slices.ContainsFunc(choices, func(c Choice) bool { return c.Found && !c.Reserved })
-	var least *big.Rat
 	out := make([]bool, len(choices))
+	var liked *int64
 	for i := range choices {
-		if c := &choices[i]; c.Found && c.Reserved != anyOpen && (least == nil || c.Cost.Cmp(least) < 0) {
-			least = c.Cost
+		if out[i] = choices[i].Found && choices[i].Reserved != anyOpen; out[i] && (liked == nil || nodes[i].Preference > *liked) {
+			liked = &nodes[i].Preference
+		}
+	}
+	var least *big.Rat
+	for i := range choices {
+		if out[i] = out[i] && nodes[i].Preference == *liked; out[i] && (least == nil || choices[i].Cost.Cmp(least) < 0) {
+			least = choices[i].Cost
 		}
 	}
 	for i := range choices {
-		c := &choices[i]
-		out[i] = c.Found && c.Reserved != anyOpen && c.Cost.Cmp(new(big.Rat).Mul(least, big.NewRat(11, 10))) <= 0
+		out[i] = out[i] && choices[i].Cost.Cmp(new(big.Rat).Mul(least, big.NewRat(11, 10))) <= 0
 	}
 	return out
 }
 
-// score scores those of the choices that are equal in reserve and cost.
+// score scores those of the choices that are equal in reserve, preference and cost.
 func score(nodes []Node, out []Choice, equal []bool) {
 	var bestRing, bestLatency int64
 	greatest := new(big.Rat)

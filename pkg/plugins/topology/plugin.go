@@ -116,6 +116,7 @@ func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
 	if p.Options.DefaultPolicy, err = nvtopo.ParsePolicy(args.DefaultPolicy); err != nil {
 		return err
 	}
+	p.Options.HardwareLabels = args.HardwareLabels
 	p.Unenforced = unenforced[args.UnenforcedNodes]
 	p.AllowNoGraph = args.NodesWithoutTopology == config.NodesWithoutTopologyAllow
 	p.TerminationWait = args.TerminationWait.Duration

@@ -5,6 +5,7 @@ package topology
 import (
 	"context"
 	"iter"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -15,14 +16,16 @@ import (
 )
 
 const (
-	// bandFloor is the lowest score of a node that is one of the best in reserve and cost; all
-	// other nodes have 0. Times this plugin's weight it must be more than all other scorers of
+	// bandFloor is the lowest score of a node that is one of the best in reserve, preference and
+	// cost; all other nodes have 0. Times this plugin's weight it must be more than all other scorers of
 	// the profile can add up to. Otherwise they could outvote better links.
+	// The 20 points above it, at a weight of 25, count as much beside the other plugins as 100
+	// points at a weight of 5.
 	bandFloor = 80
-	// step is how many raw points make one point of score above the floor. With it the
-	// 20 points above the floor, at a weight of 25, count as much beside the other
-	// plugins as 100 points at a weight of 5.
-	step = fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - bandFloor)
+	// softFloor is bandFloor for pods with soft terms of their own, which decide between such nodes:
+	// the 2 points above it, at a weight of 25, are less than half of one that is met, at a weight
+	// of 2.
+	softFloor = 98
 	// tie is what a raw score of 1 is worth beside the Spare of a node, which decides between
 	// equals. Raw scores are below 2^24 and Spares below 2^39, so there is room for both.
 	tie = nodeindex.NoSpare
@@ -55,7 +58,7 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count, Bytes: c.Demand.MessageBytes}
 		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().Reserved(&c.Demand, &p.narrowing.Order)))
 	}
-	best.Any = false // reserve and cost are compared among the nodes that passed
+	best.Any = false // reserve, preference and cost are compared among the nodes that passed
 	for o := range p.offers(state, c, nodes) {
 		best.Lead(o)
 	}
@@ -75,14 +78,16 @@ func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.No
 			if u == nil {
 				continue
 			}
-			if o, ok := placement.Rate(u, c.Demand.Request); ok && !yield(&o) {
+			o, ok := placement.Rate(u, c.Demand.Request)
+			o.Preference = c.Demand.Prefers(info.Node())
+			if ok && !yield(&o) {
 				return
 			}
 		}
 	}
 }
 
-// Score rates the node's best choice if it is one of the best in reserve and cost, else it is 0. The
+// Score rates the node's best choice if it is one of the best in reserve, preference and cost, else it is 0. The
 // rating adds relative ring bandwidth, relative latency and relative loss, each with
 // its weight. Of equal nodes the one with the least to spare around it is the best.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
@@ -94,6 +99,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 		return 0, nil
 	}
 	o, ok := placement.Rate(u, c.Demand.Request)
+	o.Preference = c.Demand.Prefers(info.Node())
 	if !ok || !c.Best.Among(&o) {
 		return 0, nil
 	}
@@ -125,9 +131,14 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 // ScoreExtensions returns the normaliser.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the raw scores to bandFloor–100. Only the best
+// NormalizeScore maps the raw scores to floor–100. Only the best
 // of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
-func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	floor := int64(bandFloor)
+	if hasSoftTerms(pod) {
+		floor = softFloor
+	}
+	step := fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - floor) // raw points for one point above the floor
 	var best int64
 	for i := range scores {
 		best = max(best, scores[i].Score)
@@ -139,11 +150,26 @@ func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.P
 		if scores[i].Score == 0 {
 			continue
 		}
-		s := bandFloor + min(scores[i].Score/(step*tie), fwk.MaxNodeScore-bandFloor-1)
+		s := floor + min(scores[i].Score/(step*tie), fwk.MaxNodeScore-floor-1)
 		if scores[i].Score == best {
 			s++
 		}
 		scores[i].Score = s
 	}
 	return nil
+}
+
+// hasSoftTerms reports whether the pod itself says which nodes it would rather have: by other pods, by
+// labels, or by how its like are spread. Terms that others add to a cluster's defaults are none.
+func hasSoftTerms(pod *v1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	if slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.ScheduleAnyway }) {
+		return true
+	}
+	a := pod.Spec.Affinity
+	return a != nil && (a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAffinity != nil && len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0)
 }
