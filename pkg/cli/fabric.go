@@ -60,6 +60,8 @@ type placedGang struct {
 	EstimateMs gangEstimate        `json:"estimateMs"`
 	Crossings  int                 `json:"crossings"`
 	Exact      bool                `json:"exact"`
+	Model      string              `json:"model"`
+	Others     []string            `json:"others,omitempty"`
 }
 
 type placedPod struct {
@@ -116,6 +118,8 @@ With -o json the answer is one object:
               0 if a bandwidth that they need is not known
   crossings   how often the ring of ranks leaves an innermost domain
   exact       it is proven that no plan on these nodes is nearer
+  model       of the GPUs
+  others      the best plan on each other model, as "MODEL in DOMAIN, MS ms"
 Two nodes in one innermost domain are taken to have 100 GB/s and 100 µs, others 50 GB/s
 and 500 µs, unless --topology says otherwise: a file with a ClusterTopology, whose levels
 are those of FABRIC by their names. Its excluded domains get no pods.
@@ -260,7 +264,10 @@ func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) e
 func (c *fabricCluster) answer(p *fabric.Plan, size float64) *placedGang {
 	a := &placedGang{
 		Placed: true, Level: p.Level, Domains: c.tree.DomainNames(p), Quality: c.tree.Quality(p.Nodes),
-		Crossings: p.Crossings, Exact: p.Exact,
+		Crossings: p.Crossings, Exact: p.Exact, Model: p.Chosen.Model,
+	}
+	for _, o := range p.Others {
+		a.Others = append(a.Others, o.String())
 	}
 	together := map[int]nvtopo.Mask{} // GPUs by node
 	for rank, n := range p.Nodes {
@@ -297,6 +304,7 @@ func writeGang(w io.Writer, t *fabric.Tree, a *placedGang) error {
 		fmt.Fprintf(out, "Domains\t%s: %s\n", l.Name, strings.Join(a.Domains[l.Name], ", "))
 	}
 	fmt.Fprintf(out, "Quality\t%s\n", a.Quality)
+	fmt.Fprintf(out, "Model\t%s\n", strings.Join(append([]string{a.Model}, a.Others...), "; "))
 	if e := a.EstimateMs; e.known {
 		fmt.Fprintf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n", e.Hierarchical, e.Ring, e.Tree, e.Other)
 	} else {

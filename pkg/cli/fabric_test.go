@@ -61,13 +61,13 @@ func TestFabricPlace(t *testing.T) {
 			flags: "--pods 4 --gpus 8 -o json",
 			want: `{"placed":true,"level":"rack","domains":{"rack":["rack-0"]},"pods":[{"rank":0,"node":"node-0-0","gpus":` + whole +
 				`},{"rank":1,"node":"node-0-1","gpus":` + whole + `},{"rank":2,"node":"node-0-2","gpus":` + whole + `},{"rank":3,"node":"node-0-3","gpus":` + whole +
-				`}],"quality":"optimal (same rack)","estimateMs":{"ring":1.46484375,"tree":3.90625,"other":0.4,"hierarchical":2.488888888888889},"crossings":0,"exact":true}`,
+				`}],"quality":"optimal (same rack)","estimateMs":{"ring":1.46484375,"tree":3.90625,"other":0.4,"hierarchical":2.488888888888889},"crossings":0,"exact":true,"model":"NVIDIA-H100-80GB-HBM3"}`,
 		},
 		"three and one": {
 			free: threeAndThree, flags: "--pods 4 --gpus 8 -o json",
 			want: `{"placed":true,"level":"cluster","domains":{"rack":["rack-0","rack-1"]},"pods":[{"rank":0,"node":"node-0-0","gpus":` + whole +
 				`},{"rank":1,"node":"node-0-1","gpus":` + whole + `},{"rank":2,"node":"node-0-2","gpus":` + whole + `},{"rank":3,"node":"node-1-0","gpus":` + whole +
-				`}],"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.208333333333333,"other":1.2,"hierarchical":6.388888888888888},"crossings":2,"exact":true}`,
+				`}],"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.208333333333333,"other":1.2,"hierarchical":6.388888888888888},"crossings":2,"exact":true,"model":"NVIDIA-H100-80GB-HBM3"}`,
 		},
 		"no rack has room": {
 			free: threeAndThree, flags: "--pods 4 --gpus 8 --required-topology rack -o json",
@@ -85,6 +85,7 @@ func TestFabricPlace(t *testing.T) {
 Level       node
 Domains     rack: rack-0
 Quality     optimal
+Model       NVIDIA-H100-80GB-HBM3
 All-reduce  0.333 ms; between nodes by ring 0.000, tree 0.000, other 0.000
 Crossings   0`,
 		},
@@ -98,6 +99,7 @@ Crossings   0`,
 Level       cluster
 Domains     rack: rack-0, rack-1
 Quality     acceptable (adjacent racks)
+Model       NVIDIA-H100-80GB-HBM3
 All-reduce  3.333 ms; between nodes by ring 1.953, tree 3.906, other 1.000
 Crossings   2`,
 		},
@@ -112,6 +114,7 @@ Level       cluster
 Domains     spine: s0, s1, c
 Domains     rack: s0/r0, s1/r0, c
 Quality     suboptimal (distributed)
+Model       NVIDIA-H100-80GB-HBM3
 All-reduce  5.056 ms; between nodes by ring 2.604, tree 7.812, other 1.500
 Crossings   3`,
 		},

@@ -63,6 +63,10 @@ type Placement struct {
 	MessageBytes int64 `json:"messageBytes"`
 	Crossings    int   `json:"crossings"`
 	Exact        bool  `json:"exact"`
+	// Model is the GPU model of the members, and Others the best plan on each other that had room,
+	// for people.
+	Model  string   `json:"model,omitempty"`
+	Others []string `json:"others,omitempty"`
 }
 
 // Estimate is the time of an all-reduce: between the nodes by the rules of thumb of

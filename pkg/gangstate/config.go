@@ -13,6 +13,7 @@ type Config struct {
 	ScheduleTimeout time.Duration // a gang that was never whole may be partly bound for so long; 0: for ever
 	DrainAfter      time.Duration // a gang waits for so long before a domain is closed for it; 0: for ever
 	KeepFreed       time.Duration // the place of a member that died is kept for so long; 0: not at all
+	AnyModelAfter   time.Duration // a member of a gang that runs waits for its model for so long; 0: for ever
 }
 
 // Configure sets the Config before the first pod comes. Profiles that differ are an error.
@@ -20,8 +21,26 @@ func (g *Gangs) Configure(c Config) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.configured && c != g.config {
-		return fmt.Errorf("scheduleTimeout, drainAfter and keepFreed must be equal in all profiles: have %+v and %+v", g.config, c)
+		return fmt.Errorf("scheduleTimeout, drainAfter, keepFreed and anyModelAfter must be equal in all profiles: have %+v and %+v", g.config, c)
 	}
 	g.config, g.configured = c, true
 	return nil
+}
+
+// AnyModelFrom is from when on the members of a turn get GPUs of any model: they are to join others
+// that run, and have waited for long. It is zero if that never comes.
+func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
+	g.mu.Lock()
+	after := g.config.AnyModelAfter
+	g.mu.Unlock()
+	if after <= 0 || t.Fresh || len(t.Pods) == 0 {
+		return at
+	}
+	first := t.Pods[0].CreationTimestamp
+	for _, pod := range t.Pods {
+		if pod.CreationTimestamp.Before(&first) {
+			first = pod.CreationTimestamp
+		}
+	}
+	return first.Add(after)
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -205,5 +208,36 @@ func TestMessageSize(t *testing.T) {
 		if got := e.bound(t, name).Spec.NodeName; got != tc.want {
 			t.Errorf("messages of %v: on %s, want %s", tc.annotations, got, tc.want)
 		}
+	}
+}
+
+// TestAnyModelAfter: a replacement waits for GPUs of the model that the gang runs on, and takes those
+// of another after a time.
+func TestAnyModelAfter(t *testing.T) {
+	e := newTestEnv(t, devcluster.Config{})
+	e.install(t)
+	e.publish(t, devcluster.ExporterOptions{}, e.addNode(t, "h200-0", "hgx-h200"), e.addNode(t, "h200-1", "hgx-h200"), e.addNode(t, "l40s", "l40s-8"))
+	e.startScheduler(t, profile{
+		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
+		args: map[string]string{gangPlugin: "{keepFreed: 0s, anyModelAfter: 20s}"},
+	})
+	inGang := func(name string) *v1.Pod {
+		return gpuPod(name, gangProfile, 8).Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "2").Obj()
+	}
+	e.create(t, inGang("g-0"), inGang("g-1"))
+	e.bound(t, "g-0")
+	freed := e.bound(t, "g-1").Spec.NodeName
+	if freed == "l40s" {
+		t.Fatal("the gang is not on the H200")
+	}
+	e.remove(t, "g-1")
+	e.create(t, gpuPod("other", gangProfile, 8).NodeSelector(map[string]string{v1.LabelHostname: freed}).Obj())
+	e.bound(t, "other")
+	e.create(t, inGang("g-2"))
+	if why := e.refused(t, "g-2"); !strings.Contains(why, "allow-mixed-models would fit; takes any model from ") {
+		t.Errorf("the replacement waits: %s", why)
+	}
+	if got := e.bound(t, "g-2").Spec.NodeName; got != "l40s" {
+		t.Errorf("the replacement is on %s", got)
 	}
 }

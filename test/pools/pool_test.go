@@ -124,9 +124,10 @@ func TestTenantLimit(t *testing.T) {
 		t.Errorf("the oldest job has waited for %.0f s by the metric, and settling took %s", waited, quiet)
 	}
 	jobs := client.InNamespace(s.tenant("a"))
-	if err := s.DeleteAllOf(t.Context(), &batchv1.Job{}, jobs, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-		t.Fatal(err)
-	}
+	s.waitFor(t, "the API server deletes all jobs", func(ctx context.Context) (bool, string) { // a busy one breaks off a long answer
+		err := s.DeleteAllOf(ctx, &batchv1.Job{}, jobs, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return err == nil, fmt.Sprint(err)
+	})
 	s.waitFor(t, "the tenant's usage is gone from the metrics", func(context.Context) (bool, string) {
 		text := s.scrape(t)
 		return !strings.Contains(text, fmt.Sprintf("tenant_id=%q", s.tenant("a"))) || !strings.Contains(text, "compute_pool_usage{pool=\""+s.name+"\""), text

@@ -41,6 +41,9 @@ const (
 	retryPeriod   = time.Second
 	// scheduleTimeout is how long a gang may stay partly bound.
 	scheduleTimeout = 30 * time.Second
+	// anyModelAfter is how long a replacement waits for the model of its gang: less than what is free
+	// may stay unused once the churn has ended.
+	anyModelAfter = 30 * time.Second
 	// lostLease is the exit code of a leader that could not renew its Lease: on a machine with too
 	// much to do that happens. That of a panic is higher.
 	lostLease = 1
@@ -89,7 +92,7 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 			}
 		}
 		profile["pluginConfig"] = append(profile["pluginConfig"].([]any), map[string]any{
-			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String()},
+			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String(), "anyModelAfter": anyModelAfter.String()},
 		})
 		all, out = append(all, profile), c
 	}

@@ -32,6 +32,8 @@ const (
 	defaultDrainAfter = 30 * time.Minute
 	// defaultKeepFreed is what controllers commonly need to make and start another pod.
 	defaultKeepFreed = time.Minute
+	// defaultAnyModelAfter is the patience of a communication-heavy gang.
+	defaultAnyModelAfter = 5 * time.Minute
 
 	// defaultLeaseSeconds is the default leaderElection.leaseDuration of kube-scheduler.
 	defaultLeaseSeconds = 15
@@ -98,6 +100,7 @@ func SetDefaults_GangPlacementArgs(args *GangPlacementArgs) {
 	args.ScheduleTimeout = cmp.Or(args.ScheduleTimeout, &metav1.Duration{Duration: defaultScheduleTimeout})
 	args.DrainAfter = cmp.Or(args.DrainAfter, &metav1.Duration{Duration: defaultDrainAfter})
 	args.KeepFreed = cmp.Or(args.KeepFreed, &metav1.Duration{Duration: defaultKeepFreed})
+	args.AnyModelAfter = cmp.Or(args.AnyModelAfter, &metav1.Duration{Duration: defaultAnyModelAfter})
 }
 
 func setCommonDefaults(args *CommonArgs) {

@@ -268,4 +268,8 @@ type GangPlacementArgs struct {
 	// pod that replaces it, against younger pods of its priority or less. 0: not at all. At
 	// most 10m. Default: 60s.
 	KeepFreed *metav1.Duration `json:"keepFreed,omitempty"`
+	// anyModelAfter is how long a member of a gang that runs, a replacement or one above the
+	// minimum, waits for GPUs of the model that the others have; then it gets those of any.
+	// 0: it waits for ever. Else between 1s and 24h. Default: 5m.
+	AnyModelAfter *metav1.Duration `json:"anyModelAfter,omitempty"`
 }

@@ -88,6 +88,7 @@ func ValidateGangPlacementArgs(args *GangPlacementArgs) error {
 	errs := zeroOrWithin(field.NewPath("scheduleTimeout"), args.ScheduleTimeout, minScheduleTimeout, maxGangWait)
 	errs = append(errs, zeroOrWithin(field.NewPath("drainAfter"), args.DrainAfter, minDrainAfter, maxGangWait)...)
 	errs = append(errs, zeroOrWithin(field.NewPath("keepFreed"), args.KeepFreed, 0, maxKeepFreed)...)
+	errs = append(errs, zeroOrWithin(field.NewPath("anyModelAfter"), args.AnyModelAfter, time.Second, maxGangWait)...)
 	return errs.ToAggregate()
 }
 

@@ -162,7 +162,7 @@ func TestValidateGangPlacementArgs(t *testing.T) {
 			checkError(t, config.ValidateGangPlacementArgs(&args), tc.want)
 		})
 	}
-	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{"scheduleTimeout: Required", "drainAfter: Required", "keepFreed: Required"})
+	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{"scheduleTimeout: Required", "drainAfter: Required", "keepFreed: Required", "anyModelAfter: Required"})
 }
 
 // checkError wants an error with all the parts, or none if there are no parts.

@@ -24,7 +24,9 @@ func (g *gang) placeByModel(kinds []kind) (*Plan, error) {
 	} else {
 		x.inTurn()
 	}
+	all := slices.Clone(x.candidates)
 	if best := g.best(x.candidates); best != nil {
+		best.plan.Others = g.others(all, best)
 		return best.plan, nil
 	}
 	return nil, x.unplaceable()

@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -156,7 +157,59 @@ func (c *candidate) judge(g *gang) *candidate {
 		c.ring = 0
 	}
 	c.plan.Millis, _ = c.time(true)
+	c.plan.Chosen = c.told()
 	return c
+}
+
+// told is the candidate for people.
+func (c *candidate) told() Alternative {
+	g, t, nodes := c.gang, c.gang.t, c.plan.Nodes
+	a := Alternative{Domain: t.DomainName(0, 0)}
+	switch depth, _ := t.DepthOf(c.plan.Level); {
+	case depth > t.Depth():
+		a.Domain = t.Name(nodes[0])
+	case depth > 0:
+		a.Domain = t.DomainName(depth, t.of[depth][nodes[0]])
+	}
+	var models []string
+	for i, shares := range c.outcome.nodes {
+		shape := &g.r.Shapes[g.parts[i].shape]
+		for _, s := range shares {
+			if m := shape.Nodes[s.node].Slots.modelName(); shape.GPUs > 0 && !slices.Contains(models, m) {
+				models = append(models, m)
+			}
+		}
+	}
+	slices.Sort(models)
+	a.Model = nameOf(models)
+	a.Millis, _ = t.Estimate(nodes, c.most, c.ring, g.r.Message())
+	return a
+}
+
+// others are the best candidates on other models than those of the best of all.
+func (g *gang) others(candidates []*candidate, best *candidate) (out []Alternative) {
+	byModel := map[string][]*candidate{}
+	for _, c := range candidates {
+		if model := c.plan.Chosen.Model; model != best.plan.Chosen.Model {
+			byModel[model] = append(byModel[model], c)
+		}
+	}
+	for _, list := range byModel {
+		out = append(out, g.best(list).plan.Chosen)
+	}
+	slices.SortFunc(out, func(a, b Alternative) int {
+		return cmp.Or(cmp.Compare(a.Millis, b.Millis), CompareNames(a.Model, b.Model))
+	})
+	return out[:min(len(out), maxModelsNamed)]
+}
+
+// String is such as "NVIDIA-H200 in rack-2, 3.5 ms".
+func (a Alternative) String() string {
+	s := a.Model + " in " + a.Domain
+	if a.Millis > 0 {
+		s += fmt.Sprintf(", %.1f ms", a.Millis)
+	}
+	return s
 }
 
 // CompareTime says which plan's all-reduce is faster, as far as they differ by more than the tolerance:

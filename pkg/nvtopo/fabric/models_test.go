@@ -113,6 +113,9 @@ func compareByModel(t *testing.T, w *world) bool {
 		checkRefusal(t, w, err, rooms, mixed)
 		return false
 	}
+	if plan != nil {
+		plan.Others = nil // of one model alone there are none
+	}
 	if d := cmp.Diff(plans[best], plan); d != "" || err != nil {
 		t.Fatalf("not the plan of model %d (-want, +got): %v\n%s\n%s", best, err, d, w)
 	}
@@ -355,5 +358,23 @@ func TestManyKinds(t *testing.T) {
 	}
 	if p.Exact {
 		t.Error("said to be exact")
+	}
+}
+
+// TestAlternatives: a plan says on which model it is, and what the others would have been.
+func TestAlternatives(t *testing.T) {
+	f := fleetOf(t, "rack", "rack-1: l40s-8 l40s-8\nrack-2: hgx-h200 hgx-h200\nrack-3: hgx-h200 hgx-h200\nrack-4: dgx-a100")
+	r := f.request(2, 8)
+	p, err := Place(f.tree, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"NVIDIA-H200 in rack-2, 14.1 ms", "NVIDIA-L40S in rack-1, 156.0 ms"}
+	got := []string{p.Chosen.String()}
+	for _, o := range p.Others {
+		got = append(got, o.String())
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want, +got):\n%s", d)
 	}
 }

@@ -174,12 +174,25 @@ type Plan struct {
 	Crossings int
 	// Millis is the time of an all-reduce of the request's message, by links that somebody measured; 0
 	// if one of them is assumed or not known.
-	Millis    float64
+	Millis float64
+	// Chosen says on which model the plan is, and Others the best plan on each other that has room,
+	// fastest first and at most maxModelsNamed, where members get one model of several.
+	Chosen    Alternative
+	Others    []Alternative
 	Preferred bool // the level is the preferred one or better; true if none is preferred
 	// Exact says that it is proven that no plan is better in level, domains and band (2 to 4),
 	// and for members of one shape in segments, preference and best fit too (5 to 7): of those on
 	// the same models, where members get one. It is not said of the estimate that chose the model.
 	Exact bool
+}
+
+// Alternative is a plan as it is told to people.
+type Alternative struct {
+	Model  string // as node labels name it, several joined by "and"; empty without GPUs
+	Domain string // the smallest that has all members: a domain, a node or cluster
+	// Millis is the time of an all-reduce of the request's message, by rules of thumb where nothing
+	// else is known; 0 if a bandwidth is not known.
+	Millis float64
 }
 
 // UnplaceableError says that there is no room for a gang, and how near it came.

@@ -37,6 +37,17 @@ func (s *Slots) Count(band int) int {
 	return s.count[band]
 }
 
+// modelName is the model of what members get, and "several models" where a machine has such.
+func (s *Slots) modelName() string {
+	if s != nil && len(s.alone) > 0 {
+		return "several models"
+	}
+	if s == nil {
+		return ""
+	}
+	return s.model
+}
+
 // onRings is how many of so many members fit if the ring of no number of them is slower than the
 // given one, in kB/s. A single GPU has no ring and is as fast as any.
 func (s *Slots) onRings(members int, floor int64) int {

@@ -115,6 +115,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
 		Closed: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
+	anyModel := p.gangs.AnyModelFrom(&turn)
+	question.AnyModel = !anyModel.IsZero() && !began.Before(anyModel)
 	answer, err := p.planner.Plan(&question)
 	observePlan(p.shared.Clock().Since(began), err)
 	if err != nil {
@@ -171,6 +173,10 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 		// models have room now and then.
 		if !room.MixedFits || p.gangs.Draining(q.Turn) != "" {
 			p.drain(q, w)
+		}
+		if from := p.gangs.AnyModelFrom(q.Turn); room.MixedFits && !from.IsZero() && began.Before(from) {
+			w.Until = from
+			w.Why += "; takes any model from " + from.UTC().Format(time.RFC3339) + " on"
 		}
 		state.Write(failedKey, &failed{question: q, mixedFits: room.MixedFits})
 	} else {

@@ -54,6 +54,7 @@ func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fw
 		}
 		if err := process.gangs.Configure(gangstate.Config{
 			ScheduleTimeout: args.ScheduleTimeout.Duration, DrainAfter: args.DrainAfter.Duration, KeepFreed: args.KeepFreed.Duration,
+			AnyModelAfter: args.AnyModelAfter.Duration,
 		}); err != nil {
 			return nil, fmt.Errorf("profile %s: args of %s: %w", h.ProfileName(), Name, err)
 		}
