@@ -117,12 +117,13 @@ With -o json the answer is one object:
               (1 GB = 1024 MB), and hierarchical, in the nodes and between them;
               0 if a bandwidth that they need is not known
   crossings   how often the ring of ranks leaves an innermost domain
-  exact       it is proven that no plan on these nodes is nearer
+  exact       it is proven that no plan on the same models, rings and domains is nearer
   model       of the GPUs
   others      the best plan on each other model, as "MODEL in DOMAIN, MS ms"
 Two nodes in one innermost domain are taken to have 100 GB/s and 100 µs, others 50 GB/s
 and 500 µs, unless --topology says otherwise: a file with a ClusterTopology, whose levels
-are those of FABRIC by their names. Its excluded domains get no pods.
+are those of FABRIC by their names. Its excluded domains get no pods; its nodeBandwidths
+do not count, since nodes on paper have no labels.
 
 If there is no room the exit code is 1, and the object is {"placed":false,"reason":…},
 such as "rack: 3 of 4".`,
@@ -141,7 +142,7 @@ such as "rack: 3 of 4".`,
 	f.IntVar(&o.pods, "pods", 0, "how many pods (required)")
 	f.IntVar(&o.gpus, "gpus", 0, "how many GPUs each of them (required)")
 	f.StringVar(&o.required, "required-topology", "", "level of which one domain must have all pods")
-	f.StringVar(&o.preferred, "preferred-topology", "", "level of which one domain should; a plan is never worse than it has to be, with or without")
+	f.StringVar(&o.preferred, "preferred-topology", "", "level of which one domain should: such a plan comes before a faster one beyond it")
 	f.IntVar(&o.segmentSize, "segment-size", 0, "pods of consecutive ranks that belong into one domain; it divides --pods")
 	f.StringVar(&o.preferredSegment, "preferred-segment-topology", "", "level that segments should be in one domain of (default: the innermost)")
 	f.StringVar(&o.requiredSegment, "required-segment-topology", "", "level that segments must be in one domain of")

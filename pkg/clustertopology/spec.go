@@ -179,7 +179,8 @@ func (r *reader) node(n *Node) {
 // bandwidthOf is what a node can send at most, in kB/s; 0 if nothing says.
 func (r *reader) bandwidthOf(n *Node) int64 {
 	for i := range r.spec.NodeBandwidths {
-		if b := &r.spec.NodeBandwidths[i]; n.Labels[b.NodeLabel] == b.Value {
+		b := &r.spec.NodeBandwidths[i]
+		if value, ok := n.Labels[b.NodeLabel]; ok && value == b.Value && r.bandwidths[i] > 0 {
 			return r.bandwidths[i]
 		}
 	}

@@ -173,7 +173,7 @@ func TestNodeBandwidths(t *testing.T) {
 	for _, n := range spec.Nodes {
 		got[n.Node] = n.Bandwidth
 	}
-	if d := cmp.Diff(map[string]int64{"a": 12_500_000, "b": 400_000_000, "c": 0, "d": 0}, got); d != "" {
+	if d := cmp.Diff(map[string]int64{"a": 12_500_000, "b": 400_000_000, "c": 0, "d": 400_000_000}, got); d != "" {
 		t.Errorf("kB/s (-want, +got):\n%s", d)
 	}
 	if !slices.ContainsFunc(problems, func(p Problem) bool {

@@ -55,14 +55,13 @@ type Pod struct {
 
 // Quality says how good the devices are that the preemptor would get.
 type Quality struct {
-	Band      int   // relative to the machine's best; the smaller is better
 	Ring      int64 // bottleneck, kB/s
 	NUMANodes int   // that the devices are on; fewer are better
 }
 
 // Compare is negative if q is better than o.
 func (q Quality) Compare(o Quality) int {
-	return cmp.Or(cmp.Compare(q.Band, o.Band), cmp.Compare(o.Ring, q.Ring), cmp.Compare(q.NUMANodes, o.NUMANodes))
+	return cmp.Or(cmp.Compare(o.Ring, q.Ring), cmp.Compare(q.NUMANodes, o.NUMANodes))
 }
 
 // Cost is what a set of victims is judged by, in this order.

@@ -27,8 +27,9 @@ func (g *Gangs) Configure(c Config) error {
 	return nil
 }
 
-// AnyModelFrom is from when on the members of a turn get GPUs of any model: they are to join others
-// that run, and have waited for long. It is zero if that never comes.
+// AnyModelFrom is from when on the members of a turn get GPUs of any model if that of the others has
+// no room: they are to join members that run, and the youngest was made so long ago. It is zero if
+// that never comes.
 func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	g.mu.Lock()
 	after := g.config.AnyModelAfter
@@ -36,11 +37,11 @@ func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	if after <= 0 || t.Fresh || len(t.Pods) == 0 {
 		return at
 	}
-	first := t.Pods[0].CreationTimestamp
+	youngest := t.Pods[0].CreationTimestamp
 	for _, pod := range t.Pods {
-		if pod.CreationTimestamp.Before(&first) {
-			first = pod.CreationTimestamp
+		if youngest.Before(&pod.CreationTimestamp) {
+			youngest = pod.CreationTimestamp
 		}
 	}
-	return first.Add(after)
+	return youngest.Add(after)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -163,7 +162,7 @@ func qualityOf(u *usage.Usage, r *podrequest.Request, set nvtopo.Mask) eviction.
 	ai := u.AccelIndex(r.Resources[0].Name)
 	tables := u.Node.Accels[ai].Tables
 	return eviction.Quality{
-		Band: nodeindex.BandOf(tables, set), Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
+		Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
 	}
 }
 

@@ -9,27 +9,36 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// hardwareTerms are the terms of a pod's preferred node affinity of which every expression is about
-// one of the labels; nil if there is none, or one cannot be read.
-func hardwareTerms(pod *v1.Pod, labels []string) *nodeaffinity.PreferredSchedulingTerms {
-	if a := pod.Spec.Affinity; a == nil || a.NodeAffinity == nil {
-		return nil
+// readSoftTerms divides what the pod would rather have into the terms of its preferred node affinity of
+// which every expression is about one of the labels, and the rest.
+func (r *Request) readSoftTerms(pod *v1.Pod, labels []string) {
+	r.SoftTerms = slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
+		return c.WhenUnsatisfiable == v1.ScheduleAnyway
+	})
+	a := pod.Spec.Affinity
+	if a == nil {
+		return
+	}
+	r.SoftTerms = r.SoftTerms || a.PodAffinity != nil && len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0
+	if a.NodeAffinity == nil {
+		return
 	}
 	var terms []v1.PreferredSchedulingTerm
-	for _, t := range pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+	for _, t := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
 		other := func(e v1.NodeSelectorRequirement) bool { return !slices.Contains(labels, e.Key) }
-		if len(t.Preference.MatchExpressions) > 0 && len(t.Preference.MatchFields) == 0 && !slices.ContainsFunc(t.Preference.MatchExpressions, other) {
+		if p := &t.Preference; len(p.MatchExpressions) > 0 && len(p.MatchFields) == 0 && !slices.ContainsFunc(p.MatchExpressions, other) {
 			terms = append(terms, t)
+		} else {
+			r.SoftTerms = true
 		}
 	}
 	if len(terms) == 0 {
-		return nil
+		return
 	}
-	read, err := nodeaffinity.NewPreferredSchedulingTerms(terms)
-	if err != nil {
-		return nil // NodeAffinity says so
+	if read, err := nodeaffinity.NewPreferredSchedulingTerms(terms); err == nil { // else NodeAffinity says so
+		r.Hardware = read
 	}
-	return read
 }
 
 // Prefers is how much the pod would like a node for its hardware: the weights of the terms that the

@@ -87,6 +87,9 @@ type Request struct {
 	// Hardware are the terms of the pod's preferred node affinity that are about labels of hardware;
 	// nil if none is. No node's fit depends on them.
 	Hardware *nodeaffinity.PreferredSchedulingTerms
+	// SoftTerms says that the pod itself would rather have some nodes for other reasons: other pods,
+	// other labels, or how its like are spread.
+	SoftTerms bool
 	// Immovable: the pod must not be moved to make room for others. No node answers
 	// differently because of it.
 	Immovable bool
@@ -135,7 +138,7 @@ func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	if err := r.refuseParts(pod, opt.Resources); err != nil {
 		return nil, err
 	}
-	r.Hardware = hardwareTerms(pod, opt.HardwareLabels)
+	r.readSoftTerms(pod, opt.HardwareLabels)
 	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
 }

@@ -122,7 +122,7 @@ func testPatienceRewarded(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("patient", 4, patience(5*time.Minute))
 	s.create(t, pods...)
-	s.wantGangRefused(t, pods, "for a better level than spine: rack is possible")
+	s.wantGangRefused(t, pods, "for a better all-reduce than ")
 	s.wantNoHold(t, pods)
 	s.empty(t, 3)
 	s.wantRacks(t, pods, []string{"rack-0", "rack-0", "rack-0", "rack-0"})

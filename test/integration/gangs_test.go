@@ -291,6 +291,9 @@ func (e *testEnv) testScenario(t *testing.T, number int, s *scenario) {
 	name := fmt.Sprintf("gang%d", number)
 	pods := gangPods(number, name, s.pods, s.gpus, s.notes)
 	for _, pod := range pods {
+		if s.ring != 0 { // is the requirement's figure for 100 MB
+			pod.Annotations[gangrequest.MessageSizeKey] = "100M"
+		}
 		if s.change != nil {
 			s.change(pod)
 		}

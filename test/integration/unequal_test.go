@@ -43,8 +43,8 @@ type unequal struct {
 	free map[string]nvtopo.Mask // by node
 }
 
-// TestUnequalMachines: single GPUs leave fast links alone while there are slow ones, a gang is on one
-// kind, and the size of its messages decides where a pod goes.
+// TestUnequalMachines: single GPUs leave fast links alone while there are slow ones, and a gang is on
+// one kind.
 func TestUnequalMachines(t *testing.T) {
 	x := &unequal{testEnv: newTestEnv(t, devcluster.Config{}), kind: map[string]string{}, fast: map[string]bool{}, free: map[string]nvtopo.Mask{}}
 	x.install(t)
@@ -219,7 +219,7 @@ func TestAnyModelAfter(t *testing.T) {
 	e.publish(t, devcluster.ExporterOptions{}, e.addNode(t, "h200-0", "hgx-h200"), e.addNode(t, "h200-1", "hgx-h200"), e.addNode(t, "l40s", "l40s-8"))
 	e.startScheduler(t, profile{
 		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
-		args: map[string]string{gangPlugin: "{keepFreed: 0s, anyModelAfter: 20s}"},
+		args: map[string]string{gangPlugin: "{keepFreed: 0s, anyModelAfter: 60s}"},
 	})
 	inGang := func(name string) *v1.Pod {
 		return gpuPod(name, gangProfile, 8).Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "2").Obj()

@@ -24,9 +24,8 @@ func (g *gang) placeByModel(kinds []kind) (*Plan, error) {
 	} else {
 		x.inTurn()
 	}
-	all := slices.Clone(x.candidates)
 	if best := g.best(x.candidates); best != nil {
-		best.plan.Others = g.others(all, best)
+		best.plan.Others = g.others(x.candidates, best)
 		return best.plan, nil
 	}
 	return nil, x.unplaceable()
@@ -82,6 +81,7 @@ func (x *byModel) inTurn() {
 // plan plans for one choice of each kind.
 func (x *byModel) plan(chosen map[int]*choice) {
 	g := newGang(x.g.t, x.g.r.on(chosen), x.g.w, x.g.most)
+	g.tries = x.g.tries
 	c, none := g.place()
 	if none == nil {
 		x.candidates = append(x.candidates, c.orFaster(g)...)

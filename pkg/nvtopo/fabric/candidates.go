@@ -26,12 +26,16 @@ type candidate struct {
 	ms   float64
 }
 
-// best is the first of the candidates by the objective: the time of an all-reduce, of which what is
+// best is the first of the candidates by the objective: those of the preferred level, if the gang names
+// one; the time of an all-reduce, of which what is
 // within the tolerance of the least is equal, if the network is known and there is nothing to be near
 // to; level and domains; if the time has not decided, that inside nodes, likewise; then the rest. A
 // nil candidate is none. Members that are spread do without the time.
 func (g *gang) best(candidates []*candidate) (best *candidate) {
-	equal := slices.DeleteFunc(candidates, func(c *candidate) bool { return c == nil })
+	equal := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c == nil })
+	if g.w.preferred > 0 && slices.ContainsFunc(equal, func(c *candidate) bool { return c.plan.Preferred }) {
+		equal = slices.DeleteFunc(equal, func(c *candidate) bool { return !c.plan.Preferred })
+	}
 	timed, known := g.w.spread < 0 && len(equal) > 1, false
 	if timed && len(g.near) == 0 {
 		equal, known = fastest(equal, true)
@@ -101,7 +105,7 @@ func (c *candidate) disliked() (sum int64) {
 const timeTolerance = 0.1
 
 // fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest,
-// with the network between nodes or without. Known reports whether all times are; if not, with the
+// with the network between nodes or without, in the list itself. Known reports whether all times are; if not, with the
 // network all are kept, and without it those that are known, if any is.
 func fastest(candidates []*candidate, network bool) (kept []*candidate, known bool) {
 	least, unknown := math.Inf(1), 0
@@ -156,7 +160,9 @@ func (c *candidate) judge(g *gang) *candidate {
 	if c.ring == math.MaxInt64 {
 		c.ring = 0
 	}
-	c.plan.Millis, _ = c.time(true)
+	if g.w.spread < 0 && len(g.near) == 0 {
+		c.plan.Millis, _ = c.time(true)
+	}
 	c.plan.Chosen = c.told()
 	return c
 }
@@ -198,7 +204,8 @@ func (g *gang) others(candidates []*candidate, best *candidate) (out []Alternati
 		out = append(out, g.best(list).plan.Chosen)
 	}
 	slices.SortFunc(out, func(a, b Alternative) int {
-		return cmp.Or(cmp.Compare(a.Millis, b.Millis), CompareNames(a.Model, b.Model))
+		unknown := func(x Alternative) int { return map[bool]int{true: 1}[x.Millis == 0] }
+		return cmp.Or(unknown(a)-unknown(b), cmp.Compare(a.Millis, b.Millis), CompareNames(a.Model, b.Model))
 	})
 	return out[:min(len(out), maxModelsNamed)]
 }

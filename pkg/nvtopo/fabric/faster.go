@@ -7,23 +7,36 @@ import (
 	"slices"
 )
 
-// maxFaster bounds how many plans are made in search of one that is faster than a gang's first.
-const maxFaster = 16
+// Bounds on how many plans one gang is given in search of one that is faster than its first: by
+// faster rings, by pairs of domains with a fast link, and in all.
+const (
+	maxByRings = 6
+	maxByPairs = 4
+	maxFaster  = 16
+)
 
 // orFaster is the candidate, and others of the same gang that do without what makes it slow: rings
-// inside nodes, and links between nodes of which others are faster. Spread members have no others.
-// Over a
-// network that is not known, more nodes are never faster, and a worse band is never better.
+// inside nodes, and links between nodes of which others are faster. Spread members have no others,
+// and where there is something to be near to the links do not count.
+// Over a network that is not known, more nodes are never faster, and a worse band is never better.
 func (c *candidate) orFaster(g *gang) []*candidate {
-	f := faster{found: []*candidate{c.judge(g)}}
+	f := faster{found: []*candidate{c.judge(g)}, tries: g.tries}
 	if g.w.spread >= 0 {
 		return f.found
 	}
-	for f.without(c) {
-		c = f.found[len(f.found)-1]
+	for range maxByRings {
+		if !f.onFasterRings(f.found[len(f.found)-1]) {
+			break
+		}
 	}
-	for _, p := range g.t.fastPairs() {
-		f.try(c.gang.among(p))
+	if len(g.near) > 0 {
+		return f.found
+	}
+	pairs := g.t.fastPairs()
+	for _, p := range pairs[:min(len(pairs), maxByPairs)] {
+		if *f.tries > 0 {
+			f.try(g.onlyIn(p))
+		}
 	}
 	for _, c := range slices.Clone(f.found) {
 		f.avoid(c)
@@ -34,26 +47,30 @@ func (c *candidate) orFaster(g *gang) []*candidate {
 // faster is the candidates of one gang.
 type faster struct {
 	found []*candidate
-	tried int
+	tries *int // that are left to all choices of models together
 }
 
 // try plans once more.
 func (f *faster) try(g *gang) (*candidate, bool) {
-	if g == nil || f.tried >= maxFaster {
+	if g == nil || *f.tries <= 0 {
 		return nil, false
 	}
-	f.tried++
+	*f.tries--
 	c, none := g.place()
 	if none != nil {
 		return nil, false
 	}
 	c.judge(g)
+	first := f.found[0]
 	if _, known := c.time(true); !known {
-		first := f.found[0]
 		if c.nodes() > first.nodes() || c.plan.Band > first.plan.Band {
 			return nil, false
 		}
-		c.plan.Fewest, c.plan.Exact = first.plan.Fewest, c.plan.Exact && first.plan.Exact
+		c.plan.Exact = c.plan.Exact && first.plan.Exact
+	}
+	c.plan.Fewest = first.plan.Fewest
+	if slices.ContainsFunc(f.found, func(o *candidate) bool { return slices.Equal(o.plan.Nodes, c.plan.Nodes) }) {
+		return nil, false
 	}
 	f.found = append(f.found, c)
 	return c, true
@@ -62,8 +79,9 @@ func (f *faster) try(g *gang) (*candidate, bool) {
 // nodes is how many nodes the plan has.
 func (c *candidate) nodes() int { return len(c.gang.t.among(c.gang.t.Depth()+1, c.plan.Nodes)) }
 
-// without plans on rings that are faster than the candidate's slowest one by more than the tolerance.
-func (f *faster) without(c *candidate) bool {
+// onFasterRings plans on rings that are faster than the candidate's slowest one by more than the
+// tolerance.
+func (f *faster) onFasterRings(c *candidate) bool {
 	if c.ring == 0 {
 		return false
 	}
@@ -88,20 +106,20 @@ func (g *gang) hasRing() bool {
 }
 
 // avoid plans without one end of the candidate's slowest link, and again without that plan's: the
-// nodes that can send no more, or one of two domains with a link of their own. A link of a level
-// cannot be avoided, because no plan has a worse level than it must.
+// nodes that can send no more, or one of two domains with a link of their own. A link of a level is
+// not avoided: the first plan has the best level that there is.
 func (f *faster) avoid(c *candidate) {
 	g, t := c.gang, c.gang.t
 	w := t.weakest(c.plan.Nodes)
-	if w.Assumed || c.nodes() < 2 {
+	if w.Assumed || w.Bandwidth <= 0 || c.nodes() < 2 || *f.tries <= 0 {
 		return
 	}
 	var ways []*gang
 	if t.bandwidth != nil && (t.bandwidth[w.a] == w.Bandwidth || t.bandwidth[w.b] == w.Bandwidth) {
-		ways = append(ways, g.without(func(n int) bool { return t.bandwidth[n] > 0 && t.bandwidth[n] <= w.Bandwidth }))
+		ways = append(ways, g.closing(func(n int) bool { return t.bandwidth[n] > 0 && t.bandwidth[n] <= w.Bandwidth }))
 	} else if p, ok := t.overridden(w.a, w.b); ok {
 		for _, domain := range [...]int{p.a, p.b} {
-			ways = append(ways, g.without(func(n int) bool { return t.of[p.depth][n] == domain }))
+			ways = append(ways, g.closing(func(n int) bool { return t.of[p.depth][n] == domain }))
 		}
 	}
 	for _, way := range ways {
@@ -111,8 +129,8 @@ func (f *faster) avoid(c *candidate) {
 	}
 }
 
-// without is the gang without some nodes; nil if bound members are on one of them.
-func (g *gang) without(drop func(node int) bool) *gang {
+// closing is the gang with some nodes closed; nil if bound members are on one of them.
+func (g *gang) closing(drop func(node int) bool) *gang {
 	if slices.ContainsFunc(g.bound, drop) {
 		return nil
 	}
@@ -124,9 +142,9 @@ func (g *gang) without(drop func(node int) bool) *gang {
 	return &out
 }
 
-// among is the gang in the two domains of a pair alone; nil if bound members are elsewhere.
-func (g *gang) among(p pair) *gang {
-	return g.without(func(n int) bool { return g.t.of[p.depth][n] != p.a && g.t.of[p.depth][n] != p.b })
+// onlyIn is the gang in the two domains of a pair; nil if bound members are elsewhere.
+func (g *gang) onlyIn(p pair) *gang {
+	return g.closing(func(n int) bool { return g.t.of[p.depth][n] != p.a && g.t.of[p.depth][n] != p.b })
 }
 
 // fastPairs are the domains whose own link is faster than that of their level, fastest first.

@@ -28,6 +28,7 @@ type gang struct {
 	// What a plan that must be faster than another one does without.
 	closed []bool // by node, those of the tree included; nil if all may get members
 	floor  int64  // no ring of members on a node may be slower, in kB/s
+	tries  *int   // plans that may still be made in search of a faster one
 }
 
 // part is members without a node that are placed at one time: all those of a shape, but for
@@ -51,7 +52,7 @@ type outcome struct {
 }
 
 func newGang(t *Tree, r *Request, w wishes, most limits) *gang {
-	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed}
+	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed, tries: new(maxFaster)}
 	byShape := make([][]int, len(r.Shapes))
 	for i, m := range r.Members {
 		if m.Bound {

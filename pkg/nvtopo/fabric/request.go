@@ -106,8 +106,8 @@ type Request struct {
 
 	Strategy Strategy
 	Required string // all members in one domain of this level
-	// Preferred is a level that is good enough. It changes no plan, because a plan never takes
-	// a worse level than there is: it is what Plan.Preferred is measured by.
+	// Preferred is a level that is good enough: a plan of it comes before a faster one beyond it.
+	// Plan.Preferred is measured by it.
 	Preferred string
 
 	// Segments are the members whose rank divided by SegmentSize is the same. They belong into
@@ -160,8 +160,8 @@ type Plan struct {
 	Level string // of the smallest domain that has all members, bound ones included
 	// Domains are the domains with members, by depth; Domains[0] is the root.
 	Domains [][]int
-	// Fewest is a bound: the best plan for these members has so many domains of each depth, or
-	// more. It is what Domains has if Exact, and says nothing (0) about members that are spread or
+	// Fewest is a bound: the nearest plan for these members has so many domains of each depth, or
+	// more. It is what Domains has if Exact, unless time decided, and says nothing (0) about members that are spread or
 	// near others.
 	Fewest []int
 	Nodes  []int         // of each rank
@@ -173,16 +173,17 @@ type Plan struct {
 	// another.
 	Crossings int
 	// Millis is the time of an all-reduce of the request's message, by links that somebody measured; 0
-	// if one of them is assumed or not known.
+	// if one of them is assumed or not known, and for members that are spread or near others.
 	Millis float64
 	// Chosen says on which model the plan is, and Others the best plan on each other that has room,
-	// fastest first and at most maxModelsNamed, where members get one model of several.
+	// fastest first and at most maxModelsNamed, where members get one model of several, but for those
+	// of too many kinds to try all combinations.
 	Chosen    Alternative
 	Others    []Alternative
 	Preferred bool // the level is the preferred one or better; true if none is preferred
-	// Exact says that it is proven that no plan is better in level, domains and band (2 to 4),
-	// and for members of one shape in segments, preference and best fit too (5 to 7): of those on
-	// the same models, where members get one. It is not said of the estimate that chose the model.
+	// Exact says that it is proven that no plan on the same models, rings and domains is better in
+	// level, domains and band (2 to 4), and for members of one shape in segments, preference and best
+	// fit too (5 to 7). It is not said of the time that chose between plans.
 	Exact bool
 }
 

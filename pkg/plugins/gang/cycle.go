@@ -115,9 +115,12 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
 		Closed: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
-	anyModel := p.gangs.AnyModelFrom(&turn)
-	question.AnyModel = !anyModel.IsZero() && !began.Before(anyModel)
 	answer, err := p.planner.Plan(&question)
+	var room *fabric.UnplaceableError
+	if from := p.gangs.AnyModelFrom(&turn); errors.As(err, &room) && room.MixedFits && !from.IsZero() && !began.Before(from) {
+		question.AnyModel = true // the model of those that run has had its time
+		answer, err = p.planner.Plan(&question)
+	}
 	observePlan(p.shared.Clock().Since(began), err)
 	if err != nil {
 		return nil, p.unplaceable(state, &question, err, began)

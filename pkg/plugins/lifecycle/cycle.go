@@ -36,6 +36,9 @@ type Cycle struct {
 	Best nodeindex.Best
 	// Spares decide between nodes of equal score, by node; set by PreScore.
 	Spares map[string]nodeindex.Spare
+	// Preferences are how much the pod would like nodes for their hardware, by node; nil if it does not
+	// say; set by PreScore.
+	Preferences map[string]int64
 	// Ranked are the nodes with the best scores, the best first, and Scored is how many had one;
 	// set by NormalizeScore. Decision says why the node was chosen; set by Reserve.
 	Ranked   [Ranks]Ranked

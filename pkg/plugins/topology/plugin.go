@@ -67,6 +67,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, err
 		}
+		preemptor.tolerance = *args.TimeTolerance
 		base.State().Describe(diagnosis.Profile{
 			Name: h.ProfileName(), Resources: args.Resources, DefaultPolicy: args.DefaultPolicy,
 			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,

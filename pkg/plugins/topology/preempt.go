@@ -49,6 +49,7 @@ type preemptor struct {
 	patience  time.Duration // for pods that are being deleted: the argument terminationWait
 	evaluator *preemption.Evaluator
 	profile   *lifecycle.Profile
+	tolerance float64 // the argument timeTolerance
 }
 
 var _ preemption.Interface = &preemptor{}
@@ -235,19 +236,34 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 		c.Violations = int(victims.NumPDBViolations)
 		costs[name] = c
 	}
-	begun := map[string]int64{a.begun: 1}
+	begun, slower := map[string]int64{a.begun: 1}, shortfalls(costs, p.tolerance)
 	return []func(string) int64{
 		func(n string) int64 { return begun[n] },
 		func(n string) int64 { return -int64(costs[n].Violations) },
 		func(n string) int64 { return -costs[n].Priority },
 		func(n string) int64 { return -int64(costs[n].Pods) },
 		func(n string) int64 { return -int64(costs[n].Late) },
-		func(n string) int64 { return -int64(costs[n].Quality.Band) },
-		func(n string) int64 { return costs[n].Quality.Ring },
+		func(n string) int64 { return -slower[n] },
 		func(n string) int64 { return -int64(costs[n].Quality.NUMANodes) },
 		func(n string) int64 { return -int64(a.plan(n).within) },
 		func(n string) int64 { return costs[n].Started },
 	}
+}
+
+// shortfalls are by how much the ring of each node is slower than the best, in kB/s. What takes longer
+// by no more than the tolerance is not slower, as where a node is chosen without preemption.
+func shortfalls(costs map[string]eviction.Cost, tolerance float64) map[string]int64 {
+	var best int64
+	for _, c := range costs {
+		best = max(best, c.Quality.Ring)
+	}
+	out := make(map[string]int64, len(costs))
+	for n, c := range costs {
+		if float64(c.Quality.Ring)*(1+tolerance) < float64(best) {
+			out[n] = best - c.Quality.Ring
+		}
+	}
+	return out
 }
 
 // podsOf describes pods for a search.

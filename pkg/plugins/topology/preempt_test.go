@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -379,6 +382,31 @@ func BenchmarkPreemption(b *testing.B) {
 				if _, _, status := s.postFilter(pod); !status.IsSuccess() {
 					b.Fatal(status)
 				}
+			}
+		})
+	}
+}
+
+// TestShortfalls: machines are compared by the speed of their rings, and not by how good a ring is
+// beside the best of its own machine.
+func TestShortfalls(t *testing.T) {
+	of := func(rings map[string]int64) map[string]eviction.Cost {
+		out := map[string]eviction.Cost{}
+		for n, ring := range rings {
+			out[n] = eviction.Cost{Quality: eviction.Quality{Ring: ring}}
+		}
+		return out
+	}
+	cases := map[string]struct{ rings, want map[string]int64 }{
+		"half of a fast machine's best beats all of a slow one's": {map[string]int64{"fast": 225, "slow": 24}, map[string]int64{"slow": 201}},
+		"within the tolerance they are equal":                     {map[string]int64{"a": 110, "b": 100}, map[string]int64{}},
+		"beyond it they are not":                                  {map[string]int64{"a": 111, "b": 100}, map[string]int64{"b": 11}},
+		"single GPUs have no ring":                                {map[string]int64{"a": 0, "b": 0}, map[string]int64{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(tc.want, shortfalls(of(tc.rings), 0.1)); d != "" {
+				t.Errorf("(-want, +got):\n%s", d)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ package topology
 import (
 	"context"
 	"iter"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -13,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -44,10 +44,23 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 	}
 	c.Best = nodeindex.Best{}
 	if c.Demand.HasGPUs() {
+		c.Preferences = preferences(c.Demand.Request, nodes)
 		c.Best = p.compare(state, c, nodes)
 		c.Spares = p.State().Spares(c.Demand.Request.Resources[0].Name, nodes)
 	}
 	return nil
+}
+
+// preferences are how much the pod would like each node for its hardware; nil if it does not say.
+func preferences(r *podrequest.Request, nodes []fwk.NodeInfo) map[string]int64 {
+	if r.Hardware == nil {
+		return nil
+	}
+	out := make(map[string]int64, len(nodes))
+	for _, info := range nodes {
+		out[info.Node().Name] = r.Prefers(info.Node())
+	}
+	return out
 }
 
 // compare takes the nodes' offers into a comparison. What is known of all nodes counts as well where
@@ -79,7 +92,7 @@ func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.No
 				continue
 			}
 			o, ok := placement.Rate(u, c.Demand.Request)
-			o.Preference = c.Demand.Prefers(info.Node())
+			o.Preference = c.Preferences[info.Node().Name]
 			if ok && !yield(&o) {
 				return
 			}
@@ -99,7 +112,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 		return 0, nil
 	}
 	o, ok := placement.Rate(u, c.Demand.Request)
-	o.Preference = c.Demand.Prefers(info.Node())
+	o.Preference = c.Preferences[info.Node().Name]
 	if !ok || !c.Best.Among(&o) {
 		return 0, nil
 	}
@@ -133,9 +146,9 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore maps the raw scores to floor–100. Only the best
 // of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
-func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
-	floor := int64(bandFloor)
-	if hasSoftTerms(pod) {
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	c, floor := lifecycle.ReadCycle(state), int64(bandFloor)
+	if c != nil && c.Demand.Request != nil && c.Demand.SoftTerms {
 		floor = softFloor
 	}
 	step := fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - floor) // raw points for one point above the floor
@@ -143,7 +156,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, pod *v1
 	for i := range scores {
 		best = max(best, scores[i].Score)
 	}
-	if c := lifecycle.ReadCycle(state); c != nil {
+	if c != nil {
 		rank(c, scores)
 	}
 	for i := range scores {
@@ -157,19 +170,4 @@ func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, pod *v1
 		scores[i].Score = s
 	}
 	return nil
-}
-
-// hasSoftTerms reports whether the pod itself says which nodes it would rather have: by other pods, by
-// labels, or by how its like are spread. Terms that others add to a cluster's defaults are none.
-func hasSoftTerms(pod *v1.Pod) bool {
-	if pod == nil {
-		return false
-	}
-	if slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.ScheduleAnyway }) {
-		return true
-	}
-	a := pod.Spec.Affinity
-	return a != nil && (a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
-		a.PodAffinity != nil && len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
-		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0)
 }
