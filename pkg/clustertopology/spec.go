@@ -118,9 +118,9 @@ func LabelKeys(ct *v1alpha1.ClusterTopology) []string {
 	if ct != nil {
 		levels = ct.Spec.Levels
 	}
-	keys := make([]string, len(levels))
+	var keys []string
 	for i := range levels {
-		keys[i] = levels[i].NodeLabel
+		keys = append(keys, levels[i].NodeLabel)
 	}
 	if ct != nil {
 		for i := range ct.Spec.NodeBandwidths {
