@@ -115,12 +115,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
 		Closed: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
-	answer, err := p.planner.Plan(&question)
-	var room *fabric.UnplaceableError
-	if from := p.gangs.AnyModelFrom(&turn); errors.As(err, &room) && room.MixedFits && !from.IsZero() && !began.Before(from) {
-		question.AnyModel = true // the model of those that run has had its time
-		answer, err = p.planner.Plan(&question)
-	}
+	answer, err := p.plan(&question, began)
 	observePlan(p.shared.Clock().Since(began), err)
 	if err != nil {
 		return nil, p.unplaceable(state, &question, err, began)
@@ -140,6 +135,17 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	klog.FromContext(ctx).V(4).Info("Planned a gang", "gang", turn.Gang.Key.String(), "members", len(answer.Members), "level", answer.Plan.Level, "took", took)
 	state.Write(cycleKey, c)
 	return only(c.node), nil
+}
+
+// plan finds places, on any model where that of the members that run has no room and has had its time.
+func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, error) {
+	answer, err := p.planner.Plan(q)
+	var room *fabric.UnplaceableError
+	if from := p.gangs.AnyModelFrom(q.Turn); errors.As(err, &room) && room.MixedFits && !from.IsZero() && !now.Before(from) {
+		q.AnyModel = true
+		return p.planner.Plan(q)
+	}
+	return answer, err
 }
 
 // patient makes a gang wait, for a bounded time from when it first could have been placed, while
