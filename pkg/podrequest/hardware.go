@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// readSoftTerms divides what the pod would rather have into the terms of its preferred node affinity of
-// which every expression is about one of the labels, and the rest.
+// readSoftTerms sets Hardware and SoftTerms. A term of the preferred node affinity is about hardware if
+// each of its expressions is about one of the labels.
 func (r *Request) readSoftTerms(pod *v1.Pod, labels []string) {
 	r.SoftTerms = slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
 		return c.WhenUnsatisfiable == v1.ScheduleAnyway

@@ -234,9 +234,9 @@ func (p *Plan) CompareTime(o *Plan) (order int, decided bool) {
 	return 0, false
 }
 
-// Betters reports whether a plan on the empty cluster is better than one that there is room for now:
-// its all-reduce is faster by more than the tolerance, or if the time of one is not known, its level
-// is better. It is what patience waits for.
+// Betters reports whether patience should wait: the plan on the empty cluster has an all-reduce that is
+// faster than that of the plan for now by more than the tolerance, or, if the time of one is not known,
+// a better level.
 func (t *Tree) Betters(empty, now *Plan) bool {
 	if empty.Millis > 0 && now.Millis > 0 {
 		order, decided := empty.CompareTime(now)

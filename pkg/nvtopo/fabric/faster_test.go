@@ -225,7 +225,7 @@ func randomRings(r *rand.Rand) (*Spec, *Request) {
 	return s, req
 }
 
-// ringTime is the time of an all-reduce, worked out anew.
+// ringTime computes the time of an all-reduce in ms without Tree.Estimate.
 func ringTime(t *Tree, r *Request, nodes []int) float64 {
 	members := map[int]int{}
 	for _, n := range nodes {

@@ -187,7 +187,7 @@ type Plan struct {
 	Exact bool
 }
 
-// Alternative is a plan as it is told to people.
+// Alternative summarises a plan for users: model, place and time.
 type Alternative struct {
 	Model  string // as node labels name it, several joined by "and"; empty without GPUs
 	Domain string // the smallest that has all members: a domain, a node or cluster

@@ -85,8 +85,8 @@ func TestIndexBruteForce(t *testing.T) {
 	}
 }
 
-// TestPreferenceBruteForce: among machines that a pod likes more or less, those take part that the
-// oracle has, each judged by itself as the plugin does. Whether machines are reserved is the index's.
+// TestPreferenceBruteForce: where a pod prefers some machines, Best admits the same ones as the oracle.
+// Offers are rated one by one, as the plugin rates them; Reserved comes from the index.
 func TestPreferenceBruteForce(t *testing.T) {
 	kinds := tables(t, "dgx1-v100", "l40s-8", "hgx-a100-4", "hgx-a100-8", "h200-nvl-8")
 	oracles := make([]*oracle.Oracle, len(kinds))
