@@ -121,7 +121,8 @@ func BenchmarkPlaceMixed(b *testing.B) {
 }
 
 // BenchmarkPlaceModels is BenchmarkPlace for members of one model, in clusters of one and of four. The
-// models are those of neighbouring nodes in turn, and their machines alike.
+// models are those of neighbouring nodes in turn, and their machines alike. "Only" is the cluster of
+// four of which members may have one, each in turn: a quarter of the nodes is another search than all.
 func BenchmarkPlaceModels(b *testing.B) {
 	tr := benchTree(b, 4, 13, 100)
 	for _, models := range []int{1, 4} {
@@ -136,14 +137,16 @@ func BenchmarkPlaceModels(b *testing.B) {
 		for _, load := range []float64{0, 0.5, 0.9} {
 			states := benchStates(kinds[0], tr.Len(), load)
 			for _, pods := range []int{4, 64, 1000} {
-				for _, kind := range []int{0, 1} {
-					b.Run(fmt.Sprintf("%d models/load %v/%dx8/kind %d", models, load, pods, kind), func(b *testing.B) {
+				for name, only := range map[string]bool{"any": false, "only": true} {
+					b.Run(fmt.Sprintf("%d models/load %v/%dx8/%s", models, load, pods, name), func(b *testing.B) {
 						slotter := NewSlotCounter()
 						requests := make([]*Request, len(states))
 						for i, free := range states {
-							shape := Shape{GPUs: 8, Kind: kind, Nodes: make([]Supply, len(free))}
+							shape := Shape{GPUs: 8, Kind: 1, Nodes: make([]Supply, len(free))}
 							for n, f := range free {
-								shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: kinds[n%models], Healthy: 0xff, Free: f}, 8, nvtopo.Constraint{})
+								if !only || n%models == i%models {
+									shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: kinds[n%models], Healthy: 0xff, Free: f}, 8, nvtopo.Constraint{})
+								}
 							}
 							requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods)}
 						}

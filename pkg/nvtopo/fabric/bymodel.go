@@ -80,7 +80,7 @@ func (x *byModel) inTurn() {
 
 // plan plans for one choice of each kind.
 func (x *byModel) plan(chosen map[int]*choice) {
-	g := newGang(x.g.t, x.g.r.on(chosen), x.g.w, x.g.most)
+	g := newGang(x.g.t, x.g.r.on(chosen), x.g.w, x.g.most, x.g.work)
 	g.tries = x.g.tries
 	c, none := g.place()
 	if none == nil {

@@ -23,7 +23,14 @@ type candidate struct {
 	plan *Plan
 	most int   // GPUs of a node
 	ring int64 // kB/s
-	ms   float64
+	// Times of an all-reduce: with the network between nodes, and inside the nodes.
+	whole, inside estimate
+}
+
+// estimate is a time in milliseconds. Assumed says that it rests on a rule of thumb.
+type estimate struct {
+	ms             float64
+	known, assumed bool
 }
 
 // best is the first of the candidates by the objective: those of the preferred level, if the gang names
@@ -110,29 +117,40 @@ const timeTolerance = 0.1
 func fastest(candidates []*candidate, network bool) (kept []*candidate, known bool) {
 	least, unknown := math.Inf(1), 0
 	for _, c := range candidates {
-		var here bool
-		if c.ms, here = c.time(network); !here {
-			c.ms, unknown = math.Inf(1), unknown+1
+		if ms, here := c.time(network); here {
+			least = min(least, ms)
+		} else {
+			unknown++
 		}
-		least = min(least, c.ms)
 	}
 	if unknown == len(candidates) || network && unknown > 0 {
 		return candidates, false
 	}
-	return slices.DeleteFunc(candidates, func(c *candidate) bool { return c.ms > (1+timeTolerance)*least }), unknown == 0
+	return slices.DeleteFunc(candidates, func(c *candidate) bool {
+		ms, here := c.time(network)
+		return !here || ms > (1+timeTolerance)*least
+	}), unknown == 0
 }
 
-// time is Tree.Estimate of a candidate's plan, with the network between its nodes or without. With
-// it, it is not known if a link is assumed.
+// time is the time of an all-reduce, with the network between nodes or without. With it, it is not
+// known if a link is assumed.
 func (c *candidate) time(network bool) (ms float64, known bool) {
-	g, nodes := c.gang, c.plan.Nodes
-	if !network {
-		nodes = nodes[:1]
+	e := c.inside
+	if network {
+		e = c.whole
 	}
-	if g.t.weakest(nodes).Assumed {
+	if !e.known || e.assumed {
 		return 0, false
 	}
-	return g.t.Estimate(nodes, c.most, c.ring, g.r.Message())
+	return e.ms, true
+}
+
+// estimate works out the times.
+func (c *candidate) estimate() {
+	g, nodes := c.gang, c.plan.Nodes
+	c.whole.ms, c.whole.known = g.t.Estimate(nodes, c.most, c.ring, g.r.Message())
+	c.whole.assumed = g.t.weakest(nodes).Assumed
+	c.inside.ms, c.inside.known = g.t.Estimate(nodes[:1], c.most, c.ring, g.r.Message())
 }
 
 // judge finishes the plan, and says what decides about the time inside nodes: how many GPUs a node
@@ -160,6 +178,7 @@ func (c *candidate) judge(g *gang) *candidate {
 	if c.ring == math.MaxInt64 {
 		c.ring = 0
 	}
+	c.estimate()
 	if g.w.spread < 0 && len(g.near) == 0 {
 		c.plan.Millis, _ = c.time(true)
 	}
@@ -188,7 +207,7 @@ func (c *candidate) told() Alternative {
 	}
 	slices.Sort(models)
 	a.Model = nameOf(models)
-	a.Millis, _ = t.Estimate(nodes, c.most, c.ring, g.r.Message())
+	a.Millis = c.whole.ms
 	return a
 }
 

@@ -23,7 +23,9 @@ type search struct {
 	segment   int // level of segments; 0 if they do not matter inside the place
 	homes     [][]int32
 	after     []homeless
-	memo      map[state]verdict
+	memo      map[state]verdict // of this search, and of others with other numbers
+	number    uint16
+	states    int       // of this search
 	free      []int32   // by unit: slots from there on that open no innermost domain
 	lowest    []int32   // by unit: the smallest parent of it and those after it
 	dislikes  [][]int64 // by unit, then members, if nodes are preferred
@@ -42,7 +44,8 @@ type state struct {
 	// part is the members of a segment begun in the current domain of the segments' level;
 	// negative for those still missing of the segments that have members there.
 	part int32
-	open int8 // levels open at the unit
+	open   int8 // levels open at the unit
+	search uint16
 }
 
 // verdict is the best way to go on: take so many members into the unit, or none, or stop.
@@ -88,7 +91,8 @@ func (p *problem) search(s *solution, opened []int) bool {
 
 func (p *problem) newSearch(at place, opened []int, preferences bool) *search {
 	u := p.units(at, p.t.Depth())
-	x := &search{p: p, u: u, t: p.table(at, u, opened), memo: map[state]verdict{}}
+	x := &search{p: p, u: u, t: p.table(at, u, opened)}
+	x.memo, x.number = p.work.search()
 	x.code = x.t.code(opened)
 	n := len(u.id)
 	x.free, x.lowest = make([]int32, n+1), make([]int32, n+1)
@@ -139,7 +143,7 @@ func (x *search) exactly() bool { return x.p.demand.required && x.segment > 0 &&
 func (x *search) filled() bool { return x.p.demand.required && x.segment > 0 && x.dislikes == nil }
 
 func (x *search) start() state {
-	st := state{code: int32(x.code), need: int32(x.p.members)}
+	st := state{search: x.number, code: int32(x.code), need: int32(x.p.members)}
 	if x.segment > 0 {
 		st.segments = int32(x.p.demand.free)
 		st.part = -last(x.homes[0])
@@ -178,6 +182,7 @@ func (x *search) find(st state) verdict {
 		best = end
 	}
 	x.memo[st] = best
+	x.states++
 	return best
 }
 
@@ -259,7 +264,7 @@ func (x *search) goOn(next, st state) verdict {
 
 // full reports whether the search has gone on for long enough.
 func (x *search) full() bool {
-	if len(x.memo) < x.p.most.states {
+	if x.states < x.p.most.states {
 		return false
 	}
 	x.truncated = true

@@ -173,15 +173,16 @@ func (t *table) most(i, open, code int) int32 {
 	return best
 }
 
-// table is a table of the units inside a place with that budget at least. The last one is kept:
-// the search asks for that by which the fewest domains were found.
+// table is a table of the units inside a place with that budget at least. The workspace keeps the
+// last one: the search asks for that by which the fewest domains were found.
 func (p *problem) table(at place, u *units, budget []int) *table {
-	if t := p.last; t != nil && p.lastAt == at && t.covers(budget) {
-		return t
+	w := p.work
+	if w.of == p && w.at == at && w.last.covers(budget) {
+		return w.last
 	}
-	t := u.capacities(budget, p.scratch)
-	p.last, p.lastAt, p.scratch = t, at, t.best
-	return t
+	w.last = u.capacities(budget, w.table)
+	w.of, w.at, w.table = p, at, w.last.best
+	return w.last
 }
 
 // covers reports whether a table has the codes of a budget.

@@ -23,8 +23,7 @@ func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) (ms flo
 		}
 		seconds = transfer(2*size*float64(gpus-1)/float64(gpus), ring)
 	}
-	distinct := distinctNodes(nodes)
-	n := float64(len(distinct))
+	n := float64(len(t.among(t.Depth()+1, nodes)))
 	if n < 2 {
 		return 1e3 * seconds, true
 	}

@@ -97,8 +97,8 @@ func (f *faster) onFasterRings(c *candidate) bool {
 // hasRing reports whether some node has a ring for members that is fast enough.
 func (g *gang) hasRing() bool {
 	for i := range g.parts {
-		nodes := g.r.Shapes[g.parts[i].shape].Nodes
-		if slices.ContainsFunc(nodes, func(s Supply) bool { return s.Slots != nil && s.Slots.fastest >= g.floor }) {
+		shape := &g.r.Shapes[g.parts[i].shape]
+		if slices.ContainsFunc(shape.rooms, func(n int32) bool { return shape.Nodes[n].Slots.fastest >= g.floor }) {
 			return true
 		}
 	}

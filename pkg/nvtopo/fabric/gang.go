@@ -29,6 +29,8 @@ type gang struct {
 	closed []bool // by node, those of the tree included; nil if all may get members
 	floor  int64  // no ring of members on a node may be slower, in kB/s
 	tries  *int   // plans that may still be made in search of a faster one
+
+	work *workspace
 }
 
 // part is members without a node that are placed at one time: all those of a shape, but for
@@ -51,8 +53,8 @@ type outcome struct {
 	sets map[seatsKey][]nvtopo.Mask
 }
 
-func newGang(t *Tree, r *Request, w wishes, most limits) *gang {
-	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed, tries: new(maxFaster)}
+func newGang(t *Tree, r *Request, w wishes, most limits, work *workspace) *gang {
+	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed, tries: new(maxFaster), work: work}
 	byShape := make([][]int, len(r.Shapes))
 	for i, m := range r.Members {
 		if m.Bound {
@@ -71,7 +73,8 @@ func newGang(t *Tree, r *Request, w wishes, most limits) *gang {
 		if len(members) == 0 {
 			continue
 		}
-		prefers, estimated := survey(r.Shapes[s].Nodes)
+		r.Shapes[s].list(work)
+		prefers, estimated := r.Shapes[s].survey()
 		g.prefers[s] = prefers
 		g.estimated = g.estimated || estimated
 		if w.segment > 0 && s == w.segmented {
@@ -108,19 +111,30 @@ func (g *gang) segmentParts() []part {
 	return out
 }
 
-// survey says of a supply whether some node is preferred over others, and whether some node's
-// slots are only a lower bound.
-func survey(supply []Supply) (prefers, estimated bool) {
-	first := -1
-	for n := range supply {
-		if supply[n].Slots == nil {
-			continue
+// list lists the nodes with slots, if they are not listed yet.
+func (s *Shape) list(work *workspace) {
+	if s.rooms != nil {
+		return
+	}
+	s.rooms = work.list(len(s.Nodes))
+	for n := range s.Nodes {
+		if s.Nodes[n].Slots != nil {
+			s.rooms = append(s.rooms, int32(n))
 		}
-		if first < 0 {
-			first = n
-		}
-		prefers = prefers || supply[n].Preference != supply[first].Preference
-		estimated = estimated || supply[n].Slots.estimated
+	}
+}
+
+// survey says whether some node is preferred over others, and whether some node's slots are only a
+// lower bound.
+func (s *Shape) survey() (prefers, estimated bool) {
+	if len(s.rooms) == 0 {
+		return false, false
+	}
+	first := s.Nodes[s.rooms[0]].Preference
+	for _, n := range s.rooms {
+		supply := &s.Nodes[n]
+		prefers = prefers || supply.Preference != first
+		estimated = estimated || supply.Slots.estimated
 	}
 	return prefers, estimated
 }
@@ -142,8 +156,9 @@ func (g *gang) occupy(nodes []int) [][]bool {
 
 // plain is to place a part by itself, be it together or not.
 func (g *gang) plain(p *part) *problem {
+	shape := &g.r.Shapes[p.shape]
 	return &problem{
-		t: g.t, supply: g.r.Shapes[p.shape].Nodes, closed: g.closed, floor: g.floor, members: len(p.members), required: g.w.required, label: g.w.required,
+		t: g.t, supply: shape.Nodes, rooms: shape.rooms, work: g.work, closed: g.closed, floor: g.floor, members: len(p.members), required: g.w.required, label: g.w.required,
 		hold: g.bound, near: g.near, occupied: g.occupied, demand: g.demandOf(p.segments), preferences: g.prefers[p.shape],
 		most: g.most, blocked: -1,
 	}

@@ -60,7 +60,7 @@ type kind struct {
 // choice is models that members of a kind may all have, and what nodes have of them.
 type choice struct {
 	models []string
-	nodes  map[int][]Supply // by shape
+	shapes map[int]Shape // of the kind, by number
 }
 
 // kinds returns the kinds for which the model matters, those of the largest members first: there
@@ -86,44 +86,55 @@ func (g *gang) kinds() (out []kind) {
 				k.choices = append(k.choices, choice{models: found[n : n+1]})
 			}
 		}
-		k.divide(g.r)
+		k.divide(g.r, g.work)
 		out = append(out, k)
 	}
 	return out
 }
 
 // divide gives each choice what nodes have of its models, in one walk over the nodes.
-func (k *kind) divide(r *Request) {
+func (k *kind) divide(r *Request, work *workspace) {
 	for c := range k.choices {
-		k.choices[c].nodes = map[int][]Supply{}
+		k.choices[c].shapes = map[int]Shape{}
 	}
-	to := make([][]Supply, len(k.choices))
+	to := make([]Shape, len(k.choices))
 	for i := range r.Shapes {
-		if r.Shapes[i].Kind != k.number {
+		shape := &r.Shapes[i]
+		if shape.Kind != k.number {
 			continue
 		}
-		nodes := r.Shapes[i].Nodes
-		for c := range k.choices {
-			to[c] = make([]Supply, len(nodes))
-			k.choices[c].nodes[i] = to[c]
+		for c := range to {
+			to[c] = *shape
+			to[c].Nodes, to[c].rooms = work.supply(len(shape.Nodes)), work.list(len(shape.rooms))
 		}
 		last, at := "", -1 // most nodes are of the model of the one before
-		for n := range nodes {
-			switch s := nodes[n].Slots; {
-			case s == nil:
-			case len(s.alone) > 0:
-				for c := range k.choices {
-					to[c][n] = nodes[n].On(k.choices[c].models)
+		for _, n := range shape.rooms {
+			s := &shape.Nodes[n]
+			if len(s.Slots.alone) > 0 {
+				for c := range to {
+					to[c].add(n, s.On(k.choices[c].models))
 				}
-			default:
-				if at < 0 || s.model != last {
-					last, at = s.model, slices.IndexFunc(k.choices, func(c choice) bool { return slices.Contains(c.models, s.model) })
-				}
-				if at >= 0 {
-					to[at][n] = nodes[n]
-				}
+				continue
+			}
+			if at < 0 || s.Slots.model != last {
+				last = s.Slots.model
+				at = slices.IndexFunc(k.choices, func(c choice) bool { return slices.Contains(c.models, last) })
+			}
+			if at >= 0 {
+				to[at].add(n, *s)
 			}
 		}
+		for c := range to {
+			k.choices[c].shapes[i] = to[c]
+		}
+	}
+}
+
+// add gives a node what it has; nodes come in their order.
+func (s *Shape) add(node int32, has Supply) {
+	if has.Slots != nil {
+		s.Nodes[node] = has
+		s.rooms = append(s.rooms, node)
 	}
 }
 
@@ -139,12 +150,13 @@ func (g *gang) modelsWithRoom(number int) (found []string) {
 		}
 	}
 	for i := range g.r.Shapes {
-		if g.r.Shapes[i].Kind != number {
+		shape := &g.r.Shapes[i]
+		if shape.Kind != number {
 			continue
 		}
-		for n := range g.r.Shapes[i].Nodes {
-			s := &g.r.Shapes[i].Nodes[n]
-			if s.Slots == nil || s.Members() < 1 || g.t.closed != nil && g.t.closed[n] {
+		for _, n := range shape.rooms {
+			s := &shape.Nodes[n]
+			if s.Members() < 1 || g.t.closed != nil && g.t.closed[n] {
 				continue
 			}
 			if len(s.Slots.alone) == 0 {
@@ -193,7 +205,7 @@ func (r *Request) on(chosen map[int]*choice) *Request {
 	out.Shapes = slices.Clone(r.Shapes)
 	for i := range out.Shapes {
 		if c := chosen[out.Shapes[i].Kind]; c != nil {
-			out.Shapes[i].Nodes = c.nodes[i]
+			out.Shapes[i] = c.shapes[i]
 		}
 	}
 	if r.Remaining != nil {

@@ -26,7 +26,11 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := newGang(t, r, w, most)
+	work := workspaces.Get().(*workspace)
+	defer work.release()
+	own := *r // with lists of its nodes
+	own.Shapes = slices.Clone(r.Shapes)
+	g := newGang(t, &own, w, most, work)
 	if g.missing == 0 {
 		return g.finish(&outcome{exact: true, fewest: g.fewestOf(t.Depth(), nil)}), nil
 	}

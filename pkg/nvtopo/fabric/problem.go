@@ -2,10 +2,13 @@
 
 package fabric
 
+import "slices"
+
 // problem is members of one shape to be put into one part of the tree.
 type problem struct {
 	t        *Tree
 	supply   []Supply
+	rooms    []int32        // nodes that have slots in the supply, ascending
 	closed   []bool         // by node: gets no new member; nil if all may
 	floor    int64          // no ring of members may be slower, in kB/s
 	changed  map[int]Supply // by node: what there is in place of the supply
@@ -29,9 +32,7 @@ type problem struct {
 	loaded   bool
 	blocked  int    // the domain that has no room beside the members of its segments; -1 for none
 	lacking  int    // how many members cannot go there
-	last     *table // the table worked out last, of lastAt, in scratch
-	lastAt   place
-	scratch  []int32
+	work     *workspace
 	// unproven says that somewhere the fewest domains were too much work to find.
 	unproven bool
 }
@@ -59,26 +60,46 @@ func (p *problem) load(band int) bool {
 		}
 	}
 	p.loaded = true
-	for n := first; n < end; n++ {
-		s := 0
-		if p.closed == nil || !p.closed[n] {
-			at := p.at(n)
-			if s = at.count(band); p.floor > 0 && s > 0 {
-				s = at.Slots.onRings(s, p.floor)
-			}
-			if p.taken != nil {
-				s = max(0, s-p.taken[n])
-			}
+	plain := p.closed == nil && p.changed == nil && p.taken == nil && p.floor == 0
+	for _, n := range between(p.rooms, first, end) {
+		var s int
+		if plain {
+			s = p.supply[n].count(band)
+		} else {
+			s = p.count(int(n), band)
 		}
 		changed = changed || s != p.slots[n]
 		p.slots[n] = s
 	}
 	p.band = band
 	if changed {
-		p.last = nil
+		p.work.forget(p)
 		p.sum()
 	}
 	return changed
+}
+
+// count is how many more members a node takes in a band.
+func (p *problem) count(node, band int) int {
+	if p.closed != nil && p.closed[node] {
+		return 0
+	}
+	at := p.at(node)
+	s := at.count(band)
+	if p.floor > 0 && s > 0 {
+		s = at.Slots.onRings(s, p.floor)
+	}
+	if p.taken != nil {
+		s = max(0, s-p.taken[node])
+	}
+	return s
+}
+
+// between is the part of an ascending list of nodes that is in a range.
+func between(nodes []int32, first, end int) []int32 {
+	from, _ := slices.BinarySearch(nodes, int32(first))
+	to, _ := slices.BinarySearch(nodes, int32(end))
+	return nodes[from:to]
 }
 
 // nodesOf is the range of nodes of a place.
@@ -109,7 +130,7 @@ func (p *problem) sum() {
 		clear(p.capacity[d][first:end])
 		if d == t.Depth() {
 			from, to := t.nodesOf(p.scope)
-			for n := from; n < to; n++ {
+			for _, n := range between(p.rooms, from, to) {
 				p.capacity[d][t.of[d][n]] += p.slots[n]
 			}
 		} else {

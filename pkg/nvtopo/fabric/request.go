@@ -48,6 +48,8 @@ type Shape struct {
 	// Models are the models of those members of the kind that have nodes. Each of the other members
 	// gets one of them. Nil: no member has a node, or its model is not known.
 	Models []string
+
+	rooms []int32 // nodes with slots, ascending; nil: not listed yet
 }
 
 // Member is one member of a gang.
