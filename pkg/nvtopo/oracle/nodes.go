@@ -14,6 +14,7 @@ type Node struct {
 	Oracle      *Oracle
 	Whole, Free nvtopo.Mask // the GPUs that may be used, and those of them that are free
 	Pods        []int       // that run there, by their GPUs
+	Refused     nvtopo.Mask // GPUs that the pod does not accept, for their model or memory
 	Preference  int64       // how much the pod would like the machine
 }
 
@@ -33,19 +34,43 @@ type Choice struct {
 // weights, for messages of so many bytes. The choices are in the order of the nodes.
 func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 	out := make([]Choice, len(nodes))
+	bySize, byTogether := LeftToLarger(nodes, k, Node.Size), LeftToLarger(nodes, k, Node.Together)
 	for i, n := range nodes {
-		out[i].Set, out[i].Found = n.Oracle.Best(n.Free, n.Free, k, c)
+		out[i].Set, out[i].Found = n.Oracle.Best(n.Free, n.Free&^n.Refused, k, c)
 		if !out[i].Found {
 			continue
 		}
 		out[i].Left = (n.Free &^ out[i].Set).Len()
-		out[i].Reserved = reserved(nodes, n, k, Node.together) || reserved(nodes, n, k, func(n Node) int { return n.Whole.Len() })
+		out[i].Reserved = slices.Contains(bySize, n.Size()) || slices.Contains(byTogether, n.Together())
 		out[i].Cost = n.links()
 		if k > 1 {
 			out[i].Cost = n.Oracle.allReduce(out[i].Set, bytes)
 		}
 	}
 	score(nodes, out, equals(nodes, out))
+	return out
+}
+
+// Allowed returns the positions of the choices between which the order does not decide, but for the
+// leaf that is begun: those with the greatest score, and of equal scores with the fewest GPUs left. The
+// scheduler rounds scores to a thousandth of a point, so a choice may be that much behind.
+func Allowed(choices []Choice) (out []int) {
+	var best *Choice
+	for i := range choices {
+		if c := &choices[i]; c.Score != nil && (best == nil || c.Score.Cmp(best.Score) > 0 || c.Score.Cmp(best.Score) == 0 && c.Left < best.Left) {
+			best = c
+		}
+	}
+	rounding := big.NewRat(1, 1000)
+	for i := range choices {
+		if choices[i].Score == nil {
+			continue
+		}
+		behind := new(big.Rat).Sub(best.Score, choices[i].Score)
+		if behind.Cmp(rounding) <= 0 && (behind.Sign() > 0 || choices[i].Left == best.Left) {
+			out = append(out, i)
+		}
+	}
 	return out
 }
 
@@ -124,8 +149,11 @@ func (o *Oracle) allReduce(set nvtopo.Mask, bytes int64) *big.Rat {
 	return message.Mul(message, big.NewRat(2*(k-1), 1))
 }
 
-// together is the largest number of GPUs with at least half of the bandwidth of the best pair.
-func (n Node) together() int {
+// Size is the number of GPUs.
+func (n Node) Size() int { return n.Whole.Len() }
+
+// Together is the largest number of GPUs with at least half of the bandwidth of the best pair.
+func (n Node) Together() int {
 	best := func(k int) (ring int64) {
 		eachSubset(nvtopo.FullMask(n.Oracle.g.Len()), k, func(s nvtopo.Mask) { ring = max(ring, n.Oracle.ring(s).kBps) })
 		return ring
@@ -141,33 +169,43 @@ func (n Node) together() int {
 // links is the ring of the whole machine.
 func (n Node) links() *big.Rat { return big.NewRat(n.Oracle.ring(n.Whole).kBps, 1) }
 
-// reserved reports whether machines of a node's size are left to pods larger than one of k: the next smaller machines would do for it, and pods too large for these have more than
-// 70 % of the GPUs of the machines of that size or more on which no smaller pod runs.
-func reserved(nodes []Node, of Node, k int, size func(Node) int) bool {
-	smaller := 0
-	for _, n := range nodes {
-		if s := size(n); s < size(of) {
-			smaller = max(smaller, s)
-		}
+// LeftToLarger returns the sizes of machines that are left to pods larger than one of k GPUs: the next
+// smaller machines would do for it, and pods too large for these have more than 70 % of the GPUs of the
+// machines of that size or more on which no smaller pod runs.
+func LeftToLarger(nodes []Node, k int, size func(Node) int) (out []int) {
+	sizes := make([]int, len(nodes))
+	for i, n := range nodes {
+		sizes[i] = size(n)
 	}
-	if smaller < k {
-		return false
-	}
-	held, unbroken := 0, 0
-	for _, n := range nodes {
-		broken := false
-		for _, pod := range n.Pods {
-			if pod > smaller {
-				held += pod
-			} else {
-				broken = true
+	for _, s := range slices.Compact(slices.Sorted(slices.Values(sizes))) {
+		smaller := 0
+		for _, other := range sizes {
+			if other < s {
+				smaller = max(smaller, other)
 			}
 		}
-		if size(n) >= size(of) && !broken {
-			unbroken += n.Whole.Len()
+		if smaller < k {
+			continue
+		}
+		held, unbroken := 0, 0
+		for i, n := range nodes {
+			broken := false
+			for _, pod := range n.Pods {
+				if pod > smaller {
+					held += pod
+				} else {
+					broken = true
+				}
+			}
+			if sizes[i] >= s && !broken {
+				unbroken += n.Whole.Len()
+			}
+		}
+		if 10*held > 7*unbroken {
+			out = append(out, s)
 		}
 	}
-	return 10*held > 7*unbroken
+	return out
 }
 
 // latency is the greatest among the set's links of the ring's bandwidth, in ns.
