@@ -31,7 +31,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -50,6 +52,8 @@ type cachedState struct {
 	assumed   map[string]*v1.Pod
 	made      int
 	spared    int // searches that the fabric decided
+	reserved  int // searches in which machines were left to larger pods
+	oracles   map[nvtopo.ClassID]*oracle.Oracle
 }
 
 func newCachedState(tb testing.TB) *cachedState {
@@ -60,6 +64,7 @@ func newCachedState(tb testing.TB) *cachedState {
 	s := &cachedState{
 		State: New(testConfig(), clk), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
+		oracles: map[nvtopo.ClassID]*oracle.Oracle{},
 	}
 	s.State.pods = fixedStore{}
 	s.index = newIndex(s.State, 0) // only what events are about, and new lists
@@ -177,7 +182,11 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 	offers := map[string]nodeindex.Offer{}
 	r := &d.Resources[0]
 	demand := nodeindex.Demand{GPUs: r.Count}
-	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, &how.Order, s.Reserved(d, &how.Order)))
+	reserved := s.leftToLarger(r.Count)
+	if reserved != (nodeindex.Reserved{}) {
+		s.reserved++
+	}
+	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, &how.Order, reserved))
 	for _, info := range s.list() {
 		if out.Has(info.Node().Name) || s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
@@ -209,6 +218,43 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 		}
 	}
 	return s.leastSpare(d.Request, names), best
+}
+
+// leftToLarger are the machines that are left to pods larger than one of so many GPUs: each node's
+// graph and pods are read anew, and the brute force says which sizes are left.
+func (s *cachedState) leftToLarger(gpus int) (out nodeindex.Reserved) {
+	s.tb.Helper()
+	var nodes []oracle.Node
+	for _, info := range s.list() {
+		n := s.Node(info.Node().Name)
+		if n == nil || n.NodeUID != info.Node().UID {
+			continue
+		}
+		a := n.Accel(testResource)
+		whole := a.Healthy &^ a.Degraded
+		if whole == 0 {
+			continue
+		}
+		of := s.oracles[a.Tables.Class()]
+		if of == nil {
+			of = oracle.New(a.Graph)
+			s.oracles[a.Tables.Class()] = of
+		}
+		node := oracle.Node{Oracle: of, Whole: whole}
+		for _, p := range info.GetPods() {
+			if count := demandOf(s.tb, p.GetPod()).Resources; len(count) > 0 {
+				node.Pods = append(node.Pods, count[0].Count)
+			}
+		}
+		nodes = append(nodes, node)
+	}
+	for _, size := range oracle.LeftToLarger(nodes, gpus, oracle.Node.Size) {
+		out.GPUs |= 1 << (size - 1)
+	}
+	for _, size := range oracle.LeftToLarger(nodes, gpus, oracle.Node.Together) {
+		out.Together |= 1 << (size - 1)
+	}
+	return out
 }
 
 // TestIndexListing: the index lists what a linear search finds. It lets pods come, be forgotten,
@@ -270,6 +316,9 @@ func TestIndexListing(t *testing.T) {
 			}
 			if seed%2 == 1 && s.spared < 10 {
 				t.Errorf("the fabric decided only %d of 400 lists", s.spared)
+			}
+			if seed%2 == 0 && s.reserved < 10 {
+				t.Errorf("machines were left to larger pods in only %d of 400 lists", s.reserved)
 			}
 			if compared < 1000 {
 				t.Errorf("only %d remembered usages were computed again in 400 steps", compared)

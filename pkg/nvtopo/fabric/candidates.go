@@ -253,10 +253,10 @@ func (p *Plan) CompareTime(o *Plan) (order int, decided bool) {
 	return 0, false
 }
 
-// Betters reports whether patience should wait: the plan on the empty cluster has an all-reduce that is
-// faster than that of the plan for now by more than the tolerance, or, if the time of one is not known,
-// a better level.
-func (t *Tree) Betters(empty, now *Plan) bool {
+// Better reports whether the plan of an empty cluster is better than that for now, so that patience
+// should wait: its all-reduce is faster by more than the tolerance, or, if the time of one is not known,
+// its level is better.
+func (t *Tree) Better(empty, now *Plan) bool {
 	if empty.Millis > 0 && now.Millis > 0 {
 		order, decided := empty.CompareTime(now)
 		return decided && order < 0
