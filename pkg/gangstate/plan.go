@@ -118,8 +118,8 @@ func (a *Answer) Depth() int {
 	return depth
 }
 
-// Betters reports whether the answer of an empty cluster is worth waiting for.
-func (a *Answer) Betters(now *Answer) bool { return a.tree.Betters(a.Plan, now.Plan) }
+// BetterThan reports whether the answer of an empty cluster is worth waiting for.
+func (a *Answer) BetterThan(now *Answer) bool { return a.tree.Better(a.Plan, now.Plan) }
 
 // forget drops the supplies that were not asked for longest.
 func (p *Planner) forget() {

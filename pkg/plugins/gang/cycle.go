@@ -163,7 +163,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 	empty := *q
 	empty.Empty, empty.Closed, empty.Cleared = true, nil, nil
 	best, err := p.planner.Plan(&empty)
-	if err != nil || !best.Betters(a) {
+	if err != nil || !best.BetterThan(a) {
 		return nil // what cannot be planned on the empty cluster does not come
 	}
 	why := g.Key.String() + " " + gangrequest.PatienceReason(until, a.Plan, best.Plan)

@@ -150,7 +150,7 @@ func (s *Snapshot) patience(a *ask, g *gang, plan *fabric.Plan) (why string, unt
 	if err != nil {
 		return "", until
 	}
-	if !s.tree.Betters(best, plan) {
+	if !s.tree.Better(best, plan) {
 		return "", until
 	}
 	return gangrequest.PatienceReason(until, plan, best), until
