@@ -49,7 +49,7 @@ func TestPodGroupWishes(t *testing.T) {
 		"members of several models":               {group: texts{MixedModelsKey: "true"}, want: Wishes{MixedModels: true}},
 		"a small message":                         {group: texts{MessageSizeKey: "64k"}, want: Wishes{MessageBytes: 64_000}},
 		"a message that is no size":               {group: texts{MessageSizeKey: "much"}, wantErr: `"much"`},
-		"neither one model nor several":           {group: texts{MixedModelsKey: "some"}, wantErr: `"some": want true or false`},
+		"neither one model nor several":           {group: texts{MixedModelsKey: "some"}, wantErr: `"some" is neither true nor false`},
 		"mixed is the default":                    {group: texts{StrategyKey: "mixed"}},
 		"segments without a level":                {group: texts{SegmentSizeKey: "2"}, want: Wishes{SegmentSize: 2}},
 		"a preferred level of segments":           {group: texts{SegmentSizeKey: "2", PreferredSegmentKey: "rack"}, want: Wishes{SegmentSize: 2, SegmentLevel: "rack"}},

@@ -4,7 +4,6 @@ package gangrequest
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -105,7 +104,7 @@ func (r *reader) readWishes() {
 	r.readLevel(SpreadOverKey, levelSpread, &w.SpreadOver)
 	r.readMaxPerDomain()
 	r.readPatience()
-	r.read(MixedModelsKey, func(v string) (err error) { w.MixedModels, err = parseTruth(v); return err })
+	r.read(MixedModelsKey, func(v string) (err error) { w.MixedModels, err = podrequest.ParseBool(v); return err })
 	r.read(MessageSizeKey, func(v string) (err error) { w.MessageBytes, err = podrequest.ParseMessageSize(v); return err })
 	r.read(RankOrderKey, func(v string) (err error) { w.ByName, err = parseRankOrder(v); return err })
 	if !r.gang.Pinned {
@@ -186,14 +185,6 @@ func ParsePatience(v string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s: want a duration such as 300s, at most 24h", quoted(v))
 	}
 	return d, nil
-}
-
-func parseTruth(v string) (bool, error) {
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		return false, fmt.Errorf("%s: want true or false", quoted(v))
-	}
-	return b, nil
 }
 
 func parseRankOrder(v string) (byName bool, err error) {

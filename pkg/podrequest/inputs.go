@@ -107,20 +107,21 @@ func (r *Request) readMinBandwidth(v string, _ *Options) (err error) {
 }
 
 func (r *Request) readMixedModels(v string, _ *Options) (err error) {
-	r.Constraint.AllowMixedModels, err = parseBool(v)
+	r.Constraint.AllowMixedModels, err = ParseBool(v)
 	return err
 }
 
 func (r *Request) readMovable(v string, _ *Options) error {
-	movable, err := parseBool(v)
+	movable, err := ParseBool(v)
 	r.Immovable = !movable
 	return err
 }
 
-func parseBool(v string) (bool, error) {
+// ParseBool reads a value that is true or false.
+func ParseBool(v string) (bool, error) {
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		return false, fmt.Errorf("%q is neither true nor false", v)
+		return false, fmt.Errorf("%.64q is neither true nor false", v) // messages have little room
 	}
 	return b, nil
 }
