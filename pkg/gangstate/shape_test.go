@@ -192,6 +192,9 @@ func TestShapeSharing(t *testing.T) {
 		"another label, as each pod of a Job has": {func(pod *v1.Pod) { pod.Labels["index"] = "1" }, true},
 		"a label by which it may be beside it":    {func(pod *v1.Pod) { pod.Labels["app"] = "h" }, false},
 		"a profile, which has its own arguments":  {func(pod *v1.Pod) { pod.Spec.SchedulerName = "other" }, false},
+		"a message size, of which the gang has one": {func(pod *v1.Pod) {
+			pod.Annotations[podrequest.MessageSizeKey] = "64k"
+		}, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -204,6 +207,9 @@ func TestShapeSharing(t *testing.T) {
 			}
 			before := KeyOf(pod, d)
 			tc.change(pod)
+			if d, err = demandOf(pod); err != nil {
+				t.Fatal(err)
+			}
 			if got := KeyOf(pod, d) == before; got != tc.want {
 				t.Errorf("the same shape: %t, want %t", got, tc.want)
 			}

@@ -170,8 +170,19 @@ func (r *Request) readOthers(total v1.ResourceList) {
 	}
 }
 
-// Signature is equal for two pods exactly when every node answers both alike. Most
-// pods ask for a number of GPUs and nothing else of ours; theirs is cheap.
+// RankingSignature is equal for two pods exactly when every node answers both alike and nodes are
+// ranked alike for them, as far as other plugins do not decide: affinity, which Hardware is part of, is
+// in the signature of the plugin for it.
+func (r *Request) RankingSignature() string {
+	if r.MessageBytes == 0 {
+		return r.Signature()
+	}
+	return fmt.Sprintf("%s message %d", r.Signature(), r.MessageBytes)
+}
+
+// Signature is equal for two pods exactly when every node answers both alike; which node is
+// the best for each is another matter. Most pods ask for a number of GPUs and nothing else of ours;
+// theirs is cheap.
 func (r *Request) Signature() string {
 	b := make([]byte, 0, 128)
 	for _, res := range r.Resources {
@@ -199,9 +210,6 @@ func (r *Request) Signature() string {
 	b = strconv.AppendBool(strconv.AppendBool(b, r.TrustsOutput), r.NoTopology)
 	if plain := (nvtopo.Constraint{Policy: r.Constraint.Policy}); r.Constraint != plain || r.Picky() {
 		b = fmt.Appendf(b, " %+v %q %d", r.Constraint, r.models, r.minGPUMemory)
-	}
-	if r.MessageBytes > 0 {
-		b = fmt.Appendf(b, " message %d", r.MessageBytes)
 	}
 	return string(b)
 }

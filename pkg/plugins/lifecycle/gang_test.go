@@ -4,6 +4,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -207,6 +209,38 @@ func TestGangMemberPlacement(t *testing.T) {
 			_, status = g.instances[topology.Name].(fwk.SignPlugin).SignPod(t.Context(), pod)
 			if status.Code() != tc.want {
 				t.Errorf("SignPod: %v, want %v", status, tc.want)
+			}
+		})
+	}
+}
+
+// TestBatchingSignature: batching takes pods for equal only if nodes are ranked alike for them.
+func TestBatchingSignature(t *testing.T) {
+	s := newTestEnv(t, "Binding", topology.Name)
+	sign := func(annotations map[string]string) []fwk.SignFragment {
+		pod := schedtest.Pod("p").GPUs(8).Annotations(annotations).Obj()
+		if _, status, _ := s.fw.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), pod); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		fragments, status := s.instances[topology.Name].(fwk.SignPlugin).SignPod(t.Context(), pod)
+		if !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		return fragments
+	}
+	plain := sign(nil)
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        bool // it is signed as a plain one
+	}{
+		"a plain pod":                        {nil, true},
+		"what nobody asks":                   {map[string]string{"example.com/note": "a"}, true},
+		"links that it must have":            {map[string]string{podrequest.MinLinkKey: "NVLINK"}, false},
+		"a message by which nodes are rated": {map[string]string{podrequest.MessageSizeKey: "64k"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := reflect.DeepEqual(sign(tc.annotations), plain); got != tc.want {
+				t.Errorf("signed as a plain pod: %t, want %t", got, tc.want)
 			}
 		})
 	}

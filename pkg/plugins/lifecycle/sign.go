@@ -35,5 +35,5 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if d.HasGPUs() && !p.state.TakesWholeNodes(d.Request) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod takes a part of a node's GPUs")
 	}
-	return []fwk.SignFragment{{Key: signKey, Value: d.Signature()}}, nil
+	return []fwk.SignFragment{{Key: signKey, Value: d.RankingSignature()}}, nil
 }
