@@ -132,7 +132,7 @@ func (r *reader) readUnknown() {
 	if len(r.pods) == 0 {
 		return
 	}
-	known := slices.Concat(InputKeys(), podrequest.InputKeys(), []string{RankKey, PlacementKey, NodesKey})
+	known := slices.Concat(InputKeys(), podrequest.InputKeys(), []string{podrequest.PromisedModelKey, RankKey, PlacementKey, NodesKey})
 	for _, key := range slices.Sorted(maps.Keys(r.pods[0].Annotations)) {
 		switch {
 		case !strings.HasPrefix(key, ours):

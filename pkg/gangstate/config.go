@@ -4,7 +4,12 @@ package gangstate
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Config says how long gangs are waited for. It is one for the process: a gang may have members
@@ -13,7 +18,7 @@ type Config struct {
 	ScheduleTimeout time.Duration // a gang that was never whole may be partly bound for so long; 0: for ever
 	DrainAfter      time.Duration // a gang waits for so long before a domain is closed for it; 0: for ever
 	KeepFreed       time.Duration // the place of a member that died is kept for so long; 0: not at all
-	AnyModelAfter   time.Duration // a member of a gang that runs waits for its model for so long; 0: for ever
+	AnyModelAfter   time.Duration // members wait for the model of those that run, or the promised one, for so long; 0: for ever
 }
 
 // Configure sets the Config before the first pod comes. Profiles that differ are an error.
@@ -27,14 +32,15 @@ func (g *Gangs) Configure(c Config) error {
 	return nil
 }
 
-// AnyModelFrom is from when on the members of a turn get GPUs of any model if that of the others has
-// no room: they are to join members that run, and the youngest was made so long ago. It is zero if
-// that never comes.
+// AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
+// have has no room: that of the members that run, or the promised one of a gang of which none does.
+// Their youngest was made AnyModelAfter before. It is zero if that never comes.
 func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	g.mu.Lock()
 	after := g.config.AnyModelAfter
 	g.mu.Unlock()
-	if after <= 0 || t.Fresh || len(t.Pods) == 0 {
+	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }
+	if after <= 0 || len(t.Pods) == 0 || t.Fresh && !slices.ContainsFunc(t.Pods, promised) {
 		return at
 	}
 	youngest := t.Pods[0].CreationTimestamp

@@ -3,10 +3,14 @@
 package gangstate
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // TestProfileConfig: profiles have one config.
@@ -19,5 +23,44 @@ func TestProfileConfig(t *testing.T) {
 		if err := g.Configure(c.config); (err == nil) != c.want {
 			t.Errorf("Configure(%+v) gave error %v, want one: %t", c.config, err, !c.want)
 		}
+	}
+}
+
+// TestAnyModelFrom: members wait for a model for a time from when the youngest was made, if there is
+// one that they are to have.
+func TestAnyModelFrom(t *testing.T) {
+	noon := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	made := func(at time.Time, model string) *v1.Pod {
+		p := member("g", 2, "pod").Obj()
+		p.CreationTimestamp.Time = at
+		if model != "" {
+			p.Annotations[podrequest.PromisedModelKey] = model
+		}
+		return p
+	}
+	tests := map[string]struct {
+		after time.Duration
+		fresh bool
+		pods  []*v1.Pod
+		want  time.Time
+	}{
+		"replacements":                   {after: time.Minute, pods: []*v1.Pod{made(noon, ""), made(noon.Add(time.Second), "")}, want: noon.Add(61 * time.Second)},
+		"replacements, for ever":         {pods: []*v1.Pod{made(noon, "")}},
+		"a gang that begins":             {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, "")}},
+		"and was promised a model":       {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, "a"), made(noon, "a")}, want: noon.Add(time.Minute)},
+		"promised a model, for ever":     {fresh: true, pods: []*v1.Pod{made(noon, "a")}},
+		"nobody is to be placed":         {after: time.Minute},
+		"a promise that nobody can read": {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, strings.Repeat("a", 2000))}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := New(clocktesting.NewFakePassiveClock(noon))
+			if err := g.Configure(Config{AnyModelAfter: tc.after}); err != nil {
+				t.Fatal(err)
+			}
+			if got := g.AnyModelFrom(&Turn{Pods: tc.pods, Fresh: tc.fresh}); !got.Equal(tc.want) {
+				t.Errorf("from %s on, want %s", got, tc.want)
+			}
+		})
 	}
 }

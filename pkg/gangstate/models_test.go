@@ -53,10 +53,13 @@ func (m *machines) Supply(d *placement.Demand, info fwk.NodeInfo, _ fwk.NodeInfo
 func TestGangModels(t *testing.T) {
 	on := func(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }
 	mixed := func(p *v1.Pod) { p.Annotations[gangrequest.MixedModelsKey] = "true" }
+	l40s := func(p *v1.Pod) { p.Annotations[podrequest.PromisedModelKey] = "NVIDIA L40S" }
+	promisedOn := func(node string) func(*v1.Pod) { return func(p *v1.Pod) { l40s(p); p.Spec.NodeName = node } }
 	six := []string{"l40s-8", "hgx-h200", "l40s-8", "hgx-h200", "l40s-8", "hgx-h200"}
 	tests := map[string]struct {
 		nodes   []string // node-0 and so on, in one rack
 		members []func(*v1.Pod)
+		any     bool     // Question.AnyModel
 		want    []string // nodes of those without one
 		wantErr string
 	}{
@@ -73,6 +76,29 @@ func TestGangModels(t *testing.T) {
 		"the model of the others has no room": {
 			nodes: []string{"l40s-8", "hgx-h200"}, members: []func(*v1.Pod){on("node-1"), nil},
 			wantErr: "cluster: 1 of 2 on NVIDIA-H200; allow-mixed-models would fit",
+		},
+		"the promised model": {nodes: six, members: []func(*v1.Pod){l40s, l40s, l40s}, want: []string{"node-0", "node-2", "node-4"}},
+		"the promised model has no room": {
+			nodes: []string{"l40s-8", "hgx-h200", "hgx-h200"}, members: []func(*v1.Pod){l40s, l40s},
+			wantErr: "cluster: 1 of 2 on NVIDIA-L40S; allow-mixed-models would fit",
+		},
+		"it had its time": {
+			nodes: []string{"l40s-8", "hgx-h200", "hgx-h200"}, members: []func(*v1.Pod){l40s, l40s}, any: true, want: []string{"node-1", "node-2"},
+		},
+		"it had its time, and no model has room": {
+			nodes: []string{"l40s-8", "hgx-h200"}, members: []func(*v1.Pod){l40s, l40s}, any: true,
+			wantErr: "cluster: 1 of 2 on NVIDIA-H200, 1 on NVIDIA-L40S; allow-mixed-models would fit",
+		},
+		"a replacement gets the model of those that run, whatever was promised": {
+			nodes: six, members: []func(*v1.Pod){promisedOn("node-1"), promisedOn("node-3"), l40s}, want: []string{"node-5"},
+		},
+		"a replacement whose time is over gets what there is": {
+			nodes: []string{"l40s-8", "l40s-8", "hgx-h200"}, members: []func(*v1.Pod){promisedOn("node-0"), promisedOn("node-1"), l40s}, any: true, want: []string{"node-2"},
+		},
+		"promised, and any will do": {
+			nodes: []string{"l40s-8", "hgx-h200", "hgx-h200"}, members: []func(*v1.Pod){
+				func(p *v1.Pod) { l40s(p); mixed(p) }, func(p *v1.Pod) { l40s(p); mixed(p) },
+			}, want: []string{"node-1", "node-2"},
 		},
 		"there is no room at all": {nodes: six, members: make([]func(*v1.Pod), 7), wantErr: "cluster: 3 of 7 on NVIDIA-H200, 3 on NVIDIA-L40S"},
 	}
@@ -110,7 +136,7 @@ func TestGangModels(t *testing.T) {
 			}
 			gang := gangrequest.Read(gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: "g"}, nil, pods)
 			answer, err := NewPlanner(m).Plan(&Question{
-				Turn: &Turn{Gang: gang, Pods: waiting}, View: &fabricview.View{Tree: tree, Revision: 1}, Nodes: infos,
+				Turn: &Turn{Gang: gang, Pods: waiting, Fresh: len(waiting) == len(pods)}, AnyModel: tc.any, View: &fabricview.View{Tree: tree, Revision: 1}, Nodes: infos,
 				Demand: func(pod *v1.Pod) (*placement.Demand, error) {
 					r, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{gpuResource}, Supported: podrequest.AllPolicies()})
 					return &placement.Demand{Request: r}, err

@@ -58,7 +58,8 @@ type Question struct {
 	Demand    func(*v1.Pod) (*placement.Demand, error)
 	Empty     bool // as if nobody else used anything: the gang's own members keep what they have
 	Unrefused bool // what other plugins refused does not count
-	// AnyModel: the members get GPUs of any model, whatever those have that run.
+	// AnyModel: the members get GPUs of any model, whatever those have that run; those of a gang of
+	// which none runs get one model, whatever was promised.
 	AnyModel bool
 	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
 	// domains, bands and segments.
@@ -245,7 +246,7 @@ func (b *build) wishes() error {
 	if err != nil {
 		return err
 	}
-	w.MixedModels = w.MixedModels || b.q.AnyModel
+	w.MixedModels = w.MixedModels || b.q.AnyModel && !b.q.Turn.Fresh
 	w.Apply(&b.request)
 	return nil
 }

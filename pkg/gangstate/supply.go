@@ -46,7 +46,9 @@ func (b *build) supply() {
 	for i, s := range b.shapes {
 		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Kind: kinds[i], Nodes: b.suppliesOf(s)}
 	}
-	placement.FixModels(&b.request, demands, b.running)
+	if !b.q.AnyModel {
+		placement.FixModels(&b.request, demands, b.running)
+	}
 	if len(b.shapes) > 1 {
 		b.request.Remaining = b.remaining
 	}

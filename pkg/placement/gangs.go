@@ -72,7 +72,8 @@ type Running struct {
 }
 
 // FixModels has the members of a request that have no node yet get the models of those that do and ask
-// for the same GPUs: of several models, each any of them. shapes are the request's.
+// for the same GPUs: of several models, each any of them. Where no member has a node, or its model is
+// not known, they get the one that was promised. shapes are the request's.
 func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
 	models := map[string][]string{}
 	for i := range running {
@@ -83,11 +84,32 @@ func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
 			}
 		}
 	}
+	promised := promisedModels(shapes)
 	for i, d := range shapes {
-		if key := d.GPUKey(); r.Shapes[i].Kind != 0 && len(models[key]) > 0 {
+		key := d.GPUKey()
+		switch {
+		case r.Shapes[i].Kind == 0:
+		case len(models[key]) > 0:
 			r.Shapes[i].Models = models[key]
+		case promised[key] != "":
+			r.Shapes[i].Models = []string{promised[key]}
 		}
 	}
+}
+
+// promisedModels returns what was promised to members that ask for the same GPUs, by GPUKey. Promises
+// that differ do not count: the jobs of one gang were asked about one by one.
+func promisedModels(shapes []*Demand) map[string]string {
+	out := map[string]string{}
+	for _, d := range shapes {
+		key := d.GPUKey()
+		if have, ok := out[key]; ok && have != d.PromisedModel {
+			out[key] = ""
+		} else {
+			out[key] = d.PromisedModel
+		}
+	}
+	return out
 }
 
 // models are those of the pod's GPUs: by its allocation, or of all of the node if they are of one; nil

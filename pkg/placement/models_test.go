@@ -93,3 +93,44 @@ func TestFixModels(t *testing.T) {
 		})
 	}
 }
+
+// TestPromisedModel: members get the promised model while no member has a node.
+func TestPromisedModel(t *testing.T) {
+	promised := func(model string) func(*podrequest.Request) {
+		return func(r *podrequest.Request) { r.PromisedModel = model }
+	}
+	cpu := func(r *podrequest.Request) { r.MilliCPU = 4000 }
+	node := &usage.Node{Accels: []*usage.Accel{{Resource: gpu, Graph: &nvtopo.Graph{GPUs: []nvtopo.GPU{{Model: "b"}}}}}}
+	tests := map[string]struct {
+		shapes  []*Demand
+		running []Running
+		want    [][]string
+	}{
+		"one shape":               {shapes: []*Demand{asking(8, promised("a"))}, want: [][]string{{"a"}}},
+		"no GPUs":                 {shapes: []*Demand{asking(0, promised("a"))}, want: [][]string{nil}},
+		"other GPUs, other model": {shapes: []*Demand{asking(8, promised("a")), asking(1, promised("b"))}, want: [][]string{{"a"}, {"b"}}},
+		"the same GPUs, two promises": {
+			shapes: []*Demand{asking(8, promised("a")), asking(8, promised("b"), cpu), asking(8, promised("b"), cpu)}, want: [][]string{nil, nil, nil},
+		},
+		"a promise to some of those that ask for the same": {shapes: []*Demand{asking(8), asking(8, promised("b"), cpu)}, want: [][]string{nil, nil}},
+		"a member that runs says otherwise": {
+			shapes: []*Demand{asking(8, promised("a"))}, running: []Running{{&v1.Pod{}, asking(8, promised("a")), node}}, want: [][]string{{"b"}},
+		},
+		"a member runs where nobody knows the model": {
+			shapes: []*Demand{asking(8, promised("a"))}, running: []Running{{&v1.Pod{}, asking(8, promised("a")), nil}}, want: [][]string{{"a"}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := GangRequest(tc.shapes, 0, nil)
+			FixModels(r, tc.shapes, tc.running)
+			var got [][]string
+			for i := range r.Shapes {
+				got = append(got, r.Shapes[i].Models)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("models by shape (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}

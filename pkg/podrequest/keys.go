@@ -15,6 +15,12 @@ const (
 	MovableKey          = "nvtopo.dev/movable"      // false: the pod is not to be moved for others
 )
 
+// PromisedModelKey is the GPU model that the placement check of pools promised the members of a gang,
+// as their nodes' graphs name it. Kueue writes it on the pods when it admits them. Members get this
+// model before any other; single pods do not heed it. A user who writes it says no more than by
+// GPUModelKey.
+const PromisedModelKey = "nvtopo.dev/promised-gpu-model"
+
 // Other names under which users of other systems set the same things.
 var (
 	policyAliases   = []string{"scheduling.k8s.io/topology-policy", "topology.kubernetes.io/policy"}

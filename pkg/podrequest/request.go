@@ -96,6 +96,9 @@ type Request struct {
 	// MessageBytes is what each GPU sends in the all-reduce by whose time nodes are compared; 0 if
 	// the pod does not say. It decides about no node's fit.
 	MessageBytes int64
+	// PromisedModel is the GPU model under PromisedModelKey; empty if there is none. It decides about no
+	// node's fit, and members of a gang that differ in it alone ask for the same GPUs.
+	PromisedModel string
 	Containers   []Container // those with GPUs
 	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
 	Admission      *kubeletadmission.Pod
@@ -139,8 +142,18 @@ func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 		return nil, err
 	}
 	r.readSoftTerms(pod, opt.HardwareLabels)
+	r.PromisedModel = PromisedModelOf(pod)
 	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
+}
+
+// PromisedModelOf returns what the pod has under PromisedModelKey; empty if nothing can be read.
+func PromisedModelOf(pod *v1.Pod) string {
+	model := pod.Annotations[PromisedModelKey]
+	if tooLong(model) != nil {
+		return ""
+	}
+	return model
 }
 
 // ForAdmission reads only what kubelet's admission of a pod depends on: its containers and

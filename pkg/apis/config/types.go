@@ -269,7 +269,8 @@ type GangPlacementArgs struct {
 	// most 10m. Default: 60s.
 	KeepFreed *metav1.Duration `json:"keepFreed,omitempty"`
 	// anyModelAfter is how long a member of a gang that runs, a replacement or one above the
-	// minimum, waits for GPUs of the model that the others have; then it gets those of any.
+	// minimum, waits for GPUs of the model that the others have; then it gets those of any. A gang
+	// that was promised a model by the placement check of pools waits for it likewise.
 	// 0: it waits for ever. Else between 1s and 24h. Default: 5m.
 	AnyModelAfter *metav1.Duration `json:"anyModelAfter,omitempty"`
 }

@@ -137,7 +137,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return only(c.node), nil
 }
 
-// plan finds places, on any model where that of the members that run has no room and has had its time.
+// plan finds places, on any model where that of the members that run, or the promised one, has no room
+// and has had its time.
 func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, error) {
 	answer, err := p.planner.Plan(q)
 	var room *fabric.UnplaceableError

@@ -14,6 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // remodel has a node's GPUs be of another model.
@@ -90,6 +91,34 @@ func TestNoEvictionForOneModel(t *testing.T) {
 				testkit.Soon(t, "somebody is evicted", func() bool { return len(r.evicted()) > 0 })
 			} else if got := r.evicted(); len(got)+len(r.held()) > 0 {
 				t.Errorf("evicted %v, held %v", got, r.held())
+			}
+		})
+	}
+}
+
+// TestPromisedModelTime: a gang waits for the model that it was promised, says until when, and then
+// takes another one.
+func TestPromisedModelTime(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		made    time.Time
+		wantWhy string // empty: it is placed
+	}{
+		"it was made just now": {made: time.Now(), wantWhy: "1 of 2 on other; allow-mixed-models would fit; takes any model from "},
+		"it has had its time":  {made: time.Now().Add(-time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newTestEnvWith(t, `{"anyModelAfter": "30m"}`, 4)
+			r.remodel("node-0-0")
+			gang := r.gangOf("gang", 2, 8, 10, func(pod *v1.Pod) {
+				pod.CreationTimestamp = metav1.NewTime(tc.made)
+				pod.Annotations[podrequest.PromisedModelKey] = "other"
+			})
+			r.known(gang[0])
+			c := r.cycle(gang[0])
+			if got := c.status.Message(); tc.wantWhy != "" && !strings.Contains(got, tc.wantWhy) || tc.wantWhy == "" && !c.status.IsWait() {
+				t.Errorf("%v, want %q", c.status, tc.wantWhy)
 			}
 		})
 	}

@@ -111,14 +111,18 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	if pod.Spec.NodeSelector == nil {
 		pod.Spec.NodeSelector = map[string]string{}
 	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
 	if flavor != nil {
 		maps.Copy(pod.Spec.NodeSelector, flavor.Spec.NodeLabels)
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, flavor.Spec.Tolerations...)
 	}
 	if c := checkOf(w); c != nil && c.State == kueue.CheckReady {
 		for i := range c.PodSetUpdates {
-			if c.PodSetUpdates[i].Name == ps.Name {
-				maps.Copy(pod.Spec.NodeSelector, c.PodSetUpdates[i].NodeSelector)
+			if u := &c.PodSetUpdates[i]; u.Name == ps.Name {
+				maps.Copy(pod.Spec.NodeSelector, u.NodeSelector)
+				maps.Copy(pod.Annotations, u.Annotations)
 			}
 		}
 	}
@@ -232,7 +236,7 @@ func (a *ask) key() string {
 	var b []byte
 	add := func(k *kind) {
 		spec := &k.pod.Spec
-		b = fmt.Appendf(b, "%d %s %s %t %v ", k.count, spec.SchedulerName, k.demand.Signature(), k.alone, k.demand.Scalars)
+		b = fmt.Appendf(b, "%d %s %s %t %v %q ", k.count, spec.SchedulerName, k.demand.Signature(), k.alone, k.demand.Scalars, k.demand.PromisedModel)
 		decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.PreemptionPolicy})
 		if err != nil { // no API server admits such a pod
 			decides = []byte(k.pod.UID)

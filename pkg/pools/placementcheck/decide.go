@@ -30,7 +30,7 @@ const (
 type Decision struct {
 	Verdict Verdict
 	Message string
-	// PodSetUpdates of Ready keep the pods in the domain that was found.
+	// PodSetUpdates of Ready keep the pods in the domain that was found, and on its GPU model.
 	PodSetUpdates []kueue.PodSetUpdate
 	// Until is when Wait ends, and when Retry may be otherwise though nothing changed; zero: never.
 	Until time.Time
@@ -53,7 +53,7 @@ func Decide(s *Snapshot, w *kueue.Workload) Decision {
 
 // unchecked lets a Workload start where nothing is known: a cluster without exporters must not stop.
 func unchecked(s *Snapshot, w *kueue.Workload) Decision {
-	return Decision{Verdict: Ready, Message: "not checked: no node publishes a topology that counts", PodSetUpdates: updates(w, nil), after: s}
+	return Decision{Verdict: Ready, Message: "not checked: no node publishes a topology that counts", PodSetUpdates: updates(w, promise{}), after: s}
 }
 
 // decide decides about what a Workload asks for.
@@ -98,7 +98,7 @@ func (s *Snapshot) found(a *ask, found *fitted) Decision {
 			return Decision{Verdict: Retry, Message: why, Until: until}
 		}
 	}
-	return Decision{Verdict: Ready, Message: s.describe(a, found), PodSetUpdates: updates(a.workload, s.selectors(a, found)), after: found.after}
+	return Decision{Verdict: Ready, Message: s.describe(a, found), PodSetUpdates: updates(a.workload, s.promise(a, found)), after: found.after}
 }
 
 // afterPreemption lets a Workload start for which the scheduler can make room: by pods of a lower
@@ -128,7 +128,7 @@ func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 			n.given, n.used = more, nil
 		}
 	}
-	return Decision{Verdict: Ready, Message: "there is room once pods of a lower priority are evicted", PodSetUpdates: updates(a.workload, nil), after: after}, true
+	return Decision{Verdict: Ready, Message: "there is room once pods of a lower priority are evicted", PodSetUpdates: updates(a.workload, promise{}), after: after}, true
 }
 
 // preemptsNever reports whether some pods must not have others evicted.
@@ -205,62 +205,4 @@ func (s *Snapshot) commonDepth(plan *fabric.Plan) int {
 		}
 	}
 	return 0
-}
-
-// selectors are the labels that keep the pods of each gang in the domain that was found, by
-// PodSet.
-func (s *Snapshot) selectors(a *ask, found *fitted) map[string]map[string]string {
-	out := map[string]map[string]string{}
-	for i, g := range a.gangs {
-		labels := s.labelsOf(found.plans[i])
-		for _, k := range g.kinds {
-			out[k.podSet] = labels
-		}
-	}
-	return out
-}
-
-// labelsOf are the node labels of a plan's domain. Where another domain has the same name, those
-// of the domains around it tell them apart.
-func (s *Snapshot) labelsOf(plan *fabric.Plan) map[string]string {
-	depth := s.commonDepth(plan)
-	if depth == 0 {
-		return nil
-	}
-	at := plan.Domains[depth][0]
-	own := &s.tree.Domains(depth)[at]
-	level := func(d int) gangrequest.Level { return s.levels[d-1] }
-	out := map[string]string{level(depth).NodeLabel: own.Name}
-	others := 0
-	for i := range s.tree.Domains(depth) {
-		if s.tree.Domains(depth)[i].Name == own.Name {
-			others++
-		}
-	}
-	for d := depth - 1; d > 0 && others > 1; d-- {
-		if name := s.tree.Domains(d)[s.tree.DomainOf(d, own.First)].Name; name != "" {
-			out[level(d).NodeLabel] = name
-		}
-	}
-	return out
-}
-
-// updates has an entry for each PodSet, as Kueue wants it.
-func updates(w *kueue.Workload, selectors map[string]map[string]string) []kueue.PodSetUpdate {
-	out := make([]kueue.PodSetUpdate, 0, len(w.Spec.PodSets))
-	for i := range w.Spec.PodSets {
-		ps := &w.Spec.PodSets[i]
-		u := kueue.PodSetUpdate{Name: ps.Name}
-		for key, value := range selectors[ps.Name] {
-			if _, has := ps.Template.Spec.NodeSelector[key]; has {
-				continue // the job says it itself, and Kueue refuses what is said twice
-			}
-			if u.NodeSelector == nil {
-				u.NodeSelector = map[string]string{}
-			}
-			u.NodeSelector[key] = value
-		}
-		out = append(out, u)
-	}
-	return out
 }

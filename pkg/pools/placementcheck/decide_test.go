@@ -368,6 +368,9 @@ func TestDecide(t *testing.T) {
 			for i := range want {
 				want[i] = kueue.PodSetUpdate{Name: tc.job.Spec.PodSets[i].Name, NodeSelector: tc.wantSelector}
 			}
+			for i := range got.PodSetUpdates {
+				got.PodSetUpdates[i].Annotations = nil // TestPromisedModel's
+			}
 			if diff := cmp.Diff(want, got.PodSetUpdates); diff != "" {
 				t.Errorf("podSetUpdates (-want,+got):\n%s", diff)
 			}
