@@ -179,7 +179,7 @@ func (s *shape) bound(supply fabric.Supply, node *v1.Node) fabric.Supply {
 		supply.Limit = fabric.AtMost(1)
 	}
 	if s.preferred != nil {
-		supply.Preference = s.preferred.Score(node)
+		supply.Preference, supply.Hardware = s.preferred.Score(node), s.demand.Prefers(node)
 	}
 	return supply
 }

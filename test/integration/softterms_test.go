@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 const (
@@ -57,32 +59,45 @@ func TestSoftTerms(t *testing.T) {
 	x.at(t, "fast-0", 1, nil) // is begun with two
 	const (
 		links    = "faster links"
+		gangs    = "faster links for a gang"
 		begun    = "machines of the same links, one of them begun"
 		spread   = "slow links for single GPUs"
 		allSlows = "slow-0 slow-1 slow-2 slow-3"
 	)
 	cases := map[string]struct {
 		gpus, pods int
+		gang       bool
 		change     func(*v1.Pod)
 		want       string // nodes, by name
 	}{
-		links + ": a preferred affinity to a pod on slower ones, of weight 100":               {gpus: 2, change: near(100, "on-slow-0"), want: "fast-0"},
-		links + ": a preferred node affinity for a zone of slower ones, of weight 100":        {gpus: 2, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0"},
-		links + ": a preferred node affinity for the GPU product of slower ones, of weight 1": {gpus: 2, change: rather(1, productLabel, "L40S"), want: "slow-0"},
-		links + ": a required node affinity for slower ones":                                  {gpus: 2, change: must(productLabel, "L40S"), want: "slow-0"},
-		begun + ": a preferred node affinity for the zone of another":                         {gpus: 2, change: rather(1, v1.LabelTopologyZone, "b"), want: "fast-1"},
-		begun + ": a preferred affinity to a pod on another":                                  {gpus: 2, change: near(1, "on-fast-1"), want: "fast-1"},
-		begun + ": nothing that the pod says":                                                 {gpus: 2, change: func(*v1.Pod) {}, want: "fast-0"},
-		spread + ": soft spreading by host over all machines":                                 {gpus: 1, pods: 4, change: spreadByHost, want: allSlows},
+		gangs + ": a preferred node affinity of its pods for a zone of slower ones, of weight 100":        {gpus: 4, pods: 2, gang: true, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0 fast-1"},
+		gangs + ": a preferred node affinity of its pods for the GPU product of slower ones, of weight 1": {gpus: 4, pods: 2, gang: true, change: rather(1, productLabel, "L40S"), want: "slow-1 slow-1"},
+		links + ": a preferred affinity to a pod on slower ones, of weight 100":                           {gpus: 2, change: near(100, "on-slow-0"), want: "fast-0"},
+		links + ": a preferred node affinity for a zone of slower ones, of weight 100":                    {gpus: 2, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0"},
+		links + ": a preferred node affinity for the GPU product of slower ones, of weight 1":             {gpus: 2, change: rather(1, productLabel, "L40S"), want: "slow-0"},
+		links + ": a required node affinity for slower ones":                                              {gpus: 2, change: must(productLabel, "L40S"), want: "slow-0"},
+		begun + ": a preferred node affinity for the zone of another":                                     {gpus: 2, change: rather(1, v1.LabelTopologyZone, "b"), want: "fast-1"},
+		begun + ": a preferred affinity to a pod on another":                                              {gpus: 2, change: near(1, "on-fast-1"), want: "fast-1"},
+		begun + ": nothing that the pod says":                                                             {gpus: 2, change: func(*v1.Pod) {}, want: "fast-0"},
+		spread + ": soft spreading by host over all machines":                                             {gpus: 1, pods: 4, change: spreadByHost, want: allSlows},
 	}
 	x.compareTable(t, slices.Collect(maps.Keys(cases)))
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got, pods []string
+			gang := x.freshName("gang")
 			for range max(1, tc.pods) {
 				pod := gpuPod(x.freshName("soft"), shippedProfile, tc.gpus).Label(appLabel, "asks").With(tc.change).Obj()
+				if tc.gang {
+					pod.Annotations = notes{gangrequest.GangKey: gang, gangrequest.GangSizeKey: strconv.Itoa(tc.pods)}
+				}
 				e.create(t, pod)
-				got, pods = append(got, e.bound(t, pod.Name).Spec.NodeName), append(pods, pod.Name)
+				if pods = append(pods, pod.Name); !tc.gang {
+					e.bound(t, pod.Name)
+				}
+			}
+			for _, name := range pods {
+				got = append(got, e.bound(t, name).Spec.NodeName)
 			}
 			slices.Sort(got)
 			if strings.Join(got, " ") != tc.want {

@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -59,7 +59,7 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	args.LargerPodsShare = cmp.Or(args.LargerPodsShare, new(0.7))
 	args.SingleGPUs = cmp.Or(args.SingleGPUs, SingleGPUsSlowLinks)
 	if args.HardwareLabels == nil {
-		args.HardwareLabels = hardwareLabels()
+		args.HardwareLabels = topologyv1alpha1.DefaultHardwareLabels()
 	}
 	args.NarrowTo = cmp.Or(args.NarrowTo, new(int32(16)))
 	args.NarrowTolerance = cmp.Or(args.NarrowTolerance, new(0.0))
@@ -72,14 +72,6 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	}
 	args.StaleTopology = cmp.Or(args.StaleTopology, stale)
 	args.TerminationWait = cmp.Or(args.TerminationWait, metav1.Duration{Duration: defaultTerminationWait})
-}
-
-// hardwareLabels are those of NVIDIA's GPU feature discovery, of Kubernetes, and of clouds.
-func hardwareLabels() []string {
-	return []string{
-		"nvidia.com/gpu.product", "nvidia.com/gpu.family", "nvidia.com/gpu.machine", v1.LabelInstanceTypeStable,
-		"cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-gpu-name",
-	}
 }
 
 // SetDefaults_NUMAAffinityArgs fills in what the operator left out.

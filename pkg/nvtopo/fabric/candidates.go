@@ -33,8 +33,8 @@ type estimate struct {
 	known, assumed bool
 }
 
-// best is the first of the candidates by the objective: those of the preferred level, if the gang names
-// one; the time of an all-reduce, of which what is
+// best is the first of the candidates by the objective: those of the preferred level, if the gang
+// names one; those on the hardware that members prefer; the time of an all-reduce, of which what is
 // within the tolerance of the least is equal, if the network is known and there is nothing to be near
 // to; level and domains; if the time has not decided, that inside nodes, likewise; then the rest. A
 // nil candidate is none. Members that are spread do without the time.
@@ -42,6 +42,9 @@ func (g *gang) best(candidates []*candidate) (best *candidate) {
 	equal := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c == nil })
 	if g.w.preferred > 0 && slices.ContainsFunc(equal, func(c *candidate) bool { return c.plan.Preferred }) {
 		equal = slices.DeleteFunc(equal, func(c *candidate) bool { return !c.plan.Preferred })
+	}
+	if g.hardware && len(equal) > 1 {
+		equal = onPreferredHardware(equal)
 	}
 	timed, known := g.w.spread < 0 && len(equal) > 1, false
 	if timed && len(g.near) == 0 {
@@ -98,13 +101,28 @@ func (c *candidate) compare(o *candidate) int {
 
 // disliked is the preference of the nodes taken, negated. A solution leaves it out where all nodes
 // of its model are preferred alike.
-func (c *candidate) disliked() (sum int64) {
+func (c *candidate) disliked() int64 { return -c.sum(func(s *Supply) int64 { return s.Preference }) }
+
+// sum adds up a weight of the nodes taken, once for each member there.
+func (c *candidate) sum(weight func(*Supply) int64) (sum int64) {
 	for i, nodes := range c.outcome.nodes {
+		supply := c.gang.r.Shapes[c.gang.parts[i].shape].Nodes
 		for _, s := range nodes {
-			sum -= c.gang.r.Shapes[c.gang.parts[i].shape].Nodes[s.node].Preference * int64(s.members)
+			sum += weight(&supply[s.node]) * int64(s.members)
 		}
 	}
 	return sum
+}
+
+// onPreferredHardware keeps the candidates on whose hardware the members' wishes weigh most, in the list
+// itself.
+func onPreferredHardware(candidates []*candidate) []*candidate {
+	weigh := func(c *candidate) int64 { return c.sum(func(s *Supply) int64 { return s.Hardware }) }
+	most := weigh(candidates[0])
+	for _, c := range candidates[1:] {
+		most = max(most, weigh(c))
+	}
+	return slices.DeleteFunc(candidates, func(c *candidate) bool { return weigh(c) < most })
 }
 
 // timeTolerance is how much longer than the fastest, as a share, a plan's all-reduce may take to count

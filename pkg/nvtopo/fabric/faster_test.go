@@ -98,6 +98,28 @@ func TestPlaceByEstimate(t *testing.T) {
 			nodes: "r0: dgx1-v100\nr1: hgx-h200 hgx-h200", pods: 4, gpus: 2, inside: 400, outside: 400,
 			change: func(r *Request) { r.Shapes[0].Kind = 0 }, want: "r1-0+++",
 		},
+		"the hardware that members prefer comes before the time": {
+			nodes: "rA: l40s-8 l40s-8\nrB: hgx-h200\nrC: hgx-h200", pods: 2, gpus: 8, inside: 100, outside: 50,
+			change: func(r *Request) { r.preferHardware(0, 1, 1) }, want: "rA-0 rA-1",
+		},
+		"and before the level": {
+			nodes: "rA: l40s-8\nrB: l40s-8\nrC: hgx-h200 hgx-h200", pods: 2, gpus: 8, inside: 100, outside: 50, assumed: true,
+			change: func(r *Request) { r.preferHardware(0, 1, 1) }, want: "rA-0 rB-0",
+		},
+		"but not before the level that the gang prefers": {
+			nodes: "rA: l40s-8\nrB: l40s-8\nrC: hgx-h200 hgx-h200", pods: 2, gpus: 8, inside: 100, outside: 50,
+			change: func(r *Request) { r.preferHardware(0, 1, 1); r.Preferred = "rack" }, want: "rC-0 rC-1",
+		},
+		"nor before the one that it requires": {
+			nodes: "rA: l40s-8\nrB: l40s-8\nrC: hgx-h200 hgx-h200", pods: 2, gpus: 8, inside: 100, outside: 50,
+			change: func(r *Request) { r.preferHardware(0, 1, 100); r.Required = "rack" }, want: "rC-0 rC-1",
+		},
+		"what is preferred for other reasons comes after the time": {
+			nodes: "rA: l40s-8 l40s-8\nrB: hgx-h200\nrC: hgx-h200", pods: 2, gpus: 8, inside: 100, outside: 50,
+			change: func(r *Request) {
+				r.Shapes[0].Nodes[0].Preference, r.Shapes[0].Nodes[1].Preference = 100, 100
+			}, want: "rB-0 rC-0",
+		},
 		"members that are spread do without": {
 			nodes: "r0: hgx-h200\nr1: hgx-h200\nr2: hgx-h200", pods: 2, gpus: 8, inside: 50, outside: 50,
 			overrides: between("r0", "r1", 1), change: func(r *Request) { r.SpreadOver = "rack" }, want: "r0-0 r1-0",
@@ -125,6 +147,14 @@ func TestPlaceByEstimate(t *testing.T) {
 				t.Fatalf("got %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// preferHardware has members of the first shape prefer the hardware of the nodes from first to last.
+func (r *Request) preferHardware(first, last int, weight int64) {
+	for n := first; n <= last; n++ {
+		s := &r.Shapes[0].Nodes[n]
+		s.Preference, s.Hardware = weight, weight
 	}
 }
 

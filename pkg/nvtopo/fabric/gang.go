@@ -22,6 +22,7 @@ type gang struct {
 	near      []int  // nodes to be near to
 	occupied  [][]bool
 	prefers   []bool    // by shape: some node is preferred
+	hardware  bool      // for some shape a node's hardware is preferred
 	estimated bool      // some node's slots are only a lower bound
 	segments  []segment // with all their members
 
@@ -74,8 +75,9 @@ func newGang(t *Tree, r *Request, w wishes, most limits, work *workspace) *gang 
 			continue
 		}
 		r.Shapes[s].list(work)
-		prefers, estimated := r.Shapes[s].survey()
+		prefers, hardware, estimated := r.Shapes[s].survey()
 		g.prefers[s] = prefers
+		g.hardware = g.hardware || hardware
 		g.estimated = g.estimated || estimated
 		if w.segment > 0 && s == w.segmented {
 			g.parts = append(g.parts, g.segmentParts()...)
@@ -124,19 +126,20 @@ func (s *Shape) list(work *workspace) {
 	}
 }
 
-// survey says whether some node is preferred over others, and whether some node's slots are only a
-// lower bound.
-func (s *Shape) survey() (prefers, estimated bool) {
+// survey says whether some node is preferred over others, for its hardware too, and whether some
+// node's slots are only a lower bound.
+func (s *Shape) survey() (prefers, hardware, estimated bool) {
 	if len(s.rooms) == 0 {
-		return false, false
+		return false, false, false
 	}
-	first := s.Nodes[s.rooms[0]].Preference
+	first := &s.Nodes[s.rooms[0]]
 	for _, n := range s.rooms {
 		supply := &s.Nodes[n]
-		prefers = prefers || supply.Preference != first
+		prefers = prefers || supply.Preference != first.Preference
+		hardware = hardware || supply.Hardware != first.Hardware
 		estimated = estimated || supply.Slots.estimated
 	}
-	return prefers, estimated
+	return prefers, hardware, estimated
 }
 
 // occupy marks the domains of nodes; nil if there are none.

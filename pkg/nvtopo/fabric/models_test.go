@@ -30,7 +30,12 @@ func TestOneModelBruteForce(t *testing.T) {
 		"two models":          func(_ *rand.Rand, w *world) { w.modelsOf(2) },
 		"a required level":    func(r *rand.Rand, w *world) { w.required = r.IntN(w.levels + 2) },
 		"preferred nodes":     func(r *rand.Rand, w *world) { w.prefer(r) },
-		"preferred segments":  func(r *rand.Rand, w *world) { w.segments(r) },
+		"preferred models":    func(r *rand.Rand, w *world) { w.preferModels(r) },
+		"preferred models, spread": func(r *rand.Rand, w *world) {
+			w.preferModels(r)
+			w.spread = r.IntN(w.levels + 1)
+		},
+		"preferred segments": func(r *rand.Rand, w *world) { w.segments(r) },
 		"required segments": func(r *rand.Rand, w *world) {
 			w.segments(r)
 			w.segmentRequired = true
@@ -71,6 +76,28 @@ func (w *world) modelsOf(n int) {
 	}
 }
 
+// preferModels has members prefer hardware: models, and some of their nodes more than others.
+func (w *world) preferModels(r *rand.Rand) {
+	w.prefer(r)
+	weights := []int64{int64(r.IntN(3)), int64(r.IntN(3)), int64(r.IntN(3))}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.hard = weights[n.model]
+		if r.IntN(4) == 0 {
+			n.hard++
+		}
+		n.like += n.hard
+	}
+}
+
+// hardware is how much members placed so prefer the hardware.
+func (w *world) hardware(x []int) (sum int64) {
+	for i, members := range x {
+		sum += w.nodes[i].hard * int64(members)
+	}
+	return sum
+}
+
 // compareByModel reports whether there was a plan at all.
 func compareByModel(t *testing.T, w *world) bool {
 	t.Helper()
@@ -104,7 +131,7 @@ func compareByModel(t *testing.T, w *world) bool {
 		if alone.compare(got, want) != 0 {
 			t.Fatalf("model %d, placed %v: got %+v, want %+v\n%s", m, x, got, want, w)
 		}
-		offers[m], plans[m] = &offer{judged: got, placed: w.byPath(tr, &on, plan), ms: allReduce(x, m)}, plan
+		offers[m], plans[m] = &offer{judged: got, placed: w.byPath(tr, &on, plan), ms: allReduce(x, m), hard: w.hardware(x)}, plan
 	}
 	plan, err := Place(tr, req)
 	best := w.bestOffer(offers)

@@ -33,8 +33,9 @@ type worldNode struct {
 	count [5]int   // members that fit, by the worst band accepted
 	lost  []int64  // by members - 1
 	like  int64
-	bound int // members that are there and stay
-	model int // number of the GPUs' model
+	hard  int64 // the part of like that is about hardware
+	bound int   // members that are there and stay
+	model int   // number of the GPUs' model
 }
 
 // key names a node's domain of a depth; nodes without a label have one of their own.
@@ -313,6 +314,7 @@ type offer struct {
 	judged judged
 	placed []int
 	ms     float64
+	hard   int64
 }
 
 // bestOffer is which offer the objective takes, by its text; -1 if there is none.
@@ -324,13 +326,19 @@ func (w *world) bestOffer(offers []*offer) int {
 		}
 		return cmp.Or(cmp.Compare(a.judged.level, b.judged.level), cmp.Compare(sumOf(a.judged.domains), sumOf(b.judged.domains)), slices.Compare(a.judged.domains, b.judged.domains))
 	}
+	most := int64(0)
+	for _, o := range offers {
+		if o != nil {
+			most = max(most, o.hard)
+		}
+	}
 	for i, o := range offers {
-		if o == nil {
+		if o == nil || o.hard < most {
 			continue
 		}
 		excluded := false
 		for _, p := range offers {
-			if p == nil {
+			if p == nil || p.hard < most {
 				continue
 			}
 			near := nearest(p, o)

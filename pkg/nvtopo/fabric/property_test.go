@@ -69,7 +69,7 @@ func (w *world) request(tb testing.TB) (*Tree, *Request) {
 		for _, lost := range n.lost {
 			slots.divisions = append(slots.divisions, division{lost: lost, ring: modelRing(n.model)})
 		}
-		r.Shapes[0].Nodes[i] = Supply{Slots: slots, Preference: n.like}
+		r.Shapes[0].Nodes[i] = Supply{Slots: slots, Preference: n.like, Hardware: n.hard}
 		if w.order == nil {
 			r.Members = append(r.Members, slices.Repeat([]Member{{Bound: true, Node: i}}, n.bound)...)
 		}

@@ -16,6 +16,9 @@ type Supply struct {
 	// Preference is how much a member would like the node: the weights of its preferred node
 	// affinity. Greater is better.
 	Preference int64
+	// Hardware is the part of these weights that is about the node's hardware. It decides between plans
+	// before their time does.
+	Hardware int64
 }
 
 // Limit is the most members that a node can take for other reasons than GPUs: CPU, memory,
@@ -185,7 +188,7 @@ type Plan struct {
 	Preferred bool // the level is the preferred one or better; true if none is preferred
 	// Exact says that it is proven that no plan on the same models, rings and domains is better in
 	// level, domains and band (2 to 4), and for members of one shape in segments, preference and best
-	// fit too (5 to 7). It is not said of the time that chose between plans.
+	// fit too (5 to 7). It is not said of the hardware and the time that chose between plans.
 	Exact bool
 }
 

@@ -31,6 +31,7 @@ const SchedulerName = "topology-aware-scheduler"
 func options() *podrequest.Options {
 	return &podrequest.Options{
 		Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
+		HardwareLabels: topologyv1alpha1.DefaultHardwareLabels(),
 	}
 }
 

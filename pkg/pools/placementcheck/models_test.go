@@ -21,13 +21,22 @@ import (
 
 const productLabel = "nvidia.com/gpu.product"
 
-// TestModelChoice: models that a gang names are a set to choose one from, GPUs whose model is not known
-// are of one model together, and a gang with GPUs is on no node whose GPUs are known by number only.
+// TestModelChoice: models that a gang names are a set to choose one from, the one that its pods prefer if
+// that has room; GPUs whose model is not known are of one model together, and a gang with GPUs is on no
+// node whose GPUs are known by number only.
 func TestModelChoice(t *testing.T) {
 	products := func(w *kueue.Workload, values ...string) *kueue.Workload {
 		w.Spec.PodSets[0].Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: productLabel, Operator: v1.NodeSelectorOpIn, Values: values}}}},
 		}}}
+		return w
+	}
+	prefers := func(w *kueue.Workload, key, value string) *kueue.Workload {
+		w.Spec.PodSets[0].Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 1, Preference: v1.NodeSelectorTerm{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}},
+			}}},
+		}}
 		return w
 	}
 	byCount := func(e *testEnv, kind string) {
@@ -57,16 +66,20 @@ func TestModelChoice(t *testing.T) {
 		"models that are not known are one":          {job: job("train", 4, 8, gangOf("g", 4)), build: func(e *testEnv) { unknown(e, "l40s-8", "dgx-a100") }, want: "dgx-a100 l40s-8"},
 		"and apart from one that is known":           {job: job("train", 5, 8, gangOf("g", 5)), build: func(e *testEnv) { unknown(e, "l40s-8", "dgx-a100") }, want: "cluster: 4 of 5 on an unknown model, 2 on NVIDIA-H200; allow-mixed-models would fit"},
 		"no model is known":                          {job: job("train", 6, 8, gangOf("g", 6)), build: func(e *testEnv) { unknown(e, "l40s-8", "dgx-a100", "hgx-h200") }, want: "dgx-a100 hgx-h200 l40s-8"},
-		"nodes by number have no place":              {job: job("train", 2, 8, gangOf("g", 2)), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "dgx-a100"},
-		"whatever their label says":                  {job: products(job("train", 2, 8, gangOf("g", 2)), "NVIDIA-H200"), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "cluster: 0 of 2"},
-		"nor for pods that want no graph":            {job: products(job("train", 2, 8, gangOf("g", 2, podrequest.TopologyPolicyKey, "none")), "NVIDIA-H200"), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "cluster: 0 of 2"},
+		"a product is preferred":                     {job: prefers(job("train", 2, 8, gangOf("g", 2)), productLabel, "NVIDIA-L40S"), want: "l40s-8"},
+		"something else is preferred, which comes after the links": {
+			job: prefers(job("train", 2, 8, gangOf("g", 2)), v1.LabelTopologyZone, "l40s-8"), want: "hgx-h200",
+		},
+		"nodes by number have no place":   {job: job("train", 2, 8, gangOf("g", 2)), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "dgx-a100"},
+		"whatever their label says":       {job: products(job("train", 2, 8, gangOf("g", 2)), "NVIDIA-H200"), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "cluster: 0 of 2"},
+		"nor for pods that want no graph": {job: products(job("train", 2, 8, gangOf("g", 2, podrequest.TopologyPolicyKey, "none")), "NVIDIA-H200"), build: func(e *testEnv) { byCount(e, "hgx-h200") }, want: "cluster: 0 of 2"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := newTestEnv(t)
 			for kind, product := range map[string]string{"hgx-h200": "NVIDIA-H200", "l40s-8": "NVIDIA-L40S", "dgx-a100": "NVIDIA-A100-SXM4-40GB"} {
 				for i := range 2 {
-					e.node(fmt.Sprintf("%s_%d", kind, i), kind, map[string]string{productLabel: product})
+					e.node(fmt.Sprintf("%s_%d", kind, i), kind, map[string]string{productLabel: product, v1.LabelTopologyZone: kind})
 				}
 			}
 			if tc.build != nil {

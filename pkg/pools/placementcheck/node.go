@@ -78,7 +78,7 @@ func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement
 		return n.usageBeside(s.now, given)
 	})
 	if k.preferred != nil && (limit > 0 || !k.demand.HasGPUs()) {
-		out.Preference = k.preferred.Score(n.object)
+		out.Preference, out.Hardware = k.preferred.Score(n.object), k.demand.Prefers(n.object)
 	}
 	return out
 }
