@@ -99,7 +99,7 @@ type Request struct {
 	// PromisedModel is the GPU model under PromisedModelKey; empty if there is none. It decides about no
 	// node's fit, and members of a gang that differ in it alone ask for the same GPUs.
 	PromisedModel string
-	Containers   []Container // those with GPUs
+	Containers    []Container // those with GPUs
 	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
 	Admission      *kubeletadmission.Pod
 	ContainerNames []string // only of a pod that may get exclusive CPUs
