@@ -41,7 +41,10 @@ func newTop() *cobra.Command {
            many on the empty machine
 Nodes that are closed, or have no graph that counts, have nothing free.
 
-Below, for the whole cluster, by size of group and link class:
+Below, by GPU model: NODES, GPUS, USED and FREE of all nodes that have it, WHOLE nodes of
+which all GPUs are free, and the LARGEST free linked group of a node.
+
+Below that, for the whole cluster, by size of group and link class:
   SLOTS, CAPACITY  as X8 to X1
   LINKED   free groups whose ring is as fast as the machine's best of that size
   IDEAL    how many so many free GPUs could be, if pods stood ideally
@@ -148,6 +151,9 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 	if err := t.write(w); err != nil {
 		return err
 	}
+	if err := writeModels(w, v); err != nil {
+		return err
+	}
 	fmt.Fprintln(w)
 	if err := writeSizes(w, v, p); err != nil {
 		return err
@@ -162,11 +168,7 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 }
 
 func topRow(n *clusterview.Node, p palette, wide bool) []string {
-	largest := "-"
-	if n.Largest != nil {
-		largest = fmt.Sprintf("%d %s", len(n.Largest.GPUs), n.Largest.Class)
-	}
-	row := []string{n.Name, signs(n, p), strconv.Itoa(n.Supply.UsedGPUs), strconv.Itoa(n.Supply.FreeGPUs), largest}
+	row := []string{n.Name, signs(n, p), strconv.Itoa(n.Supply.UsedGPUs), strconv.Itoa(n.Supply.FreeGPUs), largestCell(n.Largest)}
 	for _, k := range clusterview.Sizes() {
 		if k > 1 {
 			row = append(row, ringCell(n, k, p))
@@ -187,6 +189,31 @@ func topRow(n *clusterview.Node, p palette, wide bool) []string {
 		note = strings.TrimPrefix(note+"; "+n.NoGraph, "; ")
 	}
 	return append(row, p.warning(note))
+}
+
+// largestCell is the size and the class of a group.
+func largestCell(r *clusterview.Ring) string {
+	if r == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%d %s", len(r.GPUs), r.Class)
+}
+
+// writeModels sums up the nodes by GPU model; nothing where no node has a graph.
+func writeModels(w io.Writer, v *clusterview.View) error {
+	if len(v.Models) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := &table{}
+	t.row("MODEL", "NODES", "GPUS", "USED", "FREE", "WHOLE", "LARGEST")
+	for i := range v.Models {
+		m := &v.Models[i]
+		s := &m.Supply
+		t.row(orDash(m.Model), strconv.Itoa(s.Nodes), strconv.Itoa(s.GPUs), strconv.Itoa(s.UsedGPUs), strconv.Itoa(s.FreeGPUs),
+			strconv.Itoa(m.WholeNodes), largestCell(m.Largest))
+	}
+	return t.write(w)
 }
 
 // signs are the GPUs of a node, one sign each.

@@ -69,6 +69,7 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 	for _, n := range v.Nodes {
 		v.Supply.add(&n.Supply)
 	}
+	v.Models = models(v.Nodes)
 	return v
 }
 

@@ -20,6 +20,7 @@ type View struct {
 	Moment   time.Time `json:"moment"` // when the objects were read
 	Levels   []string  `json:"levels"` // of the fabric, outermost first
 	Supply   Supply    `json:"supply"` // of the whole cluster
+	Models   []Model   `json:"models"` // the same by GPU model
 	Nodes    []*Node   `json:"nodes"`  // in the order of the fabric
 	// Problems are what of labels, ClusterTopology and graphs does not count.
 	Problems []string `json:"problems,omitempty"`
