@@ -89,6 +89,7 @@ func (s *State) figures(counters groupCounters) *figures {
 		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && placement.Closed(node) == ""
 		f.add(s, s.inputFromStores(x, n), open)
 	}
+	f.boundModels()
 	return f
 }
 

@@ -21,6 +21,13 @@ func placement() board {
 					[]query{{`sum by (model) (max by (model, state) (scheduler_nvtopo_gpus{state=~"free|stranded"}))`, "{{model}}"}},
 				},
 				{
+					"Used GPUs by model", "The share that pods hold.", "percentunit",
+					[]query{{
+						`sum by (model) (max by (model, state) (scheduler_nvtopo_gpus{state="used"}))` +
+							` / sum by (model) (max by (model, state) (scheduler_nvtopo_gpus))`, "{{model}}",
+					}},
+				},
+				{
 					"Free linked groups", "Disjoint groups of one node whose ring is as fast as that of as many GPUs can be there.", "short",
 					[]query{{`max by (model, gpus, link_class) (scheduler_nvtopo_linked_groups{state="free"})`, "{{gpus}} × {{model}} {{link_class}}"}},
 				},
