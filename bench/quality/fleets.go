@@ -71,7 +71,7 @@ func judgedPolicies(k *kind) ([]variant, error) {
 }
 
 // otherOrders are ours with other arguments: machines are left to larger pods sooner, later or never,
-// and single GPUs go where they take the least share of a machine.
+// and single GPUs go where they take the least share of a machine, or to the slowest GPUs.
 func otherOrders() []variant {
 	of := func(name string, change func(*nodeindex.Order)) variant {
 		o := nodeindex.DefaultOrder()
@@ -83,6 +83,7 @@ func otherOrders() []variant {
 		of("reserve=0.9", func(o *nodeindex.Order) { o.Reserve = 0.9 }),
 		of("reserve=1", func(o *nodeindex.Order) { o.Reserve = 1 }),
 		of("singles=least-lost", func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesLeastLost }),
+		of("singles=slow-gpus", func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesSlowGPUs }),
 	}
 }
 

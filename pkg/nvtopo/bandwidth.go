@@ -74,8 +74,7 @@ var nvlinkPerLink = []struct {
 // direction: 25 GB/s (V100 to H200) unless the model is known to differ. A400
 // and A4000, which have no NVLink, are not mistaken for A40.
 func NVLinkPerLink(model string) int64 {
-	fields := strings.FieldsFunc(strings.ToUpper(model), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
-	up := " " + strings.Join(fields, " ") + " "
+	up := words(model)
 	for _, e := range nvlinkPerLink {
 		// GB200 and GB300 carry the Blackwell word inside a longer one.
 		if strings.Contains(up, " "+e.word+" ") || strings.Contains(up, " G"+e.word+" ") {

@@ -65,7 +65,8 @@ type Graph struct {
 	NUMANodes []NUMANode
 	NICs      []NIC
 
-	links []Link // row-major n x n, symmetric; the diagonal is zero
+	links  []Link    // row-major n x n, symmetric; the diagonal is zero
+	tflops []float64 // by GPU
 }
 
 // NewGraph builds a graph. links maps a pair of positions (either order) to its
@@ -75,7 +76,10 @@ func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (
 	if n > MaxGPUs {
 		return nil, fmt.Errorf("%d GPUs, at most %d are supported", n, MaxGPUs)
 	}
-	g := &Graph{GPUs: gpus, NUMANodes: nodes, NICs: nics, links: make([]Link, n*n)}
+	g := &Graph{GPUs: gpus, NUMANodes: nodes, NICs: nics, links: make([]Link, n*n), tflops: make([]float64, n)}
+	for i := range gpus {
+		g.tflops[i] = gpus[i].TFLOPS()
+	}
 	if err := g.setLinks(links); err != nil {
 		return nil, err
 	}

@@ -9,9 +9,10 @@ import (
 // fourth is the group size of which stranded GPUs are counted.
 const fourth = 4
 
-// kind is one graph class of the cluster and which GPUs are degraded, with what the
+// kind is one graph class of the cluster, what its GPUs are and which are degraded, with what the
 // replay remembers of it.
 type kind struct {
+	number   uint64
 	tables   *nvtopo.Tables
 	degraded nvtopo.Mask
 

@@ -3,19 +3,22 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// load makes the nodes, all GPUs free. Nodes of one graph class with the same
-// degraded GPUs share one kind.
+// load makes the nodes, all GPUs free. Nodes of one graph class with the same GPUs, of which the
+// same are degraded, share one kind.
 func (s *state) load(nodes []Node, w nvtopo.Weights) {
 	registry := nvtopo.NewRegistry(w)
 	byGraph := map[*nvtopo.Graph]*kind{}
 	type class struct {
 		id       nvtopo.ClassID
 		degraded nvtopo.Mask
+		gpus     string // what they are, by position
 	}
 	byClass := map[class]*kind{}
 	for i := range nodes {
@@ -23,9 +26,10 @@ func (s *state) load(nodes []Node, w nvtopo.Weights) {
 		k := byGraph[g]
 		if k == nil {
 			t := registry.Tables(g)
-			c := class{t.Class(), g.Degraded()}
+			c := class{t.Class(), g.Degraded(), products(g)}
 			if k = byClass[c]; k == nil {
 				k = newKind(t, c.degraded)
+				k.number = uint64(len(byClass))
 				byClass[c] = k
 			}
 			byGraph[g] = k
@@ -34,6 +38,15 @@ func (s *state) load(nodes []Node, w nvtopo.Weights) {
 		s.nodes = append(s.nodes, node{kind: k, healthy: healthy, speed: k.tables.Ring(healthy)})
 		s.gpus += int64(healthy.Len())
 	}
+}
+
+// products are models and memory of a graph's GPUs.
+func products(g *nvtopo.Graph) string {
+	var b strings.Builder
+	for i := range g.GPUs {
+		fmt.Fprintf(&b, "%q %d ", g.GPUs[i].Model, g.GPUs[i].Memory)
+	}
+	return b.String()
 }
 
 // constrain finds the sizes of the trace and the constraint of each: the policy

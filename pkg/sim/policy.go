@@ -138,6 +138,6 @@ func (o *ours) allClosed(c nodeindex.Candidate) bool {
 
 func (o *ours) changed(at int) {
 	n := &o.state.nodes[at]
-	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded, Singles: n.singles > 0})
+	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded, Kind: n.kind.number, Singles: n.singles > 0})
 	o.index.Run(at, n.pods)
 }

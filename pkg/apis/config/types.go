@@ -47,6 +47,8 @@ const (
 	SingleGPUsSlowLinks SingleGPUs = "SlowLinks"
 	// SingleGPUsLeastLost sends them where they take the least share of a machine from others.
 	SingleGPUsLeastLost SingleGPUs = "LeastLost"
+	// SingleGPUsSlowGPUs sends them to the GPUs that compute slowest.
+	SingleGPUsSlowGPUs SingleGPUs = "SlowGPUs"
 )
 
 // NodesWithoutTopology says what to do with a node that has GPUs but no valid,
@@ -181,8 +183,8 @@ type TopologyAwareArgs struct {
 	// take these last. 0 to 1; 1: never. Default: 0.7.
 	LargerPodsShare *float64 `json:"largerPodsShare,omitempty"`
 	// singleGPUs says where pods of one GPU go: "SlowLinks", to the machines whose links are
-	// slowest, or "LeastLost", where they take the least share of a machine from others.
-	// Default: SlowLinks.
+	// slowest, "SlowGPUs", to the GPUs that compute slowest, or "LeastLost", where they take the
+	// least share of a machine from others. Default: SlowLinks.
 	SingleGPUs SingleGPUs `json:"singleGPUs,omitempty"`
 	// hardwareLabels are the labels of nodes that name their hardware. A pod's preferred node
 	// affinity decides about the machine before the time of an all-reduce does, if its terms are

@@ -43,7 +43,7 @@ type state struct {
 	segments   int32 // whole segments still wanted that may be anywhere
 	// part is the members of a segment begun in the current domain of the segments' level;
 	// negative for those still missing of the segments that have members there.
-	part int32
+	part   int32
 	open   int8 // levels open at the unit
 	search uint16
 }

@@ -30,8 +30,8 @@ type problem struct {
 	slots    []int   // by node, in that band
 	capacity [][]int // by depth: what the domains can hold
 	loaded   bool
-	blocked  int    // the domain that has no room beside the members of its segments; -1 for none
-	lacking  int    // how many members cannot go there
+	blocked  int // the domain that has no room beside the members of its segments; -1 for none
+	lacking  int // how many members cannot go there
 	work     *workspace
 	// unproven says that somewhere the fewest domains were too much work to find.
 	unproven bool

@@ -39,6 +39,7 @@ type Offer struct {
 	GPUs      int     // of the machine, healthy and not degraded
 	Together  int     // how many of these work together well; see together
 	Links     int64   // kB/s: the ring of all of these
+	TFLOPS    float64 // how fast the GPU computes, if the set is one
 	// Preference is how much the pod itself would like the machine for its hardware; greater is better.
 	Preference int64
 }
@@ -52,6 +53,9 @@ func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	whole := healthy &^ degraded
 	o.Lost = lost(t, whole, free&^degraded, set)
 	o.GPUs, o.Together, o.Links = whole.Len(), together(t, whole), t.Ring(whole)
+	if k == 1 {
+		o.TFLOPS = t.Graph().TFLOPS(set.First())
+	}
 	return o
 }
 

@@ -4,6 +4,7 @@ package nodeindex
 
 import (
 	"maps"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,16 +16,22 @@ import (
 // TestIndexBruteForce: the index chooses as a brute force does. It compares choices among machines
 // of different size and speed with the published order, which the oracle follows by itself.
 func TestIndexBruteForce(t *testing.T) {
-	kinds := tables(t, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4", "h200-nvl-8")
+	names := []string{"dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4", "h200-nvl-8"}
+	speeds := []int64{125, 362, 312, 312, 312, 2500, 125, 835} // of their GPUs, TFLOPS
+	kinds := tables(t, names...)
 	oracles := make([]*oracle.Oracle, len(kinds))
 	for i := range kinds {
 		oracles[i] = oracle.New(kinds[i].Graph())
 	}
 	constraints := []nvtopo.Constraint{{}, {Policy: nvtopo.PolicySingleNUMANode}, {MinBandwidth: 20_000_000}}
 	r := rand.New(rand.NewPCG(11, 1))
-	answered, sizes, kept := 0, 0, 0
+	answered, sizes, kept, bySpeed := 0, 0, 0, 0
 	for step := range 10_000 {
 		x := NewIndex()
+		w := DefaultOrder()
+		if r.IntN(2) == 0 {
+			w.Singles = SinglesSlowGPUs
+		}
 		nodes := make([]oracle.Node, 2+r.IntN(5))
 		for i := range nodes {
 			at := r.IntN(len(kinds))
@@ -32,9 +39,11 @@ func TestIndexBruteForce(t *testing.T) {
 			x.Put(i, m)
 			x.Run(i, pods)
 			nodes[i] = oracle.Node{Oracle: oracles[at], Whole: m.Healthy, Free: m.Free, Pods: pods}
+			if w.Singles == SinglesSlowGPUs {
+				nodes[i].Speed = big.NewRat(speeds[at], 1)
+			}
 		}
 		d := Demand{GPUs: 1 + r.IntN(8), Bytes: []int64{DefaultBytes, DefaultBytes, 64_000}[r.IntN(3)], Constraint: constraints[r.IntN(len(constraints))]}
-		w := DefaultOrder()
 		got, offer, ok := x.Best(&d, &w)
 		choices := oracle.Across(nodes, d.GPUs, d.Constraint, d.Bytes)
 		allowed := oracle.Allowed(choices)
@@ -45,6 +54,9 @@ func TestIndexBruteForce(t *testing.T) {
 			continue
 		}
 		answered++
+		if d.GPUs == 1 && w.Singles == SinglesSlowGPUs {
+			bySpeed++
+		}
 		if slices.ContainsFunc(choices, func(c oracle.Choice) bool { return c.Reserved }) {
 			kept++
 		}
@@ -60,9 +72,9 @@ func TestIndexBruteForce(t *testing.T) {
 			sizes++
 		}
 	}
-	t.Logf("%d of 10000 cases had a node: %d on machines of less than eight GPUs, %d with machines left to larger pods", answered, sizes, kept)
-	if answered < 5000 || sizes < 500 || sizes > answered-500 || kept < 500 {
-		t.Errorf("%d of 10000 answered, %d of them by small machines, some machine reserved in %d: too few to show anything", answered, sizes, kept)
+	t.Logf("%d of 10000 cases had a node: %d on machines of less than eight GPUs, %d with machines left to larger pods, %d single GPUs by speed", answered, sizes, kept, bySpeed)
+	if answered < 5000 || sizes < 500 || sizes > answered-500 || kept < 500 || bySpeed < 300 {
+		t.Errorf("%d of 10000 answered, %d of them by small machines, some machine reserved in %d, single GPUs by speed in %d: too few to show anything", answered, sizes, kept, bySpeed)
 	}
 }
 

@@ -20,13 +20,15 @@ const (
 	SinglesSlowLinks Singles = iota
 	// SinglesLeastLost sends them where they cost those who come later the least share of a machine.
 	SinglesLeastLost
+	// SinglesSlowGPUs sends them to the GPUs that compute slowest.
+	SinglesSlowGPUs
 )
 
 // Order is how machines are compared; see docs/objective.md.
 type Order struct {
 	Weights Weights
 	// Tolerance is by what share of the shortest time of an all-reduce another may be longer and
-	// count as equal. It holds for the ring of the whole machine where single GPUs are compared.
+	// count as equal. It holds for what single GPUs are compared by too.
 	Tolerance float64
 	// Reserve is the share of the large machines on which no smaller pod runs from which on pods
 	// that need such machines keep smaller ones off; 1 or more: never.
@@ -72,13 +74,16 @@ type Best struct {
 func NoBest(t Terms) Best { return Best{Terms: t, Latency: math.MaxInt64} }
 
 // cost is what offers are compared by first, the smaller the better: the seconds of an all-reduce
-// around the ring, or for one GPU the ring of the whole machine in kB/s, which others can use.
+// around the ring, or for one GPU the ring of the whole machine in kB/s, which others can use, or the
+// GPU's TFLOPS.
 func (t *Terms) cost(o *Offer) float64 {
 	switch {
 	case t.GPUs > 1:
 		return nvtopo.CostModel{Bandwidth: max(1, o.Ring), Latency: o.Latency}.AllReduce(nvtopo.AlgorithmRing, t.GPUs, float64(t.Bytes))
 	case t.Singles == SinglesLeastLost:
 		return 0
+	case t.Singles == SinglesSlowGPUs:
+		return o.TFLOPS
 	default:
 		return float64(o.Links)
 	}

@@ -29,6 +29,18 @@ func TestOrder(t *testing.T) {
 			machines: []standing{{"hgx-h200", []int{1, 1, 1}}, {"l40s-8", nil}}, gpus: 1, want: 0,
 			change: func(_ *Demand, o *Order) { o.Singles = SinglesLeastLost },
 		},
+		"with SlowGPUs it takes the slower GPU, whatever the links": {
+			machines: []standing{{"l40s-8", nil}, {"dgx1-v100", nil}, {"hgx-h200", []int{1, 1, 1}}}, gpus: 1, want: 1,
+			change: func(_ *Demand, o *Order) { o.Singles = SinglesSlowGPUs },
+		},
+		"with SlowGPUs too it leaves slow machines of eight to the pods of eight on them": {
+			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", nil}, {"gb200-tray", nil}}, gpus: 1, want: 4,
+			change: func(_ *Demand, o *Order) { o.Singles = SinglesSlowGPUs },
+		},
+		"SlowGPUs changes nothing for two GPUs": {
+			machines: []standing{{"dgx1-v100", nil}, {"hgx-h200", []int{4}}}, gpus: 2, want: 1,
+			change: func(_ *Demand, o *Order) { o.Singles = SinglesSlowGPUs },
+		},
 		"of machines with the same links a single GPU takes the begun one": {
 			machines: []standing{{"l40s-8", nil}, {"l40s-8", []int{1}}}, gpus: 1, want: 1,
 		},

@@ -16,6 +16,7 @@ type Node struct {
 	Pods        []int       // that run there, by their GPUs
 	Refused     nvtopo.Mask // GPUs that the pod does not accept, for their model or memory
 	Preference  int64       // how much the pod would like the machine
+	Speed       *big.Rat    // TFLOPS of its GPUs, if single GPUs go by it; nil: by links
 }
 
 // Choice is what one node has for a pod, and how it stands among the others.
@@ -24,7 +25,8 @@ type Choice struct {
 	Found bool // the node has a set at all
 	// Reserved: the machine is left to larger pods.
 	Reserved bool
-	// Cost is what is compared first: seconds of an all-reduce, or for one GPU the ring of the whole machine.
+	// Cost is what is compared first: seconds of an all-reduce, or for one GPU the ring of the whole
+	// machine or the speed of its GPUs.
 	Cost  *big.Rat
 	Score *big.Rat // 0 to 100 among the nodes of the least cost; nil for others
 	Left  int      // GPUs that stay free
@@ -42,9 +44,13 @@ func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 		}
 		out[i].Left = (n.Free &^ out[i].Set).Len()
 		out[i].Reserved = slices.Contains(bySize, n.Size()) || slices.Contains(byTogether, n.Together())
-		out[i].Cost = n.links()
-		if k > 1 {
+		switch {
+		case k > 1:
 			out[i].Cost = n.Oracle.allReduce(out[i].Set, bytes)
+		case n.Speed != nil:
+			out[i].Cost = n.Speed
+		default:
+			out[i].Cost = n.links()
 		}
 	}
 	score(nodes, out, equals(nodes, out))

@@ -91,10 +91,14 @@ func orderOf(args *config.TopologyAwareArgs) nodeindex.Order {
 		Weights:   nodeindex.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
 		Tolerance: *args.TimeTolerance, Reserve: *args.LargerPodsShare,
 	}
-	if args.SingleGPUs == config.SingleGPUsLeastLost {
-		o.Singles = nodeindex.SinglesLeastLost
-	}
+	o.Singles = singles[args.SingleGPUs]
 	return o
+}
+
+// singles maps the argument to the order's.
+var singles = map[config.SingleGPUs]nodeindex.Singles{
+	config.SingleGPUsSlowLinks: nodeindex.SinglesSlowLinks, config.SingleGPUsLeastLost: nodeindex.SinglesLeastLost,
+	config.SingleGPUsSlowGPUs: nodeindex.SinglesSlowGPUs,
 }
 
 // unenforced maps the argument to what the state works with.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import "strings"
+
+// tflops lists how fast a GPU computes, by words of its product name; the first match wins. Sources:
+// the makers' data sheets, dense BF16 on tensor cores, or FP16 of what has no BF16. NVIDIA's sheets
+// print twice as much where they count sparsity.
+var tflops = []struct {
+	words string
+	speed float64
+}{
+	{"GB300", 2500},
+	{"GB200", 2500},
+	{"B300", 2250},
+	{"B200", 2250},
+	{"B100", 1750},
+	{"GH200", 989},
+	{"H200 NVL", 835},
+	{"H200", 989},
+	{"H100 PCIE", 756},
+	{"H100 NVL", 835},
+	{"H100", 989},
+	{"H800", 989},
+	{"H20", 148},
+	{"A100", 312},
+	{"A800", 312},
+	{"A30", 165},
+	{"A40", 150},
+	{"A10", 125},
+	{"A6000", 155},
+	{"L40S", 362},
+	{"L40", 181},
+	{"L4", 121},
+	{"V100 PCIE", 112},
+	{"V100", 125},
+	{"T4", 65},
+	{"P100", 21},
+	{"RTX 4090", 165},
+	{"MI350X", 2300},
+	{"MI355X", 2500},
+	{"MI300X", 1307},
+	{"MI325X", 1307},
+	{"MI250X", 191.5}, // one of the two dies of a package, each of which is a GPU
+	{"910B3", 313},
+}
+
+// What is not listed is taken to have perGiB, which is about the median of what is, and without a
+// known memory to be faster than all.
+const (
+	perGiB        = 7
+	unknownTFLOPS = 1e6
+)
+
+// TFLOPS estimates how fast the GPU computes, by its product name or else by its memory.
+func (d *GPU) TFLOPS() float64 {
+	name := words(d.Model)
+	for _, t := range tflops {
+		if strings.Contains(name, " "+t.words+" ") {
+			return t.speed
+		}
+	}
+	if d.Memory > 0 {
+		return perGiB * float64(d.Memory) / (1 << 30)
+	}
+	return unknownTFLOPS
+}
+
+// TFLOPS is how fast the GPU of a position computes; see GPU.TFLOPS.
+func (g *Graph) TFLOPS(i int) float64 { return g.tflops[i] }
+
+// words is a product name in upper case, with one blank around each word.
+func words(model string) string {
+	fields := strings.FieldsFunc(strings.ToUpper(model), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
+	return " " + strings.Join(fields, " ") + " "
+}
