@@ -129,15 +129,18 @@ test-bench: cluster-programs $(BIN)/gotestsum ## A short run of every benchmark 
 	cd bench && $(BUILT) ../$(GOTEST) -again test-bench "$$(go list ./... | grep -v /bench/pools$$)"
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
-# alone, 1,000 nodes of four kinds, two gangs that exceed the cluster a hundred times, random jobs of which some must not be
+# alone, and pods and gangs by what-if, on machines of many kinds and on those of LONG_FLEET, 1,000 nodes of four kinds, two gangs that exceed the cluster a hundred times, random jobs of which some must not be
 # preempted and the killing of every program of a pool, then thousands of pods on the real node.
 LONG_SEEDS ?= 1 2 3
+LONG_FLEET := dgx2,hgx-h200,l40s-8
 .PHONY: test-long
 test-long: cluster-programs $(BIN)/kueue ## What is too long for make test-all (LONG_SEEDS; SKIP_NODE=1: without a real node)
 	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
 	$(BUILT) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestSchedulerPlannerParity$$' ./test/integration
+	$(BUILT) NVTOPO_MACHINES=$(LONG_FLEET) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestSchedulerPlannerParity$$' ./test/integration
 	$(BUILT) NVTOPO_UNEQUAL_NODES=250 go test -v -count=1 -timeout 40m -run '^TestUnequalMachines$$' ./test/integration
 	$(BUILT) NVTOPO_WHATIF_STATES=20 go test -v -count=1 -timeout 60m -run '^TestWhatIfParity$$' ./test/integration
+	$(BUILT) NVTOPO_MACHINES=$(LONG_FLEET) NVTOPO_WHATIF_STATES=40 go test -v -count=1 -timeout 90m -run '^TestWhatIfParity$$' ./test/integration
 	$(BUILT) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestExcessGangs$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
 	$(BUILT) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNoWrongEviction|TestProgramKills|TestBillingKills)$$' ./test/pools

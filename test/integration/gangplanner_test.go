@@ -44,6 +44,7 @@ type trialGang struct {
 	pods, gpus int
 	notes      notes
 	wishes     fabric.Request // without shapes and members
+	mixed      bool           // members may get several models
 }
 
 func (g *trialGang) String() string {
@@ -140,11 +141,14 @@ func (o *outside) given(t *testing.T, pod *v1.Pod) (node int, gpus nvtopo.Mask) 
 func (o *outside) plan(g *trialGang, used []nvtopo.Mask) (*fabric.Plan, error) {
 	request := g.wishes
 	shape := fabric.Shape{GPUs: g.gpus, Kind: 1, Nodes: make([]fabric.Supply, o.tree.Len())}
+	if g.mixed {
+		shape.Kind = 0
+	}
 	for node, tables := range o.tables {
 		all := nvtopo.FullMask(tables.Graph().Len())
 		m := &fabric.Machine{Tables: tables, Healthy: all, Free: all &^ used[node]}
 		if m.Free.Len() >= g.gpus {
-			shape.Nodes[node].Slots = o.slotter.Slots(m, g.gpus, nvtopo.Constraint{})
+			shape.Nodes[node].Slots = o.slotter.Slots(m, g.gpus, nvtopo.Constraint{AllowMixedModels: g.mixed})
 		}
 	}
 	request.Shapes, request.Members = []fabric.Shape{shape}, make([]fabric.Member, g.pods)

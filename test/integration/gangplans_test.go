@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -28,6 +30,8 @@ const (
 
 	// plansVariable and planSeedVariable name how many gangs are compared, and the seed.
 	plansVariable, planSeedVariable = "NVTOPO_GANG_PLANS", "NVTOPO_GANG_SEED"
+	// machinesVariable names the kinds of machine of the fleet, such as "dgx2,hgx-h200,l40s-8".
+	machinesVariable = "NVTOPO_MACHINES"
 	// plansInShort is what make test has the time for.
 	plansInShort = 40
 	// tooMany GPUs are more than any node has.
@@ -38,8 +42,13 @@ const (
 	leastEqual = 0.99
 )
 
-// plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines.
-var plannedMachines = []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie-8", "a6000-8-bridged", "dgx2", "hgx-a100-4"}
+// plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines, unless others are named.
+func plannedMachines() []string {
+	if named := os.Getenv(machinesVariable); named != "" {
+		return strings.Split(named, ",")
+	}
+	return []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie-8", "a6000-8-bridged", "dgx2", "hgx-a100-4"}
+}
 
 // TestSchedulerPlannerParity: the scheduler places as the planner does: with patience 0, and one
 // thing at a time, each member of each gang is on the node, and has the devices, that the planner
@@ -67,7 +76,7 @@ func TestSchedulerPlannerParity(t *testing.T) {
 			equal++
 		}
 	}
-	t.Logf("%d of %d gangs are placed as planned, %d of them across racks", equal, gangs, x.across)
+	t.Logf("%v: %d of %d gangs are placed as planned, %d of them across racks, %d where another model had room", plannedMachines(), equal, gangs, x.across, x.chosen)
 	if float64(equal) < leastEqual*float64(gangs) {
 		t.Errorf("%d of %d gangs are placed as planned, want %.0f %%", equal, gangs, 100*leastEqual)
 	}
@@ -89,9 +98,10 @@ func numberOf(t *testing.T, variable string, otherwise int) int {
 func (e *testEnv) makePlannedNodes(t *testing.T) {
 	t.Helper()
 	var nodes []devcluster.NodeSpec
+	machines := plannedMachines()
 	for i := range 64 {
 		nodes = append(nodes, devcluster.NodeSpec{
-			Name: fmt.Sprintf("node-%02d", i), Machine: plannedMachines[i%len(plannedMachines)],
+			Name: fmt.Sprintf("node-%02d", i), Machine: machines[i%len(machines)],
 			Labels: map[string]string{spineLabel: fmt.Sprintf("spine-%d", i/32), rackLabel: fmt.Sprintf("rack-%d", i/8)},
 		})
 	}
@@ -117,6 +127,7 @@ type comparison struct {
 	singles  int    // made so far
 	probes   int    // made so far
 	across   int    // gangs in more than one rack
+	chosen   int    // gangs that had room on several models
 }
 
 // unit is pods that end together.
@@ -155,7 +166,7 @@ func (x *comparison) drawn(number int) *trialGang {
 		name: fmt.Sprintf("g%d", number), pods: 2 * (1 + x.random.IntN(4)),
 		gpus: []int{8, 8, 4, 4, 4, 2, 2, 1}[x.random.IntN(8)], notes: notes{},
 	}
-	switch x.random.IntN(10) {
+	switch x.random.IntN(12) {
 	case 0:
 		g.notes[gangrequest.RequiredKey], g.wishes.Required = "rack", "rack"
 	case 1:
@@ -168,6 +179,10 @@ func (x *comparison) drawn(number int) *trialGang {
 	case 4:
 		g.notes[gangrequest.StrategyKey], g.notes[gangrequest.PatienceKey] = "communication-heavy", "0s"
 		g.wishes.Strategy = fabric.StrategyCommunicationHeavy
+	case 5:
+		g.notes[podrequest.MessageSizeKey], g.wishes.MessageBytes = "64k", 64_000
+	case 6:
+		g.notes[gangrequest.MixedModelsKey], g.mixed = "true", true
 	}
 	return g
 }
@@ -250,6 +265,9 @@ func (x *comparison) compare(t *testing.T, g *trialGang) bool {
 	got, want := x.outside.placed(t, g), x.outside.seats(plan)
 	if len(plan.Domains[x.outside.tree.Depth()]) > 1 {
 		x.across++
+	}
+	if len(plan.Others) > 0 {
+		x.chosen++
 	}
 	diff := cmp.Diff(want, got)
 	if diff != "" {

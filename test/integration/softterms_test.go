@@ -35,8 +35,8 @@ func TestSoftTerms(t *testing.T) {
 	e := newTestEnv(t, devcluster.Config{})
 	e.install(t)
 	nodes := []devcluster.NodeSpec{
-		{Name: "fast-0", Machine: "hgx-h200", Labels: map[string]string{productLabel: "H200", v1.LabelTopologyZone: "a"}},
-		{Name: "fast-1", Machine: "hgx-h200", Labels: map[string]string{productLabel: "H200", v1.LabelTopologyZone: "b"}},
+		{Name: "fast-0", Machine: "hgx-h200", Labels: map[string]string{productLabel: "H200", v1.LabelTopologyZone: "a", v1.LabelInstanceTypeStable: "first"}},
+		{Name: "fast-1", Machine: "hgx-h200", Labels: map[string]string{productLabel: "H200", v1.LabelTopologyZone: "b", v1.LabelInstanceTypeStable: "second"}},
 	}
 	for i := range 4 {
 		nodes = append(nodes, devcluster.NodeSpec{Name: fmt.Sprintf("slow-%d", i), Machine: "l40s-8", Labels: map[string]string{productLabel: "L40S", v1.LabelTopologyZone: slowZone}})
@@ -78,6 +78,8 @@ func TestSoftTerms(t *testing.T) {
 		links + ": a required node affinity for slower ones":                                              {gpus: 2, change: must(productLabel, "L40S"), want: "slow-0"},
 		begun + ": a preferred node affinity for the zone of another":                                     {gpus: 2, change: rather(1, v1.LabelTopologyZone, "b"), want: "fast-1"},
 		begun + ": a preferred affinity to a pod on another":                                              {gpus: 2, change: near(1, "on-fast-1"), want: "fast-1"},
+		begun + ": a preferred node affinity for the instance type of another, of weight 1":               {gpus: 2, change: rather(1, v1.LabelInstanceTypeStable, "second"), want: "fast-1"},
+		begun + ": a preferred node affinity for the GPU product that all of them have":                   {gpus: 2, change: rather(100, productLabel, "H200"), want: "fast-0"},
 		begun + ": nothing that the pod says":                                                             {gpus: 2, change: func(*v1.Pod) {}, want: "fast-0"},
 		spread + ": soft spreading by host over all machines":                                             {gpus: 1, pods: 4, change: spreadByHost, want: allSlows},
 	}

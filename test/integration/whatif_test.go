@@ -270,15 +270,21 @@ func isEqual(p *whatif.Pod, node string) bool {
 func (a *asker) single() *v1.Pod {
 	a.made++
 	n := notes{}
-	switch a.random.IntN(6) {
+	change := func(*v1.Pod) {}
+	switch a.random.IntN(8) {
 	case 0:
 		n[podrequest.TopologyPolicyKey] = "single-numa-node"
 	case 1:
 		n[podrequest.MinLinkKey] = "NV1"
 	case 2:
 		n[podrequest.NUMAAffinityKey] = "required"
+	case 3:
+		n[podrequest.MessageSizeKey] = "64k"
+	case 4:
+		machines := plannedMachines()
+		change = rather(1, productLabel, machines[a.random.IntN(len(machines))])
 	}
-	pod := gpuPod(fmt.Sprintf("p%d", a.made), gangProfile, []int{1, 1, 2, 2, 3, 4, 5, 8}[a.random.IntN(8)]).Annotations(n).Obj()
+	pod := gpuPod(fmt.Sprintf("p%d", a.made), gangProfile, []int{1, 1, 2, 2, 3, 4, 5, 8}[a.random.IntN(8)]).Annotations(n).With(change).Obj()
 	if a.random.IntN(4) == 0 {
 		pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1))
 	}
@@ -352,10 +358,13 @@ func TestWhatIfParity(t *testing.T) {
 	l.makeFabric(t)
 	var nodes []string
 	var specs []devcluster.NodeSpec
+	machines := plannedMachines()
 	for i := range 16 {
 		spec := devcluster.NodeSpec{
-			Name: fmt.Sprintf("node-%02d", i), Machine: plannedMachines[i%len(plannedMachines)],
-			Labels: map[string]string{spineLabel: fmt.Sprintf("spine-%d", i/8), rackLabel: fmt.Sprintf("rack-%d", i/4)},
+			Name: fmt.Sprintf("node-%02d", i), Machine: machines[i%len(machines)],
+			Labels: map[string]string{
+				spineLabel: fmt.Sprintf("spine-%d", i/8), rackLabel: fmt.Sprintf("rack-%d", i/4), productLabel: machines[i%len(machines)],
+			},
 		}
 		if _, err := l.AddNode(t.Context(), spec); err != nil {
 			t.Fatal(err)
@@ -387,7 +396,7 @@ func TestWhatIfParity(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d pods and %d gangs in %d states, %d of them placed, %d by lot on another of the best nodes", pods, gangs, states, placed, a.ties)
+	t.Logf("%v: %d pods and %d gangs in %d states, %d of them placed, %d by lot on another of the best nodes", machines, pods, gangs, states, placed, a.ties)
 }
 
 // TestWhatIfRefusals: bad questions are named, and strangers get no answer.
