@@ -70,8 +70,8 @@ func TestSoftTerms(t *testing.T) {
 		change     func(*v1.Pod)
 		want       string // nodes, by name
 	}{
-		gangs + ": a preferred node affinity of its pods for a zone of slower ones, of weight 100":        {gpus: 4, pods: 2, gang: true, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0 fast-1"},
-		gangs + ": a preferred node affinity of its pods for the GPU product of slower ones, of weight 1": {gpus: 4, pods: 2, gang: true, change: rather(1, productLabel, "L40S"), want: "slow-1 slow-1"},
+		gangs + ": a preferred node affinity of its pods for a zone of slower ones, of weight 100":        {gpus: 2, pods: 2, gang: true, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0 fast-0"},
+		gangs + ": a preferred node affinity of its pods for the GPU product of slower ones, of weight 1": {gpus: 2, pods: 2, gang: true, change: rather(1, productLabel, "L40S"), want: "slow-0 slow-0"},
 		links + ": a preferred affinity to a pod on slower ones, of weight 100":                           {gpus: 2, change: near(100, "on-slow-0"), want: "fast-0"},
 		links + ": a preferred node affinity for a zone of slower ones, of weight 100":                    {gpus: 2, change: rather(100, v1.LabelTopologyZone, slowZone), want: "fast-0"},
 		links + ": a preferred node affinity for the GPU product of slower ones, of weight 1":             {gpus: 2, change: rather(1, productLabel, "L40S"), want: "slow-0"},
