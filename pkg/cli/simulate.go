@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
 const (
@@ -427,7 +428,8 @@ func writeVerdicts(w io.Writer, results []*sim.Result) error {
 	return t.Flush()
 }
 
-// writeGangResults writes a table of the gangs, with two columns a level.
+// writeGangResults writes a table of the gangs, with two columns a level, and two more where they are
+// judged.
 func writeGangResults(w io.Writer, results []*sim.Result) error {
 	levels := slices.Sorted(maps.Keys(results[0].Gangs.OneDomainShare))
 	fmt.Fprintln(w)
@@ -436,14 +438,26 @@ func writeGangResults(w io.Writer, results []*sim.Result) error {
 	for _, l := range levels {
 		fmt.Fprintf(t, "ONE %s %%\tBY FEWEST\t", strings.ToUpper(l))
 	}
-	fmt.Fprintln(t, "WAIT S\tLEVELS LOST\tNOT CARRIED OUT\t")
+	fmt.Fprint(t, "WAIT S\tLEVELS LOST\tNOT CARRIED OUT\t")
+	if results[0].Judged != nil {
+		fmt.Fprint(t, "ALL-REDUCE MS\tSEVERAL MODELS\t")
+	}
+	fmt.Fprintln(t)
 	for _, r := range results {
 		g := r.Gangs
 		fmt.Fprintf(t, "%s\t%d\t", r.Policy, g.Count)
 		for _, l := range levels {
 			fmt.Fprintf(t, "%.2f\t%.3f\t", 100*g.OneDomainShare[l], g.DomainsOverFewest[l])
 		}
-		fmt.Fprintf(t, "%.1f\t%.4f\t%d\t\n", g.MeanWaitSeconds, g.LevelRegret, g.NotCarriedOut)
+		fmt.Fprintf(t, "%.1f\t%.4f\t%d\t", g.MeanWaitSeconds, g.LevelRegret, g.NotCarriedOut)
+		if r.Judged != nil {
+			j := r.Judged.Gangs
+			if j == nil {
+				j = &judge.GangVerdict{} // none started
+			}
+			fmt.Fprintf(t, "%.2f\t%d\t", j.AllReduceMS, j.MixedModels)
+		}
+		fmt.Fprintln(t)
 	}
 	return t.Flush()
 }

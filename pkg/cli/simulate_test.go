@@ -165,6 +165,12 @@ func TestSimulateFabric(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	text = mustRun(t, trace, append(args, "--message-size", "1GB")...)
+	for _, want := range []string{"ALL-REDUCE MS  SEVERAL MODELS", "MS OF 8"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
 }
 
 // without leaves out a flag and its value.

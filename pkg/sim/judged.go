@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
@@ -19,6 +20,11 @@ func (c *Config) checkJudge() error {
 			return errors.New("runs by placement need the bytes of a message")
 		}
 		return nil
+	}
+	for i := range c.Nodes {
+		if n := c.Nodes[i].Graph.Len(); c.Fabric != nil && n > judge.MostGPUs {
+			return fmt.Errorf("node %q: %d GPUs: gangs are judged on machines of up to %d", c.Nodes[i].Name, n, judge.MostGPUs)
+		}
 	}
 	for i := range c.Jobs {
 		if c.Jobs[i].GPUs > judge.MostGPUs {
@@ -54,7 +60,49 @@ func (r *replay) judged(job int, j *arrival, parts []part, now float64) (float64
 			return 0, fmt.Errorf("node %q: %w", r.config.Nodes[p.node].Name, err)
 		}
 	}
+	if r.site != nil && len(parts) > 1 {
+		if err := r.judge.AddGang(r.byNode(parts), r.hops(parts), now-j.ArrivalS); err != nil {
+			return 0, fmt.Errorf("job %d: %w", j.at, err)
+		}
+	}
 	return run, nil
+}
+
+// order lists the nodes of a gang's parts, each once, by the first rank there.
+func order(parts []part) (nodes []int) {
+	seen := map[int]bool{}
+	for _, p := range parts {
+		if !seen[p.node] {
+			seen[p.node] = true
+			nodes = append(nodes, p.node)
+		}
+	}
+	return nodes
+}
+
+// byNode is what a gang has of each node.
+func (r *replay) byNode(parts []part) (out []judge.Part) {
+	sets := map[int]nvtopo.Mask{}
+	for _, p := range parts {
+		sets[p.node] |= p.set
+	}
+	for _, n := range order(parts) {
+		out = append(out, judge.Part{Graph: r.config.Nodes[n].Graph, Set: sets[n]})
+	}
+	return out
+}
+
+// hops is the network from each node of a gang to the next, and from the last to the first.
+func (r *replay) hops(parts []part) (out []judge.Hop) {
+	nodes := order(parts)
+	if len(nodes) < 2 {
+		return nil
+	}
+	for i, n := range nodes {
+		l := r.site.tree.Between(r.site.number[n], r.site.number[nodes[(i+1)%len(nodes)]])
+		out = append(out, judge.Hop{Bandwidth: l.Bandwidth, Latency: l.Latency})
+	}
+	return out
 }
 
 // meanSlowdown returns how many times as long as DurationS a job runs on the best GPUs of the empty

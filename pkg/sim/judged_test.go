@@ -57,3 +57,34 @@ func TestReserve(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgedGangs: gangs are judged over all their GPUs, and those on several models are counted.
+func TestJudgedGangs(t *testing.T) {
+	nodes := clusterOf(t, "hgx-h200", "l40s-8", "hgx-h200", "l40s-8")
+	c := Config{
+		Nodes: nodes, MessageBytes: judge.DefaultBytes, Fabric: racked(t, nodes, "s/a", "s/b", "s/a", "s/b"),
+		Jobs: jobs([4]float64{0, 100, 8, 2}, [4]float64{1, 100, 8, 1}, [4]float64{2, 100, 4, 2}),
+	}
+	const fast, slow = 30.0 / 16 / 450, 30.0 / 16 / 12 // seconds of two whole nodes but for latency
+	tests := map[string]struct {
+		policy           string
+		wantMS           float64 // of the gang of 16
+		wantMixed, gangs int
+	}{
+		"ours takes the fast machines":     {policy: Ours, wantMS: 1e3 * fast, gangs: 2},
+		"the first nodes have both models": {policy: "first-fit", wantMS: 1e3 * slow, wantMixed: 1, gangs: 2},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c.GangPolicy = tc.policy
+			r, _ := watched(t, c)
+			v := r.Judged.Gangs
+			if v == nil || v.Gangs != tc.gangs || v.MixedModels != tc.wantMixed {
+				t.Fatalf("%+v, want %d gangs, %d of several models", v, tc.gangs, tc.wantMixed)
+			}
+			if got := v.BySize[16].AllReduceMS; math.Abs(got-tc.wantMS) > 0.05*tc.wantMS {
+				t.Errorf("all-reduce of 16 GPUs %v ms, want %v", got, tc.wantMS)
+			}
+		})
+	}
+}

@@ -27,6 +27,8 @@ type Verdict struct {
 	LargestWaitS float64 `json:"largestWaitS"`
 	// BySize is by the GPUs of a pod.
 	BySize map[int]SizeVerdict `json:"bySize"`
+	// Gangs are the jobs of several pods of a replay on a fabric; their pods are in BySize too.
+	Gangs *GangVerdict `json:"gangs,omitempty"`
 }
 
 // SizeVerdict is a Verdict of the pods of one size.
@@ -43,6 +45,8 @@ type Judge struct {
 	bytes  float64
 	known  map[placed]cost
 	bySize map[int]*sums
+	rings  map[placed]limit
+	gangs  map[int]*gangSums // by GPUs
 }
 
 type placed struct {
@@ -59,7 +63,7 @@ type sums struct {
 
 // New returns a judge of all-reduces of so many bytes.
 func New(bytes float64) *Judge {
-	return &Judge{bytes: bytes, known: map[placed]cost{}, bySize: map[int]*sums{}}
+	return &Judge{bytes: bytes, known: map[placed]cost{}, bySize: map[int]*sums{}, rings: map[placed]limit{}, gangs: map[int]*gangSums{}}
 }
 
 func (j *Judge) cost(g *nvtopo.Graph, set nvtopo.Mask) (cost, error) {
@@ -112,7 +116,7 @@ func (j *Judge) Add(g *nvtopo.Graph, set nvtopo.Mask, wait, run float64) error {
 
 // Verdict is that on all pods so far.
 func (j *Judge) Verdict() *Verdict {
-	v := &Verdict{BySize: map[int]SizeVerdict{}}
+	v := &Verdict{BySize: map[int]SizeVerdict{}, Gangs: j.gangVerdict()}
 	var multi, all float64 // GPUs
 	// In order of size: floating-point sums depend on it.
 	for _, k := range slices.Sorted(maps.Keys(j.bySize)) {
