@@ -66,6 +66,8 @@ const (
 const (
 	promiseCarriedOut = "plans not carried out"
 	promiseLevel      = "levels worse than possible"
+	promiseOneModel   = "gangs on several models"
+	promiseAllRan     = "pods that never ran"
 )
 
 // checker gathers the bars of a cell.

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/sim"
@@ -36,30 +39,41 @@ const streamFabric = 1
 // sees them: one that says nothing of the racks.
 type cluster struct {
 	name, title string
-	machine     string
+	machine     string // or several
 	tree        *fabric.Tree
 	nodes       []sim.Node
 }
 
-// host is a node and where it is.
-type host struct{ name, spine, rack string }
+// host is a node, where it is, and its machine of the catalogue.
+type host struct{ name, spine, rack, machine string }
 
-// newCluster gives each host a machine.
-func newCluster(name, title, machineName string, hosts []host) (*cluster, error) {
-	m, err := machine.Lookup(machineName)
-	if err != nil {
-		return nil, err
+// ofOneKind is a cluster of equal machines, whose network nobody has measured.
+func ofOneKind(name, title, machineName string, hosts []host) (*cluster, error) {
+	for i := range hosts {
+		hosts[i].machine = machineName
 	}
-	g, err := m.Graph()
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster{name: name, title: title, machine: machineName}
-	spec := &fabric.Spec{Levels: []fabric.Level{{Name: levelSpine}, {Name: levelRack}}}
+	return newCluster(name, title, hosts, []fabric.Level{{Name: levelSpine}, {Name: levelRack}}, fabric.Link{})
+}
+
+// newCluster is a cluster of hosts on spines and racks with these links.
+func newCluster(name, title string, hosts []host, levels []fabric.Level, root fabric.Link) (*cluster, error) {
+	graphs := map[string]*nvtopo.Graph{}
+	c := &cluster{name: name, title: title}
+	spec := &fabric.Spec{Levels: levels, Root: root}
 	for _, h := range hosts {
+		if graphs[h.machine] == nil {
+			m, err := machine.Lookup(h.machine)
+			if err != nil {
+				return nil, err
+			}
+			if graphs[h.machine], err = m.Graph(); err != nil {
+				return nil, err
+			}
+		}
 		spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: h.name, Path: []string{h.spine, h.rack}})
-		c.nodes = append(c.nodes, sim.Node{Name: h.name, Graph: g})
+		c.nodes = append(c.nodes, sim.Node{Name: h.name, Graph: graphs[h.machine]})
 	}
+	c.machine = strings.Join(slices.Sorted(maps.Keys(graphs)), ", ")
 	tree, faults, err := fabric.NewTree(spec)
 	if err == nil && len(faults) > 0 {
 		err = &faults[0]
@@ -82,13 +96,13 @@ func lingjun(fixtures string) (*cluster, error) {
 		path := filepath.Join(fixtures, lingjunFile)
 		hosts, err := readLingjun(path)
 		if err == nil {
-			return newCluster(lingjunName, "Lingjun, "+title, "dgx-h100", hosts)
+			return ofOneKind(lingjunName, "Lingjun, "+title, "dgx-h100", hosts)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return newCluster(lingjunName, "generated as Lingjun, "+title, "dgx-h100", likeLingjun())
+	return ofOneKind(lingjunName, "generated as Lingjun, "+title, "dgx-h100", likeLingjun())
 }
 
 // readLingjun reads hosts with their switches: those of the pods are the spines, those of the
@@ -109,7 +123,7 @@ func readLingjun(path string) ([]host, error) {
 	}
 	var out []host
 	for _, row := range rows[1:] {
-		out = append(out, host{row[0], row[2], row[3]})
+		out = append(out, host{name: row[0], spine: row[2], rack: row[3]})
 	}
 	return out, nil
 }
@@ -143,7 +157,7 @@ func large() (*cluster, error) {
 	for i := range 50 {
 		racks = append(racks, rack{i % 4, i, 100})
 	}
-	return newCluster(largeName, "5000 nodes, 50 racks of 100, 4 spines", "dgx1-v100", shuffled(racks))
+	return ofOneKind(largeName, "5000 nodes, 50 racks of 100, 4 spines", "dgx1-v100", shuffled(racks))
 }
 
 // shuffled names the hosts of racks in an order that says nothing of the racks.

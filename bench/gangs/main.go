@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -42,6 +43,7 @@ type options struct {
 	loads             []float64
 	small, large, few bool // which clusters; fewer or other jobs, cells or seeds than the bars are set for
 	short             bool // bars are not judged
+	models            bool // judge gangs on fabrics of several GPU models, and nothing else
 	openb             bool // jobs of one pod ask for GPUs as openb's do
 }
 
@@ -64,12 +66,16 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	f.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "replays at a time")
 	f.BoolVar(&o.short, "short", false, "few jobs and cells: shows that it works, measures nothing")
 	f.BoolVar(&o.openb, "openb-singles", false, "jobs of one pod ask for 1, 2, 4 or 8 GPUs as Alibaba's openb pods do; the bars are set for 1, 2 or 4")
-	seeds := f.Int("seeds", allSeeds, "number of seeds, 1 to n")
+	f.BoolVar(&o.models, "models", false, "only judge gangs on fabrics of two and four GPU models: all-reduces, waits, gangs on several models")
+	seeds := f.Int("seeds", allSeeds, fmt.Sprintf("number of seeds, 1 to n; with -models %d if it is not given", modelSeeds))
 	mixNames := f.String("mixes", "", "mixes with commas between them; all if empty")
 	loads := f.String("loads", "", "loads with commas between them; all if empty")
 	clusters := f.String("clusters", "lingjun,large", "clusters with commas between them")
 	if err := f.Parse(args); err != nil {
 		return nil, err
+	}
+	if o.models {
+		o.asModels(f, seeds, mixNames, loads)
 	}
 	if o.short {
 		o.jobs, o.largeJobs, *mixNames, *loads = fewJobs, 2*fewJobs, "frag,big", "0.9"
@@ -94,7 +100,23 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		return nil, err
 	}
 	o.few = *mixNames+*loads != "" || o.fewer()
+	if o.models {
+		o.few = o.jobs < modelJobs || len(o.seeds) < modelSeeds
+	}
 	return o, nil
+}
+
+// asModels sets what is left out of the command line to what clusters of several models are judged by.
+func (o *options) asModels(f *flag.FlagSet, seeds *int, mixNames, loads *string) {
+	given := map[string]bool{}
+	f.Visit(func(g *flag.Flag) { given[g.Name] = true })
+	if !given["seeds"] {
+		*seeds = modelSeeds
+	}
+	if !given["jobs"] {
+		o.jobs = modelJobs
+	}
+	*mixNames, *loads = cmp.Or(*mixNames, mixTrain+","+mixFrag), cmp.Or(*loads, "0.7,0.9")
 }
 
 // fewer reports whether something is less than, or other than, what the bars are set for.
@@ -143,7 +165,11 @@ type Result struct {
 }
 
 func measure(ctx context.Context, o *options, progress io.Writer) (*Result, error) {
-	tasks, err := suite(o)
+	makeTasks, bars := suite, barsOf
+	if o.models {
+		makeTasks, bars = modelSuite, modelBars
+	}
+	tasks, err := makeTasks(o)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +185,7 @@ func measure(ctx context.Context, o *options, progress io.Writer) (*Result, erro
 		r.Cells = append(r.Cells, summarise(&tasks[i], outcomes[i]))
 	}
 	for i := range r.Cells {
-		r.Bars = append(r.Bars, barsOf(&r.Cells[i])...)
+		r.Bars = append(r.Bars, bars(&r.Cells[i])...)
 	}
 	r.Bars = append(r.Bars, planBars(r.Plans)...)
 	return r, nil
@@ -172,15 +198,19 @@ func run(ctx context.Context, o *options, w, progress io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s\n\n", env)
-	if err := writeReport(w, r); err != nil {
+	write, name := writeReport, "bench-gangs.json"
+	if o.models {
+		write, name = writeModels, "bench-gang-models.json"
+	}
+	if err := write(w, r); err != nil {
 		return err
 	}
-	path := filepath.Join(o.out, "bench-gangs.json")
+	path := filepath.Join(o.out, name)
 	if err := report.WriteJSON(path, env, r); err != nil {
 		return err
 	}
 	written := []string{path}
-	if f := figure(r.Cells); f != nil {
+	if f := figure(r.Cells); f != nil && !o.models {
 		plot := filepath.Join(o.out, "plots", "gangs-one-rack.svg")
 		if err := f.Save(plot); err != nil {
 			return err

@@ -64,7 +64,7 @@ func replayAll(ctx context.Context, o *options, tasks []task, plans *planTimes, 
 func (t *task) replay(ctx context.Context, jobs []sim.Job, v Variant, plans *planTimes) (*sim.Result, error) {
 	c := sim.Config{
 		Nodes: t.on.nodes, Fabric: t.on.tree, Jobs: jobs, Load: t.Load, WarmUp: warmUp, PodPolicy: t.policy,
-		GangPolicy: v.Policy, PatienceS: v.Patience,
+		GangPolicy: v.Policy, PatienceS: v.Patience, MessageBytes: t.message,
 	}
 	if t.timed && v == ours(0) {
 		// The time of a thread goes on only while it runs, whoever else is busy.

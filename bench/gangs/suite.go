@@ -65,6 +65,7 @@ type task struct {
 	policy   nvtopo.Policy
 	timed    bool // its plans are timed
 	variants []Variant
+	message  float64 // bytes of the all-reduce that is judged; 0: nothing is judged
 }
 
 // suite makes the tasks of the options, in the order of the report.

@@ -24,6 +24,8 @@ type PolicySummary struct {
 	BestBand      float64      `json:"bestBandShare"`      // of the pods with several GPUs
 	Allocated     float64      `json:"allocationRatio"`    // of the GPU time
 	Unfinished    int          `json:"unfinished"`         // of all seeds
+	AllReduceMS   float64      `json:"allReduceMS"`        // of gangs, where they are judged
+	MixedModels   int          `json:"mixedModels"`        // gangs of all seeds, likewise
 	Seeds         []sim.Result `json:"seeds"`              // each replay
 	OneRackBySeed []float64    `json:"oneRackShareBySeed"` // as in Seeds, for a glance
 }
@@ -71,6 +73,10 @@ func summarise(t *task, o outcome) CellSummary {
 		p.LevelRegret = mean(func(r *sim.Result) float64 { return r.Gangs.LevelRegret })
 		p.BestBand = mean(func(r *sim.Result) float64 { return r.BestClassShare })
 		p.Allocated = mean(func(r *sim.Result) float64 { return r.AllocationRatio })
+		if t.message > 0 {
+			j := p.judged()
+			p.AllReduceMS, p.MixedModels = j.time.Mean(), j.mixed
+		}
 		out.Policies = append(out.Policies, p)
 	}
 	return out

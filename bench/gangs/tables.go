@@ -129,7 +129,7 @@ func barTable(bars []Bar) *report.Table {
 		}
 		t.Add(b.Cell, b.Promise, b.Want, b.Got, kept)
 	}
-	for _, what := range []string{promiseCarriedOut, promiseLevel} {
+	for _, what := range []string{promiseCarriedOut, promiseLevel, promiseOneModel, promiseAllRan} {
 		if n := len(none[what]); n > 0 {
 			t.Add(fmt.Sprintf("%d cells and patiences", n), what, "0", "0", "yes")
 		}
