@@ -4,14 +4,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
@@ -112,77 +108,4 @@ func judgedSuite(o *options) ([]task, error) {
 		}
 	}
 	return out, nil
-}
-
-// fieldAllReduce decides between policies; see judge.Verdict.
-const (
-	fieldAllReduce   = "judged.allReduceMS"
-	fieldCompletion  = "judged.completionS"
-	fieldLargestWait = "judged.largestWaitS"
-	fieldUnfinished  = "unfinished"
-)
-
-// largestError is what half of the 95 % interval of the deciding mean may be of it.
-const largestError = 0.025
-
-// writeJudged prints a table for each cell, and which means are not sure enough.
-func writeJudged(w io.Writer, r *Result) error {
-	var unsure []string
-	for i := range r.Cells {
-		c := &r.Cells[i]
-		if err := judgedTable(c).Write(w); err != nil {
-			return err
-		}
-		for _, p := range c.Policies {
-			if e := p.Fields[fieldAllReduce]; !(e.CI95 <= largestError*e.Mean) {
-				unsure = append(unsure, fmt.Sprintf("%s, %s: %s ms", c.String(), p.Policy, e.format(1, 2)))
-			}
-		}
-	}
-	fmt.Fprintf(w, "Mean times of an all-reduce whose 95 %% interval is wider than ± %g %%: %d\n", 100*largestError, len(unsure))
-	for _, u := range unsure {
-		fmt.Fprintln(w, "*", u)
-	}
-	fmt.Fprintln(w)
-	return nil
-}
-
-func judgedTable(c *CellSummary) *report.Table {
-	t := &report.Table{Title: "**" + c.String() + "**", Header: []string{"policy", "all-reduce, ms", "by the best, %", "completion, s"}}
-	var sizes []int
-	best := math.Inf(1)
-	for i := range c.Policies {
-		best = min(best, c.Policies[i].Fields[fieldAllReduce].Mean)
-	}
-	for field := range c.Policies[0].Fields {
-		if size, ok := strings.CutSuffix(strings.TrimPrefix(field, "judged.bySize."), ".pods"); ok {
-			if k, err := strconv.Atoi(size); err == nil {
-				sizes = append(sizes, k)
-			}
-		}
-	}
-	slices.Sort(sizes)
-	for _, k := range sizes {
-		if k > 1 {
-			t.Header = append(t.Header, fmt.Sprintf("ms of %d", k))
-		}
-		t.Header = append(t.Header, fmt.Sprintf("wait of %d, s", k))
-	}
-	t.Header = append(t.Header, "never ran")
-	for i := range c.Policies {
-		p := &c.Policies[i]
-		row := []string{
-			p.Policy, p.Fields[fieldAllReduce].format(1, 2), strconv.FormatFloat(100*(p.Fields[fieldAllReduce].Mean/best-1), 'f', 1, 64),
-			p.Fields[fieldCompletion].format(1, 0),
-		}
-		for _, k := range sizes {
-			of := func(field string) Estimate { return p.Fields[fmt.Sprintf("judged.bySize.%d.%s", k, field)] }
-			if k > 1 {
-				row = append(row, of("allReduceMS").format(1, 2))
-			}
-			row = append(row, of("meanWaitS").format(1, 0))
-		}
-		t.Add(append(row, p.Fields[fieldUnfinished].format(1, 0))...)
-	}
-	return t
 }

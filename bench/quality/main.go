@@ -43,6 +43,7 @@ type options struct {
 	loads                 []float64
 	long                  int      // pods of the long trace of the mix; 0: none
 	extra                 []source // traces besides the mix
+	mostSeeds             int      // of a cell whose deciding mean is not sure; see untilSure
 	unequal               bool     // judge placements on machines of several kinds, and nothing else
 }
 
@@ -52,7 +53,8 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	out := f.String("out", "../out", "directory of bench-quality.json and plots/")
 	short := f.Bool("short", false, "small clusters and few pods: shows that it works, measures nothing")
 	wide := f.Bool("wide", false, "also loads 0.75 and 1.05 on the small clusters")
-	seeds := f.Int("seeds", 10, "number of seeds, 1 to n")
+	seeds := f.Int("seeds", 10, "number of seeds, 1 to n; with -unequal the least")
+	most := f.Int("most-seeds", mostSeeds, "with -unequal: the most seeds of a cell, where half of the 95 % interval of the mean time of an all-reduce is above 2.5 % of it")
 	unequal := f.Bool("unequal", false, "only judge placements on fleets of several kinds of machine: all-reduces, waits, completion")
 	clusters := f.String("clusters", "", "names of the kinds of clusters to replay on, with commas between them; all if empty")
 	workers := f.Int("workers", runtime.GOMAXPROCS(0), "replays at a time")
@@ -76,8 +78,10 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		o.loads = []float64{0.75, 0.85, 0.95, 1.05}
 	}
 	if *unequal {
-		o.unequal, o.kinds, o.loads = true, fleets(), judgedLoads()
-		if !*short {
+		o.unequal, o.kinds, o.loads, o.mostSeeds = true, fleets(), judgedLoads(), *most
+		if *short {
+			o.mostSeeds = 0
+		} else {
 			o.nodes, o.pods = 96, 20_000
 		}
 	}
@@ -134,6 +138,9 @@ func measure(ctx context.Context, o *options, progress io.Writer) (*Result, erro
 		}
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := untilSure(ctx, o, tasks, outcomes, func(int, int) {}); err != nil {
 		return nil, err
 	}
 	r := &Result{Seeds: o.seeds}
