@@ -5,15 +5,22 @@ package demo
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-// maxUncertain bounds the releases in doubt at one decision; all their
-// combinations are tried.
-const maxUncertain = 10
+const (
+	// maxUncertain bounds the releases in doubt at one decision; all their
+	// combinations are tried.
+	maxUncertain = 10
+	// messageBytes is the size of the all-reduce by which nodes are compared: the demo's pods name none.
+	messageBytes = 1_000_000_000
+)
 
 // placement is one pod's GPUs and how long they were its own.
 type placement struct {
@@ -22,8 +29,8 @@ type placement struct {
 	set        nvtopo.Mask
 	count      int // GPUs asked for
 	constraint nvtopo.Constraint
-	allowed    nvtopo.Mask // GPUs the pod accepts at all
-	assumed    time.Time   // when the scheduler decided
+	allowed    func(*nvtopo.Graph) nvtopo.Mask // GPUs of a machine that the pod accepts at all
+	assumed    time.Time                       // when the scheduler decided
 	// A pod that ended gave its GPUs back somewhere between releaseFrom, just
 	// before the API server was told, and releaseBy, when the scheduler had
 	// provably seen it. Both are zero for a pod that still runs.
@@ -34,12 +41,13 @@ func (p *placement) ended() bool { return !p.releaseFrom.IsZero() }
 
 // verdict is what the check found about one placement.
 type verdict struct {
-	best     nvtopo.Mask // what the brute force chooses
+	best     nvtopo.Mask // what the brute force chooses on the pod's node
 	possible bool        // there is a best at all
+	nodes    []string    // those that the brute force allows, by name
 	problem  string      // empty when all is well
 }
 
-// check compares every placement with the brute force, and all with each
+// check compares every placement with the brute force, node and GPUs, and all with each
 // other. graphs maps node names to graphs; verdicts come in the order of ps.
 //
 // What was free at a decision follows from the order of the decisions, which
@@ -47,28 +55,37 @@ type verdict struct {
 // ending, the scheduler may or may not have known: then the placement must be
 // best for one of the possible states.
 func check(graphs map[string]*nvtopo.Graph, ps []placement) []verdict {
-	oracles := map[string]*oracle.Oracle{}
+	f := newFleet(graphs)
 	out := make([]verdict, len(ps))
 	for i := range ps {
-		p := &ps[i]
-		g, ok := graphs[p.node]
-		if !ok {
-			out[i].problem = fmt.Sprintf("it is on node %s, which has no graph", p.node)
-			continue
-		}
-		if oracles[p.node] == nil {
-			oracles[p.node] = oracle.New(g)
-		}
-		out[i] = judge(oracles[p.node], g, p, ps)
+		out[i] = f.judge(&ps[i], ps)
 	}
 	return out
 }
 
-func judge(o *oracle.Oracle, g *nvtopo.Graph, p *placement, all []placement) verdict {
+// fleet is the nodes with what the brute force remembers of each.
+type fleet struct {
+	names   []string // in order
+	graphs  map[string]*nvtopo.Graph
+	oracles map[string]*oracle.Oracle
+}
+
+func newFleet(graphs map[string]*nvtopo.Graph) *fleet {
+	f := &fleet{names: slices.Sorted(maps.Keys(graphs)), graphs: graphs, oracles: map[string]*oracle.Oracle{}}
+	for name, g := range graphs {
+		f.oracles[name] = oracle.New(g)
+	}
+	return f
+}
+
+func (f *fleet) judge(p *placement, all []placement) verdict {
+	if f.graphs[p.node] == nil {
+		return verdict{problem: fmt.Sprintf("it is on node %s, which has no graph", p.node)}
+	}
 	if p.set.Len() != p.count {
 		return verdict{problem: fmt.Sprintf("it got %d GPUs and asked for %d", p.set.Len(), p.count)}
 	}
-	taken, uncertain, problem := takenAt(p, all)
+	holders, uncertain, problem := holdersAt(p, all)
 	if problem != "" {
 		return verdict{problem: problem}
 	}
@@ -76,45 +93,85 @@ func judge(o *oracle.Oracle, g *nvtopo.Graph, p *placement, all []placement) ver
 	// the one that offers most.
 	var last verdict
 	for subset := range 1 << len(uncertain) {
-		free := g.Healthy() &^ taken
+		there := slices.Clone(holders)
 		for j, u := range uncertain {
 			if subset>>j&1 == 0 {
-				free &^= u
+				there = append(there, u)
 			}
 		}
-		last = verdict{}
-		last.best, last.possible = o.Best(free, p.allowed, p.count, p.constraint)
-		if last.possible && last.best == p.set {
-			return last
+		if last = f.judgeBeside(p, there); last.problem == "" {
+			break
 		}
-		last.problem = describeLoss(o, g, free, p, last.best, last.possible)
 	}
 	return last
 }
 
-// takenAt returns the GPUs of p's node that others certainly held when p was
-// decided, and for each pod that was just ending, what it held. A GPU of p's
-// that another certainly held is a problem.
-func takenAt(p *placement, all []placement) (taken nvtopo.Mask, uncertain []nvtopo.Mask, problem string) {
+// judgeBeside judges a placement as if these pods ran at the time and no others.
+func (f *fleet) judgeBeside(p *placement, holders []*placement) (v verdict) {
+	nodes := make([]oracle.Node, len(f.names))
+	at := map[string]*oracle.Node{}
+	for i, name := range f.names {
+		g := f.graphs[name]
+		nodes[i] = oracle.Node{Oracle: f.oracles[name], Whole: g.Healthy(), Free: g.Healthy(), Refused: ^p.allowed(g)}
+		at[name] = &nodes[i]
+	}
+	for _, q := range holders {
+		if n := at[q.node]; n != nil {
+			n.Free &^= q.set
+			n.Pods = append(n.Pods, q.count)
+		}
+	}
+	choices := oracle.Across(nodes, p.count, p.constraint, messageBytes)
+	for _, i := range oracle.Allowed(choices) {
+		v.nodes = append(v.nodes, f.names[i])
+	}
+	own := choices[slices.Index(f.names, p.node)]
+	v.best, v.possible = own.Set, own.Found
+	switch {
+	case !own.Found || own.Set != p.set:
+		v.problem = describeLoss(f.oracles[p.node], f.graphs[p.node], at[p.node].Free, p, own.Set, own.Found)
+	case !slices.Contains(v.nodes, p.node):
+		v.problem = fmt.Sprintf("node %s %s; the order allows %s", p.node, shortcoming(choices, &own), strings.Join(v.nodes, ", "))
+	}
+	return v
+}
+
+// shortcoming is why a choice is not one of those that the order allows.
+func shortcoming(choices []oracle.Choice, own *oracle.Choice) string {
+	switch {
+	case own.Score != nil:
+		best := choices[oracle.Allowed(choices)[0]]
+		return fmt.Sprintf("has %s points and %d GPUs left, where another has %s and %d", own.Score.FloatString(3), own.Left, best.Score.FloatString(3), best.Left)
+	case own.Reserved:
+		return "is left to larger pods"
+	case own.Set.Len() == 1:
+		return "has links that others can use"
+	}
+	return "has slower links"
+}
+
+// holdersAt returns the pods that certainly had GPUs when p was decided, and those that
+// were just ending. A GPU of p's that another certainly held is a problem.
+func holdersAt(p *placement, all []placement) (certain, uncertain []*placement, problem string) {
 	for i := range all {
 		q := &all[i]
-		if q.pod == p.pod || q.node != p.node || !before(q, p) {
+		if q.pod == p.pod || !before(q, p) {
 			continue
 		}
 		switch {
 		case !q.ended() || p.assumed.Before(q.releaseFrom):
-			if q.set&p.set != 0 {
-				return 0, nil, fmt.Sprintf("GPU %v of node %s belonged to pod %s at the same time", (q.set & p.set).Positions(), p.node, q.pod)
+			if q.node == p.node && q.set&p.set != 0 {
+				return nil, nil, fmt.Sprintf("GPU %v of node %s belonged to pod %s at the same time", (q.set & p.set).Positions(), p.node, q.pod)
 			}
-			taken |= q.set
+			certain = append(certain, q)
 		case p.assumed.Before(q.releaseBy):
-			uncertain = append(uncertain, q.set)
+			uncertain = append(uncertain, q)
 		}
 	}
 	if len(uncertain) > maxUncertain {
-		return 0, nil, fmt.Sprintf("%d pods of node %s were ending at the time, too many to check", len(uncertain), p.node)
+		return nil, nil, fmt.Sprintf("%d pods were ending at the time, too many to check", len(uncertain))
 	}
-	return taken, uncertain, ""
+	return certain, uncertain, ""
 }
 
 // before orders decisions by their stamps; equal stamps by name, so that two
@@ -125,8 +182,8 @@ func before(q, p *placement) bool {
 
 func describeLoss(o *oracle.Oracle, g *nvtopo.Graph, free nvtopo.Mask, p *placement, best nvtopo.Mask, possible bool) string {
 	switch {
-	case p.set&^p.allowed != 0:
-		return fmt.Sprintf("GPU %v of node %s is not one it accepts", (p.set &^ p.allowed).Positions(), p.node)
+	case p.set&^p.allowed(g) != 0:
+		return fmt.Sprintf("GPU %v of node %s is not one it accepts", (p.set &^ p.allowed(g)).Positions(), p.node)
 	case p.set&^free != 0:
 		return fmt.Sprintf("GPU %v of node %s was not free", (p.set &^ free).Positions(), p.node)
 	case !o.Permits(p.set, p.constraint):

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -32,8 +34,11 @@ func TestCheckFaults(t *testing.T) {
 	bridged, _ := oracle.Best(g, all, all, 2, nvtopo.Constraint{})
 	other := all &^ bridged
 	crossed := all &^ nvtopo.MaskOf(bridged.First(), other.First())
+	accepts := func(set nvtopo.Mask) func(*nvtopo.Graph) nvtopo.Mask {
+		return func(*nvtopo.Graph) nvtopo.Mask { return set }
+	}
 	place := func(pod string, when int, set nvtopo.Mask) placement {
-		return placement{pod: pod, node: "n", set: set, count: set.Len(), allowed: all, assumed: at(when)}
+		return placement{pod: pod, node: "n", set: set, count: set.Len(), allowed: accepts(all), assumed: at(when)}
 	}
 	ending := func(p placement, from, by int) placement {
 		p.releaseFrom, p.releaseBy = at(from), at(by)
@@ -88,21 +93,21 @@ func TestCheckFaults(t *testing.T) {
 			want: []string{"", "belonged to pod a at the same time"},
 		},
 		"fewer GPUs than asked": {
-			pods: []placement{{pod: "a", node: "n", set: nvtopo.MaskOf(0), count: 2, allowed: all, assumed: at(1)}},
+			pods: []placement{{pod: "a", node: "n", set: nvtopo.MaskOf(0), count: 2, allowed: accepts(all), assumed: at(1)}},
 			want: []string{"got 1 GPUs and asked for 2"},
 		},
 		"a GPU of a model it does not accept": {
-			pods: []placement{{pod: "a", node: "n", set: bridged, count: 2, allowed: other, assumed: at(1)}},
+			pods: []placement{{pod: "a", node: "n", set: bridged, count: 2, allowed: accepts(other), assumed: at(1)}},
 			want: []string{"not one it accepts"},
 		},
 		"a set slower than the pod accepts": {
 			pods: []placement{
-				{pod: "a", node: "n", set: crossed, count: 2, allowed: crossed, assumed: at(1), constraint: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
+				{pod: "a", node: "n", set: crossed, count: 2, allowed: accepts(crossed), assumed: at(1), constraint: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
 			},
 			want: []string{"do not satisfy its constraints"},
 		},
 		"a node that nobody knows": {
-			pods: []placement{{pod: "a", node: "m", set: bridged, count: 2, allowed: all, assumed: at(1)}},
+			pods: []placement{{pod: "a", node: "m", set: bridged, count: 2, allowed: accepts(all), assumed: at(1)}},
 			want: []string{"which has no graph"},
 		},
 	}
@@ -115,6 +120,57 @@ func TestCheckFaults(t *testing.T) {
 				if v.problem == "" && (!v.possible || v.best != tc.pods[i].set) {
 					t.Errorf("pod %s: best set %v, want its own %v", tc.pods[i].pod, v.best.Positions(), tc.pods[i].set.Positions())
 				}
+			}
+		})
+	}
+}
+
+// TestCheckNodes: the check finds pods on nodes that the order does not allow.
+func TestCheckNodes(t *testing.T) {
+	graphs := map[string]*nvtopo.Graph{}
+	for node, machine := range map[string]string{
+		"fast-0": "hgx-h200", "fast-1": "hgx-h200", "slow-0": "l40s-8", "slow-1": "l40s-8", "small": "hgx-a100-4",
+	} {
+		graphs[node] = graph(t, machine)
+	}
+	// place has a pod on a node that runs nothing else from the GPU first on.
+	place := func(pod, node string, when, gpus, first int) placement {
+		g := graphs[node]
+		set, _ := oracle.Best(g, g.Healthy()&^nvtopo.FullMask(first), g.Healthy(), gpus, nvtopo.Constraint{})
+		return placement{pod: pod, node: node, set: set, count: gpus, allowed: (*nvtopo.Graph).Healthy, assumed: at(when)}
+	}
+	only := func(p placement, machine string) placement {
+		p.allowed = (&request{model: machine}).allowed
+		return p
+	}
+	ending := func(p placement, from, by int) placement {
+		p.releaseFrom, p.releaseBy = at(from), at(by)
+		return p
+	}
+	tests := map[string]struct {
+		pods      []placement
+		want      string   // a part of the last pod's problem; empty means none
+		wantNodes []string // what is allowed for it
+	}{
+		"a pair on fast links":                                   {pods: []placement{place("a", "fast-1", 1, 2, 0)}, wantNodes: []string{"fast-0", "fast-1"}},
+		"a pair on slow links":                                   {pods: []placement{place("a", "slow-0", 1, 2, 0)}, want: "node slow-0 has slower links; the order allows fast-0, fast-1", wantNodes: []string{"fast-0", "fast-1"}},
+		"a pair that wants a model":                              {pods: []placement{only(place("a", "slow-0", 1, 2, 0), "L40S")}, wantNodes: []string{"slow-0", "slow-1"}},
+		"a single GPU on slow links":                             {pods: []placement{place("a", "slow-0", 1, 1, 0)}, wantNodes: []string{"slow-0", "slow-1"}},
+		"a single GPU on fast links":                             {pods: []placement{place("a", "fast-0", 1, 1, 0)}, want: "node fast-0 has links that others can use; the order allows slow-0, slow-1", wantNodes: []string{"slow-0", "slow-1"}},
+		"a single GPU begins a second machine":                   {pods: []placement{place("a", "slow-0", 1, 1, 0), place("b", "slow-1", 2, 1, 0)}, want: "points and", wantNodes: []string{"slow-0"}},
+		"the first of them was ending":                           {pods: []placement{ending(place("a", "slow-0", 1, 1, 0), 2, 4), place("b", "slow-1", 3, 1, 0)}, wantNodes: []string{"slow-0", "slow-1"}},
+		"a pair on a machine that pods of eight need":            {pods: []placement{place("a", "fast-0", 1, 8, 0), place("b", "slow-0", 2, 8, 0), place("c", "slow-1", 3, 8, 0), place("d", "fast-1", 4, 2, 0)}, want: "node fast-1 is left to larger pods; the order allows small", wantNodes: []string{"small"}},
+		"a pair on the smaller machine that pods of eight leave": {pods: []placement{place("a", "fast-0", 1, 8, 0), place("b", "slow-0", 2, 8, 0), place("c", "slow-1", 3, 8, 0), place("d", "small", 4, 2, 0)}, wantNodes: []string{"small"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			vs := check(graphs, tc.pods)
+			last := vs[len(vs)-1]
+			if tc.want == "" && last.problem != "" || !strings.Contains(last.problem, tc.want) {
+				t.Errorf("problem %q, want %q", last.problem, tc.want)
+			}
+			if d := cmp.Diff(tc.wantNodes, last.nodes); d != "" {
+				t.Errorf("allowed nodes (-want,+got):\n%s", d)
 			}
 		})
 	}

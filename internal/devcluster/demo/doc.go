@@ -5,9 +5,10 @@
 // finish in between, and every placement is checked.
 //
 // Invariant: a placement counts as right only if a brute force (package oracle)
-// that shares no code with the scheduler's tables chooses the same GPUs from what
-// was free on the node at the moment of the decision, and no GPU ever had two
-// owners. Shared are the graphs, the constraints and the annotation's codec.
+// that shares no code with the scheduler's tables and order chooses the same GPUs from what
+// was free on the node at the moment of the decision, and allows this node among all, and no
+// GPU ever had two owners. Shared are the graphs, the constraints and the annotation's codec.
 //
-// It does not check the choice of the node.
+// It does not check that a pod without a node had to wait, nor CPUs and memory of other nodes,
+// of which the demo's machines have more than its pods ask for.
 package demo

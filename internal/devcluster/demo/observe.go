@@ -59,7 +59,7 @@ func (o *observation) placement(g *nvtopo.Graph) (placement, error) {
 	}
 	return placement{
 		pod: o.request.name, node: o.node, set: set, count: o.request.total(),
-		constraint: c, allowed: o.request.allowed(g), assumed: o.allocation.Assumed,
+		constraint: c, allowed: o.request.allowed, assumed: o.allocation.Assumed,
 	}, nil
 }
 

@@ -29,8 +29,10 @@ type Result struct {
 	// that node at that time.
 	BestGPUs              []int   `json:"bestGPUs"`
 	BestRingBandwidthGBps float64 `json:"bestRingBandwidthGBps,omitempty"`
-	NUMANodes             []int   `json:"numaNodes"`
-	CPUs                  string  `json:"cpus,omitempty"`
+	// BestNodes are the nodes that the published order allowed at that time, as a brute force finds.
+	BestNodes []string `json:"bestNodes"`
+	NUMANodes []int    `json:"numaNodes"`
+	CPUs      string   `json:"cpus,omitempty"`
 	// Reason is why the scheduler did not place the pod.
 	Reason string `json:"reason,omitempty"`
 	// Impossible says that the pod was never meant to be placed.
@@ -53,6 +55,19 @@ func (r *Report) Problems() []string {
 		}
 	}
 	return out
+}
+
+// Placed counts the pods with a node, and those of them with which the check found nothing wrong.
+func (r *Report) Placed() (right, all int) {
+	for i := range r.Results {
+		if p := &r.Results[i]; p.Node != "" {
+			all++
+			if p.Problem == "" {
+				right++
+			}
+		}
+	}
+	return right, all
 }
 
 // WriteJSON writes one JSON object per pod, each on a line of its own.

@@ -21,7 +21,7 @@ func (r *run) report() *Report {
 		res := &out.Results[i]
 		*res = Result{
 			Pod: req.name, Asked: req.total(), Wishes: req.wishes(), Impossible: req.impossible,
-			GPUs: []int{}, UUIDs: []string{}, BestGPUs: []int{}, NUMANodes: []int{},
+			GPUs: []int{}, UUIDs: []string{}, BestGPUs: []int{}, BestNodes: []string{}, NUMANodes: []int{},
 		}
 		p, ok := r.examine(req, r.pods[req.name], res)
 		if ok {
@@ -30,7 +30,7 @@ func (r *run) report() *Report {
 	}
 	for i, v := range check(r.graphs, placements) {
 		res, g := &out.Results[owners[i]], r.graphs[placements[i].node]
-		res.Problem = cmp.Or(res.Problem, v.problem)
+		res.Problem, res.BestNodes = cmp.Or(res.Problem, v.problem), append(res.BestNodes, v.nodes...)
 		if v.possible {
 			_, kBps := oracle.Ring(g, v.best)
 			res.BestGPUs, res.BestRingBandwidthGBps = indices(g, v.best), nvtopo.GBps(kBps)
