@@ -38,8 +38,6 @@ const (
 	tooMany = 17
 	// plannedLoad is the share of GPUs in use once a gang is placed.
 	plannedLoad = 0.9
-	// leastEqual is the share of gangs that have to be where the planner has them.
-	leastEqual = 0.99
 )
 
 // plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines, unless others are named.
@@ -77,8 +75,8 @@ func TestSchedulerPlannerParity(t *testing.T) {
 		}
 	}
 	t.Logf("%v: %d of %d gangs are placed as planned, %d of them across racks, %d where another model had room", plannedMachines(), equal, gangs, x.across, x.chosen)
-	if float64(equal) < leastEqual*float64(gangs) {
-		t.Errorf("%d of %d gangs are placed as planned, want %.0f %%", equal, gangs, 100*leastEqual)
+	if equal < gangs {
+		t.Errorf("%d of %d gangs are placed as planned, want all", equal, gangs)
 	}
 }
 
