@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // DecisionVersion is the version of the record of a decision that this package writes and the
@@ -45,6 +47,26 @@ type Decision struct {
 	// Nodes that PreFilter did not list are in neither.
 	Scored  int            `json:"of,omitempty"`
 	Refused map[string]int `json:"no,omitempty"`
+	// Millis is the estimated time of an all-reduce on the chosen set; 0 for one GPU.
+	Millis float64 `json:"ms,omitempty"`
+	Left   *Left   `json:"left,omitempty"`
+}
+
+// Left is a node whose links would have been faster, and which was left to larger pods.
+type Left struct {
+	Node   string  `json:"n"`
+	Model  string  `json:"m,omitempty"` // of its GPUs, as node labels name it
+	Millis float64 `json:"ms"`          // of the same all-reduce
+	PodsOf int     `json:"of"`          // GPUs of these pods
+}
+
+// String is such as "node-7 (NVIDIA-H200) 3.5 ms, left to pods of 8".
+func (l *Left) String() string {
+	model := ""
+	if l.Model != "" {
+		model = " (" + l.Model + ")"
+	}
+	return fmt.Sprintf("%s%s %s, left to pods of %d", l.Node, model, nvtopo.FormatMillis(l.Millis), l.PodsOf)
 }
 
 // Candidate is what one node had for the pod. The terms are in thousandths of the best of all
@@ -61,7 +83,7 @@ type Candidate struct {
 type Terms [3]int
 
 // Encode returns the annotation's value, of at most MaxDecisionBytes: the last candidates are
-// left out, and then the reasons of the fewest nodes.
+// left out, then the reasons of the fewest nodes, and then what was left to larger pods.
 func (d *Decision) Encode() (string, error) {
 	short := *d
 	short.At = d.At.UTC().Truncate(time.Second)
@@ -76,6 +98,8 @@ func (d *Decision) Encode() (string, error) {
 			short.Candidates = short.Candidates[:len(short.Candidates)-1]
 		case len(short.Refused) > 0:
 			short.Refused = withoutFewest(short.Refused)
+		case short.Left != nil:
+			short.Left = nil
 		case len(short.Candidates) > 0:
 			short.Candidates = nil
 		default:
@@ -129,8 +153,10 @@ func (d *Decision) validate() error {
 		return fmt.Errorf("version %d, want %d", d.Version, DecisionVersion)
 	case d.Node == "":
 		return errors.New("node is empty")
-	case d.Band < 0 || d.BestRing < 0 || d.Scored < 0:
+	case d.Band < 0 || d.BestRing < 0 || d.Scored < 0 || d.Millis < 0 || d.Left != nil && (d.Left.Millis < 0 || d.Left.PodsOf < 0):
 		return errors.New("a number is below 0")
+	case d.Left != nil && d.Left.Node == "":
+		return errors.New("left: node is empty")
 	case len(d.Candidates) > maxDecisionCandidate:
 		return fmt.Errorf("c: %d candidates, at most %d", len(d.Candidates), maxDecisionCandidate)
 	case len(d.Refused) > maxDecisionReasons:

@@ -25,7 +25,8 @@ func decision(candidates int, name string) *Decision {
 
 // TestDecisionRoundTrip: a record of a decision is read as it was written.
 func TestDecisionRoundTrip(t *testing.T) {
-	want := decision(4, "gpu-node-")
+	want := decision(3, "gpu-node-")
+	want.Millis, want.Left = 10, &Left{Node: "gpu-node-7", Model: "NVIDIA-H200", Millis: 3.5, PodsOf: 8}
 	text, err := want.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -53,14 +54,21 @@ func TestDecisionRoundTrip(t *testing.T) {
 // TestDecisionBounds: a record of a decision is bounded.
 func TestDecisionBounds(t *testing.T) {
 	long := strings.Repeat("n", 251)
+	left := func(d *Decision, node string) *Decision {
+		d.Left = &Left{Node: node, Model: "NVIDIA-H200", Millis: 3.5, PodsOf: 8}
+		return d
+	}
 	for name, tc := range map[string]struct {
 		of             *Decision
 		wantCandidates int
 		wantReasons    int
+		wantLeft       bool
 	}{
-		"three nodes of names as they are":                   {decision(3, "gpu-node-"), 3, 3},
-		"long names push out all but the chosen":             {decision(4, strings.Repeat("n", 120)), 1, 3},
-		"of names of the greatest length only the choice is": {decision(2, long), 0, 0},
+		"three nodes of names as they are":                   {decision(3, "gpu-node-"), 3, 3, false},
+		"and one that was left to larger pods":               {left(decision(3, "gpu-node-"), "gpu-node-7"), 3, 3, true},
+		"long names push out all but the chosen":             {decision(4, strings.Repeat("n", 120)), 1, 3, false},
+		"and the reasons of refusals before what was left":   {left(decision(4, strings.Repeat("n", 80)), strings.Repeat("n", 120)), 1, 2, true},
+		"of names of the greatest length only the choice is": {left(decision(2, long), long), 0, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := tc.of.Encode()
@@ -77,6 +85,9 @@ func TestDecisionBounds(t *testing.T) {
 			if got.Node != tc.of.Node || len(got.Candidates) != tc.wantCandidates || len(got.Refused) != tc.wantReasons {
 				t.Errorf("node %s, %d candidates, reasons %v; want %s, %d, %d", got.Node, len(got.Candidates), got.Refused, tc.of.Node, tc.wantCandidates, tc.wantReasons)
 			}
+			if (got.Left != nil) != tc.wantLeft {
+				t.Errorf("left is %+v, want one: %t", got.Left, tc.wantLeft)
+			}
 		})
 	}
 }
@@ -90,6 +101,8 @@ func TestMalformedDecisions(t *testing.T) {
 		"no node":                  {`{"v":1}`, "node is empty"},
 		"a band below 0":           {`{"v":1,"node":"n","band":-1}`, "below 0"},
 		"a candidate without name": {`{"v":1,"node":"n","c":[{"r":1}]}`, "c[0]"},
+		"one left without a name":  {`{"v":1,"node":"n","left":{"ms":3,"of":8}}`, "left: node is empty"},
+		"a time below 0":           {`{"v":1,"node":"n","left":{"n":"m","ms":-3,"of":8}}`, "below 0"},
 		"a reason of no node":      {`{"v":1,"node":"n","no":{"FewGPUs":0}}`, "0 nodes"},
 		"too long":                 {`{"v":1,"node":"` + strings.Repeat("n", 5000) + `"}`, "at most 4096"},
 	} {

@@ -61,6 +61,7 @@ type placedGang struct {
 	Crossings  int                 `json:"crossings"`
 	Exact      bool                `json:"exact"`
 	Model      string              `json:"model"`
+	Chosen     string              `json:"chosen"`
 	Others     []string            `json:"others,omitempty"`
 }
 
@@ -119,7 +120,8 @@ With -o json the answer is one object:
   crossings   how often the ring of ranks leaves an innermost domain
   exact       it is proven that no plan on the same models, rings and domains is nearer
   model       of the GPUs
-  others      the best plan on each other model, as "MODEL in DOMAIN, MS ms"
+  chosen      the plan in a few words, as "8 × MODEL in DOMAIN, 3.5 ms"
+  others      the best plan on each other model, as "DOMAIN (MODEL) 16.7 ms"
 Two nodes in one innermost domain are taken to have 100 GB/s and 100 µs, others 50 GB/s
 and 500 µs, unless --topology says otherwise: a file with a ClusterTopology, whose levels
 are those of FABRIC by their names. Its excluded domains get no pods; its nodeBandwidths
@@ -265,10 +267,10 @@ func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) e
 func (c *fabricCluster) answer(p *fabric.Plan, size float64) *placedGang {
 	a := &placedGang{
 		Placed: true, Level: p.Level, Domains: c.tree.DomainNames(p), Quality: c.tree.Quality(p.Nodes),
-		Crossings: p.Crossings, Exact: p.Exact, Model: p.Chosen.Model,
+		Crossings: p.Crossings, Exact: p.Exact, Model: p.Chosen.Model, Chosen: p.Chosen.String(),
 	}
 	for _, o := range p.Others {
-		a.Others = append(a.Others, o.String())
+		a.Others = append(a.Others, o.Instead())
 	}
 	together := map[int]nvtopo.Mask{} // GPUs by node
 	for rank, n := range p.Nodes {
@@ -305,7 +307,7 @@ func writeGang(w io.Writer, t *fabric.Tree, a *placedGang) error {
 		fmt.Fprintf(out, "Domains\t%s: %s\n", l.Name, strings.Join(a.Domains[l.Name], ", "))
 	}
 	fmt.Fprintf(out, "Quality\t%s\n", a.Quality)
-	fmt.Fprintf(out, "Model\t%s\n", strings.Join(append([]string{a.Model}, a.Others...), "; "))
+	fmt.Fprintf(out, "Chosen\t%s\n", strings.Join(append([]string{a.Chosen}, a.Others...), "; "))
 	if e := a.EstimateMs; e.known {
 		fmt.Fprintf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n", e.Hierarchical, e.Ring, e.Tree, e.Other)
 	} else {

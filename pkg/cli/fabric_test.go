@@ -61,13 +61,13 @@ func TestFabricPlace(t *testing.T) {
 			flags: "--pods 4 --gpus 8 -o json",
 			want: `{"placed":true,"level":"rack","domains":{"rack":["rack-0"]},"pods":[{"rank":0,"node":"node-0-0","gpus":` + whole +
 				`},{"rank":1,"node":"node-0-1","gpus":` + whole + `},{"rank":2,"node":"node-0-2","gpus":` + whole + `},{"rank":3,"node":"node-0-3","gpus":` + whole +
-				`}],"quality":"optimal (same rack)","estimateMs":{"ring":1.46484375,"tree":3.90625,"other":0.4,"hierarchical":2.488888888888889},"crossings":0,"exact":true,"model":"NVIDIA-H100-80GB-HBM3"}`,
+				`}],"quality":"optimal (same rack)","estimateMs":{"ring":1.46484375,"tree":3.90625,"other":0.4,"hierarchical":2.488888888888889},"crossings":0,"exact":true,"model":"NVIDIA-H100-80GB-HBM3","chosen":"32 × NVIDIA-H100-80GB-HBM3 in rack-0, 2.49 ms"}`,
 		},
 		"three and one": {
 			free: threeAndThree, flags: "--pods 4 --gpus 8 -o json",
 			want: `{"placed":true,"level":"cluster","domains":{"rack":["rack-0","rack-1"]},"pods":[{"rank":0,"node":"node-0-0","gpus":` + whole +
 				`},{"rank":1,"node":"node-0-1","gpus":` + whole + `},{"rank":2,"node":"node-0-2","gpus":` + whole + `},{"rank":3,"node":"node-1-0","gpus":` + whole +
-				`}],"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.208333333333333,"other":1.2,"hierarchical":6.388888888888888},"crossings":2,"exact":true,"model":"NVIDIA-H100-80GB-HBM3"}`,
+				`}],"quality":"acceptable (adjacent racks)","estimateMs":{"ring":2.9296875,"tree":5.208333333333333,"other":1.2,"hierarchical":6.388888888888888},"crossings":2,"exact":true,"model":"NVIDIA-H100-80GB-HBM3","chosen":"32 × NVIDIA-H100-80GB-HBM3 in cluster, 6.39 ms"}`,
 		},
 		"no rack has room": {
 			free: threeAndThree, flags: "--pods 4 --gpus 8 --required-topology rack -o json",

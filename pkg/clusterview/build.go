@@ -142,7 +142,7 @@ func (n *Node) describe() {
 			holders[at] = append(holders[at], n.Pods[i].FullName())
 		}
 	}
-	n.CountedGPUs = n.used.Counted[n.accel]
+	n.CountedGPUs, n.Model = n.used.Counted[n.accel], g.Model()
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
 		gpu := GPU{
@@ -158,11 +158,6 @@ func (n *Node) describe() {
 			gpu.State = Used
 		case accel.Degraded.Has(i):
 			gpu.State = Degraded
-		}
-		if n.Model == "" || n.Model == d.Model {
-			n.Model = d.Model
-		} else {
-			n.Model = "mixed"
 		}
 		n.GPUs = append(n.GPUs, gpu)
 	}

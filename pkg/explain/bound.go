@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -19,7 +19,11 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 	e.Choice = &Choice{Node: p.Spec.NodeName}
 	e.Reason = "the pod is on node " + p.Spec.NodeName
 	if key, member := gangrequest.KeyOf(p); member {
-		e.Gang = s.gangOf(key)
+		g, group := s.readGang(key)
+		e.Gang = describeGang(g)
+		if summary := summaryOf(g, group); summary != "" {
+			e.Evidence = append(e.Evidence, key.String()+": "+summary)
+		}
 	}
 	n := s.byName[p.Spec.NodeName]
 	q, err := s.question(p)
@@ -38,8 +42,17 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 	}
 	e.Choice.At, e.Choice.Set = &a.Assumed, n.describe(a, q.resource())
 	e.Choice.Decision = decisionOf(e, p, a)
+	if e.Gang != nil { // it is where the plan of its gang has it, whatever other nodes have for it alone
+		return
+	}
 	s.bestNow(e.Choice, q, n)
-	if e.Choice.Set != nil && e.Choice.Best != nil {
+	if e.Choice.Set == nil {
+		return
+	}
+	if text := e.Choice.toLarger(n.model(q.resource()), n.millis(q, a), len(e.Choice.Set.Ring)); text != "" {
+		e.Evidence = append(e.Evidence, text)
+	}
+	if e.Choice.Best != nil {
 		e.Evidence = append(e.Evidence, compared(e.Choice))
 	}
 }
@@ -62,24 +75,26 @@ func decisionOf(e *Explanation, p *v1.Pod, a *allocation.Allocation) *allocation
 	return d
 }
 
-// bestNow finds the best set that a node would give the pod if it were placed anew.
-func (s *scene) bestNow(c *Choice, q *question, on *node) {
-	for _, n := range s.nodes {
-		if n == on {
-			n = on.without(map[types.UID]bool{q.pod.UID: true})
-		}
-		if len(n.obstacles(q, s.Now)) > 0 {
-			continue
-		}
-		set := n.set(q, s.Now)
-		if set.betterThan(c.Best) || set != nil && n.object.Name == on.object.Name && !c.Best.betterThan(set) {
-			c.Best, c.BestNode = set, n.object.Name
-		}
+// toLarger says what a pod has beside the faster node that was left to larger pods: then, if the record
+// of the decision says so, or else now. Empty if there is none.
+func (c *Choice) toLarger(model string, millis float64, gpus int) string {
+	left := c.Left
+	if c.Decision != nil && c.Decision.Left != nil {
+		left, millis = c.Decision.Left, c.Decision.Millis
 	}
+	if left == nil || left.Millis >= millis { // as where the pod has such a machine
+		return ""
+	}
+	has := fabric.Alternative{Model: model, GPUs: gpus, Domain: c.Node, Millis: millis}
+	return has.String() + "; " + left.String()
 }
 
 func compared(c *Choice) string {
-	if !c.Best.betterThan(c.Set) {
+	switch {
+	case c.Best.betterThan(c.Set):
+	case c.Left != nil:
+		return "no set that is free now is better, but for those that are left to larger pods"
+	default:
 		return "no set that is free now is better"
 	}
 	return fmt.Sprintf("node %s would give a better set now: %s", c.BestNode, c.Best)

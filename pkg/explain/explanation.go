@@ -115,7 +115,9 @@ type Choice struct {
 	Set      *Set                 `json:"set,omitempty"` // by the graph of now
 	At       *time.Time           `json:"at,omitempty"`
 	Decision *allocation.Decision `json:"decision,omitempty"` // as it was decided then
-	// Best is the best that the pod could have now if it were placed anew, all others staying.
-	Best     *Set   `json:"best,omitempty"`
-	BestNode string `json:"bestNode,omitempty"`
+	// Best is what the scheduler would give the pod now if it were placed anew, all others staying,
+	// and Left the faster node that it would leave to larger pods. Not of a gang's members.
+	Best     *Set             `json:"best,omitempty"`
+	BestNode string           `json:"bestNode,omitempty"`
+	Left     *allocation.Left `json:"left,omitempty"`
 }

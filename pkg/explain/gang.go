@@ -21,9 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// readGang reads a gang's group and pods.
-func (s *scene) readGang(key gangrequest.Key) *gangrequest.Gang {
-	var group *schedulingv1alpha1.PodGroup
+// readGang reads a gang's group and pods. The group is nil if there is none.
+func (s *scene) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	if key.Source == gangrequest.SourcePodGroup {
 		for i := range s.PodGroups {
 			if g := &s.PodGroups[i]; g.Namespace == key.Namespace && g.Name == key.Name {
@@ -37,13 +36,19 @@ func (s *scene) readGang(key gangrequest.Key) *gangrequest.Gang {
 			pods = append(pods, &s.Pods[i])
 		}
 	}
-	return gangrequest.Read(key, group, pods)
+	return gangrequest.Read(key, group, pods), group
 }
 
 func placed(p *v1.Pod) bool { return p.Spec.NodeName != "" }
 
-// gangOf describes a gang.
-func (s *scene) gangOf(key gangrequest.Key) *Gang { return describeGang(s.readGang(key)) }
+// summaryOf says what a gang was given and what it was chosen from; empty if nobody wrote that.
+func summaryOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) string {
+	p := gangrequest.PlacementOf(group, g)
+	if p == nil {
+		return ""
+	}
+	return p.Summary()
+}
 
 func describeGang(g *gangrequest.Gang) *Gang {
 	out := &Gang{Name: g.Key.String(), Minimum: g.Minimum, Have: g.Members.Count(), Required: g.Wishes.Required}
@@ -57,7 +62,7 @@ func describeGang(g *gangrequest.Gang) *Gang {
 
 // explainGang explains a gang that waits, as a whole.
 func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
-	g := s.readGang(key)
+	g, group := s.readGang(key)
 	e.Gang = describeGang(g)
 	defer func() { e.Next = nextSteps[e.Cause] }()
 	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
@@ -72,6 +77,9 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 		return
 	case len(waiting) == 0:
 		e.State, e.Reason = Bound, fmt.Sprintf("all %s of %s have a node", counted(len(g.Members.Live), "member"), key)
+		if summary := summaryOf(g, group); summary != "" {
+			e.Evidence = append(e.Evidence, summary)
+		}
 		return
 	}
 	if e.Scheduler == "" {

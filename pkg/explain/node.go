@@ -251,7 +251,8 @@ func (n *node) describe(a *allocation.Allocation, resource string) *Set {
 	return out
 }
 
-// betterThan compares what two nodes would give.
+// betterThan compares what two nodes would give: the faster ring, and of equally fast ones that of the
+// better band.
 func (s *Set) betterThan(o *Set) bool {
 	switch {
 	case o == nil:
@@ -259,5 +260,5 @@ func (s *Set) betterThan(o *Set) bool {
 	case s == nil:
 		return false
 	}
-	return cmp.Or(cmp.Compare(s.Band, o.Band), cmp.Compare(o.BandwidthGBps, s.BandwidthGBps)) < 0
+	return cmp.Or(cmp.Compare(o.BandwidthGBps, s.BandwidthGBps), cmp.Compare(s.Band, o.Band)) < 0
 }

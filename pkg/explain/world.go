@@ -24,6 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -57,6 +58,7 @@ type Profile struct {
 	Unenforced     placement.Unenforced
 	AllowNoGraph   bool
 	CountStale     bool
+	Order          nodeindex.Order // how nodes are compared
 }
 
 // ShippedProfile is the shipped configuration.
@@ -65,7 +67,9 @@ func ShippedProfile() Profile {
 		SchedulerNames: []string{"topology-aware-scheduler"},
 		Options: podrequest.Options{
 			Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
+			HardwareLabels: topologyv1alpha1.DefaultHardwareLabels(),
 		},
+		Order: nodeindex.DefaultOrder(),
 	}
 }
 

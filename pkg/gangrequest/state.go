@@ -63,10 +63,20 @@ type Placement struct {
 	MessageBytes int64 `json:"messageBytes"`
 	Crossings    int   `json:"crossings"`
 	Exact        bool  `json:"exact"`
-	// Model is the GPU model of the members, and Others the best plan on each other that had room,
-	// for people.
+	// Model is the GPU model of the members, Chosen says in a few words what they have, and Others
+	// the best plan on each other model that had room, for people; see Summary.
 	Model  string   `json:"model,omitempty"`
+	Chosen string   `json:"chosen,omitempty"`
 	Others []string `json:"others,omitempty"`
+}
+
+// Summary is such as "8 × NVIDIA-H200 in rack-2, 3.5 ms; rack-1 (NVIDIA-L40S) 16.7 ms": what was chosen,
+// and what it was chosen from. It is empty for members without GPUs.
+func (p *Placement) Summary() string {
+	if p.Chosen == "" {
+		return ""
+	}
+	return strings.Join(append([]string{p.Chosen}, p.Others...), "; ")
 }
 
 // Estimate is the time of an all-reduce: between the nodes by the rules of thumb of
@@ -144,6 +154,23 @@ func ParsePlacement(v string) (*Placement, error) {
 		return nil, fmt.Errorf("%s: want a level, and crossings that are not below 0", PlacementKey)
 	}
 	return p, nil
+}
+
+// PlacementOf returns what is written about where a gang is: on its group, or without one on the pod of
+// the first rank. Nil if there is nothing that can be read.
+func PlacementOf(group *schedulingv1alpha1.PodGroup, g *Gang) *Placement {
+	text := ""
+	switch {
+	case group != nil:
+		text = group.Annotations[PlacementKey]
+	case len(g.Members.Live) > 0:
+		text = g.Members.Live[0].Annotations[PlacementKey]
+	}
+	p, err := ParsePlacement(text)
+	if err != nil {
+		return nil
+	}
+	return p
 }
 
 // FormatNodes returns a value of NodesKey: the nodes of a gang, each where its first rank is.

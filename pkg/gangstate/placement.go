@@ -30,9 +30,10 @@ func (a *Answer) Placement(node func(name string) *usage.Node) *gangrequest.Plac
 	p := &gangrequest.Placement{
 		Level: plan.Level, Domains: map[string][]string{}, Fewest: map[string]int{}, Quality: tree.Quality(plan.Nodes),
 		Crossings: plan.Crossings, Exact: plan.Exact, Estimate: a.estimate(node), MessageBytes: int64(a.messageBytes), Model: plan.Chosen.Model,
+		Chosen: plan.Chosen.String(),
 	}
 	for _, o := range plan.Others {
-		p.Others = append(p.Others, o.String())
+		p.Others = append(p.Others, o.Instead())
 	}
 	for depth := 1; depth < len(plan.Domains) && depth <= tree.Depth(); depth++ {
 		level := tree.LevelName(depth)

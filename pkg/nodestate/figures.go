@@ -132,7 +132,7 @@ func (f *figures) addPod(s *State, n *usage.Node, pod *v1.Pod) {
 
 func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 	accel := in.Node.Accels[i]
-	model := modelOf(accel.Graph)
+	model := accel.Graph.Model()
 	g := f.gpus[model]
 	if g == nil {
 		g = &gpuFigures{}
@@ -167,17 +167,6 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 	}
 	g.free += paired
 	g.stranded += free - paired
-}
-
-// modelOf is the model of a node's GPUs; "mixed" if there are several.
-func modelOf(g *nvtopo.Graph) string {
-	if g.Len() == 0 {
-		return ""
-	}
-	if slices.ContainsFunc(g.GPUs, func(d nvtopo.GPU) bool { return d.Model != g.GPUs[0].Model }) {
-		return "mixed"
-	}
-	return g.GPUs[0].Model
 }
 
 // devicesOf are the devices of one resource that a bound pod has: by its annotation, and without

@@ -4,6 +4,7 @@ package nvtopo
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,6 +13,14 @@ const kBpsPerGBps = 1_000_000
 
 // GBps converts kB/s to GB/s for people to read.
 func GBps(kBps int64) float64 { return float64(kBps) / kBpsPerGBps }
+
+// FormatMillis writes a time with three digits, and whole milliseconds above: "3.5 ms", "12346 ms".
+func FormatMillis(ms float64) string {
+	if ms >= 100 {
+		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
+	}
+	return strconv.FormatFloat(ms, 'g', 3, 64) + " ms"
+}
 
 // PCIeGen is a PCI Express generation; 0 is unknown and counts as 4.
 type PCIeGen uint8

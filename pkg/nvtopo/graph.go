@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Distances of NUMA nodes as the firmware's SLIT states them.
@@ -210,6 +211,20 @@ func (g *Graph) sharing(links []Link) *Graph {
 	out.links = links
 	return &out
 }
+
+// Model is the model of the GPUs; "mixed" if there are several, empty without GPUs.
+func (g *Graph) Model() string {
+	switch {
+	case len(g.GPUs) == 0:
+		return ""
+	case slices.ContainsFunc(g.GPUs, func(d GPU) bool { return d.Model != g.GPUs[0].Model }):
+		return "mixed"
+	}
+	return g.GPUs[0].Model
+}
+
+// ModelLabel writes a model as node labels do: "NVIDIA-H200".
+func ModelLabel(model string) string { return strings.Join(strings.Fields(model), "-") }
 
 // ClassKey identifies the graph class: equal for two graphs exactly when the
 // objective cannot tell them apart, position by position (labelled links,

@@ -118,6 +118,7 @@ func (f *finder) usable(x *Index) []nodeindex.Candidate {
 		if !ok {
 			continue
 		}
+		c.Node = i
 		if e := &x.entries[i]; e.topology.Kubelet != nil {
 			// What is on a node of the bucket decides alike on all of them.
 			o, ok := placement.Rate(e.of.source.Usage(e.topology, f.Nodes[i], f.Snapshot), f.Request)
@@ -192,7 +193,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 			continue
 		}
 		o.Preference = f.Request.Prefers(f.Nodes[i].Node())
-		best.Lead(&o)
+		best.Lead(&o, i)
 		all = append(all, rated{node: i, offer: o, spare: machines.Spare(i)})
 	}
 	if f.checks > maxChecks {

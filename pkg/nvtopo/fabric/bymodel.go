@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // maxChoices bounds how many combinations of models are planned for members of several kinds.
@@ -115,7 +117,7 @@ func (x *byModel) unplaceable() error {
 func nameOf(models []string) string {
 	names := slices.Clone(models)
 	for i, m := range names {
-		if names[i] = strings.Join(strings.Fields(m), "-"); m == "" {
+		if names[i] = nvtopo.ModelLabel(m); m == "" {
 			names[i] = "an unknown model"
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // candidate is a plan for one choice of models, and what the objective says of it.
@@ -207,7 +209,7 @@ func (c *candidate) judge(g *gang) *candidate {
 // told is the candidate for people.
 func (c *candidate) told() Alternative {
 	g, t, nodes := c.gang, c.gang.t, c.plan.Nodes
-	a := Alternative{Domain: t.DomainName(0, 0)}
+	a := Alternative{Domain: t.DomainName(0, 0), Joins: len(g.bound) > 0}
 	switch depth, _ := t.DepthOf(c.plan.Level); {
 	case depth > t.Depth():
 		a.Domain = t.Name(nodes[0])
@@ -221,6 +223,7 @@ func (c *candidate) told() Alternative {
 			if m := shape.Nodes[s.node].Slots.modelName(); shape.GPUs > 0 && !slices.Contains(models, m) {
 				models = append(models, m)
 			}
+			a.GPUs += s.members * shape.GPUs
 		}
 	}
 	slices.Sort(models)
@@ -247,11 +250,32 @@ func (g *gang) others(candidates []*candidate, best *candidate) (out []Alternati
 	return out[:min(len(out), maxModelsNamed)]
 }
 
-// String is such as "NVIDIA-H200 in rack-2, 3.5 ms".
+// String is such as "8 × NVIDIA-H200 in rack-2, 3.5 ms", and "8 more × NVIDIA-H200 in rack-2, 3.5 ms"
+// beside bound members; empty without GPUs.
 func (a Alternative) String() string {
-	s := a.Model + " in " + a.Domain
+	if a.GPUs == 0 {
+		return ""
+	}
+	more := ""
+	if a.Joins {
+		more = " more"
+	}
+	s := fmt.Sprintf("%d%s × %s in %s", a.GPUs, more, a.Model, a.Domain)
 	if a.Millis > 0 {
-		s += fmt.Sprintf(", %.1f ms", a.Millis)
+		s += ", " + nvtopo.FormatMillis(a.Millis)
+	}
+	return s
+}
+
+// Instead is such as "rack-1 (NVIDIA-L40S) 16.7 ms": the alternative beside the plan that was chosen;
+// empty without GPUs.
+func (a Alternative) Instead() string {
+	if a.GPUs == 0 {
+		return ""
+	}
+	s := a.Domain + " (" + a.Model + ")"
+	if a.Millis > 0 {
+		s += " " + nvtopo.FormatMillis(a.Millis)
 	}
 	return s
 }

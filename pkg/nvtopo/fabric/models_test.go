@@ -396,12 +396,35 @@ func TestAlternatives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"NVIDIA-H200 in rack-2, 14.1 ms", "NVIDIA-L40S in rack-1, 156.0 ms"}
+	want := []string{"16 × NVIDIA-H200 in rack-2, 14.1 ms", "rack-1 (NVIDIA-L40S) 156 ms"}
 	got := []string{p.Chosen.String()}
 	for _, o := range p.Others {
-		got = append(got, o.String())
+		got = append(got, o.Instead())
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want, +got):\n%s", d)
+	}
+}
+
+// TestAlternativeText: a plan in a few words says as much as is known.
+func TestAlternativeText(t *testing.T) {
+	tests := map[string]struct {
+		of                    Alternative
+		wantChosen, wantOther string
+	}{
+		"all is known":          {Alternative{Model: "NVIDIA-H200", GPUs: 8, Domain: "rack-2", Millis: 3.5}, "8 × NVIDIA-H200 in rack-2, 3.5 ms", "rack-2 (NVIDIA-H200) 3.5 ms"},
+		"beside bound members":  {Alternative{Model: "NVIDIA-H200", GPUs: 8, Domain: "rack-2", Millis: 3.5, Joins: true}, "8 more × NVIDIA-H200 in rack-2, 3.5 ms", "rack-2 (NVIDIA-H200) 3.5 ms"},
+		"a bandwidth is not":    {Alternative{Model: "NVIDIA-H200", GPUs: 8, Domain: "cluster"}, "8 × NVIDIA-H200 in cluster", "cluster (NVIDIA-H200)"},
+		"a message of a few kB": {Alternative{Model: "NVIDIA-H200", GPUs: 8, Domain: "n0", Millis: 0.02346}, "8 × NVIDIA-H200 in n0, 0.0235 ms", "n0 (NVIDIA-H200) 0.0235 ms"},
+		"seconds":               {Alternative{Model: "NVIDIA-H200", GPUs: 8, Domain: "n0", Millis: 12345.6}, "8 × NVIDIA-H200 in n0, 12346 ms", "n0 (NVIDIA-H200) 12346 ms"},
+		"members without GPUs":  {Alternative{Domain: "rack-2", Millis: 3.5}, "", ""},
+	}
+	for name, tc := range tests {
+		if got := tc.of.String(); got != tc.wantChosen {
+			t.Errorf("%s: chosen %q, want %q", name, got, tc.wantChosen)
+		}
+		if got := tc.of.Instead(); got != tc.wantOther {
+			t.Errorf("%s: instead %q, want %q", name, got, tc.wantOther)
+		}
 	}
 }

@@ -195,6 +195,8 @@ type Plan struct {
 // Alternative summarises a plan for users: model, place and time.
 type Alternative struct {
 	Model  string // as node labels name it, several joined by "and"; empty without GPUs
+	GPUs   int    // of the members that it places
+	Joins  bool   // there are bound members, which are in Domain too
 	Domain string // the smallest that has all members: a domain, a node or cluster
 	// Millis is the time of an all-reduce of the request's message, by rules of thumb where nothing
 	// else is known; 0 if a bandwidth is not known.

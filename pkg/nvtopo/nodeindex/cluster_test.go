@@ -84,7 +84,7 @@ func linear(machines map[int]Machine, d *Demand, w *Order) map[int]int64 {
 		}
 		if o, ok := m.Offer(d); ok {
 			offers[node] = o
-			best.Lead(&o)
+			best.Lead(&o, node)
 		}
 	}
 	for _, o := range offers {

@@ -251,6 +251,7 @@ func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
 type Candidate struct {
 	Bucket *Bucket
 	Offer  *Offer // valid until the next call of a method of the Index
+	Node   int    // one of the bucket's
 	Raw    int64  // set by Top
 
 	// What Top compares.
@@ -262,7 +263,7 @@ type Candidate struct {
 func (x *Index) Candidates(d *Demand, into []Candidate) []Candidate {
 	for _, b := range x.active {
 		if o, ok := b.offer(d); ok {
-			into = append(into, Candidate{Bucket: b, Offer: o})
+			into = append(into, Candidate{Bucket: b, Offer: o, Node: b.groups[0].nodes[0]})
 		}
 	}
 	return into
@@ -275,7 +276,7 @@ func (x *Index) Top(cs []Candidate, d *Demand, order *Order, points float64) ([]
 	for i := range cs {
 		c := &cs[i]
 		c.last, c.cost = best.Reserved.Has(c.Offer), best.cost(c.Offer)
-		best.lead(c.last, 0, c.cost)
+		best.lead(c.Offer, c.Node, c.last, c.cost)
 	}
 	among := 0
 	for i := range cs {

@@ -122,7 +122,7 @@ func TestPreferenceBruteForce(t *testing.T) {
 			if ok {
 				o.Preference = nodes[i].Preference
 				offers[i] = &o
-				best.Lead(&o)
+				best.Lead(&o, i)
 			}
 		}
 		for i, c := range choices {

@@ -68,6 +68,7 @@ type Best struct {
 	Ring       int64   // kB/s
 	Latency    int64   // ns
 	Lost       float64 // as in Offer
+	Left       Left    // found in the first pass, for several GPUs; see LeftFaster
 }
 
 // NoBest returns a Best that any offer improves.
@@ -79,7 +80,7 @@ func NoBest(t Terms) Best { return Best{Terms: t, Latency: math.MaxInt64} }
 func (t *Terms) cost(o *Offer) float64 {
 	switch {
 	case t.GPUs > 1:
-		return nvtopo.CostModel{Bandwidth: max(1, o.Ring), Latency: o.Latency}.AllReduce(nvtopo.AlgorithmRing, t.GPUs, float64(t.Bytes))
+		return o.Seconds(t.GPUs, t.Bytes)
 	case t.Singles == SinglesLeastLost:
 		return 0
 	case t.Singles == SinglesSlowGPUs:
@@ -89,10 +90,14 @@ func (t *Terms) cost(o *Offer) float64 {
 	}
 }
 
-// Lead takes an offer into the first pass, of reserves, preferences and costs.
-func (b *Best) Lead(o *Offer) { b.lead(b.Reserved.Has(o), o.Preference, b.cost(o)) }
+// Lead takes the offer of a node into the first pass, of reserves, preferences and costs.
+func (b *Best) Lead(o *Offer, node int) { b.lead(o, node, b.Reserved.Has(o), b.cost(o)) }
 
-func (b *Best) lead(last bool, preference int64, cost float64) {
+func (b *Best) lead(o *Offer, node int, last bool, cost float64) {
+	if last && b.GPUs > 1 {
+		b.Left.consider(&b.Reserved, node, o, cost)
+	}
+	preference := o.Preference
 	switch {
 	case !b.Any || b.Last && !last || b.Last == last && preference > b.Preference:
 		b.Any, b.Last, b.Preference, b.Least = true, last, preference, cost

@@ -130,3 +130,63 @@ func TestReservedForgets(t *testing.T) {
 		t.Errorf("%v machines and %v GPUs count in an empty index", x.supply, x.held)
 	}
 }
+
+// TestLeftFaster: a machine with faster links that is left to larger pods is named, and no other is.
+func TestLeftFaster(t *testing.T) {
+	fast, slow := []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", []int{8}}, {"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}}, standing{"h200-nvl-8", nil}
+	tests := map[string]struct {
+		machines []standing
+		gpus     int
+		bytes    int64
+		prefers  int // the machine that the pod prefers for its hardware, above 0
+		want     int // the machine that is left; 0: none
+		wantFor  int
+	}{
+		"a pair leaves the machine to the pods of eight":            {machines: append(fast[:4:4], slow), gpus: 4, want: 3, wantFor: 8},
+		"a pod of eight needs it itself":                            {machines: append(fast[:4:4], slow), gpus: 8},
+		"a single GPU has no use for its links":                     {machines: append(fast[:4:4], slow), gpus: 1},
+		"its links would not be faster for small messages":          {machines: append(fast[:4:4], slow), gpus: 4, bytes: 64_000},
+		"without another machine it is taken":                       {machines: fast, gpus: 4},
+		"it is full":                                                {machines: append(fast[:3:3], slow), gpus: 4},
+		"the pod likes the other machine better for its hardware":   {machines: append(fast[:4:4], slow), gpus: 4, prefers: 4},
+		"though the pod likes the machine that is left for its own": {machines: append(fast[:4:4], slow), gpus: 4, prefers: 3, want: 3, wantFor: 8},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			x, o := NewIndex(), DefaultOrder()
+			d := Demand{GPUs: tc.gpus, Bytes: tc.bytes}
+			var machines []Machine
+			for i, s := range tc.machines {
+				tb := tables(t, s.machine)[0]
+				used := 0
+				for _, n := range s.pods {
+					used += n
+				}
+				full := nvtopo.FullMask(tb.Graph().Len())
+				machines = append(machines, Machine{Tables: tb, Healthy: full, Free: full &^ nvtopo.FullMask(used)})
+				x.Put(i, machines[i])
+				x.Run(i, s.pods)
+			}
+			best := NoBest(TermsOf(&d, &o, x.Reserved(tc.gpus, o.Reserve)))
+			for i := range machines {
+				if offer, ok := machines[i].Offer(&d); ok {
+					if i == tc.prefers {
+						offer.Preference = int64(tc.prefers)
+					}
+					best.Lead(&offer, i)
+				}
+			}
+			left, ok := best.LeftFaster()
+			if ok != (tc.want > 0) || ok && (left.Node != tc.want || left.PodsOf != tc.wantFor || left.Seconds >= best.Least) {
+				t.Errorf("%+v (%t) beside %v s, want machine %d for pods of %d", left, ok, best.Least, tc.want, tc.wantFor)
+			}
+			if tc.prefers > 0 {
+				return // the index knows of no preferences
+			}
+			_, rated := x.Top(x.Candidates(&d, nil), &d, &o, 0)
+			if of, same := rated.LeftFaster(); same != ok || of.Seconds != left.Seconds && ok || of.PodsOf != left.PodsOf && ok {
+				t.Errorf("by the index %+v (%t), want %+v", of, same, left)
+			}
+		})
+	}
+}

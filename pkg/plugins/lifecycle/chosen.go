@@ -68,6 +68,9 @@ func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycl
 	case d.Scored > 1:
 		note += fmt.Sprintf("; best of the %d nodes that were compared", d.Scored)
 	}
+	if d != nil && d.Left != nil {
+		note += "; " + d.Left.String()
+	}
 	return chosen(note)
 }
 

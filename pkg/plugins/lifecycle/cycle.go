@@ -30,6 +30,9 @@ type Cycle struct {
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool
 	ListedBy nodeindex.Best
+	// Left is a node with faster links that was left to larger pods; nil if there is none. Set by
+	// PreFilter or PreScore.
+	Left *allocation.Left
 	// refused are the nodes that the plugin that filters has refused, side by side.
 	refused placement.Tally
 	// Best is what the offers of the nodes that passed are compared by; set by PreScore.
@@ -44,6 +47,11 @@ type Cycle struct {
 	Ranked   [Ranks]Ranked
 	Scored   int
 	Decision *allocation.Decision
+}
+
+// Leave marks that a node is left to larger pods.
+func (c *Cycle) Leave(node string, left nodeindex.Left) {
+	c.Left = &allocation.Left{Node: node, Millis: millis(left.Seconds), PodsOf: left.PodsOf}
 }
 
 // Ranks is how many nodes a record of a decision has at most, beside the chosen one.

@@ -3,12 +3,15 @@
 package lifecycle
 
 import (
+	"cmp"
 	"math"
+	"strconv"
 
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -36,6 +39,12 @@ func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 	}
 	d.Band, d.BestRing = chosen.band, chosen.bestRing
 	d.Candidates = append(d.Candidates, chosen.Candidate)
+	d.Millis = chosen.millis
+	if c.Left != nil && c.Left.Millis < d.Millis {
+		left := *c.Left
+		left.Model = p.modelOf(left.Node, c.Demand.Resources[0].Name)
+		d.Left = &left
+	}
 	for i := range c.Ranked {
 		r := &c.Ranked[i]
 		if r.Node == "" || r.Node == name {
@@ -58,7 +67,7 @@ func byPlan(d *allocation.Decision, a *allocation.Allocation) {
 	if d == nil {
 		return
 	}
-	d.Gang, d.Scored, d.Refused, d.Candidates = true, 0, nil, nil
+	d.Gang, d.Scored, d.Refused, d.Candidates, d.Millis, d.Left = true, 0, nil, nil, 0, nil
 	if a.Ring == nil { // one GPU: any is as good
 		d.Band = nodeindex.BandBest
 		return
@@ -72,6 +81,23 @@ type offered struct {
 	allocation.Candidate
 	band     int
 	bestRing int64
+	millis   float64 // of an all-reduce
+}
+
+// modelOf names the GPU model of a node; empty if it is not known.
+func (p *Plugin) modelOf(node, resource string) string {
+	if n := p.state.Node(node); n != nil {
+		if accel := n.Accel(resource); accel != nil {
+			return nvtopo.ModelLabel(accel.Graph.Model())
+		}
+	}
+	return ""
+}
+
+// millis are rounded to three digits: the record is short.
+func millis(seconds float64) float64 {
+	ms, _ := strconv.ParseFloat(strconv.FormatFloat(1000*seconds, 'g', 3, 64), 64) // what was written can be read
+	return ms
 }
 
 // candidate is what a node has for the pod. Without a score there was nothing to compare with.
@@ -88,6 +114,7 @@ func (p *Plugin) candidate(c *Cycle, info fwk.NodeInfo, score int) (out offered,
 	out = offered{Candidate: allocation.Candidate{Node: info.Node().Name, Ring: o.Ring, Score: score}, band: o.Band}
 	if k := o.Set.Len(); k > 1 {
 		out.bestRing = tables.Best(k)
+		out.millis = millis(o.Seconds(k, cmp.Or(c.Demand.MessageBytes, nodeindex.DefaultBytes)))
 	}
 	if score > 0 {
 		out.Terms = terms(&c.Best, &o)

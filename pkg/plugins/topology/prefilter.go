@@ -28,5 +28,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, status
 	}
 	c.Narrowed, c.ListedBy = true, ratedBy
+	if left, ok := ratedBy.LeftFaster(); ok {
+		c.Leave(nodes[left.Node].Node().Name, left)
+	}
 	return &fwk.PreFilterResult{NodeNames: names}, nil
 }

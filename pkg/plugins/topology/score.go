@@ -46,6 +46,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 	if c.Demand.HasGPUs() {
 		c.Preferences = preferences(c.Demand.Request, nodes)
 		c.Best = p.compare(state, c, nodes)
+		if left, ok := c.Best.LeftFaster(); ok && !c.Narrowed {
+			c.Leave(nodes[left.Node].Node().Name, left)
+		}
 		c.Spares = p.State().Spares(c.Demand.Request.Resources[0].Name, nodes)
 	}
 	return nil
@@ -72,10 +75,10 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().Reserved(&c.Demand, &p.narrowing.Order)))
 	}
 	best.Any = false // reserve, preference and cost are compared among the nodes that passed
-	for o := range p.offers(state, c, nodes) {
-		best.Lead(o)
+	for i, o := range p.offers(state, c, nodes) {
+		best.Lead(o, i)
 	}
-	for o := range p.offers(state, c, nodes) {
+	for _, o := range p.offers(state, c, nodes) {
 		if best.Among(o) {
 			best.Add(o)
 		}
@@ -84,16 +87,16 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 }
 
 // offers yields what each node has for the pod, valid until the next one.
-func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) iter.Seq[*nodeindex.Offer] {
-	return func(yield func(*nodeindex.Offer) bool) {
-		for _, info := range nodes {
+func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) iter.Seq2[int, *nodeindex.Offer] {
+	return func(yield func(int, *nodeindex.Offer) bool) {
+		for i, info := range nodes {
 			_, u := p.View(state, info)
 			if u == nil {
 				continue
 			}
 			o, ok := placement.Rate(u, c.Demand.Request)
 			o.Preference = c.Preferences[info.Node().Name]
-			if ok && !yield(&o) {
+			if ok && !yield(i, &o) {
 				return
 			}
 		}

@@ -137,7 +137,7 @@ func GangDetailOf(v *clusterview.View, s *GangSources, w *explain.World, namespa
 			continue
 		}
 		read := gangrequest.Read(g.key, g.group, g.pods)
-		out := &GangDetail{Gang: gangInBrief(v.Tree(), g, read), Levels: v.Levels, Members: membersOf(v, read), Placement: placementOf(g, read), Warnings: append([]string{}, read.Warnings...)}
+		out := &GangDetail{Gang: gangInBrief(v.Tree(), g, read), Levels: v.Levels, Members: membersOf(v, read), Placement: gangrequest.PlacementOf(g.group, read), Warnings: append([]string{}, read.Warnings...)}
 		if e, err := explain.GangOf(w, g.key); err == nil { // else the World is of another moment
 			out.Explanation = e
 		}
@@ -162,7 +162,7 @@ func gangInBrief(t *fabric.Tree, g *gathered, read *gangrequest.Gang) Gang {
 		}
 	}
 	onFabric(&out, t, at)
-	if p := placementOf(g, read); p != nil && out.Placed > 0 {
+	if p := gangrequest.PlacementOf(g.group, read); p != nil && out.Placed > 0 {
 		if e := float64(p.Estimate.Hierarchical); !math.IsInf(e, 0) && !math.IsNaN(e) {
 			out.EstimateMillis = e
 		}
@@ -237,19 +237,4 @@ func memberOf(v *clusterview.View, p *v1.Pod, rank int, gpus []int) Member {
 		m.Domains = append(m.Domains, n.Domains...)
 	}
 	return m
-}
-
-// placementOf is what the scheduler wrote on the group, or on the member of the first rank.
-func placementOf(g *gathered, read *gangrequest.Gang) *gangrequest.Placement {
-	text := ""
-	if g.group != nil {
-		text = g.group.Annotations[gangrequest.PlacementKey]
-	} else if len(read.Members.Live) > 0 {
-		text = read.Members.Live[0].Annotations[gangrequest.PlacementKey]
-	}
-	p, err := gangrequest.ParsePlacement(text)
-	if err != nil {
-		return nil
-	}
-	return p
 }
