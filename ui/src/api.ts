@@ -176,6 +176,16 @@ export interface Decision {
   c?: { n: string; r?: number; t?: [number, number, number]; s?: number }[];
   of?: number;
   no?: Record<string, number>;
+  ms?: number; // of an all-reduce on the chosen set
+  left?: Left;
+}
+
+/** allocation.Left: the faster node that was left to larger pods */
+export interface Left {
+  n: string;
+  m?: string;
+  ms: number;
+  of: number;
 }
 
 /** explain.Explanation */
@@ -215,6 +225,7 @@ export interface Explanation {
     decision?: Decision;
     best?: GPUSet;
     bestNode?: string;
+    left?: Left;
   };
 }
 
@@ -250,8 +261,12 @@ export interface Placement {
   fewest?: Record<string, number>;
   quality?: string;
   estimateMs?: Record<string, number | string>;
+  messageBytes?: number;
   crossings?: number;
   exact?: boolean;
+  model?: string;
+  chosen?: string; // in a few words
+  others?: string[]; // the best plan on each other model, likewise
 }
 
 export interface GangDetail extends GangSum {

@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { NodeSum } from "../api";
+import { modelsOf } from "./models";
 import { nearest } from "./nearest";
 import { nodeShade, nodeSign, shadeOf } from "./shade";
 import { buildTree, find, matching, nowhere, visibleParts } from "./tree";
@@ -78,6 +79,21 @@ it("a search finds names, domains and models", () => {
   expect(matching(nodes, "R1").map((n) => n.name)).toEqual(["b"]);
   expect(matching(nodes, "h100")).toHaveLength(4);
   expect(matching(nodes, " ")).toBe(nodes);
+});
+
+describe("the models", () => {
+  const mixed = [
+    node("a", [], { model: "H200", used: 0, free: 8, slots: { "4": 2 } }),
+    node("b", [], { model: "H200" }),
+    node("c", [], { model: "A100", used: 2, free: 0, bad: 1, closed: "cordoned", slots: {} }),
+    node("d", [], { model: "", gpus: 0, used: 0, free: 0, slots: {} }),
+  ];
+  it("sum up what their nodes have, in the order of their names", () => {
+    expect(modelsOf(mixed)).toEqual([
+      { model: "A100", nodes: 1, gpus: 8, used: 2, free: 0, bad: 1, whole: 0, slots: {} },
+      { model: "H200", nodes: 2, gpus: 16, used: 4, free: 12, bad: 0, whole: 1, slots: { "4": 3 } },
+    ]);
+  });
 });
 
 describe("the treemap", () => {

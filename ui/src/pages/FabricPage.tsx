@@ -8,6 +8,7 @@ import { PageTitle } from "../components/PageTitle";
 import { EmptyState } from "../components/states";
 import { FabricTree } from "../fabric/FabricTree";
 import { FabricTreemap } from "../fabric/FabricTreemap";
+import { ModelsTable } from "../fabric/ModelsTable";
 import { ShadeLegend } from "../fabric/ShadeLegend";
 import { SupplyTable } from "../fabric/SupplyTable";
 import type { Target } from "../fabric/tree";
@@ -65,6 +66,7 @@ function Fabric({ cluster }: { cluster: Cluster }) {
         <Path within={within} />
       </PageTitle>
       <SupplyTable supply={cluster.supply} size={size} />
+      <ModelsTable nodes={cluster.nodes} size={size} />
       <Problems problems={cluster.problems} />
       <Map nodes={root.totals.nodes} gpus={cluster.supply.gpus} text={text}>
         <ShadeLegend size={size} />

@@ -71,6 +71,7 @@ function Facts({ gang }: { gang: GangDetail }) {
     ["Crossings", gang.placed > 0 ? crossingsText(gang.crossings) : "–"],
     ["Estimate", gang.estimateMillis > 0 ? `${millis(gang.estimateMillis)}, ${gang.exact ? "exact" : "not proven best"}` : "–"],
   ];
+  if (gang.placement?.chosen) facts.push(["Chosen", [gang.placement.chosen, ...(gang.placement.others ?? [])].join("; ")]);
   if (gang.placement?.quality) facts.push(["Quality", gang.placement.quality]);
   if (estimates.length > 0) facts.push(["Estimates", estimates.map(([algorithm, ms]) => `${algorithm} ${millis(Number(ms))}`).join(", ")]);
   return (
