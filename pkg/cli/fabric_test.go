@@ -85,7 +85,7 @@ func TestFabricPlace(t *testing.T) {
 Level       node
 Domains     rack: rack-0
 Quality     optimal
-Model       NVIDIA-H100-80GB-HBM3
+Chosen      4 × NVIDIA-H100-80GB-HBM3 in node-0-0, 0.333 ms
 All-reduce  0.333 ms; between nodes by ring 0.000, tree 0.000, other 0.000
 Crossings   0`,
 		},
@@ -99,7 +99,7 @@ Crossings   0`,
 Level       cluster
 Domains     rack: rack-0, rack-1
 Quality     acceptable (adjacent racks)
-Model       NVIDIA-H100-80GB-HBM3
+Chosen      8 × NVIDIA-H100-80GB-HBM3 in cluster, 3.33 ms
 All-reduce  3.333 ms; between nodes by ring 1.953, tree 3.906, other 1.000
 Crossings   2`,
 		},
@@ -114,7 +114,7 @@ Level       cluster
 Domains     spine: s0, s1, c
 Domains     rack: s0/r0, s1/r0, c
 Quality     suboptimal (distributed)
-Model       NVIDIA-H100-80GB-HBM3
+Chosen      24 × NVIDIA-H100-80GB-HBM3 in cluster, 5.06 ms
 All-reduce  5.056 ms; between nodes by ring 2.604, tree 7.812, other 1.500
 Crossings   3`,
 		},
