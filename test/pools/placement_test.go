@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,11 +16,15 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -67,6 +72,13 @@ func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]str
 	if err := s.priorityClass(t.Context(), w.priority); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Create(t.Context(), s.gangObject(name, w, wishes)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gangObject is the Job of a gang.
+func (s *scenario) gangObject(name string, w work, wishes map[string]string) *batchv1.Job {
 	job := s.jobObject("a", name, &w)
 	indexed := batchv1.IndexedCompletion
 	job.Spec.CompletionMode = &indexed
@@ -74,9 +86,7 @@ func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]str
 	maps.Copy(annotations, job.Spec.Template.Annotations)
 	maps.Copy(annotations, wishes)
 	job.Spec.Template.Annotations = annotations
-	if err := s.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	return job
 }
 
 // check is what the check says of a job; empty if it is not asked.
@@ -442,5 +452,60 @@ func TestGangTurns(t *testing.T) {
 		if e.reason != kueue.EvictedByAdmissionCheck {
 			t.Errorf("job %s was evicted for %s: %s", e.job, e.reason, e.detail)
 		}
+	}
+}
+
+// TestPromisedModels: in a pool of two GPU models a gang whose pods come first leaves the model alone
+// that another gang was promised before it. Nobody is evicted.
+func TestPromisedModels(t *testing.T) {
+	l := newTestEnv(t)
+	s := newScenarioOn(t, l, slices.Concat(
+		slices.Repeat([]devcluster.NodeSpec{{Machine: "hgx-h200"}}, 3), slices.Repeat([]devcluster.NodeSpec{{Machine: "l40s-8"}}, 2))...)
+	s.checkedQueue(t, 64)
+	scheduler := l.Schedulers()[0]
+	if err := scheduler.Pause(); err != nil { // pods stay unbound
+		t.Fatal(err)
+	}
+	promised := func(job string, want string) {
+		t.Helper()
+		s.waitFor(t, "job "+job+" has a place promised", func(ctx context.Context) (bool, string) {
+			c, _, err := s.check(ctx, job)
+			return c.State == kueue.CheckReady, fmt.Sprint(c, err)
+		})
+		s.waitFor(t, "the pods of job "+job+" have the model", func(context.Context) (bool, string) {
+			pods := s.pods(t, "a", job)
+			for _, p := range pods {
+				if got := p.Annotations[podrequest.PromisedModelKey]; got != want {
+					t.Fatalf("pod %s was promised %q, want %q", p.Name, got, want)
+				}
+			}
+			return len(pods) > 0, "no pods"
+		})
+	}
+	s.gang(t, "three", work{pods: 3, gpus: 8}, nil)
+	promised("three", "NVIDIA H200")
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 10}
+	if err := s.Create(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	s.gangFirst(t, "two", class.Name, work{pods: 2, gpus: 8})
+	promised("two", "NVIDIA L40S")
+	if err := scheduler.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	s.placed(t, "two", 2)
+	s.placed(t, "three", 3)
+	if got := s.evictions(); len(got) > 0 {
+		t.Errorf("evictions %v, want none", got)
+	}
+}
+
+// gangFirst makes a gang whose pods the scheduler takes before others.
+func (s *scenario) gangFirst(t *testing.T, name, class string, w work) {
+	t.Helper()
+	job := s.gangObject(name, w, nil)
+	job.Spec.Template.Spec.PriorityClassName = class
+	if err := s.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
 	}
 }
