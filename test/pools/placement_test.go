@@ -221,7 +221,7 @@ func TestGangRack(t *testing.T) {
 			t.Errorf("pod %s has the labels %v: the scheduler cannot know that Kueue admitted it, and may be patient", p.Name, p.Labels)
 		}
 	}
-	s.estimates(t, "train", fabric.QualitySameRack, gangrequest.Estimate{Ring: 1.46484375, Tree: 3.90625, Other: 0.4})
+	s.estimates(t, "train", fabric.QualitySameRack, gangrequest.Estimate{Ring: 14.6484375, Tree: 39.0625, Other: 0.4})
 
 	s.gang(t, "small", work{pods: 2, gpus: 2}, nil)
 	if _, nodes := s.placed(t, "small", 2); len(nodes) != 1 {
@@ -250,7 +250,7 @@ func TestGangSpread(t *testing.T) {
 	if racks[a] != 2 || racks[b] != 2 {
 		t.Errorf("pods by rack: %v, want 2 and 2", racks)
 	}
-	s.estimates(t, "train", fabric.QualityAdjacent, gangrequest.Estimate{Ring: 2.9296875, Tree: -1, Other: -1})
+	s.estimates(t, "train", fabric.QualityAdjacent, gangrequest.Estimate{Ring: 29.296875, Tree: -1, Other: -1})
 }
 
 // rackOf is the rack of a node.
