@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -240,4 +242,26 @@ func TestAnyModelAfter(t *testing.T) {
 	if got := e.bound(t, "g-2").Spec.NodeName; got != "l40s" {
 		t.Errorf("the replacement is on %s", got)
 	}
+}
+
+// TestPlacementText: a gang's placement names what was chosen, and the best on the other model.
+func TestPlacementText(t *testing.T) {
+	e := newTestEnv(t, devcluster.Config{})
+	e.install(t)
+	e.publish(t, devcluster.ExporterOptions{},
+		e.addNode(t, "h200-0", "hgx-h200"), e.addNode(t, "h200-1", "hgx-h200"), e.addNode(t, "l40s-0", "l40s-8"), e.addNode(t, "l40s-1", "l40s-8"))
+	e.startScheduler(t, profile{
+		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
+	})
+	for _, name := range []string{"g-0", "g-1"} {
+		e.create(t, gpuPod(name, gangProfile, 8).Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "2").Obj())
+	}
+	e.bound(t, "g-0")
+	e.bound(t, "g-1")
+	const want = "16 × NVIDIA-H200 in cluster, 24.9 ms; cluster (NVIDIA-L40S) 167 ms"
+	testkit.Eventually(t, waitLimit, "the placement is "+want, func(context.Context) (bool, string) {
+		text := e.get(t, "g-0").Annotations[gangrequest.PlacementKey]
+		p, err := gangrequest.ParsePlacement(text)
+		return err == nil && p.Summary() == want, text
+	})
 }
