@@ -5,6 +5,8 @@ package soak
 import (
 	"context"
 	"fmt"
+	"slices"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
 // gangsToDo names a gang of which members wait that have room, or that is not complete. Members
@@ -51,23 +54,59 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 		return ""
 	}
 	for domain, names := range domains(nodes, wish.required) {
-		slots, here := 0, 0
-		for _, name := range names {
-			if r := free[name]; r != nil {
-				slots += max(r.free.Len()-r.unknown, 0) / g.want.GPUs
-			}
-			for _, p := range s.bound {
-				if p.Spec.NodeName == name {
-					here++
-				}
+		here := 0
+		for _, p := range s.bound {
+			if slices.Contains(names, p.Spec.NodeName) {
+				here++
 			}
 		}
-		if here == len(s.bound) && slots >= need {
+		if slots := g.slots(names, free, len(s.bound) == 0); here == len(s.bound) && slots >= need {
 			return fmt.Sprintf("gang %s (%+v) has %d of %d members bound and needs %d more, and there is room for %d in %q; the scheduler says %q",
 				g.name, g.want, have, g.want.Minimum, need, slots, domain, refusal(s.waiting[0]))
 		}
 	}
 	return ""
+}
+
+// slots is how many members fit on nodes. Those of a gang that begins get GPUs of one model; others
+// have waited for that of theirs for long enough at a calm.
+func (g *gang) slots(nodes []string, free map[string]*room, begins bool) (most int) {
+	onModel := map[string]int{}
+	for _, name := range nodes {
+		r := free[name]
+		if r == nil {
+			continue
+		}
+		model := ""
+		if begins {
+			model = r.graph.Model()
+		}
+		onModel[model] += max(r.free.Len()-r.unknown, 0) / g.want.GPUs
+		most = max(most, onModel[model])
+	}
+	return most
+}
+
+// TestSlots: what is free on several models is room for a gang of which some members run.
+func TestSlots(t *testing.T) {
+	free := map[string]*room{}
+	for name, kind := range map[string]string{"a": "dgx1-v100", "b": "dgx1-v100", "c": "hgx-h200"} {
+		m, err := machine.Lookup(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		graph, err := m.GraphFor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free[name] = &room{graph: graph, free: graph.Healthy()}
+	}
+	g := &gang{want: gangPlan{GPUs: 4}}
+	for begins, want := range map[bool]int{true: 4, false: 6} {
+		if got := g.slots([]string{"a", "b", "c"}, free, begins); got != want {
+			t.Errorf("room for %d members, want %d (the gang begins: %t)", got, want, begins)
+		}
+	}
 }
 
 // judgeGangs counts at a calm how far the gangs are, and fails if one is cut by nothing that
