@@ -31,7 +31,7 @@ const (
 	mostSeeds    = 24
 )
 
-// sure reports whether the deciding mean of all policies of a cell is.
+// sure reports whether the deciding mean of every policy of a cell is known to within largestError.
 func (c *CellSummary) sure() bool {
 	for i := range c.Policies {
 		if e := c.Policies[i].Fields[fieldAllReduce]; !(e.CI95 <= largestError*e.Mean) {
@@ -41,8 +41,8 @@ func (c *CellSummary) sure() bool {
 	return true
 }
 
-// untilSure replays cells that are not sure with more seeds, up to so many. How much sooner jobs end is
-// compared by the first seeds only.
+// untilSure replays cells whose deciding mean is not known well enough with more seeds, up to
+// mostSeeds. Cells of jobs that run for as long as their placement makes them keep the first seeds.
 func untilSure(ctx context.Context, o *options, tasks []task, outcomes []outcome, progress func(done, of int)) error {
 	for n := len(o.seeds); n < o.mostSeeds; n += moreSeeds {
 		cells, err := summarise(tasks, outcomes)

@@ -132,15 +132,16 @@ func measure(ctx context.Context, o *options, progress io.Writer) (*Result, erro
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := replayAll(ctx, tasks, o.seeds, o.workers, func(done, of int) {
+	report := func(done, of int) {
 		if done%20 == 0 || done == of {
 			fmt.Fprintf(progress, "%d of %d traces replayed\n", done, of)
 		}
-	})
+	}
+	outcomes, err := replayAll(ctx, tasks, o.seeds, o.workers, report)
 	if err != nil {
 		return nil, err
 	}
-	if err := untilSure(ctx, o, tasks, outcomes, func(int, int) {}); err != nil {
+	if err := untilSure(ctx, o, tasks, outcomes, report); err != nil {
 		return nil, err
 	}
 	r := &Result{Seeds: o.seeds}

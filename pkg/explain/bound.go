@@ -93,9 +93,9 @@ func compared(c *Choice) string {
 	switch {
 	case c.Best.betterThan(c.Set):
 	case c.Left != nil:
-		return "no set that is free now is better, but for those that are left to larger pods"
+		return "the scheduler would choose no better set now, but for those that are left to larger pods"
 	default:
-		return "no set that is free now is better"
+		return "the scheduler would choose no better set now"
 	}
 	return fmt.Sprintf("node %s would give a better set now: %s", c.BestNode, c.Best)
 }

@@ -128,7 +128,8 @@ type ask struct {
 	gang   *gangrequest.Gang
 	wishes gangrequest.Wishes
 	shapes []*question
-	of     []int // shape of each member of Live; -1: it is placed, or not needed
+	of     []int               // shape of each member of Live; -1: it is placed, or not needed
+	asks   []*placement.Demand // of the members that have a shape
 }
 
 // askOf reads what the members that wait ask for.
@@ -157,6 +158,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 			shapes[key], a.shapes = at, append(a.shapes, q)
 		}
 		a.of[i] = at
+		a.asks = append(a.asks, q.demand)
 	}
 	return a, nil
 }
@@ -202,7 +204,7 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 		}
 		r.Ranks = append(r.Ranks, a.gang.Members.Ranks[i])
 	}
-	placement.FixModels(r, demands, running)
+	placement.FixModels(r, demands, a.asks, running)
 	wishes.Apply(r)
 	return fabric.Place(s.tree, r)
 }

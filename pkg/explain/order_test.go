@@ -34,7 +34,7 @@ func (e *testEnv) decided(t *testing.T, name string, d allocation.Decision) {
 func TestBestByOrder(t *testing.T) {
 	const (
 		left   = "4 × NVIDIA-H200-NVL in slow, 10 ms; fast-3 (NVIDIA-A100-SXM4-80GB) 5.01 ms, left to pods of 8"
-		no     = "no set that is free now is better"
+		no     = "the scheduler would choose no better set now"
 		butFor = no + ", but for those that are left to larger pods"
 	)
 	hardware := &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{

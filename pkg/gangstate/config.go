@@ -18,7 +18,7 @@ type Config struct {
 	ScheduleTimeout time.Duration // a gang that was never whole may be partly bound for so long; 0: for ever
 	DrainAfter      time.Duration // a gang waits for so long before a domain is closed for it; 0: for ever
 	KeepFreed       time.Duration // the place of a member that died is kept for so long; 0: not at all
-	AnyModelAfter   time.Duration // members wait for the model of those that run, or the promised one, for so long; 0: for ever
+	AnyModelAfter   time.Duration // members wait for the model of those that run for so long; 0: for ever
 }
 
 // Configure sets the Config before the first pod comes. Profiles that differ are an error.
@@ -32,14 +32,21 @@ func (g *Gangs) Configure(c Config) error {
 	return nil
 }
 
+// promiseKept is how long a gang of which no member runs waits for the model that it was promised. Kueue
+// evicts a job whose pods have no node after some minutes; another model must come before that.
+const promiseKept = time.Minute
+
 // AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
-// have has no room: that of the members that run, or the promised one of a gang of which none does.
-// Their youngest was made AnyModelAfter before. It is zero if that never comes.
+// have has no room: AnyModelAfter after the youngest was made where members run, and promiseKept after
+// it where none does and a model was promised. It is zero if that never comes.
 func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	g.mu.Lock()
 	after := g.config.AnyModelAfter
 	g.mu.Unlock()
 	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }
+	if t.Fresh {
+		after = promiseKept
+	}
 	if after <= 0 || len(t.Pods) == 0 || t.Fresh && !slices.ContainsFunc(t.Pods, promised) {
 		return at
 	}

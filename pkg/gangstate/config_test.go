@@ -47,8 +47,8 @@ func TestAnyModelFrom(t *testing.T) {
 		"replacements":                   {after: time.Minute, pods: []*v1.Pod{made(noon, ""), made(noon.Add(time.Second), "")}, want: noon.Add(61 * time.Second)},
 		"replacements, for ever":         {pods: []*v1.Pod{made(noon, "")}},
 		"a gang that begins":             {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, "")}},
-		"and was promised a model":       {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, "a"), made(noon, "a")}, want: noon.Add(time.Minute)},
-		"promised a model, for ever":     {fresh: true, pods: []*v1.Pod{made(noon, "a")}},
+		"and was promised a model":       {after: time.Hour, fresh: true, pods: []*v1.Pod{made(noon, "a"), made(noon, "a")}, want: noon.Add(time.Minute)},
+		"promised a model":               {fresh: true, pods: []*v1.Pod{made(noon, "a")}, want: noon.Add(time.Minute)},
 		"nobody is to be placed":         {after: time.Minute},
 		"a promise that nobody can read": {after: time.Minute, fresh: true, pods: []*v1.Pod{made(noon, strings.Repeat("a", 2000))}},
 	}

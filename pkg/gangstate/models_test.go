@@ -78,6 +78,9 @@ func TestGangModels(t *testing.T) {
 			wantErr: "cluster: 1 of 2 on NVIDIA-H200; allow-mixed-models would fit",
 		},
 		"the promised model": {nodes: six, members: []func(*v1.Pod){l40s, l40s, l40s}, want: []string{"node-0", "node-2", "node-4"}},
+		"two equal members with two promises": {
+			nodes: six, members: []func(*v1.Pod){l40s, func(p *v1.Pod) { p.Annotations[podrequest.PromisedModelKey] = "NVIDIA H200" }}, want: []string{"node-1", "node-3"},
+		},
 		"the promised model has no room": {
 			nodes: []string{"l40s-8", "hgx-h200", "hgx-h200"}, members: []func(*v1.Pod){l40s, l40s},
 			wantErr: "cluster: 1 of 2 on NVIDIA-L40S; allow-mixed-models would fit",

@@ -47,7 +47,7 @@ func (b *build) supply() {
 		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Kind: kinds[i], Nodes: b.suppliesOf(s)}
 	}
 	if !b.q.AnyModel {
-		placement.FixModels(&b.request, demands, b.running)
+		placement.FixModels(&b.request, demands, b.demands, b.running)
 	}
 	if len(b.shapes) > 1 {
 		b.request.Remaining = b.remaining

@@ -71,10 +71,11 @@ type Running struct {
 	Node   *usage.Node // nil: nothing is known of its GPUs
 }
 
-// FixModels has the members of a request that have no node yet get the models of those that do and ask
-// for the same GPUs: of several models, each any of them. Where no member has a node, or its model is
-// not known, they get the one that was promised. shapes are the request's.
-func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
+// FixModels restricts members without a node to the GPU models of running members that ask for the same
+// GPUs: of several models, each may get any. If none runs, or its model is not known, they are
+// restricted to the promised model. shapes are the request's, and waiting what the members without a
+// node ask for; nil is none.
+func FixModels(r *fabric.Request, shapes, waiting []*Demand, running []Running) {
 	models := map[string][]string{}
 	for i := range running {
 		key := running[i].Demand.GPUKey()
@@ -84,7 +85,7 @@ func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
 			}
 		}
 	}
-	promised := promisedModels(shapes)
+	promised := promisedModels(waiting)
 	for i, d := range shapes {
 		key := d.GPUKey()
 		switch {
@@ -97,11 +98,14 @@ func FixModels(r *fabric.Request, shapes []*Demand, running []Running) {
 	}
 }
 
-// promisedModels returns what was promised to members that ask for the same GPUs, by GPUKey. Promises
-// that differ do not count: the jobs of one gang were asked about one by one.
-func promisedModels(shapes []*Demand) map[string]string {
+// promisedModels returns the model that was promised to all members that ask for the same GPUs, by
+// GPUKey. Promises that differ do not count: the jobs of one gang were asked about one by one.
+func promisedModels(waiting []*Demand) map[string]string {
 	out := map[string]string{}
-	for _, d := range shapes {
+	for _, d := range waiting {
+		if d == nil {
+			continue
+		}
 		key := d.GPUKey()
 		if have, ok := out[key]; ok && have != d.PromisedModel {
 			out[key] = ""

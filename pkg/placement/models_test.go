@@ -82,12 +82,12 @@ func TestFixModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			shapes := []*Demand{asking(8), asking(0)}
 			r := GangRequest(shapes, 0, nil)
-			FixModels(r, shapes, tc.running)
+			FixModels(r, shapes, shapes, tc.running)
 			if diff := cmp.Diff([][]string{tc.want, nil}, [][]string{r.Shapes[0].Models, r.Shapes[1].Models}); diff != "" {
 				t.Errorf("models by shape (-want,+got)\n%s", diff)
 			}
 			mixed := &fabric.Request{Shapes: []fabric.Shape{{GPUs: 8}}}
-			if FixModels(mixed, shapes[:1], tc.running); mixed.Shapes[0].Models != nil {
+			if FixModels(mixed, shapes[:1], shapes[:1], tc.running); mixed.Shapes[0].Models != nil {
 				t.Errorf("members of any model have %v", mixed.Shapes[0].Models)
 			}
 		})
@@ -123,7 +123,7 @@ func TestPromisedModel(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := GangRequest(tc.shapes, 0, nil)
-			FixModels(r, tc.shapes, tc.running)
+			FixModels(r, tc.shapes, tc.shapes, tc.running)
 			var got [][]string
 			for i := range r.Shapes {
 				got = append(got, r.Shapes[i].Models)

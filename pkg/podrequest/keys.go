@@ -17,8 +17,8 @@ const (
 
 // PromisedModelKey is the GPU model that the placement check of pools promised the members of a gang,
 // as their nodes' graphs name it. Kueue writes it on the pods when it admits them. Members get this
-// model before any other; single pods do not heed it. A user who writes it says no more than by
-// GPUModelKey.
+// model before any other; single pods do not heed it. Unlike GPUModelKey it is a whole name, and for
+// some time only: who wants a model writes GPUModelKey.
 const PromisedModelKey = "nvtopo.dev/promised-gpu-model"
 
 // Other names under which users of other systems set the same things.

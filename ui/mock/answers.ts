@@ -42,7 +42,7 @@ function whyThere(c: MockCluster, w: WorkSum): Explanation {
     name: w.name,
     state: w.state === "ended" ? "Ended" : "Bound",
     reason: `the pod is on node ${w.node}`,
-    evidence: ["no set that is free now is better"],
+    evidence: ["the scheduler would choose no better set now"],
     choice: {
       node: w.node,
       set,

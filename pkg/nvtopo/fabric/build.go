@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Level is one level of a fabric.
@@ -78,7 +79,7 @@ func NewTree(s *Spec) (*Tree, []Fault, error) {
 	if len(s.Nodes) > MaxNodes {
 		return nil, nil, fmt.Errorf("%d nodes, at most %d are supported", len(s.Nodes), MaxNodes)
 	}
-	t := &Tree{levels: slices.Clone(s.Levels), root: s.Root, index: map[string]int{}}
+	t := &Tree{levels: slices.Clone(s.Levels), root: s.Root, index: map[string]int{}, workspaces: &sync.Pool{New: newWorkspace}}
 	nodes, faults := usablePaths(s)
 	slices.SortFunc(nodes, comparePaths)
 	for i, n := range nodes {

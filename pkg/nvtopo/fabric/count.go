@@ -177,12 +177,12 @@ func (t *table) most(i, open, code int) int32 {
 // last one: the search asks for that by which the fewest domains were found.
 func (p *problem) table(at place, u *units, budget []int) *table {
 	w := p.work
-	if w.of == p && w.at == at && w.last.covers(budget) {
-		return w.last
+	if w.lastProblem == p && w.lastPlace == at && w.lastTable.covers(budget) {
+		return w.lastTable
 	}
-	w.last = u.capacities(budget, w.table)
-	w.of, w.at, w.table = p, at, w.last.best
-	return w.last
+	w.lastTable = u.capacities(budget, w.table)
+	w.lastProblem, w.lastPlace, w.table = p, at, w.lastTable.best
+	return w.lastTable
 }
 
 // covers reports whether a table has the codes of a budget.

@@ -98,7 +98,7 @@ func (f *faster) onFasterRings(c *candidate) bool {
 func (g *gang) hasRing() bool {
 	for i := range g.parts {
 		shape := &g.r.Shapes[g.parts[i].shape]
-		if slices.ContainsFunc(shape.rooms, func(n int32) bool { return shape.Nodes[n].Slots.fastest >= g.floor }) {
+		if slices.ContainsFunc(shape.withSlots, func(n int32) bool { return shape.Nodes[n].Slots.fastest >= g.floor }) {
 			return true
 		}
 	}

@@ -115,13 +115,13 @@ func (g *gang) segmentParts() []part {
 
 // list lists the nodes with slots, if they are not listed yet.
 func (s *Shape) list(work *workspace) {
-	if s.rooms != nil {
+	if s.withSlots != nil {
 		return
 	}
-	s.rooms = work.list(len(s.Nodes))
+	s.withSlots = work.list(len(s.Nodes))
 	for n := range s.Nodes {
 		if s.Nodes[n].Slots != nil {
-			s.rooms = append(s.rooms, int32(n))
+			s.withSlots = append(s.withSlots, int32(n))
 		}
 	}
 }
@@ -129,11 +129,11 @@ func (s *Shape) list(work *workspace) {
 // survey says whether some node is preferred over others, for its hardware too, and whether some
 // node's slots are only a lower bound.
 func (s *Shape) survey() (prefers, hardware, estimated bool) {
-	if len(s.rooms) == 0 {
+	if len(s.withSlots) == 0 {
 		return false, false, false
 	}
-	first := &s.Nodes[s.rooms[0]]
-	for _, n := range s.rooms {
+	first := &s.Nodes[s.withSlots[0]]
+	for _, n := range s.withSlots {
 		supply := &s.Nodes[n]
 		prefers = prefers || supply.Preference != first.Preference
 		hardware = hardware || supply.Hardware != first.Hardware
@@ -161,7 +161,7 @@ func (g *gang) occupy(nodes []int) [][]bool {
 func (g *gang) plain(p *part) *problem {
 	shape := &g.r.Shapes[p.shape]
 	return &problem{
-		t: g.t, supply: shape.Nodes, rooms: shape.rooms, work: g.work, closed: g.closed, floor: g.floor, members: len(p.members), required: g.w.required, label: g.w.required,
+		t: g.t, supply: shape.Nodes, withSlots: shape.withSlots, work: g.work, closed: g.closed, floor: g.floor, members: len(p.members), required: g.w.required, label: g.w.required,
 		hold: g.bound, near: g.near, occupied: g.occupied, demand: g.demandOf(p.segments), preferences: g.prefers[p.shape],
 		most: g.most, blocked: -1,
 	}

@@ -24,7 +24,7 @@ func TestGreedyPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := newGang(tr, req, wishes, limits{maxStates, maxTable}, workspaces.Get().(*workspace))
+		g := newGang(tr, req, wishes, limits{maxStates, maxTable}, tr.workspace())
 		p := g.problem(&g.parts[0])
 		p.load(worstBand)
 		if p.capacity[0][0] < w.pods {

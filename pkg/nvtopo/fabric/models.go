@@ -60,7 +60,7 @@ type kind struct {
 // choice is models that members of a kind may all have, and what nodes have of them.
 type choice struct {
 	models []string
-	shapes map[int]Shape // of the kind, by number
+	shapes map[int]Shape // of the kind, by their index in Request.Shapes
 }
 
 // kinds returns the kinds for which the model matters, those of the largest members first: there
@@ -105,10 +105,10 @@ func (k *kind) divide(r *Request, work *workspace) {
 		}
 		for c := range to {
 			to[c] = *shape
-			to[c].Nodes, to[c].rooms = work.supply(len(shape.Nodes)), work.list(len(shape.rooms))
+			to[c].Nodes, to[c].withSlots = work.supply(len(shape.Nodes)), work.list(len(shape.withSlots))
 		}
 		last, at := "", -1 // most nodes are of the model of the one before
-		for _, n := range shape.rooms {
+		for _, n := range shape.withSlots {
 			s := &shape.Nodes[n]
 			if len(s.Slots.alone) > 0 {
 				for c := range to {
@@ -134,7 +134,7 @@ func (k *kind) divide(r *Request, work *workspace) {
 func (s *Shape) add(node int32, has Supply) {
 	if has.Slots != nil {
 		s.Nodes[node] = has
-		s.rooms = append(s.rooms, node)
+		s.withSlots = append(s.withSlots, node)
 	}
 }
 
@@ -154,7 +154,7 @@ func (g *gang) modelsWithRoom(number int) (found []string) {
 		if shape.Kind != number {
 			continue
 		}
-		for _, n := range shape.rooms {
+		for _, n := range shape.withSlots {
 			s := &shape.Nodes[n]
 			if s.Members() < 1 || g.t.closed != nil && g.t.closed[n] {
 				continue

@@ -26,9 +26,9 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	work := workspaces.Get().(*workspace)
-	defer work.release()
-	own := *r // with lists of its nodes
+	work := t.workspace()
+	defer t.release(work)
+	own := *r // its shapes get lists of nodes
 	own.Shapes = slices.Clone(r.Shapes)
 	g := newGang(t, &own, w, most, work)
 	if g.missing == 0 {

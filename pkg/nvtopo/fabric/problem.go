@@ -6,18 +6,18 @@ import "slices"
 
 // problem is members of one shape to be put into one part of the tree.
 type problem struct {
-	t        *Tree
-	supply   []Supply
-	rooms    []int32        // nodes that have slots in the supply, ascending
-	closed   []bool         // by node: gets no new member; nil if all may
-	floor    int64          // no ring of members may be slower, in kB/s
-	changed  map[int]Supply // by node: what there is in place of the supply
-	taken    map[int]int    // by node: slots that others of the shape have
-	members  int
-	required int   // depth of the domain that must have them all
-	label    int   // depth of the domain that must have a name; 0 for none
-	hold     []int // nodes that this domain must have too
-	near     []int // nodes to be near to, wherever the domain is
+	t         *Tree
+	supply    []Supply
+	withSlots []int32        // nodes that have slots in the supply, ascending
+	closed    []bool         // by node: gets no new member; nil if all may
+	floor     int64          // no ring of members may be slower, in kB/s
+	changed   map[int]Supply // by node: what there is in place of the supply
+	taken     map[int]int    // by node: slots that others of the shape have
+	members   int
+	required  int   // depth of the domain that must have them all
+	label     int   // depth of the domain that must have a name; 0 for none
+	hold      []int // nodes that this domain must have too
+	near      []int // nodes to be near to, wherever the domain is
 	// occupied are the domains that have members already, by depth; nil for none. Going there
 	// opens no new domain.
 	occupied    [][]bool
@@ -61,7 +61,7 @@ func (p *problem) load(band int) bool {
 	}
 	p.loaded = true
 	plain := p.closed == nil && p.changed == nil && p.taken == nil && p.floor == 0
-	for _, n := range between(p.rooms, first, end) {
+	for _, n := range between(p.withSlots, first, end) {
 		var s int
 		if plain {
 			s = p.supply[n].count(band)
@@ -130,7 +130,7 @@ func (p *problem) sum() {
 		clear(p.capacity[d][first:end])
 		if d == t.Depth() {
 			from, to := t.nodesOf(p.scope)
-			for _, n := range between(p.rooms, from, to) {
+			for _, n := range between(p.withSlots, from, to) {
 				p.capacity[d][t.of[d][n]] += p.slots[n]
 			}
 		} else {

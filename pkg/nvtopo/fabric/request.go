@@ -52,7 +52,7 @@ type Shape struct {
 	// gets one of them. Nil: no member has a node, or its model is not known.
 	Models []string
 
-	rooms []int32 // nodes with slots, ascending; nil: not listed yet
+	withSlots []int32 // nodes with slots, ascending; nil: not listed yet
 }
 
 // Member is one member of a gang.

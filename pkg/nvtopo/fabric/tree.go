@@ -5,6 +5,7 @@ package fabric
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Link is the network between two nodes.
@@ -37,7 +38,7 @@ type Domain struct {
 func (d *Domain) Nodes() int { return d.End - d.First }
 
 // Tree is a fabric: nodes in domains in domains. Depth 0 is the whole cluster, depth d the
-// d-th level from outside. It is immutable.
+// d-th level from outside. It is immutable, and plans may be made on it at the same time.
 //
 // Nodes are numbered in the order of their paths, names with numbers in them in natural
 // order, so that every domain is a range of nodes and the nodes of neighbouring numbers are
@@ -52,6 +53,8 @@ type Tree struct {
 	overrides map[pair]Link
 	closed    []bool  // by node: in an excluded domain; nil if none is
 	bandwidth []int64 // by node: what it can send, in kB/s, 0 for no bound; nil if none has one
+
+	workspaces *sync.Pool // memory of plans
 }
 
 // pair is two domains of one depth, the smaller number first.

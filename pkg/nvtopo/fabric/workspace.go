@@ -2,50 +2,55 @@
 
 package fabric
 
-import (
-	"math"
-	"sync"
-)
+import "math"
 
 // workspace is the memory of one call of Place, which its plans use one after the other. Nothing in
-// it is part of a Plan.
+// it is part of a Plan. A Tree keeps them from one call to the next.
 type workspace struct {
-	table []int32 // of the last table
-	last  *table  // of the problem and the place below
-	of    *problem
-	at    place
+	table       []int32 // memory of lastTable
+	lastTable   *table
+	lastProblem *problem // that it is of
+	lastPlace   place
 
 	memo     map[state]verdict
-	searches uint16 // since it was cleared
+	searches uint16 // since the memo was cleared
 
-	supplies [][]Supply // arrays that have nothing, but for the first, which have been given out
-	lists    [][]int32  // of nodes
-	given    int        // arrays
-	listed   int        // lists
+	supplies     [][]Supply // the first suppliesUsed are in use, the others are zero
+	suppliesUsed int
+	lists        [][]int32 // of nodes; the first listsUsed are in use
+	listsUsed    int
 }
 
-var workspaces = sync.Pool{New: func() any { return &workspace{memo: map[state]verdict{}} }}
+const (
+	// maxMemo bounds what is remembered of searches before it is all forgotten.
+	maxMemo = 1 << 14
+	// maxKeptTable is the largest table whose memory is kept for the next call: 512 KiB. Larger ones
+	// are rare.
+	maxKeptTable = 1 << 17
+)
 
-// maxMemo bounds what is remembered of searches before it is all forgotten.
-const maxMemo = 1 << 14
+func newWorkspace() any { return &workspace{memo: map[state]verdict{}} }
+
+// workspace returns memory for plans, until the release.
+func (t *Tree) workspace() *workspace { return t.workspaces.Get().(*workspace) }
 
 // release gives a workspace back. No plan may be made with it afterwards.
-func (w *workspace) release() {
-	w.last, w.of = nil, nil
-	for i := range w.supplies[:w.given] {
+func (t *Tree) release(w *workspace) {
+	w.lastTable, w.lastProblem = nil, nil
+	for i := range w.supplies[:w.suppliesUsed] {
 		clear(w.supplies[i])
 	}
-	w.given, w.listed = 0, 0
-	if cap(w.table) > maxTable/64 {
+	w.suppliesUsed, w.listsUsed = 0, 0
+	if cap(w.table) > maxKeptTable {
 		w.table = nil
 	}
-	workspaces.Put(w)
+	t.workspaces.Put(w)
 }
 
 // forget drops the last table if it is a problem's, of which something has changed.
 func (w *workspace) forget(p *problem) {
-	if w.of == p {
-		w.last, w.of = nil, nil
+	if w.lastProblem == p {
+		w.lastTable, w.lastProblem = nil, nil
 	}
 }
 
@@ -61,25 +66,25 @@ func (w *workspace) search() (memo map[state]verdict, number uint16) {
 
 // supply returns an array of n nodes that have nothing, until the release.
 func (w *workspace) supply(n int) []Supply {
-	if w.given == len(w.supplies) {
+	if w.suppliesUsed == len(w.supplies) {
 		w.supplies = append(w.supplies, nil)
 	}
-	s := &w.supplies[w.given]
-	w.given++
+	s := &w.supplies[w.suppliesUsed]
+	w.suppliesUsed++
 	if cap(*s) < n {
 		*s = make([]Supply, n)
 	}
 	return (*s)[:n]
 }
 
-// list returns an empty list for at most n nodes, until the release.
+// list returns an empty list for at most n nodes, until the release. It is never nil.
 func (w *workspace) list(n int) []int32 {
-	if w.listed == len(w.lists) {
+	if w.listsUsed == len(w.lists) {
 		w.lists = append(w.lists, nil)
 	}
-	s := &w.lists[w.listed]
-	w.listed++
-	if cap(*s) < n {
+	s := &w.lists[w.listsUsed]
+	w.listsUsed++
+	if *s == nil || cap(*s) < n {
 		*s = make([]int32, n)
 	}
 	return (*s)[:0:n]

@@ -13,9 +13,10 @@ import (
 // TestPlaceAtOnce: plans that are made at the same time, on what earlier ones left in memory, are those
 // that are made alone.
 func TestPlaceAtOnce(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(14, 3))
 	type task struct {
-		tree    *Tree
+		tree    *Tree // a new one: nothing is left from others
 		request *Request
 		want    *Plan
 	}
@@ -27,8 +28,6 @@ func TestPlaceAtOnce(t *testing.T) {
 		}
 		tree, request := w.request(t)
 		request.Shapes[0].Kind = 1
-		work := workspaces.New
-		workspaces = sync.Pool{New: work} // nothing is left from others
 		if want, err := Place(tree, request); err == nil {
 			tasks = append(tasks, task{tree, request, want})
 		}

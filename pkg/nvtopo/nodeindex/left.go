@@ -4,7 +4,8 @@ package nodeindex
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// Left is the machine with the fastest all-reduce of those that are left to larger pods.
+// Left is a machine that is left to larger pods: of those that the pod prefers most for their hardware,
+// the one with the fastest all-reduce.
 type Left struct {
 	Node    int // as Lead was told
 	PodsOf  int // GPUs of the pods that it is left to: the size of the machine by which it is

@@ -186,7 +186,11 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 		}
 		if from := p.gangs.AnyModelFrom(q.Turn); room.MixedFits && !from.IsZero() && began.Before(from) {
 			w.Until = from
-			w.Why += "; takes any model from " + from.UTC().Format(time.RFC3339) + " on"
+			what := "any model"
+			if q.Turn.Fresh {
+				what = "another model than the promised one"
+			}
+			w.Why += "; takes " + what + " from " + from.UTC().Format(time.RFC3339) + " on"
 		}
 		state.Write(failedKey, &failed{question: q, mixedFits: room.MixedFits})
 	} else {

@@ -104,8 +104,8 @@ func TestPromisedModelTime(t *testing.T) {
 		made    time.Time
 		wantWhy string // empty: it is placed
 	}{
-		"it was made just now": {made: time.Now(), wantWhy: "1 of 2 on other; allow-mixed-models would fit; takes any model from "},
-		"it has had its time":  {made: time.Now().Add(-time.Hour)},
+		"it has time left":    {made: time.Now().Add(time.Hour), wantWhy: "1 of 2 on other; allow-mixed-models would fit; takes another model than the promised one from "},
+		"it has had its time": {made: time.Now().Add(-time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -106,7 +106,7 @@ func (s *Snapshot) plan(g *gang, bound []seated) (*fabric.Plan, error) {
 			running = append(running, placement.Running{Pod: b.pod, Demand: &placement.Demand{Request: asks}, Node: s.nodes[b.at].graph})
 		}
 	}
-	placement.FixModels(r, demands, running)
+	placement.FixModels(r, demands, demands, running)
 	wishes.Apply(r)
 	return fabric.Place(s.tree, r)
 }

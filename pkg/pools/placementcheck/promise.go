@@ -17,9 +17,9 @@ type promise struct {
 	models map[string]string            // of GPUs
 }
 
-// promise keeps the pods of each gang in the domain that was found, and on the GPU model. Two gangs
-// that were each told of another model would else be placed in another order, and the second of them
-// might find nothing.
+// promise keeps the pods of each gang in the domain that was found, and on the GPU model. Without the
+// model the scheduler, which may take two promised gangs in another order, could give one of them the
+// model that was promised to the other, which then has no place.
 func (s *Snapshot) promise(a *ask, found *fitted) promise {
 	out := promise{labels: map[string]map[string]string{}, models: map[string]string{}}
 	for i, g := range a.gangs {
