@@ -68,6 +68,7 @@ func TestModelBars(t *testing.T) {
 		"a gang on two models":                          {policy(ours(0), 90, 1, 0), policy(Variant{Policy: kueue}, 100, 9, 0), 1},
 		"jobs that never ran":                           {policy(ours(0), 90, 0, 8), policy(Variant{Policy: kueue}, 100, 9, 0), 1},
 		"a policy with jobs that never ran sets no bar": {policy(ours(0), 106, 0, 0), policy(Variant{Policy: kueue}, 100, 9, 1), 0},
+		"slower than with patience":                     {policy(ours(0), 106, 0, 0), policy(ours(300), 100, 0, 0), 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
