@@ -75,9 +75,9 @@ func otherOrders() []variant {
 		return variant{name: "ours:" + name, policy: sim.Ours, order: &o}
 	}
 	return []variant{
-		of("reserve=0.5", func(o *nodeindex.Order) { o.Reserve = 0.5 }),
-		of("reserve=0.9", func(o *nodeindex.Order) { o.Reserve = 0.9 }),
-		of("reserve=1", func(o *nodeindex.Order) { o.Reserve = 1 }),
+		of("headroom=3", func(o *nodeindex.Order) { o.Headroom = 3 }),
+		of("headroom=1", func(o *nodeindex.Order) { o.Headroom = 1 }),
+		of("headroom=0", func(o *nodeindex.Order) { o.Headroom = 0 }),
 		of("singles=least-lost", func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesLeastLost }),
 		of("singles=slow-gpus", func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesSlowGPUs }),
 	}

@@ -43,7 +43,7 @@ func TestJudgedRun(t *testing.T) {
 	if err := writeJudged(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"runs by placement", "reserve+exact", "wait of 8, s", "ours:reserve=1", "All-reduce, ms, load 0.55", "Cells that keep what is promised: "} {
+	for _, want := range []string{"runs by placement", "reserve+exact", "wait of 8, s", "ours:headroom=1", "All-reduce, ms, load 0.55", "Cells that keep what is promised: "} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report lacks %q", want)
 		}
@@ -100,7 +100,7 @@ func TestPromises(t *testing.T) {
 		"a slow policy's waits are none":   {policy(sim.Ours, 10, 0, 130), policy("reserve+exact", 12, 0, 10), policy(reference, 20, 0, 70), nil},
 		"small pods wait twice as long":    {policy(sim.Ours, 10, 100, 60), policy("reserve+exact", 10, 0, 60), policy(reference, 20, 40, 60), []string{"pods of 1 wait"}},
 		"a minute is nothing":              {policy(sim.Ours, 10, 59, 60), policy("reserve+exact", 10, 0, 0), policy(reference, 20, 0, 0), nil},
-		"our own arguments do not count":   {policy(sim.Ours, 10, 0, 100), policy("ours:reserve=1", 5, 0, 1), policy(reference, 20, 0, 60), nil},
+		"our own arguments do not count":   {policy(sim.Ours, 10, 0, 100), policy("ours:headroom=1", 5, 0, 1), policy(reference, 20, 0, 60), nil},
 		"large pods wait beyond binpack's": {policy(sim.Ours, 10, 0, 130), policy("reserve+exact", 12, 0, 10), policy(reference, 20, 0, 60), []string{"pods of 8 wait"}},
 	}
 	for name, tc := range tests {

@@ -90,7 +90,7 @@ func (s *scene) terms(q *question, gone map[types.UID]bool) nodeindex.Terms {
 		x.Run(i, pods)
 	}
 	d := nodeindex.Demand{GPUs: q.demand.Resources[0].Count, Bytes: q.demand.MessageBytes}
-	return nodeindex.TermsOf(&d, &s.Profile.Order, x.Reserved(d.GPUs, s.Profile.Order.Reserve))
+	return nodeindex.TermsOf(&d, &s.Profile.Order, x.Reserved(d.GPUs, s.Profile.Order.Headroom))
 }
 
 // model names the model of a node's GPUs as node labels do; empty if it is not known.

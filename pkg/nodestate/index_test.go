@@ -248,10 +248,11 @@ func (s *cachedState) leftToLarger(gpus int) (out nodeindex.Reserved) {
 		}
 		nodes = append(nodes, node)
 	}
-	for _, size := range oracle.LeftToLarger(nodes, gpus, oracle.Node.Size) {
+	left := oracle.LeftToLarger(nodes, gpus)
+	for _, size := range left.GPUs {
 		out.GPUs |= 1 << (size - 1)
 	}
-	for _, size := range oracle.LeftToLarger(nodes, gpus, oracle.Node.Together) {
+	for _, size := range left.Together {
 		out.Together |= 1 << (size - 1)
 	}
 	return out

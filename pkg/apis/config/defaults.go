@@ -56,7 +56,7 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	args.LatencyWeight = cmp.Or(args.LatencyWeight, new(0.3))
 	args.FragmentationWeight = cmp.Or(args.FragmentationWeight, new(0.3))
 	args.TimeTolerance = cmp.Or(args.TimeTolerance, new(0.1))
-	args.LargerPodsShare = cmp.Or(args.LargerPodsShare, new(0.7))
+	args.LargerPodsHeadroom = cmp.Or(args.LargerPodsHeadroom, new(1.5))
 	args.SingleGPUs = cmp.Or(args.SingleGPUs, SingleGPUsSlowLinks)
 	if args.HardwareLabels == nil {
 		args.HardwareLabels = topologyv1alpha1.DefaultHardwareLabels()

@@ -178,10 +178,10 @@ type TopologyAwareArgs struct {
 	// timeTolerance is by what share of the shortest time of an all-reduce another node's may be
 	// longer and count as equal, so that the weights decide. 0 to 1. Default: 0.1.
 	TimeTolerance *float64 `json:"timeTolerance,omitempty"`
-	// largerPodsShare leaves machines to larger pods: once pods that no smaller machine could
-	// serve have more than this share of the machines on which no smaller pod runs, smaller pods
-	// take these last. 0 to 1; 1: never. Default: 0.7.
-	LargerPodsShare *float64 `json:"largerPodsShare,omitempty"`
+	// largerPodsHeadroom leaves machines to larger pods: smaller pods take them last while, beside
+	// those that pods have which no smaller machine could serve, fewer are left than this many
+	// times the root of their number. 0 to 10; 0: never. Default: 1.5.
+	LargerPodsHeadroom *float64 `json:"largerPodsHeadroom,omitempty"`
 	// singleGPUs says where pods of one GPU go: "SlowLinks", to the machines whose links are
 	// slowest, "SlowGPUs", to the GPUs that compute slowest, or "LeastLost", where they take the
 	// least share of a machine from others. Default: SlowLinks.

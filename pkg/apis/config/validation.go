@@ -48,7 +48,7 @@ func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
 	errs = append(errs, validatePolicies(args)...)
 	errs = append(errs, validateScoreWeights(args)...)
 	errs = append(errs, within(field.NewPath("timeTolerance"), args.TimeTolerance, 0, 1)...)
-	errs = append(errs, within(field.NewPath("largerPodsShare"), args.LargerPodsShare, 0, 1)...)
+	errs = append(errs, within(field.NewPath("largerPodsHeadroom"), args.LargerPodsHeadroom, 0, 10)...)
 	errs = append(errs, oneOf(field.NewPath("singleGPUs"), args.SingleGPUs, SingleGPUsSlowLinks, SingleGPUsLeastLost, SingleGPUsSlowGPUs)...)
 	errs = append(errs, validateLabels(field.NewPath("hardwareLabels"), args.HardwareLabels)...)
 	errs = append(errs, within(field.NewPath("narrowTo"), args.NarrowTo, 0, maxNarrowTo)...)

@@ -175,8 +175,8 @@ func (in *TopologyAwareArgs) DeepCopyInto(out *TopologyAwareArgs) {
 		*out = new(float64)
 		**out = **in
 	}
-	if in.LargerPodsShare != nil {
-		in, out := &in.LargerPodsShare, &out.LargerPodsShare
+	if in.LargerPodsHeadroom != nil {
+		in, out := &in.LargerPodsHeadroom, &out.LargerPodsHeadroom
 		*out = new(float64)
 		**out = **in
 	}

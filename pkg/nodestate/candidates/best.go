@@ -182,7 +182,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	}
 	machines := x.of(f.Request.Resources[0].Name)
 	order, demand := &f.Narrowing.Order, f.demand()
-	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, order, machines.Reserved(demand.GPUs, order.Reserve)))
+	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, order, machines.Reserved(demand.GPUs, order.Headroom)))
 	var all []rated
 	for i := range x.entries {
 		if !f.admits(x, i) {

@@ -227,7 +227,7 @@ func (x *Index) Reserved(resource string, gpus int, order *nodeindex.Order) node
 	if machines == nil {
 		return nodeindex.Reserved{}
 	}
-	return machines.Reserved(gpus, order.Reserve)
+	return machines.Reserved(gpus, order.Headroom)
 }
 
 // locate takes over where the nodes are.

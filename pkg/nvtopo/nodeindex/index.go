@@ -97,9 +97,10 @@ type Index struct {
 	classes map[nvtopo.ClassID]int
 	without int
 
-	runs   []work                  // by node
-	held   [nvtopo.MaxGPUs + 1]int // GPUs of pods that run, by the size of the pod
-	supply [2]supply               // of machines, by each of their sizes
+	runs    []work                  // by node
+	held    [nvtopo.MaxGPUs + 1]int // GPUs of pods that run, by the size of the pod
+	supply  [2]supply               // of machines, by each of their sizes
+	traffic map[[2]int]traffic      // by both sizes of a machine
 
 	places          Places
 	inLeaf, inSpine []tally
@@ -114,7 +115,7 @@ type place struct {
 
 // NewIndex returns an empty index of machines that are in one leaf; see SetPlaces.
 func NewIndex() *Index {
-	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, supply: [2]supply{{}, {}}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
+	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, supply: [2]supply{{}, {}}, traffic: map[[2]int]traffic{}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
 }
 
 // Put says in which state a machine is. Nodes are small numbers from 0.

@@ -110,7 +110,7 @@ func TestPreferenceBruteForce(t *testing.T) {
 			}
 		}
 		choices := oracle.Across(nodes, d.GPUs, d.Constraint, d.Bytes)
-		best := NoBest(TermsOf(&d, &how, x.Reserved(d.GPUs, how.Reserve)))
+		best := NoBest(TermsOf(&d, &how, x.Reserved(d.GPUs, how.Headroom)))
 		offers := map[int]*Offer{}
 		for i, m := range machines {
 			asked := d

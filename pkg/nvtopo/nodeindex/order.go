@@ -30,14 +30,14 @@ type Order struct {
 	// Tolerance is by what share of the shortest time of an all-reduce another may be longer and
 	// count as equal. It holds for what single GPUs are compared by too.
 	Tolerance float64
-	// Reserve is the share of the large machines on which no smaller pod runs from which on pods
-	// that need such machines keep smaller ones off; 1 or more: never.
-	Reserve float64
-	Singles Singles
+	// Headroom is by how many times the root of the large machines in use pods that need such machines
+	// must find more of them free, or else smaller ones are kept off; 0: these never are.
+	Headroom float64
+	Singles  Singles
 }
 
 // DefaultOrder returns the published order.
-func DefaultOrder() Order { return Order{Weights: DefaultWeights(), Tolerance: 0.1, Reserve: 0.7} }
+func DefaultOrder() Order { return Order{Weights: DefaultWeights(), Tolerance: 0.1, Headroom: 1.5} }
 
 // Weights are the shares of the three terms of the score, each at least 0 and not
 // all 0; they count in relation to their sum.

@@ -63,19 +63,27 @@ func TestOrder(t *testing.T) {
 		"until no other has room": {
 			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"h200-nvl-8", []int{8}}}, gpus: 2, want: 1,
 		},
-		"and not where the pods of eight have less than the share": {
-			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"h200-nvl-8", nil}}, gpus: 2, want: 1,
+		"and not where more than 1.5 times the root of those in use are left": {
+			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"hgx-a100-8", nil}, {"h200-nvl-8", nil}}, gpus: 2, want: 1,
+		},
+		"one that is begun it leaves as well": {
+			machines: []standing{{"hgx-a100-8", []int{8}}, {"hgx-a100-8", nil}, {"hgx-a100-8", []int{1}}, {"h200-nvl-8", nil}}, gpus: 2, want: 3,
 		},
 		"a single GPU leaves slow machines of eight to the pods of eight on them": {
 			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", nil}, {"gb200-tray", nil}}, gpus: 1, want: 4,
 		},
-		"unless the share is 1": {
+		"unless there is no headroom": {
 			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", nil}, {"gb200-tray", nil}}, gpus: 1, want: 3,
-			change: func(_ *Demand, o *Order) { o.Reserve = 1 },
+			change: func(_ *Demand, o *Order) { o.Headroom = 0 },
+		},
+		"a single GPU leaves one that is begun too": {
+			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{1}}, {"gb200-tray", []int{2}}}, gpus: 1, want: 3,
+		},
+		"unless the others are tight for pods of several": {
+			machines: []standing{{"l40s-8", []int{8}}, {"l40s-8", []int{8}}, {"l40s-8", []int{1}}, {"gb200-tray", []int{2, 1}}}, gpus: 1, want: 2,
 		},
 		"a machine of eight with pairs of fast links only is large for pods of eight": {
 			machines: []standing{{"a6000-8-bridged", []int{8}}, {"a6000-8-bridged", nil}, {"a100-pcie-4-bridged", nil}}, gpus: 1, want: 2,
-			change: func(_ *Demand, o *Order) { o.Reserve = 0.4 },
 		},
 	}
 	for name, tc := range tests {
@@ -96,7 +104,7 @@ func TestOrder(t *testing.T) {
 				tc.change(&d, &o)
 			}
 			if got, offer, ok := x.Best(&d, &o); !ok || got != tc.want {
-				t.Errorf("node %d (%t), %+v; want node %d; reserved are %+v", got, ok, offer, tc.want, x.Reserved(tc.gpus, o.Reserve))
+				t.Errorf("node %d (%t), %+v; want node %d; reserved are %+v", got, ok, offer, tc.want, x.Reserved(tc.gpus, o.Headroom))
 			}
 		})
 	}
@@ -113,20 +121,20 @@ func TestReservedForgets(t *testing.T) {
 	}
 	put(0, large, 0, 8)
 	put(1, small, 0xf)
-	if r := x.Reserved(1, 0.7); !r.GPUs.Has(8) || r.GPUs.Has(4) {
+	if r := x.Reserved(1, 1.5); !r.GPUs.Has(8) || r.GPUs.Has(4) {
 		t.Errorf("reserved are %+v, want machines of 8", r)
 	}
 	put(0, large, 0xff)
-	if r := x.Reserved(1, 0.7); r != (Reserved{}) {
+	if r := x.Reserved(1, 1.5); r != (Reserved{}) {
 		t.Errorf("reserved are %+v after the pod of 8 went, want none", r)
 	}
 	put(0, large, 0, 8)
 	x.Remove(1)
-	if r := x.Reserved(1, 0.7); r != (Reserved{}) {
+	if r := x.Reserved(1, 1.5); r != (Reserved{}) {
 		t.Errorf("reserved are %+v in a cluster of one size, want none", r)
 	}
 	x.Remove(0)
-	if len(x.supply[0])+len(x.supply[1]) != 0 || x.held != [nvtopo.MaxGPUs + 1]int{} {
+	if len(x.supply[0])+len(x.supply[1])+len(x.traffic) != 0 || x.held != [nvtopo.MaxGPUs + 1]int{} {
 		t.Errorf("%v machines and %v GPUs count in an empty index", x.supply, x.held)
 	}
 }
@@ -167,7 +175,7 @@ func TestLeftFaster(t *testing.T) {
 				x.Put(i, machines[i])
 				x.Run(i, s.pods)
 			}
-			best := NoBest(TermsOf(&d, &o, x.Reserved(tc.gpus, o.Reserve)))
+			best := NoBest(TermsOf(&d, &o, x.Reserved(tc.gpus, o.Headroom)))
 			for i := range machines {
 				if offer, ok := machines[i].Offer(&d); ok {
 					if i == tc.prefers {

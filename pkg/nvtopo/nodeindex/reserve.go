@@ -2,7 +2,10 @@
 
 package nodeindex
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Sizes is a set of numbers of GPUs from 1 to nvtopo.MaxGPUs.
 type Sizes uint64
@@ -19,7 +22,9 @@ func (s Sizes) largestBelow(n int) int { return bits.Len64(uint64(s) & (1<<(n-1)
 type Reserved struct{ GPUs, Together Sizes }
 
 // Has reports whether the machine of an offer is one of them.
-func (r *Reserved) Has(o *Offer) bool { return r.GPUs.Has(o.GPUs) || r.Together.Has(o.Together) }
+func (r *Reserved) Has(o *Offer) bool { return r.of([2]int{o.GPUs, o.Together}) }
+
+func (r *Reserved) of(size [2]int) bool { return r.GPUs.Has(size[0]) || r.Together.Has(size[1]) }
 
 // work is what runs on a machine, as far as reserves ask.
 type work struct {
@@ -67,26 +72,67 @@ func (x *Index) unrun(node int) {
 
 // countRunning counts what runs on a machine in or out.
 func (x *Index) countRunning(r *work, by int) {
+	t := traffic{machines: by}
+	free := r.size[0]
 	for _, n := range r.pods {
 		x.held[n] += by * n
+		free -= n
+		if n > 1 {
+			t.pods, t.held = t.pods+by, t.held+by*n
+		}
 	}
+	t.free = by * max(0, free)
 	for i := range x.supply {
 		x.supply[i].add(r.size[i], r.least, by*r.size[0])
 	}
+	if t = x.traffic[r.size].plus(t); t.machines == 0 {
+		delete(x.traffic, r.size)
+	} else {
+		x.traffic[r.size] = t
+	}
 }
 
-// Reserved are the machines that are left to larger pods than one of so many GPUs. Machines are if
-// the next smaller ones would do for the pod, and pods too large for these have more than a share of
-// the GPUs of the machines on which no smaller pod runs: those that come would not find enough whole
-// machines if smaller pods broke into more.
-func (x *Index) Reserved(gpus int, share float64) (out Reserved) {
-	if share < 1 {
-		out = Reserved{GPUs: x.reserved(x.supply[0], gpus, share), Together: x.reserved(x.supply[1], gpus, share)}
+// traffic sums up machines of the same two sizes: their GPUs that no pod has, the pods of several GPUs
+// on them, and what these have.
+type traffic struct{ machines, free, pods, held int }
+
+func (t traffic) plus(o traffic) traffic {
+	return traffic{t.machines + o.machines, t.free + o.free, t.pods + o.pods, t.held + o.held}
+}
+
+// tight reports whether fewer GPUs are free than the root of the pods of several GPUs, times what these
+// have on average: so much their number goes up and down.
+func (t *traffic) tight() bool { return t.free*t.free*t.pods < t.held*t.held }
+
+// Reserved are the machines that are left to larger pods than one of so many GPUs. Machines are if the
+// next smaller ones would do for the pod, and those that come of the pods too large for these would not
+// find enough whole machines if smaller pods broke into more. For a single GPU none is while the other
+// machines are tight for pods of several GPUs, which would be driven from there.
+func (x *Index) Reserved(gpus int, headroom float64) Reserved {
+	out := Reserved{GPUs: x.scarce(0, gpus, headroom), Together: x.scarce(1, gpus, headroom)}
+	if out.GPUs|out.Together == 0 || gpus == 1 && x.othersTight(&out) {
+		return Reserved{}
 	}
 	return out
 }
 
-func (x *Index) reserved(s supply, gpus int, share float64) (out Sizes) {
+func (x *Index) othersTight(r *Reserved) bool {
+	var sum traffic
+	for size, t := range x.traffic {
+		if !r.of(size) {
+			sum = sum.plus(t)
+		}
+	}
+	return sum.tight()
+}
+
+// scarce is which values of a size machines have that are scarce for larger pods than one of so many
+// GPUs.
+func (x *Index) scarce(which, gpus int, headroom float64) (out Sizes) {
+	if headroom <= 0 {
+		return 0
+	}
+	s := x.supply[which]
 	var sizes Sizes
 	for k := range s {
 		sizes.add(k[0])
@@ -106,7 +152,8 @@ func (x *Index) reserved(s supply, gpus int, share float64) (out Sizes) {
 				unbroken += n
 			}
 		}
-		if float64(held) > share*float64(unbroken) {
+		// The pods fill held / size machines, and their number goes up and down by about its root.
+		if float64(unbroken-held) < headroom*math.Sqrt(float64(held*size)) {
 			out.add(size)
 		}
 	}
@@ -115,7 +162,7 @@ func (x *Index) reserved(s supply, gpus int, share float64) (out Sizes) {
 
 // terms are those of a demand now.
 func (x *Index) terms(d *Demand, o *Order) Terms {
-	return TermsOf(d, o, x.Reserved(d.GPUs, o.Reserve))
+	return TermsOf(d, o, x.Reserved(d.GPUs, o.Headroom))
 }
 
 // TermsOf are the terms of a demand where some machines are reserved.

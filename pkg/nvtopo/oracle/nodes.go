@@ -36,14 +36,14 @@ type Choice struct {
 // weights, for messages of so many bytes. The choices are in the order of the nodes.
 func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 	out := make([]Choice, len(nodes))
-	bySize, byTogether := LeftToLarger(nodes, k, Node.Size), LeftToLarger(nodes, k, Node.Together)
+	left := LeftToLarger(nodes, k)
 	for i, n := range nodes {
 		out[i].Set, out[i].Found = n.Oracle.Best(n.Free, n.Free&^n.Refused, k, c)
 		if !out[i].Found {
 			continue
 		}
 		out[i].Left = (n.Free &^ out[i].Set).Len()
-		out[i].Reserved = slices.Contains(bySize, n.Size()) || slices.Contains(byTogether, n.Together())
+		out[i].Reserved = left.has(n)
 		switch {
 		case k > 1:
 			out[i].Cost = n.Oracle.allReduce(out[i].Set, bytes)
@@ -175,10 +175,46 @@ func (n Node) Together() int {
 // links is the ring of the whole machine.
 func (n Node) links() *big.Rat { return big.NewRat(n.Oracle.ring(n.Whole).kBps, 1) }
 
-// LeftToLarger returns the sizes of machines that are left to pods larger than one of k GPUs: the next
-// smaller machines would do for it, and pods too large for these have more than 70 % of the GPUs of the
-// machines of that size or more on which no smaller pod runs.
-func LeftToLarger(nodes []Node, k int, size func(Node) int) (out []int) {
+// Sizes are sizes of machines, by each of the two that a machine has.
+type Sizes struct{ GPUs, Together []int }
+
+// LeftToLarger returns which machines are left to pods larger than one of k GPUs: those that are scarce.
+// For a single GPU none is while the others have fewer GPUs free than the root of the pods of several
+// GPUs there, times what these have on average.
+func LeftToLarger(nodes []Node, k int) Sizes {
+	s := Sizes{scarce(nodes, k, Node.Size), scarce(nodes, k, Node.Together)}
+	if k > 1 {
+		return s
+	}
+	free, held, pods := 0, 0, 0
+	for _, n := range nodes {
+		if s.has(n) {
+			continue
+		}
+		used := 0
+		for _, pod := range n.Pods {
+			used += pod
+			if pod > 1 {
+				held, pods = held+pod, pods+1
+			}
+		}
+		free += max(0, n.Whole.Len()-used)
+	}
+	if free*free*pods < held*held {
+		return Sizes{}
+	}
+	return s
+}
+
+func (s Sizes) has(n Node) bool {
+	return slices.Contains(s.GPUs, n.Size()) || slices.Contains(s.Together, n.Together())
+}
+
+// scarce returns the sizes of machines that are scarce for pods larger than one of k GPUs: the next
+// smaller machines would do for it, and of the GPUs of machines of that size or more on which no smaller
+// pod runs, beside what pods have that are too large for the smaller ones, fewer are left than on 1.5
+// times as many machines as the root of those that these pods fill.
+func scarce(nodes []Node, k int, size func(Node) int) (out []int) {
 	sizes := make([]int, len(nodes))
 	for i, n := range nodes {
 		sizes[i] = size(n)
@@ -207,7 +243,8 @@ func LeftToLarger(nodes []Node, k int, size func(Node) int) (out []int) {
 				unbroken += n.Whole.Len()
 			}
 		}
-		if 10*held > 7*unbroken {
+		// left < 1.5 · √(held / size) · size
+		if left := unbroken - held; left < 0 || 4*left*left < 9*held*s {
 			out = append(out, s)
 		}
 	}

@@ -89,7 +89,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 func orderOf(args *config.TopologyAwareArgs) nodeindex.Order {
 	o := nodeindex.Order{
 		Weights:   nodeindex.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
-		Tolerance: *args.TimeTolerance, Reserve: *args.LargerPodsShare,
+		Tolerance: *args.TimeTolerance, Headroom: *args.LargerPodsHeadroom,
 	}
 	o.Singles = singles[args.SingleGPUs]
 	return o

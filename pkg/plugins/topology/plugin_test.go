@@ -27,8 +27,8 @@ func TestOrderOfArguments(t *testing.T) {
 			func(o *nodeindex.Order) { o.Singles = nodeindex.SinglesLeastLost },
 		},
 		"no machine left to larger pods": {
-			func(a *config.TopologyAwareArgs) { a.LargerPodsShare = new(1.0) },
-			func(o *nodeindex.Order) { o.Reserve = 1 },
+			func(a *config.TopologyAwareArgs) { a.LargerPodsHeadroom = new(0.0) },
+			func(o *nodeindex.Order) { o.Headroom = 0 },
 		},
 	}
 	for name, tc := range tests {
