@@ -86,15 +86,8 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	for i := range *seeds {
 		o.seeds = append(o.seeds, uint64(i)+1)
 	}
-	for name := range strings.SplitSeq(*clusters, ",") {
-		switch name {
-		case lingjunName:
-			o.small = true
-		case largeName:
-			o.large = true
-		default:
-			return nil, fmt.Errorf("no cluster %q, want %s, %s or both", name, lingjunName, largeName)
-		}
+	if err := o.chooseClusters(*clusters); err != nil {
+		return nil, err
 	}
 	if err := o.choose(*mixNames, *loads); err != nil {
 		return nil, err
@@ -122,6 +115,21 @@ func (o *options) asModels(f *flag.FlagSet, seeds *int, mixNames, loads *string)
 // fewer reports whether something is less than, or other than, what the bars are set for.
 func (o *options) fewer() bool {
 	return len(o.seeds) < allSeeds || o.jobs < allJobs || o.largeJobs < allLarge || !o.small || !o.large || o.openb
+}
+
+// chooseClusters reads which fabrics jobs are replayed on.
+func (o *options) chooseClusters(clusters string) error {
+	for name := range strings.SplitSeq(clusters, ",") {
+		switch name {
+		case lingjunName:
+			o.small = true
+		case largeName:
+			o.large = true
+		default:
+			return fmt.Errorf("no cluster %q, want %s, %s or both", name, lingjunName, largeName)
+		}
+	}
+	return nil
 }
 
 // choose reads which mixes and loads are replayed.

@@ -153,10 +153,8 @@ func (d *Decision) validate() error {
 		return fmt.Errorf("version %d, want %d", d.Version, DecisionVersion)
 	case d.Node == "":
 		return errors.New("node is empty")
-	case d.Band < 0 || d.BestRing < 0 || d.Scored < 0 || d.Millis < 0 || d.Left != nil && (d.Left.Millis < 0 || d.Left.PodsOf < 0):
+	case min(int64(d.Band), d.BestRing, int64(d.Scored)) < 0 || d.Millis < 0:
 		return errors.New("a number is below 0")
-	case d.Left != nil && d.Left.Node == "":
-		return errors.New("left: node is empty")
 	case len(d.Candidates) > maxDecisionCandidate:
 		return fmt.Errorf("c: %d candidates, at most %d", len(d.Candidates), maxDecisionCandidate)
 	case len(d.Refused) > maxDecisionReasons:
@@ -171,6 +169,18 @@ func (d *Decision) validate() error {
 		if reason == "" || nodes < 1 {
 			return fmt.Errorf("no: %d nodes for %q", nodes, reason)
 		}
+	}
+	return d.Left.validate()
+}
+
+func (l *Left) validate() error {
+	switch {
+	case l == nil:
+		return nil
+	case l.Node == "":
+		return errors.New("left: node is empty")
+	case l.Millis < 0 || l.PodsOf < 0:
+		return errors.New("left: a number is below 0")
 	}
 	return nil
 }

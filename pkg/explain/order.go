@@ -24,23 +24,7 @@ type offered struct {
 // one that it would leave to larger pods. Of equal nodes the pod's own is taken.
 func (s *scene) bestNow(c *Choice, q *question, on *node) {
 	self := map[types.UID]bool{q.pod.UID: true}
-	var all []offered
-	best := nodeindex.NoBest(s.terms(q, self))
-	for _, n := range s.nodes {
-		if n == on {
-			n = on.without(self)
-		}
-		if n.graph == nil || n.counts != placement.Fits || len(n.obstacles(q, s.Now)) > 0 {
-			continue
-		}
-		o, ok := placement.Rate(n.usage(s.Now), q.demand.Request)
-		if !ok {
-			continue
-		}
-		o.Preference = q.demand.Prefers(n.object)
-		best.Lead(&o, len(all))
-		all = append(all, offered{n, o})
-	}
+	all, best := s.offers(q, on, self)
 	for i := range all {
 		if best.Among(&all[i].offer) {
 			best.Add(&all[i].offer)
@@ -66,6 +50,29 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 		n := all[left.Node].node
 		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
 	}
+}
+
+// offers are what the nodes that the pod may run on would give it if the pods that are gone were, and
+// the node that leads them.
+func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offered, nodeindex.Best) {
+	var all []offered
+	best := nodeindex.NoBest(s.terms(q, gone))
+	for _, n := range s.nodes {
+		if n == on {
+			n = on.without(gone)
+		}
+		if n.graph == nil || n.counts != placement.Fits || len(n.obstacles(q, s.Now)) > 0 {
+			continue
+		}
+		o, ok := placement.Rate(n.usage(s.Now), q.demand.Request)
+		if !ok {
+			continue
+		}
+		o.Preference = q.demand.Prefers(n.object)
+		best.Lead(&o, len(all))
+		all = append(all, offered{n, o})
+	}
+	return all, best
 }
 
 // terms are those by which the scheduler compares nodes for the pod, as if the pods that are gone were.

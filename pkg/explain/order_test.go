@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,7 +133,7 @@ func TestGangPlacementShown(t *testing.T) {
 				name := fmt.Sprint("train-", i)
 				e.holds(t, name, node, 0, 1, 2, 3)
 				p := e.pod(name)
-				p.Annotations[gangrequest.GangKey], p.Annotations[gangrequest.GangSizeKey], p.Annotations[gangrequest.RankKey] = "train", "2", fmt.Sprint(i)
+				p.Annotations[gangrequest.GangKey], p.Annotations[gangrequest.GangSizeKey], p.Annotations[gangrequest.RankKey] = "train", "2", strconv.Itoa(i)
 			}
 			e.pod("train-0").Annotations[gangrequest.PlacementKey] = tc.note
 			of, err := Pod(e.World, "team", "train-1")

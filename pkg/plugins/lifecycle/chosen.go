@@ -51,10 +51,7 @@ func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycl
 	} else if numa != "" {
 		note += ", NUMA node " + numa
 	}
-	var d *allocation.Decision
-	if c != nil && c.Decision != nil && c.Decision.Node == a.Node {
-		d = c.Decision
-	}
+	d := recordOf(a, c)
 	if class := annotations[allocation.LinkClassKey]; class != "" {
 		note += fmt.Sprintf("; their ring is of %s, %s GB/s", class, annotations[allocation.RingBandwidthKey])
 		if d != nil && d.BestRing > 0 {
@@ -72,6 +69,14 @@ func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycl
 		note += "; " + d.Left.String()
 	}
 	return chosen(note)
+}
+
+// recordOf is the cycle's record of the choice; nil if there is none, or it is of another node.
+func recordOf(a *allocation.Allocation, c *Cycle) *allocation.Decision {
+	if c == nil || c.Decision == nil || c.Decision.Node != a.Node {
+		return nil
+	}
+	return c.Decision
 }
 
 // sayChosen writes the event, unless too many were written of late.
