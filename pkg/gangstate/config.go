@@ -37,8 +37,8 @@ func (g *Gangs) Configure(c Config) error {
 const promiseKept = time.Minute
 
 // AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
-// have has no room: AnyModelAfter after the youngest was made where members run, and promiseKept after
-// it where none does and a model was promised. It is zero if that never comes.
+// have has no room: AnyModelAfter after they were complete where members run, and promiseKept after it
+// where none does and a model was promised. It is zero if that never comes.
 func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	g.mu.Lock()
 	after := g.config.AnyModelAfter
@@ -50,11 +50,5 @@ func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
 	if after <= 0 || len(t.Pods) == 0 || t.Fresh && !slices.ContainsFunc(t.Pods, promised) {
 		return at
 	}
-	youngest := t.Pods[0].CreationTimestamp
-	for _, pod := range t.Pods {
-		if youngest.Before(&pod.CreationTimestamp) {
-			youngest = pod.CreationTimestamp
-		}
-	}
-	return youngest.Add(after)
+	return t.Complete.Add(after)
 }
