@@ -32,7 +32,7 @@ type Settlement struct {
 
 // unsettled is what is known of a gang whose PodGroup says that it is not whole.
 type unsettled struct {
-	since    time.Time // when this process, whose cycles begin, first saw some members bound; zero: none is
+	since    time.Time // since when this process, whose cycles begin, has seen some members bound and not all; zero: not so now
 	next     time.Time // when it is looked at; zero: no member is bound
 	evicting bool      // members are being evicted: no attempt may begin
 }
@@ -51,7 +51,12 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 		u.since, u.next = time.Time{}, time.Time{}
 		return nil
 	}
-	if leads && u.since.IsZero() {
+	group := g.group[x.key]
+	short := bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))
+	switch {
+	case !short:
+		u.since = time.Time{} // a member that dies now begins the time anew
+	case leads && u.since.IsZero():
 		u.since = now
 	}
 	switch {
@@ -61,8 +66,7 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
 		return nil
 	}
-	group := g.group[x.key]
-	s := &Settlement{Key: x.key, Group: group, Evict: bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))}
+	s := &Settlement{Key: x.key, Group: group, Evict: short}
 	if s.Evict && !u.overdue(now, g.scheduleTimeout(group)) {
 		return nil
 	}

@@ -160,6 +160,44 @@ func TestRollBackTimer(t *testing.T) {
 	}
 }
 
+// TestDeathAfterWhole: the write that a gang is whole fails for as long as the API server does not take
+// it. A member that dies after that gives the others the whole time to be joined by another one.
+func TestDeathAfterWhole(t *testing.T) {
+	t.Parallel()
+	const dies, timeout = 300, 60 // seconds
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	s := &settler{}
+	g := New(clk)
+	if err := g.Configure(Config{ScheduleTimeout: timeout * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	g.Serve(testProfile, s)
+	g.SetGroup(testGroup(3, notWhole))
+	pods := groupMembers(3, 3)
+	for _, pod := range pods {
+		g.SetPod(pod)
+	}
+	g.Begin(&v1.Pod{})
+	evicted := 0
+	for second := 1; second <= dies+2*timeout && evicted == 0; second++ {
+		clk.SetTime(time.Unix(int64(second), 0))
+		if second == dies {
+			g.DeletePod(pods[2])
+		}
+		g.tick()
+		for _, x := range s.asked {
+			if x.Evict {
+				evicted = second
+			}
+			g.Settled(x, 0)
+		}
+		s.asked = nil
+	}
+	if evicted < dies+timeout || evicted > dies+timeout+int(settleEvery/time.Second) {
+		t.Errorf("the other members are evicted %d s after the start, want %d s after the death at %d s", evicted, timeout, dies)
+	}
+}
+
 // TestRollBackAttempts: no attempt begins during a roll-back. The places of those who are evicted
 // must not be given to the gang that still counts them as bound.
 func TestRollBackAttempts(t *testing.T) {

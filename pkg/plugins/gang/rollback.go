@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
@@ -53,9 +54,8 @@ func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
 	verdict := d.gangs.Judge(s, group, pods)
 	switch {
 	case verdict.Whole:
-		// The pods that were read may have changed meanwhile; the group must not have.
 		return 0, d.annotateGroup(group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
-			if now.ResourceVersion != group.ResourceVersion {
+			if !sameAttempt(group, now) {
 				return nil, nil
 			}
 			return wholeNotes(now), nil
@@ -65,6 +65,15 @@ func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
 	}
 	klog.FromContext(d.ctx).V(2).Info("Nothing is to be done about a gang", "gang", s.Key.String(), "reason", verdict.Reason)
 	return 0, nil
+}
+
+// sameAttempt reports whether a PodGroup is now in the attempt in which it was read, and asks for as
+// many members: what was judged by the pods that were read after it still holds then. Its labels and
+// its status change all the time.
+func sameAttempt(read, now *schedulingv1alpha1.PodGroup) bool {
+	before, known := gangrequest.StateOf(read)
+	state, still := gangrequest.StateOf(now)
+	return known && still && state == before && now.Spec.MinMember == read.Spec.MinMember
 }
 
 // now reads a PodGroup and its pods from the API server's store. The group is read first: if it

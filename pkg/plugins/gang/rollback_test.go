@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
@@ -61,6 +63,37 @@ func TestFailedEviction(t *testing.T) {
 			}
 			if (err != nil) != tc.wantErr || err != nil && !errors.Is(err, failed) {
 				t.Errorf("the error is %v, want that of b: %t", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+// TestSameAttempt: that a gang is whole is written on its PodGroup also where something else of it was
+// changed since it was read.
+func TestSameAttempt(t *testing.T) {
+	t.Parallel()
+	group := func(state string, minimum int32, version string) *schedulingv1alpha1.PodGroup {
+		g := &schedulingv1alpha1.PodGroup{Spec: schedulingv1alpha1.PodGroupSpec{MinMember: minimum}}
+		g.ResourceVersion, g.Annotations = version, map[string]string{gangrequest.StateKey: state}
+		return g
+	}
+	const first, second = `{"attempt":1,"whole":false}`, `{"attempt":2,"whole":false}`
+	tests := map[string]struct {
+		now  *schedulingv1alpha1.PodGroup
+		want bool
+	}{
+		"nothing was changed":             {group(first, 2, "1"), true},
+		"its status was changed":          {group(first, 2, "2"), true},
+		"another attempt was begun":       {group(second, 2, "2"), false},
+		"somebody wrote that it is whole": {group(`{"attempt":1,"whole":true}`, 2, "2"), false},
+		"it asks for more members":        {group(first, 4, "2"), false},
+		"its state cannot be read":        {group("{", 2, "2"), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := sameAttempt(group(first, 2, "1"), tc.now); got != tc.want {
+				t.Errorf("the same attempt: %t, want %t", got, tc.want)
 			}
 		})
 	}

@@ -83,6 +83,7 @@ it("a search finds names, domains and models", () => {
 
 describe("the models", () => {
   const mixed = [
+    node("e", [], { model: "A100", used: 0, free: 8, closed: "cordoned", slots: {} }),
     node("a", [], { model: "H200", used: 0, free: 8, slots: { "4": 2 } }),
     node("b", [], { model: "H200" }),
     node("c", [], { model: "A100", used: 2, free: 0, bad: 1, closed: "cordoned", slots: {} }),
@@ -90,7 +91,7 @@ describe("the models", () => {
   ];
   it("sum up what their nodes have, in the order of their names", () => {
     expect(modelsOf(mixed)).toEqual([
-      { model: "A100", nodes: 1, gpus: 8, used: 2, free: 0, bad: 1, whole: 0, slots: {} },
+      { model: "A100", nodes: 2, gpus: 16, used: 2, free: 8, bad: 1, whole: 0, slots: {} },
       { model: "H200", nodes: 2, gpus: 16, used: 4, free: 12, bad: 0, whole: 1, slots: { "4": 3 } },
     ]);
   });

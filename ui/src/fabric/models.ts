@@ -11,7 +11,7 @@ export interface ModelSum {
   used: number;
   free: number;
   bad: number;
-  whole: number; // nodes of which all GPUs are free
+  whole: number; // nodes of which all GPUs are free, and that pods may go to
   slots: Record<string, number>;
 }
 
@@ -30,7 +30,7 @@ export function modelsOf(nodes: NodeSum[]): ModelSum[] {
     sum.used += n.used;
     sum.free += n.free;
     sum.bad += n.bad;
-    sum.whole += n.free === n.gpus ? 1 : 0;
+    sum.whole += n.free === n.gpus && !n.closed && !n.noGraph ? 1 : 0;
     for (const [size, free] of Object.entries(n.slots)) sum.slots[size] = (sum.slots[size] ?? 0) + free;
   }
   return [...byModel.values()].sort((a, b) => a.model.localeCompare(b.model, "en", { numeric: true }));
