@@ -246,6 +246,7 @@ func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	delete(x.pods, uid)
 	delete(x.came, uid)
 	delete(g.byPod, uid)
+	x.counted = 0 // the others may ask for fewer
 	x.change()
 	if x.attempt != nil {
 		e = g.leave(x, uid, why)

@@ -17,9 +17,10 @@ import (
 // above it waits for the next tick, and cycles never rest on what is stale.
 const maxEventReads = 1 << 13
 
-// readAgain reads a gang for an event, if that is not too often. It needs g.mu.
+// readAgain reads a gang for an event, if that is not too often: a gang that is larger is read once
+// a second. It needs g.mu.
 func (g *Gangs) readAgain(x *gang) {
-	if x.read != nil && x.events+g.known(x) > maxEventReads {
+	if x.read != nil && x.events > 0 && x.events+g.known(x) > maxEventReads {
 		return
 	}
 	x.events += g.known(x)

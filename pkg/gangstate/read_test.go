@@ -4,10 +4,12 @@ package gangstate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
@@ -35,6 +37,70 @@ func TestLargeGangReads(t *testing.T) {
 	}
 	if turn, ok := g.Begin(first); !ok || turn.Why != "" || turn.Gang.Members.Count() != pods || len(turn.Pods) != minimum {
 		t.Errorf("a cycle rests on %d members and places %d, want %d and %d: %s", turn.Gang.Members.Count(), len(turn.Pods), pods, minimum, turn.Why)
+	}
+}
+
+// TestLargestGangReads: a gang of more members than are read for events in a second is read at all.
+func TestLargestGangReads(t *testing.T) {
+	const pods = maxEventReads + 1000
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+	g.profiles[testProfile] = true
+	var last *v1.Pod
+	for i := range pods {
+		last = member("large", pods, fmt.Sprintf("p-%d", i)).Obj()
+		g.ChangePod(nil, last)
+	}
+	g.tick()
+	for key, x := range g.gangs {
+		g.mu.Lock()
+		why := g.incomplete(x)
+		g.mu.Unlock()
+		if why != "" {
+			t.Errorf("%v with all %d members waits: %s", key, pods, why)
+		}
+	}
+	last = last.DeepCopy()
+	last.DeletionTimestamp = new(metav1.Now())
+	g.SetPod(last)
+	g.tick()
+	if why := g.Gate(last); why == "" {
+		t.Error("a gang that lost a member begins")
+	}
+}
+
+// TestSmallerRun: a run that needs fewer members begins when it has them, also where it was made under
+// the name of an earlier one while that was deleted, so that there were always some pods.
+func TestSmallerRun(t *testing.T) {
+	const earlier, begun, later = 8, 5, 4 // members, of which so many were made
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+	g.Serve(testProfile, idle{})
+	var old, pods []*v1.Pod
+	for i := range begun {
+		old = append(old, member("train", earlier, fmt.Sprintf("old-%d", i)).Obj())
+		g.SetPod(old[i])
+		g.Gate(old[i])
+	}
+	for i := range max(begun, later) {
+		if i < later {
+			pods = append(pods, member("train", later, fmt.Sprintf("new-%d", i)).Obj())
+			g.SetPod(pods[i])
+			g.Gate(pods[i])
+		}
+		if i < begun {
+			g.DeletePod(old[i])
+		}
+	}
+	g.tick()
+	begins := 0
+	for _, pod := range pods {
+		if why := g.Gate(pod); why == "" {
+			begins++
+		} else if !strings.Contains(why, "another member") {
+			t.Error(why)
+		}
+	}
+	if begins != 1 {
+		t.Errorf("%d members begin, want 1", begins)
 	}
 }
 
