@@ -25,14 +25,27 @@ type Claim struct {
 }
 
 // Claim takes note that the entries of a turn's members are held until others are gone. It fails
-// if one of them is not to be placed any more; the caller ends the entries then.
+// if one of them is not to be placed any more; the caller ends the entries then. A member above the
+// minimum that was passed over since its plan failed has the next turn.
 func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 	g.do(func() (*gang, effects) {
 		x := g.gangs[t.Gang.Key]
-		if x == nil || x.attempt != nil || x.claim != nil || x.busy > 0 || g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
+		if x == nil || x.attempt != nil || x.claim != nil || x.busy > 0 || g.incomplete(x) != "" {
 			return nil, effects{}
 		}
-		x.claim, x.waits = c, &Wait{Why: c.Because, ForChange: true, Until: c.Until}
+		x.claim = c
+		if !samePods(x.turns.pods, t.Pods) {
+			x.turns = g.turnsOf(x)
+		}
+		if !samePods(x.turns.pods, t.Pods) {
+			x.claim = nil
+			x.turns = g.turnsOf(x)
+			return nil, effects{}
+		}
+		for _, pod := range t.Pods {
+			delete(x.passed, pod.UID)
+		}
+		x.waits = &Wait{Why: c.Because, ForChange: true, Until: c.Until}
 		ok = true
 		return nil, effects{}
 	})

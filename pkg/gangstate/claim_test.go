@@ -86,3 +86,50 @@ func TestClaim(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimAboveMinimum: others are evicted for a member above the minimum although one that asks for
+// something else has its turn as soon as no place was found for the first. Neither ever had pods evicted
+// for it, and both were tried without end.
+func TestClaimAboveMinimum(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	r := &releaser{}
+	g := New(clk)
+	g.Serve(testProfile, r)
+	g.SetGroup(testGroup(2, isWhole))
+	pods := groupMembers(4, 2)
+	for i := range pods[:2] { // the first two are bound
+		pods[i].Spec.NodeName = "n"
+	}
+	for _, pod := range pods {
+		g.SetPod(pod)
+	}
+	first, second := pods[2], pods[3]
+	turn, _ := g.Begin(first)
+	if turn.Why != "" || len(turn.Pods) != 1 || turn.Pods[0].UID != first.UID {
+		t.Fatalf("the first one above the minimum: %q, its turn places %d", turn.Why, len(turn.Pods))
+	}
+	g.Wait(testKey, &Wait{Why: "no room", ForChange: true}) // PreFilter; then PostFilter:
+	claim := &Claim{Places: []Located{{Pod: first, Node: "n"}}, Until: clk.Now().Add(time.Minute), Because: "waits for a victim"}
+	if !g.Claim(&turn, claim) {
+		t.Fatal("nothing is held for the first one while its victim ends")
+	}
+	if turn, _ := g.Begin(second); turn.Why != claim.Because {
+		t.Errorf("the other one begins meanwhile: %q", turn.Why)
+	}
+	g.round() // something changed: perhaps the victim is gone
+	turn, _ = g.Begin(first)
+	if turn.Why != "" || turn.Claim != claim || len(turn.Pods) != 1 || turn.Pods[0].UID != first.UID {
+		t.Fatalf("after the victim has gone: %q, its turn places %v", turn.Why, turn.Pods)
+	}
+	g.Wait(testKey, &Wait{Why: claim.Because, Until: claim.Until, ForChange: true}) // it has not
+	if why := g.Gate(second); why != claim.Because {
+		t.Errorf("the other one has its turn while the victim ends: %q", why)
+	}
+	g.round()
+	turn, _ = g.Begin(first)
+	g.EndClaim(testKey, "")
+	if !g.Hold(&turn, first, nil) {
+		t.Error("the first one does not get the place of its victim")
+	}
+}

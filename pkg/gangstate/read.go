@@ -33,7 +33,7 @@ func (g *Gangs) readNow(x *gang) {
 		return
 	}
 	x.read, x.stale = gangrequest.Read(x.key, g.group[x.key], g.listed(x)), false
-	x.turns = newTurns(x.read, g.profiles, x.passed, x.came)
+	x.turns = g.turnsOf(x)
 	if x.turns.passed { // others had room meanwhile, so something may have changed
 		g.allPassed(x)
 		g.Changed()

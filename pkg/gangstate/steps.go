@@ -270,7 +270,7 @@ func (x *gang) pause() time.Duration {
 // keepWaiting needs g.mu.
 func (g *Gangs) keepWaiting(x *gang, w *Wait) {
 	x.tries = 0
-	if x.read != nil && !x.turns.needed && len(x.turns.pods) > 0 {
+	if x.read != nil && x.claim == nil && !x.turns.needed && len(x.turns.pods) > 0 {
 		g.passOver(x, w)
 	} else {
 		x.waits = w

@@ -27,9 +27,9 @@ type turns struct {
 }
 
 // newTurns leaves out members that nobody may schedule, and those of other schedulers. Members
-// above the minimum have their turn one after the other, without those that were passed over. came
-// is in which order the members came.
-func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait, came map[types.UID]uint64) *turns {
+// above the minimum have their turn one after the other, without those that were passed over; first is
+// the one for which others were evicted, "" if there is none. came is in which order the members came.
+func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait, came map[types.UID]uint64, first types.UID) *turns {
 	have := len(g.Members.Ended)
 	t := &turns{came: came}
 	for _, pod := range g.Members.Live {
@@ -48,12 +48,25 @@ func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UI
 		return t
 	}
 	extras := len(t.pods)
-	t.pods = slices.DeleteFunc(t.pods, func(pod *v1.Pod) bool { return passed[pod.UID] != nil })
+	t.pods = slices.DeleteFunc(t.pods, func(pod *v1.Pod) bool { return passed[pod.UID] != nil && pod.UID != first })
 	t.passed = extras > 0 && len(t.pods) == 0
+	if at := slices.IndexFunc(t.pods, func(pod *v1.Pod) bool { return pod.UID == first }); at > 0 {
+		pod := t.pods[at]
+		t.pods = slices.Insert(slices.Delete(t.pods, at, at+1), 0, pod)
+	}
 	if len(t.pods) > 1 {
 		t.pods, t.rest = t.pods[:1], t.pods[1:]
 	}
 	return t
+}
+
+// turnsOf are the members of a gang that was read that are to be placed next. It needs g.mu.
+func (g *Gangs) turnsOf(x *gang) *turns {
+	first := types.UID("")
+	if x.claim != nil && len(x.claim.Places) == 1 {
+		first = x.claim.Places[0].Pod.UID
+	}
+	return newTurns(x.read, g.profiles, x.passed, x.came, first)
 }
 
 // passOver has the next member above the minimum tried, since there is none of w for the one
@@ -66,7 +79,7 @@ func (g *Gangs) passOver(x *gang, w *Wait) {
 	for _, uid := range append(w.Alike, x.turns.pods[0].UID) {
 		x.passed[uid] = w
 	}
-	x.turns = newTurns(x.read, g.profiles, x.passed, x.came)
+	x.turns = g.turnsOf(x)
 	if x.turns.passed {
 		g.allPassed(x)
 	}
@@ -87,7 +100,7 @@ func (g *Gangs) allPassed(x *gang) {
 		}
 	}
 	x.passed = nil
-	x.turns = newTurns(x.read, g.profiles, nil, x.came)
+	x.turns = g.turnsOf(x)
 	if x.waits == nil {
 		x.waits = waits
 	}
