@@ -71,20 +71,6 @@ func (m *Members) Split(minimum int, placed func(*v1.Pod) bool) (needed, extra [
 	return needed, extra
 }
 
-// Surplus returns the placed members that the gang can do without, as indices of Live: those
-// above the minimum, highest rank first. Ended members are not counted here.
-func (m *Members) Surplus(minimum int, placed func(*v1.Pod) bool) []int {
-	var have []int
-	for i, p := range m.Live {
-		if placed(p) {
-			have = append(have, i)
-		}
-	}
-	have = have[min(minimum, len(have)):]
-	slices.Reverse(have)
-	return have
-}
-
 // membersOf orders the pods of a gang.
 func membersOf(pods []*v1.Pod, byName bool) Members {
 	var m Members

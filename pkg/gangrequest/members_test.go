@@ -198,11 +198,11 @@ func TestCountedMembers(t *testing.T) {
 	}
 }
 
-func TestNeededExtraSurplus(t *testing.T) {
+func TestNeededExtra(t *testing.T) {
 	tests := map[string]struct {
-		pods                             []*v1.Pod
-		minimum                          int
-		wantNeeded, wantExtra, wantSpare []int
+		pods                  []*v1.Pod
+		minimum               int
+		wantNeeded, wantExtra []int
 	}{
 		"a new gang": {
 			pods: []*v1.Pod{member("0"), member("1"), member("2")}, minimum: 2, wantNeeded: []int{0, 1}, wantExtra: []int{2},
@@ -213,12 +213,9 @@ func TestNeededExtraSurplus(t *testing.T) {
 		"a member above the minimum is an extra": {
 			pods: []*v1.Pod{member("0", bound(0)), member("1"), member("2", bound(2))}, minimum: 2, wantExtra: []int{1},
 		},
-		"ended members count for the minimum, and are none to give": {
+		"ended members count for the minimum": {
 			pods:    []*v1.Pod{member("0", bound(0), phase(v1.PodSucceeded)), member("1", bound(1)), member("2", bound(2)), member("3")},
 			minimum: 2, wantExtra: []int{2},
-		},
-		"surplus is given from the highest rank": {
-			pods: []*v1.Pod{member("0", bound(0)), member("1", bound(1)), member("2", bound(2)), member("3", bound(3))}, minimum: 2, wantSpare: []int{3, 2},
 		},
 		"below the minimum there is none": {pods: []*v1.Pod{member("0", bound(0))}, minimum: 2},
 	}
@@ -229,9 +226,6 @@ func TestNeededExtraSurplus(t *testing.T) {
 			needed, extra := m.Split(tc.minimum, placed)
 			if diff := cmp.Diff([][]int{tc.wantNeeded, tc.wantExtra}, [][]int{needed, extra}); diff != "" {
 				t.Errorf("needed and extra (-want,+got)\n%s", diff)
-			}
-			if got := m.Surplus(tc.minimum, placed); fmt.Sprint(got) != fmt.Sprint(tc.wantSpare) {
-				t.Errorf("surplus %v, want %v", got, tc.wantSpare)
 			}
 		})
 	}

@@ -233,7 +233,9 @@ func (s *search) eviction(victims []int) *Eviction {
 		}
 		if c := s.clear(node, gone); c != nil {
 			e.Infos[node] = c.Info
-			e.Gone = e.Gone.Union(c.Gone)
+			for uid := range c.Gone {
+				e.Gone.Insert(uid)
+			}
 			for _, pod := range s.units.leaving[node] {
 				e.Awaited, e.Leaves = append(e.Awaited, pod), append(e.Leaves, Located{pod, node})
 			}

@@ -59,8 +59,7 @@ func (x *gang) other() Other {
 	if x.read.Err != nil {
 		minimum = len(x.read.Members.Live)
 	}
-	surplus := x.read.Members.Surplus(max(0, minimum), placed)
-	for i, pod := range x.read.Members.Live {
+	for _, pod := range x.read.Members.Live {
 		if !placed(pod) {
 			continue
 		}
@@ -68,10 +67,10 @@ func (x *gang) other() Other {
 		if at.Node == "" {
 			at.Node = coming[pod.UID]
 		}
-		if slices.Contains(surplus, i) {
-			o.Surplus = append(o.Surplus, at)
-		} else {
+		if len(o.Needed) < minimum {
 			o.Needed = append(o.Needed, at)
+		} else {
+			o.Surplus = append(o.Surplus, at)
 		}
 	}
 	return o
