@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/eviction"
@@ -66,8 +67,8 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	}
 	ctx, cancel := d.state.Bounded(d.ctx)
 	defer cancel()
-	err := d.mark(ctx, o, victim)
-	if err == nil {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return d.mark(ctx, o, victim) })
+	if err == nil || apierrors.IsConflict(err) { // the pod changes all the time, or is another one: its deletion tells
 		err = d.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 	}
 	switch {

@@ -3,6 +3,7 @@
 package gang_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
@@ -133,6 +136,26 @@ func TestPreemption(t *testing.T) {
 			r.goesOnAfter(gang)
 		})
 	}
+}
+
+// TestPreemptionOfBusyPod: a victim of which others write the status all the time, so that the API server
+// answers our own write of it with conflicts, is evicted all the same.
+func TestPreemptionOfBusyPod(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t, 1)
+	r.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "status" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewConflict(v1.Resource("pods"), "a", errors.New("the object has been modified"))
+	})
+	r.place(r.create(gpuPod("a", 8).Node("node-0-0").Obj()))
+	gang := r.gangOf("gang", 1, 8, 10)
+	r.known(gang[0])
+	if why, want := r.failing(gang[0]), "waits for default/a to end"; !strings.Contains(why, want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	testkit.Soon(t, "the victim is evicted", func() bool { return slices.Equal(r.evicted(), []string{"a"}) })
 }
 
 // goesOnAfter: what is held keeps the gang's places, nobody else goes while the victims leave, and
