@@ -97,6 +97,11 @@ func (a *attempt) live() bool {
 	return a != nil && (a.phase == collecting || a.phase == committing || a.phase == committed)
 }
 
+// collects reports whether no member has been let through yet: all of it can be planned anew.
+func (a *attempt) collects() bool {
+	return a != nil && (a.phase == collecting || a.phase == committing)
+}
+
 // has reports whether the pod is a member for which the attempt is not over.
 func (a *attempt) has(uid types.UID) bool {
 	if a == nil || a.phase == none {
@@ -196,7 +201,7 @@ func (a *attempt) stopped(uid types.UID, why string) (e effects) {
 		a.leaving = map[types.UID]bool{}
 	}
 	a.leaving[uid] = true
-	if a.phase == collecting || a.phase == committing {
+	if a.collects() {
 		return a.end(why)
 	}
 	return e
@@ -209,7 +214,7 @@ func (a *attempt) gone(uid types.UID, why string) (e effects) {
 		return e
 	}
 	a.put(uid, through)
-	if a.phase == collecting || a.phase == committing {
+	if a.collects() {
 		e = a.end(why)
 	} else {
 		a.lost = a.lost || a.phase == committed
@@ -238,7 +243,7 @@ func (a *attempt) bound(uid types.UID) (e effects) {
 		return e
 	}
 	a.put(uid, through)
-	if a.phase == collecting || a.phase == committing {
+	if a.collects() {
 		// By somebody else, or by a process that led before: the rest is planned around it.
 		return a.end("a member was bound by somebody else")
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
@@ -209,6 +210,10 @@ func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
 		if a != nil {
 			return a.stopped(pod.UID, "a member may not be scheduled any more")
 		}
+	case old != nil && !sameWishes(old.Annotations, pod.Annotations):
+		if a.collects() {
+			return a.end("a member asks for something else now")
+		}
 	}
 	if old == nil || changed(old, pod) {
 		g.again(x)
@@ -295,6 +300,13 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		x.counted, x.passed = 0, nil
 		x.change()
 		x.read = nil // its members do not say what it asks for
+		switch {
+		case x.attempt.collects():
+			return x, x.attempt.end("the PodGroup asks for something else now")
+		case x.claim != nil:
+			x.waits = nil
+			return x, x.endClaim()
+		}
 		g.again(x)
 		return x, effects{activate: g.next(x)}
 	})
@@ -410,20 +422,26 @@ func (g *Gangs) ensure(key gangrequest.Key) *gang {
 	return x
 }
 
-// sameGroup reports whether a PodGroup asks for the same as before. Its status, and what the
-// scheduler writes on it, ask for nothing.
+// wishKeys are the annotations by which a gang and its members ask for something.
+var wishKeys = slices.Concat(gangrequest.InputKeys(), podrequest.InputKeys())
+
+// sameWishes reports whether annotations ask for the same as before. Many others are written on the
+// same objects, by the scheduler too.
+func sameWishes(old, notes map[string]string) bool {
+	for _, key := range wishKeys {
+		if old[key] != notes[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// sameGroup reports whether a PodGroup asks for the same as before. Its status asks for nothing.
 func sameGroup(old, group *schedulingv1alpha1.PodGroup) bool {
 	if old == nil || group == nil {
 		return old == group
 	}
-	asked := func(g *schedulingv1alpha1.PodGroup) map[string]string {
-		notes := maps.Clone(g.Annotations)
-		for _, key := range []string{gangrequest.StateKey, gangrequest.PlacementKey, gangrequest.NodesKey} {
-			delete(notes, key)
-		}
-		return notes
-	}
-	return old.UID == group.UID && equality.Semantic.DeepEqual(old.Spec, group.Spec) && maps.Equal(asked(old), asked(group))
+	return old.UID == group.UID && equality.Semantic.DeepEqual(old.Spec, group.Spec) && sameWishes(old.Annotations, group.Annotations)
 }
 
 // changed reports whether a pod says something else of its gang than before.

@@ -3,13 +3,18 @@
 package gangstate
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // TestSameGroup: each write to a PodGroup, the scheduler's own too, had its gang planned anew.
@@ -39,6 +44,62 @@ func TestSameGroup(t *testing.T) {
 			t.Parallel()
 			if got := sameGroup(tc.before, tc.after); got != tc.want {
 				t.Errorf("same: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestEditWhileCollecting: what is held for the members of a gang that waits for the last of them is given
+// up when its PodGroup or a member asks for something else, and kept when anything else is written.
+func TestEditWhileCollecting(t *testing.T) {
+	t.Parallel()
+	edit := func(change func(*schedulingv1alpha1.PodGroup)) func(*Gangs, []*v1.Pod) {
+		return func(g *Gangs, _ []*v1.Pod) {
+			group := testGroup(2, "")
+			change(group)
+			g.SetGroup(group)
+		}
+	}
+	annotate := func(key, value string) func(*Gangs, []*v1.Pod) {
+		return func(g *Gangs, pods []*v1.Pod) {
+			pod := pods[1].DeepCopy()
+			pod.Annotations = map[string]string{key: value}
+			g.SetPod(pod)
+		}
+	}
+	tests := map[string]struct {
+		edit func(*Gangs, []*v1.Pod)
+		want bool // the places are given up
+	}{
+		"a greater minimum":            {edit(func(g *schedulingv1alpha1.PodGroup) { g.Spec.MinMember = 4 }), true},
+		"a level":                      {edit(func(g *schedulingv1alpha1.PodGroup) { g.Annotations[gangrequest.RequiredKey] = "rack" }), true},
+		"a size of message":            {edit(func(g *schedulingv1alpha1.PodGroup) { g.Annotations[gangrequest.MessageSizeKey] = "1M" }), true},
+		"a deleted PodGroup":           {func(g *Gangs, _ []*v1.Pod) { g.DeleteGroup(testGroup(2, "")) }, true},
+		"its status":                   {edit(func(g *schedulingv1alpha1.PodGroup) { g.Status.Running = 1 }), false},
+		"an annotation of others":      {edit(func(g *schedulingv1alpha1.PodGroup) { g.Annotations["example.com/note"] = "x" }), false},
+		"a least link of a member":     {annotate("nvtopo.dev/min-link", "NVLINK"), true},
+		"a member's note of others":    {annotate("example.com/note", "x"), false},
+		"a member's rank":              {annotate(gangrequest.RankKey, "1"), false},
+		"a model promised to a member": {annotate(podrequest.PromisedModelKey, "NVIDIA-H200"), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &releaser{}
+			g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+			g.Serve(testProfile, r)
+			g.SetGroup(testGroup(2, ""))
+			pods := groupMembers(2, 0)
+			for _, pod := range pods {
+				g.SetPod(pod)
+			}
+			turn, _ := g.Begin(pods[0])
+			if turn.Why != "" || !g.Hold(&turn, pods[0], nil) {
+				t.Fatalf("the gang is not held: %q", turn.Why)
+			}
+			tc.edit(g, pods)
+			if got := !g.byPod[pods[0].UID].attempt.collects(); got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
+				t.Errorf("given up: %t, want %t; places that are given back: %v", got, tc.want, r.released)
 			}
 		})
 	}
