@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -57,11 +58,11 @@ func (w *hardware) eventOf(h *holding, t *v1alpha1.NodeGPUTopology, kind string,
 	suffix := "." + hex.EncodeToString(sum[:8])
 	name := h.pod.Name
 	if len(name) > maxEventName-len(suffix) {
-		name = name[:maxEventName-len(suffix)]
+		name = strings.TrimRight(name[:maxEventName-len(suffix)], "-.") // no part of a name ends so
 	}
 	note := tr.note
 	if len(note) > maxEventNote {
-		note = note[:maxEventNote]
+		note = strings.ToValidUTF8(note[:maxEventNote], "")
 	}
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: h.pod.Namespace, Name: name + suffix},

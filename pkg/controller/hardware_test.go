@@ -7,9 +7,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -354,12 +356,32 @@ func TestUnmetDemand(t *testing.T) {
 	}
 }
 
-// TestEventNameLength: the name of an event fits.
+// TestEventNameLength: the name of an event fits and is one wherever that of the pod is cut, and so is
+// its note.
 func TestEventNameLength(t *testing.T) {
-	w := newHealthEnv(t)
-	pod := w.run(strings.Repeat("p", 253), "0,3")
-	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: strings.Repeat("n", 5000)})
-	if len(e.Name) != maxEventName || len(e.Note) != maxEventNote {
-		t.Errorf("a name of %d and a note of %d bytes", len(e.Name), len(e.Note))
+	const suffix = 17 // a point and eight bytes of a sum
+	long := strings.Repeat("p", maxEventName-suffix)
+	tests := map[string]struct {
+		pod, note string
+		wantName  int
+		wantNote  int
+	}{
+		"a name of one part":            {strings.Repeat("p", 253), strings.Repeat("n", 5000), maxEventName, maxEventNote},
+		"one that is cut behind a dash": {long[1:] + "-p-p-p", "n", maxEventName - 1, 1},
+		"one that is cut behind a dot":  {long[1:] + ".p.p.p", "n", maxEventName - 1, 1},
+		"a note that is cut in a rune":  {"p", strings.Repeat("n", maxEventNote-1) + "…", 1 + suffix, maxEventNote - 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newHealthEnv(t)
+			pod := w.run(tc.pod, "0,3")
+			e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: tc.note})
+			if len(e.Name) != tc.wantName || len(e.Note) != tc.wantNote {
+				t.Errorf("a name of %d and a note of %d bytes, want %d and %d", len(e.Name), len(e.Note), tc.wantName, tc.wantNote)
+			}
+			if wrong := validation.IsDNS1123Subdomain(e.Name); len(wrong) > 0 || !utf8.ValidString(e.Note) {
+				t.Errorf("the API server refuses name %q or the note: %v", e.Name, wrong)
+			}
+		})
 	}
 }
