@@ -287,6 +287,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(c.node); err == nil {
 		generation = info.GetGeneration()
 	}
+	p.holdOn(c)
 	p.gangs.RefusedBy(pod, refusal, generation, fmt.Sprintf("gang: node %s is refused: %s", c.node, status.Message()))
 	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")
 }

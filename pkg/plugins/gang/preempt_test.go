@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
@@ -135,6 +136,46 @@ func TestPreemption(t *testing.T) {
 			}
 			r.goesOnAfter(gang)
 		})
+	}
+}
+
+// TestRefusalAfterEviction: what was evicted for a gang is held for it until it has its places. One
+// refusal by another plugin, while it is planned, leaves it nothing less.
+func TestRefusalAfterEviction(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t, 4)
+	for i := range 4 { // the last one matters most, and ends by itself
+		r.place(r.create(gpuPod(fmt.Sprint("low-", i), 8).Node(fmt.Sprint("node-0-", i)).Priority(int32(i)).Obj()))
+	}
+	gang := r.gangOf("gang", 3, 8, 10)
+	r.known(gang[0])
+	r.failing(gang[0])
+	testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) == 3 })
+	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), "low-3", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.leave()
+	want := r.held()
+	refused := gang[0].DeepCopy()
+	refused.Labels = map[string]string{"test/refuses": "node-"}
+	var c *cycle
+	testkit.Soon(t, "the gang is planned", func() bool {
+		c = r.cycle(refused)
+		return c.node != ""
+	})
+	if c.status.IsSuccess() || c.status.IsWait() {
+		t.Fatalf("%v, want that the other plugin refuses %s", c.status, c.node)
+	}
+	statuses := framework.NewNodeToStatus(map[string]*fwk.Status{c.node: c.status}, fwk.NewStatus(fwk.Unschedulable))
+	r.fw.RunPostFilterPlugins(t.Context(), c.state, refused, statuses)
+	if diff := cmp.Diff(want, r.held()); diff != "" || len(want) != 3 {
+		t.Errorf("held before and after the refusal (-before,+after)\n%s", diff)
+	}
+	testkit.Soon(t, "the gang is placed when nobody refuses it", func() bool {
+		return slices.ContainsFunc(gang, func(pod *v1.Pod) bool { return r.cycle(pod).status.IsWait() })
+	})
+	if got := len(r.held()); got != 3 {
+		t.Errorf("held %v, want a place for each member once", r.held())
 	}
 }
 
