@@ -27,6 +27,7 @@ type queue struct {
 	strategy      string
 	stop          v1alpha1.StopPolicy
 	priority      int64 // added to that of its jobs
+	asked         int64 // what the spec guarantees; in two levels guaranteed may be less
 	never         bool  // its jobs have nobody evicted
 	// leaving: the spec does not have it any more, but jobs in it hold quota. It lets no more in.
 	leaving bool
@@ -58,7 +59,8 @@ type Existing struct{ Name, Tenant, Queue string }
 //   - A limit of the inner list bounds each part by itself, not their sum over the outer list: with
 //     TenantFirst a queue's maxCapacity bounds each tenant's part of the queue.
 //   - A guarantee of the inner list is out of that of the outer one. Where the inner ones are more
-//     together, each is reduced in proportion, and rounded down.
+//     together, each is reduced in proportion, and rounded down; the condition GuaranteesReduced
+//     says so.
 //   - Kueue may evict more than it needs to when Cohorts have parents (kueue#10131).
 func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing) *Layout {
 	l := &Layout{pool: pool}
@@ -68,7 +70,7 @@ func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing
 		for _, t := range quotas {
 			l.groups = append(l.groups, single(l.tenantQueue(t)))
 		}
-	case len(pool.Spec.Quotas) == 0 && pool.Spec.DefaultQuota == nil:
+	case !twoLevels(pool):
 		for i := range pool.Spec.Queues {
 			l.groups = append(l.groups, single(l.poolQueue(&pool.Spec.Queues[i])))
 		}
@@ -79,6 +81,11 @@ func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing
 	}
 	l.keepLeaving(existing)
 	return l
+}
+
+// twoLevels reports whether a pool shares its devices by tenants and by queues.
+func twoLevels(pool *v1alpha1.ComputePool) bool {
+	return len(pool.Spec.Queues) > 0 && (len(pool.Spec.Quotas) > 0 || pool.Spec.DefaultQuota != nil)
 }
 
 // tenantShare is a tenant with what it is promised.
@@ -106,10 +113,16 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 	}
 	for _, t := range slices.Compact(slices.Sorted(slices.Values(tenants))) {
 		if !listed[t] && tenantName.MatchString(t) {
-			out = append(out, tenantShare{name: t, promise: l.promise(0, spec.DefaultQuota.Limit, spec.DefaultQuota.Weight)})
+			out = append(out, l.unlisted(t))
 		}
 	}
 	return out
+}
+
+// unlisted is the share of a tenant that quotas does not list.
+func (l *Layout) unlisted(tenant string) tenantShare {
+	d := l.pool.Spec.DefaultQuota
+	return tenantShare{name: tenant, promise: l.promise(0, d.Limit, d.Weight)}
 }
 
 // promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
@@ -194,6 +207,7 @@ func withinGuarantee(g group) group {
 	}
 	for i := range g.queues {
 		q := &g.queues[i]
+		q.asked = q.guaranteed
 		if sum > g.guaranteed {
 			q.guaranteed = q.guaranteed * g.guaranteed / sum
 		}
