@@ -78,6 +78,10 @@ const (
 	StopHoldAndDrain StopPolicy = "HoldAndDrain"
 )
 
+// DefaultMaxTerminationGracePeriodSeconds is maxTerminationGracePeriodSeconds of a pool that does not
+// say it.
+const DefaultMaxTerminationGracePeriodSeconds = 600
+
 // ComputePoolSpec is what is in the pool and who may use how much of it. All amounts are whole
 // devices.
 //
@@ -134,6 +138,13 @@ type ComputePoolSpec struct {
 	// fairShare is about what is left beyond the guarantees.
 	// +optional
 	FairShare *FairShare `json:"fairShare,omitempty"`
+	// maxTerminationGracePeriodSeconds is the longest terminationGracePeriodSeconds of a tenant's
+	// pod. Until a pod has ended it counts for the tenant's limit, and nobody else has its devices.
+	// +optional
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=86400
+	MaxTerminationGracePeriodSeconds int64 `json:"maxTerminationGracePeriodSeconds,omitempty"`
 	// stopPolicy stops the pool as a whole.
 	// +optional
 	// +kubebuilder:default=None
