@@ -93,7 +93,7 @@ func TestPinAboveGuarantee(t *testing.T) {
 	s.computePool(t, `
   poolType: gpu
   capacity: {total: 24}
-  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: 8}]`)
+  quotas: [{tenant: POOL-a, guaranteed: 4, protectedLimit: 12}, {tenant: POOL-b, guaranteed: 8}]`)
 	s.ready(t)
 	s.protectedJob(t, "a", "safe", work{pods: 12, gpus: 1})
 	pods := s.running(t, "a", "safe", 12)
@@ -120,7 +120,7 @@ func TestPinBelowGuarantees(t *testing.T) {
 		s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+  quotas: [{tenant: POOL-a, guaranteed: 4, protectedLimit: 16}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
 	}
 	pool(8)
 	s.ready(t)
@@ -143,7 +143,7 @@ func TestPinBelowGuarantees(t *testing.T) {
 func TestPinOnLostNodes(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
-	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16}, {tenant: POOL-b, guaranteed: 8}]")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16, protectedLimit: 16}, {tenant: POOL-b, guaranteed: 8}]")
 	s.ready(t)
 	s.protectedJob(t, "a", "safe", work{pods: 2, gpus: 8})
 	used := map[string]bool{}
@@ -170,7 +170,7 @@ func TestPinOnLostNodes(t *testing.T) {
 func TestPinOfGoneJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a, protectedLimit: 8}]")
 	s.ready(t)
 	s.protectedJob(t, "a", "first", work{pods: 6, gpus: 1})
 	s.running(t, "a", "first", 6)
@@ -199,7 +199,7 @@ func TestPinDerivation(t *testing.T) {
 		s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+  quotas: [{tenant: POOL-a, protectedLimit: 16}, {tenant: POOL-b, guaranteed: %d, protectedLimit: 16}]`, guaranteedToB))
 	}
 	pool(4)
 	s.ready(t)

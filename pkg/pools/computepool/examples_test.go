@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/manifests"
@@ -101,6 +102,31 @@ func TestExampleShares(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The example's job, which must not be preempted, is let in by the example's pool.
+func TestExampleJobProtected(t *testing.T) {
+	t.Parallel()
+	text, err := manifests.FS.ReadFile("examples/pools/llm-training.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &v1alpha1.ElasticJob{}
+	if err := yaml.UnmarshalStrict(text, job); err != nil {
+		t.Fatal(err)
+	}
+	pool := examplePools(t)["training-pool/training-pool"]
+	if pool == nil || job.Spec.Pool != pool.Name || job.Spec.Preemptible == nil || *job.Spec.Preemptible {
+		t.Fatalf("job %+v in pool %+v: want one that must not be preempted", job.Spec, pool)
+	}
+	var nodes []*v1.Node
+	for i := range 8 {
+		nodes = append(nodes, testNode(fmt.Sprint("n", i), pool.Name, 8, nvidia))
+	}
+	request := Request{Job: "j", Queue: pool.Name + ".team-a", Devices: Amounts{nvidia: int64(job.Spec.Scaling.MinReplicas * job.Spec.Scaling.GPUPerReplica)}}
+	if granted, _ := NewLayout(pool, nil, nil).Protect(capacityOf(pool, nodes...), nil, []Request{request}); len(granted) != 1 {
+		t.Errorf("the pool does not let in %+v", request)
 	}
 }
 

@@ -15,8 +15,13 @@ import (
 // promise is what somebody is promised, in devices of all the pool's resources together.
 type promise struct {
 	guaranteed, limit, weight int64
-	keep                      bool // others get none of what is guaranteed
+	// protected is the most that jobs may hold that must not be preempted; notSaid without a number.
+	protected int64
+	keep      bool // others get none of what is guaranteed
 }
+
+// notSaid is an amount that the spec leaves out.
+const notSaid = -1
 
 // queue is a ClusterQueue.
 type queue struct {
@@ -106,7 +111,7 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 	for i := range spec.Quotas {
 		q := &spec.Quotas[i]
 		listed[q.Tenant] = true
-		out = append(out, tenantShare{name: q.Tenant, promise: l.promise(q.Guaranteed, q.Limit, q.Weight)})
+		out = append(out, tenantShare{name: q.Tenant, promise: l.promise(q.Guaranteed, q.Limit, q.ProtectedLimit, q.Weight)})
 	}
 	if spec.DefaultQuota == nil {
 		return out
@@ -122,15 +127,18 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 // unlisted is the share of a tenant that quotas does not list.
 func (l *Layout) unlisted(tenant string) tenantShare {
 	d := l.pool.Spec.DefaultQuota
-	return tenantShare{name: tenant, promise: l.promise(0, d.Limit, d.Weight)}
+	return tenantShare{name: tenant, promise: l.promise(0, d.Limit, d.ProtectedLimit, d.Weight)}
 }
 
 // promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
 // shares what is borrowed by weight, and has no way to let the first one keep it.
-func (l *Layout) promise(guaranteed int32, limit *int32, weight int32) promise {
-	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), weight: int64(max(1, weight))}
+func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight int32) promise {
+	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), protected: notSaid, weight: int64(max(1, weight))}
 	if limit != nil {
 		p.limit = int64(*limit)
+	}
+	if protected != nil {
+		p.protected = int64(*protected)
 	}
 	if fs := l.pool.Spec.FairShare; fs != nil && fs.Enabled != nil && !*fs.Enabled {
 		p.weight = 1
@@ -147,7 +155,7 @@ func (l *Layout) tenantQueue(t tenantShare) queue {
 
 func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	out := queue{
-		promise: l.promise(q.GuaranteedCapacity, q.MaxCapacity, q.Weight), name: names.ClusterQueue(l.pool.Name, "", q.Name),
+		promise: l.promise(q.GuaranteedCapacity, q.MaxCapacity, q.ProtectedCapacity, q.Weight), name: names.ClusterQueue(l.pool.Name, "", q.Name),
 		queue: q.Name, tenants: q.Tenants, priority: int64(q.Priority),
 		strategy: kueue.BestEffortFIFO, stop: l.stop(q.StopPolicy), never: q.PreemptionPolicy == v1alpha1.PreemptNever,
 	}

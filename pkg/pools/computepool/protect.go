@@ -102,10 +102,11 @@ func (l *Layout) fits(c *Capacity, available Amounts, g *group, pins Pins, r *Re
 			continue
 		}
 		at := slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })
-		inner := g.shares(c, i, pins)
-		// Within the group: no more than the group may hold. Then the group within the pool: it
-		// must hold so much more for sure as its queues do.
-		if !grants(outer[at].Limit, inner, r.Queue, devices) {
+		inner, most := g.shares(c, i, pins), g.mayProtect(c, i)
+		// Within the group: no more than the group may protect, and nothing of what its other queues
+		// are guaranteed. Then the group within the pool: it must hold so much more for sure as its
+		// queues do.
+		if pinnedOf(inner)+devices > most || !grants(max(outer[at].Guaranteed, most), inner, r.Queue, devices) {
 			return false
 		}
 		if !grants(available[name], outer, g.cohort, sureMore(inner, r.Queue, devices)) {
@@ -113,6 +114,14 @@ func (l *Layout) fits(c *Capacity, available Amounts, g *group, pins Pins, r *Re
 		}
 	}
 	return counted
+}
+
+// pinnedOf is what shares have pinned.
+func pinnedOf(shares []quota.Share) (n int64) {
+	for _, s := range shares {
+		n += s.Pinned
+	}
+	return n
 }
 
 func grants(capacity int64, shares []quota.Share, share string, devices int64) bool {

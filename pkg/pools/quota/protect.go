@@ -18,9 +18,9 @@ type Request struct {
 }
 
 // Protect says which requests can be protected now, most important and oldest first, and how the
-// shares are then pinned. A request is granted if its share stays within its limit, and if what all
-// shares then hold for sure is no more than the capacity: what others were guaranteed is not given
-// away. One that is not granted does not hold back those behind it. A request of no share is never
+// shares are then pinned. A request is granted if its share stays within its limit and what it may
+// protect, and if what all shares then hold for sure is no more than the capacity: what others were
+// guaranteed is not given away. One that is not granted does not hold back those behind it. A request of no share is never
 // granted. The shares that were given are left as they are.
 func Protect(capacity int64, shares []Share, requests []Request) (granted []string, pinned []Share) {
 	pinned = slices.Clone(shares)
@@ -38,7 +38,7 @@ func Protect(capacity int64, shares []Share, requests []Request) (granted []stri
 		more := max(s.Guaranteed, after) - max(s.Guaranteed, s.Pinned)
 		// More than is there may be promised already, after nodes were lost: then a job waits,
 		// though its share has room within what it was guaranteed.
-		if after > s.Limit || more > free {
+		if after > min(s.Limit, s.Protected) || more > free {
 			continue
 		}
 		s.Pinned, free = after, free-more

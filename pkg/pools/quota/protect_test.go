@@ -34,6 +34,13 @@ func TestProtect(t *testing.T) {
 		"never above the limit": {
 			capacity: 56, change: func(s []Share) { s[2].Pinned = 9 }, requests: []Request{{Job: "x", Share: "c", Devices: 8}}, wantPins: []int64{0, 0, 9},
 		},
+		"never above what may be protected": {
+			capacity: 56, change: func(s []Share) { s[0].Protected = 16 }, requests: []Request{{Job: "x", Share: "a", Devices: 17}}, wantPins: []int64{0, 0, 0},
+		},
+		"up to what may be protected": {
+			capacity: 56, change: func(s []Share) { s[0].Protected, s[0].Pinned = 16, 12 },
+			requests: []Request{{Job: "x", Share: "a", Devices: 5}, {Job: "y", Share: "a", Devices: 4}}, want: []string{"y"}, wantPins: []int64{16, 0, 0},
+		},
 		"never from what others are guaranteed, though it is idle": {
 			capacity: 30, requests: []Request{{Job: "x", Share: "c", Devices: 7}}, wantPins: []int64{0, 0, 0},
 		},
@@ -111,7 +118,7 @@ func protectSlowly(capacity int64, shares []Share, requests []Request) (granted 
 			with := slices.Clone(pinned)
 			with[i].Pinned += r.Devices
 			d := Divide(capacity, with)
-			if with[i].Name == r.Share && d.Short == 0 && d.Queues[i].Borrowing >= 0 {
+			if with[i].Name == r.Share && d.Short == 0 && d.Queues[i].Borrowing >= 0 && with[i].Pinned <= with[i].Protected {
 				pinned, granted = with, append(granted, r.Job)
 				break
 			}
