@@ -125,7 +125,7 @@ func TestExampleJobProtected(t *testing.T) {
 		nodes = append(nodes, testNode(fmt.Sprint("n", i), pool.Name, 8, nvidia))
 	}
 	request := Request{Job: "j", Queue: pool.Name + ".team-a", Devices: Amounts{nvidia: int64(job.Spec.Scaling.MinReplicas * job.Spec.Scaling.GPUPerReplica)}}
-	if granted, _ := NewLayout(pool, nil, nil).Protect(capacityOf(pool, nodes...), nil, []Request{request}); len(granted) != 1 {
+	if granted, _, _ := NewLayout(pool, nil, nil).Protect(capacityOf(pool, nodes...), nil, []Request{request}); len(granted) != 1 {
 		t.Errorf("the pool does not let in %+v", request)
 	}
 }

@@ -127,7 +127,7 @@ func TestProtect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := examplePool()
-			granted, pins := NewLayout(pool, nil, nil).Protect(capacityOf(pool), tc.pins, tc.requests)
+			granted, _, pins := NewLayout(pool, nil, nil).Protect(capacityOf(pool), tc.pins, tc.requests)
 			var jobs []string
 			for _, r := range granted {
 				jobs = append(jobs, r.Job)
@@ -185,7 +185,7 @@ func TestProtectedLimit(t *testing.T) {
 			l, c := NewLayout(pool, []string{"x"}, nil), capacityOf(pool)
 			var got int64
 			for n := int64(1); n <= 64; n++ {
-				granted, _ := l.Protect(c, nil, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: n}}})
+				granted, _, _ := l.Protect(c, nil, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: n}}})
 				if len(granted) > 0 {
 					got = n
 				}
@@ -194,7 +194,7 @@ func TestProtectedLimit(t *testing.T) {
 				t.Errorf("a job of %d devices is granted, want %d", got, tc.most)
 			}
 			pins := Pins{tc.queue: {nvidia: 1}}
-			if granted, _ := l.Protect(c, pins, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: tc.most}}}); len(granted) > 0 {
+			if granted, _, _ := l.Protect(c, pins, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: tc.most}}}); len(granted) > 0 {
 				t.Errorf("a job of %d devices is granted beside one", tc.most)
 			}
 		})

@@ -146,7 +146,7 @@ func TestRandomPromises(t *testing.T) {
 			twoLevels++
 		}
 		requests := randomRequests(rnd, l)
-		let, pins := l.Protect(c, nil, requests)
+		let, _, pins := l.Protect(c, nil, requests)
 		granted += len(let)
 		now := l.Render(c, nil, pins, false).Quotas
 		available := c.ForTenants()

@@ -173,7 +173,10 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	out := condition(v1alpha1.ConditionReady, false, "", "")
 	switch bad := o.notActive(); {
 	case pool.DeletionTimestamp != nil:
-		out.Reason, out.Message = reasonDeleting, "the pool is being deleted, and waits for jobs that hold quota in "+some(o.inUse())
+		out.Reason, out.Message = reasonDeleting, "the pool is being deleted, and its objects of Kueue go"
+		if inUse := o.inUse(); len(inUse) > 0 {
+			out.Message = "the pool is being deleted, and waits for jobs that hold quota in " + some(inUse)
+		}
 	case o.Problem != "":
 		out.Reason, out.Message = reasonWriteFailed, limited(o.Problem)
 	case len(bad) > 0:
