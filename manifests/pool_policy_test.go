@@ -25,6 +25,7 @@ var (
 	mayBill    = []string{"write accounts"}
 	mayBypass  = []string{"bypass computepools"}
 	mayDelete  = []string{"delete pods"}
+	mayEvict   = []string{"create pods"} // pods/eviction
 )
 
 func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
@@ -37,7 +38,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 11)
+	return compiledList(t, list, bindings, 12)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -314,21 +315,41 @@ func TestPoliciesOfGracePeriods(t *testing.T) {
 		}
 		return out
 	}
-	checkPolicy(t, "nvtopo-pool-deletion", "gracePeriodSeconds: leave it out", map[string]policyCase{
-		"a pod that is deleted":               {request{resource: "pods", old: running(600, "Running"), options: with(nil)}, true},
-		"as the API server completes it":      {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(600)))}, true},
-		"sooner":                              {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(1)))}, true},
-		"later":                               {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600)))}, false},
-		"later, by who may":                   {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600))), may: mayDelete}, true},
-		"by force":                            {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0)))}, false},
-		"by force, by a kubelet":              {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0))), may: mayDelete}, true},
-		"by force, once it has ended":         {request{resource: "pods", old: running(600, "Failed"), options: with(new(int64(0)))}, true},
-		"by force, before it has a node":      {request{resource: "pods", old: pod(600, nil, nil), options: with(new(int64(0)))}, true},
-		"a pod that ends at once":             {request{resource: "pods", old: running(0, "Running"), options: with(new(int64(0)))}, true},
-		"an eviction":                         {request{resource: "pods", subresource: "eviction", object: eviction(nil)}, true},
-		"an eviction with other options":      {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"dryRun": []any{"All"}})}, true},
-		"an eviction with a time":             {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)})}, false},
-		"an eviction with a time, by a drain": {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)}), may: mayDelete}, true},
+	ofJob := func(grace int64) map[string]any {
+		out := running(grace, "Running")
+		meta, _ := out["metadata"].(map[string]any)
+		meta["ownerReferences"] = []any{map[string]any{"kind": "Job", "controller": true}}
+		return out
+	}
+	checkPolicy(t, "nvtopo-pool-deletion", "gracePeriodSeconds: a tenant's running pod", map[string]policyCase{
+		"a pod that is deleted":                 {request{resource: "pods", old: running(600, "Running"), options: with(nil)}, true},
+		"as the API server completes it":        {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(600)))}, true},
+		"sooner":                                {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(1)))}, true},
+		"later":                                 {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600)))}, false},
+		"later, by who may":                     {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600))), may: mayDelete}, true},
+		"by force":                              {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0)))}, false},
+		"by force, by a kubelet":                {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0))), may: mayDelete}, true},
+		"by force, once it has ended":           {request{resource: "pods", old: running(600, "Failed"), options: with(new(int64(0)))}, true},
+		"by force, before it has a node":        {request{resource: "pods", old: pod(600, nil, nil), options: with(new(int64(0)))}, true},
+		"a pod that ends at once":               {request{resource: "pods", old: running(0, "Running"), options: with(new(int64(0)))}, true},
+		"a Job's pod":                           {request{resource: "pods", old: ofJob(600), options: with(nil)}, false},
+		"a Job's pod, by the garbage collector": {request{resource: "pods", old: ofJob(600), options: with(nil), may: mayDelete}, true},
+		"a Job's pod, now":                      {request{resource: "pods", old: ofJob(600), options: with(new(int64(1)))}, true},
+		"a Job's pod that ends in a second":     {request{resource: "pods", old: ofJob(1), options: with(nil)}, true},
+		"an eviction":                           {request{resource: "pods", subresource: "eviction", object: eviction(nil)}, false},
+		"an eviction by the pool controller":    {request{resource: "pods", subresource: "eviction", object: eviction(nil), may: mayEvict}, true},
+		"an eviction, now":                      {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(1)})}, true},
+		"an eviction by force":                  {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(0)})}, false},
+		"an eviction with a time":               {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)})}, false},
+		"an eviction with a time, by a drain":   {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)}), may: mayEvict}, true},
+	})
+	suspended, started := thing(nil, "spec", spec("suspend", true)), thing(nil, "spec", spec("suspend", false))
+	checkPolicy(t, "nvtopo-pool-suspension", "spec.suspend: Kueue would start the job again at once", map[string]policyCase{
+		"a job that somebody suspends": {request{resource: "jobs", object: suspended, old: started}, false},
+		"by another door":              {request{resource: "jobs", subresource: "status", object: suspended, old: started}, false},
+		"one that Kueue suspends":      {request{resource: "jobs", object: suspended, old: started, may: mayAdmit}, true},
+		"one that is suspended":        {request{resource: "jobs", object: suspended, old: suspended}, true},
+		"one that starts":              {request{resource: "jobs", object: started, old: suspended}, true},
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
@@ -73,7 +74,7 @@ func TestEndingPodsCount(t *testing.T) {
 				t.Fatalf("tenant a holds %d devices, its limit is 4", n)
 			}
 			c, w, err := s.check(ctx, name)
-			return err == nil && w != nil && strings.Contains(c.Message, "4 of them by pods that are ending: this job's 4 wait"), fmt.Sprintf("%+v, %v", c, err)
+			return err == nil && w != nil && strings.Contains(c.Message, "4 of them by pods that are ending or have no quota: this job's 4 wait"), fmt.Sprintf("%+v, %v", c, err)
 		})
 		s.settled(t)
 		if n := s.holds(t, "a"); n != 4 || len(s.pods(t, "a", name)) > 0 {
@@ -82,6 +83,10 @@ func TestEndingPodsCount(t *testing.T) {
 		let()
 	}
 	s.running(t, "a", name, 1)
+	var most int64
+	if s.recorder.read(s.name, func(a *account) { most = a.occupied[s.tenant("a")] }); most != 4 {
+		t.Errorf("tenant a's pods had %d devices at some time, want 4, its limit", most)
+	}
 }
 
 // A tenant's pod takes no longer to end than its pool allows, whoever makes, deletes or evicts it.
@@ -120,12 +125,17 @@ spec:
 		t.Fatal(err)
 	}
 	pod := s.running(t, "a", "runs", 1)[0]
-	const want = "gracePeriodSeconds: leave it out"
+	const want = "gracePeriodSeconds: a tenant's running pod"
+	refused("to delete a Job's pod, which is replaced at once", owner.Delete(t.Context(), pod.DeepCopy()), want)
 	refused("to delete a pod and give it an hour", owner.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(3600)), want)
 	refused("to delete a pod by force", owner.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(0)), want)
 	refused("to delete all pods and give them an hour", owner.DeleteAllOf(t.Context(), &v1.Pod{}, client.InNamespace(pod.Namespace), client.GracePeriodSeconds(3600)), want)
-	eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: new(int64(3600))}}
-	refused("to evict a pod and give it an hour", owner.SubResource("eviction").Create(t.Context(), pod.DeepCopy(), eviction), want)
+	for what, options := range map[string]*metav1.DeleteOptions{"as it is": nil, "and give it an hour": {GracePeriodSeconds: new(int64(3600))}} {
+		refused("to evict a pod "+what, owner.SubResource("eviction").Create(t.Context(), pod.DeepCopy(), &policyv1.Eviction{DeleteOptions: options}), want)
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "runs"}}
+	refused("to suspend a Job, which Kueue starts again at once",
+		owner.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))), "spec.suspend: Kueue would start the job again")
 	var now v1.Pod
 	if s.get(t, &now, pod.Namespace, pod.Name); now.DeletionTimestamp != nil {
 		t.Errorf("the pod is being deleted: %v", now.DeletionTimestamp)

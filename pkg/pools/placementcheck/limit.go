@@ -118,7 +118,7 @@ func (h *holdings) over(w *kueue.Workload) string {
 				held, beyond = held+h.all[q][r], beyond+h.beyond[q][r]
 			}
 			if bounded && held+asks[r] > most {
-				return fmt.Sprintf("the limit of %s is %d %s, and %d are held, %d of them by pods that are ending: this job's %d wait until these are gone",
+				return fmt.Sprintf("the limit of %s is %d %s, and %d are held, %d of them by pods that are ending or have no quota: this job's %d wait until these are gone",
 					l.of, most, r, held, beyond, asks[r])
 			}
 		}

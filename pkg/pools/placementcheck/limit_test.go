@@ -61,7 +61,7 @@ func TestLimitWithEndingPods(t *testing.T) {
 		"nobody else is there": {change: func(*testEnv) {}},
 		"pods of a deleted job are ending": {
 			change: func(e *testEnv) { e.pod("old", "a-0", ending, 0, 1, 2, 3) },
-			want:   "the limit of ClusterQueue cq is 6 nvidia.com/gpu, and 4 are held, 4 of them by pods that are ending: this job's 4 wait until these are gone",
+			want:   "the limit of ClusterQueue cq is 6 nvidia.com/gpu, and 4 are held, 4 of them by pods that are ending or have no quota: this job's 4 wait until these are gone",
 		},
 		"they were not told to end yet": {
 			change: func(e *testEnv) { e.pod("old", "a-0", ofJob("gone"), 0, 1, 2, 3) }, want: "and 4 are held, 4 of them",
