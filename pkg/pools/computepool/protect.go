@@ -128,14 +128,14 @@ func (l *Layout) judgeOne(c *Capacity, i int, available int64, g *group, pins Pi
 	inner, most := g.shares(c, i, pins), g.mayProtect(c, i)
 	own := outer[slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })]
 	whole := quota.Share{Name: r.Share, Limit: own.Limit, Protected: most, Pinned: pinnedOf(inner)}
-	group, part := nameOfGroup(g), nameOf(&g.queues[at])
+	all, one := nameOfGroup(g), nameOf(&g.queues[at])
 	for _, step := range []struct {
 		of      who
 		verdict quota.Verdict
 	}{
-		{group, quota.Judge(whole.Pinned+r.Devices, []quota.Share{whole}, *r)},
-		{part, quota.Judge(max(own.Guaranteed, most), inner, *r)},
-		{group, quota.Judge(available, outer, quota.Request{Share: g.cohort, Devices: sureMore(inner, r.Share, r.Devices)})},
+		{all, quota.Judge(whole.Pinned+r.Devices, []quota.Share{whole}, *r)},
+		{one, quota.Judge(max(own.Guaranteed, most), inner, *r)},
+		{all, quota.Judge(available, outer, quota.Request{Share: g.cohort, Devices: sureMore(inner, r.Share, r.Devices)})},
 	} {
 		if why := whyOf(c, i, step.of, r.Devices, step.verdict); why.Reason != "" {
 			return why
