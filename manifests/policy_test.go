@@ -79,8 +79,9 @@ type request struct {
 	resource, subresource string
 	object, old           map[string]any
 	user                  *user.DefaultInfo
-	may                   []string       // "verb resource" in the project's groups
+	may                   []string       // "verb resource" in the project's groups and the core
 	params                map[string]any // of a policy that has them
+	options               runtime.Object // nil: those of a create
 }
 
 // answer returns the messages with which a policy refuses the request.
@@ -111,13 +112,16 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 		who = &user.DefaultInfo{Name: "somebody", Groups: []string{"system:authenticated"}}
 	}
 	var opts runtime.Object = &metav1.CreateOptions{}
+	if r.options != nil {
+		opts = r.options
+	}
 	attributes := admission.NewAttributesRecord(object, old, schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Any"}, namespace, name,
 		gvr, r.subresource, operation, opts, false, who)
 	versioned := &admission.VersionedAttributes{
 		Attributes: attributes, VersionedKind: attributes.GetKind(), VersionedObject: object, VersionedOldObject: old,
 	}
 	authz := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		ours := a.GetAPIGroup() == "topology.nvtopo.dev" || a.GetAPIGroup() == "pool.nvtopo.dev"
+		ours := a.GetAPIGroup() == "topology.nvtopo.dev" || a.GetAPIGroup() == "pool.nvtopo.dev" || a.GetAPIGroup() == ""
 		if ours && a.GetNamespace() == "" && slices.Contains(r.may, a.GetVerb()+" "+a.GetResource()) {
 			return authorizer.DecisionAllow, "", nil
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -23,6 +24,8 @@ var (
 	mayWrite   = []string{"write quotas"}
 	mayBill    = []string{"write accounts"}
 	mayBypass  = []string{"bypass computepools"}
+	mayDelete  = []string{"delete pods"}
+	mayEvict   = []string{"create pods"} // pods/eviction
 )
 
 func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
@@ -35,7 +38,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 9)
+	return compiledList(t, list, bindings, 12)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -263,6 +266,90 @@ func TestPoliciesOfForeignPods(t *testing.T) {
 		"a resource that the pool does not have": {request{resource: "pods", object: pod(mine, "nvidia.com/gpu"), params: pool(map[string]any{"resources": []any{"example.com/npu"}})}, true},
 		"a resource that it has":                 {request{resource: "pods", object: pod(mine, "example.com/npu"), params: pool(map[string]any{"resources": []any{"example.com/npu"}})}, false},
 		"no selector":                            {request{resource: "pods", object: thing(nil, "spec", map[string]any{"containers": []any{}}), params: byLabel}, true},
+	})
+}
+
+func TestPoliciesOfGracePeriods(t *testing.T) {
+	pod := func(grace int64, meta, more map[string]any) map[string]any {
+		fields := map[string]any{"containers": []any{}, "terminationGracePeriodSeconds": grace}
+		maps.Copy(fields, more)
+		return thing(meta, "spec", fields)
+	}
+	job := func(grace int64, meta map[string]any) map[string]any {
+		return thing(meta, "spec", spec("template", map[string]any{"spec": map[string]any{"terminationGracePeriodSeconds": grace}}))
+	}
+	pool := func(fields map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": "training"}, "spec": fields}
+	}
+	usual, short := pool(map[string]any{}), pool(map[string]any{"maxTerminationGracePeriodSeconds": int64(60), "nodeSelector": map[string]any{"zone": "a"}})
+	inPool, inQueue, elsewhere := labelled(kueue.LabelQueue, "training"), labelled(kueue.LabelQueue, "training.high"), labelled(kueue.LabelQueue, "training-b")
+	selects := map[string]any{"nodeSelector": map[string]any{poolv1alpha1.LabelPool: "training", "x": "y"}}
+	checkPolicy(t, "nvtopo-pool-grace", "terminationGracePeriodSeconds: at most 600 in pool training", map[string]policyCase{
+		"a job of an hour":                         {request{resource: "jobs", object: job(3600, inPool), params: usual}, false},
+		"one in a queue of the pool":               {request{resource: "jobs", object: job(3600, inQueue), params: usual}, false},
+		"one in another pool":                      {request{resource: "jobs", object: job(3600, elsewhere), params: usual}, true},
+		"a job of ten minutes":                     {request{resource: "jobs", object: job(600, inPool), params: usual}, true},
+		"a job that says nothing":                  {request{resource: "jobs", object: thing(inPool, "spec", spec("template", map[string]any{"spec": map[string]any{}})), params: usual}, true},
+		"a pod of an hour":                         {request{resource: "pods", object: pod(3600, inPool, nil), params: usual}, false},
+		"a job's pod, which selects nodes":         {request{resource: "pods", object: pod(3600, nil, selects), params: usual}, false},
+		"a pod that is no pool's":                  {request{resource: "pods", object: pod(3600, nil, nil), params: usual}, true},
+		"a job's pod on another pool's nodes":      {request{resource: "pods", object: pod(3600, nil, map[string]any{"nodeSelector": map[string]any{poolv1alpha1.LabelPool: "b"}}), params: usual}, true},
+		"a job of a minute where that is the most": {request{resource: "jobs", object: job(60, inPool), params: short}, true},
+	})
+	checkPolicy(t, "nvtopo-pool-grace", "at most 60 in pool training", map[string]policyCase{
+		"a job in a pool that allows less":  {request{resource: "jobs", object: job(61, inPool), params: short}, false},
+		"a pod that its selector picks":     {request{resource: "pods", object: pod(61, nil, map[string]any{"nodeSelector": map[string]any{"zone": "a"}}), params: short}, false},
+		"a pod that another selector picks": {request{resource: "pods", object: pod(61, nil, map[string]any{"nodeSelector": map[string]any{"zone": "b"}}), params: short}, true},
+	})
+	running := func(grace int64, phase string) map[string]any {
+		out := pod(grace, nil, map[string]any{"nodeName": "n"})
+		out["status"] = map[string]any{"phase": phase}
+		return out
+	}
+	with := func(grace *int64) *metav1.DeleteOptions { return &metav1.DeleteOptions{GracePeriodSeconds: grace} }
+	eviction := func(options map[string]any) map[string]any {
+		out := thing(nil, "", nil)
+		delete(out, "spec")
+		if options != nil {
+			out["deleteOptions"] = options
+		}
+		return out
+	}
+	ofJob := func(grace int64) map[string]any {
+		out := running(grace, "Running")
+		meta, _ := out["metadata"].(map[string]any)
+		meta["ownerReferences"] = []any{map[string]any{"kind": "Job", "controller": true}}
+		return out
+	}
+	checkPolicy(t, "nvtopo-pool-deletion", "gracePeriodSeconds: a tenant's running pod", map[string]policyCase{
+		"a pod that is deleted":                 {request{resource: "pods", old: running(600, "Running"), options: with(nil)}, true},
+		"as the API server completes it":        {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(600)))}, true},
+		"sooner":                                {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(1)))}, true},
+		"later":                                 {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600)))}, false},
+		"later, by who may":                     {request{resource: "pods", old: running(30, "Running"), options: with(new(int64(3600))), may: mayDelete}, true},
+		"by force":                              {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0)))}, false},
+		"by force, by a kubelet":                {request{resource: "pods", old: running(600, "Running"), options: with(new(int64(0))), may: mayDelete}, true},
+		"by force, once it has ended":           {request{resource: "pods", old: running(600, "Failed"), options: with(new(int64(0)))}, true},
+		"by force, before it has a node":        {request{resource: "pods", old: pod(600, nil, nil), options: with(new(int64(0)))}, true},
+		"a pod that ends at once":               {request{resource: "pods", old: running(0, "Running"), options: with(new(int64(0)))}, true},
+		"a Job's pod":                           {request{resource: "pods", old: ofJob(600), options: with(nil)}, false},
+		"a Job's pod, by the garbage collector": {request{resource: "pods", old: ofJob(600), options: with(nil), may: mayDelete}, true},
+		"a Job's pod, now":                      {request{resource: "pods", old: ofJob(600), options: with(new(int64(1)))}, true},
+		"a Job's pod that ends in a second":     {request{resource: "pods", old: ofJob(1), options: with(nil)}, true},
+		"an eviction":                           {request{resource: "pods", subresource: "eviction", object: eviction(nil)}, false},
+		"an eviction by the pool controller":    {request{resource: "pods", subresource: "eviction", object: eviction(nil), may: mayEvict}, true},
+		"an eviction, now":                      {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(1)})}, true},
+		"an eviction by force":                  {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(0)})}, false},
+		"an eviction with a time":               {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)})}, false},
+		"an eviction with a time, by a drain":   {request{resource: "pods", subresource: "eviction", object: eviction(map[string]any{"gracePeriodSeconds": int64(3600)}), may: mayEvict}, true},
+	})
+	suspended, started := thing(nil, "spec", spec("suspend", true)), thing(nil, "spec", spec("suspend", false))
+	checkPolicy(t, "nvtopo-pool-suspension", "spec.suspend: Kueue would start the job again at once", map[string]policyCase{
+		"a job that somebody suspends": {request{resource: "jobs", object: suspended, old: started}, false},
+		"by another door":              {request{resource: "jobs", subresource: "status", object: suspended, old: started}, false},
+		"one that Kueue suspends":      {request{resource: "jobs", object: suspended, old: started, may: mayAdmit}, true},
+		"one that is suspended":        {request{resource: "jobs", object: suspended, old: suspended}, true},
+		"one that starts":              {request{resource: "jobs", object: started, old: suspended}, true},
 	})
 }
 

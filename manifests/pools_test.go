@@ -28,7 +28,8 @@ import (
 const poolExamples = "examples/pools/"
 
 // TestRequirementPool: the training pool is the requirement's. Nothing but the apiVersion of the
-// requirement's pool has changed, and all of it is in the type.
+// requirement's pool has changed, and all of it is in the type. It says in addition how much team-a
+// may protect: the requirement's own job must not be preempted, and is larger than its guarantee.
 func TestRequirementPool(t *testing.T) {
 	pool := &v1alpha1.ComputePool{}
 	example(t, "training-pool.yaml", pool)
@@ -37,7 +38,7 @@ func TestRequirementPool(t *testing.T) {
 		Capacity:       v1alpha1.PoolCapacity{Total: 64, Reserved: 8},
 		Virtualization: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG},
 		Quotas: []v1alpha1.TenantQuota{
-			{Tenant: "team-a", Limit: new(int32(32)), Guaranteed: 16},
+			{Tenant: "team-a", Limit: new(int32(32)), Guaranteed: 16, ProtectedLimit: new(int32(32))},
 			{Tenant: "team-b", Limit: new(int32(24)), Guaranteed: 8},
 			{Tenant: "team-c", Limit: new(int32(16))},
 		},

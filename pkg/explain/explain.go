@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // ErrNotFound says that the World has no such object.
@@ -75,6 +76,9 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		if wl := s.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
 			s.explainQuota(e, wl)
+			if _, why, ok := strings.Cut(j.Annotations[names.AnnotationProtection], ": "); ok && e.Cause == NoQuota {
+				e.Reason = "the pool: " + why
+			}
 			return e
 		}
 		e.Cause, e.Reason, e.Next = Suspended, "the job is suspended and makes no pods", nextSteps[Suspended]

@@ -69,6 +69,8 @@ spec:
 	for _, tc := range tests {
 		s.ill(t, tc.tenant, tc.name, tc.kind, tc.reason, strings.ReplaceAll(tc.says, "POOL", s.name))
 	}
+	s.single(t, "a", "other-queue", 2, 0, "urgent")
+	s.ill(t, "a", "other-queue", poolv1alpha1.ConditionAdmitted, elasticjob.ReasonQueueNotFound, `"urgent": ComputePool `+s.name+" has no queues; leave spec.queue out")
 	s.single(t, "a", "good", 2, 0, "")
 	s.phase(t, "a", "good", poolv1alpha1.JobRunning)
 	var jobs batchv1.JobList

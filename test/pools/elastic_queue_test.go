@@ -122,7 +122,10 @@ func TestVainEviction(t *testing.T) {
 	s.single(t, "a", "high", 2, 100, "polite")
 	s.single(t, "a", "big", 5, 100, "rude") // more than its queue may ever have
 	s.noQuota(t, "a", "high")
-	s.noQuota(t, "a", "big")
+	want := fmt.Sprintf("asks for 5 devices, and the limit of tenant %s in queue rude in ComputePool %s is 4: it can never start", s.tenant("a"), s.name)
+	if got := s.condition(t, "a", "big", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonExceedsLimit); !strings.Contains(got, want) {
+		t.Errorf("the job that could not start anyway says %q, want %q in it", got, want)
+	}
 	s.settled(t)
 	if got := s.evictions(); len(got) > 0 {
 		t.Errorf("evictions: %+v", got)

@@ -25,11 +25,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// onePool is a pool of which tenant a may have all.
+// onePool is a pool of which tenant a may have all, and protect all.
 const onePool = `
   poolType: gpu
-  capacity: {total: %d}
-  quotas: [{tenant: POOL-a}]`
+  capacity: {total: %[1]d}
+  quotas: [{tenant: POOL-a, protectedLimit: %[1]d}]`
 
 // Scenario 27: a job that is alone grows to its maximum. Scenario 34: kubectl scale takes the
 // highest replicas away, and the end of the base all others.

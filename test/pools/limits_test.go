@@ -123,7 +123,7 @@ func TestDeletionAtAdmission(t *testing.T) {
 	s.computePool(t, `
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a, limit: 12}]`)
+  quotas: [{tenant: POOL-a, limit: 12, protectedLimit: 12}]`)
 	s.ready(t)
 	random := rand.New(rand.NewPCG(17, 0))
 	const jobs = 60

@@ -65,9 +65,9 @@ func mix(t *testing.T, seed uint64) {
   poolType: gpu
   capacity: {total: 32, reserved: 4}
   quotas:
-  - {tenant: POOL-a, limit: 20, guaranteed: 10}
+  - {tenant: POOL-a, limit: 20, guaranteed: 10, protectedLimit: 20}
   - {tenant: POOL-b, limit: 16, guaranteed: 8}
-  - {tenant: POOL-c, limit: 12}`)
+  - {tenant: POOL-c, limit: 12, protectedLimit: 12}`)
 	s.ready(t)
 	random := rand.New(rand.NewPCG(seed, 17))
 	const jobs = 16

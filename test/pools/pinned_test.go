@@ -21,6 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -93,7 +94,7 @@ func TestPinAboveGuarantee(t *testing.T) {
 	s.computePool(t, `
   poolType: gpu
   capacity: {total: 24}
-  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: 8}]`)
+  quotas: [{tenant: POOL-a, guaranteed: 4, protectedLimit: 12}, {tenant: POOL-b, guaranteed: 8}]`)
 	s.ready(t)
 	s.protectedJob(t, "a", "safe", work{pods: 12, gpus: 1})
 	pods := s.running(t, "a", "safe", 12)
@@ -120,7 +121,7 @@ func TestPinBelowGuarantees(t *testing.T) {
 		s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+  quotas: [{tenant: POOL-a, guaranteed: 4, protectedLimit: 16}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
 	}
 	pool(8)
 	s.ready(t)
@@ -139,11 +140,56 @@ func TestPinBelowGuarantees(t *testing.T) {
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {0, -1, -1}, "a": {16, 0, -1}, "b": {0, 16, -1}})
 }
 
+// A job that must not be preempted says why it waits: it can never start, its tenant protects as much
+// as it may, it would take what others are guaranteed. It is let in when that is over.
+func TestPinRefusals(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.pool(t, `
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a, guaranteed: 4, protectedLimit: 8, limit: 12}, {tenant: POOL-b, guaranteed: 8, protectedLimit: 16}]`, "a", "b")
+	protected := func(tenant, name string, replicas int) {
+		s.elasticJob(t, tenant, name, fmt.Sprintf(`
+  preemptible: false
+  scaling: {minReplicas: %[1]d, maxReplicas: %[1]d, gpuPerReplica: 1}`, replicas))
+	}
+	says := func(tenant, name, reason, want string) {
+		t.Helper()
+		want = strings.ReplaceAll(want, "POOL", s.name)
+		for _, kind := range []string{poolv1alpha1.ConditionAdmitted, poolv1alpha1.ConditionProtectedCapacityGranted} {
+			if got := s.condition(t, tenant, name, kind, metav1.ConditionFalse, reason); !strings.Contains(got, want) {
+				t.Errorf("%s of %s says %q, want %q in it", kind, name, got, want)
+			}
+		}
+	}
+	protected("a", "runs", 4)
+	s.scaledTo(t, "a", "runs", 4)
+	protected("a", "never", 9)
+	says("a", "never", names.ProtectedNever, "of tenant POOL-a may hold 8 devices (protectedLimit in quotas, or guaranteed without it), and this one asks for 9: it can never start")
+	protected("a", "huge", 13)
+	says("a", "huge", elasticjob.ReasonExceedsLimit, "asks for 13 devices, and the limit of tenant POOL-a in ComputePool POOL is 12: it can never start")
+	protected("a", "later", 5)
+	says("a", "later", names.ProtectedAtLimit, "of tenant POOL-a may hold 8 devices (protectedLimit in quotas, or guaranteed without it) and hold 4: this job's 5 wait")
+	protected("b", "greedy", 13)
+	says("b", "greedy", names.ProtectedTakes, "needs 5 devices beyond what is guaranteed to tenant POOL-b, and 4 are neither guaranteed to others")
+
+	s.remove(t, s.elastic(t, "a", "runs"))
+	s.scaledTo(t, "a", "later", 5)
+	s.condition(t, "a", "later", poolv1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionTrue, elasticjob.ReasonPinned)
+	var base batchv1.Job
+	if s.get(t, &base, s.tenant("a"), names.BaseJob("later")); base.Annotations[names.AnnotationProtection] != "" {
+		t.Errorf("the job runs, and its Job says %q", base.Annotations[names.AnnotationProtection])
+	}
+	if !s.gatedStill(t, "b", names.BaseJob("greedy")) {
+		t.Error("a job was let in that takes what others are guaranteed")
+	}
+}
+
 // A node that is lost takes from what is nobody's; what is pinned stays, and the job with it.
 func TestPinOnLostNodes(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
-	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16}, {tenant: POOL-b, guaranteed: 8}]")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16, protectedLimit: 16}, {tenant: POOL-b, guaranteed: 8}]")
 	s.ready(t)
 	s.protectedJob(t, "a", "safe", work{pods: 2, gpus: 8})
 	used := map[string]bool{}
@@ -170,7 +216,7 @@ func TestPinOnLostNodes(t *testing.T) {
 func TestPinOfGoneJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a, protectedLimit: 8}]")
 	s.ready(t)
 	s.protectedJob(t, "a", "first", work{pods: 6, gpus: 1})
 	s.running(t, "a", "first", 6)
@@ -199,7 +245,7 @@ func TestPinDerivation(t *testing.T) {
 		s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+  quotas: [{tenant: POOL-a, protectedLimit: 16}, {tenant: POOL-b, guaranteed: %d, protectedLimit: 16}]`, guaranteedToB))
 	}
 	pool(4)
 	s.ready(t)

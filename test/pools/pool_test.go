@@ -69,6 +69,8 @@ func TestRefusedPools(t *testing.T) {
 	for what, tc := range map[string]struct{ spec, want string }{
 		"reserved above the total":   {spec: "{poolType: gpu, capacity: {total: 64, reserved: 65}}", want: "capacity.reserved"},
 		"guaranteed above the limit": {spec: "{poolType: gpu, capacity: {total: 64}, quotas: [{tenant: a, guaranteed: 33, limit: 32}]}", want: "guaranteed: must be at most limit"},
+		"protected above the limit":  {spec: "{poolType: gpu, capacity: {total: 64}, quotas: [{tenant: a, protectedLimit: 33, limit: 32}]}", want: "protectedLimit: must be at most limit"},
+		"a queue that protects more": {spec: "{poolType: gpu, capacity: {total: 64}, queues: [{name: q, protectedCapacity: 33, maxCapacity: 32}]}", want: "protectedCapacity: must be at most maxCapacity"},
 		"more guaranteed than there is": {
 			spec: "{poolType: gpu, capacity: {total: 64, reserved: 8}, quotas: [{tenant: a, guaranteed: 40}, {tenant: b, guaranteed: 17}]}", want: "sum of guaranteed",
 		},

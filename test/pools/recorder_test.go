@@ -39,6 +39,9 @@ type account struct {
 	// unordered: what is seen has not the order in which it happened, so nothing is checked.
 	unordered bool
 
+	// occupied is the most that a tenant's bound pods ever had, with those that were ending.
+	occupied map[string]int64
+
 	pods      map[types.UID]podSeen
 	workloads map[types.UID]workloadSeen
 	// priorities are those of all Workloads that there ever were.
@@ -59,6 +62,7 @@ type podSeen struct {
 	// holds: it is bound, and neither ended nor about to go. The quota of a pod that is about
 	// to go may be another's already.
 	holds, running bool
+	occupies       bool // it is bound and has not ended
 }
 
 // workloadSeen is a Workload as it was last.
@@ -95,7 +99,7 @@ type eviction struct {
 
 func newAccount() *account {
 	return &account{
-		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
+		limits: map[string]int64{}, occupied: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
 		priorities: map[types.UID]int32{}, deleted: map[types.UID]string{}, changed: time.Now(),
 	}
 }
@@ -204,13 +208,21 @@ func (a *account) seePod(pod *v1.Pod, gone bool) {
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	now := podSeen{
 		tenant: pod.Namespace, devices: devicesOf(&pod.Spec),
-		holds:   pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !ended,
-		running: pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil,
+		holds:    pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !ended,
+		running:  pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil,
+		occupies: pod.Spec.NodeName != "" && !ended,
 	}
 	if job := metav1.GetControllerOf(pod); job != nil {
 		now.job = job.UID
 	}
 	a.pods[pod.UID] = now
+	var sum int64
+	for _, p := range a.pods {
+		if p.tenant == now.tenant && p.occupies {
+			sum += p.devices
+		}
+	}
+	a.occupied[now.tenant] = max(a.occupied[now.tenant], sum)
 	a.checkPods(pod.ResourceVersion)
 }
 

@@ -83,6 +83,27 @@ func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests 
 	return errors.Join(errs...)
 }
 
+// tell writes on jobs why they wait.
+func (r *reconciler) tell(ctx context.Context, told []Told) error {
+	var errs []error
+	for _, t := range told {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": t.Job.UID, "annotations": map[string]any{names.AnnotationProtection: t.Why.String()},
+		}})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("encode a patch: %w", err))
+			continue
+		}
+		target := &batchv1.Job{}
+		target.Namespace, target.Name = t.Job.Namespace, t.Job.Name
+		err = r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner))
+		if client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("tell job %s/%s why it waits: %w", t.Job.Namespace, t.Job.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // removeGate takes our gate away, and leaves those of others.
 func (r *reconciler) removeGate(ctx context.Context, job *batchv1.Job) error {
 	var value any
@@ -91,7 +112,7 @@ func (r *reconciler) removeGate(ctx context.Context, job *batchv1.Job) error {
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": job.UID, "resourceVersion": job.ResourceVersion,
-		"annotations": map[string]any{kueue.AnnotationAdmissionGatedBy: value},
+		"annotations": map[string]any{kueue.AnnotationAdmissionGatedBy: value, names.AnnotationProtection: nil},
 	}})
 	if err != nil {
 		return fmt.Errorf("encode a patch: %w", err)

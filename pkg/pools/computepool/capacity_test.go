@@ -31,9 +31,9 @@ func examplePool() *v1alpha1.ComputePool {
 			PoolType: v1alpha1.PoolGPU,
 			Capacity: v1alpha1.PoolCapacity{Total: 64, Reserved: 8},
 			Quotas: []v1alpha1.TenantQuota{
-				{Tenant: "a", Limit: limit(32), Guaranteed: 16, Weight: 1},
-				{Tenant: "b", Limit: limit(24), Guaranteed: 8, Weight: 1},
-				{Tenant: "c", Limit: limit(16), Weight: 1},
+				{Tenant: "a", Limit: limit(32), Guaranteed: 16, ProtectedLimit: limit(32), Weight: 1},
+				{Tenant: "b", Limit: limit(24), Guaranteed: 8, ProtectedLimit: limit(24), Weight: 1},
+				{Tenant: "c", Limit: limit(16), ProtectedLimit: limit(16), Weight: 1},
 			},
 		},
 	}

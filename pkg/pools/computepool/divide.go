@@ -58,7 +58,9 @@ func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 			out = append(out, inner[0])
 			continue
 		}
-		out = append(out, g.share(g.cohort, c, i, sureOf(inner)))
+		s := g.share(g.cohort, c, i, sureOf(inner))
+		s.Protected = s.Limit // what it holds for sure is more than what its jobs protect; see fits
+		out = append(out, s)
 	}
 	return out
 }
@@ -76,7 +78,11 @@ func (g *group) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	out := make([]quota.Share, 0, len(g.queues))
 	for j := range g.queues {
 		q := &g.queues[j]
-		out = append(out, q.share(q.name, c, i, pins.of(q, c.Devices[i].resource())))
+		s := q.share(q.name, c, i, pins.of(q, c.Devices[i].resource()))
+		if q.protected == notSaid && g.cohort != "" { // what the group may protect bounds its queues
+			s.Protected = s.Limit
+		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -89,5 +95,15 @@ func (p promise) share(name string, c *Capacity, i int, pinned int64) quota.Shar
 		Weight: p.weight, Pinned: pinned, Keep: p.keep,
 	}
 	s.Limit = max(s.Limit, s.Guaranteed, s.Pinned)
+	s.Protected = p.mayProtect(c, i)
 	return s
+}
+
+// mayProtect is the most that jobs may hold of one resource that must not be preempted: what is
+// guaranteed, unless the spec says another number.
+func (p promise) mayProtect(c *Capacity, i int) int64 {
+	if p.protected == notSaid {
+		return c.part(p.guaranteed, i)
+	}
+	return c.part(min(p.protected, p.limit), i)
 }

@@ -15,8 +15,13 @@ import (
 // promise is what somebody is promised, in devices of all the pool's resources together.
 type promise struct {
 	guaranteed, limit, weight int64
-	keep                      bool // others get none of what is guaranteed
+	// protected is the most that jobs may hold that must not be preempted; notSaid without a number.
+	protected int64
+	keep      bool // others get none of what is guaranteed
 }
+
+// notSaid is an amount that the spec leaves out.
+const notSaid = -1
 
 // queue is a ClusterQueue.
 type queue struct {
@@ -27,6 +32,7 @@ type queue struct {
 	strategy      string
 	stop          v1alpha1.StopPolicy
 	priority      int64 // added to that of its jobs
+	asked         int64 // what the spec guarantees; in two levels guaranteed may be less
 	never         bool  // its jobs have nobody evicted
 	// leaving: the spec does not have it any more, but jobs in it hold quota. It lets no more in.
 	leaving bool
@@ -58,7 +64,8 @@ type Existing struct{ Name, Tenant, Queue string }
 //   - A limit of the inner list bounds each part by itself, not their sum over the outer list: with
 //     TenantFirst a queue's maxCapacity bounds each tenant's part of the queue.
 //   - A guarantee of the inner list is out of that of the outer one. Where the inner ones are more
-//     together, each is reduced in proportion, and rounded down.
+//     together, each is reduced in proportion, and rounded down; the condition GuaranteesReduced
+//     says so.
 //   - Kueue may evict more than it needs to when Cohorts have parents (kueue#10131).
 func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing) *Layout {
 	l := &Layout{pool: pool}
@@ -68,7 +75,7 @@ func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing
 		for _, t := range quotas {
 			l.groups = append(l.groups, single(l.tenantQueue(t)))
 		}
-	case len(pool.Spec.Quotas) == 0 && pool.Spec.DefaultQuota == nil:
+	case !twoLevels(pool):
 		for i := range pool.Spec.Queues {
 			l.groups = append(l.groups, single(l.poolQueue(&pool.Spec.Queues[i])))
 		}
@@ -79,6 +86,11 @@ func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing
 	}
 	l.keepLeaving(existing)
 	return l
+}
+
+// twoLevels reports whether a pool shares its devices by tenants and by queues.
+func twoLevels(pool *v1alpha1.ComputePool) bool {
+	return len(pool.Spec.Queues) > 0 && (len(pool.Spec.Quotas) > 0 || pool.Spec.DefaultQuota != nil)
 }
 
 // tenantShare is a tenant with what it is promised.
@@ -99,25 +111,34 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 	for i := range spec.Quotas {
 		q := &spec.Quotas[i]
 		listed[q.Tenant] = true
-		out = append(out, tenantShare{name: q.Tenant, promise: l.promise(q.Guaranteed, q.Limit, q.Weight)})
+		out = append(out, tenantShare{name: q.Tenant, promise: l.promise(q.Guaranteed, q.Limit, q.ProtectedLimit, q.Weight)})
 	}
 	if spec.DefaultQuota == nil {
 		return out
 	}
 	for _, t := range slices.Compact(slices.Sorted(slices.Values(tenants))) {
 		if !listed[t] && tenantName.MatchString(t) {
-			out = append(out, tenantShare{name: t, promise: l.promise(0, spec.DefaultQuota.Limit, spec.DefaultQuota.Weight)})
+			out = append(out, l.unlisted(t))
 		}
 	}
 	return out
 }
 
+// unlisted is the share of a tenant that quotas does not list.
+func (l *Layout) unlisted(tenant string) tenantShare {
+	d := l.pool.Spec.DefaultQuota
+	return tenantShare{name: tenant, promise: l.promise(0, d.Limit, d.ProtectedLimit, d.Weight)}
+}
+
 // promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
 // shares what is borrowed by weight, and has no way to let the first one keep it.
-func (l *Layout) promise(guaranteed int32, limit *int32, weight int32) promise {
-	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), weight: int64(max(1, weight))}
+func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight int32) promise {
+	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), protected: notSaid, weight: int64(max(1, weight))}
 	if limit != nil {
 		p.limit = int64(*limit)
+	}
+	if protected != nil {
+		p.protected = int64(*protected)
 	}
 	if fs := l.pool.Spec.FairShare; fs != nil && fs.Enabled != nil && !*fs.Enabled {
 		p.weight = 1
@@ -134,7 +155,7 @@ func (l *Layout) tenantQueue(t tenantShare) queue {
 
 func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	out := queue{
-		promise: l.promise(q.GuaranteedCapacity, q.MaxCapacity, q.Weight), name: names.ClusterQueue(l.pool.Name, "", q.Name),
+		promise: l.promise(q.GuaranteedCapacity, q.MaxCapacity, q.ProtectedCapacity, q.Weight), name: names.ClusterQueue(l.pool.Name, "", q.Name),
 		queue: q.Name, tenants: q.Tenants, priority: int64(q.Priority),
 		strategy: kueue.BestEffortFIFO, stop: l.stop(q.StopPolicy), never: q.PreemptionPolicy == v1alpha1.PreemptNever,
 	}
@@ -194,6 +215,7 @@ func withinGuarantee(g group) group {
 	}
 	for i := range g.queues {
 		q := &g.queues[i]
+		q.asked = q.guaranteed
 		if sum > g.guaranteed {
 			q.guaranteed = q.guaranteed * g.guaranteed / sum
 		}

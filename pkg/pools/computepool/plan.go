@@ -45,6 +45,7 @@ type Plan struct {
 	Quotas  []Write               // in this order
 	Local   []Write
 	Last    []Write // once nothing uses it any more
+	Tell    []Told
 	Release []Request
 	Drained bool // the pool is being deleted, and none of its objects is left
 
@@ -52,9 +53,15 @@ type Plan struct {
 	metrics  *poolMetrics
 }
 
+// Told is a protected job that is told why it waits.
+type Told struct {
+	Job *batchv1.Job
+	Why Why
+}
+
 // Idle says that there is nothing to do.
 func (p *Plan) Idle() bool {
-	return p.Flavor == nil && len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Release) == 0
+	return p.Flavor == nil && len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Tell)+len(p.Release) == 0
 }
 
 // PlanFor compares a pool's objects with what its spec and the cluster make of them.
@@ -66,7 +73,7 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	layout := NewLayout(pool, tenantsOf(in.Open), existing(queues, removable))
 	protected := ProtectedOf(layout, in.Open, have.Jobs, in.Workloads, in.Priority)
 	pins := layout.withGone(capacity, protected.Pins, protected.Gone)
-	granted, pins := layout.Protect(capacity, pins, protected.Requests)
+	granted, refused, pins := layout.Protect(capacity, pins, protected.Requests)
 	rendered := layout.Render(capacity, in.Open, pins, placement)
 	p := &Plan{
 		observed: &Observed{
@@ -85,7 +92,29 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	p.Quotas = Order(have.Quotas, rendered.Quotas)
 	p.Local = localWrites(have.LocalQueues, rendered.LocalQueues)
 	p.Release = p.ready(granted)
+	p.Tell = p.tell(have.Jobs, granted, refused)
 	return p
+}
+
+// tell are the jobs that wait and do not say why, as it is now. One that is let in is told nothing.
+func (p *Plan) tell(jobs []*batchv1.Job, granted []Request, refused []Refusal) []Told {
+	why := map[string]Why{}
+	for i := range granted {
+		why[granted[i].Job] = whySoon()
+	}
+	for i := range refused {
+		why[refused[i].Job] = refused[i].Why
+	}
+	for i := range p.Release {
+		delete(why, p.Release[i].Job)
+	}
+	var out []Told
+	for _, job := range jobs {
+		if w, waits := why[job.Namespace+"/"+job.Name]; waits && job.Annotations[names.AnnotationProtection] != w.String() {
+			out = append(out, Told{Job: job, Why: w})
+		}
+	}
+	return out
 }
 
 // remove takes away all objects of a pool that no job uses any more. Kueue keeps a flavor while a

@@ -127,13 +127,75 @@ func TestProtect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := examplePool()
-			granted, pins := NewLayout(pool, nil, nil).Protect(capacityOf(pool), tc.pins, tc.requests)
+			granted, _, pins := NewLayout(pool, nil, nil).Protect(capacityOf(pool), tc.pins, tc.requests)
 			var jobs []string
 			for _, r := range granted {
 				jobs = append(jobs, r.Job)
 			}
 			if got := fmt.Sprint(jobs, " ", map[string]Amounts(pins)); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// At most the guaranteed share is protected, unless the pool says another number; in two levels the
+// outer one bounds all queues together, and no queue takes what another is guaranteed.
+func TestProtectedLimit(t *testing.T) {
+	t.Parallel()
+	limit := func(n int32) *int32 { return &n }
+	quotas := func(q ...v1alpha1.TenantQuota) func(*v1alpha1.ComputePoolSpec) {
+		return func(s *v1alpha1.ComputePoolSpec) { s.Quotas = q }
+	}
+	two := func(queues ...v1alpha1.PoolQueue) func(*v1alpha1.ComputePoolSpec) {
+		return func(s *v1alpha1.ComputePoolSpec) {
+			s.Quotas, s.Queues = []v1alpha1.TenantQuota{{Tenant: "a", Guaranteed: 16, Limit: limit(32)}}, queues
+		}
+	}
+	for name, tc := range map[string]struct {
+		pool  func(*v1alpha1.ComputePoolSpec)
+		queue string
+		most  int64 // so many devices are granted, and no more
+	}{
+		"a tenant's guarantee":           {pool: quotas(v1alpha1.TenantQuota{Tenant: "a", Guaranteed: 16, Limit: limit(32)}), queue: "pool.a", most: 16},
+		"a tenant without one":           {pool: quotas(v1alpha1.TenantQuota{Tenant: "a"}), queue: "pool.a"},
+		"more than it":                   {pool: quotas(v1alpha1.TenantQuota{Tenant: "a", Guaranteed: 16, Limit: limit(32), ProtectedLimit: limit(24)}), queue: "pool.a", most: 24},
+		"less than it":                   {pool: quotas(v1alpha1.TenantQuota{Tenant: "a", Guaranteed: 16, ProtectedLimit: limit(4)}), queue: "pool.a", most: 4},
+		"never more than can be shared":  {pool: quotas(v1alpha1.TenantQuota{Tenant: "a", ProtectedLimit: limit(64)}), queue: "pool.a", most: 56},
+		"nothing of another's guarantee": {pool: quotas(v1alpha1.TenantQuota{Tenant: "a", ProtectedLimit: limit(64)}, v1alpha1.TenantQuota{Tenant: "b", Guaranteed: 20}), queue: "pool.a", most: 36},
+		"a tenant that is not listed":    {pool: func(s *v1alpha1.ComputePoolSpec) { s.Quotas, s.DefaultQuota = nil, &v1alpha1.DefaultQuota{} }, queue: "pool.x"},
+		"one that the default lets": {pool: func(s *v1alpha1.ComputePoolSpec) {
+			s.Quotas, s.DefaultQuota = nil, &v1alpha1.DefaultQuota{ProtectedLimit: limit(2)}
+		}, queue: "pool.x", most: 2},
+		"a queue's guarantee": {pool: func(s *v1alpha1.ComputePoolSpec) {
+			s.Quotas, s.Queues = nil, []v1alpha1.PoolQueue{{Name: "q", GuaranteedCapacity: 8}}
+		}, queue: "pool.q", most: 8},
+		"a queue's number": {pool: func(s *v1alpha1.ComputePoolSpec) {
+			s.Quotas, s.Queues = nil, []v1alpha1.PoolQueue{{Name: "q", ProtectedCapacity: limit(3)}}
+		}, queue: "pool.q", most: 3},
+		"two levels, the tenant's":         {pool: two(v1alpha1.PoolQueue{Name: "q"}), queue: "pool.a.q", most: 16},
+		"two levels, the queue's":          {pool: two(v1alpha1.PoolQueue{Name: "q", ProtectedCapacity: limit(5)}), queue: "pool.a.q", most: 5},
+		"two levels, not another queue's":  {pool: two(v1alpha1.PoolQueue{Name: "q"}, v1alpha1.PoolQueue{Name: "r", GuaranteedCapacity: 10}), queue: "pool.a.q", most: 6},
+		"two levels, the queue guaranteed": {pool: two(v1alpha1.PoolQueue{Name: "q"}, v1alpha1.PoolQueue{Name: "r", GuaranteedCapacity: 10}), queue: "pool.a.r", most: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := examplePool()
+			tc.pool(&pool.Spec)
+			l, c := NewLayout(pool, []string{"x"}, nil), capacityOf(pool)
+			var got int64
+			for n := int64(1); n <= 64; n++ {
+				granted, _, _ := l.Protect(c, nil, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: n}}})
+				if len(granted) > 0 {
+					got = n
+				}
+			}
+			if got != tc.most {
+				t.Errorf("a job of %d devices is granted, want %d", got, tc.most)
+			}
+			pins := Pins{tc.queue: {nvidia: 1}}
+			if granted, _, _ := l.Protect(c, pins, []Request{{Job: "j", Queue: tc.queue, Devices: Amounts{nvidia: tc.most}}}); len(granted) > 0 {
+				t.Errorf("a job of %d devices is granted beside one", tc.most)
 			}
 		})
 	}

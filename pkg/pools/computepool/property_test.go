@@ -34,11 +34,21 @@ func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 		*free -= n
 		return n
 	}
+	protected := func(limit *int32) *int32 {
+		most := s.Capacity.Total
+		if limit != nil {
+			most = *limit
+		}
+		n := most - rnd.Int32N(most/2+1)
+		return []*int32{nil, &n, &n}[rnd.IntN(3)]
+	}
 	what := rnd.IntN(3)
 	if free := s.Capacity.Total - s.Capacity.Reserved; what != 1 {
 		for i := range 1 + rnd.IntN(4) {
 			g := share(&free)
-			s.Quotas = append(s.Quotas, v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: 1 + rnd.Int32N(5)})
+			q := v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: 1 + rnd.Int32N(5)}
+			q.ProtectedLimit = protected(q.Limit)
+			s.Quotas = append(s.Quotas, q)
 		}
 	}
 	if free := s.Capacity.Total - s.Capacity.Reserved; what != 0 {
@@ -46,6 +56,7 @@ func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 			g := share(&free)
 			keep := rnd.IntN(2) == 0
 			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: 1 + rnd.Int32N(5), Reclaimable: &keep}
+			q.ProtectedCapacity = protected(q.MaxCapacity)
 			if rnd.IntN(3) == 0 {
 				q.Tenants = []string{"a", "c"}
 			}
@@ -135,7 +146,7 @@ func TestRandomPromises(t *testing.T) {
 			twoLevels++
 		}
 		requests := randomRequests(rnd, l)
-		let, pins := l.Protect(c, nil, requests)
+		let, _, pins := l.Protect(c, nil, requests)
 		granted += len(let)
 		now := l.Render(c, nil, pins, false).Quotas
 		available := c.ForTenants()
@@ -154,6 +165,7 @@ func TestRandomPromises(t *testing.T) {
 			}
 		}
 		withinLimits(t, round, l, c, pins)
+		withinProtected(t, round, l, c, pins)
 		withGone, n := pinnedWithGone(t, round, l, c, pins, requests)
 		withinLimits(t, round, l, c, withGone)
 		leftOut += n
@@ -219,6 +231,34 @@ func withinLimits(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
 			}
 			if sum > c.part(g.limit, i) {
 				t.Fatalf("round %d: %d pinned in %s%s, limit %d", round, sum, g.tenant, g.queue, c.part(g.limit, i))
+			}
+		}
+	}
+}
+
+// withinProtected checks that no queue, and no group of queues, has more pinned than it may protect: a
+// number of the spec, or what is guaranteed. A queue of a group without a number has its group's.
+func withinProtected(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
+	t.Helper()
+	for _, g := range l.groups {
+		for i := range c.Devices {
+			var sum int64
+			for _, q := range g.queues {
+				n, most := pins[q.name][c.Devices[i].resource()], q.protected
+				sum += n
+				if most == notSaid && g.cohort == "" {
+					most = q.guaranteed
+				}
+				if most != notSaid && n > c.part(min(most, q.limit), i) {
+					t.Fatalf("round %d: %d pinned in %s, which may protect %d", round, n, q.name, c.part(most, i))
+				}
+			}
+			most := g.protected
+			if most == notSaid {
+				most = g.guaranteed
+			}
+			if sum > c.part(min(most, g.limit), i) {
+				t.Fatalf("round %d: %d pinned in %s%s, which may protect %d", round, sum, g.tenant, g.queue, c.part(most, i))
 			}
 		}
 	}

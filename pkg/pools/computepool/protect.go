@@ -19,19 +19,28 @@ type Request struct {
 	Since    time.Time
 }
 
+// Refusal is a request that is not granted.
+type Refusal struct {
+	Request
+	Why Why
+}
+
 // Protect says which requests can be let in now, most important and oldest first, and what is then
 // pinned. It is quota.Protect on each level of the layout and for each resource: a job is granted
 // when all of them grant it.
-func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []Request, after Pins) {
+func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []Request, refused []Refusal, after Pins) {
 	available := c.ForTenants()
 	after = pins.clone()
 	for _, r := range inOrder(requests) {
-		if g := l.groupOf(r.Queue); g != nil && l.fits(c, available, g, after, &r) {
-			after.with(r.Queue, r.Devices)
-			granted = append(granted, r)
+		why := l.judge(c, available, after, &r)
+		if why.Reason != "" {
+			refused = append(refused, Refusal{Request: r, Why: why})
+			continue
 		}
+		after.with(r.Queue, r.Devices)
+		granted = append(granted, r)
 	}
-	return granted, after
+	return granted, refused, after
 }
 
 // withGone pins what workloads hold whose jobs are gone, within the limits. A job that is deleted
@@ -84,40 +93,63 @@ func (l *Layout) groupOf(name string) *group {
 	return nil
 }
 
-// fits says whether a job's devices can be pinned beside what is.
-func (l *Layout) fits(c *Capacity, available Amounts, g *group, pins Pins, r *Request) bool {
+// judge says why a job's devices cannot be pinned beside what is; it has no reason if they can.
+func (l *Layout) judge(c *Capacity, available Amounts, pins Pins, r *Request) Why {
+	g := l.groupOf(r.Queue)
+	if g == nil {
+		return whyNoQueue(r.Queue)
+	}
 	counted := false
 	for i := range c.Devices {
-		name := c.Devices[i].resource()
-		devices := r.Devices[name]
+		devices := r.Devices[c.Devices[i].resource()]
 		if devices == 0 {
 			continue
 		}
 		counted = true
-		outer := l.shares(c, i, pins)
-		if g.cohort == "" {
-			if !grants(available[name], outer, r.Queue, devices) {
-				return false
-			}
-			continue
-		}
-		at := slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })
-		inner := g.shares(c, i, pins)
-		// Within the group: no more than the group may hold. Then the group within the pool: it
-		// must hold so much more for sure as its queues do.
-		if !grants(outer[at].Limit, inner, r.Queue, devices) {
-			return false
-		}
-		if !grants(available[name], outer, g.cohort, sureMore(inner, r.Queue, devices)) {
-			return false
+		if why := l.judgeOne(c, i, available[c.Devices[i].resource()], g, pins, &quota.Request{Share: r.Queue, Devices: devices}); why.Reason != "" {
+			return why
 		}
 	}
-	return counted
+	if !counted {
+		return whyNoDevices(c)
+	}
+	return Why{}
 }
 
-func grants(capacity int64, shares []quota.Share, share string, devices int64) bool {
-	granted, _ := quota.Protect(capacity, shares, []quota.Request{{Job: "job", Share: share, Devices: devices}})
-	return len(granted) == 1
+// judgeOne is judge for one resource.
+func (l *Layout) judgeOne(c *Capacity, i int, available int64, g *group, pins Pins, r *quota.Request) Why {
+	outer := l.shares(c, i, pins)
+	at := slices.IndexFunc(g.queues, func(q queue) bool { return q.name == r.Share })
+	if g.cohort == "" {
+		return whyOf(c, i, nameOf(&g.queues[at]), r.Devices, quota.Judge(available, outer, *r))
+	}
+	// Within the group: no more than the group may protect, and nothing of what its other queues are
+	// guaranteed. Then the group within the pool: it must hold so much more for sure as its queues do.
+	inner, most := g.shares(c, i, pins), g.mayProtect(c, i)
+	own := outer[slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })]
+	whole := quota.Share{Name: r.Share, Limit: own.Limit, Protected: most, Pinned: pinnedOf(inner)}
+	all, one := nameOfGroup(g), nameOf(&g.queues[at])
+	for _, step := range []struct {
+		of      who
+		verdict quota.Verdict
+	}{
+		{all, quota.Judge(whole.Pinned+r.Devices, []quota.Share{whole}, *r)},
+		{one, quota.Judge(max(own.Guaranteed, most), inner, *r)},
+		{all, quota.Judge(available, outer, quota.Request{Share: g.cohort, Devices: sureMore(inner, r.Share, r.Devices)})},
+	} {
+		if why := whyOf(c, i, step.of, r.Devices, step.verdict); why.Reason != "" {
+			return why
+		}
+	}
+	return Why{}
+}
+
+// pinnedOf is what shares have pinned.
+func pinnedOf(shares []quota.Share) (n int64) {
+	for _, s := range shares {
+		n += s.Pinned
+	}
+	return n
 }
 
 // sureMore is by how much what a share holds for sure grows when devices are pinned.

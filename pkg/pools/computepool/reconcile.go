@@ -95,5 +95,5 @@ func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error 
 			return err
 		}
 	}
-	return errors.Join(r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.release(ctx, have.Jobs, p.Release))
+	return errors.Join(r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.tell(ctx, p.Tell), r.release(ctx, have.Jobs, p.Release))
 }

@@ -36,6 +36,8 @@ const (
 	reasonReserveTooLarge = "ReserveTooLarge"
 	reasonForeignPods     = "ForeignPods"
 	reasonOtherPools      = "NodesOfOtherPools"
+	reasonTenantsLess     = "TenantsGuaranteeLess"
+	reasonQueuesLess      = "QueuesGuaranteeLess"
 )
 
 // Observed is what a pool's status is made of.
@@ -144,7 +146,7 @@ func bounded(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 func ownConditions(all []metav1.Condition) []metav1.Condition {
 	types := []string{
 		v1alpha1.ConditionReady, v1alpha1.ConditionCapacityMismatch, v1alpha1.ConditionGuaranteesOvercommitted,
-		v1alpha1.ConditionReserveAdvice, v1alpha1.ConditionForeignUse, v1alpha1.ConditionNodesShared,
+		v1alpha1.ConditionReserveAdvice, v1alpha1.ConditionForeignUse, v1alpha1.ConditionNodesShared, v1alpha1.ConditionGuaranteesReduced,
 	}
 	return slices.DeleteFunc(all, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
 }
@@ -162,6 +164,7 @@ func (o *Observed) conditions(pool *v1alpha1.ComputePool) []metav1.Condition {
 			fmt.Sprintf("pods outside of tenants' namespaces hold %d devices: %s", c.Foreign(), some(c.ForeignPods))),
 		condition(v1alpha1.ConditionNodesShared, len(c.Taken) > 0, reasonOtherPools,
 			"spec.nodeSelector picks nodes that are counted in another pool, the first by name: "+some(nodesTaken(c.Taken))),
+		guaranteesReduced(o.Layout),
 	}
 }
 
@@ -170,7 +173,10 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	out := condition(v1alpha1.ConditionReady, false, "", "")
 	switch bad := o.notActive(); {
 	case pool.DeletionTimestamp != nil:
-		out.Reason, out.Message = reasonDeleting, "the pool is being deleted, and waits for jobs that hold quota in "+some(o.inUse())
+		out.Reason, out.Message = reasonDeleting, "the pool is being deleted, and its objects of Kueue go"
+		if inUse := o.inUse(); len(inUse) > 0 {
+			out.Message = "the pool is being deleted, and waits for jobs that hold quota in " + some(inUse)
+		}
 	case o.Problem != "":
 		out.Reason, out.Message = reasonWriteFailed, limited(o.Problem)
 	case len(bad) > 0:

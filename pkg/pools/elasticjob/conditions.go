@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // Reasons of the conditions. Those of a job that lost its quota are Kueue's, such as Preempted
@@ -31,10 +32,14 @@ const (
 	ReasonAdmitted         = "Admitted"
 	ReasonWaitingForQuota  = "WaitingForQuota"
 	ReasonWaitingForCheck  = "WaitingForAdmissionCheck"
-	ReasonWaitingForPinned = "WaitingForProtectedCapacity"
+	ReasonWaitingForPinned = names.ProtectedSoon
 	ReasonDeactivated      = "Deactivated"
 
-	// Of ProtectedCapacityGranted.
+	// ReasonExceedsLimit: it can never start.
+	ReasonExceedsLimit = "ExceedsLimit"
+
+	// Of ProtectedCapacityGranted. Those of a job that waits are of package names, and of Admitted,
+	// too.
 	ReasonPinned = "Pinned"
 
 	// Of Scaled, beside v1alpha1.ReasonStaticRendezvous.
@@ -133,15 +138,33 @@ func (c *conditions) notAdmitted() (reason, message string) {
 	case base.admitted():
 		return "", ""
 	case gated(base):
-		return ReasonWaitingForPinned, "the pool has not set quota aside for a job that must not be preempted"
+		return c.waitsForPool()
 	case base.deactivatedByKueue():
 		return ReasonDeactivated, base.condition(kueue.WorkloadEvicted).Message
 	case base.evictedBy() != "" && (base.leaving() || base.evictedBy() != kueue.EvictedByPreemption):
 		return base.evictedBy(), base.condition(kueue.WorkloadEvicted).Message
 	case base.is(kueue.WorkloadQuotaReserved):
 		return ReasonWaitingForCheck, pendingChecks(base.workload)
+	case c.f.never != "":
+		return ReasonExceedsLimit, c.f.never
 	}
 	return ReasonWaitingForQuota, waitsFor(base)
+}
+
+// waitsForPool is why the pool has not let a protected job through, as the controller of pools has
+// written on its Job.
+func (c *conditions) waitsForPool() (reason, message string) {
+	if c.f.never != "" {
+		return ReasonExceedsLimit, c.f.never
+	}
+	reason, message, _ = strings.Cut(c.s.base.job.Annotations[names.AnnotationProtection], ": ")
+	switch reason {
+	case names.ProtectedNever, names.ProtectedAtLimit, names.ProtectedTakes, names.ProtectedSoon:
+		if message != "" {
+			return reason, message
+		}
+	}
+	return ReasonWaitingForPinned, "the pool has not looked for quota to set aside for the job yet"
 }
 
 // notMade is why there is no base.
@@ -179,13 +202,16 @@ func waitsFor(p *part) string {
 }
 
 func pendingChecks(w *kueue.Workload) string {
-	message := []string{"quota is reserved; not ready:"}
+	var waits []string
 	for _, check := range w.Status.AdmissionChecks {
 		if check.State != kueue.CheckReady {
-			message = append(message, check.Name, check.Message)
+			waits = append(waits, strings.TrimSpace(check.Name+" "+check.Message))
 		}
 	}
-	return strings.Join(message, " ")
+	if len(waits) == 0 {
+		return "quota is reserved, and all admission checks are ready: Kueue starts the job next"
+	}
+	return "quota is reserved; not ready: " + strings.Join(waits, "; ")
 }
 
 func (c *conditions) protected() {
@@ -198,8 +224,11 @@ func (c *conditions) protected() {
 		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionTrue, ReasonPinned, "the pool has set quota aside for the job")
 	case granted || ended(c.ej):
 		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, ReasonFinished, "the job has ended")
+	case c.s.base == nil:
+		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, ReasonWaitingForPinned, "the pool has not looked for quota to set aside for the job yet")
 	default:
-		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, ReasonWaitingForPinned, "the pool has not set quota aside for the job")
+		reason, message := c.waitsForPool()
+		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, reason, message)
 	}
 }
 

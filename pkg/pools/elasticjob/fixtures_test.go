@@ -131,6 +131,11 @@ func gatedJob(p *part) {
 	p.job.Annotations = map[string]string{kueue.AnnotationAdmissionGatedBy: names.GateProtected}
 }
 
+// toldWhy has the pool's controller say why a protected job waits.
+func toldWhy(text string) partOption {
+	return func(p *part) { p.job.Annotations[names.AnnotationProtection] = text }
+}
+
 // endedJob has succeeded or failed some time ago.
 func endedJob(kind batchv1.JobConditionType, ago time.Duration) partOption {
 	return func(p *part) {

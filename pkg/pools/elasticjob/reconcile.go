@@ -23,6 +23,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -103,7 +104,9 @@ func (r *reconciler) render(ctx context.Context, ej *v1alpha1.ElasticJob, f *fin
 	if f.blocked != "" {
 		return nil, nil
 	}
-	return Render(ej, pool), nil
+	rendered := Render(ej, pool)
+	f.never = computepool.NeverFits(pool, f.tenant, rendered.Base)
+	return rendered, nil
 }
 
 // place finds the job's tenant, pool and queue. The pool is nil if there is none.
@@ -128,12 +131,8 @@ func (r *reconciler) place(ctx context.Context, ej *v1alpha1.ElasticJob, f *find
 }
 
 func (r *reconciler) findQueue(ctx context.Context, ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool, f *findings) error {
-	if queueOf(ej, pool) == nil && (ej.Spec.Queue != "" || len(pool.Spec.Queues) > 0) {
-		var have []string
-		for i := range pool.Spec.Queues {
-			have = append(have, pool.Spec.Queues[i].Name)
-		}
-		f.block(ReasonQueueNotFound, fmt.Sprintf("spec.queue: %q: the queues of ComputePool %s are: %s", ej.Spec.Queue, pool.Name, strings.Join(have, ", ")))
+	if why := queueFault(ej, pool); why != "" {
+		f.block(ReasonQueueNotFound, why)
 	}
 	queue := names.LocalQueue(ej.Spec.Pool, ej.Spec.Queue)
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: ej.Namespace, Name: queue}, &kueue.LocalQueue{})
@@ -145,6 +144,23 @@ func (r *reconciler) findQueue(ctx context.Context, ej *v1alpha1.ElasticJob, poo
 		return fmt.Errorf("read LocalQueue %s/%s: %w", ej.Namespace, queue, err)
 	}
 	return nil
+}
+
+// queueFault says why a job's queue is none of its pool's; empty if it is one.
+func queueFault(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) string {
+	var have []string
+	for i := range pool.Spec.Queues {
+		have = append(have, pool.Spec.Queues[i].Name)
+	}
+	switch {
+	case len(have) == 0 && ej.Spec.Queue != "":
+		return fmt.Sprintf("spec.queue: %q: ComputePool %s has no queues; leave spec.queue out", ej.Spec.Queue, pool.Name)
+	case len(have) > 0 && ej.Spec.Queue == "":
+		return fmt.Sprintf("spec.queue: the job names none; the queues of ComputePool %s are: %s", pool.Name, strings.Join(have, ", "))
+	case len(have) > 0 && queueOf(ej, pool) == nil:
+		return fmt.Sprintf("spec.queue: %q: the queues of ComputePool %s are: %s", ej.Spec.Queue, pool.Name, strings.Join(have, ", "))
+	}
+	return ""
 }
 
 // report writes the status down where it changed. What happened between the last status and this

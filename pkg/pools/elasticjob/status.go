@@ -22,6 +22,8 @@ type findings struct {
 	// blocked is the reason for which nothing can be made of the job, with its message; "" if
 	// something can.
 	blocked, why string
+	// never is why the base can never have quota by the pool's spec; "" if it can.
+	never string
 	// taken names what has the name of something of the job's and is not the job's.
 	taken string
 }

@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // summary is what a test asks of a status.
@@ -79,6 +80,22 @@ func TestStatus(t *testing.T) {
 		"it waits for the pool": {
 			job: []job{protectedJob}, base: newBase(gatedJob), other: v1alpha1.ConditionProtectedCapacityGranted,
 			want: summary{Phase: v1alpha1.JobQueued, Admitted: "False WaitingForProtectedCapacity", Scaled: "False NotAdmitted", Other: "False WaitingForProtectedCapacity"},
+		},
+		"it waits for the pool, which says why": {
+			job: []job{protectedJob}, base: newBase(gatedJob, toldWhy(names.ProtectedAtLimit+": its tenant has all that it may")), other: v1alpha1.ConditionProtectedCapacityGranted,
+			want: summary{Phase: v1alpha1.JobQueued, Admitted: "False ProtectedLimitReached", Scaled: "False NotAdmitted", Other: "False ProtectedLimitReached"},
+		},
+		"it waits for the pool, and somebody else says why": {
+			job: []job{protectedJob}, base: newBase(gatedJob, toldWhy("no reason: x")), other: v1alpha1.ConditionProtectedCapacityGranted,
+			want: summary{Phase: v1alpha1.JobQueued, Admitted: "False WaitingForProtectedCapacity", Scaled: "False NotAdmitted", Other: "False WaitingForProtectedCapacity"},
+		},
+		"it waits for the pool and can never start": {
+			job: []job{protectedJob}, base: newBase(gatedJob), findings: findings{checked: true, never: "too large"}, other: v1alpha1.ConditionProtectedCapacityGranted,
+			want: summary{Phase: v1alpha1.JobQueued, Admitted: "False ExceedsLimit", Scaled: "False NotAdmitted", Other: "False ExceedsLimit"},
+		},
+		"it can never start": {
+			base: newBase(queued), findings: findings{checked: true, never: "too large"},
+			want: summary{Phase: v1alpha1.JobQueued, Admitted: "False ExceedsLimit", Scaled: "False NotAdmitted"},
 		},
 		"it is pinned": {
 			job: []job{protectedJob}, base: newBase(), other: v1alpha1.ConditionProtectedCapacityGranted,
@@ -216,5 +233,44 @@ func TestLongMessages(t *testing.T) {
 	}
 	if got := faultMessage([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a; b; c; d; e; and 2 more" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A list in a message has something in it.
+func TestMessageLists(t *testing.T) {
+	pool := func(queues ...string) *v1alpha1.ComputePool {
+		return newPool(func(p *v1alpha1.ComputePool) {
+			for _, q := range queues {
+				p.Spec.Queues = append(p.Spec.Queues, v1alpha1.PoolQueue{Name: q})
+			}
+		})
+	}
+	for name, tc := range map[string]struct {
+		queue string
+		pool  *v1alpha1.ComputePool
+		want  string
+	}{
+		"no queue where there is none": {pool: pool()},
+		"one of the queues":            {queue: "high", pool: pool("high", "low")},
+		"a queue where there is none":  {queue: "high", pool: pool(), want: `spec.queue: "high": ComputePool pool has no queues; leave spec.queue out`},
+		"another queue":                {queue: "urgent", pool: pool("high", "low"), want: `spec.queue: "urgent": the queues of ComputePool pool are: high, low`},
+		"no queue where there are":     {pool: pool("high"), want: "spec.queue: the job names none; the queues of ComputePool pool are: high"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Spec.Queue = tc.queue })
+			if got := queueFault(ej, tc.pool); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+	for want, checks := range map[string][]kueue.AdmissionCheckState{
+		"quota is reserved; not ready: a asks; b":                                          {{Name: "a", State: kueue.CheckPending, Message: "asks"}, {Name: "b", State: kueue.CheckRetry}, {Name: "c", State: kueue.CheckReady}},
+		"quota is reserved, and all admission checks are ready: Kueue starts the job next": {{Name: "c", State: kueue.CheckReady}},
+	} {
+		w := &kueue.Workload{}
+		w.Status.AdmissionChecks = checks
+		if got := pendingChecks(w); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

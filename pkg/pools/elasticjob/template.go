@@ -3,6 +3,7 @@
 package elasticjob
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -80,6 +81,11 @@ func complete(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) (faults []str
 	pod := &v1.Pod{ObjectMeta: t.ObjectMeta}
 	if key, ok := gangrequest.KeyOf(pod); ok {
 		faults = append(faults, fmt.Sprintf("%s.metadata: it makes the pods members of %s; the job's own gang places them", templatePath, strings.TrimSpace(key.String())))
+	}
+	most := cmp.Or(pool.Spec.MaxTerminationGracePeriodSeconds, v1alpha1.DefaultMaxTerminationGracePeriodSeconds)
+	if grace := t.Spec.TerminationGracePeriodSeconds; grace != nil && *grace > most {
+		faults = append(faults, fmt.Sprintf("%s.spec.terminationGracePeriodSeconds: %d: at most %d in ComputePool %s, by its maxTerminationGracePeriodSeconds",
+			templatePath, *grace, most, pool.Name))
 	}
 	if why := virtualization.Refusal(pool, ej); why != "" {
 		return append(faults, "spec."+why)

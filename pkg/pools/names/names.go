@@ -49,6 +49,22 @@ const (
 // pinned the quota for the job.
 const GateProtected = v1alpha1.GroupName + "/protected"
 
+// AnnotationProtection is on a Job that waits for GateProtected to be taken away: one of the reasons
+// below, a colon and a sentence that say what it waits for. The pool controller writes it.
+const AnnotationProtection = v1alpha1.GroupName + "/protection"
+
+// Reasons in AnnotationProtection.
+const (
+	// ProtectedNever: the job is greater than what its share may protect at all.
+	ProtectedNever = "ExceedsProtectedLimit"
+	// ProtectedAtLimit: it is, with the jobs that its share protects already.
+	ProtectedAtLimit = "ProtectedLimitReached"
+	// ProtectedTakes: it would take of what others are guaranteed or have set aside.
+	ProtectedTakes = "GuaranteedToOthers"
+	// ProtectedSoon: its quota is being set aside.
+	ProtectedSoon = "WaitingForProtectedCapacity"
+)
+
 // CheckPlacement is the admission check that asks whether a gang fits, and also the name of its
 // controller.
 const CheckPlacement = v1alpha1.GroupName + "/placement"

@@ -74,17 +74,18 @@ func (r *Reconciler) read(ctx context.Context) (*World, error) {
 		topologies topologyv1alpha1.NodeGPUTopologyList
 		classes    schedulingv1.PriorityClassList
 		flavors    kueue.ResourceFlavorList
+		cohorts    kueue.CohortList
 		queues     kueue.ClusterQueueList
 		locals     kueue.LocalQueueList
 		workloads  kueue.WorkloadList
 	)
-	for _, list := range []client.ObjectList{&workloads, &nodes, &topologies, &pods, &classes, &flavors, &queues, &locals} {
+	for _, list := range []client.ObjectList{&workloads, &nodes, &topologies, &pods, &classes, &flavors, &cohorts, &queues, &locals} {
 		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil && !meta.IsNoMatchError(err) {
 			return nil, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	w.Nodes, w.Pods, w.Topologies, w.PriorityClasses = nodes.Items, pods.Items, topologies.Items, classes.Items
-	w.Flavors, w.ClusterQueues, w.LocalQueues, w.Workloads = flavors.Items, queues.Items, locals.Items, workloads.Items
+	w.Flavors, w.Cohorts, w.ClusterQueues, w.LocalQueues, w.Workloads = flavors.Items, cohorts.Items, queues.Items, locals.Items, workloads.Items
 	var ct topologyv1alpha1.ClusterTopology
 	switch err := r.client.Get(ctx, types.NamespacedName{Name: topologyv1alpha1.ClusterTopologyName}, &ct); {
 	case err == nil:

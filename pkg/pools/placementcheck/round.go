@@ -55,6 +55,7 @@ func NextRound(w *World, g *Graphs) (steps []Step, again time.Time) {
 		return nil, again
 	}
 	r := &round{now: w.Now, s: NewSnapshot(w, g), podsOf: podsOf(w), failed: map[string]Decision{}}
+	r.held = newHoldings(w, byStage[promised], r.podsOf)
 	slices.SortFunc(byStage[promised], bySince)
 	for _, workload := range byStage[promised] {
 		r.promise(workload)
@@ -87,6 +88,7 @@ type round struct {
 	// failed are the asks for which there was no room in this round. Promises only add to what is
 	// used, so there is none for equal ones either.
 	failed map[string]Decision
+	held   *holdings       // with all that was promised so far
 	keeper *kueue.Workload // the one that keeps its quota without a place, or is about to get some
 	steps  []Step
 	again  time.Time
@@ -128,7 +130,12 @@ func (r *round) promise(w *kueue.Workload) {
 // answer decides about a Workload that has quota.
 func (r *round) answer(w *kueue.Workload) {
 	flavors := r.s.flavorsOf(w)
-	d := r.decide(w, flavors)
+	var d Decision
+	if why := r.held.over(w); why != "" {
+		d = Decision{Verdict: Wait, Message: why} // asked again when a pod goes
+	} else {
+		d = r.decide(w, flavors)
+	}
 	if until := r.keepsUntil(w); d.Verdict == Retry && r.now.Before(until) && r.s.everFits(w, flavors) {
 		r.keeper = w
 		d = Decision{Verdict: Wait, Message: d.Message + "; keeps its quota until " + until.UTC().Format(time.RFC3339), Until: until}
@@ -138,6 +145,7 @@ func (r *round) answer(w *kueue.Workload) {
 	switch d.Verdict {
 	case Ready:
 		r.s = d.after
+		r.held.count(w.Status.Admission.ClusterQueue, quotaOf(w), nil, nil)
 		next.State, next.PodSetUpdates = kueue.CheckReady, d.PodSetUpdates
 	case Retry:
 		// With a time Kueue would keep the quota until then. It has that of the last pause still.

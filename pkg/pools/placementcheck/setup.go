@@ -73,7 +73,7 @@ func Setup(mgr manager.Manager, o Options) error {
 	}
 	b := builder.ControllerManagedBy(mgr).Named(name).WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	for obj, matters := range map[client.Object]func(before, after client.Object) bool{
-		&kueue.Workload{}: always, &kueue.ResourceFlavor{}: newGeneration, &kueue.ClusterQueue{}: newGeneration, &kueue.LocalQueue{}: newGeneration,
+		&kueue.Workload{}: always, &kueue.ResourceFlavor{}: newGeneration, &kueue.Cohort{}: newGeneration, &kueue.ClusterQueue{}: newGeneration, &kueue.LocalQueue{}: newGeneration,
 		&topologyv1alpha1.NodeGPUTopology{}: always, &topologyv1alpha1.ClusterTopology{}: newGeneration,
 		&schedulingv1.PriorityClass{}: always, &v1.Node{}: nodeChanged, &v1.Pod{}: podChanged,
 	} {

@@ -27,6 +27,7 @@ type World struct {
 	Pods            []v1.Pod
 	PriorityClasses []schedulingv1.PriorityClass
 	Flavors         []kueue.ResourceFlavor
+	Cohorts         []kueue.Cohort
 	ClusterQueues   []kueue.ClusterQueue
 	LocalQueues     []kueue.LocalQueue
 	Workloads       []kueue.Workload

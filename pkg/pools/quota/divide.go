@@ -26,6 +26,8 @@ type Share struct {
 	// Pinned is held by jobs that must not be preempted. While it is more than what is
 	// guaranteed, it is what the queue has for sure.
 	Pinned int64
+	// Protected is the most that Pinned may become by further jobs.
+	Protected int64
 	// Keep says that others get none of what is guaranteed while it is idle.
 	Keep bool
 }

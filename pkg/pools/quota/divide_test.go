@@ -35,9 +35,9 @@ func TestTenantCapacity(t *testing.T) {
 // threeTenants are those of the acceptance scenarios: a pool of 64 GPUs with 8 reserved.
 func threeTenants() []Share {
 	return []Share{
-		{Name: "a", Guaranteed: 16, Limit: 32, Weight: 1},
-		{Name: "b", Guaranteed: 8, Limit: 24, Weight: 1},
-		{Name: "c", Limit: 16, Weight: 1},
+		{Name: "a", Guaranteed: 16, Limit: 32, Protected: 32, Weight: 1},
+		{Name: "b", Guaranteed: 8, Limit: 24, Protected: 24, Weight: 1},
+		{Name: "c", Limit: 16, Protected: 16, Weight: 1},
 	}
 }
 
@@ -115,7 +115,7 @@ func randomPool(r *rand.Rand) (int64, []Share) {
 		limit := r.Int64N(40)
 		shares[i] = Share{
 			Name: strconv.Itoa(i), Limit: limit, Guaranteed: r.Int64N(limit + 1), Pinned: r.Int64N(limit + 1),
-			Weight: r.Int64N(4), Keep: r.IntN(4) == 0,
+			Protected: r.Int64N(limit + 1), Weight: r.Int64N(4), Keep: r.IntN(4) == 0,
 		}
 	}
 	return r.Int64N(100), shares

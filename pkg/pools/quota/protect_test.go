@@ -34,6 +34,13 @@ func TestProtect(t *testing.T) {
 		"never above the limit": {
 			capacity: 56, change: func(s []Share) { s[2].Pinned = 9 }, requests: []Request{{Job: "x", Share: "c", Devices: 8}}, wantPins: []int64{0, 0, 9},
 		},
+		"never above what may be protected": {
+			capacity: 56, change: func(s []Share) { s[0].Protected = 16 }, requests: []Request{{Job: "x", Share: "a", Devices: 17}}, wantPins: []int64{0, 0, 0},
+		},
+		"up to what may be protected": {
+			capacity: 56, change: func(s []Share) { s[0].Protected, s[0].Pinned = 16, 12 },
+			requests: []Request{{Job: "x", Share: "a", Devices: 5}, {Job: "y", Share: "a", Devices: 4}}, want: []string{"y"}, wantPins: []int64{16, 0, 0},
+		},
 		"never from what others are guaranteed, though it is idle": {
 			capacity: 30, requests: []Request{{Job: "x", Share: "c", Devices: 7}}, wantPins: []int64{0, 0, 0},
 		},
@@ -111,11 +118,50 @@ func protectSlowly(capacity int64, shares []Share, requests []Request) (granted 
 			with := slices.Clone(pinned)
 			with[i].Pinned += r.Devices
 			d := Divide(capacity, with)
-			if with[i].Name == r.Share && d.Short == 0 && d.Queues[i].Borrowing >= 0 {
+			if with[i].Name == r.Share && d.Short == 0 && d.Queues[i].Borrowing >= 0 && with[i].Pinned <= with[i].Protected {
 				pinned, granted = with, append(granted, r.Job)
 				break
 			}
 		}
 	}
 	return granted, pinned
+}
+
+// A request that is not granted has one reason, with the numbers that decide it.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		capacity int64
+		change   func([]Share)
+		request  Request
+		want     Verdict
+	}{
+		"there is room":     {capacity: 56, request: Request{Share: "a", Devices: 20}, want: Verdict{Most: 32, More: 4, Free: 32}},
+		"it is of no share": {capacity: 56, request: Request{Share: "x", Devices: 1}, want: Verdict{Reason: NoShare}},
+		"alone it is more than may be": {
+			capacity: 56, change: func(s []Share) { s[2].Protected = 8 }, request: Request{Share: "c", Devices: 9},
+			want: Verdict{Reason: NeverFits, Most: 8, More: 9, Free: 32},
+		},
+		"with others it is": {
+			capacity: 56, change: func(s []Share) { s[2].Protected, s[2].Pinned = 8, 4 }, request: Request{Share: "c", Devices: 5},
+			want: Verdict{Reason: AtLimit, Most: 8, Pinned: 4, More: 5, Free: 28},
+		},
+		"others are guaranteed what it needs": {
+			capacity: 30, request: Request{Share: "c", Devices: 7}, want: Verdict{Reason: OthersGuaranteed, Most: 16, More: 7, Free: 6},
+		},
+		"less is there than is guaranteed": {
+			capacity: 20, request: Request{Share: "a", Devices: 1}, want: Verdict{Reason: OthersGuaranteed, Most: 32, Free: -4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shares := threeTenants()
+			if tc.change != nil {
+				tc.change(shares)
+			}
+			if diff := gocmp.Diff(tc.want, Judge(tc.capacity, shares, tc.request)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
 }

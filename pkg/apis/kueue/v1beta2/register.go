@@ -30,6 +30,8 @@ const (
 	LabelPriorityClass = GroupName + "/priority-class"
 	// LabelPodSet is on the pods of admitted jobs; its value is the PodSet's name.
 	LabelPodSet = GroupName + "/podset"
+	// LabelLocalQueue is on the pods of admitted jobs; its value is the LocalQueue's name.
+	LabelLocalQueue = GroupName + "/local-queue-name"
 	// GateAdmission is the scheduling gate of pods that wait for quota.
 	GateAdmission = GroupName + "/admission"
 	// AnnotationWorkload names the Workload of a pod.

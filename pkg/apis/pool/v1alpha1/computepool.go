@@ -78,6 +78,10 @@ const (
 	StopHoldAndDrain StopPolicy = "HoldAndDrain"
 )
 
+// DefaultMaxTerminationGracePeriodSeconds is maxTerminationGracePeriodSeconds of a pool that does not
+// say it.
+const DefaultMaxTerminationGracePeriodSeconds = 600
+
 // ComputePoolSpec is what is in the pool and who may use how much of it. All amounts are whole
 // devices.
 //
@@ -134,6 +138,13 @@ type ComputePoolSpec struct {
 	// fairShare is about what is left beyond the guarantees.
 	// +optional
 	FairShare *FairShare `json:"fairShare,omitempty"`
+	// maxTerminationGracePeriodSeconds is the longest terminationGracePeriodSeconds of a tenant's
+	// pod. Until a pod has ended it counts for the tenant's limit, and nobody else has its devices.
+	// +optional
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=86400
+	MaxTerminationGracePeriodSeconds int64 `json:"maxTerminationGracePeriodSeconds,omitempty"`
 	// stopPolicy stops the pool as a whole.
 	// +optional
 	// +kubebuilder:default=None
@@ -197,6 +208,7 @@ type Virtualization struct {
 // TenantQuota is the share of one tenant.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.guaranteed) || !has(self.limit) || self.guaranteed <= self.limit",fieldPath=".guaranteed",message="guaranteed: must be at most limit"
+// +kubebuilder:validation:XValidation:rule="!has(self.protectedLimit) || !has(self.limit) || self.protectedLimit <= self.limit",fieldPath=".protectedLimit",message="protectedLimit: must be at most limit"
 type TenantQuota struct {
 	// tenant is the value of the label pool.nvtopo.dev/tenant of the tenant's namespaces.
 	// +kubebuilder:validation:MinLength=1
@@ -213,6 +225,13 @@ type TenantQuota struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	Guaranteed int32 `json:"guaranteed,omitempty"`
+	// protectedLimit is the most that the tenant's jobs with preemptible: false may hold together;
+	// absent, it is what is guaranteed. More of them is taken from what all tenants share, and comes
+	// back only when they end.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	ProtectedLimit *int32 `json:"protectedLimit,omitempty"`
 	// weight is the tenant's part of what is left beyond the guarantees, beside the weights
 	// of the others.
 	// +optional
@@ -224,12 +243,19 @@ type TenantQuota struct {
 
 // DefaultQuota is the share of each tenant that is not listed. It guarantees nothing, because
 // nobody knows how many tenants there will be.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.protectedLimit) || !has(self.limit) || self.protectedLimit <= self.limit",fieldPath=".protectedLimit",message="protectedLimit: must be at most limit"
 type DefaultQuota struct {
 	// limit as in quotas.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	Limit *int32 `json:"limit,omitempty"`
+	// protectedLimit as in quotas; absent, it is 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	ProtectedLimit *int32 `json:"protectedLimit,omitempty"`
 	// weight as in quotas.
 	// +optional
 	// +kubebuilder:default=1

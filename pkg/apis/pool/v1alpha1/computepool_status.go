@@ -38,6 +38,9 @@ const (
 	// ConditionForeignUse is true while pods outside of tenants' namespaces hold the pool's
 	// devices.
 	ConditionForeignUse = "ForeignUse"
+	// ConditionGuaranteesReduced is true while the pool has two levels and the inner list guarantees
+	// more than the outer one, so that not all of it holds.
+	ConditionGuaranteesReduced = "GuaranteesReduced"
 	// ConditionNodesShared is true while nodeSelector picks nodes that another pool has. Such a
 	// node counts in the first of its pools by name.
 	ConditionNodesShared = "NodesShared"

@@ -34,6 +34,7 @@ const (
 // PoolQueue is one queue of a pool.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.guaranteedCapacity) || !has(self.maxCapacity) || self.guaranteedCapacity <= self.maxCapacity",fieldPath=".guaranteedCapacity",message="guaranteedCapacity: must be at most maxCapacity"
+// +kubebuilder:validation:XValidation:rule="!has(self.protectedCapacity) || !has(self.maxCapacity) || self.protectedCapacity <= self.maxCapacity",fieldPath=".protectedCapacity",message="protectedCapacity: must be at most maxCapacity"
 type PoolQueue struct {
 	// name of the queue. Jobs ask for it.
 	// +kubebuilder:validation:MinLength=1
@@ -59,6 +60,12 @@ type PoolQueue struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	GuaranteedCapacity int32 `json:"guaranteedCapacity,omitempty"`
+	// protectedCapacity is the most that its jobs with preemptible: false may hold together; absent,
+	// it is what is guaranteed.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	ProtectedCapacity *int32 `json:"protectedCapacity,omitempty"`
 	// weight is the queue's part of what is left beyond the guarantees.
 	// +optional
 	// +kubebuilder:default=1
