@@ -23,6 +23,7 @@ var (
 	mayWrite   = []string{"write quotas"}
 	mayBill    = []string{"write accounts"}
 	mayBypass  = []string{"bypass computepools"}
+	mayStart   = []string{"bypass quotas"}
 )
 
 func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
@@ -35,7 +36,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 9)
+	return compiledList(t, list, bindings, 12)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
