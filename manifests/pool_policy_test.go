@@ -26,6 +26,7 @@ var (
 	mayBypass  = []string{"bypass computepools"}
 	mayDelete  = []string{"delete pods"}
 	mayEvict   = []string{"create pods"} // pods/eviction
+	mayStart   = []string{"bypass quotas"}
 )
 
 func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {

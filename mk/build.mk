@@ -35,6 +35,13 @@ $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
 	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
 	chmod -R u+w $@-config
 
+# JobSet's controller, of the version that Kueue is built with, and the config folder of its module.
+$(BIN)/jobset: tools/kueue/go.mod tools/kueue/go.sum tools/kueue/jobset/main.go
+	$(BUILD) jobset -C tools/kueue -ldflags '-s -w' -o ../../$@ ./jobset
+	rm -rf $@-config
+	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/jobset)/config" $@-config
+	chmod -R u+w $@-config
+
 # The architectures of images, and their names: REGISTRY/nvtopo-scheduler:TAG.
 ARCHS ?= amd64 arm64
 REGISTRY ?=

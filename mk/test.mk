@@ -86,7 +86,7 @@ test-integration: programs ## The rest of the tests on a real API server and etc
 
 # Scenarios wait for most of their time, so more of them run side by side than there are cores.
 .PHONY: test-pools
-test-pools: cluster-programs $(BIN)/kueue $(BIN)/gotestsum ## Tests of pools on a real API server and the real Kueue
+test-pools: cluster-programs $(BIN)/kueue $(BIN)/jobset $(BIN)/gotestsum ## Tests of pools on a real API server and the real Kueue
 	$(call program,nvtopo-pool-controller,pool-controller)
 	code=0; $(BUILT) $(GOTEST) -again -format testname test-pools ./test/pools -count=1 -parallel 6 || code=1; \
 	$(BUILT) $(GOTEST) test-pools.kinds ./pkg/apis/kueue/... -count=1 || code=1; \

@@ -24,7 +24,8 @@ func upCommand(s *settings) *cobra.Command {
 		Long: `Starts a control plane, twelve simulated nodes and the scheduler, prints the line
 that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue and the
 pool controller run too (make bin/kueue build): jobs in namespaces with the label
-` + poolv1alpha1.LabelTenant + ` start when their ComputePool has quota for them.`,
+` + poolv1alpha1.LabelTenant + ` start when their ComputePool has quota for them, and a
+RemoteGPUSession becomes ready, although nothing serves at its endpoint: no container runs.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pools {

@@ -38,7 +38,7 @@ var kueueRoles = []string{"kueue-manager-role", "kueue-manager-secrets-", "kueue
 // kueueWebhooks are the kinds that webhooks are kept for; those of tenants are
 // asked about in the namespaces of tenants only, because they fail closed.
 var kueueWebhooks = map[string]struct{ tenants bool }{
-	"job": {tenants: true}, "pod": {tenants: true},
+	"job": {tenants: true}, "pod": {tenants: true}, "deployment": {tenants: true}, "jobset": {tenants: true},
 	"workload": {}, "clusterqueue": {}, "cohort": {}, "resourceflavor": {},
 }
 

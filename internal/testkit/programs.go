@@ -107,6 +107,19 @@ func Kueue(tb testing.TB) (binary, config string) {
 	return binary, config
 }
 
+// JobSet returns the paths of JobSet's controller and of JobSet's config folder. The test is skipped
+// where they are not there, as with Kueue.
+func JobSet(tb testing.TB) (binary, config string) {
+	tb.Helper()
+	binary, config = filepath.Join(Bin(), "jobset"), filepath.Join(Bin(), "jobset-config")
+	for _, path := range []string{binary, config} {
+		if _, err := os.Stat(path); err != nil {
+			tb.Skipf("JobSet's controller is not built (make bin/jobset): %v", err)
+		}
+	}
+	return binary, config
+}
+
 // command is the package of a program.
 func command(name string) string {
 	return module + "/cmd/" + strings.TrimPrefix(name, "nvtopo-")

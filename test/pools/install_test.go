@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestKueueInstallation(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, hook := range got.Webhooks {
-				if name := hook.Name[1:]; name != "job.kb.io" && name != "pod.kb.io" {
+				if !slices.Contains([]string{"job.kb.io", "pod.kb.io", "deployment.kb.io", "jobset.kb.io", "statefulset.kb.io"}, hook.Name[1:]) {
 					continue
 				}
 				hooks++
@@ -88,7 +89,7 @@ func TestKueueInstallation(t *testing.T) {
 			}
 		}
 	}
-	if configured != 1 || hooks != 4 {
-		t.Errorf("%d configurations and %d webhooks of jobs and pods, want 1 and 4", configured, hooks)
+	if configured != 1 || hooks != 10 {
+		t.Errorf("%d configurations and %d webhooks of jobs, pods and their owners, want 1 and 10", configured, hooks)
 	}
 }

@@ -5,6 +5,7 @@ package pools
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,8 +16,26 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
+
+// Acceptance 43: dataSizeMB is the size of the all-reduce by whose time the place is judged.
+func TestElasticJobMessageSize(t *testing.T) {
+	a := rack(t, 0)
+	s := newScenario(t, racked(4, a)...)
+	s.pool(t, fmt.Sprintf(onePool, 32), "a")
+	s.elasticJob(t, "a", "train", `
+  scaling: {minReplicas: 4, maxReplicas: 4, gpuPerReplica: 8}
+  placement: {strategy: communication_heavy, algorithm: ring, dataSizeMB: 100}`)
+	base := names.BaseJob("train")
+	c, _ := s.placed(t, base, 4)
+	if want := "all-reduce of 100 MB in 1.46484375 ms"; !strings.HasSuffix(c.Message, want) {
+		t.Errorf("the check says %q, want %q at its end", c.Message, want)
+	}
+	s.estimates(t, base, fabric.QualitySameRack, gangrequest.Estimate{Ring: 1.46484375, Tree: 3.90625, Other: 0.4})
+}
 
 // Kueue has the newest extra evicted for a job that needs a whole node, which leaves no such node.
 // The check lets the job start all the same, because the scheduler can open one: it evicts the extra

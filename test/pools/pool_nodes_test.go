@@ -3,6 +3,7 @@
 package pools
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -32,16 +33,29 @@ func TestUnschedulableNodes(t *testing.T) {
 	s.setUnschedulable(t, free[0], true)
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {24, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
 	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 16, Reserved: 8, Allocated: 32, Maintenance: 8})
+	s.waitAvailable(t, 16, 57) // of 56 that can be used
 	s.setReady(t, free[1], v1.ConditionFalse)
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {16, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
 	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 8, Reserved: 8, Allocated: 32, Maintenance: 8, Failed: 8})
+	s.waitAvailable(t, 8, 66) // of 48
 	s.setReady(t, free[1], v1.ConditionTrue)
 	s.setUnschedulable(t, free[0], false)
 	s.waitQuotas(t, full)
 	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 24, Reserved: 8, Allocated: 32})
+	s.waitAvailable(t, 24, 50)
 	if got := s.evictions(); len(got) > 0 || s.counts("a").running != 4 {
 		t.Errorf("%d of 4 pods run, evictions: %+v", s.counts("a").running, got)
 	}
+}
+
+// waitAvailable waits until the status and the metric have so many devices available, and the status
+// that utilisation in percent.
+func (s *scenario) waitAvailable(t *testing.T, devices, percent int32) {
+	t.Helper()
+	s.waitPool(t, fmt.Sprintf("%d devices are available, and %d %% used", devices, percent), func(status *poolv1alpha1.ComputePoolStatus) bool {
+		return status.AvailableCapacity == devices && status.UtilizationPercent == percent
+	})
+	s.waitMetrics(t, map[string]float64{`compute_pool_available{pool="POOL"}`: float64(devices)})
 }
 
 // A pod outside of the tenants' namespaces takes from what tenants can share, and the pool says so.

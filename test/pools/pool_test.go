@@ -281,6 +281,27 @@ func TestWeights(t *testing.T) {
 	}
 }
 
+// Queues of policy capacity share what is beyond their guarantees in proportion to these.
+func TestCapacityPolicy(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 16}
+  queues:
+  - {name: wide, policy: capacity, guaranteedCapacity: 6, tenants: [POOL-a]}
+  - {name: narrow, policy: capacity, guaranteedCapacity: 2, weight: 5, tenants: [POOL-b]}`)
+	s.ready(t)
+	s.jobs(t, "b", "one", 20, work{gpus: 1, queue: "narrow"})
+	s.waitBound(t, map[string]int64{"b": 16})
+	s.jobs(t, "a", "one", 20, work{gpus: 1, queue: "wide"})
+	s.waitBound(t, map[string]int64{"a": 12, "b": 4})
+	s.settled(t)
+	if diff := cmp.Diff(map[string]int64{"a": 12, "b": 4}, s.bound("a", "b")); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
+	}
+}
+
 // Scenario 17: with both lists the outer limits hold exactly, and the inner ones in each part.
 func TestQuotasAndQueues(t *testing.T) {
 	t.Parallel()

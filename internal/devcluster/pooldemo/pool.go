@@ -60,14 +60,18 @@ func Nodes() []devcluster.NodeSpec {
 	return out
 }
 
+// GateImage is the image of the gates of RemoteGPUSessions. The nodes are simulated, so that nobody
+// pulls it, and nothing serves at a session's endpoint.
+const GateImage = "nvtopo-pool-controller:dev"
+
 // Start installs what pools need on a cluster with Kueue, and starts the pool controller under
-// its own account.
+// its own account, with remote sessions.
 func Start(ctx context.Context, c *devcluster.Cluster, controller string) error {
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return fmt.Errorf("install the manifests of pools: %w", err)
 	}
 	_, err := c.StartPoolController(ctx, devcluster.PoolControllerOptions{
-		Binary: controller, ServiceAccount: release.Namespace + "/nvtopo-pool-controller",
+		Binary: controller, ServiceAccount: release.Namespace + "/nvtopo-pool-controller", Args: []string{"--gate-image=" + GateImage},
 	})
 	return err
 }

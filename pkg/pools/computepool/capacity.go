@@ -241,18 +241,36 @@ func (c *Capacity) Total() int64 { return min(c.total, c.Discovered()) }
 // Reserved is how many of them no job gets.
 func (c *Capacity) Reserved() int64 { return min(c.reserved, c.Total()) }
 
-// Available is what is neither reserved nor held.
-func (c *Capacity) Available() int64 { return max(0, c.Total()-c.Reserved()-c.Held()) }
+// free is how many nobody holds, healthy and on nodes that take pods.
+func (c *Capacity) free() int64 { return c.sum(func(d *Devices) int64 { return d.Free }) }
 
-// States counts each device in one state. Free devices beyond the total are kept back like the
-// reserve.
+// allocated is how many are held on nodes that are ready.
+func (c *Capacity) allocated() int64 { return c.sum(func(d *Devices) int64 { return d.Allocated }) }
+
+// Available is how many devices jobs could get now: those that are free on nodes that take pods, or
+// what is left of the total if that is less, without the reserve. Whatever shows it takes it from
+// here: the states, the status, and with it the metric, the printed columns and the web view.
+func (c *Capacity) Available() int64 {
+	return max(0, min(c.free(), c.Total()-c.Held())-c.Reserved())
+}
+
+// Utilization is how many percent of the devices that can be used are held. What failed, or is in
+// maintenance and free, cannot be; the reserve can.
+func (c *Capacity) Utilization() int64 {
+	usable := min(c.Total(), c.allocated()+c.free())
+	if usable == 0 {
+		return 0
+	}
+	return c.allocated() * 100 / usable
+}
+
+// States counts each device in one state. Of the free ones those that are not available are kept
+// back: the reserve, and what is beyond the total.
 func (c *Capacity) States() v1alpha1.DeviceStates {
-	free := c.sum(func(d *Devices) int64 { return d.Free })
-	keptBack := min(free, c.Reserved()+c.Discovered()-c.Total())
 	return v1alpha1.DeviceStates{
-		Available:   bounded(free - keptBack),
-		Reserved:    bounded(keptBack),
-		Allocated:   bounded(c.sum(func(d *Devices) int64 { return d.Allocated })),
+		Available:   bounded(c.Available()),
+		Reserved:    bounded(c.free() - c.Available()),
+		Allocated:   bounded(c.allocated()),
 		Maintenance: bounded(c.sum(func(d *Devices) int64 { return d.Maintenance })),
 		Failed:      bounded(c.sum(func(d *Devices) int64 { return d.Failed })),
 	}

@@ -92,8 +92,8 @@ func withGPUs(t *testing.T, pod *v1.Pod, ids ...string) *v1.Pod {
 func TestCapacity(t *testing.T) {
 	t.Parallel()
 	type numbers struct {
-		Total, Reserved, Held, Available, Foreign, Discovered, ReadyNodes, ForTenants int64
-		States                                                                        v1alpha1.DeviceStates
+		Total, Reserved, Held, Available, Foreign, Discovered, ReadyNodes, ForTenants, Utilization int64
+		States                                                                                     v1alpha1.DeviceStates
 	}
 	tenants := map[string]string{"team-a": "a", "team-b": "b"}
 	for name, tc := range map[string]struct {
@@ -115,7 +115,7 @@ func TestCapacity(t *testing.T) {
 				}
 			},
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 12, Available: 44, Discovered: 64, ReadyNodes: 8, ForTenants: 56,
+				Total: 64, Reserved: 8, Held: 12, Available: 44, Discovered: 64, ReadyNodes: 8, ForTenants: 56, Utilization: 18,
 				States: v1alpha1.DeviceStates{Available: 44, Reserved: 8, Allocated: 12},
 			},
 		},
@@ -125,8 +125,31 @@ func TestCapacity(t *testing.T) {
 				return nodes
 			},
 			want: numbers{
-				Total: 64, Reserved: 8, Available: 56, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
+				Total: 64, Reserved: 8, Available: 48, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
 				States: v1alpha1.DeviceStates{Available: 48, Reserved: 8, Maintenance: 8},
+			},
+		},
+		"six of eight nodes are cordoned, and a tenant has four GPUs of the others": {
+			change: func(_ *v1alpha1.ComputePool, nodes []*v1.Node) []*v1.Node {
+				for _, n := range nodes[:6] {
+					n.Spec.Unschedulable = true
+				}
+				return nodes
+			},
+			pods: func(*testing.T) []*v1.Pod { return []*v1.Pod{testPod("team-a", "x", "n7", 4, nvidia)} },
+			want: numbers{
+				Total: 64, Reserved: 8, Held: 4, Available: 4, Discovered: 64, ReadyNodes: 2, ForTenants: 8, Utilization: 25,
+				States: v1alpha1.DeviceStates{Available: 4, Reserved: 8, Allocated: 4, Maintenance: 48},
+			},
+		},
+		"a node is cordoned of a pool that has one more than the owner says": {
+			change: func(_ *v1alpha1.ComputePool, nodes []*v1.Node) []*v1.Node {
+				nodes[0].Spec.Unschedulable = true
+				return append(nodes, testNode("n8", "pool", 8, nvidia))
+			},
+			want: numbers{
+				Total: 64, Reserved: 8, Available: 56, Discovered: 72, ReadyNodes: 8, ForTenants: 56,
+				States: v1alpha1.DeviceStates{Available: 56, Reserved: 8, Maintenance: 8},
 			},
 		},
 		"a taint says maintenance, and what runs there is allocated": {
@@ -136,7 +159,7 @@ func TestCapacity(t *testing.T) {
 			},
 			pods: func(*testing.T) []*v1.Pod { return []*v1.Pod{testPod("team-a", "x", "n0", 3, nvidia)} },
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 3, Available: 53, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
+				Total: 64, Reserved: 8, Held: 3, Available: 48, Discovered: 64, ReadyNodes: 7, ForTenants: 48, Utilization: 5,
 				States: v1alpha1.DeviceStates{Available: 48, Reserved: 8, Allocated: 3, Maintenance: 5},
 			},
 		},
@@ -147,14 +170,14 @@ func TestCapacity(t *testing.T) {
 			},
 			pods: func(*testing.T) []*v1.Pod { return []*v1.Pod{testPod("team-a", "x", "n0", 3, nvidia)} },
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 3, Available: 53, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
+				Total: 64, Reserved: 8, Held: 3, Available: 48, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
 				States: v1alpha1.DeviceStates{Available: 48, Reserved: 8, Failed: 8},
 			},
 		},
 		"a pod of no tenant takes from all": {
 			pods: func(*testing.T) []*v1.Pod { return []*v1.Pod{testPod("kube-system", "x", "n0", 6, nvidia)} },
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 6, Available: 50, Foreign: 6, Discovered: 64, ReadyNodes: 8, ForTenants: 50,
+				Total: 64, Reserved: 8, Held: 6, Available: 50, Foreign: 6, Discovered: 64, ReadyNodes: 8, ForTenants: 50, Utilization: 9,
 				States: v1alpha1.DeviceStates{Available: 50, Reserved: 8, Allocated: 6},
 			},
 		},
@@ -165,7 +188,7 @@ func TestCapacity(t *testing.T) {
 			},
 			pods: func(*testing.T) []*v1.Pod { return []*v1.Pod{testPod("kube-system", "x", "n0", 6, nvidia)} },
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 6, Available: 50, Foreign: 6, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
+				Total: 64, Reserved: 8, Held: 6, Available: 48, Foreign: 6, Discovered: 64, ReadyNodes: 7, ForTenants: 48,
 				States: v1alpha1.DeviceStates{Available: 48, Reserved: 8, Failed: 8},
 			},
 		},
@@ -178,7 +201,7 @@ func TestCapacity(t *testing.T) {
 				return []*v1.Pod{withGPUs(t, testPod("team-a", "x", "n0", 2, nvidia), "GPU-0", "GPU-1")}
 			},
 			want: numbers{
-				Total: 64, Reserved: 8, Held: 2, Available: 54, Discovered: 64, ReadyNodes: 8, ForTenants: 54,
+				Total: 64, Reserved: 8, Held: 2, Available: 53, Discovered: 64, ReadyNodes: 8, ForTenants: 54, Utilization: 1,
 				States: v1alpha1.DeviceStates{Available: 53, Reserved: 8, Allocated: 1, Failed: 2},
 			},
 		},
@@ -191,7 +214,7 @@ func TestCapacity(t *testing.T) {
 				return []*topology.NodeGPUTopology{testTopology(nodes[0], 8, 1)}
 			},
 			want: numbers{
-				Total: 64, Reserved: 8, Available: 56, Discovered: 64, ReadyNodes: 8, ForTenants: 55,
+				Total: 64, Reserved: 8, Available: 55, Discovered: 64, ReadyNodes: 8, ForTenants: 55,
 				States: v1alpha1.DeviceStates{Available: 55, Reserved: 8, Failed: 1},
 			},
 		},
@@ -233,7 +256,7 @@ func TestCapacity(t *testing.T) {
 			// Two slices of 428 thousandths a GPU. Three of them keep two GPUs busy; the reserve is 8
 			// whole GPUs, which is all.
 			want: numbers{
-				Total: 8, Reserved: 8, Held: 2, Discovered: 8, ReadyNodes: 1,
+				Total: 8, Reserved: 8, Held: 2, Discovered: 8, ReadyNodes: 1, Utilization: 25,
 				States: v1alpha1.DeviceStates{Reserved: 6, Allocated: 2},
 			},
 		},
@@ -257,7 +280,8 @@ func TestCapacity(t *testing.T) {
 			c := CapacityOf(pool, MembersOf(pool, []*v1alpha1.ComputePool{pool}, nodes), byNode, pods, tenants)
 			got := numbers{
 				Total: c.Total(), Reserved: c.Reserved(), Held: c.Held(), Available: c.Available(), Foreign: c.Foreign(),
-				Discovered: c.Discovered(), ReadyNodes: c.ReadyNodes, ForTenants: c.ForTenants()[c.Devices[0].resource()], States: c.States(),
+				Discovered: c.Discovered(), ReadyNodes: c.ReadyNodes, ForTenants: c.ForTenants()[c.Devices[0].resource()],
+				Utilization: c.Utilization(), States: c.States(),
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -321,7 +345,8 @@ func TestDeviceStates(t *testing.T) {
 		for what, n := range map[string]int64{
 			"available": int64(s.Available), "allocated": int64(s.Allocated), "reserved": int64(s.Reserved), "maintenance": int64(s.Maintenance),
 			"failed": int64(s.Failed), "availableCapacity": c.Available(), "held": c.Held(), "foreign": c.Foreign(), "for tenants": shared,
-			"total less for tenants": c.Total() - shared,
+			"total less for tenants": c.Total() - shared, "utilization": c.Utilization(),
+			"what is left of the total, if anything is available": max(c.Total()-c.Reserved()-c.Held()-c.Available(), -c.Available()),
 		} {
 			if n < 0 {
 				t.Fatalf("round %d: %s is %d", round, what, n)

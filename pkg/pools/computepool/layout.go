@@ -140,10 +140,16 @@ func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight int32
 	if protected != nil {
 		p.protected = int64(*protected)
 	}
-	if fs := l.pool.Spec.FairShare; fs != nil && fs.Enabled != nil && !*fs.Enabled {
+	if !l.sharesByWeight() {
 		p.weight = 1
 	}
 	return p
+}
+
+// sharesByWeight is false where all weights are one.
+func (l *Layout) sharesByWeight() bool {
+	fs := l.pool.Spec.FairShare
+	return fs == nil || fs.Enabled == nil || *fs.Enabled
 }
 
 func (l *Layout) tenantQueue(t tenantShare) queue {
@@ -159,10 +165,17 @@ func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 		queue: q.Name, tenants: q.Tenants, priority: int64(q.Priority),
 		strategy: kueue.BestEffortFIFO, stop: l.stop(q.StopPolicy), never: q.PreemptionPolicy == v1alpha1.PreemptNever,
 	}
-	if q.Policy == v1alpha1.QueueFIFO {
-		out.strategy = kueue.StrictFIFO
+	switch q.Policy {
+	case v1alpha1.QueueFIFO:
+		out.strategy, out.weight = kueue.StrictFIFO, 1
+	case v1alpha1.QueuePriority:
+		out.weight = 1
+	case v1alpha1.QueueCapacity:
+		// Queues that nothing is guaranteed to borrow too: a weight of 0 would be a last rank in Kueue.
+		out.weight = max(1, out.guaranteed)
+	case v1alpha1.QueueFairShare, "":
 	}
-	if q.Policy != v1alpha1.QueueFairShare && q.Policy != "" {
+	if !l.sharesByWeight() {
 		out.weight = 1
 	}
 	out.keep = q.Reclaimable != nil && !*q.Reclaimable

@@ -44,7 +44,7 @@ var (
 	descCapacity  = poolDesc("capacity", "Devices of a pool that count.")
 	descReserved  = poolDesc("reserved", "Devices of a pool that no job gets.")
 	descAllocated = poolDesc("allocated", "Devices of a pool that live pods hold.")
-	descAvailable = poolDesc("available", "Devices of a pool that are neither reserved nor held.")
+	descAvailable = poolDesc("available", "Devices of a pool that jobs could get now: free on nodes that take pods, and not reserved.")
 
 	descLimit      = tenantDesc("limit", "The most that a tenant may hold of a pool.")
 	descGuaranteed = tenantDesc("guaranteed", "What a tenant gets of a pool whenever it asks.")

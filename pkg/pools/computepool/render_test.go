@@ -221,6 +221,55 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// Each policy of queues is one of its own: no two are the same in Kueue.
+func TestQueuePolicies(t *testing.T) {
+	t.Parallel()
+	tests := map[v1alpha1.QueuePolicy]struct {
+		wantStrategy              string
+		wantWeight                string
+		wantWeightWithoutSharing  string
+		wantWeightWithNoGuarantee string
+	}{
+		v1alpha1.QueueFIFO:      {kueue.StrictFIFO, "1", "1", "1"},
+		v1alpha1.QueuePriority:  {kueue.BestEffortFIFO, "1", "1", "1"},
+		v1alpha1.QueueFairShare: {kueue.BestEffortFIFO, "5", "1", "5"},
+		v1alpha1.QueueCapacity:  {kueue.BestEffortFIFO, "24", "1", "1"},
+	}
+	clusterQueue := func(change func(*v1alpha1.ComputePool)) *kueue.ClusterQueue {
+		pool := examplePool()
+		pool.Spec.Quotas = nil
+		change(pool)
+		for _, o := range NewLayout(pool, nil, nil).Render(capacityOf(pool), nil, nil, false).Quotas {
+			if cq, ok := o.(*kueue.ClusterQueue); ok {
+				return cq
+			}
+		}
+		return nil
+	}
+	seen := map[string]v1alpha1.QueuePolicy{}
+	for policy, tc := range tests {
+		queues := []v1alpha1.PoolQueue{{Name: "q", Policy: policy, GuaranteedCapacity: 24, Weight: 5}}
+		got := clusterQueue(func(p *v1alpha1.ComputePool) { p.Spec.Queues = queues })
+		unshared := clusterQueue(func(p *v1alpha1.ComputePool) {
+			p.Spec.Queues, p.Spec.FairShare = queues, &v1alpha1.FairShare{Enabled: new(false)}
+		})
+		none := clusterQueue(func(p *v1alpha1.ComputePool) {
+			p.Spec.Queues = []v1alpha1.PoolQueue{{Name: "q", Policy: policy, Weight: 5}}
+		})
+		key := got.Spec.QueueingStrategy + " " + got.Spec.FairSharing.Weight.String()
+		if other, ok := seen[key]; ok {
+			t.Errorf("policies %s and %s are the same: %s", policy, other, key)
+		}
+		seen[key] = policy
+		weights := []string{got.Spec.FairSharing.Weight.String(), unshared.Spec.FairSharing.Weight.String(), none.Spec.FairSharing.Weight.String()}
+		want := []string{tc.wantWeight, tc.wantWeightWithoutSharing, tc.wantWeightWithNoGuarantee}
+		if diff := cmp.Diff(want, weights); diff != "" || got.Spec.QueueingStrategy != tc.wantStrategy {
+			t.Errorf("%s is %s, want %s; weights with a guarantee of 24, without fair sharing, without a guarantee (-want +got):\n%s",
+				policy, got.Spec.QueueingStrategy, tc.wantStrategy, diff)
+		}
+	}
+}
+
 // A pool of two resources is divided as its devices are: here three to one.
 func TestRenderTwoResources(t *testing.T) {
 	t.Parallel()

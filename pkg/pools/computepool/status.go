@@ -65,12 +65,10 @@ func StatusOf(pool *v1alpha1.ComputePool, o *Observed) v1alpha1.ComputePoolStatu
 		Discovered:         bounded(c.Discovered()),
 		Nodes:              bounded(c.Nodes),
 		ReadyNodes:         bounded(c.ReadyNodes),
+		UtilizationPercent: bounded(c.Utilization()),
 		States:             &states,
 		Shares:             o.shares(),
 		Conditions:         slices.Clone(pool.Status.Conditions),
-	}
-	if total := c.Total(); total > 0 {
-		s.UtilizationPercent = bounded(c.Held() * 100 / total)
 	}
 	for _, condition := range o.conditions(pool) {
 		condition.ObservedGeneration = pool.Generation

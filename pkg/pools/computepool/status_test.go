@@ -236,7 +236,7 @@ func TestMetrics(t *testing.T) {
 # HELP compute_pool_allocated Devices of a pool that live pods hold.
 # TYPE compute_pool_allocated gauge
 compute_pool_allocated{pool="pool"} 4
-# HELP compute_pool_available Devices of a pool that are neither reserved nor held.
+# HELP compute_pool_available Devices of a pool that jobs could get now: free on nodes that take pods, and not reserved.
 # TYPE compute_pool_available gauge
 compute_pool_available{pool="pool"} 52
 # HELP compute_pool_tenant_guaranteed What a tenant gets of a pool whenever it asks.

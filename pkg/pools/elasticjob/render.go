@@ -178,6 +178,7 @@ func (r *Rendered) completeBase() {
 		job.Spec.PodFailurePolicy = onDisruption(batchv1.PodFailurePolicyActionIgnore)
 	}
 	annotate(t, gangOf(ej))
+	annotate(t, messageOf(ej))
 	environment(ej, t, v1.EnvVar{Name: "RANK", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{
 		FieldPath: "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']",
 	}}})
@@ -202,6 +203,7 @@ func (r *Rendered) Extra(i int32) *batchv1.Job {
 		delete(t.Annotations, key)
 	}
 	annotate(t, map[string]string{gangrequest.NearKey: gangName(r.ej)})
+	annotate(t, messageOf(r.ej))
 	environment(r.ej, t, v1.EnvVar{Name: "RANK", Value: strconv.FormatInt(int64(i), 10)})
 	return job
 }
@@ -240,6 +242,16 @@ func gangOf(ej *v1alpha1.ElasticJob) map[string]string {
 		}
 	}
 	return gang
+}
+
+// messageOf is the annotation of all replicas that says what each device sends in the all-reduce by
+// whose time nodes, and plans of the gang, are compared. There is none of the algorithm: the API takes
+// only that by which they are compared.
+func messageOf(ej *v1alpha1.ElasticJob) map[string]string {
+	if p := ej.Spec.Placement; p != nil && p.DataSizeMB > 0 {
+		return map[string]string{gangrequest.MessageSizeKey: strconv.FormatInt(int64(p.DataSizeMB), 10) + "M"}
+	}
+	return nil
 }
 
 // environment tells containers how the replicas find each other. What the template sets stays.

@@ -4,9 +4,11 @@ package elasticjob
 
 import (
 	"maps"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -103,6 +106,53 @@ func TestRenderExtra(t *testing.T) {
 	}
 	if got := pod.Containers[0].Env[0]; got.Name != "RANK" || got.Value != "3" {
 		t.Errorf("environment begins with %+v", got)
+	}
+}
+
+// TestRenderPlacement: every field of spec.placement is said to the scheduler, or is taken with one
+// value only.
+func TestRenderPlacement(t *testing.T) {
+	tests := map[string]struct {
+		placement v1alpha1.JobPlacement
+		want      map[string]string // of the base, beside those of every gang
+		wantExtra map[string]string
+	}{
+		"Strategy":  {placement: v1alpha1.JobPlacement{Strategy: "compute-heavy"}, want: map[string]string{gangrequest.StrategyKey: "compute-heavy"}},
+		"Required":  {placement: v1alpha1.JobPlacement{Required: "rack"}, want: map[string]string{gangrequest.RequiredKey: "rack"}},
+		"Algorithm": {placement: v1alpha1.JobPlacement{Algorithm: "ring"}},
+		"DataSizeMB": {
+			placement: v1alpha1.JobPlacement{DataSizeMB: 100},
+			want:      map[string]string{gangrequest.MessageSizeKey: "100M"}, wantExtra: map[string]string{gangrequest.MessageSizeKey: "100M"},
+		},
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.JobPlacement]()) {
+		if _, tested := tests[field.Name]; !tested {
+			t.Errorf("what becomes of placement field %s is not tested", field.Name)
+		}
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			rendered := Render(newJob(func(ej *v1alpha1.ElasticJob) { ej.Spec.Placement = &tc.placement }), newPool())
+			got := maps.Clone(rendered.Base.Spec.Template.Annotations)
+			maps.DeleteFunc(got, func(key, _ string) bool { return key == gangrequest.GangKey || key == gangrequest.GangSizeKey })
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("annotations of the base (-want +got)\n%s", diff)
+			}
+			got = maps.Clone(rendered.Extra(3).Spec.Template.Annotations)
+			delete(got, gangrequest.NearKey)
+			if diff := cmp.Diff(tc.wantExtra, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("annotations of an extra (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// The scheduler reads the largest size that the API takes as it is meant.
+func TestRenderMessageSize(t *testing.T) {
+	ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Spec.Placement = &v1alpha1.JobPlacement{DataSizeMB: 10_000_000} })
+	got, err := podrequest.ParseMessageSize(messageOf(ej)[gangrequest.MessageSizeKey])
+	if err != nil || got != 10_000_000_000_000 {
+		t.Errorf("the scheduler reads %d bytes, %v, want 10 TB", got, err)
 	}
 }
 

@@ -63,7 +63,8 @@ type ComputePoolStatus struct {
 	// allocatedCapacity is how many live pods hold.
 	// +optional
 	AllocatedCapacity int32 `json:"allocatedCapacity"`
-	// availableCapacity is total less reserved less allocated, and never below 0.
+	// availableCapacity is how many devices jobs could get now, states.available: total less
+	// reserved less allocated, without what failed or is in maintenance.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AvailableCapacity int32 `json:"availableCapacity"`
@@ -76,7 +77,8 @@ type ComputePoolStatus struct {
 	// readyNodes is how many of them take pods.
 	// +optional
 	ReadyNodes int32 `json:"readyNodes"`
-	// utilizationPercent is allocated of total.
+	// utilizationPercent is states.allocated of what can be used: of total, without what failed
+	// or is in maintenance and free.
 	// +optional
 	UtilizationPercent int32 `json:"utilizationPercent"`
 	// states counts the devices by state.

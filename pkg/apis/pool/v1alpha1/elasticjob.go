@@ -150,11 +150,14 @@ type JobPlacement struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Required string `json:"required,omitempty"`
-	// algorithm of the collective operation that estimates are made for.
+	// algorithm of the all-reduce by whose time places are compared, which is a ring. No other
+	// is taken: the times by a tree and by recursive halving are only shown.
 	// +optional
 	// +kubebuilder:validation:Enum=ring;tree;recursive_halving;recursive-halving
+	// +kubebuilder:validation:XValidation:rule="self == 'ring'",message="placement.algorithm: must be ring or absent: places are compared by the time of a ring. The times by a tree and by recursive halving are in the annotation nvtopo.dev/placement of the first replica's pod"
 	Algorithm string `json:"algorithm,omitempty"`
-	// dataSizeMB is how much each replica brings to it, in megabytes.
+	// dataSizeMB is what each device sends in that all-reduce, in megabytes: the annotation
+	// nvtopo.dev/message-size of the job's pods. Absent, it is 1000.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000

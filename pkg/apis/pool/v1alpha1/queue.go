@@ -13,10 +13,13 @@ const (
 	// behind it.
 	QueueFIFO QueuePolicy = "fifo"
 	// QueuePriority: by priority, then by arrival. A job that does not fit holds nobody back.
+	// The queue borrows with weight 1.
 	QueuePriority QueuePolicy = "priority"
 	// QueueFairShare: as QueuePriority, and what the queue borrows is shared by weight.
 	QueueFairShare QueuePolicy = "fair_share"
-	// QueueCapacity: as QueuePriority, and weight has no effect.
+	// QueueCapacity: as QueuePriority, and what the queue borrows is shared in proportion to
+	// guaranteedCapacity, as capacity schedulers do. A queue that is guaranteed nothing counts as
+	// one that is guaranteed 1. weight has no effect.
 	QueueCapacity QueuePolicy = "capacity"
 )
 
@@ -66,7 +69,7 @@ type PoolQueue struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	ProtectedCapacity *int32 `json:"protectedCapacity,omitempty"`
-	// weight is the queue's part of what is left beyond the guarantees.
+	// weight is the queue's part of what is left beyond the guarantees, with policy fair_share.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
