@@ -12,10 +12,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
+// equalWeight is the weight of all where weights have no effect.
+const equalWeight = 1000
+
 // promise is what somebody is promised, in devices of all the pool's resources together.
 type promise struct {
-	guaranteed, limit, weight int64
-	keep                      bool // others get none of what is guaranteed
+	guaranteed, limit int64
+	weight            int64 // in thousandths
+	keep              bool  // others get none of what is guaranteed
 }
 
 // queue is a ClusterQueue.
@@ -114,13 +118,13 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 
 // promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
 // shares what is borrowed by weight, and has no way to let the first one keep it.
-func (l *Layout) promise(guaranteed int32, limit *int32, weight int32) promise {
-	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), weight: int64(max(1, weight))}
+func (l *Layout) promise(guaranteed int32, limit *int32, weight v1alpha1.Weight) promise {
+	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), weight: weight.Thousandths()}
 	if limit != nil {
 		p.limit = int64(*limit)
 	}
 	if fs := l.pool.Spec.FairShare; fs != nil && fs.Enabled != nil && !*fs.Enabled {
-		p.weight = 1
+		p.weight = equalWeight
 	}
 	return p
 }
@@ -142,7 +146,7 @@ func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 		out.strategy = kueue.StrictFIFO
 	}
 	if q.Policy != v1alpha1.QueueFairShare && q.Policy != "" {
-		out.weight = 1
+		out.weight = equalWeight
 	}
 	out.keep = q.Reclaimable != nil && !*q.Reclaimable
 	return out
@@ -217,7 +221,7 @@ func (l *Layout) keepLeaving(existing []Existing) {
 			stop = v1alpha1.StopHoldAndDrain
 		}
 		l.groups = append(l.groups, single(queue{
-			promise: promise{weight: 1}, name: e.Name, tenant: e.Tenant, queue: e.Queue, tenants: []string{},
+			promise: promise{weight: equalWeight}, name: e.Name, tenant: e.Tenant, queue: e.Queue, tenants: []string{},
 			strategy: kueue.BestEffortFIFO, stop: stop, leaving: true,
 		}))
 	}

@@ -38,14 +38,14 @@ func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 	if free := s.Capacity.Total - s.Capacity.Reserved; what != 1 {
 		for i := range 1 + rnd.IntN(4) {
 			g := share(&free)
-			s.Quotas = append(s.Quotas, v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: 1 + rnd.Int32N(5)})
+			s.Quotas = append(s.Quotas, v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: v1alpha1.Weight(1+rnd.Int32N(50)) / 10})
 		}
 	}
 	if free := s.Capacity.Total - s.Capacity.Reserved; what != 0 {
 		for i := range 1 + rnd.IntN(3) {
 			g := share(&free)
 			keep := rnd.IntN(2) == 0
-			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: 1 + rnd.Int32N(5), Reclaimable: &keep}
+			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: v1alpha1.Weight(1+rnd.Int32N(50)) / 10, Reclaimable: &keep}
 			if rnd.IntN(3) == 0 {
 				q.Tenants = []string{"a", "c"}
 			}
