@@ -39,7 +39,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 12)
+	return compiledList(t, list, bindings, 13)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -235,6 +235,50 @@ func TestPoliciesOfAccounts(t *testing.T) {
 		"another's finalizer":            {request{resource: "pods", object: onlyMetered, old: metered}, true},
 		"a pod without finalizers":       {request{resource: "pods", object: thing(nil, "", nil), old: thing(nil, "", nil)}, true},
 		"a pod that gets it":             {request{resource: "pods", object: metered, old: other}, true},
+	})
+}
+
+// TestPoliciesOfAccountDeletion: an account that has something to lose is deleted by nobody who has not
+// said so on it.
+func TestPoliciesOfAccountDeletion(t *testing.T) {
+	account := func(annotations map[string]any, credits []any, status map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": "team-a", "annotations": annotations}, "spec": map[string]any{"credits": credits}, "status": status}
+	}
+	paid := []any{map[string]any{"id": "payment-1", "amount": "1000.00"}}
+	balance := map[string]any{"balance": "508.00", "billed": "492.00", "accrued": "0.00"}
+	nothing := map[string]any{"balance": "0.00", "billed": "0.00", "accrued": "0.00"}
+	empty := map[string]any{"metadata": map[string]any{"name": "team-a"}, "spec": map[string]any{}}
+	said := map[string]any{poolv1alpha1.AnnotationAllowDeletion: "true"}
+	const refusal = "TenantAccount team-a: it has credits, a price book or a bill"
+	checkPolicy(t, "nvtopo-pool-account-deletion", refusal, map[string]policyCase{
+		"with credits":                        {request{resource: "tenantaccounts", old: account(nil, paid, balance)}, false},
+		"with credits, by the controller":     {request{resource: "tenantaccounts", old: account(nil, paid, balance), may: mayBill}, false},
+		"with credits that nobody has billed": {request{resource: "tenantaccounts", old: account(nil, paid, nil)}, false},
+		"with a price book":                   {request{resource: "tenantaccounts", old: account(map[string]any{poolv1alpha1.AnnotationPriceBook: "dear"}, nil, nothing)}, false},
+		"with a bill":                         {request{resource: "tenantaccounts", old: account(nil, nil, balance)}, false},
+		"with what goes on":                   {request{resource: "tenantaccounts", old: account(nil, nil, map[string]any{"billed": "0.00", "accrued": "0.03"})}, false},
+		"said on it":                          {request{resource: "tenantaccounts", old: account(said, paid, balance)}, true},
+		"said otherwise":                      {request{resource: "tenantaccounts", old: account(map[string]any{poolv1alpha1.AnnotationAllowDeletion: "no"}, paid, balance)}, false},
+		"with nothing":                        {request{resource: "tenantaccounts", old: account(nil, nil, nothing)}, true},
+		"without any field":                   {request{resource: "tenantaccounts", old: empty}, true},
+	})
+	invoice := func(final bool, annotations map[string]any) map[string]any {
+		return map[string]any{
+			"metadata": map[string]any{"name": "inv-1", "annotations": annotations}, "spec": map[string]any{"tenant": "team-a", "total": "12.00", "finalized": final},
+		}
+	}
+	checkPolicy(t, "nvtopo-pool-account-deletion", "Invoice inv-1: it is final, and the balance of team-a has its total", map[string]policyCase{
+		"a final invoice":                  {request{resource: "invoices", old: invoice(true, nil)}, false},
+		"a final invoice, by who may bill": {request{resource: "invoices", old: invoice(true, nil), may: mayBill}, false},
+		"a final invoice, said on it":      {request{resource: "invoices", old: invoice(true, said)}, true},
+		"an open invoice":                  {request{resource: "invoices", old: invoice(false, nil), may: mayBill}, true},
+		"an invoice that does not say":     {request{resource: "invoices", old: empty, may: mayBill}, true},
+	})
+	checkPolicy(t, "nvtopo-pool-account-deletion", "(balance 508.00)", map[string]policyCase{
+		"the balance is named": {request{resource: "tenantaccounts", old: account(nil, paid, balance)}, false},
+	})
+	checkPolicy(t, "nvtopo-pool-account-deletion", "first kubectl annotate tenantaccount team-a "+poolv1alpha1.AnnotationAllowDeletion+"=true", map[string]policyCase{
+		"so is the next step": {request{resource: "tenantaccounts", old: account(nil, paid, nil)}, false},
 	})
 }
 

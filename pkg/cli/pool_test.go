@@ -79,9 +79,9 @@ func TestBillAccrued(t *testing.T) {
 	if err := writeBill(&got, bill); err != nil {
 		t.Fatal(err)
 	}
-	want := `RESOURCE        MODEL  SESSIONS  COST  OPEN  ACCRUED  
-amd.com/gpu     -      1         0.00  0     0.00     no price
-nvidia.com/gpu  -      2         8.00  1     48.00    
+	want := `RESOURCE        MODEL  PRICE  SESSIONS  COST  OPEN  ACCRUED  
+amd.com/gpu     -      -      1         0.00  0     0.00     no price
+nvidia.com/gpu  -      2      2         8.00  1     48.00    
 
 Billed   8.00 USD
 Balance  2.00 USD

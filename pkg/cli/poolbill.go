@@ -20,9 +20,10 @@ func newPoolBill() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bill TENANT",
 		Short: "What a tenant owes until now",
-		Long: `Compute what a tenant's sessions cost that are on no final invoice, by resource, and its
-balance: credits less what all sessions cost that have ended. ACCRUED is what those would
-cost that go on, if they ended now; it is in no balance.`,
+		Long: `Compute what a tenant's sessions cost that are on no final invoice, by resource and price,
+and its balance: credits less what all sessions cost that have ended. A session has the
+price that was valid when it ended. ACCRUED is what those would cost that go on, if they
+ended now; it is in no balance.`,
 		Example: `  NVTOPO pool bill team-a
   NVTOPO pool bill team-a -o json`,
 		Args: exactlyOne("TENANT"),
@@ -52,19 +53,23 @@ cost that go on, if they ended now; it is in no balance.`,
 
 func writeBill(w io.Writer, b *accounting.Bill) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "RESOURCE\tMODEL\tSESSIONS\tCOST\tOPEN\tACCRUED\t")
+	fmt.Fprintln(out, "RESOURCE\tMODEL\tPRICE\tSESSIONS\tCOST\tOPEN\tACCRUED\t")
 	for _, l := range b.Lines {
-		note := ""
+		price, note := l.UnitPrice.String(), ""
 		if l.NoPrice {
-			note = "no price"
+			price, note = "-", "no price"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Resource, cmp.Or(l.Model, "-"), l.Sessions, l.Cost, l.Open, l.Accrued, note)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Resource, cmp.Or(l.Model, "-"), price, l.Sessions, l.Cost, l.Open, l.Accrued, note)
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
+	currency := cmp.Or(b.Currency, "(no currency)")
 	fmt.Fprintf(w, "\nBilled   %s %s\nBalance  %s %s\nAccrued  %s %s, if all sessions ended now\n",
-		b.Billed, b.Currency, b.Balance, b.Currency, b.Accrued, b.Currency)
+		b.Billed, currency, b.Balance, currency, b.Accrued, currency)
+	if b.NoPrices != "" {
+		fmt.Fprintf(w, "No prices: %s\n", b.NoPrices)
+	}
 	for _, wrong := range b.Wrong {
 		fmt.Fprintln(w, "Not billed:", wrong)
 	}

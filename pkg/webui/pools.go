@@ -23,7 +23,7 @@ type poolsDocument struct {
 
 type billsDocument struct {
 	Items []*accounting.Bill `json:"items"`
-	// Problems are the accounts whose bill cannot be computed.
+	// Problems are the accounts whose bill cannot be computed, or that have no price book.
 	Problems []string `json:"problems"`
 }
 
@@ -48,6 +48,9 @@ func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
 		if err != nil {
 			out.Problems = append(out.Problems, books.Account.Name+": "+err.Error())
 			continue
+		}
+		if b.NoPrices != "" {
+			out.Problems = append(out.Problems, books.Account.Name+": "+b.NoPrices)
 		}
 		out.Items = append(out.Items, b)
 	}

@@ -47,6 +47,11 @@ func prices(resource, price string) []any {
 	}
 }
 
+// priceFrom is a price that is valid from a time on.
+func priceFrom(at string) map[string]any {
+	return map[string]any{"resource": "nvidia.com/gpu", "validFrom": at, "pricePerHour": "3"}
+}
+
 func discounts(threshold, multiplier string) []any {
 	return []any{
 		map[string]any{"thresholdHours": "100", "multiplier": "0.9"},
@@ -63,6 +68,13 @@ var malformedBooks = map[string]mistake{
 	"a price below nothing":           {"spec.prices", prices("amd.com/gpu", "-1"), "spec.prices[1].pricePerHour"},
 	"a price with an exponent":        {"spec.prices", prices("amd.com/gpu", "1e9"), "spec.prices[1].pricePerHour"},
 	"a price of millions":             {"spec.prices", prices("amd.com/gpu", "1000001"), "pricePerHour: at most 1000000"},
+	"a price that changes":            {"spec.prices", append(prices("amd.com/gpu", "1"), priceFrom("2026-12-01T00:00:00Z"), priceFrom("2027-01-01T00:00:00Z")), ""},
+	"a price that changes twice then": {"spec.prices", []any{priceFrom("2026-12-01T00:00:00Z"), priceFrom("2026-12-01T00:00:00Z")}, "spec.prices[1]: Duplicate value"},
+	"a price from midnight elsewhere": {"spec.prices", []any{priceFrom("2026-12-01T00:00:00+01:00")}, "validFrom: a time in UTC with seconds, such as 2026-12-01T00:00:00Z"},
+	"a price from a day on":           {"spec.prices", []any{priceFrom("2026-12-01")}, "spec.prices[0].validFrom"},
+	"a price from a day that is none": {"spec.prices", []any{priceFrom("2026-02-30T00:00:00Z")}, "spec.prices[0].validFrom"},
+	"a price of a CPU":                {"spec.prices", prices("cpu", "1"), "spec.prices[1].resource"},
+	"what to do about it":             {"spec.prices", prices("memory", "1"), "resource: an extended resource such as nvidia.com/gpu. Only devices are metered: put what CPU and memory cost into the price of the device"},
 	"a period below nothing":          {"spec.minPeriodSeconds", int64(-1), "spec.minPeriodSeconds"},
 	"a second discount":               {"spec.discounts", discounts("500", "0"), ""},
 	"discounts that descend":          {"spec.discounts", discounts("50", "0.8"), "discounts: thresholdHours must ascend"},
@@ -152,7 +164,11 @@ func endsARecord(t *testing.T, dyn dynamic.Interface) {
 		{`{"end":"2026-11-01T11:00:00Z"}`, ""},
 		{`{"end":"2026-11-01T12:00:00Z"}`, "status.end: cannot be changed"},
 		{`null`, "status.end: cannot be changed"},
-		{`{"cost":"8.00","invoice":"inv-1"}`, ""},
+		{`{"cost":"8.00","unitPrice":"2","billedSeconds":3600,"invoice":"inv-1"}`, ""},
+		{`{"unitPrice":"3"}`, "status.unitPrice: cannot be changed"},
+		{`{"unitPrice":null}`, "status.unitPrice: cannot be changed"},
+		{`{"billedSeconds":7200}`, "status.billedSeconds: cannot be changed"},
+		{`{"cost":"7.20"}`, ""},
 		{`{"invoice":"inv-2"}`, "status.invoice: cannot be changed"},
 		{`{"estimated":true}`, ""},
 	} {

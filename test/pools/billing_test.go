@@ -202,6 +202,10 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 		{"a final invoice never changes, and what comes late is on the next", final},
 		{"a hundred tenants in one second, by three controllers at once", hundred},
 		{"records go after their time, and the balance stays", retained},
+		{"a price that changes is about what ends from then on", priceChanged},
+		{"an account with something to lose is not deleted", notDeleted},
+		{"an account without a price book has its credits", withoutBook},
+		{"five hundred records get a price at once", pricedAtOnce},
 		{"the command shows it", shown},
 	} {
 		t.Run(step.name, func(t *testing.T) {
@@ -285,7 +289,7 @@ spec: {}`)
 		var account poolv1alpha1.TenantAccount
 		err := o.Get(ctx, client.ObjectKey{Name: "dear"}, &account)
 		c := meta.FindStatusCondition(account.Status.Conditions, poolv1alpha1.ConditionPriced)
-		return c != nil && c.Reason == "NoPriceBook" && account.Status.Balance == "", fmt.Sprint(err, account.Status)
+		return c != nil && c.Reason == "NoPriceBook" && account.Status.Balance == "0.00", fmt.Sprint(err, account.Status)
 	})
 	o.apply(t, strings.ReplaceAll(fmt.Sprintf(requirementsPrices, "dear"), `"2.0"`, `"5.55"`))
 	o.owes(t, "dear", "-5.55", "5.55", "0.00")

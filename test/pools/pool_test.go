@@ -264,20 +264,25 @@ func TestRandomStatus(t *testing.T) {
 
 // Scenario 14.
 func TestWeights(t *testing.T) {
-	s := newScenario(t, dgx(2)...)
-	s.tenants(t, "a", "b")
-	s.computePool(t, `
+	t.Parallel()
+	for name, weights := range map[string][2]string{"whole weights": {"3", "1"}, "weights with decimals": {"0.75", "0.25"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScenario(t, dgx(2)...)
+			s.tenants(t, "a", "b")
+			s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 16}
-  quotas: [{tenant: POOL-a, weight: 3}, {tenant: POOL-b, weight: 1}]`)
-	s.ready(t)
-	s.jobs(t, "b", "one", 20, work{gpus: 1})
-	s.waitBound(t, map[string]int64{"b": 16})
-	s.jobs(t, "a", "one", 20, work{gpus: 1})
-	s.waitBound(t, map[string]int64{"a": 12, "b": 4})
-	s.settled(t)
-	if diff := cmp.Diff(map[string]int64{"a": 12, "b": 4}, s.bound("a", "b")); diff != "" {
-		t.Errorf("settled (-want +got):\n%s", diff)
+  quotas: [{tenant: POOL-a, weight: %s}, {tenant: POOL-b, weight: %s}]`, weights[0], weights[1]))
+			s.ready(t)
+			s.jobs(t, "b", "one", 20, work{gpus: 1})
+			s.waitBound(t, map[string]int64{"b": 16})
+			s.jobs(t, "a", "one", 20, work{gpus: 1})
+			s.waitBound(t, map[string]int64{"a": 12, "b": 4})
+			s.settled(t)
+			if diff := cmp.Diff(map[string]int64{"a": 12, "b": 4}, s.bound("a", "b")); diff != "" {
+				t.Errorf("settled (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

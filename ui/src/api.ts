@@ -313,6 +313,7 @@ export interface Bill {
   lines: {
     resource: string;
     model?: string;
+    unitPrice: string;
     sessions: number;
     open: number;
     cost: string;
@@ -323,6 +324,7 @@ export interface Bill {
   billed: string;
   accrued: string;
   wrong?: string[];
+  noPrices?: string;
 }
 
 export interface UsageRecord {

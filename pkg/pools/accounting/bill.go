@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
@@ -20,29 +21,32 @@ type Bill struct {
 	Billed   billing.Amount `json:"billed"`
 	Accrued  billing.Amount `json:"accrued"`
 	Wrong    []string       `json:"wrong,omitempty"` // records that cannot be billed
+	// NoPrices says why there is no price book to go by, and what to do.
+	NoPrices string `json:"noPrices,omitempty"`
 }
 
-// BillLine is the sessions of one resource and model that are on no final invoice.
+// BillLine is the sessions of one resource, model and price that are on no final invoice.
 type BillLine struct {
-	Resource string         `json:"resource"`
-	Model    string         `json:"model,omitempty"`
-	Sessions int            `json:"sessions"`
-	Open     int            `json:"open"`
-	Cost     billing.Amount `json:"cost"`    // of those that have ended
-	Accrued  billing.Amount `json:"accrued"` // of those that go on
-	NoPrice  bool           `json:"noPrice,omitempty"`
+	Resource  string          `json:"resource"`
+	Model     string          `json:"model,omitempty"`
+	UnitPrice billing.Decimal `json:"unitPrice"`
+	Sessions  int             `json:"sessions"`
+	Open      int             `json:"open"`
+	Cost      billing.Amount  `json:"cost"`    // of those that have ended
+	Accrued   billing.Amount  `json:"accrued"` // of those that go on
+	NoPrice   bool            `json:"noPrice,omitempty"`
 }
 
-// BillOf computes what is owed by a tenant's books. It is an error if prices or credits cannot be
-// read.
+// BillOf computes what is owed by a tenant's books. It is an error if credits or a final invoice
+// cannot be read.
 func BillOf(books *Books) (*Bill, error) {
 	s, err := books.Compute()
 	if err != nil {
 		return nil, err
 	}
 	bill := &Bill{
-		Tenant: books.Account.Name, Currency: string(books.Prices.Spec.Currency), AsOf: books.Now.UTC().Truncate(time.Second),
-		Lines: []BillLine{}, Balance: s.Balance, Billed: s.Billed, Accrued: s.Accrued,
+		Tenant: books.Account.Name, Currency: books.currency(), AsOf: books.Now.UTC().Truncate(time.Second),
+		Lines: []BillLine{}, Balance: s.Balance, Billed: s.Billed, Accrued: s.Accrued, NoPrices: s.NoPrices,
 	}
 	for _, session := range s.Sessions {
 		line := bill.line(&session.Charge)
@@ -58,17 +62,31 @@ func BillOf(books *Books) (*Bill, error) {
 		bill.Wrong = append(bill.Wrong, err.Error())
 	}
 	slices.SortFunc(bill.Lines, func(a, b BillLine) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), first(a.NoPrice, b.NoPrice), a.UnitPrice.Cmp(b.UnitPrice))
 	})
 	return bill, nil
 }
 
-// line is that of a charge's resource and model.
+// currency is that of the price book, or else of the last invoice; empty if there is neither.
+func (b *Books) currency() string {
+	if b.Prices != nil {
+		return string(b.Prices.Spec.Currency)
+	}
+	if len(b.Invoices) == 0 {
+		return ""
+	}
+	last := slices.MaxFunc(b.Invoices, func(a, b v1alpha1.Invoice) int { return a.Spec.Period.Start.Compare(b.Spec.Period.Start.Time) })
+	return string(last.Spec.Currency)
+}
+
+// line is that of a charge's resource, model and price.
 func (b *Bill) line(c *billing.Charge) *BillLine {
-	i := slices.IndexFunc(b.Lines, func(l BillLine) bool { return l.Resource == c.Session.Resource && l.Model == c.Session.Model })
+	i := slices.IndexFunc(b.Lines, func(l BillLine) bool {
+		return l.Resource == c.Session.Resource && l.Model == c.Session.Model && l.NoPrice == c.NoPrice && l.UnitPrice.Equal(c.UnitPrice)
+	})
 	if i < 0 {
 		i = len(b.Lines)
-		b.Lines = append(b.Lines, BillLine{Resource: c.Session.Resource, Model: c.Session.Model, NoPrice: c.NoPrice})
+		b.Lines = append(b.Lines, BillLine{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice})
 	}
 	return &b.Lines[i]
 }

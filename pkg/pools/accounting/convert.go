@@ -3,9 +3,10 @@
 package accounting
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,10 +28,45 @@ func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 	if r.Status.End != nil {
 		s.End = r.Status.End.UTC()
 	}
+	if r.Status.UnitPrice != "" {
+		if s.Fixed, err = fixedOf(&r.Status); err != nil {
+			return billing.Session{}, fmt.Errorf("record %s/%s: %w", r.Namespace, r.Name, err)
+		}
+		// A controller from before prices were fixed may have run since, and computed the cost anew.
+		if gross := s.FixedGross(); gross.Minus(s.Fixed.Cost).Sign() < 0 {
+			s.Fixed.Cost = gross
+		}
+	}
 	if err := s.Validate(); err != nil {
 		return billing.Session{}, fmt.Errorf("record %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	return s, nil
+}
+
+// fixedOf is what a record says that its session costs.
+func fixedOf(s *v1alpha1.UsageRecordStatus) (*billing.Fixed, error) {
+	price, err := billing.ParseDecimal(string(s.UnitPrice))
+	if err != nil {
+		return nil, fmt.Errorf("status.unitPrice: %w", err)
+	}
+	cost, err := billing.ParseAmount(string(s.Cost))
+	if err != nil {
+		return nil, fmt.Errorf("status.cost: %w", err)
+	}
+	return &billing.Fixed{UnitPrice: price, Seconds: s.BilledSeconds, Cost: cost}, nil
+}
+
+// Fix has a record say what its session costs. The price and the seconds are for good.
+func Fix(s *v1alpha1.UsageRecordStatus, c *billing.Charge) {
+	s.Cost = v1alpha1.Money(c.Cost.String())
+	if !c.NoPrice {
+		s.UnitPrice, s.BilledSeconds = v1alpha1.Decimal(c.UnitPrice.String()), c.Seconds
+	}
+}
+
+// PriceBookOf is the name of the price book that an account goes by.
+func PriceBookOf(a *v1alpha1.TenantAccount) string {
+	return cmp.Or(a.Annotations[v1alpha1.AnnotationPriceBook], v1alpha1.DefaultPriceBook)
 }
 
 // BookOf is a price book. An error names the field.
@@ -51,8 +87,15 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 		return n
 	}
 	for i, p := range b.Spec.Prices {
-		price := number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)
-		book.Prices = append(book.Prices, billing.Price{Resource: p.Resource, Model: p.Model, PerHour: price})
+		price := billing.Price{Resource: p.Resource, Model: p.Model, PerHour: number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)}
+		if p.ValidFrom != "" {
+			from, err := time.Parse(time.RFC3339, p.ValidFrom)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("prices[%d].validFrom: want a time such as 2026-12-01T00:00:00Z: %w", i, err))
+			}
+			price.ValidFrom = from.UTC()
+		}
+		book.Prices = append(book.Prices, price)
 	}
 	for i, d := range b.Spec.Discounts {
 		book.Discounts = append(book.Discounts, billing.Discount{
@@ -69,27 +112,16 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 	return book, nil
 }
 
-// withParts gives the parts of devices that sessions had the prices of the whole device, of which
-// their quantity is a part already, where the book has none of their own.
-func withParts(book billing.Book, sessions []billing.Session) billing.Book {
-	priced := map[string]bool{}
-	for _, p := range book.Prices {
-		priced[p.Resource] = true
-	}
-	book.Prices = slices.Clone(book.Prices)
+// partsOf maps the parts of devices that sessions had to the whole device, of which their quantity is
+// a part already.
+func partsOf(sessions []billing.Session) map[string]string {
+	parts := map[string]string{}
 	for _, s := range sessions {
-		device := units.DeviceOf(s.Resource)
-		if priced[s.Resource] || device == s.Resource {
-			continue
-		}
-		priced[s.Resource] = true
-		for _, p := range book.Prices {
-			if p.Resource == device {
-				book.Prices = append(book.Prices, billing.Price{Resource: s.Resource, Model: p.Model, PerHour: p.PerHour})
-			}
+		if device := units.DeviceOf(s.Resource); device != s.Resource {
+			parts[s.Resource] = device
 		}
 	}
-	return book
+	return parts
 }
 
 // AccountOf is a tenant's account.

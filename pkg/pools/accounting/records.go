@@ -19,6 +19,7 @@ func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
 		return cmp.Or(
 			cmp.Compare(a.Name, b.Name),
 			first(a.Status.Invoice != "", b.Status.Invoice != ""),
+			first(a.Status.UnitPrice != "", b.Status.UnitPrice != ""),
 			first(a.Status.End != nil, b.Status.End != nil),
 			first(a.DeletionTimestamp == nil, b.DeletionTimestamp == nil),
 			cmp.Compare(a.Namespace, b.Namespace),

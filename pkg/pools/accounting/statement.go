@@ -17,7 +17,7 @@ import (
 // Books are everything that is known of one tenant.
 type Books struct {
 	Account  *v1alpha1.TenantAccount
-	Prices   *v1alpha1.PriceBook
+	Prices   *v1alpha1.PriceBook    // nil if there is no price book of the account's name
 	Records  []v1alpha1.UsageRecord // of the tenant, in all namespaces
 	Invoices []v1alpha1.Invoice     // of the tenant
 	Now      time.Time
@@ -41,6 +41,10 @@ type Statement struct {
 	Balance, Billed, Accrued billing.Amount
 	// Wrong are the records that cannot be billed.
 	Wrong []error
+	// NoPrices says why there is no price book to go by, and what to do; empty if there is one. Balance
+	// and Billed have credits, final invoices and the sessions then whose price is fixed, and
+	// nothing is invoiced.
+	NoPrices string
 }
 
 // Session is a record with its charge.
@@ -96,8 +100,8 @@ type desk struct {
 	marked   map[string]bool // sessions whose record names their invoice
 }
 
-// Compute makes the statement. An error says what of the account, the prices or a final invoice
-// cannot be read; nothing can be said then.
+// Compute makes the statement. An error says what of the account or a final invoice cannot be read;
+// nothing can be said then.
 func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
@@ -108,19 +112,42 @@ func (b *Books) Compute() (*Statement, error) {
 	if d.account, err = AccountOf(b.Account); err != nil {
 		return nil, err
 	}
-	if d.book, err = BookOf(b.Prices); err != nil {
-		return nil, err
-	}
+	d.book, s.NoPrices = b.book()
 	if err := d.readInvoices(s); err != nil {
 		return nil, err
 	}
 	d.readRecords(s)
-	d.book = withParts(d.book, d.sessions)
+	d.book.Parts = partsOf(d.sessions)
 	d.assign(s)
 	if err := d.invoice(s); err != nil {
 		return nil, err
 	}
+	if s.NoPrices != "" {
+		s.holdInvoices()
+	}
 	return s, d.balance(s)
+}
+
+// book is the price book, or one without prices and why.
+func (b *Books) book() (billing.Book, string) {
+	none := billing.Book{Currency: "XXX", Mode: billing.AllUnits, DiscountScope: billing.PerSession} // ISO 4217: no currency
+	if b.Prices == nil {
+		return none, fmt.Sprintf("there is no PriceBook %s: make it, or name another one in the annotation %s of TenantAccount %s",
+			PriceBookOf(b.Account), v1alpha1.AnnotationPriceBook, b.Account.Name)
+	}
+	book, err := BookOf(b.Prices)
+	if err != nil {
+		return none, err.Error()
+	}
+	return book, ""
+}
+
+// holdInvoices leaves invoices and records as they are.
+func (s *Statement) holdInvoices() {
+	s.Invoices, s.Stale = nil, nil
+	for i := range s.Sessions {
+		s.Sessions[i].Late = false
+	}
 }
 
 func (d *desk) readInvoices(s *Statement) error {

@@ -3,6 +3,7 @@
 package accounting
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
 func day(month, day, hour int) time.Time {
@@ -284,8 +286,6 @@ func TestMalformedRecords(t *testing.T) {
 		books Books
 		want  string
 	}{
-		"a price":         {Books{Account: account(), Prices: prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "02" })}, "prices[0].pricePerHour"},
-		"two at once":     {Books{Account: account(), Prices: prices(func(s *v1alpha1.PriceBookSpec) { s.Discounts[2].Multiplier, s.Prices[0].PricePerHour = "x", "y" })}, "discounts[2].multiplier"},
 		"a credit":        {Books{Account: account("1", "01"), Prices: prices()}, "credits[1].amount"},
 		"a final invoice": {Books{Account: account(), Prices: prices(), Invoices: []v1alpha1.Invoice{brokenInvoice()}}, "add up"},
 	} {
@@ -294,6 +294,167 @@ func TestMalformedRecords(t *testing.T) {
 				t.Errorf("got %v, want something about %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// fixed is a record whose price was written down when it ended.
+func fixed(r v1alpha1.UsageRecord, price v1alpha1.Decimal, seconds int64, cost v1alpha1.Money) v1alpha1.UsageRecord {
+	r.Status.UnitPrice, r.Status.BilledSeconds, r.Status.Cost = price, seconds, cost
+	return r
+}
+
+// TestNoPrices: without a price book that can be read, an account has its credits, final invoices and
+// what was priced before, and nothing is invoiced.
+func TestNoPrices(t *testing.T) {
+	books := Books{
+		Account: account("1000"), Grace: 24 * time.Hour, Now: day(12, 20, 0),
+		Records: []v1alpha1.UsageRecord{
+			fixed(lasting("before", "1", 3600), "2.5", 3600, "2.50"), lasting("since", "8", 3600), session("open", "1", day(12, 19, 0), time.Time{}),
+		},
+		Invoices: []v1alpha1.Invoice{invoice(october, 10, "3.00", true), invoice(november, 11, "2.50", false)},
+	}
+	named := account("1000")
+	named.Annotations = map[string]string{v1alpha1.AnnotationPriceBook: "dear"}
+	for name, tc := range map[string]struct {
+		account  *v1alpha1.TenantAccount
+		prices   *v1alpha1.PriceBook
+		want     string
+		currency string
+	}{
+		"there is none":                 {account("1000"), nil, "there is no PriceBook default: make it, or name another one in the annotation pool.nvtopo.dev/price-book of TenantAccount team-a", "USD"},
+		"there is none of the name":     {named, nil, "there is no PriceBook dear: make it", "USD"},
+		"a price that is no number":     {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "02" }), "PriceBook default: prices[0].pricePerHour", "USD"},
+		"a time that is none":           {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].ValidFrom = "2026-02-30T00:00:00Z" }), "prices[0].validFrom: want a time such as", "USD"},
+		"two mistakes: the second here": {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Discounts[2].Multiplier, s.Prices[0].PricePerHour = "x", "y" }), "discounts[2].multiplier", "USD"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := books
+			b.Account, b.Prices = tc.account, tc.prices
+			s, err := b.Compute()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(s.NoPrices, tc.want) || len(s.Invoices) > 0 || s.Settles() {
+				t.Errorf("it says %q, and %d invoices, want %q and none", s.NoPrices, len(s.Invoices), tc.want)
+			}
+			if got := s.Balance.String() + " " + s.Billed.String() + " " + s.Accrued.String(); got != "994.50 5.50 0.00" {
+				t.Errorf("balance, billed, accrued are %s, want 994.50 5.50 0.00", got)
+			}
+			bill, err := BillOf(&b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bill.NoPrices != s.NoPrices || bill.Currency != tc.currency || bill.Balance.String() != "994.50" {
+				t.Errorf("the bill says %+v", bill)
+			}
+		})
+	}
+}
+
+// TestPriceChange: what was priced when it ended stays so on the invoice, on the bill and in the
+// balance, whatever the book becomes. What had no price gets the book's.
+func TestPriceChange(t *testing.T) {
+	dear := func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "5" }
+	later := func(s *v1alpha1.PriceBookSpec) {
+		s.Prices = append(s.Prices, v1alpha1.Price{Resource: "nvidia.com/gpu", PricePerHour: "5", ValidFrom: "2026-11-02T02:00:00Z"})
+	}
+	long := func(s *v1alpha1.PriceBookSpec) { *s.MinPeriodSeconds = 7200 }
+	records := []v1alpha1.UsageRecord{
+		lasting("hour", "1", 3600), lasting("minute", "1", 30), lasting("hundred", "100", 3600), of(lasting("free", "1", 3600), "amd.com/gpu"),
+		of(lasting("slice", "0.5", 3600), "nvidia.com/mig-3g.40gb"),
+	}
+	after := append(records[:len(records):len(records)], lasting("after", "1", 7200), session("open", "1", day(11, 19, 23), time.Time{}))
+	before := Books{Account: account("1000"), Prices: prices(), Records: records, Now: day(11, 2, 2)}
+	s, err := before.Compute()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Sessions {
+		for k := range after {
+			if after[k].Name == s.Sessions[i].Record.Name {
+				Fix(&after[k].Status, &s.Sessions[i].Charge)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		prices *v1alpha1.PriceBook
+		want   map[string]string
+		lines  string // price × hours = subtotal
+		accrue string
+		cost   v1alpha1.Money // of the first record, if it is another
+	}{
+		"the same book": {
+			prices(), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
+			"0×1=0.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "",
+		},
+		"a price changed in its place": {
+			prices(dear), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
+			"0×1=0.00 2×101.016667=182.03 5×2=10.00 2×0.5=1.00", "5.00", "",
+		},
+		"a later price": {
+			prices(later), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
+			"0×1=0.00 2×101.016667=182.03 5×2=10.00 2×0.5=1.00", "5.00", "",
+		},
+		"no discounts any more, and a longer minimum": {
+			prices(long, func(s *v1alpha1.PriceBookSpec) { s.Discounts = nil }),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
+			"0×2=0.00 2×103.016667=186.03 2×0.5=1.00", "4.00", "",
+		},
+		"a price of what had none": {
+			prices(func(s *v1alpha1.PriceBookSpec) {
+				s.Prices = append(s.Prices, v1alpha1.Price{Resource: "amd.com/gpu", PricePerHour: "7"})
+			}),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "7.00", "slice": "1.00", "after": "4.00"},
+			"7×1=7.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "",
+		},
+		"a cost that a controller from before fixed prices has computed anew": {
+			prices(), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
+			"0×1=0.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "5.00",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Books{Account: account("1000"), Prices: tc.prices, Records: slices.Clone(after), Now: day(11, 20, 0)}
+			if tc.cost != "" {
+				b.Records[0].Status.Cost = tc.cost
+			}
+			s, err := b.Compute()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, lines := map[string]string{}, []string{}
+			for i := range s.Sessions {
+				got[s.Sessions[i].Record.Name] = s.Sessions[i].Charge.Cost.String()
+			}
+			for _, l := range s.Invoices[0].LineItems {
+				lines = append(lines, string(l.UnitPrice)+"×"+string(l.Hours)+"="+string(l.Subtotal))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("costs: want - got +\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.lines, strings.Join(lines, " ")); diff != "" {
+				t.Errorf("lines: want - got +\n%s", diff)
+			}
+			if s.Accrued.String() != tc.accrue {
+				t.Errorf("accrued %s, want %s", s.Accrued, tc.accrue)
+			}
+			agree(t, &b, s)
+		})
+	}
+}
+
+// agree checks that bill, invoice and balance have the same costs.
+func agree(t *testing.T, b *Books, s *Statement) {
+	t.Helper()
+	bill, err := BillOf(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum billing.Amount
+	for _, l := range bill.Lines {
+		sum = sum.Plus(l.Cost)
+	}
+	if total := string(s.Invoices[0].Total); sum.String() != total || bill.Billed.String() != total || s.Billed.String() != total {
+		t.Errorf("the bill's lines are %s, billed %s and %s, the invoice %s", sum, bill.Billed, s.Billed, total)
 	}
 }
 

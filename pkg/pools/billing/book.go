@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
+	"time"
 )
 
 // Mode says to which hours a discount applies.
@@ -43,14 +45,20 @@ type Book struct {
 	Discounts     []Discount `json:"discounts,omitempty"`
 	Mode          Mode       `json:"mode"`
 	DiscountScope Scope      `json:"discountScope"`
+	// Parts maps a part of a device to the device, such as a slice to its GPU. A part has the
+	// device's price while it has none of its own.
+	Parts map[string]string `json:"-"`
 }
 
-// Price is what one device of a resource costs an hour.
+// Price is what one device of a resource costs an hour, for sessions that end at ValidFrom or later
+// and before the next price of the same resource and model.
 type Price struct {
 	Resource string `json:"resource"` // such as nvidia.com/gpu
 	// Model is a GPU model. A price without one is for all models that have none of their own.
-	Model   string  `json:"model,omitempty"`
-	PerHour Decimal `json:"pricePerHour"`
+	Model string `json:"model,omitempty"`
+	// ValidFrom is zero for a price that was always valid.
+	ValidFrom time.Time `json:"validFrom,omitzero"`
+	PerHour   Decimal   `json:"pricePerHour"`
 }
 
 // Discount is a tier: from so many device hours on, the price is multiplied.
@@ -108,18 +116,21 @@ func (b Book) checkPrices() error {
 	if len(b.Prices) > maxPrices {
 		return fmt.Errorf("prices: %d, want at most %d", len(b.Prices), maxPrices)
 	}
-	type key struct{ resource, model string }
+	type key struct {
+		resource, model string
+		validFrom       time.Time
+	}
 	seen := map[key]bool{}
 	for i, p := range b.Prices {
 		err := checkName("resource", p.Resource)
-		switch k := (key{p.Resource, p.Model}); {
+		switch k := (key{p.Resource, p.Model, p.ValidFrom.UTC()}); {
 		case err != nil:
 		case p.Model != "" && checkName("model", p.Model) != nil:
 			err = checkName("model", p.Model)
 		case p.PerHour.Sign() < 0, p.PerHour.Cmp(whole(maxPrice)) > 0:
 			err = fmt.Errorf("pricePerHour: %s, want 0 to %d", p.PerHour, maxPrice)
 		case seen[k]:
-			err = errors.New("the resource and model have a price already")
+			err = errors.New("the resource and model have a price with this validFrom already")
 		default:
 			seen[k] = true
 		}
@@ -147,21 +158,44 @@ func (b Book) checkDiscounts() error {
 	return nil
 }
 
-// priceOf is the index of the price of a resource and model; -1 if there is none.
-func (b Book) priceOf(resource, model string) int {
+// priceOf is the index of the price that is valid for a resource and model at a time; -1 if there
+// is none. A price of the model goes before one of all models, and of two the later one.
+func (b Book) priceOf(resource, model string, at time.Time) int {
+	found := b.ownPriceOf(resource, model, at)
+	if device := b.Parts[resource]; found < 0 && device != "" && !b.hasPrice(resource, at) {
+		return b.ownPriceOf(device, model, at)
+	}
+	return found
+}
+
+func (b Book) ownPriceOf(resource, model string, at time.Time) int {
 	found := -1
 	for i, p := range b.Prices {
-		if p.Resource != resource {
+		if !p.holds(resource, at) || p.Model != "" && p.Model != model {
 			continue
 		}
-		if p.Model == model {
-			return i
-		}
-		if p.Model == "" {
+		if found < 0 || p.goesBefore(b.Prices[found]) {
 			found = i
 		}
 	}
 	return found
+}
+
+// hasPrice says whether any model of a resource has a price at a time.
+func (b Book) hasPrice(resource string, at time.Time) bool {
+	return slices.ContainsFunc(b.Prices, func(p Price) bool { return p.holds(resource, at) })
+}
+
+func (p Price) holds(resource string, at time.Time) bool {
+	return p.Resource == resource && !p.ValidFrom.After(at)
+}
+
+// goesBefore says which of two valid prices of one resource counts.
+func (p Price) goesBefore(o Price) bool {
+	if (p.Model != "") != (o.Model != "") {
+		return p.Model != ""
+	}
+	return p.ValidFrom.After(o.ValidFrom)
 }
 
 // multiplier is that of the highest threshold that hours reach.

@@ -89,6 +89,19 @@ func TestDecodeBook(t *testing.T) {
 		"a price of no resource":      {text: `{"currency": "USD", "prices": [{"pricePerHour": "1"}]}`, wantErr: "prices[0]: resource"},
 		"a model that is no name":     {text: `{"currency": "USD", "prices": [{"resource": "g", "model": "-", "pricePerHour": "1"}]}`, wantErr: "prices[0]: model"},
 		"two prices of one thing":     {text: `{"currency": "USD", "prices": [` + price + `,` + price + `]}`, wantErr: "prices[1]: the resource and model"},
+		"two prices, one later": {
+			text: `{"currency": "USD", "prices": [` + price + `, {"resource": "g", "pricePerHour": "2", "validFrom": "2026-11-01T00:00:00Z"}]}`,
+			want: Book{
+				Currency: "USD", Prices: []Price{{Resource: "g", PerHour: whole(1)}, {Resource: "g", PerHour: whole(2), ValidFrom: epoch}},
+				MinPeriodSeconds: 60, Mode: AllUnits, DiscountScope: PerSession,
+			},
+		},
+		"two prices from one time": {
+			text: `{"currency": "USD", "prices": [{"resource": "g", "pricePerHour": "1", "validFrom": "2026-11-01T01:00:00+01:00"},
+				{"resource": "g", "pricePerHour": "2", "validFrom": "2026-11-01T00:00:00Z"}]}`,
+			wantErr: "prices[1]: the resource and model have a price with this validFrom already",
+		},
+		"a validFrom that is no time": {text: `{"currency": "USD", "prices": [{"resource": "g", "pricePerHour": "1", "validFrom": "November"}]}`, wantErr: "November"},
 		"a negative minimum":          {text: `{"currency": "USD", "minPeriodSeconds": -1}`, wantErr: "minPeriodSeconds: -1"},
 		"a minimum of a year":         {text: `{"currency": "USD", "minPeriodSeconds": 31536000}`, wantErr: "minPeriodSeconds"},
 		"another mode":                {text: `{"currency": "USD", "mode": "Best"}`, wantErr: "mode: want"},

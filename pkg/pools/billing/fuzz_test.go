@@ -61,6 +61,7 @@ func FuzzDecodeBook(f *testing.F) {
 	for _, seed := range []string{
 		requirementBook, `{"currency":"USD"}`, `{"currency":"USD","currency":"EUR"}`, `{"currency":"USD","mode":"Marginal","discountScope":"BillingPeriod"}`,
 		`{"currency":"USD","prices":[{"resource":"g","model":"H100","pricePerHour":"0.000000001"}],"minPeriodSeconds":2592000}`,
+		`{"currency":"USD","prices":[{"resource":"g","pricePerHour":"1"},{"resource":"g","validFrom":"2026-11-01T00:00:00Z","pricePerHour":"2"}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -86,6 +87,7 @@ func FuzzDecodeSessions(f *testing.F) {
 		`[]`, `[{"id":"s","tenant":"team-a","resource":"nvidia.com/gpu","quantity":"4","start":"2026-11-01T00:00:00Z"}]`,
 		`[{"id":"s","tenant":"team-a","resource":"nvidia.com/gpu","model":"H100","quantity":"0.428","start":"0001-01-01T00:00:01Z","end":"9999-12-31T23:59:59.5Z","estimated":true}]`,
 		`[{"id":"s","tenant":"team-a","resource":"x/y","quantity":"1000000","start":"2026-11-01T00:00:00Z","end":"2026-11-02T00:00:00Z","invoice":"inv-20261101-20261201-7b1c"}]`,
+		`[{"id":"s","tenant":"team-a","resource":"x/y","quantity":"2","start":"2026-11-01T00:00:00Z","end":"2026-11-01T01:00:00Z","fixed":{"unitPrice":"2","seconds":3600,"cost":"3.60"}}]`,
 	} {
 		f.Add([]byte(seed))
 	}

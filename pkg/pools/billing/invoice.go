@@ -37,7 +37,7 @@ type Line struct {
 	Sessions int    `json:"sessions"`
 	// Estimated is the number of sessions whose end nobody saw.
 	Estimated int `json:"estimated,omitempty"`
-	// NoPrice: the price book has none for this resource, so nothing is charged.
+	// NoPrice: the price book had none for it when the sessions ended, so nothing is charged.
 	NoPrice bool `json:"no_price,omitempty"`
 }
 
@@ -77,12 +77,15 @@ func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Tim
 	}, nil
 }
 
-// linesOf sums charges by resource and model, which have one price.
+// linesOf sums charges by resource, model and price.
 func linesOf(charges []Charge) []Line {
-	type key struct{ resource, model string }
+	type key struct {
+		resource, model, price string
+		none                   bool
+	}
 	lines, hours := map[key]Line{}, map[key]*big.Rat{}
 	for _, c := range charges {
-		k := key{c.Session.Resource, c.Session.Model}
+		k := key{c.Session.Resource, c.Session.Model, c.UnitPrice.String(), c.NoPrice}
 		l := lines[k]
 		if hours[k] == nil {
 			l = Line{Resource: k.resource, Model: k.model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
@@ -102,8 +105,18 @@ func linesOf(charges []Charge) []Line {
 		lines[k] = l
 	}
 	return slices.SortedFunc(maps.Values(lines), func(a, b Line) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), a.UnitPrice.Cmp(b.UnitPrice), unpricedFirst(a, b))
 	})
+}
+
+func unpricedFirst(a, b Line) int {
+	switch {
+	case a.NoPrice == b.NoPrice:
+		return 0
+	case a.NoPrice:
+		return -1
+	}
+	return 1
 }
 
 // Validate refuses an invoice that does not add up or has a name that is none.

@@ -55,6 +55,27 @@ func TestInvoice(t *testing.T) {
 	}
 }
 
+// TestInvoicePrices: sessions of two prices are two lines, and so are those that ended before there was a
+// price.
+func TestInvoicePrices(t *testing.T) {
+	b := book(t, `{"currency": "USD", "prices": [
+		{"resource": "nvidia.com/gpu", "validFrom": "2026-11-01T02:00:00Z", "pricePerHour": "10"},
+		{"resource": "nvidia.com/gpu", "validFrom": "2026-11-01T01:00:00Z", "pricePerHour": "0"},
+		{"resource": "nvidia.com/gpu", "validFrom": "2026-11-01T03:00:00Z", "pricePerHour": "9.5"}]}`)
+	want := []Line{
+		{Resource: "nvidia.com/gpu", Hours: decimal(t, "0.5"), Sessions: 1, NoPrice: true},
+		{Resource: "nvidia.com/gpu", Hours: whole(1), Sessions: 1},
+		{Resource: "nvidia.com/gpu", Hours: whole(7), UnitPrice: decimal(t, "9.5"), Subtotal: amount(t, "66.5"), Sessions: 2},
+		{Resource: "nvidia.com/gpu", Hours: whole(2), UnitPrice: whole(10), Subtotal: amount(t, "20"), Sessions: 1},
+	}
+	v := invoice(t, b, teamA(), november, []Session{
+		held(t, "a", "1", 1800), held(t, "b", "1", 3600), held(t, "c", "1", 7200), held(t, "d", "1", 10800), held(t, "e", "1", 14400),
+	})
+	if diff := cmp.Diff(want, v.Lines); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
 // TestSessionInvoice: a session is on the invoice of the period in which it ends.
 func TestSessionInvoice(t *testing.T) {
 	october := Period{Start: epoch.AddDate(0, -1, 0), End: epoch}

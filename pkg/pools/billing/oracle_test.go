@@ -4,8 +4,10 @@ package billing
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -17,32 +19,58 @@ import (
 type plainSession struct {
 	id, tenant, resource, model string
 	start, seconds, milli       int64
+	fixed                       *plainFixed
 }
+
+// plainFixed is what was written down when a session ended: thousandths an hour, seconds and cents.
+type plainFixed struct{ price, seconds, cents int64 }
 
 // plainTier has hours and thousandths.
 type plainTier struct{ hours, milli int64 }
 
-// plainBook has thousandths of the currency an hour.
+// plainPrice is thousandths of the currency an hour, for what ends from a second after epoch on.
+type plainPrice struct {
+	resource, model string
+	from, milli     int64
+}
+
+// always is from when on a price is valid that was always valid.
+const always = math.MinInt64
+
+// plainBook has prices in any order.
 type plainBook struct {
-	prices   map[[2]string]int64 // resource and model -> price
+	prices   []plainPrice
 	min      int64
 	tiers    []plainTier
 	marginal bool
 	period   bool
 }
 
-// price follows the rule for models; ok is false if there is none.
-func (b plainBook) price(resource, model string) (price int64, entry [2]string, ok bool) {
-	for _, entry := range [][2]string{{resource, model}, {resource, ""}} {
-		if price, ok := b.prices[entry]; ok {
-			return price, entry, true
+// price is the one that was valid when a session ended: that of its model, or else that of all, and
+// of these the latest. ok is false if there is none.
+func (b plainBook) price(s plainSession) (price int64, entry [2]string, ok bool) {
+	end := s.start + s.seconds
+	for _, entry := range [][2]string{{s.resource, s.model}, {s.resource, ""}} {
+		latest := plainPrice{from: always}
+		for _, p := range b.prices {
+			if p.resource == entry[0] && p.model == entry[1] && p.from <= end && p.from >= latest.from {
+				latest, ok = p, true
+			}
+		}
+		if ok {
+			return latest.milli, entry, true
 		}
 	}
-	return 0, [2]string{}, false
+	return 0, [2]string{s.resource, s.model}, false
 }
 
 // units are thousandths of a device, for a second.
-func (b plainBook) units(s plainSession) int64 { return max(s.seconds, b.min) * s.milli }
+func (b plainBook) units(s plainSession) int64 {
+	if s.fixed != nil {
+		return s.fixed.seconds * s.milli
+	}
+	return max(s.seconds, b.min) * s.milli
+}
 
 const unitsPerHour = 3600 * 1000
 
@@ -50,8 +78,15 @@ const unitsPerHour = 3600 * 1000
 func (b plainBook) cents(sessions []plainSession) []int64 {
 	costs := make([]int64, len(sessions))
 	for i, s := range sessions {
-		price, entry, ok := b.price(s.resource, s.model)
+		price, entry, ok := b.price(s)
+		if s.fixed != nil {
+			price, ok = s.fixed.price, true
+		}
 		if !ok {
+			continue
+		}
+		if s.fixed != nil && !b.period {
+			costs[i] = s.fixed.cents
 			continue
 		}
 		units, before, total := b.units(s), int64(0), int64(0)
@@ -59,7 +94,8 @@ func (b plainBook) cents(sessions []plainSession) []int64 {
 			if !b.period {
 				break
 			}
-			if _, theirs, _ := b.price(o.resource, o.model); o.tenant != s.tenant || theirs != entry {
+			_, theirs, priced := b.price(o)
+			if o.tenant != s.tenant || theirs != entry || o.resource != s.resource || !priced && o.fixed == nil {
 				continue
 			}
 			total += b.units(o)
@@ -116,10 +152,14 @@ var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 func (s plainSession) session(t *testing.T) Session {
 	t.Helper()
 	start := epoch.Add(time.Duration(s.start) * time.Second)
-	return Session{
+	out := Session{
 		ID: s.id, Tenant: s.tenant, Resource: s.resource, Model: s.model, Quantity: thousandths(t, s.milli),
 		Start: start, End: start.Add(time.Duration(s.seconds) * time.Second),
 	}
+	if s.fixed != nil {
+		out.Fixed = &Fixed{UnitPrice: thousandths(t, s.fixed.price), Seconds: s.fixed.seconds, Cost: Amount{big.NewInt(s.fixed.cents)}}
+	}
+	return out
 }
 
 func (b plainBook) book(t *testing.T) Book {
@@ -131,8 +171,12 @@ func (b plainBook) book(t *testing.T) Book {
 	if b.period {
 		book.DiscountScope = PerPeriod
 	}
-	for entry, price := range b.prices {
-		book.Prices = append(book.Prices, Price{Resource: entry[0], Model: entry[1], PerHour: thousandths(t, price)})
+	for _, p := range b.prices {
+		price := Price{Resource: p.resource, Model: p.model, PerHour: thousandths(t, p.milli)}
+		if p.from != always {
+			price.ValidFrom = epoch.Add(time.Duration(p.from) * time.Second)
+		}
+		book.Prices = append(book.Prices, price)
 	}
 	for _, tier := range b.tiers {
 		book.Discounts = append(book.Discounts, Discount{ThresholdHours: whole(tier.hours), Multiplier: thousandths(t, tier.milli)})
@@ -166,11 +210,11 @@ func amount(t *testing.T, s string) Amount {
 // randomBook has prices of three resources, one of them for a model, none for a fourth.
 func randomBook(rng *rand.Rand) plainBook {
 	b := plainBook{
-		prices: map[[2]string]int64{
-			{"nvidia.com/gpu", ""}:           rng.Int64N(10_000),
-			{"nvidia.com/gpu", "H100"}:       rng.Int64N(10_000),
-			{"amd.com/gpu", ""}:              rng.Int64N(10_000),
-			{"nvidia.com/mig-1g.10gb", "A1"}: rng.Int64N(10_000),
+		prices: []plainPrice{
+			{"nvidia.com/gpu", "", always, rng.Int64N(10_000)},
+			{"nvidia.com/gpu", "H100", always, rng.Int64N(10_000)},
+			{"amd.com/gpu", "", always, rng.Int64N(10_000)},
+			{"nvidia.com/mig-1g.10gb", "A1", always, rng.Int64N(10_000)},
 		},
 		min: rng.Int64N(3) * 60, marginal: rng.IntN(2) == 0, period: rng.IntN(2) == 0,
 	}
@@ -180,6 +224,35 @@ func randomBook(rng *rand.Rand) plainBook {
 		b.tiers = append(b.tiers, plainTier{hours: hours, milli: rng.Int64N(1001)})
 	}
 	return b
+}
+
+// changing is the book with prices that change while sessions of randomSessions end, many of them
+// just then. Some resources have no price until the first change.
+func (b plainBook) changing(rng *rand.Rand) plainBook {
+	var prices []plainPrice
+	for _, p := range b.prices {
+		if rng.IntN(4) > 0 {
+			prices = append(prices, p)
+		}
+		for from := rng.Int64N(20); from < 40 && rng.IntN(3) > 0; from += 1 + rng.Int64N(10) {
+			prices = append(prices, plainPrice{p.resource, p.model, from * 3600, rng.Int64N(10_000)})
+		}
+	}
+	rng.Shuffle(len(prices), func(i, j int) { prices[i], prices[j] = prices[j], prices[i] })
+	b.prices = prices
+	return b
+}
+
+// fixing writes down what the sessions cost that have a price and end until a second.
+func (b plainBook) fixing(sessions []plainSession, until int64) []plainSession {
+	out, costs := slices.Clone(sessions), b.cents(sessions)
+	for i, s := range sessions {
+		price, _, ok := b.price(s)
+		if ok && s.start+s.seconds < until {
+			out[i].fixed = &plainFixed{price: price, seconds: max(s.seconds, b.min), cents: costs[i]}
+		}
+	}
+	return out
 }
 
 // randomSessions has many that end together, and many of exactly a threshold's hours.

@@ -24,6 +24,28 @@ func TestRateOracle(t *testing.T) {
 	}
 }
 
+// TestChangingPricesOracle: the rate agrees with the oracle's while prices change, and after what has
+// ended was written down and the book was replaced by any other.
+func TestChangingPricesOracle(t *testing.T) {
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 19))
+		b, sessions := randomBook(rng).changing(rng), randomSessions(rng, 1+rng.IntN(40))
+		compare(t, fmt.Sprintf("seed %d", seed), b, sessions)
+		fixed := b.fixing(sessions, rng.Int64N(40)*3600)
+		other := randomBook(rng).changing(rng)
+		compare(t, fmt.Sprintf("seed %d, another book", seed), other, fixed)
+		if b.period || other.period {
+			continue // what a period takes off is known at its end
+		}
+		was, is := b.cents(sessions), other.cents(fixed)
+		for i := range fixed {
+			if fixed[i].fixed != nil && was[i] != is[i] {
+				t.Fatalf("seed %d: session %s cost %d cents when it ended, and %d by another book", seed, fixed[i].id, was[i], is[i])
+			}
+		}
+	}
+}
+
 // The must-show of the requirement: ten thousand sessions to the cent.
 func TestTenThousandSessions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(44, 17))

@@ -13,17 +13,19 @@ import (
 type Charge struct {
 	Session   Session
 	Hours     *big.Rat // device hours billed, exactly
+	Seconds   int64    // for which the session is billed; without the fraction, which records never have
 	UnitPrice Decimal
 	Gross     Amount // without discounts
 	Cost      Amount // rounded half up, per session
-	// NoPrice: the book has no price for it, so it costs nothing.
+	// NoPrice: the book had no price for it when it ended, so it costs nothing.
 	NoPrice bool
 }
 
 // Discount is what the discounts took off.
 func (c Charge) Discount() Amount { return c.Gross.Minus(c.Cost) }
 
-// Rate says what each session of one bill costs, by end and ID. The sessions have ended. For
+// Rate says what each session of one bill costs, by end and ID. The sessions have ended. The price
+// is the one that was valid when a session ended: the Fixed one, or else the book's of that time. For
 // discounts of the scope PerPeriod they are all sessions of the period; with Marginal, those
 // that end first have the hours before the thresholds.
 func Rate(book Book, sessions []Session) ([]Charge, error) {
@@ -40,7 +42,7 @@ func Rate(book Book, sessions []Session) ([]Charge, error) {
 		if s.Open() {
 			return nil, fmt.Errorf("session %q: has not ended", s.ID)
 		}
-		charges[i] = Charge{Session: s, Hours: s.hours(book.MinPeriodSeconds)}
+		charges[i] = Charge{Session: s, Hours: s.hours(book.MinPeriodSeconds), Seconds: wholeSeconds(s.billed(book.MinPeriodSeconds))}
 		total.add(book.groupOf(s), charges[i].Hours)
 	}
 	before := hoursOf{}
@@ -52,25 +54,40 @@ func Rate(book Book, sessions []Session) ([]Charge, error) {
 	return charges, nil
 }
 
+func wholeSeconds(r *big.Rat) int64 { return new(big.Int).Quo(r.Num(), r.Denom()).Int64() }
+
 // price says what the charge's hours cost, after those before them in a bill of total hours.
 func (c *Charge) price(book Book, before, total *big.Rat) {
-	i := book.priceOf(c.Session.Resource, c.Session.Model)
-	if i < 0 {
+	s := &c.Session
+	if s.Fixed != nil {
+		c.UnitPrice = s.Fixed.UnitPrice
+	} else if i := book.priceOf(s.Resource, s.Model, s.End); i >= 0 {
+		c.UnitPrice = book.Prices[i].PerHour
+	} else {
 		c.NoPrice = true
 		return
 	}
-	c.UnitPrice = book.Prices[i].PerHour
 	c.Gross = toCents(new(big.Rat).Mul(c.Hours, c.UnitPrice.Rat()))
+	if s.Fixed != nil && book.DiscountScope == PerSession {
+		c.Cost = s.Fixed.Cost
+		return
+	}
 	c.Cost = toCents(new(big.Rat).Mul(book.fullWithin(c.Hours, before, total), c.UnitPrice.Rat()))
 }
 
-// group is the sessions whose hours count together for discounts of the scope PerPeriod.
+// group is the sessions whose hours count together for discounts of the scope PerPeriod: those of a
+// resource, and of the model if it has prices of its own. A price that changes begins no new group.
 type group struct {
-	tenant string
-	price  int
+	tenant, resource, model string
+	priced                  bool
 }
 
-func (b Book) groupOf(s Session) group { return group{s.Tenant, b.priceOf(s.Resource, s.Model)} }
+func (b Book) groupOf(s Session) group {
+	if i := b.priceOf(s.Resource, s.Model, s.End); i >= 0 {
+		return group{s.Tenant, s.Resource, b.Prices[i].Model, true}
+	}
+	return group{s.Tenant, s.Resource, s.Model, s.Fixed != nil}
+}
 
 // hoursOf sums hours by group.
 type hoursOf map[group]*big.Rat
@@ -97,8 +114,8 @@ func (b Book) fullWithin(hours, before, total *big.Rat) *big.Rat {
 	return after.Sub(after, b.full(before))
 }
 
-// Accrued says what the open ones among sessions would cost if they ended now. It is an
-// estimate: with discounts of the scope PerPeriod, what ends later changes it.
+// Accrued says what the open ones among sessions would cost if they ended now, at the prices that
+// are valid now. It is an estimate: with discounts of the scope PerPeriod, what ends later changes it.
 func Accrued(book Book, sessions []Session, now time.Time) ([]Charge, error) {
 	asEnded := slices.Clone(sessions)
 	open := map[string]bool{}

@@ -3,11 +3,12 @@
 package billing
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // requirementBook has the prices of the requirement's example.
@@ -128,6 +129,78 @@ func TestModelPrice(t *testing.T) {
 	}
 }
 
+// TestPriceChange: a session has the price that was valid when it ended. The price of a GPU is 2 until
+// noon, then 3; from 18 o'clock on H100 have a price of their own.
+func TestPriceChange(t *testing.T) {
+	changing := book(t, `{"currency": "USD", "minPeriodSeconds": 0, "prices": [
+		{"resource": "nvidia.com/gpu", "model": "H100", "validFrom": "2026-11-01T18:00:00Z", "pricePerHour": "9"},
+		{"resource": "nvidia.com/gpu", "validFrom": "2026-11-01T13:00:00+01:00", "pricePerHour": "3"},
+		{"resource": "nvidia.com/gpu", "pricePerHour": "2"},
+		{"resource": "amd.com/gpu", "validFrom": "2026-11-01T12:00:00Z", "pricePerHour": "1"},
+		{"resource": "nvidia.com/mig-1g.10gb", "validFrom": "2026-11-01T18:00:00Z", "pricePerHour": "5"}]}`)
+	changing.Parts = map[string]string{"nvidia.com/mig-1g.10gb": "nvidia.com/gpu"}
+	hour := func(h int) time.Time { return epoch.Add(time.Duration(h) * time.Hour) }
+	fixed := &Fixed{UnitPrice: whole(7), Seconds: 7200, Cost: amount(t, "13")}
+	cases := map[string]struct {
+		resource, model string
+		start, end      time.Time
+		fixed           *Fixed
+		period          bool
+		want            string
+		wantNoPrice     bool
+	}{
+		"ended before the change":                     {start: hour(10), end: hour(11), want: "2.00"},
+		"ended a second before it":                    {start: hour(10), end: hour(12).Add(-time.Second), want: "4.00"},
+		"ended just when it changed":                  {start: hour(10), end: hour(12), want: "6.00"},
+		"ran when it changed: all of it":              {start: hour(8), end: hour(13), want: "15.00"},
+		"began after it":                              {start: hour(13), end: hour(14), want: "3.00"},
+		"a model before it has a price of its own":    {model: "H100", start: hour(16), end: hour(17), want: "3.00"},
+		"the model with it":                           {model: "H100", start: hour(17), end: hour(18), want: "9.00"},
+		"another model then":                          {model: "L4", start: hour(17), end: hour(18), want: "3.00"},
+		"before the first price of a resource":        {resource: "amd.com/gpu", start: hour(10), end: hour(11), want: "0.00", wantNoPrice: true},
+		"with it":                                     {resource: "amd.com/gpu", start: hour(11), end: hour(12), want: "1.00"},
+		"a slice at the price of its device":          {resource: "nvidia.com/mig-1g.10gb", start: hour(10), end: hour(11), want: "2.00"},
+		"a slice whose device's price changed":        {resource: "nvidia.com/mig-1g.10gb", start: hour(13), end: hour(14), want: "3.00"},
+		"a slice with a price of its own":             {resource: "nvidia.com/mig-1g.10gb", start: hour(17), end: hour(18), want: "5.00"},
+		"written down when it ended":                  {start: hour(10), end: hour(12), fixed: fixed, want: "13.00"},
+		"written down, and the resource has no price": {resource: "x/y", start: hour(10), end: hour(12), fixed: fixed, want: "13.00"},
+		"written down, with discounts over a month":   {start: hour(10), end: hour(12), fixed: fixed, period: true, want: "14.00"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := changing
+			if tc.period {
+				b.DiscountScope = PerPeriod
+			}
+			s := Session{ID: "s", Tenant: "team-a", Resource: cmp.Or(tc.resource, "nvidia.com/gpu"), Model: tc.model, Quantity: whole(1), Start: tc.start, End: tc.end, Fixed: tc.fixed}
+			charges, err := Rate(b, []Session{s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := charges[0].Cost.String(); got != tc.want || charges[0].NoPrice != tc.wantNoPrice {
+				t.Errorf("cost %s, no price %t; want %s, %t", got, charges[0].NoPrice, tc.want, tc.wantNoPrice)
+			}
+		})
+	}
+}
+
+// TestPriceChangeTiers: hours before and after a change of the price count together for the discounts
+// of a month, each at its own price.
+func TestPriceChangeTiers(t *testing.T) {
+	b := book(t, requirementBook)
+	b.DiscountScope = PerPeriod
+	b.Prices = append(b.Prices, Price{Resource: "nvidia.com/gpu", PerHour: whole(3), ValidFrom: epoch.Add(24 * time.Hour)})
+	before, after := held(t, "before", "60", 3600), held(t, "after", "40", 24*3600)
+	after.Start = after.End.Add(-time.Hour)
+	charges, err := Rate(b, []Session{before, after})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := charges[0].Cost.String() + " " + charges[1].Cost.String(); got != "108.00 108.00" { // 60×2×.9, 40×3×.9
+		t.Errorf("costs %s, want 108.00 108.00", got)
+	}
+}
+
 // Three sessions of 60, 40 and 100 GPU hours, which end in this order.
 func TestPeriodDiscounts(t *testing.T) {
 	cases := map[string]struct {
@@ -156,7 +229,7 @@ func TestPeriodDiscounts(t *testing.T) {
 					got = append(got, c.Cost.String())
 				}
 			}
-			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+			if diff := gocmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)
 			}
 		})
@@ -178,6 +251,12 @@ func TestRateErrors(t *testing.T) {
 		"a name that a spreadsheet runs":     {change: func(s *Session) { s.Model = "=1+1" }, wantErr: "model: "},
 		"a name with letters of other lands": {change: func(s *Session) { s.Resource = "gpü" }, wantErr: "resource: "},
 		"a name that is too long":            {change: func(s *Session) { s.Invoice = strings.Repeat("x", 254) }, wantErr: "invoice: "},
+		"an open session with a cost":        {change: func(s *Session) { s.End, s.Fixed = time.Time{}, &Fixed{} }, wantErr: "fixed: the session has not ended"},
+		"a fixed price of too much":          {change: func(s *Session) { s.Fixed = &Fixed{UnitPrice: whole(1_000_001), Seconds: 60} }, wantErr: "fixed.unitPrice"},
+		"fewer seconds than it lasted":       {change: func(s *Session) { s.Fixed = &Fixed{Seconds: 50} }, wantErr: "fixed.seconds: 50 of a session of 60"},
+		"more seconds than a minimum may be": {change: func(s *Session) { s.Fixed = &Fixed{Seconds: maxMinPeriod + 1} }, wantErr: "fixed.seconds"},
+		"a cost above the price":             {change: func(s *Session) { s.Fixed = &Fixed{UnitPrice: whole(60), Seconds: 60, Cost: amount(t, "1.01")} }, wantErr: "fixed.cost: 1.01, want 0 to 1.00"},
+		"a cost below 0":                     {change: func(s *Session) { s.Fixed = &Fixed{UnitPrice: whole(60), Seconds: 60, Cost: amount(t, "-1")} }, wantErr: "fixed.cost: -1.00"},
 		"other fields under a known ID":      {change: func(s *Session) { s.ID = "known" }, wantErr: "is there twice"},
 	}
 	for name, tc := range cases {
@@ -208,7 +287,7 @@ func TestAccrued(t *testing.T) {
 		got[c.Session.ID] = c.Cost.String()
 	}
 	// early begins after now, by another clock: it has the minimum.
-	if diff := cmp.Diff(map[string]string{"open": "8.00", "early": "0.27"}, got); diff != "" {
+	if diff := gocmp.Diff(map[string]string{"open": "8.00", "early": "0.27"}, got); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
 	if !open.Open() {

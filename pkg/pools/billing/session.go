@@ -31,6 +31,51 @@ type Session struct {
 	// that of the period in which it ends. One that becomes known after that invoice is final
 	// is put on a later one in this way.
 	Invoice string `json:"invoice,omitempty"`
+	// Fixed is what the session costs since it has ended, whatever becomes of the price book; nil
+	// while nobody has written it down.
+	Fixed *Fixed `json:"fixed,omitempty"`
+}
+
+// Fixed is a session's price as it was valid when the session ended.
+type Fixed struct {
+	UnitPrice Decimal `json:"unitPrice"`
+	// Seconds is for how long the session is billed: it has the minimum in it.
+	Seconds int64 `json:"seconds"`
+	// Cost has the discounts of the scope PerSession in it. Those of a period are known at its end.
+	Cost Amount `json:"cost"`
+}
+
+// equal says whether both are the same, or neither is there.
+func (f *Fixed) equal(o *Fixed) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return f.UnitPrice.Equal(o.UnitPrice) && f.Seconds == o.Seconds && f.Cost.Equal(o.Cost)
+}
+
+// check refuses what no session costs that lasted so long.
+func (f *Fixed) check(s Session) error {
+	lasted := s.End.Unix() - s.Start.Unix()
+	switch {
+	case s.Open():
+		return errors.New("fixed: the session has not ended")
+	case f.UnitPrice.Sign() < 0, f.UnitPrice.Cmp(whole(maxPrice)) > 0:
+		return fmt.Errorf("fixed.unitPrice: %s, want 0 to %d", f.UnitPrice, maxPrice)
+	case f.Seconds < lasted-1, f.Seconds > max(lasted+1, maxMinPeriod):
+		return fmt.Errorf("fixed.seconds: %d of a session of %d", f.Seconds, lasted)
+	}
+	if gross := s.FixedGross(); f.Cost.Sign() < 0 || gross.Minus(f.Cost).Sign() < 0 {
+		return fmt.Errorf("fixed.cost: %s, want 0 to %s", f.Cost, gross)
+	}
+	return nil
+}
+
+// FixedGross is what a session whose price is fixed costs without discounts; 0 for others.
+func (s Session) FixedGross() Amount {
+	if s.Fixed == nil {
+		return Amount{}
+	}
+	return toCents(new(big.Rat).Mul(s.hours(0), s.Fixed.UnitPrice.Rat()))
 }
 
 // DecodeSessions reads a list of sessions from JSON.
@@ -52,7 +97,8 @@ func (s Session) Open() bool { return s.End.IsZero() }
 func (s Session) Equal(o Session) bool {
 	sameTimes := s.Start.Equal(o.Start) && s.End.Equal(o.End)
 	sameNames := s.ID == o.ID && s.Tenant == o.Tenant && s.Resource == o.Resource && s.Model == o.Model
-	return sameTimes && sameNames && s.Quantity.Equal(o.Quantity) && s.Estimated == o.Estimated && s.Invoice == o.Invoice
+	sameBill := s.Estimated == o.Estimated && s.Invoice == o.Invoice && s.Fixed.equal(o.Fixed)
+	return sameTimes && sameNames && sameBill && s.Quantity.Equal(o.Quantity)
 }
 
 // Validate refuses a session that cannot be billed, naming the field.
@@ -80,20 +126,32 @@ func (s Session) check() error {
 		return errors.New("start: is missing")
 	case !s.Open() && s.End.Before(s.Start):
 		return fmt.Errorf("end: %s is before the start", s.End.UTC().Format(time.RFC3339))
+	case s.Fixed != nil:
+		return s.Fixed.check(s)
 	}
 	return nil
 }
 
-// hours is the device hours to bill: quantity times the duration or the minimum.
+// hours is the device hours to bill: quantity times what billed says.
 func (s Session) hours(minSeconds int64) *big.Rat {
+	hours := s.billed(minSeconds)
+	return hours.Mul(hours, s.Quantity.Rat()).Quo(hours, big.NewRat(3600, 1))
+}
+
+// billed is for how many seconds the session is billed: the duration or the minimum, as it was when
+// the session ended.
+func (s Session) billed(minSeconds int64) *big.Rat {
+	if s.Fixed != nil {
+		return big.NewRat(s.Fixed.Seconds, 1)
+	}
 	// time.Duration ends at 292 years, so seconds and nanoseconds are subtracted apart.
 	const nano = 1_000_000_000
 	duration := big.NewRat(s.End.Unix()-s.Start.Unix(), 1)
 	duration.Add(duration, big.NewRat(int64(s.End.Nanosecond()-s.Start.Nanosecond()), nano))
 	if least := big.NewRat(minSeconds, 1); duration.Cmp(least) < 0 {
-		duration = least
+		return least
 	}
-	return duration.Mul(duration, s.Quantity.Rat()).Quo(duration, big.NewRat(3600, 1))
+	return duration
 }
 
 // distinct returns each session once, by end and then by ID, so that no result depends on

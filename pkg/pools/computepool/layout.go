@@ -12,9 +12,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
+// equalWeight is the weight of all where weights have no effect.
+const equalWeight = 1000
+
 // promise is what somebody is promised, in devices of all the pool's resources together.
 type promise struct {
-	guaranteed, limit, weight int64
+	guaranteed, limit int64
+	weight            int64 // in thousandths
 	// protected is the most that jobs may hold that must not be preempted; notSaid without a number.
 	protected int64
 	keep      bool // others get none of what is guaranteed
@@ -132,8 +136,8 @@ func (l *Layout) unlisted(tenant string) tenantShare {
 
 // promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
 // shares what is borrowed by weight, and has no way to let the first one keep it.
-func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight int32) promise {
-	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), protected: notSaid, weight: int64(max(1, weight))}
+func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight v1alpha1.Weight) promise {
+	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), protected: notSaid, weight: weight.Thousandths()}
 	if limit != nil {
 		p.limit = int64(*limit)
 	}
@@ -141,7 +145,7 @@ func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight int32
 		p.protected = int64(*protected)
 	}
 	if !l.sharesByWeight() {
-		p.weight = 1
+		p.weight = equalWeight
 	}
 	return p
 }
@@ -167,16 +171,16 @@ func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	}
 	switch q.Policy {
 	case v1alpha1.QueueFIFO:
-		out.strategy, out.weight = kueue.StrictFIFO, 1
+		out.strategy, out.weight = kueue.StrictFIFO, equalWeight
 	case v1alpha1.QueuePriority:
-		out.weight = 1
+		out.weight = equalWeight
 	case v1alpha1.QueueCapacity:
 		// Queues that nothing is guaranteed to borrow too: a weight of 0 would be a last rank in Kueue.
-		out.weight = max(1, out.guaranteed)
+		out.weight = equalWeight * max(1, out.guaranteed)
 	case v1alpha1.QueueFairShare, "":
 	}
 	if !l.sharesByWeight() {
-		out.weight = 1
+		out.weight = equalWeight
 	}
 	out.keep = q.Reclaimable != nil && !*q.Reclaimable
 	return out
@@ -252,7 +256,7 @@ func (l *Layout) keepLeaving(existing []Existing) {
 			stop = v1alpha1.StopHoldAndDrain
 		}
 		l.groups = append(l.groups, single(queue{
-			promise: promise{weight: 1}, name: e.Name, tenant: e.Tenant, queue: e.Queue, tenants: []string{},
+			promise: promise{weight: equalWeight}, name: e.Name, tenant: e.Tenant, queue: e.Queue, tenants: []string{},
 			strategy: kueue.BestEffortFIFO, stop: stop, leaving: true,
 		}))
 	}

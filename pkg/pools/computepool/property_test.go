@@ -46,7 +46,7 @@ func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 	if free := s.Capacity.Total - s.Capacity.Reserved; what != 1 {
 		for i := range 1 + rnd.IntN(4) {
 			g := share(&free)
-			q := v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: 1 + rnd.Int32N(5)}
+			q := v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: v1alpha1.Weight(1+rnd.Int32N(50)) / 10}
 			q.ProtectedLimit = protected(q.Limit)
 			s.Quotas = append(s.Quotas, q)
 		}
@@ -55,7 +55,7 @@ func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 		for i := range 1 + rnd.IntN(3) {
 			g := share(&free)
 			keep := rnd.IntN(2) == 0
-			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: 1 + rnd.Int32N(5), Reclaimable: &keep}
+			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: v1alpha1.Weight(1+rnd.Int32N(50)) / 10, Reclaimable: &keep}
 			q.ProtectedCapacity = protected(q.MaxCapacity)
 			if rnd.IntN(3) == 0 {
 				q.Tenants = []string{"a", "c"}

@@ -88,7 +88,7 @@ func (l *Layout) cohort(g *group, divisions []Division, at int) *kueue.Cohort {
 		ObjectMeta: metav1.ObjectMeta{Name: g.cohort, Labels: l.labels()},
 		Spec: kueue.CohortSpec{
 			ParentName:     names.Cohort(l.pool.Name),
-			FairSharing:    &kueue.FairSharing{Weight: devices(g.weight)},
+			FairSharing:    &kueue.FairSharing{Weight: thousandths(g.weight)},
 			ResourceGroups: l.resourceGroups(divisions, func(d *Division) kueue.ResourceQuota { return quotaOf(&d.Cohorts[at]) }),
 		},
 	}
@@ -111,7 +111,7 @@ func (l *Layout) clusterQueue(g *group, q *queue, divisions []Division, at int, 
 			QueueingStrategy:  q.strategy,
 			Preemption:        &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptLowerPriority, ReclaimWithinCohort: kueue.PreemptAny},
 			StopPolicy:        string(q.stop),
-			FairSharing:       &kueue.FairSharing{Weight: devices(q.weight)},
+			FairSharing:       &kueue.FairSharing{Weight: thousandths(q.weight)},
 			ResourceGroups:    l.resourceGroups(divisions, func(d *Division) kueue.ResourceQuota { return quotaOf(&d.Queues[at]) }),
 		},
 	}
@@ -193,3 +193,5 @@ func typeMeta(kind string) metav1.TypeMeta {
 }
 
 func devices(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
+
+func thousandths(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }

@@ -99,6 +99,17 @@ func TestRender(t *testing.T) {
 				"LocalQueue/team-x/pool: pool.x",
 			},
 		},
+		"weights with decimals": {
+			change: func(p *v1alpha1.ComputePool) {
+				p.Spec.Quotas[0].Weight, p.Spec.Quotas[1].Weight, p.Spec.Quotas[2].Weight = 1.5, 0.25, 0
+			},
+			want: []string{
+				"Cohort//pool: 32",
+				"ClusterQueue//pool.a: 16 +16 of pool, weight 1500m, BestEffortFIFO",
+				"ClusterQueue//pool.b: 8 +16 of pool, weight 250m, BestEffortFIFO",
+				"ClusterQueue//pool.c: 0 +16 of pool, weight 1, BestEffortFIFO",
+			},
+		},
 		"pinned devices above the guarantee, and a limit that was lowered below them": {
 			change: func(p *v1alpha1.ComputePool) { p.Spec.Quotas[2].Limit = limit(4) },
 			pins:   Pins{"pool.a": {nvidia: 24}, "pool.c": {nvidia: 8}},

@@ -92,15 +92,17 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 		books, statement, err = r.compute(ctx, r.reader, account)
 	}
 	if err != nil {
-		return idle, r.unpriced(ctx, account, err)
+		return idle, r.unreadable(ctx, account, err)
 	}
-	if err := r.writeInvoices(ctx, books, statement); err != nil {
-		return 0, err
+	if statement.NoPrices == "" {
+		if err := r.writeInvoices(ctx, books, statement); err != nil {
+			return 0, err
+		}
 	}
 	if err := r.expire(ctx, books); err != nil {
 		return 0, err
 	}
-	if err := r.writeStatus(ctx, account, statement); err != nil {
+	if err := r.writeStatus(ctx, books, statement); err != nil {
 		return 0, err
 	}
 	if len(statement.Open) > 0 || len(statement.Invoices) > 0 {
@@ -112,13 +114,9 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 // compute reads all that is known of an account and makes its statement. The error is for people
 // where there is no *apierrors.StatusError in it.
 func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount) (*accounting.Books, *accounting.Statement, error) {
-	name := account.Annotations[v1alpha1.AnnotationPriceBook]
-	if name == "" {
-		name = v1alpha1.DefaultPriceBook
-	}
-	var prices v1alpha1.PriceBook
-	if err := from.Get(ctx, client.ObjectKey{Name: name}, &prices); apierrors.IsNotFound(err) {
-		return nil, nil, &problem{reasonNoPriceBook, "there is no PriceBook " + name}
+	name, prices := accounting.PriceBookOf(account), &v1alpha1.PriceBook{}
+	if err := from.Get(ctx, client.ObjectKey{Name: name}, prices); apierrors.IsNotFound(err) {
+		prices = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("get PriceBook %s: %w", name, err)
 	}
@@ -133,35 +131,38 @@ func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v
 		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
 	}
 	books := &accounting.Books{
-		Account: account, Prices: &prices, Records: records.Items, Invoices: invoices.Items, Now: r.clock.Now(), Grace: r.grace,
+		Account: account, Prices: prices, Records: records.Items, Invoices: invoices.Items, Now: r.clock.Now(), Grace: r.grace,
 	}
 	statement, err := books.Compute()
 	if err != nil {
-		return nil, nil, &problem{reasonUnreadable, err.Error()}
+		return nil, nil, &problem{err.Error()}
 	}
 	return books, statement, nil
 }
 
-// expire deletes the records that nobody needs any more. One whose pod is still there would be made
-// anew.
+// expire deletes the records that nobody needs any more.
 func (r *reconciler) expire(ctx context.Context, books *accounting.Books) error {
-	for _, old := range accounting.Expired(books.Records, books.Invoices, r.keep, books.Now) {
-		var pod v1.Pod
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
-		switch {
-		case err == nil && pod.UID == old.Spec.PodUID:
-			continue
-		case client.IgnoreNotFound(err) != nil:
-			return fmt.Errorf("get pod %s/%s: %w", old.Namespace, old.Spec.Pod, err)
-		}
-		patch := client.MergeFromWithOptions(old.DeepCopy(), client.MergeFromWithOptimisticLock{})
-		old.Finalizers = without(old.Finalizers, names.FinalizerBilling)
-		if err := r.client.Patch(ctx, &old, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("let record %s/%s go: %w", old.Namespace, old.Name, err)
-		}
-		if err := r.client.Delete(ctx, &old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete record %s/%s: %w", old.Namespace, old.Name, err)
-		}
+	old := accounting.Expired(books.Records, books.Invoices, r.keep, books.Now)
+	return inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, &old[i]) })
+}
+
+// delete deletes a record. One whose pod is still there would be made anew, and stays.
+func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) error {
+	var pod v1.Pod
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
+	switch {
+	case err == nil && pod.UID == old.Spec.PodUID:
+		return nil
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("get pod %s/%s: %w", old.Namespace, old.Spec.Pod, err)
+	}
+	patch := client.MergeFromWithOptions(old.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	old.Finalizers = without(old.Finalizers, names.FinalizerBilling)
+	if err := r.client.Patch(ctx, old, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("let record %s/%s go: %w", old.Namespace, old.Name, err)
+	}
+	if err := r.client.Delete(ctx, old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete record %s/%s: %w", old.Namespace, old.Name, err)
 	}
 	return nil
 }

@@ -41,34 +41,46 @@ const (
 )
 
 // problem is why an account has no statement, in words for its condition.
-type problem struct{ reason, message string }
+type problem struct{ message string }
 
 func (p *problem) Error() string { return p.message }
 
-// unpriced says in the account's condition why there is no statement. Its amounts stay as they were.
-func (r *reconciler) unpriced(ctx context.Context, account *v1alpha1.TenantAccount, err error) error {
+// unreadable says in the account's condition why there is no statement. Its amounts stay as they were.
+func (r *reconciler) unreadable(ctx context.Context, account *v1alpha1.TenantAccount, err error) error {
 	var p *problem
 	if !errors.As(err, &p) {
 		return err
 	}
 	status := account.Status.DeepCopy()
-	r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, p.reason, p.message)
+	r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, reasonUnreadable, p.message)
 	return r.patchStatus(ctx, account, status)
 }
 
+// pricedOf says whether all sessions have a price, and if not why, in words for the condition.
+func pricedOf(books *accounting.Books, s *accounting.Statement) (is metav1.ConditionStatus, reason, message string) {
+	unpriced := s.Unpriced()
+	switch {
+	case len(s.Wrong) > 0:
+		return metav1.ConditionFalse, reasonUnreadable, errors.Join(s.Wrong...).Error()
+	case s.NoPrices != "":
+		if reason = reasonUnreadable; books.Prices == nil {
+			reason = reasonNoPriceBook
+		}
+		return metav1.ConditionFalse, reason, s.NoPrices + ". Until then the balance has credits and what was priced before"
+	case len(unpriced) > 0:
+		return metav1.ConditionFalse, reasonNoPrice,
+			"the price book has no price for " + strings.Join(unpriced, ", ") + ", which costs nothing until it has"
+	}
+	return metav1.ConditionTrue, reasonPriced, "all sessions have a price"
+}
+
 // writeStatus writes an account's amounts and conditions.
-func (r *reconciler) writeStatus(ctx context.Context, account *v1alpha1.TenantAccount, s *accounting.Statement) error {
+func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement) error {
+	account := books.Account
 	status := account.Status.DeepCopy()
 	status.Balance, status.Billed, status.Accrued = v1alpha1.Money(s.Balance.String()), v1alpha1.Money(s.Billed.String()), v1alpha1.Money(s.Accrued.String())
-	switch unpriced := s.Unpriced(); {
-	case len(s.Wrong) > 0:
-		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, reasonUnreadable, errors.Join(s.Wrong...).Error())
-	case len(unpriced) > 0:
-		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, reasonNoPrice,
-			"the price book has no price for "+strings.Join(unpriced, ", ")+", which costs nothing until it has")
-	default:
-		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionTrue, reasonPriced, "all sessions have a price")
-	}
+	priced, reason, message := pricedOf(books, s)
+	r.set(status, account, v1alpha1.ConditionPriced, priced, reason, message)
 	overdrawn := s.Balance.Sign() < 0
 	if overdrawn {
 		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionTrue, eventOverdrawn, "the sessions that have ended cost more than the credits")

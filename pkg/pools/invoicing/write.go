@@ -4,6 +4,7 @@ package invoicing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
@@ -81,30 +83,35 @@ func (r *reconciler) writeOpen(ctx context.Context, there []v1alpha1.Invoice, wa
 	return invoice, nil
 }
 
-// writeSessions writes what sessions cost, and the invoice of those that are late or whose invoice is
-// to be closed.
+// writeSessions writes what sessions cost and at which price, and the invoice of those that are late
+// or whose invoice is to be closed. Only records that change are written.
 func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.UsageRecord, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) error {
 	byName := make(map[types.NamespacedName]*v1alpha1.UsageRecord, len(records))
 	for i := range records {
 		byName[client.ObjectKeyFromObject(&records[i])] = &records[i]
 	}
-	for _, s := range sessions {
-		record := byName[s.Record]
+	var before, changed []*v1alpha1.UsageRecord
+	for i := range sessions {
+		s, record := &sessions[i], byName[sessions[i].Record]
 		want := record.Status
-		want.Cost = v1alpha1.Money(s.Charge.Cost.String())
+		accounting.Fix(&want, &s.Charge)
 		if s.Late || closing[s.Invoice] != nil {
 			want.Invoice = s.Invoice
 		}
 		if want == record.Status {
 			continue
 		}
-		patch := client.MergeFrom(record.DeepCopy())
+		before = append(before, record.DeepCopy())
 		record.Status = want
-		if err := r.client.Status().Patch(ctx, record, patch, client.FieldOwner(names.FieldOwner)); err != nil {
-			return fmt.Errorf("write the cost of record %s: %w", s.Record, err)
-		}
+		changed = append(changed, record)
 	}
-	return nil
+	return inParallel(ctx, len(changed), func(ctx context.Context, i int) error {
+		err := r.client.Status().Patch(ctx, changed[i], client.MergeFrom(before[i]), client.FieldOwner(names.FieldOwner))
+		if err != nil {
+			return fmt.Errorf("write the cost of record %s/%s: %w", changed[i].Namespace, changed[i].Name, err)
+		}
+		return nil
+	})
 }
 
 // close makes an invoice final, unless it has changed since it was read.
@@ -120,4 +127,27 @@ func (r *reconciler) close(ctx context.Context, account *v1alpha1.TenantAccount,
 
 func without(list []string, one string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == one })
+}
+
+// writers is how many records of an account are written at once: one after the other, a thousand take
+// seconds, which are spent waiting.
+const writers = 16
+
+// inParallel does something for each of so many, some at once, until one fails; the error is that of
+// the first in order that did.
+func inParallel(ctx context.Context, pieces int, do func(ctx context.Context, i int) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, pieces)
+	workqueue.ParallelizeUntil(ctx, writers, pieces, func(i int) {
+		if errs[i] = do(ctx, i); errs[i] != nil {
+			stop()
+		}
+	})
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return ctx.Err()
 }

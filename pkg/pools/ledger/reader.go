@@ -92,19 +92,14 @@ func (r *Reader) Invoices(ctx context.Context, tenant string) ([]poolv1alpha1.In
 	return invoices, err
 }
 
-// bookOf is the name of the price book that an account goes by.
-func bookOf(account *poolv1alpha1.TenantAccount) string {
-	return cmp.Or(account.Annotations[poolv1alpha1.AnnotationPriceBook], poolv1alpha1.DefaultPriceBook)
-}
-
-// Books are all that is known of a tenant; ErrNotFound if it has no account or no prices.
+// Books are all that is known of a tenant; ErrNotFound if it has no account.
 func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*accounting.Books, error) {
 	account, err := getAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, tenant)
 	if err != nil {
 		return nil, err
 	}
-	prices, err := getAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, bookOf(account))
-	if err != nil {
+	prices, err := getAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, accounting.PriceBookOf(account))
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	// The invoices first: records are marked before their invoice is final.
@@ -119,7 +114,7 @@ func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*acco
 	return &accounting.Books{Account: account, Prices: prices, Records: records, Invoices: invoices, Now: now}, nil
 }
 
-// AllBooks are those of all tenants that have an account and prices, by name.
+// AllBooks are those of all tenants that have an account, by name.
 func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Books, error) {
 	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
 	if err != nil {
@@ -141,11 +136,10 @@ func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Boo
 	var out []*accounting.Books
 	for i := range accounts {
 		account := &accounts[i]
-		at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == bookOf(account) })
-		if at < 0 {
-			continue
+		b := &accounting.Books{Account: account, Now: now}
+		if at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == accounting.PriceBookOf(account) }); at >= 0 {
+			b.Prices = &prices[at]
 		}
-		b := &accounting.Books{Account: account, Prices: &prices[at], Now: now}
 		for _, v := range invoices {
 			if v.Spec.Tenant == account.Name {
 				b.Invoices = append(b.Invoices, v)

@@ -262,3 +262,34 @@ func TestMemoryBounds(t *testing.T) {
 		t.Errorf("it remembers %d pods, of which 61 went in the last hour", n)
 	}
 }
+
+// TestKeptStatus: the copy of a record whose namespace goes has the end, price and invoice of the
+// original, whichever of the two had them first.
+func TestKeptStatus(t *testing.T) {
+	end, later := metav1.NewTime(time.Unix(3600, 0)), metav1.NewTime(time.Unix(7200, 0))
+	ended := v1alpha1.UsageRecordStatus{End: &end}
+	priced := v1alpha1.UsageRecordStatus{End: &end, UnitPrice: "2", BilledSeconds: 3600, Cost: "2.00"}
+	dear := v1alpha1.UsageRecordStatus{End: &end, UnitPrice: "5", BilledSeconds: 3600, Cost: "5.00"}
+	marked := priced
+	marked.Invoice = "inv-1"
+	for name, tc := range map[string]struct{ kept, record, want v1alpha1.UsageRecordStatus }{
+		"a new copy has all of it":                {record: marked, want: marked},
+		"neither has ended":                       {},
+		"the copy has another end":                {kept: v1alpha1.UsageRecordStatus{End: &later}, record: ended, want: v1alpha1.UsageRecordStatus{End: &later}},
+		"the original got a price after the copy": {kept: ended, record: priced, want: priced},
+		"and an invoice":                          {kept: ended, record: marked, want: marked},
+		"the copy has a price already":            {kept: priced, record: ended, want: priced},
+		"both have one":                           {kept: priced, record: dear, want: priced},
+		"the copy is on an invoice":               {kept: marked, record: priced, want: marked},
+		"only the original is on an invoice":      {kept: priced, record: marked, want: marked},
+		"the original is priced, the copy invoiced": {
+			kept: v1alpha1.UsageRecordStatus{End: &end, Invoice: "inv-1"}, record: priced, want: marked,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, keptStatus(tc.kept, tc.record)); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -208,19 +208,29 @@ func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v
 	} else if err != nil {
 		return nil, fmt.Errorf("keep record %s/%s in %s: %w", record.Namespace, record.Name, r.namespace, err)
 	}
-	// The original may have been put on an invoice after it was copied. A copy without that would be
-	// put on another one.
-	marked := kept.Status.Invoice == "" && record.Status.Invoice != ""
-	if record.Status == (v1alpha1.UsageRecordStatus{}) || kept.Status.End != nil && !marked {
+	status := keptStatus(kept.Status, record.Status)
+	if status == kept.Status {
 		return kept, nil
 	}
 	before := kept.DeepCopy()
-	if kept.Status.End == nil {
-		kept.Status = record.Status
-	}
-	kept.Status.Invoice = record.Status.Invoice
+	kept.Status = status
 	if err := r.client.Status().Patch(ctx, kept, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
 		return nil, fmt.Errorf("end record %s/%s: %w", kept.Namespace, kept.Name, err)
 	}
 	return kept, nil
+}
+
+// keptStatus is the status of the copy of a record. The original may have been priced, or put on an
+// invoice, after it was copied: a copy without that would have another price, or be on another one.
+func keptStatus(kept, record v1alpha1.UsageRecordStatus) v1alpha1.UsageRecordStatus {
+	if kept.End == nil {
+		return record
+	}
+	if kept.UnitPrice == "" && record.UnitPrice != "" {
+		kept.UnitPrice, kept.BilledSeconds, kept.Cost = record.UnitPrice, record.BilledSeconds, record.Cost
+	}
+	if kept.Invoice == "" {
+		kept.Invoice = record.Invoice
+	}
+	return kept
 }

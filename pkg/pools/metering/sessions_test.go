@@ -18,11 +18,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// thePrices are those of the requirement.
+// dearer is from when on a GPU costs 3 an hour, and not 2.
+var dearer = time.Date(2026, 12, 16, 12, 0, 0, 0, time.UTC)
+
+// thePrices are those of the requirement, and a price that changes.
 func thePrices() *v1alpha1.PriceBook {
 	least := int64(60)
 	return &v1alpha1.PriceBook{Spec: v1alpha1.PriceBookSpec{
-		Currency: "USD", Prices: []v1alpha1.Price{{Resource: "nvidia.com/gpu", PricePerHour: "2.0"}}, MinPeriodSeconds: &least,
+		Currency: "USD", MinPeriodSeconds: &least,
+		Prices: []v1alpha1.Price{
+			{Resource: "nvidia.com/gpu", PricePerHour: "2.0"}, {Resource: "nvidia.com/gpu", PricePerHour: "3.0", ValidFrom: dearer.Format(time.RFC3339)},
+		},
 		Discounts: []v1alpha1.Discount{
 			{ThresholdHours: "100", Multiplier: "0.9"}, {ThresholdHours: "500", Multiplier: "0.8"}, {ThresholdHours: "1000", Multiplier: "0.7"},
 		},
@@ -41,8 +47,12 @@ func (ran *truth) cents() int64 {
 			tenths = tier.tenths
 		}
 	}
-	// 200 cents an hour, tenths of it, rounded half up.
-	numerator, denominator := work*200*tenths, int64(3600*1000*10)
+	price := int64(200) // cents an hour
+	if !ran.end.Before(dearer) {
+		price = 300
+	}
+	// Tenths of the price, rounded half up.
+	numerator, denominator := work*price*tenths, int64(3600*1000*10)
 	return (2*numerator + denominator) / (2 * denominator)
 }
 

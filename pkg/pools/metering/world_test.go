@@ -283,7 +283,7 @@ func (e *testEnv) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, 
 	for _, s := range statement.Sessions {
 		r := e.records[s.Record.Name]
 		if !e.write(func() {
-			r.Status.Cost = v1alpha1.Money(s.Charge.Cost.String())
+			accounting.Fix(&r.Status, &s.Charge)
 			if s.Late || closing[s.Invoice] {
 				r.Status.Invoice = s.Invoice
 			}

@@ -22,7 +22,7 @@ type Share struct {
 	Name       string
 	Guaranteed int64
 	Limit      int64
-	Weight     int64 // of what is nobody's; 0 borrows only what no other wants
+	Weight     int64 // of what is nobody's, in thousandths; 0 borrows only what no other wants
 	// Pinned is held by jobs that must not be preempted. While it is more than what is
 	// guaranteed, it is what the queue has for sure.
 	Pinned int64
@@ -38,7 +38,7 @@ type Queue struct {
 	Nominal   int64  // nominalQuota: never taken away
 	Borrowing int64  // borrowingLimit: how much more than Nominal it may hold
 	Lending   *int64 // lendingLimit: how much of Nominal others may borrow; nil: all
-	Weight    int64  // fairSharing.weight
+	Weight    int64  // fairSharing.weight, in thousandths
 }
 
 // Division is a pool's quota as Kueue's objects hold it.

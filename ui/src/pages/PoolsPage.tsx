@@ -244,11 +244,12 @@ function BillCard({ bill: b }: { bill: Bill }) {
           </div>
         ))}
       </dl>
-      <DataTable label={`Lines of the bill of ${b.tenant}`} head={["Resource", "Model", "Sessions", "Cost", "Open", "Accrued"]}>
+      <DataTable label={`Lines of the bill of ${b.tenant}`} head={["Resource", "Model", "Price", "Sessions", "Cost", "Open", "Accrued"]}>
         {b.lines.map((l) => (
-          <Table.Tr key={`${l.resource} ${l.model ?? ""}`}>
+          <Table.Tr key={`${l.resource} ${l.model ?? ""} ${l.noPrice ? "" : l.unitPrice}`}>
             <Table.Td>{l.resource}</Table.Td>
             <Table.Td>{l.model ?? "–"}</Table.Td>
+            <Table.Td>{l.noPrice ? "–" : l.unitPrice}</Table.Td>
             <Table.Td>{l.sessions}</Table.Td>
             <Table.Td>{l.noPrice ? "no price" : l.cost}</Table.Td>
             <Table.Td>{l.open}</Table.Td>

@@ -236,9 +236,7 @@ type TenantQuota struct {
 	// of the others.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=10000
-	Weight int32 `json:"weight,omitempty"`
+	Weight Weight `json:"weight,omitempty"`
 }
 
 // DefaultQuota is the share of each tenant that is not listed. It guarantees nothing, because
@@ -259,9 +257,7 @@ type DefaultQuota struct {
 	// weight as in quotas.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=10000
-	Weight int32 `json:"weight,omitempty"`
+	Weight Weight `json:"weight,omitempty"`
 }
 
 // FairShare is about what is left beyond the guarantees.

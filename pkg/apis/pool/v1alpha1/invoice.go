@@ -102,7 +102,8 @@ type LineItem struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Estimated int32 `json:"estimated,omitempty"`
-	// noPrice says that the price book has none for it, so that it costs nothing.
+	// noPrice says that the price book had none for it when the sessions ended, so that they cost
+	// nothing.
 	// +optional
 	NoPrice bool `json:"noPrice,omitempty"`
 }

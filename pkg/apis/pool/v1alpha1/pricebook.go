@@ -27,9 +27,9 @@ type Currency string
 // DefaultPriceBook is the name of the price book of all tenants whose account names no other.
 const DefaultPriceBook = "default"
 
-// PriceBook says what an hour of a device costs. A change is about all sessions that are on no final
-// invoice. A slice of a device that has no price has that of the whole device, of which its quantity
-// is a part.
+// PriceBook says what an hour of a device costs. What a session costs is fixed when it ends: a change
+// is about sessions that end after it, and about those that had no price. A slice of a device that
+// has no price has that of the whole device, of which its quantity is a part.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=pricebooks,singular=pricebook,shortName=pb
@@ -81,10 +81,11 @@ const (
 type PriceBookSpec struct {
 	// currency of all prices.
 	Currency Currency `json:"currency"`
-	// prices by resource and model. What has none costs nothing, and its invoice says so.
+	// prices by resource, model and validFrom. What has none costs nothing, and its invoice says so.
 	// +listType=map
 	// +listMapKey=resource
 	// +listMapKey=model
+	// +listMapKey=validFrom
 	// +kubebuilder:validation:MaxItems=256
 	Prices []Price `json:"prices"`
 	// minPeriodSeconds is for how long a session is billed at least.
@@ -93,7 +94,7 @@ type PriceBookSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	MinPeriodSeconds *int64 `json:"minPeriodSeconds,omitempty"`
-	// discounts for many hours.
+	// discounts for many hours of a session or a month.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -111,10 +112,11 @@ type PriceBookSpec struct {
 
 // Price is what one device of a resource costs an hour.
 type Price struct {
-	// resource is the extended resource, for example nvidia.com/gpu.
+	// resource is the extended resource, for example nvidia.com/gpu. CPU and memory have no price:
+	// pools have quota of devices alone, and what a pod holds beside them goes into their price.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+/[A-Za-z0-9._-]+$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+/[A-Za-z0-9._-]+$')",message="resource: an extended resource such as nvidia.com/gpu. Only devices are metered: put what CPU and memory cost into the price of the device"
 	Resource string `json:"resource"`
 	// model of the device. Without one, the price is that of all models that have none of
 	// their own.
@@ -122,6 +124,14 @@ type Price struct {
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=96
 	Model string `json:"model"`
+	// validFrom is the time, in UTC and as a string such as "2026-12-01T00:00:00Z", from which on the
+	// price is that of sessions that end then or later. Before it, and without it, the price is the
+	// one with the latest earlier validFrom, or with none.
+	// +optional
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$') && (self == '' || timestamp(self) > timestamp('1970-01-01T00:00:00Z'))",message="validFrom: a time in UTC with seconds, such as 2026-12-01T00:00:00Z"
+	ValidFrom string `json:"validFrom"`
 	// pricePerHour of one device, as a string such as "2.0".
 	// +kubebuilder:validation:XValidation:rule="double(self) <= 1000000.0",message="pricePerHour: at most 1000000"
 	PricePerHour Decimal `json:"pricePerHour"`

@@ -72,9 +72,7 @@ type PoolQueue struct {
 	// weight is the queue's part of what is left beyond the guarantees, with policy fair_share.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=10000
-	Weight int32 `json:"weight,omitempty"`
+	Weight Weight `json:"weight,omitempty"`
 	// preemptionPolicy says whether its jobs may have others evicted.
 	// +optional
 	// +kubebuilder:default=PreemptLowerPriority

@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TenantAccount is what a tenant has paid. It has the tenant's name.
+// TenantAccount is what a tenant has paid. It has the tenant's name. It can only be deleted while it
+// has no credits, price book or bill, or with the annotation pool.nvtopo.dev/allow-deletion: "true".
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=tenantaccounts,singular=tenantaccount,shortName=ta
@@ -67,6 +68,10 @@ type Credit struct {
 
 // AnnotationPriceBook on a TenantAccount is the name of the tenant's price book.
 const AnnotationPriceBook = GroupName + "/price-book"
+
+// AnnotationAllowDeletion on a TenantAccount or a final Invoice, if it is "true", lets it be deleted
+// with what it has: an admission policy refuses that otherwise.
+const AnnotationAllowDeletion = GroupName + "/allow-deletion"
 
 // ConditionPriced of a TenantAccount says whether all of its sessions could be priced.
 const ConditionPriced = "Priced"

@@ -27,6 +27,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.status) || !has(self.status.end) || self.status.end >= self.spec.start",fieldPath=".status.end",message="status.end: is before spec.start"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.end) || has(self.status) && has(self.status.end) && self.status.end == oldSelf.status.end",fieldPath=".status.end",message="status.end: cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.invoice) || has(self.status) && has(self.status.invoice) && self.status.invoice == oldSelf.status.invoice",fieldPath=".status.invoice",message="status.invoice: cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.unitPrice) || has(self.status) && has(self.status.unitPrice) && self.status.unitPrice == oldSelf.status.unitPrice",fieldPath=".status.unitPrice",message="status.unitPrice: cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.billedSeconds) || has(self.status) && has(self.status.billedSeconds) && self.status.billedSeconds == oldSelf.status.billedSeconds",fieldPath=".status.billedSeconds",message="status.billedSeconds: cannot be changed"
 type UsageRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -91,7 +93,17 @@ type UsageRecordStatus struct {
 	// estimated says that nobody saw the end, and that end is the last time the pod was seen.
 	// +optional
 	Estimated bool `json:"estimated,omitempty"`
-	// cost of the session, once it has ended.
+	// unitPrice of a device hour that was valid when the session ended. A price book that changes
+	// later is not about the session. Absent while there is no price.
+	// +optional
+	UnitPrice Decimal `json:"unitPrice,omitempty"`
+	// billedSeconds is for how long the session is billed: as long as it lasted, or the
+	// minPeriodSeconds of the price book when it ended.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	BilledSeconds int64 `json:"billedSeconds,omitempty"`
+	// cost of the session, once it has ended. It changes no more once there is a unitPrice, but for
+	// discounts over a month, which are known at its end.
 	// +optional
 	Cost Money `json:"cost,omitempty"`
 	// invoice is the name of the one that the session is on.
