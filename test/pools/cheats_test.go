@@ -88,7 +88,7 @@ func refused(t *testing.T, err error, want string) {
 func patched(t *testing.T, tenant client.Client, o client.Object, patch string) error {
 	t.Helper()
 	copied, _ := o.DeepCopyObject().(client.Object)
-	return tenant.Patch(t.Context(), copied, client.RawPatch(types.MergePatchType, []byte(patch))) //nolint:wrapcheck // it is judged as it is
+	return tenant.Patch(t.Context(), copied, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
 // queued is a pod of tenant a with a queue.

@@ -113,7 +113,7 @@ func (s *scenario) podFieldWrites(t *testing.T, bound, gated *v1.Pod) map[string
 // binds tries to bind a pod.
 func binds(pod *v1.Pod, binding *v1.Binding) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
-		return c.SubResource("binding").Create(ctx, pod.DeepCopy(), binding.DeepCopy(), client.DryRunAll) //nolint:wrapcheck // it is judged as it is
+		return c.SubResource("binding").Create(ctx, pod.DeepCopy(), binding.DeepCopy(), client.DryRunAll)
 	}
 }
 

@@ -130,7 +130,7 @@ func marked(field, key, value string) string {
 func statusPatch(o client.Object, patch string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		copied, _ := o.DeepCopyObject().(client.Object)
-		return c.Status().Patch(ctx, copied, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll) //nolint:wrapcheck // it is judged as it is
+		return c.Status().Patch(ctx, copied, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
 	}
 }
 
@@ -142,7 +142,7 @@ func deletes(o client.Object, policy metav1.DeletionPropagation) func(context.Co
 		if policy != "" {
 			options = append(options, client.PropagationPolicy(policy))
 		}
-		return c.Delete(ctx, copied, options...) //nolint:wrapcheck // it is judged as it is
+		return c.Delete(ctx, copied, options...)
 	}
 }
 
