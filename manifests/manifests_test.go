@@ -320,8 +320,8 @@ func TestWorkloadRoles(t *testing.T) {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
 	delete(want, "ml-workloads/night-window")
-	// Who starts jobs and pods of tenants: Kueue, and the Job controller under one of two names.
-	for _, other := range []string{"kueue-system/kueue-controller-manager", "kube-system/job-controller", "/system:kube-controller-manager"} {
+	// Who starts jobs and pods of tenants: Kueue, and the Job controller under one of two names, and that of JobSets.
+	for _, other := range []string{"kueue-system/kueue-controller-manager", "kube-system/job-controller", "jobset-system/jobset-controller-manager", "/system:kube-controller-manager"} {
 		want[other] = true
 	}
 	if diff := cmp.Diff(want, granted); diff != "" {

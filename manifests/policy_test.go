@@ -81,14 +81,14 @@ type request struct {
 	user                  *user.DefaultInfo
 	may                   []string       // "verb resource" in the project's groups and the core
 	params                map[string]any // of a policy that has them
-	options               runtime.Object // nil: those of a create
+	options               runtime.Object // CreateOptions when nil
 }
 
 // answer returns the messages with which a policy refuses the request.
 func answer(t *testing.T, policies map[string]validating.Validator, r request, policy string) []string {
 	t.Helper()
 	group := map[string]string{
-		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "deployments": "apps", "jobs": "batch", "cronjobs": "batch",
+		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
 		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
 		"jobsets": "jobset.x-k8s.io", "usagerecords": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
 	}[r.resource]
@@ -111,9 +111,9 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 	if who == nil {
 		who = &user.DefaultInfo{Name: "somebody", Groups: []string{"system:authenticated"}}
 	}
-	var opts runtime.Object = &metav1.CreateOptions{}
-	if r.options != nil {
-		opts = r.options
+	opts := r.options
+	if opts == nil {
+		opts = &metav1.CreateOptions{}
 	}
 	attributes := admission.NewAttributesRecord(object, old, schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Any"}, namespace, name,
 		gvr, r.subresource, operation, opts, false, who)
@@ -171,7 +171,7 @@ func compiledList(t *testing.T, list []*admissionregistrationv1.ValidatingAdmiss
 	for _, p := range list {
 		out[p.Name] = compile(t, p)
 		failurePolicy := admissionregistrationv1.Fail
-		if p.Spec.ParamKind != nil {
+		if p.Spec.ParamKind != nil && p.Spec.ParamKind.Kind == "ComputePool" {
 			failurePolicy = admissionregistrationv1.Ignore // its parameters may not be there to be read
 		}
 		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != failurePolicy {

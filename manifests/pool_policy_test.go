@@ -39,7 +39,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 13)
+	return compiledList(t, list, bindings, 21)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -124,7 +124,8 @@ func TestPoliciesOfAdmission(t *testing.T) {
 		return thing(nil, "spec", spec("schedulingGates", list))
 	}
 	owned := func(kind string, controller bool) map[string]any {
-		return thing(map[string]any{"ownerReferences": []any{map[string]any{"kind": kind, "name": "y", "controller": controller}}}, "", nil)
+		return thing(map[string]any{"ownerReferences": []any{map[string]any{"kind": kind, "name": "y", "controller": controller}}}, "spec",
+			map[string]any{"suspend": true, "schedulingGates": []any{map[string]any{"name": kueue.GateAdmission}}})
 	}
 	suspended, started := thing(nil, "spec", spec("suspend", true)), thing(nil, "spec", spec("suspend", false))
 	bare := thing(nil, "", nil)
@@ -133,59 +134,56 @@ func TestPoliciesOfAdmission(t *testing.T) {
 		request request
 		want    string
 	}{
-		"a gate of ours that stays":       {request{resource: "jobs", object: gatedBy(ours, true), old: gatedBy(ours, true)}, ""},
-		"a gate of ours that goes":        {request{resource: "jobs", object: suspended, old: gatedBy(ours, true)}, "only the pool controller takes it away"},
-		"by another door":                 {request{resource: "jobs", subresource: "status", object: suspended, old: gatedBy(ours, true)}, "only the pool controller"},
-		"one of two that goes":            {request{resource: "jobs", object: gatedBy("example.com/budget", true), old: gatedBy(both, true)}, "only the pool controller"},
-		"another's that goes":             {request{resource: "jobs", object: gatedBy(ours, true), old: gatedBy(both, true)}, ""},
-		"a gate by the pool controller":   {request{resource: "jobs", object: suspended, old: gatedBy(ours, true), may: mayAdmit}, ""},
-		"the gate of a Workload":          {request{resource: "workloads", object: bare, old: gatedBy(ours, true)}, "only the pool controller"},
-		"a job that somebody starts":      {request{resource: "jobs", object: started, old: suspended}, "spec.suspend: Kueue starts"},
-		"a job that starts by a default":  {request{resource: "jobs", object: bare, old: suspended}, "spec.suspend: Kueue starts"},
-		"a job that Kueue starts":         {request{resource: "jobs", object: started, old: suspended, may: mayAdmit}, ""},
-		"a job that somebody suspends":    {request{resource: "jobs", object: suspended, old: started}, ""},
-		"a job that runs":                 {request{resource: "jobs", object: started, old: started}, ""},
-		"a pod without its gate":          {request{resource: "pods", object: gates(), old: gates("kueue.x-k8s.io/admission")}, "spec.schedulingGates: Kueue removes"},
-		"a pod that Kueue lets in":        {request{resource: "pods", object: gates(), old: gates("kueue.x-k8s.io/admission"), may: mayAdmit}, ""},
-		"a pod without another's gate":    {request{resource: "pods", object: gates("kueue.x-k8s.io/admission"), old: gates("a/b", "kueue.x-k8s.io/admission")}, ""},
-		"a pod that is a Job's":           {request{resource: "pods", object: owned("Job", true)}, "only the Job controller"},
-		"one by the Job controller":       {request{resource: "pods", object: owned("Job", true), may: mayAdmit}, ""},
-		"a pod that becomes a Job's":      {request{resource: "pods", object: owned("Job", true), old: bare}, "only the Job controller"},
-		"a Job's pod that changes":        {request{resource: "pods", object: owned("Job", true), old: owned("Job", true)}, ""},
-		"a pod of a ReplicaSet":           {request{resource: "pods", object: owned("ReplicaSet", true)}, ""},
-		"a pod that is a pod's":           {request{resource: "pods", object: owned("Pod", true)}, "only the Job controller"},
-		"a job that is a Job's":           {request{resource: "jobs", object: owned("Job", true)}, "only the Job controller"},
-		"a ReplicaSet that is a Job's":    {request{resource: "replicasets", object: owned("Job", true)}, "only the Job controller"},
-		"a job of a CronJob":              {request{resource: "jobs", object: owned("CronJob", true)}, ""},
-		"a pod that a Job comes to own":   {request{resource: "pods", object: owned("Job", true), old: owned("Job", false)}, "only the Job controller"},
-		"a pod that a Job keeps in mind":  {request{resource: "pods", object: owned("Job", false)}, ""},
-		"a pod that asks for nothing":     {request{resource: "pods", object: bare}, ""},
-		"a Workload that is a Job's":      {request{resource: "workloads", object: owned("Job", true), old: bare}, ""},
-		"a pod of a tenant that is bound": {request{resource: "pods", object: gates(), old: gates()}, ""},
+		"a gate of ours that stays":        {request{resource: "jobs", object: gatedBy(ours, true), old: gatedBy(ours, true)}, ""},
+		"a gate of ours that goes":         {request{resource: "jobs", object: suspended, old: gatedBy(ours, true)}, "only the pool controller takes it away"},
+		"by another door":                  {request{resource: "jobs", subresource: "status", object: suspended, old: gatedBy(ours, true)}, "only the pool controller"},
+		"one of two that goes":             {request{resource: "jobs", object: gatedBy("example.com/budget", true), old: gatedBy(both, true)}, "only the pool controller"},
+		"another's that goes":              {request{resource: "jobs", object: gatedBy(ours, true), old: gatedBy(both, true)}, ""},
+		"a gate by the pool controller":    {request{resource: "jobs", object: suspended, old: gatedBy(ours, true), may: mayAdmit}, ""},
+		"the gate of a Workload":           {request{resource: "workloads", object: bare, old: gatedBy(ours, true)}, "only the pool controller"},
+		"a job that somebody starts":       {request{resource: "jobs", object: started, old: suspended}, "spec.suspend: Kueue starts"},
+		"a job that starts by a default":   {request{resource: "jobs", object: bare, old: suspended}, "spec.suspend: Kueue starts"},
+		"a job that Kueue starts":          {request{resource: "jobs", object: started, old: suspended, may: mayAdmit}, ""},
+		"a job that somebody suspends":     {request{resource: "jobs", object: suspended, old: started}, ""},
+		"a job that runs":                  {request{resource: "jobs", object: started, old: started}, ""},
+		"a pod without its gate":           {request{resource: "pods", object: gates(), old: gates("kueue.x-k8s.io/admission")}, "spec.schedulingGates: kueue.x-k8s.io/admission: Kueue removes"},
+		"a pod that Kueue lets in":         {request{resource: "pods", object: gates(), old: gates("kueue.x-k8s.io/admission"), may: mayAdmit}, ""},
+		"a pod without another's gate":     {request{resource: "pods", object: gates("kueue.x-k8s.io/admission"), old: gates("a/b", "kueue.x-k8s.io/admission")}, "nobody removes another"},
+		"a pod of an elastic slice":        {request{resource: "pods", object: gates(), old: gates("kueue.x-k8s.io/elastic-job")}, "spec.schedulingGates: kueue.x-k8s.io/elastic-job"},
+		"a pod that keeps its gates":       {request{resource: "pods", object: gates("a/b", "c"), old: gates("c", "a/b")}, ""},
+		"a pod that is a Job's":            {request{resource: "pods", object: owned("Job", true)}, "only the Job controller"},
+		"one by the Job controller":        {request{resource: "pods", object: owned("Job", true), may: mayAdmit}, ""},
+		"a pod that becomes a Job's":       {request{resource: "pods", object: owned("Job", true), old: bare}, "only the Job controller"},
+		"a Job's pod that changes":         {request{resource: "pods", object: owned("Job", true), old: owned("Job", true)}, ""},
+		"a pod of a ReplicaSet":            {request{resource: "pods", object: owned("ReplicaSet", true)}, ""},
+		"a pod that is a pod's":            {request{resource: "pods", object: owned("Pod", true)}, "only the Job controller"},
+		"a job that is a Job's":            {request{resource: "jobs", object: owned("Job", true)}, "only the Job controller"},
+		"a ReplicaSet that is a Job's":     {request{resource: "replicasets", object: owned("Job", true)}, "only the Job controller"},
+		"a job of a StatefulSet":           {request{resource: "jobs", object: owned("StatefulSet", true)}, "only"},
+		"a job that a JobSet comes to own": {request{resource: "jobs", object: owned("JobSet", true), old: suspended}, "so only"},
+		"a job of a workflow":              {request{resource: "jobs", object: owned("Workflow", true)}, ""},
+		"a pod that a ReplicaSet adopts":   {request{resource: "pods", object: owned("ReplicaSet", true), old: gates(kueue.GateAdmission)}, ""},
+		"a StatefulSet that is a pod's":    {request{resource: "statefulsets", object: owned("Pod", true)}, "only the Job controller"},
+		"a Deployment that gets a Job":     {request{resource: "deployments", object: owned("Job", true), old: bare}, "only the Job controller"},
+		"a ReplicaSet of a Deployment":     {request{resource: "replicasets", object: owned("Deployment", true)}, ""},
+		"a job of a CronJob":               {request{resource: "jobs", object: owned("CronJob", true)}, ""},
+		"a pod that a Job comes to own":    {request{resource: "pods", object: owned("Job", true), old: owned("Job", false)}, "only the Job controller"},
+		"a pod that a Job keeps in mind":   {request{resource: "pods", object: owned("Job", false)}, ""},
+		"a pod that Kueue has not gated":   {request{resource: "pods", object: bare}, "Kueue has put no gate on this pod"},
+		"one with a gate of its own":       {request{resource: "pods", object: gates("a/b")}, "Kueue has put no gate on this pod"},
+		"one by who may":                   {request{resource: "pods", object: bare, may: mayAdmit}, ""},
+		"a pod that waits":                 {request{resource: "pods", object: gates("a/b", kueue.GateAdmission)}, ""},
+		"a job that Kueue lets start":      {request{resource: "jobs", object: started}, "Kueue has not suspended this job"},
+		"a job that starts where unsaid":   {request{resource: "jobs", object: bare}, "Kueue has not suspended this job"},
+		"a job that starts by who may":     {request{resource: "jobs", object: started, may: mayAdmit}, ""},
+		"a ReplicaSet":                     {request{resource: "replicasets", object: bare}, ""},
+		"a Workload that is a Job's":       {request{resource: "workloads", object: owned("Job", true), old: bare}, ""},
+		"a pod of a tenant that is bound":  {request{resource: "pods", object: gates(), old: gates()}, ""},
 	}
 	policies := compiledPoolPolicies(t)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) { checkAnswer(t, answer(t, policies, tc.request, "nvtopo-pool-admission"), tc.want) })
 	}
-}
-
-func TestPoliciesOfPriorities(t *testing.T) {
-	class := map[string]any{"priorityClassName": "system-cluster-critical"}
-	template := map[string]any{"template": map[string]any{"spec": class}}
-	labelled := labelled(kueue.LabelPriorityClass, "nvtopo-p5")
-	owned := map[string]any{"ownerReferences": []any{map[string]any{"kind": "Job", "controller": true}}}
-	kept := map[string]any{"ownerReferences": []any{map[string]any{"kind": "Job"}}}
-	checkPolicy(t, "nvtopo-pool-priorities", "needs kueue.x-k8s.io/priority-class as well", map[string]policyCase{
-		"a job without a class of either kind":       {request{resource: "jobs", object: thing(nil, "", nil)}, true},
-		"a job with a class of pods":                 {request{resource: "jobs", object: thing(nil, "spec", template)}, false},
-		"a job with both":                            {request{resource: "jobs", object: thing(labelled, "spec", template)}, true},
-		"a job that loses Kueue's":                   {request{resource: "jobs", object: thing(nil, "spec", template), old: thing(labelled, "spec", template)}, false},
-		"a job that had none before the policy":      {request{resource: "jobs", object: thing(nil, "spec", template), old: thing(nil, "spec", template)}, true},
-		"a pod with a class of pods":                 {request{resource: "pods", object: thing(nil, "spec", class)}, false},
-		"a pod of a Job, which Kueue does not weigh": {request{resource: "pods", object: thing(owned, "spec", class)}, true},
-		"a pod that a Job keeps in mind":             {request{resource: "pods", object: thing(kept, "spec", class)}, false},
-		"a job that names another as its owner":      {request{resource: "jobs", object: thing(owned, "spec", template)}, false},
-	})
 }
 
 func TestPoliciesOfQueues(t *testing.T) {
@@ -393,6 +391,8 @@ func TestPoliciesOfGracePeriods(t *testing.T) {
 		"a job that somebody suspends": {request{resource: "jobs", object: suspended, old: started}, false},
 		"by another door":              {request{resource: "jobs", subresource: "status", object: suspended, old: started}, false},
 		"one that Kueue suspends":      {request{resource: "jobs", object: suspended, old: started, may: mayAdmit}, true},
+		"one that is made larger":      {request{resource: "jobs", object: thing(nil, "spec", map[string]any{"suspend": true, "parallelism": 4}), old: started}, true},
+		"one that is made smaller":     {request{resource: "jobs", object: thing(nil, "spec", map[string]any{"suspend": true, "parallelism": 0}), old: started}, false},
 		"one that is suspended":        {request{resource: "jobs", object: suspended, old: suspended}, true},
 		"one that starts":              {request{resource: "jobs", object: started, old: suspended}, true},
 	})

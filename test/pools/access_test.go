@@ -125,7 +125,7 @@ func TestQuotaBypass(t *testing.T) {
 		"a job with the priority of the system": {owner, makes(job(func(j *batchv1.Job) {
 			delete(j.Labels, kueue.LabelPriorityClass)
 			j.Spec.Template.Spec.PriorityClassName = "system-cluster-critical"
-		})), "needs kueue.x-k8s.io/priority-class as well"},
+		})), "would evict others' by it"},
 		"a job without quota that is started": {owner, patches(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: "waits"}},
 			`{"spec":{"suspend":false}}`), "Kueue starts the jobs of tenants"},
 		"a pod without quota whose gate is removed": {owner, patches(gated, `{"spec":{"schedulingGates":null}}`), "Kueue removes its gate"},

@@ -78,6 +78,7 @@ func complete(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) (faults []str
 		faults = append(faults, templatePath+".spec.restartPolicy: Always: want Never or OnFailure")
 	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
 	}
+	faults = append(faults, reserved(t)...)
 	pod := &v1.Pod{ObjectMeta: t.ObjectMeta}
 	if key, ok := gangrequest.KeyOf(pod); ok {
 		faults = append(faults, fmt.Sprintf("%s.metadata: it makes the pods members of %s; the job's own gang places them", templatePath, strings.TrimSpace(key.String())))
