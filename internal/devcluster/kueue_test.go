@@ -30,8 +30,12 @@ func TestKueueConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range [][]string{
-			{"health", "healthProbeBindAddress"}, {"metrics", "bindAddress"}, {"webhook", "host"}, {"webhook", "port"},
-			{"webhook", "certDir"}, {"leaderElection", "leaderElect"},
+			{"health", "healthProbeBindAddress"},
+			{"metrics", "bindAddress"},
+			{"webhook", "host"},
+			{"webhook", "port"},
+			{"webhook", "certDir"},
+			{"leaderElection", "leaderElect"},
 		} {
 			unstructured.RemoveNestedField(*into, path...)
 		}

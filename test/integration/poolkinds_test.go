@@ -246,6 +246,7 @@ spec: {poolType: gpu, capacity: {total: 8}, defaultQuota: {}, fairShare: {}, quo
 			Reclaimable: new(true), StopPolicy: poolv1alpha1.StopNone,
 		}},
 		Hierarchy: poolv1alpha1.TenantFirst, FairShare: &poolv1alpha1.FairShare{Enabled: new(true)}, StopPolicy: poolv1alpha1.StopNone,
+		MaxTerminationGracePeriodSeconds: poolv1alpha1.DefaultMaxTerminationGracePeriodSeconds,
 	}
 	if diff := cmp.Diff(want, got.Spec); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

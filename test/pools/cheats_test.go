@@ -5,6 +5,7 @@ package pools
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -143,7 +144,7 @@ func ungatedSlice(t *testing.T, s *scenario, tenant client.Client) {
 	}
 	s.waitFor(t, "the pods are made", func(context.Context) (bool, string) {
 		n := len(s.pods(t, "a", "slice"))
-		return n == 14, fmt.Sprint(n)
+		return n == 14, strconv.Itoa(n)
 	})
 	for _, pod := range s.pods(t, "a", "slice") {
 		if len(pod.Spec.SchedulingGates) > 0 {

@@ -363,7 +363,7 @@ func TestPriceChange(t *testing.T) {
 		lasting("hour", "1", 3600), lasting("minute", "1", 30), lasting("hundred", "100", 3600), of(lasting("free", "1", 3600), "amd.com/gpu"),
 		of(lasting("slice", "0.5", 3600), "nvidia.com/mig-3g.40gb"),
 	}
-	after := append(records[:len(records):len(records)], lasting("after", "1", 7200), session("open", "1", day(11, 19, 23), time.Time{}))
+	after := slices.Concat(records, []v1alpha1.UsageRecord{lasting("after", "1", 7200), session("open", "1", day(11, 19, 23), time.Time{})})
 	before := Books{Account: account("1000"), Prices: prices(), Records: records, Now: day(11, 2, 2)}
 	s, err := before.Compute()
 	if err != nil {
@@ -384,15 +384,18 @@ func TestPriceChange(t *testing.T) {
 		cost   v1alpha1.Money // of the first record, if it is another
 	}{
 		"the same book": {
-			prices(), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
+			prices(),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
 			"0×1=0.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "",
 		},
 		"a price changed in its place": {
-			prices(dear), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
+			prices(dear),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
 			"0×1=0.00 2×101.016667=182.03 5×2=10.00 2×0.5=1.00", "5.00", "",
 		},
 		"a later price": {
-			prices(later), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
+			prices(later),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "10.00"},
 			"0×1=0.00 2×101.016667=182.03 5×2=10.00 2×0.5=1.00", "5.00", "",
 		},
 		"no discounts any more, and a longer minimum": {
@@ -408,7 +411,8 @@ func TestPriceChange(t *testing.T) {
 			"7×1=7.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "",
 		},
 		"a cost that a controller from before fixed prices has computed anew": {
-			prices(), map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
+			prices(),
+			map[string]string{"hour": "2.00", "minute": "0.03", "hundred": "180.00", "free": "0.00", "slice": "1.00", "after": "4.00"},
 			"0×1=0.00 2×103.016667=186.03 2×0.5=1.00", "2.00", "5.00",
 		},
 	} {

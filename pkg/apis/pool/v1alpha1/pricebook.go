@@ -129,7 +129,7 @@ type Price struct {
 	// one with the latest earlier validFrom, or with none.
 	// +optional
 	// +kubebuilder:default=""
-	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$') && (self == '' || timestamp(self) > timestamp('1970-01-01T00:00:00Z'))",message="validFrom: a time in UTC with seconds, such as 2026-12-01T00:00:00Z"
 	ValidFrom string `json:"validFrom"`
 	// pricePerHour of one device, as a string such as "2.0".

@@ -13,6 +13,7 @@ import (
 // +kubebuilder:validation:Type=number
 // +kubebuilder:validation:Minimum=0.001
 // +kubebuilder:validation:Maximum=10000
+// +kubebuilder:validation:XValidation:rule="double(self) >= 0.001",message="weight: at least 0.001"
 type Weight float64
 
 // MarshalJSON writes the number. With it the definition's type is a number; without it controller-gen
