@@ -89,7 +89,7 @@ func priceChanged(t *testing.T, o *office) {
 		}
 	}
 
-	o.book(t, "changing", "")
+	o.book(t, "changing", `{resource: amd.com/gpu, pricePerHour: "1"}`)
 	o.owes(t, "changing", "973.00", "27.00", "0.00")
 	o.waitInvoices(t, "changing", map[string]string{"2026-11": "27.00"})
 	o.get(t, first, first.Namespace, first.Name)
