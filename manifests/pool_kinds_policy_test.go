@@ -55,16 +55,12 @@ func TestPoliciesOfStarts(t *testing.T) {
 		"a pod with a slice":                          {pod(nil, containers("containers", "nvidia.com/mig-1g.10gb")), false},
 		"a pod with a resource of Kubernetes":         {pod(nil, containers("containers", "attachable-volumes.kubernetes.io/x")), true},
 	})
-	checkPolicy(t, "nvtopo-pool-starts", "Kueue has not suspended this job", map[string]policyCase{
-		"a job that Kueue has suspended":                 {request{resource: "jobs", object: thing(nil, "spec", spec("suspend", true))}, true},
-		"a job that starts":                              {request{resource: "jobs", object: thing(nil, "spec", spec("suspend", false))}, false},
-		"a job of a ReplicaSet that starts":              {request{resource: "jobs", object: thing(controlledBy("ReplicaSet"), "", nil)}, false},
-		"one by who lets jobs in":                        {request{resource: "jobs", object: thing(controlledBy("ReplicaSet"), "", nil), may: mayAdmit}, false},
-		"one by an administrator":                        {request{resource: "jobs", object: thing(nil, "", nil), may: mayStart}, true},
-		"a job of a JobSet, which another policy judges": {request{resource: "jobs", object: thing(controlledBy("JobSet"), "", nil)}, true},
-		"a JobSet that Kueue has suspended":              {request{resource: "jobsets", object: thing(nil, "spec", spec("suspend", true))}, true},
-		"a JobSet that starts":                           {request{resource: "jobsets", object: thing(nil, "", nil)}, false},
-		"a JobSet of a JobSet that starts":               {request{resource: "jobsets", object: thing(controlledBy("JobSet"), "", nil)}, false},
+	checkPolicy(t, "nvtopo-pool-starts", "Kueue has not suspended this JobSet", map[string]policyCase{
+		"a JobSet that Kueue has suspended": {request{resource: "jobsets", object: thing(nil, "spec", spec("suspend", true))}, true},
+		"a JobSet that starts":              {request{resource: "jobsets", object: thing(nil, "", nil)}, false},
+		"one by who lets jobs in":           {request{resource: "jobsets", object: thing(nil, "", nil), may: mayAdmit}, false},
+		"one by an administrator":           {request{resource: "jobsets", object: thing(nil, "", nil), may: mayStart}, true},
+		"a JobSet of a JobSet that starts":  {request{resource: "jobsets", object: thing(controlledBy("JobSet"), "", nil)}, false},
 	})
 }
 
@@ -88,8 +84,6 @@ func TestPoliciesOfJobSets(t *testing.T) {
 	sized := func(pods int64) map[string]any {
 		return thing(controlledBy("JobSet"), "spec", map[string]any{"parallelism": pods, "completions": pods})
 	}
-	elastic := thing(controlledBy("ElasticJob"), "spec", spec("suspend", true))
-	free := thing(nil, "spec", map[string]any{"parallelism": int64(1)})
 	tests := map[string]struct {
 		request request
 		want    string
@@ -117,15 +111,8 @@ func TestPoliciesOfJobSets(t *testing.T) {
 		"one whose templates Kueue has written":    {request{resource: "jobsets", object: marked("kueue.x-k8s.io/podset"), old: marked("kueue.x-k8s.io/podset")}, ""},
 		"one that something keeps":                 {request{resource: "jobsets", object: thing(map[string]any{"finalizers": []any{"a/b"}}, "spec", suspended)}, "would run on without quota"},
 		"one that something kept before":           {request{resource: "jobsets", object: thing(map[string]any{"finalizers": []any{"a/b"}}, "spec", suspended), old: thing(map[string]any{"finalizers": []any{"a/b"}}, "spec", suspended)}, ""},
-		"a Job of a JobSet":                        {request{resource: "jobs", object: sized(1)}, "only the JobSet controller makes it"},
-		"one by its controller":                    {request{resource: "jobs", object: sized(1), may: mayAdmit}, ""},
-		"a Job that becomes a ReplicaSet's":        {request{resource: "jobs", object: thing(controlledBy("ReplicaSet"), "", nil), old: free}, "the controller that made it"},
-		"a Job that belongs to nothing any more":   {request{resource: "jobs", object: free, old: sized(1)}, ""},
-		"a Job of an ElasticJob that changes":      {request{resource: "jobs", object: elastic, old: elastic}, ""},
-		"a Job that becomes a JobSet's":            {request{resource: "jobs", object: sized(1), old: free}, "the controller that made it"},
 		"a Job of a JobSet that grows":             {request{resource: "jobs", object: sized(6), old: sized(1)}, "since Kueue has counted the JobSet"},
 		"a Job of a JobSet that changes otherwise": {request{resource: "jobs", object: sized(1), old: sized(1)}, ""},
-		"a Job that is nobody's":                   {request{resource: "jobs", object: free}, ""},
 	}
 	policies := compiledPoolPolicies(t)
 	for name, tc := range tests {

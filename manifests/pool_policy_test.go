@@ -236,7 +236,7 @@ func TestPoliciesOfAccounts(t *testing.T) {
 	})
 }
 
-// TestPoliciesOfAccountDeletion: an account that has something to lose is deleted by nobody who has not
+// TestPoliciesOfAccountDeletion: an account with credits, a price book or a bill is deleted only by who has
 // said so on it.
 func TestPoliciesOfAccountDeletion(t *testing.T) {
 	account := func(annotations map[string]any, credits []any, status map[string]any) map[string]any {

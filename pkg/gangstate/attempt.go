@@ -97,7 +97,7 @@ func (a *attempt) live() bool {
 	return a != nil && (a.phase == collecting || a.phase == committing || a.phase == committed)
 }
 
-// collects reports whether no member has been let through yet: all of it can be planned anew.
+// collects reports whether the attempt goes on and has let no member through yet.
 func (a *attempt) collects() bool {
 	return a != nil && (a.phase == collecting || a.phase == committing)
 }

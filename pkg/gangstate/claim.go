@@ -19,7 +19,7 @@ import (
 // planned anew, as if its claim were not there.
 type Claim struct {
 	Places  []Located // of the members of a turn
-	Waits   []Located // who is to go: evicted for the gang, or going anyway
+	Waits   []Located // who is to go: evicted for the gang, or going anyway; without any the gang is tried at once
 	Until   time.Time // when they should be gone, and the gang have had its turn
 	Because string    // what its members are told
 }
@@ -45,7 +45,9 @@ func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 		for _, pod := range t.Pods {
 			delete(x.passed, pod.UID)
 		}
-		x.waits = &Wait{Why: c.Because, ForChange: true, Until: c.Until}
+		if len(c.Waits) > 0 {
+			x.waits = &Wait{Why: c.Because, ForChange: true, Until: c.Until}
+		}
 		ok = true
 		return nil, effects{}
 	})

@@ -110,7 +110,8 @@ func TestClaimAboveMinimum(t *testing.T) {
 		t.Fatalf("the first one above the minimum: %q, its turn places %d", turn.Why, len(turn.Pods))
 	}
 	g.Wait(testKey, &Wait{Why: "no room", ForChange: true}) // PreFilter; then PostFilter:
-	claim := &Claim{Places: []Located{{Pod: first, Node: "n"}}, Until: clk.Now().Add(time.Minute), Because: "waits for a victim"}
+	victim := []Located{{Pod: member("other", 1, "victim").Obj(), Node: "n"}}
+	claim := &Claim{Places: []Located{{Pod: first, Node: "n"}}, Waits: victim, Until: clk.Now().Add(time.Minute), Because: "waits for a victim"}
 	if !g.Claim(&turn, claim) {
 		t.Fatal("nothing is held for the first one while its victim ends")
 	}

@@ -210,15 +210,22 @@ func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
 		if a != nil {
 			return a.stopped(pod.UID, "a member may not be scheduled any more")
 		}
-	case old != nil && !sameWishes(old.Annotations, pod.Annotations):
-		if a.collects() {
-			return a.end("a member asks for something else now")
-		}
+	case old != nil && (a.collects() || x.claim != nil) && !sameWishes(old.Annotations, pod.Annotations):
+		return x.giveUp("a member asks for something else now")
 	}
 	if old == nil || changed(old, pod) {
 		g.again(x)
 	}
 	return effects{activate: g.next(x)}
+}
+
+// giveUp ends what is held for a gang of which no member has been let through. It needs g.mu.
+func (x *gang) giveUp(why string) effects {
+	if x.attempt.collects() {
+		return x.attempt.end(why)
+	}
+	x.waits = nil
+	return x.endClaim()
 }
 
 // again has a gang that waits for a change tried in the next round, after one of its own objects
@@ -300,12 +307,8 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		x.counted, x.passed = 0, nil
 		x.change()
 		x.read = nil // its members do not say what it asks for
-		switch {
-		case x.attempt.collects():
-			return x, x.attempt.end("the PodGroup asks for something else now")
-		case x.claim != nil:
-			x.waits = nil
-			return x, x.endClaim()
+		if x.attempt.collects() || x.claim != nil {
+			return x, x.giveUp("the PodGroup asks for something else now")
 		}
 		g.again(x)
 		return x, effects{activate: g.next(x)}

@@ -32,7 +32,7 @@ type Settlement struct {
 
 // unsettled is what is known of a gang whose PodGroup says that it is not whole.
 type unsettled struct {
-	since    time.Time // since when this process, whose cycles begin, has seen some members bound and not all; zero: not so now
+	since    time.Time // since when this process, whose cycles begin, has seen some members bound and not all; zero while none or all are
 	next     time.Time // when it is looked at; zero: no member is bound
 	evicting bool      // members are being evicted: no attempt may begin
 }
@@ -55,7 +55,7 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	short := bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))
 	switch {
 	case !short:
-		u.since = time.Time{} // a member that dies now begins the time anew
+		u.since = time.Time{} // when a member dies, the time begins again
 	case leads && u.since.IsZero():
 		u.since = now
 	}

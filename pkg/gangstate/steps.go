@@ -216,9 +216,6 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 			}
 			x.refused[node] = generation
 		}
-		if x.claim != nil {
-			x.waits = nil // it is planned anew at once, with what is held for it
-		}
 		x.tries++
 		x.turn++ // another member comes sooner than this one, which is in flight
 		if x.tries >= maxTries {

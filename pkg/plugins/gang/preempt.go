@@ -234,8 +234,8 @@ func (p *Plugin) claim(q *gangstate.Question, e *gangstate.Eviction) *gangstate.
 	return c
 }
 
-// holdOn holds the places of a plan that another plugin refused, if pods were evicted for the gang: what
-// they left must not go to others before the gang is planned anew. It ends when the claim would have.
+// holdOn holds the places of a plan that another plugin refused, if pods were evicted for the gang: others
+// must not get what those left before the gang has another plan. It ends when the claim would have.
 func (p *Plugin) holdOn(c *cycle) {
 	if c.turn == nil || c.turn.Claim == nil {
 		return
@@ -244,7 +244,7 @@ func (p *Plugin) holdOn(c *cycle) {
 	if _, reason := p.state.ReserveGangAfter(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, sets.New[types.UID]()); reason != placement.Fits {
 		return
 	}
-	claim := &gangstate.Claim{Until: c.turn.Claim.Until, Because: c.turn.Gang.Key.String() + ": is planned anew, where others were evicted for it"}
+	claim := &gangstate.Claim{Until: c.turn.Claim.Until, Because: c.turn.Gang.Key.String() + ": another plugin refused its plan; its places are held until it has another one"}
 	for i := range members {
 		claim.Places = append(claim.Places, gangstate.Located{Pod: members[i].Pod, Node: members[i].Node})
 	}

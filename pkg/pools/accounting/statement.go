@@ -128,9 +128,12 @@ func (b *Books) Compute() (*Statement, error) {
 	return s, d.balance(s)
 }
 
+// noCurrency is the code for amounts without a currency, by ISO 4217.
+const noCurrency = "XXX"
+
 // book is the price book, or one without prices and why.
 func (b *Books) book() (billing.Book, string) {
-	none := billing.Book{Currency: "XXX", Mode: billing.AllUnits, DiscountScope: billing.PerSession} // ISO 4217: no currency
+	none := billing.Book{Currency: noCurrency, Mode: billing.AllUnits, DiscountScope: billing.PerSession}
 	if b.Prices == nil {
 		return none, fmt.Sprintf("there is no PriceBook %s: make it, or name another one in the annotation %s of TenantAccount %s",
 			PriceBookOf(b.Account), v1alpha1.AnnotationPriceBook, b.Account.Name)
