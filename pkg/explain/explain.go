@@ -76,7 +76,7 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		if wl := s.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
 			s.explainQuota(e, wl)
-			if _, why, ok := strings.Cut(j.Annotations[names.AnnotationProtection], ": "); ok && e.Cause == NoQuota {
+			if _, why, ok := names.Protection(j.Annotations); ok && e.Cause == NoQuota {
 				e.Reason = "the pool: " + why
 			}
 			return e

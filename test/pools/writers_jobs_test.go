@@ -104,7 +104,9 @@ func (s *scenario) podFieldWrites(t *testing.T, bound, gated *v1.Pod) map[string
 			p.Spec.InitContainers = []v1.Container{*p.Spec.Containers[0].DeepCopy()}
 			p.Spec.InitContainers[0].Name = "init"
 		})},
-		"pod of a job, gone and not its job":  {try: deletes(running, metav1.DeletePropagationOrphan)},
+		"pod of a job, deleted":               {try: deletes(running, metav1.DeletePropagationOrphan), want: "one of a Job, which is replaced while it ends"},
+		"pod of a job, deleted by force":      {try: deletes(running, "", client.GracePeriodSeconds(0)), want: "not by force"},
+		"pod of a job, deleted in a second":   {try: deletes(running, metav1.DeletePropagationOrphan, client.GracePeriodSeconds(1))},
 		"pod, devices by default, LimitRange": {try: makes(s.defaults("nvidia.com/gpu")), want: "spec.limits: nvidia.com/gpu", unless: noRight},
 		"pod, CPUs by default, LimitRange":    {try: makes(s.defaults("cpu")), unless: noRight},
 	}

@@ -135,10 +135,10 @@ func statusPatch(o client.Object, patch string) func(context.Context, client.Cli
 }
 
 // deletes tries to delete an object. What becomes of what it owns is left out where it is empty.
-func deletes(o client.Object, policy metav1.DeletionPropagation) func(context.Context, client.Client) error {
+func deletes(o client.Object, policy metav1.DeletionPropagation, more ...client.DeleteOption) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		copied, _ := o.DeepCopyObject().(client.Object)
-		options := []client.DeleteOption{client.DryRunAll}
+		options := append([]client.DeleteOption{client.DryRunAll}, more...)
 		if policy != "" {
 			options = append(options, client.PropagationPolicy(policy))
 		}

@@ -59,7 +59,7 @@ func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 			continue
 		}
 		s := g.share(g.cohort, c, i, sureOf(inner))
-		s.Protected = s.Limit // what it holds for sure is more than what its jobs protect; see fits
+		s.Protected = s.Limit // what it holds for sure is more than what its jobs protect; see judgeOne
 		out = append(out, s)
 	}
 	return out

@@ -38,7 +38,7 @@ func NeverFits(pool *v1alpha1.ComputePool, tenant string, job *batchv1.Job) stri
 				most, of = shared, "what tenants can share"
 			}
 			if devices > most {
-				return fmt.Sprintf("the job asks for %d devices, and %s in ComputePool %s is %d: it can never start; make it anew with fewer, or have the limit raised",
+				return fmt.Sprintf("the job asks for %d devices, and %s in ComputePool %s is %d: it can never start; make a new one with fewer, or have the limit raised",
 					devices, of, pool.Name, most)
 			}
 		}

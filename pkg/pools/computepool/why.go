@@ -23,7 +23,7 @@ func whySoon() Why {
 }
 
 func whyNoQueue(queue string) Why {
-	return Why{names.ProtectedNever, "ClusterQueue " + queue + " is no queue of the pool, or is leaving it: the job can never start there; make it anew in another queue"}
+	return Why{names.ProtectedNever, "ClusterQueue " + queue + " is no queue of the pool, or is leaving it: the job can never start there; make a new one in another queue"}
 }
 
 func whyNoDevices(c *Capacity) Why {
@@ -32,7 +32,7 @@ func whyNoDevices(c *Capacity) Why {
 		resources = append(resources, string(c.Devices[i].resource()))
 	}
 	return Why{names.ProtectedNever, "the job asks for no device of the pool, which gives out " + strings.Join(resources, ", ") +
-		": it can never start; make it anew with one of these"}
+		": it can never start; make a new one with one of these"}
 }
 
 // who is a share in a message: what it is called, and the fields that bound it.
@@ -74,7 +74,7 @@ func whyOf(c *Capacity, i int, of who, wants int64, v quota.Verdict) Why {
 		return Why{}
 	case quota.NeverFits:
 		return Why{names.ProtectedNever, fmt.Sprintf(
-			"jobs with preemptible: false of %s may hold %d devices (%s), and this one asks for %d: it can never start; make it anew, smaller or preemptible, or have the number raised",
+			"jobs with preemptible: false of %s may hold %d devices (%s), and this one asks for %d: it can never start; make a new one, smaller or preemptible, or have the number raised",
 			of.name, devices(v.Most), of.fields, devices(wants))}
 	case quota.AtLimit:
 		return Why{names.ProtectedAtLimit, fmt.Sprintf(

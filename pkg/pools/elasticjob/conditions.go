@@ -157,12 +157,8 @@ func (c *conditions) waitsForPool() (reason, message string) {
 	if c.f.never != "" {
 		return ReasonExceedsLimit, c.f.never
 	}
-	reason, message, _ = strings.Cut(c.s.base.job.Annotations[names.AnnotationProtection], ": ")
-	switch reason {
-	case names.ProtectedNever, names.ProtectedAtLimit, names.ProtectedTakes, names.ProtectedSoon:
-		if message != "" {
-			return reason, message
-		}
+	if reason, message, ok := names.Protection(c.s.base.job.Annotations); ok {
+		return reason, message
 	}
 	return ReasonWaitingForPinned, "the pool has not looked for quota to set aside for the job yet"
 }

@@ -129,6 +129,17 @@ func PriorityClass(priority int32, role string) (name string, value int32) {
 	return "nvtopo-" + sign + number, priority
 }
 
+// Protection is what AnnotationProtection says on a Job; ok is false if there is nothing that the pool
+// controller would have written.
+func Protection(annotations map[string]string) (reason, message string, ok bool) {
+	reason, message, _ = strings.Cut(annotations[AnnotationProtection], ": ")
+	switch reason {
+	case ProtectedNever, ProtectedAtLimit, ProtectedTakes, ProtectedSoon:
+		return reason, message, message != ""
+	}
+	return "", "", false
+}
+
 // BaseJob is the Job of an ElasticJob's minReplicas.
 func BaseJob(elasticJob string) string { return elasticJob + "-base" }
 
