@@ -21,7 +21,7 @@ type releaser struct {
 	released []types.UID
 }
 
-func (r *releaser) Release(uids []types.UID, _ []*v1.Pod) { r.released = append(r.released, uids...) }
+func (r *releaser) Release(uids []types.UID) { r.released = append(r.released, uids...) }
 
 var testKey = gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: "g"}
 

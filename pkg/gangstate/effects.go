@@ -50,14 +50,14 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.
 func (g *Gangs) ends(x *gang, e *effects) func() {
-	doer, released, why := g.doer, x.find(e.release), ""
+	doer, why := g.doer, ""
 	if x.attempt != nil {
 		why = x.attempt.why
 	}
 	release, reject := e.release, e.reject
 	return func() {
 		if len(release) > 0 {
-			doer.Release(release, released)
+			doer.Release(release)
 		}
 		if len(reject) > 0 {
 			doer.Reject(reject, why)
@@ -127,7 +127,7 @@ func (x *gang) find(uids []types.UID) []*v1.Pod {
 // idle is the Doer before there is one.
 type idle struct{}
 
-func (idle) Release([]types.UID, []*v1.Pod)         {}
+func (idle) Release([]types.UID)                    {}
 func (idle) Reject([]types.UID, string)             {}
 func (idle) Allow([]types.UID)                      {}
 func (idle) Activate([]*v1.Pod)                     {}

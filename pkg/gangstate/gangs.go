@@ -25,13 +25,13 @@ import (
 // Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
 // and not in PreEnqueue.
 type Doer interface {
-	Release(uids []types.UID, pods []*v1.Pod) // ends what is planned for them; pods are those that still exist
-	Reject(uids []types.UID, why string)      // those that wait are told to end
-	Allow(uids []types.UID)                   // those that wait are let through
-	Activate(pods []*v1.Pod)                  // their cycles are to come now
-	Commit(c *Commit)                         // it writes that the gang is not whole, and calls Written later
-	Whole(c *Commit)                          // it writes that the gang is whole
-	Settle(s *Settlement)                     // it does what Judge says, and calls Settled later
+	Release(uids []types.UID)            // ends what is planned for them, who may be gone
+	Reject(uids []types.UID, why string) // those that wait are told to end
+	Allow(uids []types.UID)              // those that wait are let through
+	Activate(pods []*v1.Pod)             // their cycles are to come now
+	Commit(c *Commit)                    // it writes that the gang is not whole, and calls Written later
+	Whole(c *Commit)                     // it writes that the gang is whole
+	Settle(s *Settlement)                // it does what Judge says, and calls Settled later
 	// Say tells the members, which wait, why the gang does not go on.
 	Say(key gangrequest.Key, pods []*v1.Pod, why string)
 }
@@ -104,6 +104,7 @@ type gang struct {
 	ungated  time.Time         // when a member's last scheduling gate was seen to go
 	revision uint64            // another number after each change of its pods or its group
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
+	refusing time.Time         // when the first of refused was noted
 	tries    int               // plans in a row that other plugins refused
 	drainAt  time.Time         // no nodes are closed for it before
 	stuck    time.Time         // since when it does not go on

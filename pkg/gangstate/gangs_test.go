@@ -76,7 +76,7 @@ func (e *testEnv) chance(percent int) bool {
 	return e.faults && e.rand.IntN(100) < percent
 }
 
-func (e *testEnv) Release(uids []types.UID, _ []*v1.Pod) {
+func (e *testEnv) Release(uids []types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, uid := range uids {
@@ -325,7 +325,7 @@ func (e *testEnv) hold(turn *Turn, pod *v1.Pod) bool {
 	}
 	e.mu.Unlock()
 	if !e.gangs.Hold(turn, pod, nil) {
-		e.Release(uids, nil)
+		e.Release(uids)
 		return false
 	}
 	return true
@@ -527,30 +527,4 @@ func (e *testEnv) gate(name string, gated bool) {
 	e.mu.Unlock()
 	e.gangs.SetPod(pod)
 	e.Activate([]*v1.Pod{pod})
-}
-
-// TestPauseGrowth: the pause grows while plans cannot be held. Each second a plan was made and
-// refused, for ever.
-func TestPauseGrowth(t *testing.T) {
-	t.Parallel()
-	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	g := New(clk)
-	g.Serve(testProfile, idle{})
-	pod := member("g", 1, "p").Obj()
-	g.SetPod(pod)
-	key, _ := gangrequest.KeyOf(pod)
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		if why := g.Gate(pod); why != "" {
-			t.Fatalf("before plan %d: %s", i, why)
-		}
-		g.NotHeld(key, "no")
-		until := clk.Now().Add(want * time.Second)
-		clk.SetTime(until.Add(-time.Nanosecond))
-		g.tick()
-		if g.Gate(pod) != "no" {
-			t.Errorf("after plan %d the pause is less than %d s", i, want)
-		}
-		clk.SetTime(until)
-		g.tick()
-	}
 }

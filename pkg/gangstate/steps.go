@@ -21,6 +21,9 @@ const (
 	maxTries = 8
 	// maxRefusals bounds what is remembered of one gang: each plan reads it.
 	maxRefusals = 1 << 10
+	// refusedFor is how long a refused node is left out at most: what another plugin refuses for may
+	// end without a change of the node, as a nomination does.
+	refusedFor = time.Minute
 	// firstPause is the pause after an attempt that failed for another reason; it doubles up
 	// to maxPause.
 	firstPause = time.Second
@@ -73,6 +76,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
+	x.forgetRefusals(g.clock.Now())
 	t = Turn{
 		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest,
 		Claim: x.claim,
@@ -211,10 +215,7 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 			return nil, effects{}
 		}
 		if node.Node != "" {
-			if len(x.refused) >= maxRefusals { // most are of generations that are over
-				clear(x.refused)
-			}
-			x.refused[node] = generation
+			x.refuse(node, generation, g.clock.Now())
 		}
 		x.tries++
 		x.turn++ // another member comes sooner than this one, which is in flight
@@ -232,6 +233,24 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 		}
 		return nil, effects{}
 	})
+}
+
+// refuse notes a node that another plugin refused.
+func (x *gang) refuse(node Refusal, generation int64, now time.Time) {
+	if len(x.refused) >= maxRefusals { // most are of generations that are over
+		clear(x.refused)
+	}
+	if len(x.refused) == 0 {
+		x.refusing = now
+	}
+	x.refused[node] = generation
+}
+
+// forgetRefusals has all nodes tried again when the oldest refusal has had its time.
+func (x *gang) forgetRefusals(now time.Time) {
+	if now.Sub(x.refusing) >= refusedFor {
+		clear(x.refused)
+	}
 }
 
 // Wait keeps a gang from being tried, until something changes or the time has come. If it is a

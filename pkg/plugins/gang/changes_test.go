@@ -3,6 +3,7 @@
 package gang_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,42 @@ func TestSiblingReplacement(t *testing.T) {
 			t.Errorf("pod %s is not let through: %v", pod.Name, status)
 		}
 	}
+}
+
+// TestNominationOfReplaced: the nomination of a pod that is gone ends, whose successor of the same
+// name is known already. The queue may hear of the end of a pod before it is nominated.
+func TestNominationOfReplaced(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t, 3)
+	pods := r.gang("g", 3, 8, nil)
+	r.known(pods[0])
+	if first := r.cycle(pods[0]); !first.status.IsWait() {
+		t.Fatalf("pod %s: %v, want to wait", pods[0].Name, first.status)
+	}
+	if diff := cmp.Diff([]string{"g-1", "g-2"}, r.nominated()); diff != "" {
+		t.Fatalf("nominated while the first waits (-want,+got)\n%s", diff)
+	}
+	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), pods[1].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	anew := pods[1].DeepCopy()
+	anew.UID = types.UID(anew.Name + "-anew")
+	r.create(anew)
+	r.settled()
+	if diff := cmp.Diff([]string(nil), r.nominated()); diff != "" {
+		t.Errorf("nominated after the attempt has ended (-want,+got)\n%s", diff)
+	}
+}
+
+// nominated are the pods nominated for some node.
+func (e *testEnv) nominated() (names []string) {
+	for _, node := range e.nodes {
+		for _, pi := range e.fw.NominatedPodsForNode(node.Name) {
+			names = append(names, pi.GetPod().Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // The pods of one gang are gone, and no pod that is no member comes: nobody but the other gang's

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -42,9 +43,12 @@ func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *n
 
 var _ gangstate.Doer = &doer{}
 
-func (d *doer) Release(uids []types.UID, pods []*v1.Pod) {
-	for _, pod := range pods {
-		d.handle.DeleteNominatedPodIfExists(pod)
+// Release takes back the nominations of pods that are gone, too: the queue may have been told of the
+// end of a pod before hold nominated it. It goes by the UID alone, and shows such a nomination
+// as one of the pod's successor of the same name.
+func (d *doer) Release(uids []types.UID) {
+	for _, uid := range uids {
+		d.handle.DeleteNominatedPodIfExists(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 	}
 	d.state.EndPlanned(uids...)
 }

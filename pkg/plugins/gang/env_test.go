@@ -245,7 +245,7 @@ func (e *testEnv) framework(ctx context.Context, factory informers.SharedInforme
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(e.client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(e.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(&e.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithPodActivator(&e.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueueWithInformerFactory(ctx, nil, factory)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
 		e.t.Fatal(err)
