@@ -14,11 +14,12 @@ import (
 type profiles struct {
 	mu        sync.Mutex                   // guards all below
 	served    map[string]struct{}          // by name
+	gangs     map[string]struct{}          // by name, those that place gangs
 	described map[string]diagnosis.Profile // by name; not all that are served
 }
 
 func newProfiles() *profiles {
-	return &profiles{served: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
+	return &profiles{served: map[string]struct{}{}, gangs: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
 }
 
 // Serve says that a profile of this name takes pods, for these accelerators.
@@ -34,6 +35,21 @@ func (s *State) serves(profile string) bool {
 	s.profiles.mu.Lock()
 	defer s.profiles.mu.Unlock()
 	_, ok := s.profiles.served[profile]
+	return ok
+}
+
+// ServeGangs says that a profile of this name places gangs: a member is tried when its gang is.
+func (s *State) ServeGangs(profile string) {
+	s.profiles.mu.Lock()
+	defer s.profiles.mu.Unlock()
+	s.profiles.gangs[profile] = struct{}{}
+}
+
+// servesGangs reports whether a profile places gangs.
+func (s *State) servesGangs(profile string) bool {
+	s.profiles.mu.Lock()
+	defer s.profiles.mu.Unlock()
+	_, ok := s.profiles.gangs[profile]
 	return ok
 }
 

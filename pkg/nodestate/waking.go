@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
@@ -47,5 +48,10 @@ func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
 }
 
 func (c cluster) Serves(profile string) bool { return c.s.serves(profile) }
+
+func (c cluster) InGang(pod *v1.Pod) bool {
+	_, member := gangrequest.KeyOf(pod)
+	return member && c.s.servesGangs(pod.Spec.SchedulerName)
+}
 
 func (c cluster) Synced() bool { return c.s.Synced() }

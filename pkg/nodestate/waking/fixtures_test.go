@@ -32,7 +32,7 @@ func (f *fakeNode) Reserved(*usage.Node, fwk.NodeInfo, []usage.Reservation, type
 	return f.reserved
 }
 
-// fakeCluster has no nodes.
+// fakeCluster has no nodes. Pods with the label "member" are in gangs.
 type fakeCluster struct {
 	pods     map[types.UID]*v1.Pod
 	unsynced bool
@@ -42,4 +42,5 @@ func (f *fakeCluster) Nodes() iter.Seq[*Node]                               { re
 func (f *fakeCluster) Attempts() (map[types.UID]bool, map[types.UID]string) { return nil, nil }
 func (f *fakeCluster) Stored(pod *v1.Pod) *v1.Pod                           { return f.pods[pod.UID] }
 func (f *fakeCluster) Serves(profile string) bool                           { return profile == "ours" }
+func (f *fakeCluster) InGang(pod *v1.Pod) bool                              { return pod.Labels["member"] != "" }
 func (f *fakeCluster) Synced() bool                                         { return !f.unsynced }

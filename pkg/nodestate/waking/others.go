@@ -26,7 +26,7 @@ const (
 
 // WakeOthers has the pods tried again that are not gated, those without GPUs for instance, after
 // one of the rare changes that no cluster event announces: a graph changed, a doubt resolved, an
-// exporter back. It may be called under any lock, and does not block.
+// exporter back. Members of gangs are left to these. It may be called under any lock, and does not block.
 func (k *Waker) WakeOthers() {
 	select {
 	case k.othersDue <- struct{}{}:
@@ -74,7 +74,7 @@ func (k *Waker) RunOthers(ctx context.Context, pods corelisters.PodLister, activ
 	}
 }
 
-// others lists the pods of our profiles that have no node and are not gated, the most
+// others lists the pods of our profiles that have no node, are not gated and in no gang, the most
 // important first, then the oldest.
 func (k *Waker) others(ctx context.Context, pods corelisters.PodLister) []*v1.Pod {
 	all, err := pods.List(labels.Everything())
@@ -83,7 +83,7 @@ func (k *Waker) others(ctx context.Context, pods corelisters.PodLister) []*v1.Po
 		return nil
 	}
 	all = slices.DeleteFunc(all, func(pod *v1.Pod) bool {
-		return pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || !k.cluster.Serves(pod.Spec.SchedulerName) || k.list.isGated(pod.UID)
+		return pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || !k.cluster.Serves(pod.Spec.SchedulerName) || k.cluster.InGang(pod) || k.list.isGated(pod.UID)
 	})
 	slices.SortFunc(all, func(a, b *v1.Pod) int {
 		return cmp.Or(

@@ -82,6 +82,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		d := newDoer(ctx, h, p.shared.Clock(), state, p.gangs)
 		p.gangs.Serve(h.ProfileName(), d) // the first one's is for all
+		state.ServeGangs(h.ProfileName())
 		if p.started {
 			return nil
 		}
