@@ -5,10 +5,12 @@ package gang_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	fwk "k8s.io/kube-scheduler/framework"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -51,6 +53,39 @@ func TestOneRackGang(t *testing.T) {
 	}
 	if len(seen) != len(pods) {
 		t.Errorf("whole nodes for %d members, got %v", len(pods), seen)
+	}
+}
+
+// TestBesideWrites: members come one after the other without a pause, though as many choices are
+// being written as may be: each waited 200 ms, and gangs above 50 came late. The clock stands still.
+func TestBesideWrites(t *testing.T) {
+	t.Parallel()
+	r := newTestEnvAt(t, clocktesting.NewFakeClock(time.Now()), `{}`, 8, 4)
+	const writing = 64
+	large := r.gang("large", writing, 1, nil)
+	r.known(large[0])
+	for _, pod := range large {
+		c := r.cycle(pod)
+		if !c.status.IsWait() {
+			t.Fatalf("pod %s: %v, want to wait", pod.Name, c.status)
+		}
+		r.state.Attempt(pod.UID, c.node).Announce()
+	}
+	small := r.gang("small", 4, 8, nil)
+	r.known(small[0])
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, pod := range small {
+			if c := r.cycle(pod); !c.status.IsWait() {
+				t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
+			}
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("a member waits until others are written")
 	}
 }
 

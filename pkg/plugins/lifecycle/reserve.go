@@ -25,8 +25,8 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	if c.FilteredBy == p.name { // only one of the plugins does it
-		p.state.AwaitWrites(ctx)
+	if _, planned := p.state.Planned(pod.UID); c.FilteredBy == p.name && !planned { // only one of the plugins does it
+		p.state.AwaitWrites(ctx) // a gang's member waits at Permit, and writes after the last one has come
 	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
