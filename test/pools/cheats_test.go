@@ -66,7 +66,7 @@ func TestCheats(t *testing.T) {
 // editor is somebody with the rights of Kubernetes' role edit in the namespace of tenant a.
 func (s *scenario) editor(t *testing.T) client.Client {
 	t.Helper()
-	person := s.personWith(t, "edit", rulesOf(s.clusterRoles(t), "edit"))
+	person := s.personWith(t, "a", "edit", rulesOf(s.clusterRoles(t), "edit"))
 	s.waitFor(t, "the tenant may make jobs", func(ctx context.Context) (bool, string) {
 		err := person.List(ctx, &batchv1.JobList{}, client.InNamespace(s.tenant("a")))
 		return err == nil, errorText(err)

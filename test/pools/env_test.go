@@ -60,12 +60,14 @@ var shared struct {
 	once sync.Once
 	env  *testEnv
 	err  error
+	stop func() // keeping its programs running
 }
 
 func stopShared() error {
 	if shared.env == nil {
 		return nil
 	}
+	shared.stop()
 	return shared.env.end()
 }
 
@@ -86,7 +88,9 @@ func sharedEnv(t *testing.T) *testEnv {
 	t.Helper()
 	p := findPrograms(t)
 	shared.once.Do(func() {
-		shared.env, shared.err = boot(context.Background(), p) // it outlives the test
+		if shared.env, shared.err = boot(context.Background(), p); shared.err == nil { // it outlives the test
+			shared.stop = shared.env.keepRunning()
+		}
 	})
 	if shared.err != nil {
 		t.Fatalf("start the shared cluster: %v", shared.err)

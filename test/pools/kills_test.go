@@ -13,12 +13,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // Each program is killed and started again while a job grows into an idle pool, and while another
-// tenant takes back what is guaranteed to him. What is there in the end is the same as without.
+// tenant takes back what is guaranteed to him, beside a tenant that tries for more than its limit. What
+// is there in the end is the same as without, and the bills are what the recorder saw.
 func TestProgramKills(t *testing.T) {
 	rounds := fromEnvironment(t, "NVTOPO_POOL_KILLS", 0)
 	if rounds == 0 {
@@ -26,7 +28,7 @@ func TestProgramKills(t *testing.T) {
 	}
 	l := newTestEnv(t)
 	scheduler := l.Schedulers()[0]
-	keepRunning(t, map[string]program{"Kueue": l.Kueue(), "the pool controller": l.pools, "the scheduler": scheduler})
+	t.Cleanup(l.keepRunning())
 	// The order is that of one round; nobody is killed in the first.
 	victims := []victim{
 		{name: "nobody", kill: func() error { return nil }},
@@ -51,11 +53,11 @@ type program interface {
 	Restart(ctx context.Context) error
 }
 
-// keepRunning starts programs again that have ended, until the end of the test: those that were
-// killed, and those that lost their Lease, to an API server that is down or a busy machine.
-func keepRunning(t *testing.T, programs map[string]program) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+// keepRunning starts programs again that have ended, until stop is called: those that were killed,
+// and those that lost their Lease, to an API server that is down or a busy machine.
+func (e *testEnv) keepRunning() (stop func()) {
+	programs := map[string]program{"Kueue": e.Kueue(), "the pool controller": e.pools, "the scheduler": e.Schedulers()[0]}
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,15 +67,15 @@ func keepRunning(t *testing.T, programs map[string]program) {
 					continue
 				}
 				if err := p.Restart(ctx); err != nil && ctx.Err() == nil {
-					t.Logf("start %s again: %v", name, err)
+					fmt.Fprintf(testkit.Log(), "start %s again: %v\n", name, err)
 				}
 			}
 		}, time.Second)
 	}()
-	t.Cleanup(func() {
+	return func() {
 		cancel()
 		<-done
-	})
+	}
 }
 
 // victim is a program that is killed, and is running again soon.
@@ -86,14 +88,15 @@ type victim struct {
 	unordered bool
 }
 
-// between kills the victim, and waits for what tenants hold in the end.
-func (v *victim) between(t *testing.T, s *scenario, want map[string]int64) {
+// between kills the victim, and waits for what tenants hold once the hostile tenant was stopped.
+func (v *victim) between(t *testing.T, s *scenario, stop func(), want map[string]int64) {
 	t.Helper()
 	s.recorder.read(s.name, func(a *account) { a.unordered = v.unordered })
 	s.refusals.ignore(v.unordered)
 	if err := v.kill(); err != nil {
 		t.Fatalf("kill %s: %v", v.name, err)
 	}
+	stop()
 	s.waitBound(t, want)
 	s.settled(t)
 	s.recorder.read(s.name, func(a *account) { a.unordered = false })
@@ -108,11 +111,14 @@ func (v *victim) between(t *testing.T, s *scenario, want map[string]int64) {
 func growAndReclaim(t *testing.T, l *testEnv, v victim) {
 	t.Helper()
 	s := newScenarioOn(t, l, dgx(8)...)
-	s.tenants(t, "a", "b")
-	s.computePool(t, `
+	everybody := []string{"a", "b", hostileTenant}
+	s.tenants(t, everybody...)
+	s.accounts(t, everybody...)
+	s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 64, reserved: 8}
-  quotas: [{tenant: POOL-a, guaranteed: 16}, {tenant: POOL-b, limit: 24, guaranteed: 24}]`)
+  quotas: [{tenant: POOL-a, guaranteed: 16}, {tenant: POOL-b, limit: 24, guaranteed: 24}, {tenant: POOL-%s, limit: %d}]`,
+		hostileTenant, hostileLimit))
 	s.ready(t)
 	replicas := func(want int32) {
 		s.waitElastic(t, "a", "train", fmt.Sprintf("has %d replicas", want), func(st *poolv1alpha1.ElasticJobStatus) bool {
@@ -120,22 +126,29 @@ func growAndReclaim(t *testing.T, l *testEnv, v victim) {
 		})
 	}
 
+	tenant := s.attacker(t)
+	stop := s.harass(t, tenant, 1)
 	s.elasticJob(t, "a", "train", `
   scaling: {minReplicas: 2, maxReplicas: 7, gpuPerReplica: 8}`)
 	s.waitFor(t, "the job begins to grow", func(context.Context) (bool, string) {
 		return s.counts("a").bound >= 16, fmt.Sprint(s.counts("a"))
 	})
-	v.between(t, s, map[string]int64{"a": 56, "b": 0})
+	v.between(t, s, stop, map[string]int64{"a": 56, "b": 0})
 	replicas(7)
 	base := uids(s.pods(t, "a", names.BaseJob("train")))
 
+	stop = s.harass(t, tenant, 2)
 	s.jobs(t, "b", "claim", 3, work{gpus: 8})
 	s.waitFor(t, "the job begins to shrink", func(context.Context) (bool, string) {
-		return len(s.evictions()) > 0, fmt.Sprint(s.counts("a"))
+		return len(s.evicted("a")) > 0, fmt.Sprint(s.counts("a"))
 	})
-	v.between(t, s, map[string]int64{"a": 32, "b": 24})
+	v.between(t, s, stop, map[string]int64{"a": 32, "b": 24})
 	replicas(4)
 	if got := uids(s.pods(t, "a", names.BaseJob("train"))); !slices.Equal(got, base) {
 		t.Errorf("the base's pods are %v, and were %v", got, base)
 	}
+	for _, tenant := range everybody {
+		s.evict(t, tenant)
+	}
+	s.billed(t, !v.unordered, everybody...)
 }

@@ -236,6 +236,7 @@ func TestJobSet(t *testing.T) {
   capacity: {total: 8}
   quotas: [{tenant: POOL-a, limit: 4}]`)
 	s.ready(t)
+	s.knowsJobSets(t)
 	owner := s.ownerOf(t, "a")
 	train, second := s.jobSet(t, "a", "train", 2, 2), s.jobSet(t, "a", "second", 1, 2)
 	if err := owner.Create(t.Context(), train); err != nil {
@@ -276,6 +277,29 @@ func TestJobSet(t *testing.T) {
 	for _, p := range pods {
 		s.recorded(t, p.UID)
 	}
+}
+
+// knowsJobSets waits until Kueue knows a JobSet as the owner of its Jobs. It looks for the definition
+// ever more seldom, and its controller of JobSets runs before its webhooks know of them (WaitForAPI and
+// setupControllerAndWebhook in its pkg/controller/jobframework/setup.go): Jobs of a JobSet from before
+// get a queue and a Workload of their own.
+func (s *scenario) knowsJobSets(t *testing.T) {
+	t.Helper()
+	set := s.jobSet(t, "a", "probe", 1, 1)
+	set.SetLabels(map[string]string{kueue.LabelQueue: "none"})
+	if err := unstructured.SetNestedField(set.Object, true, "spec", "suspend"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(t, "Kueue gives a Job of a JobSet no queue of its own", func(ctx context.Context) (bool, string) {
+		job := s.jobObject("a", "probe", &work{gpus: 1, unqueued: true})
+		job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, set.GroupVersionKind())}
+		err := s.Create(ctx, job, client.DryRunAll)
+		return err == nil && job.Labels[kueue.LabelQueue] == "", fmt.Sprint(err, job.Labels)
+	})
+	s.remove(t, set)
 }
 
 // jobSetCheats are what a tenant may try with a JobSet that runs and one that waits.

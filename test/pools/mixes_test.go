@@ -39,9 +39,10 @@ func fromEnvironment(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// Random elastic jobs of three tenants come and go, half of which must not be preempted. None of
-// those is ever evicted, and within a tenant nobody is but for a job of a higher priority. What
-// is left waits because there is no quota for it.
+// Random elastic jobs of three tenants come and go, half of which must not be preempted, beside a
+// tenant that tries for more than its limit. None of those is ever evicted, and within a tenant nobody
+// is but for a job of a higher priority. What is left waits because there is no quota for it. The bills
+// are what the recorder saw.
 func TestNoWrongEviction(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
 	t.Parallel()
 	for seed := range fromEnvironment(t, "NVTOPO_POOL_MIXES", 2) {
@@ -60,15 +61,19 @@ func mix(t *testing.T, seed uint64) {
 	t.Helper()
 	s := newScenario(t, dgx(4)...)
 	tenants := []string{"a", "b", "c"}
-	s.tenants(t, tenants...)
-	s.computePool(t, `
+	everybody := append([]string{hostileTenant}, tenants...)
+	s.tenants(t, everybody...)
+	s.accounts(t, everybody...)
+	s.computePool(t, fmt.Sprintf(`
   poolType: gpu
   capacity: {total: 32, reserved: 4}
   quotas:
   - {tenant: POOL-a, limit: 20, guaranteed: 10, protectedLimit: 20}
   - {tenant: POOL-b, limit: 16, guaranteed: 8}
-  - {tenant: POOL-c, limit: 12, protectedLimit: 12}`)
+  - {tenant: POOL-c, limit: 12, protectedLimit: 12}
+  - {tenant: POOL-%s, limit: %d}`, hostileTenant, hostileLimit))
 	s.ready(t)
+	stop := s.harass(t, s.attacker(t), seed)
 	random := rand.New(rand.NewPCG(seed, 17))
 	const jobs = 16
 	all := make([]mixed, 0, jobs)
@@ -89,6 +94,7 @@ func mix(t *testing.T, seed uint64) {
 		}
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 	}
+	stop()
 	s.settled(t)
 
 	for _, wrong := range s.wrongEvictions() {
@@ -107,6 +113,10 @@ func mix(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%d evictions; %d of the jobs that must not be preempted run", len(s.evictions()), granted)
+	for _, tenant := range tenants {
+		s.evict(t, tenant)
+	}
+	s.billed(t, true, everybody...)
 }
 
 // stillWhole reports whether a job that must not be preempted has quota, and checks that none of its
@@ -151,6 +161,9 @@ func (s *scenario) wrongEvictions() (out []string) {
 			}
 			if a.leaves(e.ofJob, e.version) {
 				continue // its Job had been deleted, and Kueue had not noticed
+			}
+			if e.reason == kueue.EvictedByAdmissionCheck && !e.admitted {
+				continue // there was quota for it, and no place: it had not started, and goes for no other one
 			}
 			line := fmt.Sprintf("%s/%s of priority %d: %s %s", e.tenant, e.job, e.priority, e.reason, e.detail)
 			if e.protected {

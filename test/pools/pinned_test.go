@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -286,11 +285,6 @@ func TestPinDerivation(t *testing.T) {
 		s.get(t, &pod, s.tenant("a"), "plain")
 		return pod.Status.Phase == v1.PodRunning, string(pod.Status.Phase)
 	})
-	looked = s.metric(t, rounds)
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"again"}}}`))
-	if err := s.Patch(t.Context(), plain, label); err != nil {
-		t.Fatal(err)
-	}
 	s.waitFor(t, "the pools are looked at for it", func(context.Context) (bool, string) {
 		n := s.metric(t, rounds)
 		return n > looked, fmt.Sprintf("%.0f rounds, before %.0f", n, looked)

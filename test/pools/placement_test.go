@@ -396,12 +396,10 @@ func TestPromiseRecovery(t *testing.T) {
 		c, _, err := s.check(ctx, "first")
 		return c.State == kueue.CheckReady, fmt.Sprint(c, err)
 	})
+	t.Cleanup(l.keepRunning())
 	again := func() {
 		t.Helper()
 		if err := l.pools.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.pools.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,6 +43,7 @@ type account struct {
 	occupied map[string]int64
 
 	pods      map[types.UID]podSeen
+	sessions  map[types.UID]sessionSeen // of all pods that ever were bound
 	workloads map[types.UID]workloadSeen
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
@@ -73,7 +74,7 @@ type workloadSeen struct {
 	priority    int32
 	why         string // it has no quota
 	// held: somebody keeps it from having quota, or it is not active.
-	reserved, evicted, finished, held bool
+	reserved, admitted, evicted, finished, held bool
 	// paused: since its last eviction Kueue left it out of its queue for a while.
 	paused bool
 	// evictionLost: it was evicted, and then admitted by an answer from before. Kueue's scheduler
@@ -93,13 +94,14 @@ type eviction struct {
 	priority                    int32
 	protected                   bool // it was of the class of jobs that must not be preempted
 	afterPause                  bool // it was paused between its last eviction and this one
+	admitted                    bool // its pods could start before it
 	ofJob                       types.UID
 	version                     string // of the Workload
 }
 
 func newAccount() *account {
 	return &account{
-		limits: map[string]int64{}, occupied: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
+		limits: map[string]int64{}, occupied: map[string]int64{}, pods: map[types.UID]podSeen{}, sessions: map[types.UID]sessionSeen{}, workloads: map[types.UID]workloadSeen{},
 		priorities: map[types.UID]int32{}, deleted: map[types.UID]string{}, changed: time.Now(),
 	}
 }
@@ -201,6 +203,7 @@ func (a *account) seeJob(job *batchv1.Job, gone bool) {
 }
 
 func (a *account) seePod(pod *v1.Pod, gone bool) {
+	a.seeSession(pod)
 	if gone {
 		delete(a.pods, pod.UID)
 		return
@@ -222,7 +225,9 @@ func (a *account) seePod(pod *v1.Pod, gone bool) {
 			sum += p.devices
 		}
 	}
-	a.occupied[now.tenant] = max(a.occupied[now.tenant], sum)
+	if !a.unordered {
+		a.occupied[now.tenant] = max(a.occupied[now.tenant], sum)
+	}
 	a.checkPods(pod.ResourceVersion)
 }
 
@@ -246,6 +251,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 		now.asks += int64(w.Spec.PodSets[i].Count) * devicesOf(&w.Spec.PodSets[i].Template.Spec)
 	}
 	now.reserved = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	now.admitted = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
 	now.finished = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
 	switch {
 	case now.finished:
@@ -269,7 +275,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 			now.paused = false
 			a.evictions = append(a.evictions, eviction{
 				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
-				priority: now.priority, protected: now.priority == names.ProtectedPriority, afterPause: before.paused,
+				priority: now.priority, protected: now.priority == names.ProtectedPriority, afterPause: before.paused, admitted: before.admitted || now.admitted,
 				ofJob: owner, version: w.ResourceVersion,
 			})
 		}

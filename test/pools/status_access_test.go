@@ -48,7 +48,7 @@ func TestStatusRights(t *testing.T) {
 		poolv1alpha1.GroupName: {"elasticjobs", "remotegpusessions", "usagerecords", "invoices"},
 	}
 	for name, purpose := range peoplesRoles() {
-		person := s.personWith(t, name, rulesOf(roles, name))
+		person := s.personWith(t, "a", name, rulesOf(roles, name))
 		may := func(a authorizationv1.ResourceAttributes) bool {
 			a.Namespace = s.tenant("a")
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
@@ -70,11 +70,11 @@ func TestStatusRights(t *testing.T) {
 	}
 }
 
-// personWith is a client of somebody who has these rules in the namespace of tenant a.
-func (s *scenario) personWith(t *testing.T, name string, rules []rbacv1.PolicyRule) client.Client {
+// personWith is a client of somebody who has these rules in the namespace of a tenant.
+func (s *scenario) personWith(t *testing.T, tenant, name string, rules []rbacv1.PolicyRule) client.Client {
 	t.Helper()
-	user := s.name + "-with-" + name
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant("a")}, Rules: rules}
+	user := s.tenant(tenant) + "-with-" + name
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant(tenant)}, Rules: rules}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: role.ObjectMeta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},

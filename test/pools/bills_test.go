@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/internal/testkit"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// sessionSeen is when a pod held its devices, as the recorder saw it.
+type sessionSeen struct {
+	tenant, pod string
+	devices     int64
+	start       time.Time   // zero where no status says it
+	finished    []time.Time // of its container; what stands for kubelet may write it twice, a second apart
+	forced      time.Time   // when it was deleted without grace, before its container had finished
+}
+
+// endedAt reports whether a session may end so: when the container finished, or when the pod was deleted
+// without grace, after which nothing but finalizers keeps it.
+func (x *sessionSeen) endedAt(end time.Time) bool {
+	return len(x.finished) == 0 || slices.ContainsFunc(x.finished, end.Equal) || !x.forced.IsZero() && x.forced.Equal(end)
+}
+
+func (x *sessionSeen) text() string {
+	at := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
+	return fmt.Sprintf("pod %s of %s had %d devices from %s to %v, deleted without grace at %s", x.pod, x.tenant, x.devices, at(x.start), x.finished, at(x.forced))
+}
+
+func (a *account) seeSession(pod *v1.Pod) {
+	devices := devicesOf(&pod.Spec)
+	if pod.Spec.NodeName == "" || devices == 0 {
+		return
+	}
+	now := sessionSeen{tenant: pod.Namespace, pod: pod.Name, devices: devices, finished: a.sessions[pod.UID].finished, forced: a.sessions[pod.UID].forced}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
+			now.start = c.LastTransitionTime.Time
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if end := c.State.Terminated; end != nil && !slices.ContainsFunc(now.finished, end.FinishedAt.Time.Equal) {
+			now.finished = append(now.finished, end.FinishedAt.Time)
+		}
+	}
+	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 && len(now.finished) == 0 {
+		now.forced = pod.DeletionTimestamp.Time
+	}
+	a.sessions[pod.UID] = now
+}
+
+// accounts gives tenants an account each, of a price book in which a second of a device costs some
+// cents.
+func (s *scenario) accounts(t *testing.T, tenants ...string) {
+	t.Helper()
+	s.yaml(t, `apiVersion: pool.nvtopo.dev/v1alpha1
+kind: PriceBook
+metadata: {name: POOL}
+spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"}], minPeriodSeconds: 0}`)
+	for _, tenant := range tenants {
+		s.yaml(t, fmt.Sprintf(`apiVersion: pool.nvtopo.dev/v1alpha1
+kind: TenantAccount
+metadata: {name: %s, annotations: {pool.nvtopo.dev/price-book: POOL}}
+spec: {}`, s.tenant(tenant)))
+	}
+}
+
+// billed checks, once no pod of the tenants is left, that each pod that the recorder ever saw bound
+// has one record, of its devices, from its binding to its end, and that each account is billed to the
+// cent what that costs. ordered: the recorder missed nothing.
+func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
+	t.Helper()
+	for _, tenant := range tenants {
+		var records []poolv1alpha1.UsageRecord
+		s.waitFor(t, "all sessions of "+tenant+" have ended", func(ctx context.Context) (bool, string) {
+			var err error
+			if records, err = s.sessions(ctx, s.tenant(tenant)); err != nil {
+				return false, err.Error()
+			}
+			return allEnded(len(records))(records), tellSessions(records)
+		})
+		seen := map[types.UID]sessionSeen{}
+		s.recorder.read(s.name, func(a *account) {
+			for uid, x := range a.sessions {
+				if x.tenant == s.tenant(tenant) {
+					seen[uid] = x
+				}
+			}
+		})
+		cents, now := int64(0), time.Now()
+		for i := range records {
+			r := &records[i]
+			held, end := int64(0), r.Status.End.Time
+			if _, err := fmt.Sscan(string(r.Spec.Quantity), &held); err != nil {
+				t.Fatalf("record %s: quantity %q: %v", r.Name, r.Spec.Quantity, err)
+			}
+			x, known := seen[r.Spec.PodUID]
+			delete(seen, r.Spec.PodUID)
+			switch {
+			case !known && ordered:
+				testkit.Violation(t, "no pod was bound, or there are two records, of%s", tellSessions(records[i:i+1]))
+			case known && (x.devices != held || !x.start.IsZero() && !x.start.Equal(r.Spec.Start.Time)),
+				known && !x.endedAt(end), end.Before(r.Spec.Start.Time), end.After(now):
+				testkit.Violation(t, "%s; its record is%s", x.text(), tellSessions(records[i:i+1]))
+			}
+			cents += (2*held*(end.Unix()-r.Spec.Start.Unix())*killedCents + 3600) / (2 * 3600)
+		}
+		for _, x := range seen {
+			testkit.Violation(t, "there is no record: %s", x.text())
+		}
+		want := fmt.Sprintf("%d.%02d", cents/100, cents%100)
+		s.waitFor(t, "tenant "+tenant+" is billed "+want, func(ctx context.Context) (bool, string) {
+			var account poolv1alpha1.TenantAccount
+			err := s.Get(ctx, client.ObjectKey{Name: s.tenant(tenant)}, &account)
+			return err == nil && string(account.Status.Billed) == want, fmt.Sprint(err, account.Status)
+		})
+		t.Logf("tenant %s: %d sessions cost %s", tenant, len(records), want)
+	}
+}
