@@ -104,7 +104,7 @@ type gang struct {
 	ungated  time.Time         // when a member's last scheduling gate was seen to go
 	revision uint64            // another number after each change of its pods or its group
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
-	refusing time.Time         // when the first of refused was noted
+	refusing time.Time         // when the last of refused was noted
 	tries    int               // plans in a row that other plugins refused
 	drainAt  time.Time         // no nodes are closed for it before
 	stuck    time.Time         // since when it does not go on

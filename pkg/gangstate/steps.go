@@ -21,8 +21,9 @@ const (
 	maxTries = 8
 	// maxRefusals bounds what is remembered of one gang: each plan reads it.
 	maxRefusals = 1 << 10
-	// refusedFor is how long a refused node is left out at most: what another plugin refuses for may
-	// end without a change of the node, as a nomination does.
+	// refusedFor is after how long without another refusal all nodes are tried again: what a plugin
+	// refuses for may end without a change of the node, as a nomination does. It is longer than
+	// maxPause, so that a gang comes to the node that takes it, however many refuse.
 	refusedFor = time.Minute
 	// firstPause is the pause after an attempt that failed for another reason; it doubles up
 	// to maxPause.
@@ -240,13 +241,10 @@ func (x *gang) refuse(node Refusal, generation int64, now time.Time) {
 	if len(x.refused) >= maxRefusals { // most are of generations that are over
 		clear(x.refused)
 	}
-	if len(x.refused) == 0 {
-		x.refusing = now
-	}
-	x.refused[node] = generation
+	x.refused[node], x.refusing = generation, now
 }
 
-// forgetRefusals has all nodes tried again when the oldest refusal has had its time.
+// forgetRefusals has all nodes tried again when none was refused for a while.
 func (x *gang) forgetRefusals(now time.Time) {
 	if now.Sub(x.refusing) >= refusedFor {
 		clear(x.refused)

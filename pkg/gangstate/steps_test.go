@@ -3,6 +3,7 @@
 package gangstate
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,8 +40,9 @@ func TestPauseGrowth(t *testing.T) {
 	}
 }
 
-// TestRefusalExpiry: a node that another plugin refused is tried again after a minute, though
-// nothing about the node changed. What refused it may be no part of the node, such as a nomination.
+// TestRefusalExpiry: nodes that another plugin refused are tried again after a minute without another
+// refusal, though nothing about them changed. What refused one may be no part of the node, such as a
+// nomination. Until then all are left out, or a gang would try the same few of many again and again.
 func TestRefusalExpiry(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
@@ -48,18 +50,27 @@ func TestRefusalExpiry(t *testing.T) {
 	g.Serve(testProfile, idle{})
 	pod := member("g", 1, "p").Obj()
 	g.SetPod(pod)
-	first, second := Refusal{Shape: "s", Node: "n1"}, Refusal{Shape: "s", Node: "n2"}
-	g.RefusedBy(pod, first, 7, "no")
-	clk.SetTime(clk.Now().Add(refusedFor / 2))
-	g.RefusedBy(pod, second, 8, "no")
+	refused, last := map[Refusal]int64{}, clk.Now()
+	for i := range 5 * maxTries {
+		if i > 0 && i%maxTries == 0 { // the gang waits, and is tried again
+			clk.SetTime(clk.Now().Add(maxPause))
+			g.tick()
+		}
+		if turn, _ := g.Begin(pod); len(turn.Refused) != i || turn.Why != "" {
+			t.Fatalf("try %d leaves out %d nodes (%q), want all that refused", i, len(turn.Refused), turn.Why)
+		}
+		refused[Refusal{Shape: "s", Node: fmt.Sprint("n", i)}], last = 7, clk.Now()
+		g.RefusedBy(pod, Refusal{Shape: "s", Node: fmt.Sprint("n", i)}, 7, "no")
+	}
 	for _, tc := range []struct {
-		after time.Duration // since the first refusal
+		after time.Duration // since the last refusal
 		want  map[Refusal]int64
 	}{
-		{refusedFor - time.Nanosecond, map[Refusal]int64{first: 7, second: 8}},
+		{refusedFor - time.Nanosecond, refused},
 		{refusedFor, map[Refusal]int64{}},
 	} {
-		clk.SetTime(time.Unix(0, 0).Add(tc.after))
+		clk.SetTime(last.Add(tc.after))
+		g.tick()
 		turn, _ := g.Begin(pod)
 		if diff := cmp.Diff(tc.want, turn.Refused); diff != "" || turn.Why != "" {
 			t.Errorf("after %v the cycle may not go on (%q), or it leaves out other nodes (-want,+got)\n%s", tc.after, turn.Why, diff)

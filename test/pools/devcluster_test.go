@@ -30,7 +30,7 @@ func TestDevclusterSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testkit.Log()}, stop: func() {}}
+	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: newRefusals(testkit.Log()), crashes: newCrashes(testkit.Log()), stop: func() {}}
 	t.Cleanup(func() {
 		if err := l.end(); err != nil {
 			t.Errorf("stop the cluster: %v", err)

@@ -51,7 +51,8 @@ type testEnv struct {
 	client.Client // as the administrator, and without a cache
 	pools         *devcluster.PoolController
 	recorder      *recorder
-	refusals      *refusals
+	refusals      *faults
+	crashes       *faults
 	stop          context.CancelFunc // of the recorder's watches
 }
 
@@ -116,19 +117,20 @@ func newTestEnv(t *testing.T) *testEnv {
 }
 
 // end stops the cluster. It is an error if the pool controller was ever refused something that
-// its role, or a policy, should have let it do.
+// its role, or a policy, should have let it do, or if a program crashed.
 func (e *testEnv) end() error {
 	e.stop()
-	return errors.Join(e.Stop(), e.refusals.err())
+	return errors.Join(e.Stop(), e.refusals.err(), e.crashes.err())
 }
 
 func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience) // with the waits in it
 	defer cancel()
+	crashes := newCrashes(testkit.Log())
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
 		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig},
-		Progress: testkit.Log(), Log: testkit.Log(),
+		Progress: testkit.Log(), Log: crashes,
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return nil, err
 	}
-	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testkit.Log()}}
+	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: newRefusals(crashes), crashes: crashes}
 	if l.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: kinds()}); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -43,6 +44,7 @@ const (
 // beyond a limit, the recorder checks.
 type hostile struct {
 	s      *scenario
+	seed   uint64
 	client client.Client
 	random *rand.Rand
 	made   int
@@ -53,7 +55,7 @@ type hostile struct {
 // takes away all that the tenant has then, as an operator would.
 func (s *scenario) harass(t *testing.T, tenant client.Client, seed uint64) (stop func()) {
 	t.Helper()
-	h := &hostile{s: s, client: tenant, random: rand.New(rand.NewPCG(seed, 23)), tally: map[string][2]int{}}
+	h := &hostile{s: s, seed: seed, client: tenant, random: rand.New(rand.NewPCG(seed, 23)), tally: map[string][2]int{}}
 	if err := s.priorityClass(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -62,20 +64,21 @@ func (s *scenario) harass(t *testing.T, tenant client.Client, seed uint64) (stop
 		defer close(done)
 		h.run(t.Context())
 	}()
+	t.Cleanup(func() { <-done })
 	return func() {
 		t.Helper()
 		<-done
+		h.tell(t)
+		s.evict(t, hostileTenant)
 		var most int64
 		s.recorder.read(s.name, func(a *account) { most = a.occupied[s.tenant(hostileTenant)] })
 		if most > hostileLimit {
 			t.Errorf("the pods of the hostile tenant had %d devices at some time, with those that were ending; its limit is %d", most, hostileLimit)
 		}
-		h.tell(t)
-		s.evict(t, hostileTenant)
 	}
 }
 
-// tell says what was let and what was refused: the attacks must have come as far as they can.
+// tell says what was let and what was refused.
 func (h *hostile) tell(t *testing.T) {
 	t.Helper()
 	var let, refused int
@@ -103,7 +106,11 @@ func (s *scenario) evict(t *testing.T, tenant string) {
 		}
 		errs = append(errs, s.DeleteAllOf(ctx, &v1.Pod{}, in))
 		var pods v1.PodList
-		errs = append(errs, s.List(ctx, &pods, in))
+		left := 0
+		for _, list := range []client.ObjectList{&poolv1alpha1.ElasticJobList{}, &appsv1.DeploymentList{}, &appsv1.ReplicaSetList{}, &batchv1.JobList{}, &pods} {
+			errs = append(errs, s.List(ctx, list, in))
+			left += meta.LenList(list)
+		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
 			if free := pod.DeepCopy(); slices.Contains(pod.Finalizers, ownFinalizer) || pod.Annotations[devcluster.AnnotationLingers] != "" {
@@ -113,7 +120,7 @@ func (s *scenario) evict(t *testing.T, tenant string) {
 			}
 		}
 		err := errors.Join(errs...)
-		return err == nil && len(pods.Items) == 0, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
+		return err == nil && left == 0, fmt.Sprintf("%d objects, %d pods, %v", left, len(pods.Items), err)
 	})
 }
 
@@ -160,20 +167,20 @@ func (h *hostile) run(ctx context.Context) {
 
 func (h *hostile) name(of string) string {
 	h.made++
-	return fmt.Sprintf("%s%d", of, h.made)
+	return fmt.Sprintf("%s%d-%d", of, h.seed, h.made)
 }
 
 // one of some.
 func one[T any](h *hostile, of ...T) T { return of[h.random.IntN(len(of))] }
 
 // template is what a tenant may think of for a pod of its own.
-func (h *hostile) template(spec *v1.PodSpec, meta *metav1.ObjectMeta) {
-	meta.Annotations = map[string]string{}
+func (h *hostile) template(spec *v1.PodSpec, about *metav1.ObjectMeta) {
+	about.Annotations = map[string]string{}
 	if h.random.IntN(2) == 0 {
-		meta.Annotations[devcluster.AnnotationRunsFor] = time.Duration(h.random.IntN(4000) * int(time.Millisecond)).String()
+		about.Annotations[devcluster.AnnotationRunsFor] = time.Duration(h.random.IntN(4000) * int(time.Millisecond)).String()
 	}
 	if h.random.IntN(4) == 0 {
-		meta.Annotations[devcluster.AnnotationLingers] = "true"
+		about.Annotations[devcluster.AnnotationLingers] = "true"
 	}
 	if h.random.IntN(4) == 0 {
 		spec.TerminationGracePeriodSeconds = new(one(h, int64(0), int64(600), int64(3600)))
@@ -241,9 +248,9 @@ func (h *hostile) group(ctx context.Context) error {
 
 func (h *hostile) deployment(ctx context.Context) error {
 	labels := map[string]string{"app": h.name("d")}
-	meta := metav1.ObjectMeta{Namespace: h.s.tenant(hostileTenant), Name: labels["app"], Labels: map[string]string{}}
+	about := metav1.ObjectMeta{Namespace: h.s.tenant(hostileTenant), Name: labels["app"], Labels: map[string]string{}}
 	if h.random.IntN(3) > 0 {
-		meta.Labels[kueue.LabelQueue] = h.s.name
+		about.Labels[kueue.LabelQueue] = h.s.name
 	}
 	spec := gpuPod("", "", 1+h.random.Int64N(4)).Obj().Spec
 	spec.RestartPolicy = v1.RestartPolicyAlways
@@ -252,9 +259,9 @@ func (h *hostile) deployment(ctx context.Context) error {
 	template.Labels = labels
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	if h.random.IntN(3) == 0 {
-		return h.client.Create(ctx, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(3)), Selector: selector, Template: template}})
+		return h.client.Create(ctx, &appsv1.ReplicaSet{ObjectMeta: about, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(3)), Selector: selector, Template: template}})
 	}
-	return h.client.Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: new(int32(3)), Selector: selector, Template: template}})
+	return h.client.Create(ctx, &appsv1.Deployment{ObjectMeta: about, Spec: appsv1.DeploymentSpec{Replicas: new(int32(3)), Selector: selector, Template: template}})
 }
 
 func (h *hostile) elastic(ctx context.Context) error {

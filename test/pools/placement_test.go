@@ -402,6 +402,7 @@ func TestPromiseRecovery(t *testing.T) {
 		if err := l.pools.Kill(); err != nil {
 			t.Fatal(err)
 		}
+		testkit.Eventually(t, patience, "the pool controller serves again", func(context.Context) (bool, string) { return l.pools.Alive(), "" })
 	}
 	again()
 	s.gang(t, "second", work{pods: 1, gpus: 8}, nil)

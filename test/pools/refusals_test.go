@@ -11,10 +11,27 @@ import (
 	"testing"
 )
 
-// refusals keeps the lines of a log that tell of what the API server refused for want of a
+// newRefusals keeps the lines of a log that tell of what the API server refused for want of a
 // permission, the first few, and passes all on.
-type refusals struct {
-	next io.Writer
+func newRefusals(next io.Writer) *faults {
+	return &faults{next: next, what: "the pool controller may not do what it tries", tells: func(line string) bool {
+		return strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
+	}}
+}
+
+// newCrashes is newRefusals for programs that a fault of their own ended: they are started again, and
+// no test would notice.
+func newCrashes(next io.Writer) *faults {
+	return &faults{next: next, what: "a program crashed", tells: func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "WARNING: DATA RACE")
+	}}
+}
+
+// faults keeps the lines of a log that tell of what must not be, the first few, and passes all on.
+type faults struct {
+	next  io.Writer
+	what  string
+	tells func(line string) bool
 
 	mu      sync.Mutex
 	lines   []string // guarded by mu
@@ -22,7 +39,7 @@ type refusals struct {
 }
 
 // ignore says whether what is refused from now on counts.
-func (r *refusals) ignore(yes bool) {
+func (r *faults) ignore(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ignored = yes
@@ -30,12 +47,11 @@ func (r *refusals) ignore(yes bool) {
 
 // Write is called by one process's output, in pieces that may end within a line: what is cut in
 // two is missed, and is logged again when it is tried again.
-func (r *refusals) Write(p []byte) (int, error) {
+func (r *faults) Write(p []byte) (int, error) {
 	const first = 5
 	r.mu.Lock()
 	for line := range strings.Lines(string(p)) {
-		lacking := strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
-		if lacking && !r.ignored && len(r.lines) < first {
+		if r.tells(line) && !r.ignored && len(r.lines) < first {
 			r.lines = append(r.lines, strings.TrimSpace(line))
 		}
 	}
@@ -43,18 +59,18 @@ func (r *refusals) Write(p []byte) (int, error) {
 	return r.next.Write(p)
 }
 
-func (r *refusals) err() error {
+func (r *faults) err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.lines) == 0 {
 		return nil
 	}
-	return errors.New("the pool controller may not do what it tries:\n" + strings.Join(r.lines, "\n"))
+	return errors.New(r.what + ":\n" + strings.Join(r.lines, "\n"))
 }
 
 // TestRefusals: refusals are found.
 func TestRefusals(t *testing.T) {
-	r := &refusals{next: io.Discard}
+	r := newRefusals(io.Discard)
 	for _, line := range []string{
 		`E1 "Reconciler error" err="pods \"x\" not found"`,
 		`E2 forbidden: unable to create new content in namespace s1-a because it is being terminated`,
@@ -67,5 +83,18 @@ func TestRefusals(t *testing.T) {
 	fmt.Fprintln(r, `E3 err="workloads \"x\" is forbidden: User \"system:serviceaccount:a:b\" cannot patch resource"`)
 	if err := r.err(); err == nil || !strings.Contains(err.Error(), "E3") {
 		t.Errorf("found %v, want E3", err)
+	}
+}
+
+// TestCrashes: a crash is found, and a line about one is none.
+func TestCrashes(t *testing.T) {
+	r := newCrashes(io.Discard)
+	fmt.Fprintln(r, `E1 "Observed a panic: " in a handler`)
+	if err := r.err(); err != nil {
+		t.Errorf("found %v", err)
+	}
+	fmt.Fprintln(r, "panic: runtime error: index out of range")
+	if err := r.err(); err == nil || !strings.Contains(err.Error(), "index out of range") {
+		t.Errorf("found %v, want the panic", err)
 	}
 }

@@ -26,7 +26,8 @@ const (
 
 // WakeOthers has the pods tried again that are not gated, those without GPUs for instance, after
 // one of the rare changes that no cluster event announces: a graph changed, a doubt resolved, an
-// exporter back. Members of gangs are left to these. It may be called under any lock, and does not block.
+// exporter back. Members of gangs are woken by their gangs. It may be called under any lock, and does
+// not block.
 func (k *Waker) WakeOthers() {
 	select {
 	case k.othersDue <- struct{}{}:

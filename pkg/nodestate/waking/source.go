@@ -51,7 +51,7 @@ type Cluster interface {
 	Stored(pod *v1.Pod) *v1.Pod
 	// Serves reports whether the pods of a scheduler profile are ours.
 	Serves(profile string) bool
-	// InGang reports whether a pod is a member that waits for its gang, which says when it is tried.
+	// InGang reports whether a pod is a member of a gang, of a profile that places gangs.
 	InGang(pod *v1.Pod) bool
 	// Synced reports whether all graphs and Leases there were at the start are known.
 	Synced() bool

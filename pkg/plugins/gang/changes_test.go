@@ -104,8 +104,8 @@ func TestSiblingReplacement(t *testing.T) {
 	}
 }
 
-// TestNominationOfReplaced: the nomination of a pod that is gone ends, whose successor of the same
-// name is known already. The queue may hear of the end of a pod before it is nominated.
+// TestNominationOfReplaced: the end of an attempt takes back the nomination of a pod that is gone. The
+// queue, which may hear of the end of a pod before it is nominated, does not.
 func TestNominationOfReplaced(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)

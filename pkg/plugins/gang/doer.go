@@ -44,8 +44,8 @@ func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *n
 var _ gangstate.Doer = &doer{}
 
 // Release takes back the nominations of pods that are gone, too: the queue may have been told of the
-// end of a pod before hold nominated it. It goes by the UID alone, and shows such a nomination
-// as one of the pod's successor of the same name.
+// end of a pod before hold nominated it. The queue finds a nomination by the pod's UID, and shows it by
+// name: as that of the pod's successor.
 func (d *doer) Release(uids []types.UID) {
 	for _, uid := range uids {
 		d.handle.DeleteNominatedPodIfExists(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})

@@ -25,8 +25,11 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	if _, planned := p.state.Planned(pod.UID); c.FilteredBy == p.name && !planned { // only one of the plugins does it
-		p.state.AwaitWrites(ctx) // a gang's member waits at Permit, and writes after the last one has come
+	if c.FilteredBy == p.name { // only one of the plugins does it
+		// A gang's member that has its place mostly waits at Permit, and must not be late there.
+		if _, planned := p.state.Planned(pod.UID); !planned {
+			p.state.AwaitWrites(ctx)
+		}
 	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
