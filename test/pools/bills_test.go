@@ -83,54 +83,27 @@ spec: {}`, s.tenant(tenant)))
 func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 	t.Helper()
 	for _, tenant := range tenants {
-		var records []poolv1alpha1.UsageRecord
-		s.waitFor(t, "all sessions of "+tenant+" have ended", func(ctx context.Context) (bool, string) {
-			var err error
-			if records, err = s.sessions(ctx, s.tenant(tenant)); err != nil {
-				return false, err.Error()
-			}
-			left := 0
-			s.recorder.read(s.name, func(a *account) { // it may hear later than the API server answers
-				for _, p := range a.pods {
-					if p.tenant == s.tenant(tenant) {
-						left++
-					}
-				}
-			})
-			return left == 0 && allEnded(len(records))(records), fmt.Sprintf("%d pods, %s", left, tellSessions(records))
-		})
-		seen, met := map[types.UID]sessionSeen{}, map[types.UID]bool{}
-		s.recorder.read(s.name, func(a *account) {
-			for uid, x := range a.sessions {
-				if x.tenant == s.tenant(tenant) {
-					seen[uid] = x
-				}
-			}
-		})
-		cents, now := int64(0), time.Now()
+		records := s.endedRecords(t, tenant)
+		seen, met := s.sessionsSeen(tenant), map[types.UID]bool{}
+		cents := int64(0)
 		for i := range records {
 			r := &records[i]
-			held, end := int64(0), r.Status.End.Time
-			if _, err := fmt.Sscan(string(r.Spec.Quantity), &held); err != nil {
-				t.Fatalf("record %s: quantity %q: %v", r.Name, r.Spec.Quantity, err)
-			}
 			x, known := seen[r.Spec.PodUID]
-			delete(seen, r.Spec.PodUID)
-			twice := met[r.Spec.PodUID]
-			met[r.Spec.PodUID] = true
 			switch {
-			case twice:
+			case met[r.Spec.PodUID]:
 				testkit.Violation(t, "there are two records of%s", tellSessions(records[i:i+1]))
+			case known && !x.recorded(t, r):
+				testkit.Violation(t, "%s; its record is%s", x.text(), tellSessions(records[i:i+1]))
 			case !known && ordered:
 				testkit.Violation(t, "no pod was bound of%s", tellSessions(records[i:i+1]))
-			case known && (x.devices != held || !x.start.IsZero() && !x.start.Equal(r.Spec.Start.Time)),
-				known && !x.endedAt(end), end.Before(r.Spec.Start.Time), end.After(now):
-				testkit.Violation(t, "%s; its record is%s", x.text(), tellSessions(records[i:i+1]))
 			}
-			cents += (2*held*(end.Unix()-r.Spec.Start.Unix())*killedCents + 3600) / (2 * 3600)
+			met[r.Spec.PodUID] = true
+			cents += (2*quantity(t, r)*(r.Status.End.Unix()-r.Spec.Start.Unix())*killedCents + 3600) / (2 * 3600)
 		}
-		for _, x := range seen {
-			testkit.Violation(t, "there is no record: %s", x.text())
+		for uid, x := range seen {
+			if !met[uid] {
+				testkit.Violation(t, "there is no record: %s", x.text())
+			}
 		}
 		want := fmt.Sprintf("%d.%02d", cents/100, cents%100)
 		s.waitFor(t, "tenant "+tenant+" is billed "+want, func(ctx context.Context) (bool, string) {
@@ -140,4 +113,47 @@ func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 		})
 		t.Logf("tenant %s: %d sessions cost %s", tenant, len(records), want)
 	}
+}
+
+// recorded reports whether a record says what was seen of its pod.
+func (x *sessionSeen) recorded(t *testing.T, r *poolv1alpha1.UsageRecord) bool {
+	t.Helper()
+	start, end := r.Spec.Start.Time, r.Status.End.Time
+	return x.devices == quantity(t, r) && (x.start.IsZero() || x.start.Equal(start)) && x.endedAt(end) && !end.Before(start) && !end.After(time.Now())
+}
+
+// quantity is how many devices a record is of.
+func quantity(t *testing.T, r *poolv1alpha1.UsageRecord) (n int64) {
+	t.Helper()
+	if _, err := fmt.Sscan(string(r.Spec.Quantity), &n); err != nil {
+		t.Fatalf("record %s: quantity %q: %v", r.Name, r.Spec.Quantity, err)
+	}
+	return n
+}
+
+// endedRecords are a tenant's, once the recorder has no pod of it and all have ended.
+func (s *scenario) endedRecords(t *testing.T, tenant string) (records []poolv1alpha1.UsageRecord) {
+	t.Helper()
+	s.waitFor(t, "all sessions of "+tenant+" have ended", func(ctx context.Context) (bool, string) {
+		var err error
+		if records, err = s.sessions(ctx, s.tenant(tenant)); err != nil {
+			return false, err.Error()
+		}
+		c := s.counts(tenant) // the recorder may hear later than the API server answers
+		return c.running+c.pending == 0 && allEnded(len(records))(records), fmt.Sprintf("%+v, %s", c, tellSessions(records))
+	})
+	return records
+}
+
+// sessionsSeen are those of a tenant, by the pod.
+func (s *scenario) sessionsSeen(tenant string) map[types.UID]sessionSeen {
+	seen := map[types.UID]sessionSeen{}
+	s.recorder.read(s.name, func(a *account) {
+		for uid, x := range a.sessions {
+			if x.tenant == s.tenant(tenant) {
+				seen[uid] = x
+			}
+		}
+	})
+	return seen
 }
