@@ -25,10 +25,10 @@ import (
 // Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
 // and not in PreEnqueue.
 type Doer interface {
-	Release(uids []types.UID)            // ends what is planned for them, who may be gone
-	Reject(uids []types.UID, why string) // those that wait are told to end
-	Allow(uids []types.UID)              // those that wait are let through
-	Activate(pods []*v1.Pod)             // their cycles are to come now
+	Release(uids []types.UID)            // ends the reservations and nominations of pods, also of deleted ones
+	Reject(uids []types.UID, why string) // rejects the pods that wait at Permit
+	Allow(uids []types.UID)              // allows the pods that wait at Permit
+	Activate(pods []*v1.Pod)             // moves the pods to the active queue
 	Commit(c *Commit)                    // it writes that the gang is not whole, and calls Written later
 	Whole(c *Commit)                     // it writes that the gang is whole
 	Settle(s *Settlement)                // it does what Judge says, and calls Settled later

@@ -9,20 +9,27 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// TestPauseGrowth: the pause grows while plans cannot be held. Each second a plan was made and
-// refused, for ever.
-func TestPauseGrowth(t *testing.T) {
-	t.Parallel()
+// oneMember returns the gangs of a scheduler with one gang of one pod, and their clock.
+func oneMember() (*clocktesting.FakePassiveClock, *Gangs, *v1.Pod) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	g := New(clk)
 	g.Serve(testProfile, idle{})
 	pod := member("g", 1, "p").Obj()
 	g.SetPod(pod)
+	return clk, g, pod
+}
+
+// TestPauseGrowth: the pause grows while plans cannot be held. Each second a plan was made and
+// refused, for ever.
+func TestPauseGrowth(t *testing.T) {
+	t.Parallel()
+	clk, g, pod := oneMember()
 	key, _ := gangrequest.KeyOf(pod)
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 		if why := g.Gate(pod); why != "" {
@@ -45,11 +52,7 @@ func TestPauseGrowth(t *testing.T) {
 // nomination. Until then all are left out, or a gang would try the same few of many again and again.
 func TestRefusalExpiry(t *testing.T) {
 	t.Parallel()
-	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	g := New(clk)
-	g.Serve(testProfile, idle{})
-	pod := member("g", 1, "p").Obj()
-	g.SetPod(pod)
+	clk, g, pod := oneMember()
 	refused, last := map[Refusal]int64{}, clk.Now()
 	for i := range 5 * maxTries {
 		if i > 0 && i%maxTries == 0 { // the gang waits, and is tried again

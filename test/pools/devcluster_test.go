@@ -22,15 +22,16 @@ func TestDevclusterSessions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	p := findPrograms(t)
+	crashes := newCrashes(testkit.Log())
 	c, err := demo.Boot(ctx, &demo.Options{
 		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
 		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig},
-		Progress: testkit.Log(), Log: testkit.Log(),
+		Progress: testkit.Log(), Log: crashes,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: newRefusals(testkit.Log()), crashes: newCrashes(testkit.Log()), stop: func() {}}
+	l := &testEnv{Cluster: c, recorder: newRecorder(), refusals: newRefusals(testkit.Log()), crashes: crashes, stop: func() {}}
 	t.Cleanup(func() {
 		if err := l.end(); err != nil {
 			t.Errorf("stop the cluster: %v", err)

@@ -36,12 +36,12 @@ const (
 	hostileLimit = 4
 	// hostileAttacks is how many things it tries.
 	hostileAttacks = 80
-	ownFinalizer   = "example.com/stays"
+	// ownFinalizer is one that the tenant tries to put on its objects.
+	ownFinalizer = "example.com/stays"
 )
 
-// hostile is somebody with the rights of edit in the namespace of the hostile tenant, who makes jobs
-// and pods, changes and deletes them at random. What is refused is not its concern: that nobody is ever
-// beyond a limit, the recorder checks.
+// hostile makes, changes and deletes jobs and pods of the hostile tenant at random. An attack may be
+// refused or not; the recorder checks at every event that the tenant stays within its limit.
 type hostile struct {
 	s      *scenario
 	seed   uint64

@@ -39,10 +39,10 @@ func fromEnvironment(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// Random elastic jobs of three tenants come and go, half of which must not be preempted, beside a
-// tenant that tries for more than its limit. None of those is ever evicted, and within a tenant nobody
-// is but for a job of a higher priority. What is left waits because there is no quota for it. The bills
-// are what the recorder saw.
+// TestNoWrongEviction: elastic jobs of three tenants come and go at random, beside a tenant that tries
+// for more than its limit. No job with preemptible: false is evicted, and within a tenant a job is
+// evicted only for one of a higher priority. A job waits only where there is no quota for it. Bills are
+// what the recorder saw.
 func TestNoWrongEviction(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
 	t.Parallel()
 	for seed := range fromEnvironment(t, "NVTOPO_POOL_MIXES", 2) {

@@ -11,16 +11,14 @@ import (
 	"testing"
 )
 
-// newRefusals keeps the lines of a log that tell of what the API server refused for want of a
-// permission, the first few, and passes all on.
+// newRefusals finds what the API server refused the pool controller for want of a permission.
 func newRefusals(next io.Writer) *faults {
 	return &faults{next: next, what: "the pool controller may not do what it tries", tells: func(line string) bool {
 		return strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
 	}}
 }
 
-// newCrashes is newRefusals for programs that a fault of their own ended: they are started again, and
-// no test would notice.
+// newCrashes finds programs that crashed: they are started again, and no test would notice.
 func newCrashes(next io.Writer) *faults {
 	return &faults{next: next, what: "a program crashed", tells: func(line string) bool {
 		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "WARNING: DATA RACE")
