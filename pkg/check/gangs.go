@@ -84,7 +84,7 @@ func (g *gang) object() Object {
 }
 
 // checkWhole: the members that were there when the first was bound follow within the
-// gang's timeout, or all go. Members that came later replace others or are extras. A gang
+// scheduler's scheduleTimeout, or all go. Members that came later replace others or are extras. A gang
 // that was whole once may miss members for as long as there is no room.
 func (s *scene) checkWhole(g *gang) {
 	have := len(g.bound) + len(g.Members.Ended)
@@ -97,7 +97,7 @@ func (s *scene) checkWhole(g *gang) {
 			waiting++
 		}
 	}
-	if have+waiting < g.Minimum || s.w.Now.Before(g.first.Add(g.ScheduleTimeout)) {
+	if have+waiting < g.Minimum || s.w.Now.Before(g.first.Add(cmp.Or(s.w.ScheduleTimeout, gangrequest.DefaultScheduleTimeout))) {
 		return
 	}
 	s.pend(Violation{

@@ -102,13 +102,20 @@ func TestGangs(t *testing.T) {
 		"a gang that is being bound": {
 			change: func(c *testEnv) { partly(c); c.Now = chosen.Add(2 * time.Minute) }, wantGangs: 1,
 		},
-		"a timeout of its own": {
+		"the scheduler gives it less time": {
+			change: func(c *testEnv) {
+				partly(c)
+				c.Now, c.ScheduleTimeout = chosen.Add(2*time.Minute), time.Minute
+			},
+			wantPend: []string{GangPartlyBound}, wantGangs: 1,
+		},
+		"how long members wait for each other is another time": {
 			change: func(c *testEnv) {
 				partly(c)
 				c.Now = chosen.Add(2 * time.Minute)
 				c.PodGroups[0].Spec.ScheduleTimeoutSeconds = new(int32(60))
 			},
-			wantPend: []string{GangPartlyBound}, wantGangs: 1,
+			wantGangs: 1,
 		},
 		"a member that takes a dead one's place": {
 			change: func(c *testEnv) { partly(c); c.Pods[3].CreationTimestamp = *at(time.Minute) }, wantGangs: 1,

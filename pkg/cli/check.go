@@ -26,6 +26,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -47,10 +48,11 @@ type checking struct {
 	kubeconfig, context string
 	namespace           string
 	schedulerAccess
-	profiles     []string
-	output       string
-	grace, every time.Duration
-	clock        clock.Clock
+	profiles        []string
+	output          string
+	grace, every    time.Duration
+	scheduleTimeout time.Duration
+	clock           clock.Clock
 }
 
 func newCheck() *cobra.Command {
@@ -107,6 +109,7 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
 	bindForm(cmd, &c.output, plainForms[:]...)
 	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
+	f.DurationVar(&c.scheduleTimeout, "schedule-timeout", gangrequest.DefaultScheduleTimeout, "how long a gang that was never whole may be partly bound: the scheduler's argument scheduleTimeout")
 	f.DurationVar(&c.every, "watch", 0, "check again this often until interrupted, and print each answer; 0: once")
 	return cmd
 }
@@ -118,6 +121,8 @@ func (c *checking) validate() error {
 	switch {
 	case c.grace < 0 || c.every < 0:
 		return usagef("--grace and --watch must not be negative")
+	case c.scheduleTimeout <= 0:
+		return usagef("--schedule-timeout must be greater than 0")
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
 		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch cannot be used with it")
 	}
@@ -222,12 +227,14 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 			}
 			w.Schedulers = append(w.Schedulers, *d)
 		}
-		c.addProfiles(w)
+		c.addSettings(w)
 		return w, nil
 	}, nil
 }
 
-func (c *checking) addProfiles(w *check.World) {
+// addSettings adds what the flags say of the schedulers.
+func (c *checking) addSettings(w *check.World) {
+	w.ScheduleTimeout = c.scheduleTimeout
 	for _, name := range c.profiles {
 		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}
@@ -236,7 +243,7 @@ func (c *checking) addProfiles(w *check.World) {
 func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
 	w, err := readWorld(cmd, c.from, c.clock)
 	if err == nil {
-		c.addProfiles(w)
+		c.addSettings(w)
 	}
 	return w, err
 }

@@ -43,8 +43,8 @@ func checkGang(t *testing.T, g *Gang) {
 		t.Fatalf("minimum %d, size %d", g.Minimum, g.Size)
 	case w.SegmentSize < 0 || w.SegmentSize > MaxMembers || w.MaxPerDomain < 0 || w.MaxPerDomain > MaxMembers:
 		t.Fatalf("%+v", w)
-	case w.Patience < 0 || w.Patience > MaxPatience || g.ScheduleTimeout <= 0 || g.ScheduleTimeout > MaxPatience:
-		t.Fatalf("patience %v, timeout %v", w.Patience, g.ScheduleTimeout)
+	case w.Patience < 0 || w.Patience > MaxPatience || g.MemberWait < 0 || g.MemberWait > MaxPatience:
+		t.Fatalf("patience %v, timeout %v", w.Patience, g.MemberWait)
 	case g.Admitted && w.Patience > 0:
 		t.Fatal("an admitted gang waits")
 	}

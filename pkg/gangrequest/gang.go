@@ -20,12 +20,13 @@ import (
 const (
 	// MaxMembers is the most pods that a gang may ask for.
 	MaxMembers = 1 << 14
-	// DefaultScheduleTimeout is how long a gang that is partly bound may stay so, if its
-	// PodGroup does not say.
-	DefaultScheduleTimeout = 5 * time.Minute
+	// DefaultScheduleTimeout is how long a gang that was never whole may be partly bound, unless
+	// the scheduler's argument scheduleTimeout says another time. It is twice as long as a member
+	// whose binding failed keeps its place: the other half is for finding it another one.
+	DefaultScheduleTimeout = 10 * time.Minute
 	// CommunicationPatience is how long a communication-heavy gang waits for a better level.
 	CommunicationPatience = 5 * time.Minute
-	// MaxPatience bounds patience and the schedule timeout.
+	// MaxPatience bounds patience and how long members wait for the others.
 	MaxPatience = 24 * time.Hour
 )
 
@@ -43,8 +44,10 @@ type Gang struct {
 	Wishes  Wishes
 	Members Members
 	// Priority is the least of the live members'.
-	Priority        int32
-	ScheduleTimeout time.Duration
+	Priority int32
+	// MemberWait is the PodGroup's scheduleTimeoutSeconds: how long members that have their places
+	// wait for the others before the gang runs. 0: the scheduler decides.
+	MemberWait time.Duration
 	// Admitted says that Kueue admitted the gang: its quota is taken while it waits.
 	Admitted bool
 	// Pinned says that Kueue chose the domains of the pods, or is about to. The wishes then
@@ -64,7 +67,7 @@ type Gang struct {
 // those that KeyOf says are of the gang, in any order. It costs about a microsecond for each
 // of them.
 func Read(key Key, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) *Gang {
-	r := &reader{gang: &Gang{Key: key, Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout}, group: group}
+	r := &reader{gang: &Gang{Key: key, Minimum: 1}, group: group}
 	order := membersOf(pods, false)
 	r.pods = order.all()
 	r.readName()
@@ -148,7 +151,7 @@ func (r *reader) readGroup() {
 		if most := int32(MaxPatience / time.Second); *s < 1 || *s > most {
 			r.fault(r.groupField("spec.scheduleTimeoutSeconds"), "%d: want 1 to %d", *s, most)
 		} else {
-			g.ScheduleTimeout = time.Duration(*s) * time.Second
+			g.MemberWait = time.Duration(*s) * time.Second
 		}
 	}
 }

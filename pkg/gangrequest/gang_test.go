@@ -120,70 +120,70 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 	}{
 		"a PodGroup": {
 			key: groupKey, group: podGroup(2, nil), pods: pair(),
-			want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantComplete: true,
+			want: Gang{UID: "uid-g", Minimum: 2}, wantComplete: true,
 		},
 		"a PodGroup whose pods are missing": {
-			key: groupKey, group: podGroup(3, nil), pods: pair(), want: Gang{UID: "uid-g", Minimum: 3, ScheduleTimeout: DefaultScheduleTimeout},
+			key: groupKey, group: podGroup(3, nil), pods: pair(), want: Gang{UID: "uid-g", Minimum: 3},
 		},
 		"a PodGroup that comes after its pods": {
-			key: groupKey, pods: pair(), want: Gang{Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout},
+			key: groupKey, pods: pair(), want: Gang{Minimum: 1},
 			wantErr: "PodGroup ns/g: there is no such PodGroup",
 		},
 		"a PodGroup without minimum": {
-			key: groupKey, group: podGroup(0, nil), pods: pair(), want: Gang{UID: "uid-g", Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout},
+			key: groupKey, group: podGroup(0, nil), pods: pair(), want: Gang{UID: "uid-g", Minimum: 1},
 			wantWarn: "PodGroup ns/g: spec.minMember: is missing, and taken to be 1", wantComplete: true,
 		},
 		"a minimum that nobody can have": {
-			key: groupKey, group: podGroup(-2, nil), want: Gang{UID: "uid-g", Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout},
+			key: groupKey, group: podGroup(-2, nil), want: Gang{UID: "uid-g", Minimum: 1},
 			wantErr: "PodGroup ns/g: spec.minMember: -2: want 1 to 16384",
 		},
 		"a timeout": {
-			key: groupKey, group: withTimeout(60), pods: pair(), want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: time.Minute}, wantComplete: true,
+			key: groupKey, group: withTimeout(60), pods: pair(), want: Gang{UID: "uid-g", Minimum: 2, MemberWait: time.Minute}, wantComplete: true,
 		},
 		"a timeout of nothing": {
-			key: groupKey, group: withTimeout(0), want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: DefaultScheduleTimeout},
+			key: groupKey, group: withTimeout(0), want: Gang{UID: "uid-g", Minimum: 2},
 			wantErr: "PodGroup ns/g: spec.scheduleTimeoutSeconds: 0: want 1 to 86400",
 		},
 		"the least priority counts": {
 			key: groupKey, group: podGroup(2, nil), pods: []*v1.Pod{member("a", priority(10)), member("b", priority(-3)), member("c", priority(-9), phase(v1.PodSucceeded))},
-			want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: DefaultScheduleTimeout, Priority: -3}, wantComplete: true,
+			want: Gang{UID: "uid-g", Minimum: 2, Priority: -3}, wantComplete: true,
 		},
 		"annotations": {
-			key: plainKey, pods: pair(plain("2")), want: Gang{Minimum: 2, Size: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantComplete: true,
+			key: plainKey, pods: pair(plain("2")), want: Gang{Minimum: 2, Size: 2}, wantComplete: true,
 		},
 		"annotations without size": {
 			key: plainKey, pods: pair(plain("2"), func(p *v1.Pod) { delete(p.Annotations, GangSizeKey) }),
-			want:    Gang{Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout, Size: 1},
+			want:    Gang{Minimum: 1, Size: 1},
 			wantErr: "Pod ns/a: metadata.annotations[nvtopo.dev/gang-size]: is missing: it says how many pods the gang has",
 		},
 		"annotations whose size is no number": {
-			key: plainKey, pods: pair(plain("two")), want: Gang{Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout, Size: 1},
+			key: plainKey, pods: pair(plain("two")), want: Gang{Minimum: 1, Size: 1},
 			wantErr: `Pod ns/a: metadata.annotations[nvtopo.dev/gang-size]: "two": want a number of pods`,
 		},
 		"members that do not agree on their number": {
 			key: plainKey, pods: []*v1.Pod{member("a", plain("1")), member("b", plain("3")), member("c", plain("4"))},
-			want:         Gang{Minimum: 1, Size: 1, ScheduleTimeout: DefaultScheduleTimeout},
+			want:         Gang{Minimum: 1, Size: 1},
 			wantWarn:     `Pod ns/b: metadata.annotations[nvtopo.dev/gang-size]: "3", but "1" of Pod ns/a counts`,
 			wantComplete: true,
 		},
 		"a gang without name": {
 			key: Key{SourceAnnotation, "ns", ""}, pods: pair(plain("2"), annotate(GangKey, "")),
-			want: Gang{Minimum: 2, Size: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantErr: "Pod ns/a: metadata.annotations[nvtopo.dev/gang]: the name is empty",
+			want: Gang{Minimum: 2, Size: 2}, wantErr: "Pod ns/a: metadata.annotations[nvtopo.dev/gang]: the name is empty",
 		},
 		"a gang with a strange name": {
 			key: Key{SourceAnnotation, "ns", "a/\u202eb"}, pods: pair(plain("2"), annotate(GangKey, "a/\u202eb")),
-			want: Gang{Minimum: 2, Size: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantErr: `Pod ns/a: metadata.annotations[nvtopo.dev/gang]: "a/\u202eb": want letters`,
+			want: Gang{Minimum: 2, Size: 2}, wantErr: `Pod ns/a: metadata.annotations[nvtopo.dev/gang]: "a/\u202eb": want letters`,
 		},
 		"Kueue's pod group": {
-			key: kueueKey, pods: pair(kueue("2")), want: Gang{Minimum: 2, Size: 2, Admitted: true, ScheduleTimeout: DefaultScheduleTimeout}, wantComplete: true,
+			key: kueueKey, pods: pair(kueue("2")), want: Gang{Minimum: 2, Size: 2, Admitted: true}, wantComplete: true,
 		},
 		"Kueue's pod group without number": {
-			key: kueueKey, pods: pair(kueue("")), want: Gang{Minimum: 1, Size: 1, Admitted: true, ScheduleTimeout: DefaultScheduleTimeout},
+			key: kueueKey, pods: pair(kueue("")), want: Gang{Minimum: 1, Size: 1, Admitted: true},
 			wantErr: `Pod ns/a: metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: "": want a number of pods`,
 		},
 		"members that ended are not missed": {
 			key: groupKey, group: podGroup(2, nil), pods: []*v1.Pod{member("a", of("job")), member("b", of("job"), phase(v1.PodSucceeded))},
-			want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantComplete: true,
+			want: Gang{UID: "uid-g", Minimum: 2}, wantComplete: true,
 		},
 	}
 	for name, tc := range tests {

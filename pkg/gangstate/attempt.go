@@ -50,6 +50,7 @@ type attempt struct {
 	steps    map[types.UID]step
 	at       [through + 1]int // how many members are at each step
 	deadline time.Time
+	limit    time.Duration      // between hold and deadline
 	why      string             // of its end
 	keep     time.Duration      // how long a member whose binding failed keeps its place
 	failed   bool               // it ended for a reason that may come again at once

@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 func TestAttempt(t *testing.T) {
@@ -98,11 +96,11 @@ func TestAttempt(t *testing.T) {
 		},
 		"one whose binding failed comes again for a time": {
 			before: append(all[:4:4], permit("c"), written(nil), unreserve("b"), tick(late)),
-			last:   tick(late.Add(gangrequest.DefaultScheduleTimeout)), want: effects{activate: uids{"b"}}, phase: committed,
+			last:   tick(late.Add(maxKeep)), want: effects{activate: uids{"b"}}, phase: committed,
 		},
 		"and is given up after it": {
 			before: append(all[:4:4], permit("c"), written(nil), unreserve("b"), tick(late)),
-			last:   tick(late.Add(gangrequest.DefaultScheduleTimeout + 1)), want: effects{release: uids{"b"}}, phase: committed,
+			last:   tick(late.Add(maxKeep + 1)), want: effects{release: uids{"b"}}, phase: committed,
 		},
 	}
 	for name, tc := range tests {

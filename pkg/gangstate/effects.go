@@ -105,7 +105,7 @@ func (g *Gangs) close(x *gang, done bool) {
 		if x.attempt.late {
 			// Its places were held for so long in vain. A member that never comes must not keep
 			// them from others most of the time.
-			pause = max(pause, latePause*Timeout(len(x.attempt.members)))
+			pause = max(pause, latePause*x.attempt.limit)
 		}
 		x.waits = &Wait{Why: "gang: " + x.attempt.why, Until: g.clock.Now().Add(pause)}
 	}

@@ -67,7 +67,7 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 		return nil
 	}
 	s := &Settlement{Key: x.key, Group: group, Evict: short}
-	if s.Evict && !u.overdue(now, g.scheduleTimeout(group)) {
+	if s.Evict && !u.overdue(now, g.config.ScheduleTimeout) {
 		return nil
 	}
 	u.next, u.evicting = now.Add(settleEvery), s.Evict
@@ -84,16 +84,6 @@ func (g *Gangs) LeadsBy(fn func() bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mayLead = fn
-}
-
-// scheduleTimeout is how long a gang may be partly bound; 0: for ever. Its owner may ask for more
-// than the configuration gives, and not for less: evictions cost the API server and the others.
-func (g *Gangs) scheduleTimeout(group *schedulingv1alpha1.PodGroup) time.Duration {
-	timeout := g.config.ScheduleTimeout
-	if s := group.Spec.ScheduleTimeoutSeconds; timeout != 0 && s != nil {
-		timeout = max(timeout, min(time.Duration(*s)*time.Second, gangrequest.MaxPatience))
-	}
-	return timeout
 }
 
 // bound is how many live members have a node.

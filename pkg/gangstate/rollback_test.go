@@ -64,7 +64,6 @@ func TestGangSettling(t *testing.T) {
 		state   string
 		bound   int // of 3
 		timeout time.Duration
-		own     time.Duration // the PodGroup's scheduleTimeoutSeconds
 		standby bool          // no cycle began here
 		lease   bool          // this process leads, by the Lease
 		change  func(pods []*v1.Pod)
@@ -73,8 +72,6 @@ func TestGangSettling(t *testing.T) {
 		evict bool
 	}{
 		"the rest does not follow":                {state: notWhole, bound: 2, timeout: time.Minute, want: 60, evict: true},
-		"its group gives it longer":               {state: notWhole, bound: 2, timeout: time.Minute, own: 90 * time.Second, want: 90, evict: true},
-		"its group gives it shorter":              {state: notWhole, bound: 2, timeout: time.Minute, own: time.Second, want: 60, evict: true},
 		"the write that it is whole was lost":     {state: notWhole, bound: 3, timeout: time.Minute, want: 10},
 		"likewise, and nobody is to be evicted":   {state: notWhole, bound: 3, want: 10},
 		"one of them ended":                       {state: notWhole, bound: 3, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].Status.Phase = v1.PodSucceeded }, want: 10},
@@ -100,9 +97,6 @@ func TestGangSettling(t *testing.T) {
 			g.Serve(testProfile, s)
 			g.LeadsBy(func() bool { return tc.lease })
 			group := testGroup(3, tc.state)
-			if tc.own > 0 {
-				group.Spec.ScheduleTimeoutSeconds = new(int32(tc.own / time.Second))
-			}
 			g.SetGroup(group)
 			pods := groupMembers(3, tc.bound)
 			if tc.change != nil {

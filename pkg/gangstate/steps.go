@@ -17,6 +17,9 @@ const (
 	// one's Permit: who waits stays in flight, and the queue keeps every event for it.
 	minAttempt = 10 * time.Second
 	perMember  = 50 * time.Millisecond
+	// maxAttempt bounds what a gang may ask for, as its places are held meanwhile. kube-scheduler
+	// ends what waits in Permit for 15 minutes.
+	maxAttempt = 10 * time.Minute
 	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
 	maxTries = 8
 	// maxRefusals bounds what is remembered of one gang: each plan reads it.
@@ -117,7 +120,9 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 		for i, pod := range t.Pods {
 			uids[i] = pod.UID
 		}
-		x.attempt = hold(uids, first.UID, g.clock.Now().Add(Timeout(len(uids))))
+		limit := timeoutOf(x.read, len(uids))
+		x.attempt = hold(uids, first.UID, g.clock.Now().Add(limit))
+		x.attempt.limit = limit
 		x.attempt.stamp(g.clock.Now())
 		if timeout := g.config.ScheduleTimeout; timeout > 0 {
 			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
@@ -129,9 +134,17 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	return ok
 }
 
-// Timeout is how long an attempt of so many members may last.
+// Timeout is how long an attempt of so many members may last, if the gang does not say.
 func Timeout(members int) time.Duration {
 	return max(minAttempt, time.Duration(members)*perMember)
+}
+
+// timeoutOf is how long an attempt to place so many members of a gang may last.
+func timeoutOf(gang *gangrequest.Gang, members int) time.Duration {
+	if gang.MemberWait > 0 {
+		return min(gang.MemberWait, maxAttempt)
+	}
+	return Timeout(members)
 }
 
 func samePods(a, b []*v1.Pod) bool {
@@ -165,7 +178,7 @@ func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 		}
 		e, is := x.attempt.permitted(uid)
 		if ok = is != refuse; is == wait {
-			timeout = Timeout(len(x.attempt.members)) + minAttempt // after the attempt's own end
+			timeout = x.attempt.deadline.Sub(g.clock.Now()) + minAttempt // after the attempt's own end
 		}
 		return x, e
 	})

@@ -10,7 +10,7 @@ import "k8s.io/apimachinery/pkg/types"
 // end once may not hear it. It is told each second, for as long as it could wait. It needs g.mu.
 func (g *Gangs) leave(x *gang, uid types.UID, why string) effects {
 	if s := x.attempt.steps[uid]; x.attempt.has(uid) && (s == reserved || s == waiting) {
-		g.strays[uid] = g.clock.Now().Add(Timeout(len(x.attempt.members)) + minAttempt)
+		g.strays[uid] = g.clock.Now().Add(x.attempt.limit + minAttempt)
 	}
 	return x.attempt.gone(uid, why)
 }

@@ -118,7 +118,7 @@ func (c *checker) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	world.Lag = hearing
+	world.Lag, world.ScheduleTimeout = hearing, scheduleTimeout
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}

@@ -136,7 +136,7 @@ func (e *testEnv) makeOwner(ctx context.Context, g *gang) error {
 
 func (e *testEnv) makeGroup(ctx context.Context, g *gang) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"spec": map[string]any{"minMember": int64(g.want.Minimum), "scheduleTimeoutSeconds": int64(scheduleTimeout / time.Second)},
+		"spec": map[string]any{"minMember": int64(g.want.Minimum)},
 	}}
 	u.SetAPIVersion(schedulingv1alpha1.SchemeGroupVersion.String())
 	u.SetKind("PodGroup")
