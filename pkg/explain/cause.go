@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -39,6 +40,8 @@ const (
 	FewCPUs     Cause = "FewCPUs"
 	LowMemory   Cause = "LowMemory"
 	TooManyPods Cause = "TooManyPods"
+	HostPort    Cause = "HostPort"  // members of a gang want one port of the node
+	KeptApart   Cause = "KeptApart" // an anti-affinity keeps members of a gang on nodes of their own
 	NoNodes     Cause = "NoNodes"
 )
 
@@ -74,14 +77,18 @@ const (
 	never               // even the empty node does not have it
 )
 
-func ineligible(why placement.Ineligible, taint v1.Taint) Obstacle {
+func ineligible(q *question, why placement.Ineligible, taint v1.Taint) Obstacle {
 	switch why {
 	case placement.Unschedulable:
 		return Obstacle{Cause: Cordoned, Text: "the node is cordoned", kind: ofWish}
 	case placement.Tainted:
 		return Obstacle{Cause: Tainted, Text: "a taint that the pod does not tolerate", Detail: taint.ToString(), kind: ofWish}
 	default:
-		return Obstacle{Cause: NotSelected, Text: "the pod's node selector or required node affinity does not match", kind: ofWish}
+		o := Obstacle{Cause: NotSelected, Text: "the pod's node selector or required node affinity does not match", kind: ofWish}
+		if len(q.pod.Spec.NodeSelector) > 0 {
+			o.Detail = "node selector " + labels.Set(q.pod.Spec.NodeSelector).String()
+		}
+		return o
 	}
 }
 
@@ -130,6 +137,8 @@ var nextSteps = map[Cause]string{
 	FewCPUs:                             "ask for less CPU, or move pods that hold it",
 	LowMemory:                           "ask for less memory, or move pods that hold it",
 	TooManyPods:                         "move pods, or raise kubelet's maxPods",
+	HostPort:                            "wait for more nodes, or let the members do without the host port",
+	KeptApart:                           "wait for more nodes, or loosen the anti-affinity of the members",
 	NoNodes:                             "add nodes",
 	FewGPUs:                             "wait for the pods that are named, move those that may be moved, or add nodes",
 	StaleGraph:                          "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases",

@@ -87,7 +87,56 @@ func TestCauses(t *testing.T) {
 				}
 				w.group("train", 2, members)
 			},
-			want: Fragmented, wantText: "room for 1 of 2 members",
+			want: HostPort, wantText: "one member on each node, for they want the host port 80: room for 1 of 2 members",
+		},
+		"members of a gang ask more CPU together than a node has beside its GPUs": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.group("train", 2, []*v1.Pod{pod("asks", 1).CPU("40").Obj(), pod("second", 1).CPU("40").Obj()})
+			},
+			want: FewCPUs, wantText: "n0: asks 40, 24 left beside 1 member",
+		},
+		"members of a gang ask more CPU and more memory than a node has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.group("train", 2, []*v1.Pod{pod("asks", 1).CPU("40").Memory("300Gi").Obj(), pod("second", 1).CPU("40").Memory("300Gi").Obj()})
+			},
+			want: FewCPUs, wantText: "n0: asks 300Gi, 212Gi left beside 1 member",
+		},
+		"members of a gang ask more GPUs together than there are, and more CPU": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.group("train", 2, []*v1.Pod{pod("asks", 8).CPU("40").Obj(), pod("second", 8).CPU("40").Obj()})
+			},
+			want: FewGPUs, wantText: "the gang asks 16 nvidia.com/gpu, and 8 are free",
+		},
+		"an anti-affinity keeps members of a gang apart": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
+				for _, p := range members {
+					p.Labels = map[string]string{"job": "train"}
+					p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+						TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"job": "train"}},
+					}}}}
+				}
+				w.group("train", 2, members)
+			},
+			want: KeptApart, wantText: "one member on each node, by their anti-affinity: room for 1 of 2 members",
+		},
+		"one member of a gang selects nodes that are not there": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				second := pod("second", 2).Obj()
+				second.Spec.NodeSelector = map[string]string{"gpu-type": "h1000"}
+				w.group("train", 2, []*v1.Pod{asks(2).Obj(), second})
+			},
+			want: NotSelected, wantText: "n0: node selector gpu-type=h1000", wantWish: "node selector",
 		},
 		"nothing is free": {
 			build: func(t *testing.T, w *testEnv) {

@@ -277,11 +277,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 			return
 		}
 	}
-	single := &Explanation{Candidates: e.Candidates}
-	cause := s.dominant(a.shapes[0], all, single)
-	if cause != WaitsForItsTurn && cause != FewGPUs && cause != Fragmented {
-		e.Cause, e.Reason = cause, single.Reason+"; "+fits
-		e.Evidence = append(e.Evidence, single.Evidence...)
+	if s.memberAlone(e, a, fits, all) || s.crowded(e, a, fits, all) {
 		return
 	}
 	e.Cause, e.Reason = FewGPUs, fits
@@ -302,6 +298,31 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 		return
 	}
 	e.Reason = fmt.Sprintf("the gang asks %d %s, and %d are free on the nodes that it may run on: %s", asks, resource, total, fits)
+}
+
+// memberAlone finds a member that no node takes, even if it were the only one, for another reason than
+// too few devices. It reports whether there is one.
+func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged) bool {
+	for i, q := range a.shapes {
+		all, single := first, &Explanation{Candidates: e.Candidates}
+		if i > 0 {
+			all, single = s.judge(q), &Explanation{}
+		}
+		cause := s.dominant(q, all, single)
+		if cause == WaitsForItsTurn || cause == FewGPUs || cause == Fragmented {
+			continue
+		}
+		e.Cause, e.Reason = cause, single.Reason+"; "+fits
+		if len(a.shapes) > 1 {
+			e.Reason = "member " + q.pod.Name + ": " + e.Reason
+		}
+		if i > 0 {
+			e.Refusals, e.Candidates = refusals(all), s.candidates(q, all)
+		}
+		e.Evidence = append(e.Evidence, single.Evidence...)
+		return true
+	}
+	return false
 }
 
 // roomOf says how many members fit, by model where that matters.
@@ -350,7 +371,15 @@ func (s *scene) relaxedGang(a *ask) (out []Relaxation) {
 			try(d.name, &less)
 		}
 	}
-	for _, wish := range s.wishesOf(a.shapes[0]) {
+	var wishes []wish
+	for _, q := range a.shapes {
+		for _, w := range s.wishesOf(q) {
+			if !slices.ContainsFunc(wishes, func(o wish) bool { return o.name == w.name }) {
+				wishes = append(wishes, w)
+			}
+		}
+	}
+	for _, wish := range wishes {
 		less := *a
 		less.shapes = nil
 		for _, q := range a.shapes {
