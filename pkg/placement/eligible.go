@@ -47,14 +47,27 @@ func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	if ok, err := e.required.Match(node); err != nil || !ok {
 		return NotSelected, v1.Taint{}
 	}
-	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), e.tolerations,
-		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, false) {
+	return Repels(node, e.tolerations)
+}
+
+// comparesTaints: the operators Gt and Lt of tolerations count. Where the feature gate
+// TaintTolerationComparisonOperators is off, the API server takes no pod that has them.
+const comparesTaints = true
+
+// Repels says what of a node keeps pods with these tolerations off it: Unschedulable, or Tainted and the
+// taint. Eligible is nothing.
+func Repels(node *v1.Node, tolerations []v1.Toleration) (Ineligible, v1.Taint) {
+	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), tolerations,
+		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, comparesTaints) {
 		return Unschedulable, v1.Taint{}
 	}
-	taint, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, e.tolerations,
+	if len(node.Spec.Taints) == 0 {
+		return Eligible, v1.Taint{}
+	}
+	taint, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, tolerations,
 		func(t *v1.Taint) bool {
 			return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
-		}, false)
+		}, comparesTaints)
 	if untolerated {
 		return Tainted, taint
 	}

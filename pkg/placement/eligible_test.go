@@ -17,6 +17,10 @@ func TestEligibility(t *testing.T) {
 		return v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: effect}}}
 	}
 	tolerates := v1.PodSpec{Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}}}
+	atMost := func(value string) v1.PodSpec { // as the feature gate TaintTolerationComparisonOperators lets it
+		return v1.PodSpec{Tolerations: []v1.Toleration{{Key: "hours", Operator: v1.TolerationOpLt, Value: value, Effect: v1.TaintEffectNoSchedule}}}
+	}
+	hours := v1.NodeSpec{Taints: []v1.Taint{{Key: "hours", Value: "950", Effect: v1.TaintEffectNoSchedule}}}
 	selects := v1.PodSpec{NodeSelector: map[string]string{"zone": "a"}}
 	for name, tc := range map[string]struct {
 		pod    v1.PodSpec
@@ -33,6 +37,8 @@ func TestEligibility(t *testing.T) {
 		"a taint NoExecute":                  {node: taint(v1.TaintEffectNoExecute), want: Tainted},
 		"a taint NoExecute that is no cause": {pod: tolerates, node: taint(v1.TaintEffectNoExecute)},
 		"a taint PreferNoSchedule is none":   {node: taint(v1.TaintEffectPreferNoSchedule)},
+		"a taint of more than it tolerates":  {pod: atMost("900"), node: hours, want: Tainted},
+		"a taint of less than it tolerates":  {pod: atMost("1000"), node: hours},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := EligibilityOf(&v1.Pod{Spec: tc.pod})

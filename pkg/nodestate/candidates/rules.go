@@ -4,12 +4,10 @@ package candidates
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
 
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -40,17 +38,8 @@ func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
 }
 
 func (r *Rules) tolerates(node *v1.Node) bool {
-	if node.Spec.Unschedulable {
-		cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-		if !corev1.TolerationsTolerateTaint(klog.Background(), r.pod.Spec.Tolerations, &cordon, true) {
-			return false
-		}
-	}
-	if len(node.Spec.Taints) == 0 {
-		return true
-	}
-	_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, r.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
-	return !bad
+	why, _ := placement.Repels(node, r.pod.Spec.Tolerations)
+	return why == placement.Eligible
 }
 
 func (r *Rules) selected(node *v1.Node) bool {
