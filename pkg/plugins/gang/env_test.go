@@ -141,14 +141,20 @@ func newTestEnvWith(t *testing.T, args string, racks ...int) *testEnv {
 // newTestEnvAt is newTestEnvWith with a clock.
 func newTestEnvAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *testEnv {
 	t.Helper()
-	r := startTestEnv(t, clk, args, func(*fake.Clientset) {}, racks...)
+	return newTestEnvOf(t, clk, args, `{}`, racks...)
+}
+
+// newTestEnvOf is newTestEnvAt with arguments of TopologyAware, too.
+func newTestEnvOf(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs string, racks ...int) *testEnv {
+	t.Helper()
+	r := startTestEnv(t, clk, gangArgs, topologyArgs, func(*fake.Clientset) {}, racks...)
 	r.ready()
 	return r
 }
 
-// startTestEnv is newTestEnvAt that does not wait until everything is known. The API server is prepared
+// startTestEnv is newTestEnvOf that does not wait until everything is known. The API server is prepared
 // before anybody asks it.
-func startTestEnv(t *testing.T, clk clock.WithTicker, args string, prepare func(*fake.Clientset), racks ...int) *testEnv {
+func startTestEnv(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs string, prepare func(*fake.Clientset), racks ...int) *testEnv {
 	t.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(t)
@@ -167,7 +173,7 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, args string, prepare func(
 	prepare(r.client)
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
-	r.fw = r.framework(ctx, factory, args)
+	r.fw = r.framework(ctx, factory, gangArgs, topologyArgs)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(t, r.client.Actions, "pods")
@@ -219,7 +225,7 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 	return node, graph, leases
 }
 
-func (e *testEnv) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs string) framework.Framework {
+func (e *testEnv) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs, topologyArgs string) framework.Framework {
 	e.t.Helper()
 	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		p, err := topology.New(e.shared)(ctx, obj, h)
@@ -234,7 +240,7 @@ func (e *testEnv) framework(ctx context.Context, factory informers.SharedInforme
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}, {Name: pickyName}, {Name: defaultpreemption.Name}}
-	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: `{}`, defaultpreemption.Name: `{}`} {
+	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: topologyArgs, defaultpreemption.Name: `{}`} {
 		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
 		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 		if err != nil {

@@ -67,6 +67,9 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	}
 	ctx, cancel := d.state.Bounded(d.ctx)
 	defer cancel()
+	if err := d.state.Leads(ctx); err != nil { // a gang may have thousands of victims, one after the other
+		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
+	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return d.mark(ctx, o, victim) })
 	if err == nil || apierrors.IsConflict(err) { // the pod changes all the time, or is another one: its deletion tells
 		err = d.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})

@@ -22,7 +22,7 @@ import (
 func TestGangBeforeFirstLists(t *testing.T) {
 	t.Parallel()
 	var served atomic.Bool
-	r := startTestEnv(t, clock.RealClock{}, `{}`, func(client *fake.Clientset) {
+	r := startTestEnv(t, clock.RealClock{}, `{}`, `{}`, func(client *fake.Clientset) {
 		client.PrependReactor("list", "leases", func(kubetesting.Action) (bool, runtime.Object, error) {
 			if served.Load() {
 				return false, nil, nil
