@@ -42,6 +42,7 @@ type Planner struct {
 	view     *fabricview.View // whose nodes stamper knows
 	stamper  *nodestate.Stamper
 	located  located
+	failed   *build // the last plan, if it found no room
 }
 
 // NewPlanner returns a Planner that remembers nothing yet.
@@ -97,6 +98,7 @@ type Answer struct {
 // says what is wrong with the gang.
 func (p *Planner) Plan(q *Question) (*Answer, error) {
 	p.plans++
+	p.failed = nil
 	defer p.forget() // also of plans that fail: they ask nodes, too
 	b := &build{p: p, q: q, tree: q.View.Tree, bound: map[int][]*v1.Pod{}}
 	if err := b.members(); err != nil {
@@ -108,6 +110,7 @@ func (p *Planner) Plan(q *Question) (*Answer, error) {
 	}
 	plan, err := fabric.Place(b.tree, &b.request)
 	if err != nil {
+		p.failed = b
 		return nil, err
 	}
 	return b.answer(plan), nil

@@ -179,6 +179,9 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
 	var room *fabric.UnplaceableError
 	if errors.As(err, &room) {
+		if short := p.planner.Short(); short != "" {
+			w.Why += ": " + short
+		}
 		// A drain that has begun goes on: it would begin again and again while members of several
 		// models have room now and then.
 		if !room.MixedFits || p.gangs.Draining(q.Turn) != "" {
