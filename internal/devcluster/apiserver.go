@@ -169,8 +169,8 @@ func apiserverArgs(dir, etcd string, port int, creds *credentials, cfg *Config) 
 		// Tests create hundreds of pods at once; the defaults (400, 200) are for large machines with fair queuing.
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
-		// The thousands of events of a namespace that goes are deleted in one request, which may last a
-		// minute and one after the other took longer on a busy machine.
+		// A namespace's events are deleted in one request, which may last a minute. Deleting thousands
+		// one after the other took longer on a busy machine.
 		"--delete-collection-workers=8",
 	}
 	// TaintNodesByCondition would taint every Node made by a client until a node controller lifts

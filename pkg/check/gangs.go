@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -84,7 +85,7 @@ func (g *gang) object() Object {
 }
 
 // checkWhole: the members that were there when the first was bound follow within the
-// scheduler's scheduleTimeout, or all go. Members that came later replace others or are extras. A gang
+// scheduleTimeout of the scheduler, or all go. Members that came later replace others or are extras. A gang
 // that was whole once may miss members for as long as there is no room.
 func (s *scene) checkWhole(g *gang) {
 	have := len(g.bound) + len(g.Members.Ended)
@@ -97,13 +98,19 @@ func (s *scene) checkWhole(g *gang) {
 			waiting++
 		}
 	}
-	if have+waiting < g.Minimum || s.w.Now.Before(g.first.Add(cmp.Or(s.w.ScheduleTimeout, gangrequest.DefaultScheduleTimeout))) {
+	if have+waiting < g.Minimum || !s.overdue(g) {
 		return
 	}
 	s.pend(Violation{
 		Invariant: GangPartlyBound, Objects: []Object{g.object()},
 		Message: fmt.Sprintf("%d of %d members are bound, the first since %s, and %d wait: all or none should be", have, g.Minimum, stamp(g.first), waiting),
 	})
+}
+
+// overdue reports whether a gang has been partly bound for longer than the scheduler lets it be.
+func (s *scene) overdue(g *gang) bool {
+	timeout := ptr.Deref(s.w.ScheduleTimeout, gangrequest.DefaultScheduleTimeout)
+	return timeout > 0 && !s.w.Now.Before(g.first.Add(timeout))
 }
 
 // wasWhole says whether all members of the last attempt were bound. Without a PodGroup, and

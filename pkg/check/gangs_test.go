@@ -105,9 +105,12 @@ func TestGangs(t *testing.T) {
 		"the scheduler gives it less time": {
 			change: func(c *testEnv) {
 				partly(c)
-				c.Now, c.ScheduleTimeout = chosen.Add(2*time.Minute), time.Minute
+				c.Now, c.ScheduleTimeout = chosen.Add(2*time.Minute), new(time.Minute)
 			},
 			wantPend: []string{GangPartlyBound}, wantGangs: 1,
+		},
+		"the scheduler lets it be for ever": {
+			change: func(c *testEnv) { partly(c); c.ScheduleTimeout = new(time.Duration(0)) }, wantGangs: 1,
 		},
 		"how long members wait for each other is another time": {
 			change: func(c *testEnv) {

@@ -51,7 +51,7 @@ const (
 	// the live pods, claims and records.
 	DerivationDiffers = "derivation-differs"
 	// GangPartlyBound: of a gang that was complete when its first member was bound, some
-	// members are bound and others not, for longer than its schedule timeout.
+	// members are bound and others not, for longer than the scheduler's scheduleTimeout.
 	GangPartlyBound = "gang-partly-bound"
 	// GangScattered: the members are in several domains of the level that the gang requires
 	// to be one.

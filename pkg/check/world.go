@@ -42,9 +42,9 @@ type World struct {
 	// to those that Schedulers name. If both are empty, it is the shipped one. If a
 	// profile names no resources, they are not known.
 	Profiles []diagnosis.Profile
-	// ScheduleTimeout is how long a gang that was never whole may be partly bound:
-	// gangrequest.DefaultScheduleTimeout when 0.
-	ScheduleTimeout time.Duration
+	// ScheduleTimeout is how long a gang that was never whole may be partly bound: for ever if it
+	// is 0, gangrequest.DefaultScheduleTimeout if it is nil.
+	ScheduleTimeout *time.Duration
 	// Lag is DefaultLag when 0.
 	Lag time.Duration
 }

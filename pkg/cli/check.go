@@ -109,7 +109,7 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
 	bindForm(cmd, &c.output, plainForms[:]...)
 	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
-	f.DurationVar(&c.scheduleTimeout, "schedule-timeout", gangrequest.DefaultScheduleTimeout, "how long a gang that was never whole may be partly bound: the scheduler's argument scheduleTimeout")
+	f.DurationVar(&c.scheduleTimeout, "schedule-timeout", gangrequest.DefaultScheduleTimeout, "how long a gang that was never whole may be partly bound: the scheduler's argument scheduleTimeout; 0: for ever")
 	f.DurationVar(&c.every, "watch", 0, "check again this often until interrupted, and print each answer; 0: once")
 	return cmd
 }
@@ -119,10 +119,8 @@ func (c *checking) validate() error {
 		return err
 	}
 	switch {
-	case c.grace < 0 || c.every < 0:
-		return usagef("--grace and --watch must not be negative")
-	case c.scheduleTimeout <= 0:
-		return usagef("--schedule-timeout must be greater than 0")
+	case c.grace < 0 || c.every < 0 || c.scheduleTimeout < 0:
+		return usagef("--grace, --watch and --schedule-timeout must not be negative")
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
 		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch cannot be used with it")
 	}
@@ -234,7 +232,7 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 
 // addSettings adds what the flags say of the schedulers.
 func (c *checking) addSettings(w *check.World) {
-	w.ScheduleTimeout = c.scheduleTimeout
+	w.ScheduleTimeout = &c.scheduleTimeout
 	for _, name := range c.profiles {
 		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}

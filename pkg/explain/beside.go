@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,50 +11,77 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// besides is something other than devices that each member of a gang asks of its node.
-type besides struct {
+// beside is something other than devices that members of a gang ask of their nodes, and of which a node
+// may have too little for several of them.
+type beside struct {
 	cause    Cause
 	resource v1.ResourceName // empty if it is no amount
-	of       func(*v1.Pod) string
-	drop     func(*v1.Pod)
+	// of says that members like this one ask for it; empty if they do not.
+	of   func(*question) string
+	drop func(*v1.Pod)
 }
 
-// allBesides are what may keep members off one node, in the order in which they are tried.
-func allBesides(a *ask) (out []besides) {
+// besides are what the members of a gang ask, in the order in which it is looked at.
+func besides(a *ask) []beside {
+	all := []beside{}
 	for _, name := range resourcesOf(a) {
-		out = append(out, besides{
+		all = append(all, beside{
 			cause: CauseOf(name), resource: name,
-			of:   func(*v1.Pod) string { return "less " + string(name) + " than the members ask together" },
+			of: func(q *question) string {
+				if asks(q, name) == 0 {
+					return ""
+				}
+				return "less " + string(name) + " than the members ask together"
+			},
 			drop: func(p *v1.Pod) { dropResource(p, name) },
 		})
 	}
-	return append(out,
-		besides{cause: HostPort, of: portsOf, drop: func(p *v1.Pod) {
+	all = append(all,
+		beside{cause: HostPort, of: portsOf, drop: func(p *v1.Pod) {
 			for i := range p.Spec.Containers {
 				p.Spec.Containers[i].Ports = nil
 			}
 		}},
-		besides{cause: KeptApart, of: apartOf, drop: func(p *v1.Pod) {
+		beside{cause: KeptApart, of: apartOf, drop: func(p *v1.Pod) {
 			if p.Spec.Affinity != nil {
 				p.Spec.Affinity.PodAntiAffinity = nil
 			}
 		}})
+	return slices.DeleteFunc(all, func(b beside) bool {
+		return !slices.ContainsFunc(a.shapes, func(q *question) bool { return b.of(q) != "" })
+	})
 }
 
-// resourcesOf are the amounts that the members ask, without the devices of their graphs.
+// resourcesOf are the amounts that members may ask beside devices that have a graph.
 func resourcesOf(a *ask) []v1.ResourceName {
-	out := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+	var others []v1.ResourceName
 	for _, q := range a.shapes {
-		for name := range q.demand.Request.Scalars {
-			if string(name) != q.resource() && !slices.Contains(out, name) {
-				out = append(out, name)
+		for name := range q.demand.Scalars {
+			device := slices.ContainsFunc(q.demand.Resources, func(r podrequest.ResourceRequest) bool { return r.Name == string(name) })
+			if !device && !slices.Contains(others, name) {
+				others = append(others, name)
 			}
 		}
 	}
-	slices.Sort(out[3:])
-	return out
+	slices.Sort(others)
+	return append([]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}, others...)
+}
+
+// asks is how much of a resource a member asks.
+func asks(q *question, name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return q.demand.MilliCPU
+	case v1.ResourceMemory:
+		return q.demand.Memory
+	case v1.ResourceEphemeralStorage:
+		return q.demand.EphemeralStorage
+	default:
+		return q.demand.Scalars[name]
+	}
 }
 
 func dropResource(p *v1.Pod, name v1.ResourceName) {
@@ -71,67 +99,74 @@ func dropResource(p *v1.Pod, name v1.ResourceName) {
 	}
 }
 
-// portsOf names the host ports of a pod, empty if it has none.
-func portsOf(p *v1.Pod) string {
+func portsOf(q *question) string {
 	var ports []string
-	for i := range p.Spec.Containers {
-		for _, port := range p.Spec.Containers[i].Ports {
-			if port.HostPort > 0 {
-				ports = append(ports, fmt.Sprint(port.HostPort))
+	for i := range q.pod.Spec.Containers {
+		for _, port := range q.pod.Spec.Containers[i].Ports {
+			if text := fmt.Sprint(port.HostPort); port.HostPort > 0 && !slices.Contains(ports, text) {
+				ports = append(ports, text)
 			}
 		}
 	}
-	if len(ports) == 0 {
+	switch len(ports) {
+	case 0:
 		return ""
+	case 1:
+		return "one member on each node, for they want the host port " + ports[0]
 	}
-	return "one member on each node, for they want the host port " + strings.Join(ports, ", ")
+	return "one member on each node, for they want the host ports " + strings.Join(ports, ", ")
 }
 
-func apartOf(p *v1.Pod) string {
-	if !placement.KeepsApart(p) {
+func apartOf(q *question) string {
+	if !placement.KeepsApart(q.pod) {
 		return ""
 	}
 	return "one member on each node, by their anti-affinity"
 }
 
-// crowded finds what the members have too little of beside each other, where devices would do: what
-// alone they would have to do without to be placed, or else all of it. It reports whether there is
-// such a thing.
-func (s *scene) crowded(e *Explanation, a *ask, fits string, all []judged) bool {
-	var asked []besides
-	for _, b := range allBesides(a) {
-		less, at := s.dropped(a, b)
-		if at < 0 {
-			continue
-		}
-		if _, err := s.plan(less); err == nil {
-			s.blame(e, a, []besides{b}, fits, all)
+// crowded finds what the members have too little of beside each other, where devices would do: the one
+// thing that they would have to do without to be placed, or the fewest. It reports whether there is such
+// a thing.
+func (s *scene) crowded(e *Explanation, a *ask, fits string) bool {
+	asked := besides(a)
+	for _, b := range asked {
+		if s.fitsWithout(a, b) {
+			s.blame(e, a, []beside{b}, fits)
 			return true
 		}
-		asked = append(asked, b)
 	}
-	if len(asked) < 2 {
+	if !s.fitsWithout(a, asked...) {
 		return false
 	}
-	less, _ := s.dropped(a, asked...)
-	if _, err := s.plan(less); err != nil {
-		return false
+	for i := 0; i < len(asked); {
+		fewer := slices.Delete(slices.Clone(asked), i, i+1)
+		if s.fitsWithout(a, fewer...) {
+			asked = fewer
+		} else {
+			i++
+		}
 	}
-	s.blame(e, a, asked, fits, all)
+	s.blame(e, a, asked, fits)
 	return true
 }
 
-// blame makes some besides the reason, the first of them the cause.
-func (s *scene) blame(e *Explanation, a *ask, found []besides, fits string, all []judged) {
+// blame makes some things the reason, the first of them the cause. What nodes have left is said for the
+// members that ask most.
+func (s *scene) blame(e *Explanation, a *ask, found []beside, fits string) {
 	var texts []string
 	for _, b := range found {
-		for _, q := range a.shapes {
-			if text := b.of(q.pod); text != "" && !slices.Contains(texts, text) {
+		shapes := slices.Clone(a.shapes)
+		slices.SortStableFunc(shapes, func(x, y *question) int { return cmp.Compare(asks(y, b.resource), asks(x, b.resource)) })
+		for _, q := range shapes {
+			text := b.of(q)
+			if text == "" {
+				continue
+			}
+			if !slices.Contains(texts, text) {
 				texts = append(texts, text)
 			}
-			left := s.leftBeside(q, b.resource, all)
-			e.Evidence = append(e.Evidence, left...)
-			if len(left) > 0 {
+			left := s.leftBeside(q, b.resource)
+			if e.Evidence = append(e.Evidence, left...); len(left) > 0 {
 				break
 			}
 		}
@@ -139,46 +174,34 @@ func (s *scene) blame(e *Explanation, a *ask, found []besides, fits string, all 
 	e.Cause, e.Reason = found[0].cause, strings.Join(texts, "; ")+": "+fits
 }
 
-// dropped is the same gang, all of whose members do without some things. at is the first shape that
-// asks for any, -1 if none does.
-func (s *scene) dropped(a *ask, what ...besides) (less *ask, at int) {
-	out := *a
-	out.shapes, out.asks, at = nil, nil, -1
-	for i, q := range a.shapes {
+// fitsWithout reports whether the gang would be placed if its members did without some things.
+func (s *scene) fitsWithout(a *ask, what ...beside) bool {
+	less := *a
+	less.shapes, less.asks = nil, nil
+	for _, q := range a.shapes {
 		pod := q.pod.DeepCopy()
 		for _, b := range what {
 			b.drop(pod)
 		}
 		relaxed, err := s.question(pod)
 		if err != nil {
-			return nil, -1
+			return false
 		}
-		if at < 0 && relaxed.differs(q) {
-			at = i
-		}
-		out.shapes = append(out.shapes, relaxed)
+		less.shapes = append(less.shapes, relaxed)
 	}
-	for _, shape := range out.of {
+	for _, shape := range less.of {
 		if shape >= 0 {
-			out.asks = append(out.asks, out.shapes[shape].demand)
+			less.asks = append(less.asks, less.shapes[shape].demand)
 		}
 	}
-	return &out, at
-}
-
-// differs reports whether a node may answer the two differently.
-func (q *question) differs(o *question) bool {
-	mine, err := shapeOf(q)
-	theirs, otherErr := shapeOf(o)
-	return err != nil || otherErr != nil || mine != theirs || q.demand.MilliCPU != o.demand.MilliCPU || q.demand.Memory != o.demand.Memory ||
-		q.demand.EphemeralStorage != o.demand.EphemeralStorage
+	_, err := s.plan(&less)
+	return err == nil
 }
 
 // leftBeside says what nodes have left of a resource beside as many members as they take.
-func (s *scene) leftBeside(q *question, resource v1.ResourceName, all []judged) (out []string) {
-	for i := range all {
-		n := &all[i]
-		if len(n.obstacles) > 0 || len(out) == maxNamed || resource == "" {
+func (s *scene) leftBeside(q *question, resource v1.ResourceName) (out []string) {
+	for _, n := range s.nodes {
+		if resource == "" || len(out) == maxNamed || len(n.obstacles(q, s.Now)) > 0 {
 			continue
 		}
 		room := n.room()

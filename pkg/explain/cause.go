@@ -77,7 +77,7 @@ const (
 	never               // even the empty node does not have it
 )
 
-func ineligible(q *question, why placement.Ineligible, taint v1.Taint) Obstacle {
+func ineligible(q *question, node *v1.Node, why placement.Ineligible, taint v1.Taint) Obstacle {
 	switch why {
 	case placement.Unschedulable:
 		return Obstacle{Cause: Cordoned, Text: "the node is cordoned", kind: ofWish}
@@ -85,7 +85,7 @@ func ineligible(q *question, why placement.Ineligible, taint v1.Taint) Obstacle 
 		return Obstacle{Cause: Tainted, Text: "a taint that the pod does not tolerate", Detail: taint.ToString(), kind: ofWish}
 	default:
 		o := Obstacle{Cause: NotSelected, Text: "the pod's node selector or required node affinity does not match", kind: ofWish}
-		if len(q.pod.Spec.NodeSelector) > 0 {
+		if selector := labels.SelectorFromSet(q.pod.Spec.NodeSelector); !selector.Matches(labels.Set(node.Labels)) {
 			o.Detail = "node selector " + labels.Set(q.pod.Spec.NodeSelector).String()
 		}
 		return o
@@ -134,11 +134,11 @@ var nextSteps = map[Cause]string{
 	Tainted:                             "let the pod tolerate the taint if it belongs there, or take the taint away",
 	Fragmented:                          "wait for the pods that are named, move those that may be moved, or ask for fewer GPUs on one node",
 	NoDomain:                            "wait for room in one domain, or let the gang be in a greater one",
-	FewCPUs:                             "ask for less CPU, or move pods that hold it",
-	LowMemory:                           "ask for less memory, or move pods that hold it",
+	FewCPUs:                             "ask for less CPU, move pods that hold it, or add nodes",
+	LowMemory:                           "ask for less memory, move pods that hold it, or add nodes",
 	TooManyPods:                         "move pods, or raise kubelet's maxPods",
-	HostPort:                            "wait for more nodes, or let the members do without the host port",
-	KeptApart:                           "wait for more nodes, or loosen the anti-affinity of the members",
+	HostPort:                            "add nodes, or let the members do without the host port",
+	KeptApart:                           "add nodes, or loosen the anti-affinity of the members",
 	NoNodes:                             "add nodes",
 	FewGPUs:                             "wait for the pods that are named, move those that may be moved, or add nodes",
 	StaleGraph:                          "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
@@ -23,6 +24,13 @@ const (
 	cube   = "dgx1-v100" // two NUMA nodes of four GPUs, 40 CPUs each
 	hopper = "dgx-h100"
 )
+
+// apart keeps pods with the label job=train on nodes of their own.
+func apart() *v1.Affinity {
+	return &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+		TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"job": "train"}},
+	}}}}
+}
 
 // TestCauses: the cause that is named is the true one. It has a pod named "asks" that waits, each
 // time for another cause.
@@ -105,6 +113,42 @@ func TestCauses(t *testing.T) {
 			},
 			want: FewCPUs, wantText: "n0: asks 300Gi, 212Gi left beside 1 member",
 		},
+		"members of a gang ask CPU, of which there is plenty, and too much memory and storage": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.object("n0").Status.Allocatable[v1.ResourceEphemeralStorage] = resource.MustParse("100Gi")
+				members := []*v1.Pod{pod("asks", 1).CPU("1").Memory("300Gi").Obj(), pod("second", 1).CPU("1").Memory("300Gi").Obj()}
+				for _, p := range members {
+					p.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = resource.MustParse("60Gi")
+				}
+				w.group("train", 2, members)
+			},
+			want: LowMemory, wantText: "less memory than the members ask together; less ephemeral-storage than the members ask together: room for 1 of 2 members",
+		},
+		"a launcher without GPUs, and workers that ask more CPU than a node has beside its GPUs": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.Nodes = append(w.Nodes, *testobj.Node("cpu").Label(v1.LabelHostname, "cpu").CPU("8").Memory("8Gi").Ready(v1.ConditionTrue).Obj())
+				w.group("train", 3, []*v1.Pod{pod("asks", 0).CPU("1").Obj(), pod("one", 1).CPU("40").Obj(), pod("two", 1).CPU("40").Obj()})
+			},
+			want: FewCPUs, wantText: "n0: asks 40, 24 left beside 1 member",
+		},
+		"members of a gang want one host port and have an anti-affinity": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
+				for _, p := range members {
+					p.Labels = map[string]string{"job": "train"}
+					p.Spec.Affinity = apart()
+					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+				}
+				w.group("train", 2, members)
+			},
+			want: HostPort, wantText: "the host port 80; one member on each node, by their anti-affinity: room for 1 of 2 members",
+		},
 		"members of a gang ask more GPUs together than there are, and more CPU": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
@@ -120,9 +164,7 @@ func TestCauses(t *testing.T) {
 				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
 				for _, p := range members {
 					p.Labels = map[string]string{"job": "train"}
-					p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
-						TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"job": "train"}},
-					}}}}
+					p.Spec.Affinity = apart()
 				}
 				w.group("train", 2, members)
 			},
@@ -213,6 +255,19 @@ func TestCauses(t *testing.T) {
 				w.waits(p)
 			},
 			want: NotSelected, wantWish: "node selector",
+		},
+		"a node affinity of no node, beside a selector that all meet": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, map[string]string{"os": "linux"})
+				p := asks(2).Obj()
+				p.Spec.NodeSelector = map[string]string{"os": "linux"}
+				p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+					MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"mars"}}},
+				}}}}}
+				w.waits(p)
+			},
+			want: NotSelected, wantText: "n0: the pod's node selector or required node affinity does not match", wantWish: "node selector",
 		},
 		"a stale graph": {
 			build: func(t *testing.T, w *testEnv) {

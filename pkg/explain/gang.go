@@ -170,7 +170,7 @@ func shapeOf(q *question) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("pod %s: %w", q.pod.Name, err)
 	}
-	return q.demand.Signature() + fmt.Sprint(q.demand.Scalars) + string(decides), nil
+	return q.demand.Signature() + fmt.Sprint(q.demand.Scalars, q.demand.EphemeralStorage) + string(decides), nil
 }
 
 // plan asks the planner with what the nodes have now.
@@ -277,7 +277,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 			return
 		}
 	}
-	if s.memberAlone(e, a, fits, all) || s.crowded(e, a, fits, all) {
+	if s.memberAlone(e, a, fits, all) || s.crowded(e, a, fits) {
 		return
 	}
 	e.Cause, e.Reason = FewGPUs, fits
@@ -306,7 +306,8 @@ func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged)
 	for i, q := range a.shapes {
 		all, single := first, &Explanation{Candidates: e.Candidates}
 		if i > 0 {
-			all, single = s.judge(q), &Explanation{}
+			all = s.judge(q)
+			single = &Explanation{Candidates: s.candidates(q, all)}
 		}
 		cause := s.dominant(q, all, single)
 		if cause == WaitsForItsTurn || cause == FewGPUs || cause == Fragmented {
@@ -317,7 +318,7 @@ func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged)
 			e.Reason = "member " + q.pod.Name + ": " + e.Reason
 		}
 		if i > 0 {
-			e.Refusals, e.Candidates = refusals(all), s.candidates(q, all)
+			e.Refusals, e.Candidates = refusals(all), single.Candidates
 		}
 		e.Evidence = append(e.Evidence, single.Evidence...)
 		return true

@@ -129,7 +129,7 @@ func (n *node) offers(resource string) int {
 // obstacles are all that keeps the pod off the node, none if the node takes it.
 func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
 	if why, taint := q.eligible.Judge(n.object); why != placement.Eligible {
-		out = append(out, ineligible(q, why, taint))
+		out = append(out, ineligible(q, n.object, why, taint))
 	}
 	out = append(out, n.shortages(q, now)...)
 	if !q.demand.Placed() {

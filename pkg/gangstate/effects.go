@@ -105,7 +105,7 @@ func (g *Gangs) close(x *gang, done bool) {
 		if x.attempt.late {
 			// Its places were held for so long in vain. A member that never comes must not keep
 			// them from others most of the time.
-			pause = max(pause, latePause*x.attempt.limit)
+			pause = max(pause, latePause*Timeout(len(x.attempt.members)), min(latePause*x.attempt.limit, maxAttempt))
 		}
 		x.waits = &Wait{Why: "gang: " + x.attempt.why, Until: g.clock.Now().Add(pause)}
 	}

@@ -64,6 +64,7 @@ func TestGangSettling(t *testing.T) {
 		state   string
 		bound   int // of 3
 		timeout time.Duration
+		own     time.Duration // the PodGroup's scheduleTimeoutSeconds
 		standby bool          // no cycle began here
 		lease   bool          // this process leads, by the Lease
 		change  func(pods []*v1.Pod)
@@ -72,6 +73,7 @@ func TestGangSettling(t *testing.T) {
 		evict bool
 	}{
 		"the rest does not follow":                {state: notWhole, bound: 2, timeout: time.Minute, want: 60, evict: true},
+		"how long members wait is another time":   {state: notWhole, bound: 2, timeout: time.Minute, own: 90 * time.Second, want: 60, evict: true},
 		"the write that it is whole was lost":     {state: notWhole, bound: 3, timeout: time.Minute, want: 10},
 		"likewise, and nobody is to be evicted":   {state: notWhole, bound: 3, want: 10},
 		"one of them ended":                       {state: notWhole, bound: 3, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].Status.Phase = v1.PodSucceeded }, want: 10},
@@ -97,6 +99,9 @@ func TestGangSettling(t *testing.T) {
 			g.Serve(testProfile, s)
 			g.LeadsBy(func() bool { return tc.lease })
 			group := testGroup(3, tc.state)
+			if tc.own > 0 {
+				group.Spec.ScheduleTimeoutSeconds = new(int32(tc.own / time.Second))
+			}
 			g.SetGroup(group)
 			pods := groupMembers(3, tc.bound)
 			if tc.change != nil {

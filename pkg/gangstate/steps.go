@@ -17,8 +17,8 @@ const (
 	// one's Permit: who waits stays in flight, and the queue keeps every event for it.
 	minAttempt = 10 * time.Second
 	perMember  = 50 * time.Millisecond
-	// maxAttempt bounds what a gang may ask for, as its places are held meanwhile. kube-scheduler
-	// ends what waits in Permit for 15 minutes.
+	// maxAttempt bounds what a PodGroup may ask for, as the places are held meanwhile, and the pause
+	// after it. kube-scheduler ends what waits in Permit for 15 minutes.
 	maxAttempt = 10 * time.Minute
 	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
 	maxTries = 8
@@ -120,7 +120,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 		for i, pod := range t.Pods {
 			uids[i] = pod.UID
 		}
-		limit := timeoutOf(x.read, len(uids))
+		limit := x.timeout(len(uids))
 		x.attempt = hold(uids, first.UID, g.clock.Now().Add(limit))
 		x.attempt.limit = limit
 		x.attempt.stamp(g.clock.Now())
@@ -139,12 +139,13 @@ func Timeout(members int) time.Duration {
 	return max(minAttempt, time.Duration(members)*perMember)
 }
 
-// timeoutOf is how long an attempt to place so many members of a gang may last.
-func timeoutOf(gang *gangrequest.Gang, members int) time.Duration {
-	if gang.MemberWait > 0 {
-		return min(gang.MemberWait, maxAttempt)
+// timeout is how long an attempt to place so many members may last. Its PodGroup may ask for longer
+// before the gang runs.
+func (x *gang) timeout(members int) time.Duration {
+	if x.turns.follows {
+		return Timeout(members)
 	}
-	return Timeout(members)
+	return max(Timeout(members), min(x.read.MemberWait, maxAttempt))
 }
 
 func samePods(a, b []*v1.Pod) bool {

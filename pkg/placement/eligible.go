@@ -55,7 +55,7 @@ func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 const comparesTaints = true
 
 // Repels says what of a node keeps pods with these tolerations off it: Unschedulable, or Tainted and the
-// taint. Eligible is nothing.
+// taint; Eligible if nothing does.
 func Repels(node *v1.Node, tolerations []v1.Toleration) (Ineligible, v1.Taint) {
 	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), tolerations,
 		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, comparesTaints) {

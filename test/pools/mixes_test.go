@@ -98,6 +98,7 @@ func mix(t *testing.T, seed uint64) {
 	}
 	stop()
 	s.settled(t)
+	s.noWrongEvictions(t)
 	granted := 0
 	testkit.Eventually(t, patience, "no job waits although there is quota, and those that must not be preempted are whole", func(ctx context.Context) (bool, string) {
 		var wrong []string // on a busy machine nothing may have changed for long though Kueue is not done
@@ -119,9 +120,7 @@ func mix(t *testing.T, seed uint64) {
 		}
 		return len(wrong) == 0, strings.Join(wrong, "\n")
 	})
-	for _, wrong := range s.wrongEvictions() {
-		testkit.Violation(t, "evicted: %s", wrong)
-	}
+	s.noWrongEvictions(t) // of what has changed meanwhile
 	t.Logf("%d evictions; %d of the jobs that must not be preempted run", len(s.evictions()), granted)
 	for _, tenant := range tenants {
 		s.evict(t, tenant)
@@ -159,6 +158,13 @@ func (s *scenario) stillWhole(ctx context.Context, tenant, name string) (runs bo
 			tenant, name, runs, quotaMessage(w), len(pods.Items), want, base.Status.Failed)
 	}
 	return runs, why
+}
+
+func (s *scenario) noWrongEvictions(t *testing.T) {
+	t.Helper()
+	for _, wrong := range s.wrongEvictions() {
+		testkit.Violation(t, "evicted: %s", wrong)
+	}
 }
 
 // preemptor finds in Kueue's message for whom a job was evicted.

@@ -118,7 +118,7 @@ func (c *checker) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	world.Lag, world.ScheduleTimeout = hearing, scheduleTimeout
+	world.Lag, world.ScheduleTimeout = hearing, new(scheduleTimeout)
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}

@@ -59,7 +59,7 @@ func TestLeaseOfVictims(t *testing.T) {
 	r.known(gang[0])
 	r.failing(gang[0])
 	testkit.Soon(t, "what was held for the gang is given back", func() bool { return len(r.held()) == 0 })
-	if got := len(r.evicted()); got > atOnce {
-		t.Errorf("%d pods were evicted, want no more than the %d that were under way when the Lease was lost", got, atOnce)
+	if got := len(r.evicted()); got == 0 || got > atOnce {
+		t.Errorf("%d pods were evicted, want some, and no more than the %d that were under way when the Lease was lost", got, atOnce)
 	}
 }
