@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -26,6 +25,9 @@ const (
 	// for, ten times the default grace period of a pod.
 	defaultTerminationWait = 5 * time.Minute
 
+	// defaultScheduleTimeout is gangrequest.DefaultScheduleTimeout, which is in a layer above and is
+	// what programs go by that read no arguments of the scheduler. A test of GangPlacement compares them.
+	defaultScheduleTimeout = 10 * time.Minute
 	// defaultDrainAfter is six times the patience of a communication-heavy gang.
 	defaultDrainAfter = 30 * time.Minute
 	// defaultKeepFreed is what controllers commonly need to make and start another pod.
@@ -87,7 +89,7 @@ func SetDefaults_NUMAAffinityArgs(args *NUMAAffinityArgs) {
 //
 //nolint:revive // the name is the one that Kubernetes' defaulting has everywhere
 func SetDefaults_GangPlacementArgs(args *GangPlacementArgs) {
-	args.ScheduleTimeout = cmp.Or(args.ScheduleTimeout, &metav1.Duration{Duration: gangrequest.DefaultScheduleTimeout})
+	args.ScheduleTimeout = cmp.Or(args.ScheduleTimeout, &metav1.Duration{Duration: defaultScheduleTimeout})
 	args.DrainAfter = cmp.Or(args.DrainAfter, &metav1.Duration{Duration: defaultDrainAfter})
 	args.KeepFreed = cmp.Or(args.KeepFreed, &metav1.Duration{Duration: defaultKeepFreed})
 	args.AnyModelAfter = cmp.Or(args.AnyModelAfter, &metav1.Duration{Duration: defaultAnyModelAfter})

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// TestScheduleTimeoutDefault: nvtopo check, which reads no arguments of the scheduler, expects of gangs
+// what the scheduler does without arguments. It expected half of that.
+func TestScheduleTimeoutDefault(t *testing.T) {
+	t.Parallel()
+	var args config.GangPlacementArgs
+	config.SetDefaults_GangPlacementArgs(&args)
+	if got := args.ScheduleTimeout.Duration; got != gangrequest.DefaultScheduleTimeout {
+		t.Errorf("the scheduler's default of scheduleTimeout is %v, that of others %v", got, gangrequest.DefaultScheduleTimeout)
+	}
+}
