@@ -26,23 +26,12 @@ func (p *Planner) Short() string {
 		return ""
 	}
 	counts := map[string]int{}
+	short := b.tooFew()
 	for i, s := range b.shapes {
-		offering := 0
-		here := map[string]int{}
-		for node, info := range b.infos {
-			if info == nil || info.Node() == nil || !offers(info, s.demand) {
-				continue
-			}
-			offering++
-			if why := b.shortOn(i, node, info); why != "" {
-				here[why]++
-			}
+		if !short[i] {
+			continue
 		}
-		for why, n := range here {
-			// A cordon or a selector is the reason only where no node is left.
-			if slices.Contains(ineligible[:], why) && n < offering {
-				continue
-			}
+		for why, n := range b.shortages(i) {
 			counts[fmt.Sprintf(why, s.pod.Name)] += n
 		}
 	}
@@ -60,11 +49,59 @@ func (p *Planner) Short() string {
 	return strings.Join(whys, ", ")
 }
 
+// shortages count the nodes by the reason that keeps one member more of a shape off them. A cordon, a
+// taint or a selector is a reason only where no node with such devices is left.
+func (b *build) shortages(at int) map[string]int {
+	counts, left := map[string]int{}, 0
+	for node, info := range b.infos {
+		if info == nil || info.Node() == nil || !offers(info, b.shapes[at].demand) {
+			continue
+		}
+		why := b.shortOn(at, node, info)
+		if why != "" {
+			counts[why]++
+		}
+		if !slices.Contains(ineligible[:], why) {
+			left++
+		}
+	}
+	if left > 0 {
+		for _, why := range ineligible {
+			delete(counts, why)
+		}
+	}
+	return counts
+}
+
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// tooFew says of which shapes nodes take fewer members than there are. If that is none, the shapes have
+// too little room beside each other, and it is all of them.
+func (b *build) tooFew() []bool {
+	out := make([]bool, len(b.shapes))
+	for i := range b.shapes {
+		want := 0
+		for _, m := range b.request.Members {
+			if !m.Bound && m.Shape == i {
+				want++
+			}
+		}
+		for node := range b.infos {
+			want -= b.request.Shapes[i].Nodes[node].Members()
+		}
+		out[i] = want > 0
+	}
+	if !slices.Contains(out, true) {
+		for i := range out {
+			out[i] = true
+		}
+	}
+	return out
 }
 
 // The reasons, of a member. Those of ineligible are true whatever is used on the node.

@@ -30,6 +30,7 @@ func TestShortage(t *testing.T) {
 		change func(*v1.Pod)
 		second func(*v1.Pod) // change of the second member; nil: the same
 		other  func(*v1.Pod) // a pod that runs on the first node; nil: none
+		cordon bool          // of the first node
 		want   string
 	}{
 		"CPU":        {nodes: 1, gpus: 1, change: asks(v1.ResourceCPU, "50"), want: ": cluster: 1 of 2: too little cpu for one more like gang-0 on 1 node"},
@@ -53,6 +54,14 @@ func TestShortage(t *testing.T) {
 		"the selector of one member": {
 			nodes: 3, gpus: 2, second: selects, want: "the node selector or affinity of gang-1 is not met on 3 nodes",
 		},
+		"a member that has its place, beside one that has none": {
+			nodes: 1, gpus: 1, change: asks(v1.ResourceCPU, "50"), second: selects, want: ": cluster: 1 of 2, not of all shapes together: the node selector or affinity of gang-1 is not met on 1 node",
+		},
+		"a cordon is no reason where another node is left": {nodes: 2, gpus: 8, cordon: true, want: ": cluster: 1 of 2"},
+		"a selector and a cordon": {
+			nodes: 2, gpus: 8, cordon: true, change: func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node-0-0"} },
+			want: ": cluster: 0 of 2: a cordon keeps gang-0 off on 1 node, the node selector or affinity of gang-0 is not met on 1 node",
+		},
 		"CPU that another pod has": {
 			nodes: 2, gpus: 2, change: asks(v1.ResourceCPU, "70"), other: asks(v1.ResourceCPU, "20"),
 			want: ": cluster: 1 of 2: too little cpu for one more like gang-0 on 2 nodes",
@@ -62,6 +71,7 @@ func TestShortage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newTestEnv(t, tc.nodes)
+			r.nodes[0].Spec.Unschedulable = tc.cordon
 			if tc.other != nil {
 				pod := schedtest.Pod("other").Scheduler(profileName).CPU("1").Node("node-0-0").Obj()
 				tc.other(pod)
