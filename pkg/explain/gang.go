@@ -166,7 +166,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 // shapeOf is equal for members that every node answers alike.
 func shapeOf(q *question) (string, error) {
 	spec := &q.pod.Spec
-	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, placement.OnePerNode(q.pod)})
+	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, placement.OnePerNode(q.pod), portsOf(q)})
 	if err != nil {
 		return "", fmt.Errorf("pod %s: %w", q.pod.Name, err)
 	}

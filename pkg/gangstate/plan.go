@@ -42,7 +42,7 @@ type Planner struct {
 	view     *fabricview.View // whose nodes stamper knows
 	stamper  *nodestate.Stamper
 	located  located
-	failed   *build // the last plan, if it found no room
+	failed   *build // the last plan, if it was about now and found no room; for Short
 }
 
 // NewPlanner returns a Planner that remembers nothing yet.
@@ -110,7 +110,9 @@ func (p *Planner) Plan(q *Question) (*Answer, error) {
 	}
 	plan, err := fabric.Place(b.tree, &b.request)
 	if err != nil {
-		p.failed = b
+		if !q.Empty && !q.Ahead {
+			p.failed = b
+		}
 		return nil, err
 	}
 	return b.answer(plan), nil

@@ -161,13 +161,14 @@ func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 	if !s.eligible.Allows(node) {
 		return false
 	}
-	for i := range s.ports {
-		p := &s.ports[i]
-		if !empty && info.GetUsedPorts().CheckConflict(p.HostIP, string(p.Protocol), p.HostPort) {
-			return false
-		}
-	}
-	return true
+	return empty || s.freePorts(info)
+}
+
+// freePorts reports whether no pod on the node has a host port that such pods want.
+func (s *shape) freePorts(info fwk.NodeInfo) bool {
+	return !slices.ContainsFunc(s.ports, func(p v1.ContainerPort) bool {
+		return info.GetUsedPorts().CheckConflict(p.HostIP, string(p.Protocol), p.HostPort)
+	})
 }
 
 // bound adds to a supply what the shape itself says.

@@ -3,8 +3,8 @@
 package gangstate
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,96 +12,83 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // maxShort bounds how many reasons are named.
 const maxShort = 3
 
-// Short says what other than devices keeps members off nodes in the last plan, if that found no room:
-// "too little cpu for one more like train-1 on 2 nodes". It is empty if only devices are short, and
-// after a plan that found places.
+// Short says what other than devices keeps members off the nodes of the cluster, if the last plan was a
+// question about now and found no room: "too little cpu for one more like train-1 on 2 nodes". It is
+// empty where that is not the whole reason: devices are short, the gang asks for a level, segments or a
+// most for each domain, members are bound, or a node gives nothing for a reason that is not looked at
+// here. The plan is forgotten.
+//
+// The text is written on all members, so the numbers of nodes are in steps: they change all the time.
 func (p *Planner) Short() string {
 	b := p.failed
-	if b == nil || len(b.request.Shapes) != len(b.shapes) {
+	p.failed = nil
+	if b == nil || len(b.request.Shapes) != len(b.shapes) || !b.q.Turn.Fresh || b.bindsPlaces() {
 		return ""
 	}
-	counts := map[string]int{}
-	short := b.tooFew()
+	var whys []string
 	for i, s := range b.shapes {
-		if !short[i] {
+		if !b.tooFew(i) {
 			continue
 		}
-		for why, n := range b.shortages(i) {
-			counts[fmt.Sprintf(why, s.pod.Name)] += n
+		counts := b.shortages(i)
+		for _, why := range slices.Sorted(maps.Keys(counts)) {
+			whys = append(whys, fmt.Sprintf(why, s.pod.Name)+" on "+roughly(counts[why]))
 		}
 	}
-	whys := make([]string, 0, len(counts))
-	for why := range counts {
-		whys = append(whys, why)
-	}
-	slices.SortFunc(whys, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
-	for i, why := range whys {
-		whys[i] = why + " on " + counted(counts[why], "node")
-	}
 	if len(whys) > maxShort {
-		whys = append(whys[:maxShort], fmt.Sprintf("%d more reasons", len(whys)-maxShort))
+		whys = append(whys[:maxShort], "and more")
 	}
 	return strings.Join(whys, ", ")
 }
 
-// shortages count the nodes by the reason that keeps one member more of a shape off them. A cordon, a
-// taint or a selector is a reason only where no node with such devices is left.
-func (b *build) shortages(at int) map[string]int {
-	counts, left := map[string]int{}, 0
-	for node, info := range b.infos {
-		if info == nil || info.Node() == nil || !offers(info, b.shapes[at].demand) {
-			continue
-		}
-		why := b.shortOn(at, node, info)
-		if why != "" {
-			counts[why]++
-		}
-		if !slices.Contains(ineligible[:], why) {
-			left++
-		}
-	}
-	if left > 0 {
-		for _, why := range ineligible {
-			delete(counts, why)
-		}
-	}
-	return counts
+// bindsPlaces reports whether the gang asks for more than room in the cluster.
+func (b *build) bindsPlaces() bool {
+	w := &b.q.Turn.Gang.Wishes
+	return w.Required != "" || w.SegmentRequired || w.MaxPerDomain > 0
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// roughly is a number of nodes in steps of 1, 2, 5, 10, 20 and so on.
+func roughly(n int) string {
+	step, next := 1, 2
+	for factor := 1; next <= n; {
+		step = next
+		switch next / factor {
+		case 2:
+			next = 5 * factor
+		case 5:
+			factor *= 10
+			next = factor
+		default:
+			next = 2 * factor
+		}
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	switch {
+	case n == 1:
+		return "1 node"
+	case n == step:
+		return fmt.Sprintf("%d nodes", n)
+	}
+	return fmt.Sprintf("more than %d nodes", step)
 }
 
-// tooFew says of which shapes nodes take fewer members than there are. If that is none, the shapes have
-// too little room beside each other, and it is all of them.
-func (b *build) tooFew() []bool {
-	out := make([]bool, len(b.shapes))
-	for i := range b.shapes {
-		want := 0
-		for _, m := range b.request.Members {
-			if !m.Bound && m.Shape == i {
-				want++
-			}
-		}
-		for node := range b.infos {
-			want -= b.request.Shapes[i].Nodes[node].Members()
-		}
-		out[i] = want > 0
-	}
-	if !slices.Contains(out, true) {
-		for i := range out {
-			out[i] = true
+// tooFew reports whether the nodes take fewer members of a shape than there are.
+func (b *build) tooFew(at int) bool {
+	want := 0
+	for _, m := range b.request.Members {
+		if !m.Bound && m.Shape == at {
+			want++
 		}
 	}
-	return out
+	for node := range b.infos {
+		want -= b.request.Shapes[at].Nodes[node].Members()
+	}
+	return want > 0
 }
 
 // The reasons, of a member. Those of ineligible are true whatever is used on the node.
@@ -113,47 +100,102 @@ var (
 	portInUse  = "the host port of %s is in use"
 	samePort   = "no second member with the host port of %s"
 	keptApart  = "no second member like %s, by its anti-affinity,"
+	unknown    = "unknown %s"
 )
+
+// shortages count the nodes with such devices by the reason that keeps one member more of a shape off
+// them; nil if a node does so for a reason that is not known. A cordon, a taint or a selector is a reason
+// only where no node is left.
+func (b *build) shortages(at int) map[string]int {
+	s := b.shapes[at]
+	counts, left := map[string]int{}, false
+	for node, info := range b.infos {
+		if info == nil || info.Node() == nil || !offers(info, s.demand) {
+			continue
+		}
+		held := int64(b.request.Shapes[at].Nodes[node].Members())
+		full := lacksDevices(info, s.demand, held)
+		if left && full {
+			continue
+		}
+		why := ""
+		if held == 0 {
+			why = b.offNode(s, info)
+		}
+		left = left || !slices.Contains(ineligible[:], why)
+		if why == "" && !full {
+			why = s.lacking(info, held)
+		}
+		switch {
+		case why == unknown || why == "" && !full && held == 0:
+			return nil
+		case why != "" && !full:
+			counts[why]++
+		case slices.Contains(ineligible[:], why):
+			counts[why]++
+		}
+	}
+	if left {
+		for _, why := range ineligible {
+			delete(counts, why)
+		}
+	}
+	return counts
+}
 
 // offers reports whether a node has such devices at all.
 func offers(info fwk.NodeInfo, d *placement.Demand) bool {
 	return !d.HasGPUs() || info.GetAllocatable().GetScalarResources()[v1.ResourceName(d.Resources[0].Name)] > 0
 }
 
-// shortOn is which reason keeps one member more of a shape off a node that has the devices for it; empty if
-// nothing does, or if devices are short.
-func (b *build) shortOn(at, node int, info fwk.NodeInfo) string {
-	s := b.shapes[at]
-	switch why, _ := s.eligible.Judge(info.Node()); why {
-	case placement.NotSelected:
+// lacks reports whether less is left than one member more asks.
+func lacks(have, used, asks, held int64) bool { return asks > 0 && have-used < (held+1)*asks }
+
+// lacksDevices reports whether devices are short, by number, for one member more than a node takes.
+func lacksDevices(info fwk.NodeInfo, d *placement.Demand, held int64) bool {
+	have, used := info.GetAllocatable().GetScalarResources(), info.GetRequested().GetScalarResources()
+	return slices.ContainsFunc(d.Resources, func(r podrequest.ResourceRequest) bool {
+		name := v1.ResourceName(r.Name)
+		return lacks(have[name], used[name], int64(r.Count), held)
+	})
+}
+
+// offNode is what keeps all members of a shape off a node, whatever is used there.
+func (b *build) offNode(s *shape, info fwk.NodeInfo) string {
+	switch why, _ := s.eligible.Judge(info.Node()); {
+	case why == placement.NotSelected:
 		return ineligible[0]
-	case placement.Unschedulable:
+	case why == placement.Unschedulable:
 		return ineligible[1]
-	case placement.Tainted:
+	case why == placement.Tainted:
 		return ineligible[2]
-	case placement.Eligible:
+	case b.excluded(s, info):
+		return unknown
 	}
-	held := int64(b.request.Shapes[at].Nodes[node].Members())
+	return ""
+}
+
+// lacking is what one member more of a shape lacks beside those that a node takes; empty if nothing.
+func (s *shape) lacking(info fwk.NodeInfo, held int64) string {
 	have, used, asks := info.GetAllocatable(), info.GetRequested(), s.demand.Request
-	lacks := func(have, used, asks int64) bool { return asks > 0 && have-used < (held+1)*asks }
-	for name, n := range asks.Scalars {
-		if lacks(have.GetScalarResources()[name], used.GetScalarResources()[name], n) {
-			return ""
-		}
-	}
 	switch {
-	case !s.admits(info, false):
+	case held == 0 && !s.freePorts(info):
 		return portInUse
-	case lacks(have.GetMilliCPU(), used.GetMilliCPU(), asks.MilliCPU):
+	case lacks(have.GetMilliCPU(), used.GetMilliCPU(), asks.MilliCPU, held):
 		return fewCPUs
-	case lacks(have.GetMemory(), used.GetMemory(), asks.Memory):
+	case lacks(have.GetMemory(), used.GetMemory(), asks.Memory, held):
 		return lowMemory
-	case lacks(have.GetEphemeralStorage(), used.GetEphemeralStorage(), asks.EphemeralStorage):
+	case lacks(have.GetEphemeralStorage(), used.GetEphemeralStorage(), asks.EphemeralStorage, held):
 		return lowStorage
 	case s.alone && held == 1 && len(s.ports) > 0:
 		return samePort
 	case s.alone && held == 1:
 		return keptApart
+	}
+	for _, name := range slices.Sorted(maps.Keys(asks.Scalars)) {
+		if lacks(have.GetScalarResources()[name], used.GetScalarResources()[name], asks.Scalars[name], held) {
+			return "too little " + strings.ReplaceAll(string(name), "%", "%%") + " for one more like %s"
+		}
 	}
 	return ""
 }

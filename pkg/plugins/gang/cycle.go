@@ -179,7 +179,7 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
 	var room *fabric.UnplaceableError
 	if errors.As(err, &room) {
-		if short := p.planner.Short(); short != "" {
+		if short := p.planner.Short(); short != "" && !room.MixedFits {
 			w.Why += ": " + short
 		}
 		// A drain that has begun goes on: it would begin again and again while members of several

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // TestShortage: a gang that has no room says what is short if it is not devices, and how many nodes that
@@ -52,10 +53,16 @@ func TestShortage(t *testing.T) {
 			want: ": cluster: 1 of 2: no second member like gang-0, by its anti-affinity, on 1 node",
 		},
 		"the selector of one member": {
-			nodes: 3, gpus: 2, second: selects, want: "the node selector or affinity of gang-1 is not met on 3 nodes",
+			nodes: 3, gpus: 2, second: selects, want: "the node selector or affinity of gang-1 is not met on more than 2 nodes",
 		},
 		"a member that has its place, beside one that has none": {
 			nodes: 1, gpus: 1, change: asks(v1.ResourceCPU, "50"), second: selects, want: ": cluster: 1 of 2, not of all shapes together: the node selector or affinity of gang-1 is not met on 1 node",
+		},
+		"a required level, which may be what is short": {
+			nodes: 1, gpus: 1, change: func(pod *v1.Pod) {
+				asks(v1.ResourceCPU, "50")(pod)
+				pod.Annotations[gangrequest.RequiredKey] = "rack"
+			}, want: ": rack: 1 of 2",
 		},
 		"a cordon is no reason where another node is left": {nodes: 2, gpus: 8, cordon: true, want: ": cluster: 1 of 2"},
 		"a selector and a cordon": {
