@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -103,7 +104,7 @@ func portsOf(q *question) string {
 	var ports []string
 	for i := range q.pod.Spec.Containers {
 		for _, port := range q.pod.Spec.Containers[i].Ports {
-			if text := fmt.Sprint(port.HostPort); port.HostPort > 0 && !slices.Contains(ports, text) {
+			if text := strconv.Itoa(int(port.HostPort)); port.HostPort > 0 && !slices.Contains(ports, text) {
 				ports = append(ports, text)
 			}
 		}

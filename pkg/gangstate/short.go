@@ -68,10 +68,10 @@ func roughly(n int) string {
 			next = 2 * factor
 		}
 	}
-	switch {
-	case n == 1:
+	switch n {
+	case 1:
 		return "1 node"
-	case n == step:
+	case step:
 		return fmt.Sprintf("%d nodes", n)
 	}
 	return fmt.Sprintf("more than %d nodes", step)
@@ -107,31 +107,16 @@ var (
 // them; nil if a node does so for a reason that is not known. A cordon, a taint or a selector is a reason
 // only where no node is left.
 func (b *build) shortages(at int) map[string]int {
-	s := b.shapes[at]
-	counts, left := map[string]int{}, false
+	s, counts, left := b.shapes[at], map[string]int{}, false
 	for node, info := range b.infos {
 		if info == nil || info.Node() == nil || !offers(info, s.demand) {
 			continue
 		}
-		held := int64(b.request.Shapes[at].Nodes[node].Members())
-		full := lacksDevices(info, s.demand, held)
-		if left && full {
-			continue
-		}
-		why := ""
-		if held == 0 {
-			why = b.offNode(s, info)
-		}
-		left = left || !slices.Contains(ineligible[:], why)
-		if why == "" && !full {
-			why = s.lacking(info, held)
-		}
-		switch {
-		case why == unknown || why == "" && !full && held == 0:
+		why, off := b.shortOn(s, info, int64(b.request.Shapes[at].Nodes[node].Members()), left)
+		if why == unknown {
 			return nil
-		case why != "" && !full:
-			counts[why]++
-		case slices.Contains(ineligible[:], why):
+		}
+		if left = left || !off; why != "" {
 			counts[why]++
 		}
 	}
@@ -141,6 +126,25 @@ func (b *build) shortages(at int) map[string]int {
 		}
 	}
 	return counts
+}
+
+// shortOn is what keeps one member more of a shape off a node that takes so many; empty if devices do.
+// off says that it is whatever is used there, which nobody asks of a node without devices once one is
+// left.
+func (b *build) shortOn(s *shape, info fwk.NodeInfo, held int64, left bool) (why string, off bool) {
+	full := lacksDevices(info, s.demand, held)
+	if held == 0 && (!left || !full) {
+		if why = b.offNode(s, info); why != "" {
+			return why, why != unknown
+		}
+	}
+	if full {
+		return "", false
+	}
+	if why = s.lacking(info, held); why == "" && held == 0 {
+		return unknown, false
+	}
+	return why, false
 }
 
 // offers reports whether a node has such devices at all.

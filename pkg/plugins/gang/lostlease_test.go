@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
@@ -32,7 +31,7 @@ func TestLeaseOfVictims(t *testing.T) {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "leader", Namespace: "nvtopo-system"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To(host + "_me"), AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()), LeaseDurationSeconds: ptr.To[int32](3600),
+			HolderIdentity: new(host + "_me"), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()), LeaseDurationSeconds: new(int32(3600)),
 		},
 	}
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
@@ -44,7 +43,7 @@ func TestLeaseOfVictims(t *testing.T) {
 	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		once.Do(func() { // the first victim is being written
 			other := lease.DeepCopy()
-			other.Spec.HolderIdentity = ptr.To("another")
+			other.Spec.HolderIdentity = new("another")
 			if err := r.client.Tracker().Update(leases, other, other.Namespace); err != nil {
 				t.Error(err)
 			}
