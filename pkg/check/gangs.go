@@ -85,8 +85,8 @@ func (g *gang) object() Object {
 }
 
 // checkWhole: the members that were there when the first was bound follow within the
-// scheduleTimeout of the scheduler, or all go. Members that came later replace others or are extras. A gang
-// that was whole once may miss members for as long as there is no room.
+// scheduleTimeout of the scheduler, or all go. Members that came later replace others or are
+// extras. A gang that was whole once may miss members for as long as there is no room.
 func (s *scene) checkWhole(g *gang) {
 	have := len(g.bound) + len(g.Members.Ended)
 	if have >= g.Minimum || g.wasWhole() || g.first.IsZero() {

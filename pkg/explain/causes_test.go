@@ -25,11 +25,23 @@ const (
 	hopper = "dgx-h100"
 )
 
-// apart keeps pods with the label job=train on nodes of their own.
-func apart() *v1.Affinity {
-	return &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
-		TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"job": "train"}},
-	}}}}
+// keptApart gives pods a label and an anti-affinity to it: each is on a node of its own.
+func keptApart(pods ...*v1.Pod) []*v1.Pod {
+	for _, p := range pods {
+		p.Labels = map[string]string{"job": "train"}
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels},
+		}}}}
+	}
+	return pods
+}
+
+// wantPort80 gives pods the host port 80.
+func wantPort80(pods ...*v1.Pod) []*v1.Pod {
+	for _, p := range pods {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+	}
+	return pods
 }
 
 // TestCauses: the cause that is named is the true one. It has a pod named "asks" that waits, each
@@ -89,11 +101,7 @@ func TestCauses(t *testing.T) {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
-				for _, p := range members {
-					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-				}
-				w.group("train", 2, members)
+				w.group("train", 2, wantPort80(asks(1).Obj(), pod("second", 1).Obj()))
 			},
 			want: HostPort, wantText: "one member on each node, for they want the host port 80: room for 1 of 2 members",
 		},
@@ -139,13 +147,7 @@ func TestCauses(t *testing.T) {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
-				for _, p := range members {
-					p.Labels = map[string]string{"job": "train"}
-					p.Spec.Affinity = apart()
-					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-				}
-				w.group("train", 2, members)
+				w.group("train", 2, wantPort80(keptApart(asks(1).Obj(), pod("second", 1).Obj())...))
 			},
 			want: HostPort, wantText: "the host port 80; one member on each node, by their anti-affinity: room for 1 of 2 members",
 		},
@@ -161,12 +163,7 @@ func TestCauses(t *testing.T) {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil)
-				members := []*v1.Pod{asks(1).Obj(), pod("second", 1).Obj()}
-				for _, p := range members {
-					p.Labels = map[string]string{"job": "train"}
-					p.Spec.Affinity = apart()
-				}
-				w.group("train", 2, members)
+				w.group("train", 2, keptApart(asks(1).Obj(), pod("second", 1).Obj()))
 			},
 			want: KeptApart, wantText: "one member on each node, by their anti-affinity: room for 1 of 2 members",
 		},

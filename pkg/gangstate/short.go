@@ -28,7 +28,7 @@ const maxShort = 3
 func (p *Planner) Short() string {
 	b := p.failed
 	p.failed = nil
-	if b == nil || len(b.request.Shapes) != len(b.shapes) || !b.q.Turn.Fresh || b.bindsPlaces() {
+	if b == nil || len(b.request.Shapes) != len(b.shapes) || !b.q.Turn.Fresh || b.wantsDomains() {
 		return ""
 	}
 	var whys []string
@@ -47,8 +47,8 @@ func (p *Planner) Short() string {
 	return strings.Join(whys, ", ")
 }
 
-// bindsPlaces reports whether the gang asks for more than room in the cluster.
-func (b *build) bindsPlaces() bool {
+// wantsDomains reports whether the gang asks for more than room in the cluster.
+func (b *build) wantsDomains() bool {
 	w := &b.q.Turn.Gang.Wishes
 	return w.Required != "" || w.SegmentRequired || w.MaxPerDomain > 0
 }
@@ -128,9 +128,9 @@ func (b *build) shortages(at int) map[string]int {
 	return counts
 }
 
-// shortOn is what keeps one member more of a shape off a node that takes so many; empty if devices do.
-// off says that it is whatever is used there, which nobody asks of a node without devices once one is
-// left.
+// shortOn returns the reason that keeps one member more of a shape off a node that takes held of them;
+// empty if devices are short. off is true for the reasons of ineligible. A node without free devices is
+// not asked for these once left says that another node is eligible.
 func (b *build) shortOn(s *shape, info fwk.NodeInfo, held int64, left bool) (why string, off bool) {
 	full := lacksDevices(info, s.demand, held)
 	if held == 0 && (!left || !full) {

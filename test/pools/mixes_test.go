@@ -129,9 +129,9 @@ func mix(t *testing.T, seed uint64) {
 }
 
 // stillWhole reports whether a job that must not be preempted has quota. why says what is wrong with
-// its pods: too few or too many, or one that was replaced. One that was let in may still wait, for ever
-// if nobody ends, where jobs of its own tenant and of others would have to go together:
-// https://github.com/kubernetes-sigs/kueue/issues/14122.
+// its pods: too few or too many, or one that failed. A job that was let in may wait for quota without
+// end: Kueue does not evict jobs of its own tenant and of other tenants together for it
+// (https://github.com/kubernetes-sigs/kueue/issues/14122).
 func (s *scenario) stillWhole(ctx context.Context, tenant, name string) (runs bool, why string) {
 	var base batchv1.Job
 	if err := s.Get(ctx, client.ObjectKey{Namespace: s.tenant(tenant), Name: names.BaseJob(name)}, &base); err != nil {

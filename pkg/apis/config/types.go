@@ -258,9 +258,9 @@ type GangPlacementArgs struct {
 
 	// scheduleTimeout is how long a gang may stay partly bound before it is rolled back: the
 	// members that are bound are evicted, and the gang is placed anew. It is done only while
-	// the gang's PodGroup says that it was never whole. A PodGroup's scheduleTimeoutSeconds is
-	// another time: how long members wait for each other before the gang runs. 0: nobody is ever
-	// evicted for it. Else between 10s and 24h. Default: 10m.
+	// the gang's PodGroup says that it was never whole. 0: no member is ever evicted for it. Else
+	// between 10s and 24h. The PodGroup's own scheduleTimeoutSeconds is another time: members wait
+	// so long for each other before the gang runs. Default: 10m.
 	ScheduleTimeout *metav1.Duration `json:"scheduleTimeout,omitempty"`
 	// drainAfter is after how long the domain in which a waiting gang will soonest fit is
 	// closed to younger pods of its priority or less, until it fits. 0: never. Else between

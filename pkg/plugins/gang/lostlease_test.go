@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestLeaseOfVictims: a process that loses the Lease while it evicts for a gang evicts nobody else. It
-// asked once, before the first of 24 victims.
+// TestLeaseOfVictims: a scheduler that loses the leader Lease while it evicts pods for a gang begins no
+// further eviction. Before, it checked the Lease once, before the first of 24 victims.
 func TestLeaseOfVictims(t *testing.T) {
 	t.Parallel()
 	host, err := os.Hostname()
