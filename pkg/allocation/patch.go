@@ -18,15 +18,16 @@ func Writes(key string, aliases bool) bool {
 	return IsOutputKey(key) && (aliases || !isAlias(key))
 }
 
-// ChoiceBody is a merge patch with the annotations of a pod that is not bound yet. It
-// carries the UID, so that a pod made anew under the name is refused, and sets the node
-// name to null, which the API server refuses for a pod that an earlier attempt's late
-// Binding has bound: its containers may have that attempt's GPUs already. It takes away what an
-// earlier attempt wrote and this one does not.
-func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool) ([]byte, error) {
+// ChoiceBody is a strategic merge patch with the annotations of a pod that is not bound yet, and
+// with finalizers that it gets beside those it has. It carries the UID, so that a pod made anew
+// under the name is refused, and sets the node name to null, which the API server refuses for a
+// pod that an earlier attempt's late Binding has bound: its containers may have that attempt's
+// GPUs already. It takes away what an earlier attempt wrote and this one does not.
+func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool, finalizers ...string) ([]byte, error) {
 	type meta struct {
 		UID         types.UID          `json:"uid"`
 		Annotations map[string]*string `json:"annotations"`
+		Finalizers  []string           `json:"finalizers,omitempty"`
 	}
 	all := map[string]*string{}
 	for _, key := range slices.AppendSeq(OutputKeys(), maps.Keys(pod.Annotations)) {
@@ -43,7 +44,7 @@ func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool) ([]byt
 	b, err := json.Marshal(struct {
 		Metadata meta `json:"metadata"`
 		Spec     spec `json:"spec"`
-	}{Metadata: meta{UID: pod.UID, Annotations: all}})
+	}{Metadata: meta{UID: pod.UID, Annotations: all, Finalizers: finalizers}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the annotations: %w", err)
 	}

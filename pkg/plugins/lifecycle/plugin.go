@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -23,6 +24,8 @@ type Plugin struct {
 	handle fwk.Handle
 	shared *Shared
 	state  *nodestate.State
+	// namespaces says whose pods are billed.
+	namespaces corelisters.NamespaceLister
 	// Profile is this profile's, shared with the other plugin. New fills in its own
 	// part; later it is read only.
 	Profile *Profile
@@ -49,7 +52,10 @@ func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Set
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{name: name, cares: cares, handle: h, shared: shared, state: state, Profile: profile}, nil
+	return &Plugin{
+		name: name, cares: cares, handle: h, shared: shared, state: state, Profile: profile,
+		namespaces: h.SharedInformerFactory().Core().V1().Namespaces().Lister(),
+	}, nil
 }
 
 // Name returns the plugin's name.

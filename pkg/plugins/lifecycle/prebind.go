@@ -21,13 +21,10 @@ import (
 // PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.state.Attempt(pod.UID, nodeName)
-	if attempt.Pending() == nil {
-		if p.clears(state, pod, attempt) {
+	if pending := attempt.Pending() != nil; !pending || p.Profile.WriteInBind {
+		if !pending && p.clears(state, pod, attempt) || p.keeps(state, pod) {
 			return nil
 		}
-		return fwk.NewStatus(fwk.Skip)
-	}
-	if p.Profile.WriteInBind {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if p.handle.GetWaitingPod(pod.UID) == nil {
@@ -44,7 +41,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	attempt := p.state.Attempt(pod.UID, nodeName)
 	a := attempt.Pending()
 	if a == nil && !p.clears(state, pod, attempt) || a != nil && p.Profile.WriteInBind {
-		return nil
+		return fwk.AsStatus(p.keep(ctx, state, pod, attempt))
 	}
 	end, err := attempt.BeginWrite(ctx)
 	if err != nil {
@@ -63,11 +60,15 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases)
+	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases, p.finalizers(state, pod)...)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
+	if err := p.write(ctx, pod, attempt, body); err != nil {
+		return fwk.AsStatus(err)
+	}
+	state.Write(keptKey, kept{})
+	return nil
 }
 
 // annotations are what is written on the pod: its choice, why it was made, and its rank if it is
@@ -104,7 +105,7 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attem
 	traced := sent.count(ctx)
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
 		tries++
-		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(traced, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(traced, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		return err
 	})
 	once := tries == 1 && sent.once()

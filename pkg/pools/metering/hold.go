@@ -40,7 +40,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	start := startOf(pod, at.pool, now)
 	var out []v1alpha1.UsageRecord
-	for i, resource := range extended(requests) {
+	for i, resource := range units.Extended(requests) {
 		if !counts(at.pool, resource) {
 			continue
 		}

@@ -38,23 +38,3 @@ func replicasOn(labels map[string]string, pool *v1alpha1.ComputePool, resource s
 	}
 	return 1
 }
-
-// extended are the extended resources in a list of requests, by name.
-func extended(requests v1.ResourceList) []string {
-	var names []string
-	for name, q := range requests {
-		if strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/") && q.Value() > 0 {
-			names = append(names, string(name))
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// asksForDevices says whether a container of a pod asks for an extended resource.
-func asksForDevices(pod *v1.Pod) bool {
-	asks := func(c v1.Container) bool {
-		return len(extended(c.Resources.Requests)) > 0 || len(extended(c.Resources.Limits)) > 0
-	}
-	return slices.ContainsFunc(pod.Spec.Containers, asks) || slices.ContainsFunc(pod.Spec.InitContainers, asks)
-}

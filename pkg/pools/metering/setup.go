@@ -24,6 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // Fields by which the cache finds objects.
@@ -168,13 +169,13 @@ func concerns(pod *v1.Pod) bool {
 	if slices.Contains(pod.Finalizers, names.FinalizerMetering) {
 		return true
 	}
-	return pod.Spec.NodeName != "" && asksForDevices(pod)
+	return pod.Spec.NodeName != "" && units.AsksForDevices(pod)
 }
 
 // holdsOn: the pod is bound, holds devices, and nothing says that it is about to end.
 func holdsOn(o client.Object) bool {
 	pod, ok := o.(*v1.Pod)
-	return ok && pod.Spec.NodeName != "" && asksForDevices(pod) && pod.DeletionTimestamp == nil && !isOver(pod)
+	return ok && pod.Spec.NodeName != "" && units.AsksForDevices(pod) && pod.DeletionTimestamp == nil && !isOver(pod)
 }
 
 // podsWhere asks for the pods that belong to an object, which may count for others now.
