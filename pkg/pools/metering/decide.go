@@ -4,6 +4,7 @@ package metering
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,6 +35,11 @@ type steps struct {
 	release bool
 }
 
+// goOn: a record is to be made that goes on where another one ended too early.
+func (s *steps) goOn() bool {
+	return slices.ContainsFunc(s.create, func(r v1alpha1.UsageRecord) bool { return strings.Contains(r.Name, restInfix) })
+}
+
 // decide says what is to be written. It depends on what is known alone: whoever does half of it and
 // then begins anew, without memory, ends with the same records.
 func decide(v view) steps {
@@ -48,7 +54,7 @@ func decide(v view) steps {
 	if !over {
 		e, over = endOf(v.pod, v.now)
 	}
-	s := steps{create: missing(holds(v.pod, v.place, v.now), v.records)}
+	s := steps{create: missing(holds(v.pod, v.place, v.now), v.records, over, e)}
 	if over && heldBefore(v, e) {
 		s.create = nil
 	}
@@ -64,11 +70,48 @@ func heldBefore(v view, e end) bool {
 	return v.place.pool != nil && e.at.Before(v.place.pool.CreationTimestamp.Time)
 }
 
-// missing are those of the wanted records that are not there.
-func missing(wanted, have []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
-	return slices.DeleteFunc(wanted, func(w v1alpha1.UsageRecord) bool {
-		return slices.ContainsFunc(have, func(h v1alpha1.UsageRecord) bool { return h.Name == w.Name })
-	})
+// missing are the records to make: those of the wanted ones that are not there, and the rest of those
+// that ended too early. An end never changes, since it may be on an invoice: the rest is a record of
+// its own, from that end on.
+func missing(wanted, have []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.UsageRecord {
+	var out []v1alpha1.UsageRecord
+	for i := range wanted {
+		w := wanted[i]
+		if last := lastOf(have, w.Name); last != nil {
+			if !tooEarly(&last.Status, over, e) {
+				continue
+			}
+			w.Name = restName(w.Name, last.Status.End.Time)
+			w.Spec.Start = *last.Status.End
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// tooEarly: the pod is there, though its record has ended; or its record has a guessed end, before
+// the true one.
+func tooEarly(s *v1alpha1.UsageRecordStatus, over bool, e end) bool {
+	if s.End == nil {
+		return false
+	}
+	return !over || s.Estimated && !e.estimated && e.at.Truncate(time.Second).After(s.End.Time)
+}
+
+// lastOf is the record of a resource that ends last, or has no end; nil if there is none. name is that
+// of the first.
+func lastOf(have []v1alpha1.UsageRecord, name string) *v1alpha1.UsageRecord {
+	var last *v1alpha1.UsageRecord
+	for i := range have {
+		r := &have[i]
+		if r.Name != name && !strings.HasPrefix(r.Name, name+restInfix) {
+			continue
+		}
+		if last == nil || last.Status.End != nil && (r.Status.End == nil || r.Status.End.After(last.Status.End.Time)) {
+			last = r
+		}
+	}
+	return last
 }
 
 func hasOpen(records []v1alpha1.UsageRecord) bool {

@@ -70,13 +70,26 @@ func made(at int) func(*v1alpha1.ComputePool) {
 func aRecord(start int) v1alpha1.UsageRecord {
 	return v1alpha1.UsageRecord{
 		ObjectMeta: metav1.ObjectMeta{Name: "u1", Namespace: "team-a", CreationTimestamp: stamp(start)},
-		Spec:       v1alpha1.UsageRecordSpec{PodUID: "u1", Start: stamp(start)},
+		Spec:       v1alpha1.UsageRecordSpec{Pod: "trainer", PodUID: "u1", Start: stamp(start)},
 	}
+}
+
+// aRest is the record of what the pod held after the minute at which another record ended too early.
+func aRest(start int) v1alpha1.UsageRecord {
+	r := aRecord(start)
+	r.Name = restName(r.Name, minute(start))
+	return r
 }
 
 func ended(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
 	when := stamp(at)
 	r.Status.End = &when
+	return r
+}
+
+func guessed(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
+	r = ended(r, at)
+	r.Status.Estimated = true
 	return r
 }
 
@@ -142,7 +155,33 @@ func TestDecide(t *testing.T) {
 		"it went while nobody looked, and there was no heartbeat since: when its record was made": {
 			view{seenUntil: minute(5), records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 10, Estimated: true},
 		},
-		"it went long ago":                   {view{seenUntil: minute(70), records: []v1alpha1.UsageRecord{ended(aRecord(10), 20)}}, want{}},
+		"it went long ago": {view{seenUntil: minute(70), records: []v1alpha1.UsageRecord{ended(aRecord(10), 20)}}, want{}},
+		"it is there though its record has ended: the rest": {
+			view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}}, want{Start: []int{30}},
+		},
+		"the rest is there, too": {
+			view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30), aRest(30)}}, want{},
+		},
+		"the rest has ended, too": {
+			view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{guessed(aRest(30), 50), guessed(aRecord(10), 30)}}, want{Start: []int{50}},
+		},
+		"it has ended after the end that was guessed: the rest until then": {
+			view{pod: aPod(finished(v1.PodSucceeded, 60)), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}},
+			want{Start: []int{30}, End: 60, Release: true},
+		},
+		"it went after the end that was guessed: the rest until then": {
+			view{pod: aPod(free), gone: end{at: minute(60)}, place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}}, want{Start: []int{30}, End: 60},
+		},
+		"it has ended before the end that was guessed": {
+			view{pod: aPod(finished(v1.PodSucceeded, 20)), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}}, want{Release: true},
+		},
+		"its node says another end than before": {
+			view{pod: aPod(finished(v1.PodSucceeded, 41)), place: team, records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}}, want{Release: true},
+		},
+		"one guess after the other": {
+			view{pod: aPod(func(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}},
+			want{Release: true},
+		},
 		"outside of the tenants' namespaces": {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{pool: aPool()}}, want{Release: true}},
 		"on a node of no pool":               {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{tenant: "team-a"}}, want{Release: true}},
 		"the pool is younger than the pod: from then on": {

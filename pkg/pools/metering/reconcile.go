@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -39,6 +40,13 @@ func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Re
 		return reconcile.Result{}, err
 	}
 	s := decide(v)
+	if s.goOn() && v.gone.at.IsZero() {
+		// The records may know of an end that the cache does not show yet.
+		if v.pod, err = r.live(ctx, uid, v.pod, nil); err != nil {
+			return reconcile.Result{}, err
+		}
+		s = decide(v)
+	}
 	records := v.records
 	for i := range s.create {
 		made, err := r.create(ctx, &s.create[i])
@@ -79,15 +87,46 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	if err := r.client.List(ctx, &pods, client.MatchingFields{indexPodUID: string(uid)}); err != nil {
 		return view{}, fmt.Errorf("find pod %s: %w", uid, err)
 	}
-	if len(pods.Items) > 0 {
+	l, seen := r.memory.of(uid)
+	switch {
+	case len(pods.Items) > 0:
 		v.pod = &pods.Items[0]
-	} else if l, ok := r.memory.of(uid); ok {
+	case seen && !l.end.estimated:
 		v.pod, v.gone = l.pod, l.end
+	case hasOpen(v.records) || seen:
+		if v.pod, err = r.live(ctx, uid, l.pod, v.records); err != nil {
+			return view{}, err
+		}
+		if v.pod == nil && seen {
+			v.pod, v.gone = l.pod, l.end
+		}
 	}
 	if v.pod != nil && v.pod.Spec.NodeName != "" {
 		v.place, err = r.place(ctx, v.pod)
 	}
 	return v, err
+}
+
+// live asks the API server itself for a pod: the cache, which begins anew with each leader, may only be
+// late, and an end is not taken back. last is the pod as it was last, nil if this process never saw it;
+// its records have its name then, and its namespace, unless that went. It returns nil if the pod is gone.
+func (r *reconciler) live(ctx context.Context, uid types.UID, last *v1.Pod, records []v1alpha1.UsageRecord) (*v1.Pod, error) {
+	var namespace, name string // all namespaces where the pod's is not known
+	if last != nil {
+		namespace, name = last.Namespace, last.Name
+	} else if name = records[0].Spec.Pod; records[0].Namespace != r.namespace {
+		namespace = records[0].Namespace
+	}
+	var pods v1.PodList
+	err := r.reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
+	if err != nil {
+		return nil, fmt.Errorf("look whether pod %s of UID %s is there: %w", name, uid, err)
+	}
+	k := slices.IndexFunc(pods.Items, func(p v1.Pod) bool { return p.UID == uid })
+	if k < 0 {
+		return nil, nil
+	}
+	return &pods.Items[k], nil
 }
 
 // place finds out where a pod is. What is not there is left empty.
