@@ -204,6 +204,16 @@ func (s *scenario) waitFor(t *testing.T, what string, ask func(context.Context) 
 	})
 }
 
+// waitGone waits until an object is gone.
+func (s *scenario) waitGone(t *testing.T, o client.Object) {
+	t.Helper()
+	there, _ := o.DeepCopyObject().(client.Object)
+	s.waitFor(t, fmt.Sprintf("%T %s is gone", o, o.GetName()), func(ctx context.Context) (bool, string) {
+		err := s.Get(ctx, client.ObjectKeyFromObject(o), there)
+		return apierrors.IsNotFound(err), fmt.Sprintf("%v, %+v", err, there)
+	})
+}
+
 // settled waits until nothing has changed for ten seconds.
 func (s *scenario) settled(t *testing.T) {
 	t.Helper()

@@ -15,8 +15,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -28,27 +28,53 @@ import (
 // it is another owner than theirs.
 const statusOwner = names.FieldOwner + "-computepool"
 
-// write applies or deletes an object.
+// foreignError is of an object that has the name of one that is to be made, and is not ours.
+type foreignError struct{ object, label string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%s is there without the label %s=%s and is left as it is: delete it, or give the pool another name; with the label it becomes the pool's",
+		e.object, names.LabelManaged, e.label)
+}
+
+// write makes, changes or deletes an object. What is there without our label is somebody else's.
 func (r *reconciler) write(ctx context.Context, w Write) error {
-	if w.Delete {
+	switch {
+	case w.Delete:
 		uid := w.Object.GetUID()
 		if err := r.client.Delete(ctx, w.Object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete %s: %w", keyOf(w.Object), err)
+			return fmt.Errorf("delete %s: %w", named(w.Object), err)
+		}
+		return nil
+	case w.Over != nil:
+		return r.change(ctx, w.Over, w.Object)
+	}
+	err := r.client.Create(ctx, w.Object, client.FieldOwner(names.FieldOwner))
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return fmt.Errorf("make %s: %w", named(w.Object), err)
 		}
 		return nil
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.Object)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", keyOf(w.Object), err)
+	there, _ := w.Object.DeepCopyObject().(client.Object)
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(w.Object), there); err != nil {
+		return fmt.Errorf("get %s, which is there already: %w", named(w.Object), err)
 	}
-	// An object that is applied again over one that was read carries what the server added.
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "finalizers"} {
-		unstructured.RemoveNestedField(fields, "metadata", f)
+	if label := w.Object.GetLabels()[names.LabelManaged]; there.GetLabels()[names.LabelManaged] != label {
+		return &foreignError{object: named(w.Object), label: label}
 	}
-	delete(fields, "status")
-	u := &unstructured.Unstructured{Object: fields}
-	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
-		return fmt.Errorf("apply %s: %w", keyOf(w.Object), err)
+	return r.change(ctx, there, w.Object)
+}
+
+// change brings an object of ours to what it should be. The patch has the UID, so that one that was
+// made anew under the name is refused.
+func (r *reconciler) change(ctx context.Context, there, wanted client.Object) error {
+	before, _ := there.DeepCopyObject().(client.Object)
+	after, _ := there.DeepCopyObject().(client.Object)
+	after.SetLabels(labels.Merge(there.GetLabels(), wanted.GetLabels()))
+	setSpec(after, wanted)
+	before.SetUID("") // so that the patch names it
+	if err := r.client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
+		return fmt.Errorf("change %s: %w", named(wanted), err)
 	}
 	return nil
 }

@@ -282,7 +282,7 @@ func (c *Capacity) ForTenants() Amounts {
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		out[d.resource()] = quota.Capacity{
-			Total: c.part(c.total, i), Healthy: d.Healthy, Reserved: c.part(c.reserved, i), Foreign: d.HealthyForeign,
+			Total: c.part(c.total, i), Healthy: d.Healthy, Reserved: c.reservedPart(i), Foreign: d.HealthyForeign,
 		}.ForTenants()
 	}
 	return out
@@ -308,4 +308,25 @@ func (c *Capacity) part(n int64, i int) int64 {
 	default:
 		return 0
 	}
+}
+
+// reservedPart is how much of the reserve is of unit i. What part rounds down would be no reserve at
+// all where devices are few or of many kinds, so that what is left goes to the largest remainders.
+func (c *Capacity) reservedPart(i int) int64 {
+	all := c.Discovered()
+	if all == 0 {
+		return c.part(c.reserved, i)
+	}
+	remainder := func(j int) int64 { return c.reserved * c.Devices[j].Discovered % all }
+	left, before := c.reserved, int64(0) // devices that rounding leaves; resources that get one of them before i
+	for j := range c.Devices {
+		left -= c.reserved * c.Devices[j].Discovered / all
+		if r := remainder(j); r > remainder(i) || r == remainder(i) && j < i {
+			before++
+		}
+	}
+	if before < left {
+		return c.part(c.reserved, i) + c.Devices[i].Unit.PerDevice
+	}
+	return c.part(c.reserved, i)
 }

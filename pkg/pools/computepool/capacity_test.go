@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 const nvidia, amd = "nvidia.com/gpu", "amd.com/gpu"
@@ -388,5 +389,39 @@ func TestAbsurdNumbers(t *testing.T) {
 	c := CapacityOf(pool, MembersOf(pool, []*v1alpha1.ComputePool{pool}, []*v1.Node{node}), nil, []*v1.Pod{pod, pod, pod}, nil)
 	if c.Discovered() != maxOnNode || c.Held() != maxOnNode || c.Total() != 64 {
 		t.Errorf("discovered %d, held %d, total %d", c.Discovered(), c.Held(), c.Total())
+	}
+}
+
+// TestReservedParts: the reserve of a pool of several resources is divided as its devices are, and
+// none of it is lost.
+func TestReservedParts(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		devices  []int64
+		reserved int64
+		want     []int64
+	}{
+		"one of two halves":          {[]int64{5, 5}, 1, []int64{1, 0}},
+		"the larger part":            {[]int64{2, 8}, 1, []int64{0, 1}},
+		"the largest remainders":     {[]int64{7, 2, 1}, 3, []int64{2, 1, 0}},
+		"nothing is left":            {[]int64{4, 4}, 2, []int64{1, 1}},
+		"one resource":               {[]int64{64}, 8, []int64{8}},
+		"no device: the first":       {[]int64{0, 0}, 8, []int64{8, 0}},
+		"a resource without devices": {[]int64{3, 0, 3}, 3, []int64{2, 0, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &Capacity{reserved: tc.reserved}
+			for _, n := range tc.devices {
+				c.Devices = append(c.Devices, Devices{Unit: units.Unit{PerDevice: 1}, Discovered: n})
+			}
+			got := make([]int64, 0, len(tc.want))
+			for i := range c.Devices {
+				got = append(got, c.reservedPart(i))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }

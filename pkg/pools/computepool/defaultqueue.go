@@ -17,7 +17,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -92,14 +91,18 @@ func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		}
 		return ctrl.Result{}, nil
 	}
-	if err := d.keepClusterQueue(ctx); err != nil || found && same(there, defaultLocalQueue(req.Name)) {
+	wanted := defaultLocalQueue(req.Name)
+	switch err := d.keepClusterQueue(ctx); {
+	case err != nil || found && same(there, wanted):
 		return ctrl.Result{}, err
+	case found:
+		return ctrl.Result{}, d.write(ctx, Write{Object: wanted, Over: there})
 	}
-	return ctrl.Result{}, d.write(ctx, Write{Object: defaultLocalQueue(req.Name)})
+	return ctrl.Result{}, d.write(ctx, Write{Object: wanted})
 }
 
 // keepClusterQueue makes the ClusterQueue of all namespaces what it should be. What somebody added
-// to it, quota for instance, is taken away: an apply would leave it, as the fields of others.
+// to it, quota for instance, is taken away.
 func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
 	wanted, there := defaultClusterQueue(), &kueue.ClusterQueue{}
 	switch err := d.client.Get(ctx, client.ObjectKeyFromObject(wanted), there); {
@@ -107,16 +110,12 @@ func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
 		return d.write(ctx, Write{Object: wanted})
 	case err != nil:
 		return fmt.Errorf("read ClusterQueue %s: %w", wanted.Name, err)
+	case there.Labels[names.LabelManaged] != names.DefaultQueue:
+		return &foreignError{object: named(wanted), label: names.DefaultQueue}
 	case same(there, wanted):
 		return nil
 	}
-	before := there.DeepCopy()
-	there.Spec = wanted.Spec
-	there.Labels = labels.Merge(there.Labels, wanted.Labels)
-	if err := d.client.Patch(ctx, there, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("restore ClusterQueue %s: %w", wanted.Name, err)
-	}
-	return nil
+	return d.write(ctx, Write{Object: wanted, Over: there})
 }
 
 func defaultClusterQueue() *kueue.ClusterQueue {

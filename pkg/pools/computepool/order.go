@@ -13,9 +13,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Write is one object to apply or to delete.
+// Write is one object to make, to change or to delete.
 type Write struct {
 	Object client.Object
+	Over   client.Object // the pool's own object as it is, to be changed; nil: there is none
 	Delete bool
 }
 
@@ -52,7 +53,7 @@ func Order(old, now []client.Object) []Write {
 			// The resources behind r keep what they have until it is their turn.
 			next := withQuotasOf(wanted[key], before, resources[i+1:])
 			if !there || !same(before, next) {
-				out = append(out, Write{Object: next})
+				out = append(out, Write{Object: next, Over: before})
 				state[key] = next
 			}
 		}
@@ -136,16 +137,27 @@ func resourcesOf(objects []client.Object) []resourceName {
 
 // keyOf tells objects of all kinds apart.
 func keyOf(o client.Object) string {
-	kind := ""
+	return kindOf(o) + "/" + o.GetNamespace() + "/" + o.GetName()
+}
+
+// named is an object as messages name it.
+func named(o client.Object) string {
+	if o.GetNamespace() == "" {
+		return kindOf(o) + " " + o.GetName()
+	}
+	return kindOf(o) + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *kueue.ResourceFlavor:
-		kind = kueue.ResourceFlavorKind
+		return kueue.ResourceFlavorKind
 	case *kueue.Cohort:
-		kind = kueue.CohortKind
+		return kueue.CohortKind
 	case *kueue.ClusterQueue:
-		kind = kueue.ClusterQueueKind
+		return kueue.ClusterQueueKind
 	case *kueue.LocalQueue:
-		kind = kueue.LocalQueueKind
+		return kueue.LocalQueueKind
 	}
-	return kind + "/" + o.GetNamespace() + "/" + o.GetName()
+	return ""
 }

@@ -5,6 +5,7 @@ package computepool
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,8 +42,8 @@ type Objects struct {
 
 // Plan is what has to be done for a pool.
 type Plan struct {
-	Flavor  *kueue.ResourceFlavor // to apply; nil: it is as it should be
-	Quotas  []Write               // in this order
+	Flavor  []Write // none if it is as it should be
+	Quotas  []Write // in this order
 	Local   []Write
 	Last    []Write // once nothing uses it any more
 	Tell    []Told
@@ -61,7 +62,7 @@ type Told struct {
 
 // Idle says that there is nothing to do.
 func (p *Plan) Idle() bool {
-	return p.Flavor == nil && len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Tell)+len(p.Release) == 0
+	return len(p.Flavor)+len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Tell)+len(p.Release) == 0
 }
 
 // PlanFor compares a pool's objects with what its spec and the cluster make of them.
@@ -86,9 +87,7 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 		p.remove(have)
 		return p
 	}
-	if len(have.Flavors) != 1 || !same(have.Flavors[0], rendered.Flavor) {
-		p.Flavor = rendered.Flavor
-	}
+	p.Flavor = flavorWrites(have.Flavors, rendered.Flavor)
 	p.Quotas = Order(have.Quotas, rendered.Quotas)
 	p.Local = localWrites(have.LocalQueues, rendered.LocalQueues)
 	p.Release = p.ready(granted)
@@ -131,7 +130,28 @@ func (p *Plan) remove(have *Objects) {
 			p.Last = append(p.Last, removal(f)...)
 		}
 	}
+	p.observed.Going = have.going()
 	p.Drained = len(have.LocalQueues)+len(have.Quotas)+len(have.Flavors) == 0
+}
+
+// going are the objects that are being deleted and are still there.
+func (o *Objects) going() []string {
+	var out []string
+	note := func(object client.Object) {
+		if object.GetDeletionTimestamp() != nil {
+			out = append(out, named(object)+" (kept by "+strings.Join(object.GetFinalizers(), ", ")+")")
+		}
+	}
+	for _, q := range o.LocalQueues {
+		note(q)
+	}
+	for _, q := range o.Quotas {
+		note(q)
+	}
+	for _, f := range o.Flavors {
+		note(f)
+	}
+	return out
 }
 
 // removal deletes an object that is not going already.
@@ -204,6 +224,18 @@ func (o *Objects) queues() map[string]*kueue.ClusterQueue {
 	return out
 }
 
+// flavorWrites brings the pool's flavor to what it should be.
+func flavorWrites(have []*kueue.ResourceFlavor, want *kueue.ResourceFlavor) []Write {
+	i := slices.IndexFunc(have, func(f *kueue.ResourceFlavor) bool { return f.Name == want.Name })
+	switch {
+	case i < 0:
+		return []Write{{Object: want}}
+	case same(have[i], want):
+		return nil
+	}
+	return []Write{{Object: want, Over: have[i]}}
+}
+
 // localWrites brings LocalQueues to what they should be. Which ClusterQueue one is of cannot be
 // changed: such a one goes first, and is made again when it is gone.
 func localWrites(have, want []*kueue.LocalQueue) []Write {
@@ -219,6 +251,8 @@ func localWrites(have, want []*kueue.LocalQueue) []Write {
 		case ok && (old.DeletionTimestamp != nil || same(old, q)):
 		case ok && old.Spec.ClusterQueue != q.Spec.ClusterQueue:
 			out = append(out, Write{Object: old, Delete: true})
+		case ok:
+			out = append(out, Write{Object: q, Over: old})
 		default:
 			out = append(out, Write{Object: q})
 		}

@@ -5,6 +5,8 @@ package computepool
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,6 +15,9 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
+
+// foreignAgain is how long after it was found in the way an object of others is looked at again.
+const foreignAgain = time.Minute
 
 // reconciler keeps one pool after the other. There is one worker: what is pinned for one job must
 // be seen before the next one is judged.
@@ -46,13 +51,16 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.setFinalizer(ctx, pool, false)
 	}
 	if problem != nil {
-		plan.observed.Problem = problem.Error()
+		plan.observed.Problem = problem
 	}
 	status := StatusOf(pool, plan.observed)
 	plan.metrics.status = status
 	r.metrics.set(pool.Name, plan.metrics)
 	if err := r.writeStatus(ctx, pool, &status); err != nil {
 		return ctrl.Result{}, err
+	}
+	if foreign := (*foreignError)(nil); errors.As(problem, &foreign) {
+		return ctrl.Result{RequeueAfter: foreignAgain}, nil // no event of ours says that it is gone
 	}
 	return ctrl.Result{}, problem
 }
@@ -85,12 +93,7 @@ func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (
 // execute stops at the first Cohort or ClusterQueue that cannot be written: what grows must not be
 // written before what shrinks. One namespace's LocalQueue does not keep the others from theirs.
 func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error {
-	if p.Flavor != nil {
-		if err := r.write(ctx, Write{Object: p.Flavor}); err != nil {
-			return err
-		}
-	}
-	for _, w := range p.Quotas {
+	for _, w := range slices.Concat(p.Flavor, p.Quotas) {
 		if err := r.write(ctx, w); err != nil {
 			return err
 		}

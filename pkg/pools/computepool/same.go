@@ -20,10 +20,12 @@ func same(there, wanted client.Object) bool {
 	return equality.Semantic.DeepEqual(specOf(there), specOf(wanted))
 }
 
+// specOf is what the pool says of an object: all of a spec, but of a flavor only where its nodes are.
+// Kueue lets others add tolerations to one.
 func specOf(o client.Object) any {
 	switch o := o.(type) {
 	case *kueue.ResourceFlavor:
-		return o.Spec
+		return o.Spec.NodeLabels
 	case *kueue.Cohort:
 		return o.Spec
 	case *kueue.ClusterQueue:
@@ -32,5 +34,19 @@ func specOf(o client.Object) any {
 		return o.Spec
 	default:
 		return nil
+	}
+}
+
+// setSpec gives an object what the pool says of it.
+func setSpec(o, wanted client.Object) {
+	switch w := wanted.(type) {
+	case *kueue.ResourceFlavor:
+		o.(*kueue.ResourceFlavor).Spec.NodeLabels = w.Spec.NodeLabels //nolint:forcetypeassert // both are of one kind
+	case *kueue.Cohort:
+		o.(*kueue.Cohort).Spec = w.Spec //nolint:forcetypeassert // as above
+	case *kueue.ClusterQueue:
+		o.(*kueue.ClusterQueue).Spec = w.Spec //nolint:forcetypeassert // as above
+	case *kueue.LocalQueue:
+		o.(*kueue.LocalQueue).Spec = w.Spec //nolint:forcetypeassert // as above
 	}
 }

@@ -3,6 +3,7 @@
 package computepool
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -29,7 +30,9 @@ const (
 	reasonQueuesActive    = "QueuesActive"
 	reasonQueueNotActive  = "QueueNotActive"
 	reasonWriteFailed     = "WriteFailed"
+	reasonNotOurs         = "NotOfThisPool"
 	reasonDeleting        = "JobsHoldQuota"
+	reasonDeletingKueue   = "KueueHoldsObjects"
 	reasonOtherNumber     = "OtherNumberOfDevices"
 	reasonTooFewDevices   = "TooFewDevices"
 	reasonReserveTooSmall = "ReserveTooSmall"
@@ -48,7 +51,8 @@ type Observed struct {
 	Short    int64
 	Queues   map[string]*kueue.ClusterQueue // by name
 	Gated    map[string]int32               // jobs that wait to be pinned, by ClusterQueue
-	Problem  string                         // what kept the objects from being written, if anything
+	Going    []string                       // objects that are being deleted and are still there
+	Problem  error                          // what kept the objects from being written, if anything
 }
 
 // StatusOf says what a pool has and who holds it. Conditions are those of before, changed: what is
@@ -171,12 +175,12 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	out := condition(v1alpha1.ConditionReady, false, "", "")
 	switch bad := o.notActive(); {
 	case pool.DeletionTimestamp != nil:
-		out.Reason, out.Message = reasonDeleting, "the pool is being deleted, and its objects of Kueue go"
-		if inUse := o.inUse(); len(inUse) > 0 {
-			out.Message = "the pool is being deleted, and waits for jobs that hold quota in " + some(inUse)
+		out.Reason, out.Message = o.deleting()
+	case o.Problem != nil:
+		out.Reason, out.Message = reasonWriteFailed, limited(o.Problem.Error())
+		if foreign := (*foreignError)(nil); errors.As(o.Problem, &foreign) {
+			out.Reason = reasonNotOurs
 		}
-	case o.Problem != "":
-		out.Reason, out.Message = reasonWriteFailed, limited(o.Problem)
 	case len(bad) > 0:
 		out.Reason, out.Message = reasonQueueNotActive, limited("Kueue does not admit jobs in "+some(bad))
 	default:
@@ -206,6 +210,25 @@ func (o *Observed) notActive() []string {
 		}
 	}
 	return out
+}
+
+// deleting says what a pool waits for that is being deleted.
+func (o *Observed) deleting() (reason, message string) {
+	inUse, unseen := o.inUse(), o.unseen()
+	switch {
+	case len(inUse) > 0:
+		return reasonDeleting, limited("the pool is being deleted, and waits for jobs that hold quota in " + some(inUse))
+	case len(unseen) > 0:
+		return reasonDeletingKueue, limited("the pool is being deleted, and waits for Kueue to see that no more jobs are let in: ClusterQueue " + some(unseen))
+	case len(o.Going) > 0:
+		return reasonDeletingKueue, limited("the pool is being deleted, and waits for Kueue to let go of " + some(o.Going))
+	}
+	return reasonDeletingKueue, "the pool is being deleted, and its objects of Kueue go"
+}
+
+// unseen are the queues of which Kueue has not seen the last change.
+func (o *Observed) unseen() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(o.Queues)), func(name string) bool { return seen(o.Queues[name]) })
 }
 
 // inUse are the queues in which jobs hold quota.

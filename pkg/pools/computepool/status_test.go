@@ -3,6 +3,7 @@
 package computepool
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,10 +69,26 @@ func TestConditions(t *testing.T) {
 		"something could not be written": {
 			change: func(_ *v1alpha1.ComputePool, _ *Cluster, _ *Objects, o *Observed) {
 				if o != nil {
-					o.Problem = "apply Cohort//pool: refused"
+					o.Problem = errors.New("make Cohort pool: refused")
 				}
 			},
-			condition: v1alpha1.ConditionReady, reason: "WriteFailed", message: "Cohort//pool", phase: v1alpha1.PoolPending,
+			condition: v1alpha1.ConditionReady, reason: "WriteFailed", message: "Cohort pool", phase: v1alpha1.PoolPending,
+		},
+		"an object of others has the name of one of its own": {
+			change: func(_ *v1alpha1.ComputePool, _ *Cluster, _ *Objects, o *Observed) {
+				if o != nil {
+					o.Problem = fmt.Errorf("write: %w", &foreignError{object: "ResourceFlavor pool", label: "pool"})
+				}
+			},
+			condition: v1alpha1.ConditionReady, reason: "NotOfThisPool", message: "ResourceFlavor pool is there without the label pool.nvtopo.dev/managed=pool", phase: v1alpha1.PoolPending,
+		},
+		"the pool is being deleted, and Kueue keeps what it uses": {
+			change: func(pool *v1alpha1.ComputePool, _ *Cluster, have *Objects, _ *Observed) {
+				pool.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+				have.Quotas, have.LocalQueues = nil, nil
+				have.Flavors[0].DeletionTimestamp, have.Flavors[0].Finalizers = pool.DeletionTimestamp, []string{"kueue.x-k8s.io/resource-in-use"}
+			},
+			condition: v1alpha1.ConditionReady, reason: "KueueHoldsObjects", message: "ResourceFlavor pool (kept by kueue.x-k8s.io/resource-in-use)", phase: v1alpha1.PoolPending,
 		},
 		"the pool is being deleted": {
 			change: func(pool *v1alpha1.ComputePool, _ *Cluster, have *Objects, _ *Observed) {
