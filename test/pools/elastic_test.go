@@ -237,6 +237,37 @@ func TestMaxRunSeconds(t *testing.T) {
 		t.Errorf("it ran from %v to %v", st.StartTime, st.CompletionTime)
 	}
 	s.events(t, "a", "train", elasticjob.EventFailed)
+	s.recorder.read(s.name, func(a *account) {
+		if len(a.activated) > 0 {
+			t.Errorf("the Workloads of %v were activated against Kueue", a.activated)
+		}
+	})
+}
+
+// A job that a person stops stays so until a person has it run again.
+func TestStoppedWorkload(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.pool(t, fmt.Sprintf(onePool, 8), "a")
+	s.elasticJob(t, "a", "train", `
+  scaling: {minReplicas: 2, maxReplicas: 2, gpuPerReplica: 2}`)
+	s.phase(t, "a", "train", poolv1alpha1.JobRunning)
+	setActive := func(to bool) {
+		t.Helper()
+		w, err := s.workload(t.Context(), "a", names.BaseJob("train"))
+		if err == nil {
+			err = s.Patch(t.Context(), w, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"active":%t}}`, to)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	setActive(false)
+	s.waitBound(t, map[string]int64{"a": 0})
+	s.condition(t, "a", "train", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonDeactivated)
+	s.settled(t)
+	s.waitBound(t, map[string]int64{"a": 0})
+	setActive(true)
+	s.phase(t, "a", "train", poolv1alpha1.JobRunning)
 }
 
 // The requirement's own job, in a pool of this scenario: its ranks are in its command, so that it

@@ -48,6 +48,7 @@ type account struct {
 	// priorities are those of all Workloads that there ever were.
 	priorities map[types.UID]int32
 	evictions  []eviction
+	activated  []string             // jobs whose Workloads were inactive before
 	deleted    map[types.UID]string // of Jobs -> at which version
 	wrong      []excess             // who was beyond a limit
 	history    []string             // the last changes of quota
@@ -75,6 +76,7 @@ type workloadSeen struct {
 	why         string // it has no quota
 	// held: somebody keeps it from having quota, or it is not active.
 	reserved, admitted, evicted, finished, held bool
+	stopped                                     bool // it is not active
 	// paused: since its last eviction Kueue left it out of its queue for a while.
 	paused bool
 	// evictionLost: it was evicted, and then admitted by an answer from before. Kueue's scheduler
@@ -265,8 +267,11 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	}
 	now.paused = before.paused || w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil
 	// The quota of a job that is stopped is free at once (Update in Kueue's workload_controller.go).
-	stopped := w.Spec.Active != nil && !*w.Spec.Active
-	if now.reserved && !now.finished && !stopped && w.Status.Admission != nil {
+	now.stopped = w.Spec.Active != nil && !*w.Spec.Active
+	if before.stopped && !now.stopped {
+		a.activated = append(a.activated, now.job)
+	}
+	if now.reserved && !now.finished && !now.stopped && w.Status.Admission != nil {
 		now.devices = quotaOf(&w.Status)
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {

@@ -126,6 +126,12 @@ func evicted(reason string) partOption {
 
 func inactive(p *part) { p.workload.Spec.Active = new(false) }
 
+// deactivated is one that this controller has deactivated.
+func deactivated(p *part) {
+	inactive(p)
+	p.workload.Annotations = map[string]string{names.AnnotationDeactivated: "true"}
+}
+
 func gatedJob(p *part) {
 	queued(p)
 	p.job.Annotations = map[string]string{kueue.AnnotationAdmissionGatedBy: names.GateProtected}

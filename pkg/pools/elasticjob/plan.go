@@ -67,13 +67,21 @@ func (p *planner) base() {
 		// closed again: the job goes through it again when it is resumed.
 		p.retire(base)
 	case p.ej.Spec.Suspend:
-		p.deactivate(base)
-	case !base.active():
+		p.suspend(base)
+	case base.deactivatedByUs():
 		p.add(step{activate: base.workload})
 	}
 	if base != nil && !base.finished() && p.r != nil {
 		p.serve()
 		p.relabel(base, p.r.Base)
+	}
+}
+
+// suspend takes the base's quota away until the job is resumed. A base that a person has stopped by then
+// is taken over: whoever resumes the job means it.
+func (p *planner) suspend(base *part) {
+	if base.workload != nil && !base.deactivatedByUs() {
+		p.add(step{deactivate: base.workload})
 	}
 }
 

@@ -132,9 +132,15 @@ func TestPlan(t *testing.T) {
 			job: []job{suspendedJob}, base: newBase(), extras: map[int32]*part{2: newExtra(2)},
 			want: []string{"deactivate w-train-base", "deactivate w-train-x2"},
 		},
-		"a suspended job":                       {job: []job{suspendedJob}, base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive)},
-		"a job that is resumed":                 {base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive), want: []string{"activate w-train-base"}},
-		"a protected job is let in by the pool": {job: []job{protectedJob}, base: newBase(gatedJob), want: []string{"label train-base priority-class=nvtopo-protected"}},
+		"a suspended job":       {job: []job{suspendedJob}, base: newBase(queued, evicted(kueue.EvictedByDeactivation), deactivated)},
+		"a job that is resumed": {base: newBase(queued, evicted(kueue.EvictedByDeactivation), deactivated), want: []string{"activate w-train-base"}},
+		"a suspended job that somebody had stopped before, or an earlier release": {
+			job: []job{suspendedJob}, base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive), want: []string{"deactivate w-train-base"},
+		},
+		"a job that a person has stopped":                      {base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive)},
+		"a job that Kueue stops, before Kueue has written why": {base: newBase(inactive)},
+		"a resumed job that a check refused for good":          {base: newBase(queued, evicted("DeactivatedDueToAdmissionCheck"), deactivated)},
+		"a protected job is let in by the pool":                {job: []job{protectedJob}, base: newBase(gatedJob), want: []string{"label train-base priority-class=nvtopo-protected"}},
 		"a protected job that is being suspended": {
 			job: []job{suspendedJob, protectedJob}, base: newBase(func(p *part) { p.job.Labels[kueue.LabelPriorityClass] = "nvtopo-protected" }),
 			want: []string{"deactivate w-train-base"},

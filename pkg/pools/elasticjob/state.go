@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // part is a Job of an ElasticJob with what Kueue made of it.
@@ -68,6 +69,12 @@ func (p *part) leaving() bool {
 // active says that the part may have quota, as far as its own Workload is concerned.
 func (p *part) active() bool {
 	return p.workload == nil || p.workload.Spec.Active == nil || *p.workload.Spec.Active
+}
+
+// deactivatedByUs says that this controller has deactivated the part, and may activate it again. That
+// Kueue has deactivated one is seen later than that it is inactive: Kueue writes why in a second step.
+func (p *part) deactivatedByUs() bool {
+	return !p.active() && p.workload.Annotations[names.AnnotationDeactivated] != ""
 }
 
 // deactivatedByKueue says that Kueue itself has deactivated the part: it ran for too long, or an

@@ -93,11 +93,19 @@ func (r *reconciler) remove(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// setActive gives a Workload back to Kueue, or has Kueue take its quota.
+// setActive gives a Workload back to Kueue, or has Kueue take its quota. It is given back only as it was
+// read: Kueue may stop it for good meanwhile.
 func (r *reconciler) setActive(ctx context.Context, w *kueue.Workload, active bool) error {
+	metadata := map[string]any{"uid": w.UID, "annotations": map[string]any{names.AnnotationDeactivated: "true"}}
+	if active {
+		metadata = map[string]any{"resourceVersion": w.ResourceVersion, "annotations": map[string]any{names.AnnotationDeactivated: nil}}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{"active": active}})
+	if err != nil {
+		return fmt.Errorf("encode a patch: %w", err)
+	}
 	target := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: w.Name, Namespace: w.Namespace}}
-	patch := fmt.Appendf(nil, `{"spec":{"active":%t}}`, active)
-	err := r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner))
+	err = r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("set spec.active of Workload %s/%s to %t: %w", w.Namespace, w.Name, active, err)
 	}

@@ -53,6 +53,10 @@ const GateProtected = v1alpha1.GroupName + "/protected"
 // below, a colon and a sentence that say what it waits for. The pool controller writes it.
 const AnnotationProtection = v1alpha1.GroupName + "/protection"
 
+// AnnotationDeactivated is on a Workload that the pool controller has deactivated, and activates
+// again. One without it was stopped by Kueue or by a person, and stays so.
+const AnnotationDeactivated = v1alpha1.GroupName + "/deactivated"
+
 // Reasons in AnnotationProtection.
 const (
 	// ProtectedNever: the job is greater than what its share may protect at all.
