@@ -25,10 +25,17 @@ func TestPoolCRDEvolution(t *testing.T) {
 		"pricebooks.yaml": {v1alpha1.PriceBookKind, []string{
 			// A price without validFrom has the default, so that an old list has the keys that it had.
 			`v1alpha1.spec.prices list keys: was "resource,model" and is "resource,model,validFrom"`,
-			// The same as the pattern, with a sentence.
-			`v1alpha1.spec.prices[].resource: new rule self.matches('^[a-z0-9.-]+/[A-Za-z0-9._-]+$')`,
+			// Entries that stay are not judged again, and the controller reads what the old ones let
+			// through; no device has such a model or resource.
+			`v1alpha1.spec.prices[].model: new rule self.matches('^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$')`,
+			`v1alpha1.spec.prices[].resource: new rule self.matches('^[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+$')`,
 		}},
 		"usagerecords.yaml": {v1alpha1.UsageRecordKind, []string{
+			// The controller never wrote anything else.
+			`v1alpha1.spec.model pattern: was "" and is "^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$"`,
+			`v1alpha1.spec.resource pattern: was "" and is "^[A-Za-z0-9][A-Za-z0-9._/:-]*$"`,
+			`v1alpha1.spec.tenant pattern: was "" and is "^[A-Za-z0-9][A-Za-z0-9._/:-]*$"`,
+			"v1alpha1.status.cost: new rule double(self) >= 0.0",
 			// Of fields that are new.
 			"v1alpha1: new rule !has(oldSelf.status) || !has(oldSelf.status.billedSeconds) || has(self.status) && has(self.status.billedSeconds) && self.status.billedSeconds == oldSelf.status.billedSeconds",
 			"v1alpha1: new rule !has(oldSelf.status) || !has(oldSelf.status.unitPrice) || has(self.status) && has(self.status.unitPrice) && self.status.unitPrice == oldSelf.status.unitPrice",

@@ -6,12 +6,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
@@ -87,7 +90,11 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 		return n
 	}
 	for i, p := range b.Spec.Prices {
-		price := billing.Price{Resource: p.Resource, Model: p.Model, PerHour: number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)}
+		model, known := modelOf(b.Spec.Prices, i)
+		if !known || strings.HasPrefix(p.Resource, "-") || strings.HasPrefix(p.Resource, ".") { // of no device
+			continue
+		}
+		price := billing.Price{Resource: p.Resource, Model: model, PerHour: number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)}
 		if p.ValidFrom != "" {
 			from, err := time.Parse(time.RFC3339, p.ValidFrom)
 			if err != nil {
@@ -110,6 +117,19 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 		return billing.Book{}, fmt.Errorf("PriceBook %s: %w", b.Name, err)
 	}
 	return book, nil
+}
+
+// modelOf is the model of a price as records name it. known is false where none can have it: no letter
+// of it is one that records have, or another price is of the same model in the records' own words.
+func modelOf(prices []v1alpha1.Price, i int) (model string, known bool) {
+	p := &prices[i]
+	if model = names.Model(p.Model); model == p.Model {
+		return model, true
+	}
+	taken := slices.ContainsFunc(prices, func(o v1alpha1.Price) bool {
+		return o.Resource == p.Resource && o.ValidFrom == p.ValidFrom && o.Model != p.Model && (o.Model == model || names.Model(o.Model) == model && o.Model < p.Model)
+	})
+	return model, model != "" && !taken
 }
 
 // partsOf maps the parts of devices that sessions had to the whole device, of which their quantity is

@@ -286,7 +286,7 @@ func TestMalformedRecords(t *testing.T) {
 		books Books
 		want  string
 	}{
-		"a credit":        {Books{Account: account("1", "01"), Prices: prices()}, "credits[1].amount"},
+		"a credit":        {Books{Account: account("1", "one"), Prices: prices()}, "credits[1].amount"},
 		"a final invoice": {Books{Account: account(), Prices: prices(), Invoices: []v1alpha1.Invoice{brokenInvoice()}}, "add up"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestNoPrices(t *testing.T) {
 	}{
 		"there is none":                 {account("1000"), nil, "there is no PriceBook default: make it, or name another one in the annotation pool.nvtopo.dev/price-book of TenantAccount team-a", "USD"},
 		"there is none of the name":     {named, nil, "there is no PriceBook dear: make it", "USD"},
-		"a price that is no number":     {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "02" }), "PriceBook default: prices[0].pricePerHour", "USD"},
+		"a price that is no number":     {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "two" }), "PriceBook default: prices[0].pricePerHour", "USD"},
 		"a time that is none":           {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].ValidFrom = "2026-02-30T00:00:00Z" }), "prices[0].validFrom: want a time such as", "USD"},
 		"two mistakes: the second here": {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Discounts[2].Multiplier, s.Prices[0].PricePerHour = "x", "y" }), "discounts[2].multiplier", "USD"},
 	} {
@@ -491,6 +491,40 @@ func TestExpired(t *testing.T) {
 			got := Expired([]v1alpha1.UsageRecord{tc.record}, []v1alpha1.Invoice{tc.invoice}, 48*time.Hour, day(12, 5, 0))
 			if (len(got) == 1) != tc.want {
 				t.Errorf("expired: %d records, want %v", len(got), tc.want)
+			}
+		})
+	}
+}
+
+// TestLenientBooks: what the API server took at some time is read: a model with blanks is the one with
+// dashes, and a price of what no device is called is nobody's.
+func TestLenientBooks(t *testing.T) {
+	price := func(model, perHour string) v1alpha1.Price {
+		return v1alpha1.Price{Resource: "nvidia.com/gpu", Model: model, PricePerHour: v1alpha1.Decimal(perHour)}
+	}
+	for name, tc := range map[string]struct {
+		prices []v1alpha1.Price
+		want   map[string]string // model: price
+	}{
+		"blanks":                       {[]v1alpha1.Price{price("NVIDIA H100", "02.50")}, map[string]string{"NVIDIA-H100": "2.5"}},
+		"blanks beside dashes: dashes": {[]v1alpha1.Price{price("NVIDIA H100", "2"), price("NVIDIA-H100", "3")}, map[string]string{"NVIDIA-H100": "3"}},
+		"blanks in two ways":           {[]v1alpha1.Price{price("NVIDIA H100 ", "2"), price("NVIDIA H100", "3")}, map[string]string{"NVIDIA-H100": "3"}},
+		"no letter at all":             {[]v1alpha1.Price{price(" ™", "2"), price("", "1")}, map[string]string{"": "1"}},
+		"no such resource":             {[]v1alpha1.Price{{Resource: "-x/gpu", PricePerHour: "1"}}, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			book, err := BookOf(&v1alpha1.PriceBook{Spec: v1alpha1.PriceBookSpec{
+				Currency: "USD", Prices: tc.prices, Mode: v1alpha1.AllUnits, DiscountScope: v1alpha1.ScopeSession,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, p := range book.Prices {
+				got[p.Model] = p.PerHour.String()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ const (
 // It never changes; the zero value is 0. In JSON it is a string.
 type Decimal struct{ rat *big.Rat }
 
-// ParseDecimal reads a number such as 2, 0.428 or -1.5.
+// ParseDecimal reads a number such as 2, 0.428 or -1.5, also with needless zeros before it.
 func ParseDecimal(s string) (Decimal, error) {
 	r, err := parseNumber(s, maxPlaces)
 	return Decimal{r}, err
@@ -139,8 +139,6 @@ func parseNumber(s string, places int) (*big.Rat, error) {
 	switch {
 	case !allDigits(before), point && !allDigits(behind):
 		return nil, fmt.Errorf("%q: want a decimal number such as 12.5", s)
-	case len(before) > 1 && before[0] == '0':
-		return nil, fmt.Errorf("%q: a number begins with a needless 0", s)
 	case len(before) > maxDigits, len(behind) > places:
 		return nil, fmt.Errorf("%q: want at most %d digits and %d behind the point", s, maxDigits, places)
 	}

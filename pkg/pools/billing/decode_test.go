@@ -33,7 +33,7 @@ func TestParseNumbers(t *testing.T) {
 		"no digit before a point": {text: ".5"},
 		"no digit behind a point": {text: "5."},
 		"two points":              {text: "1.2.3"},
-		"a needless zero":         {text: "01"},
+		"a needless zero":         {text: "0250.00", wantDecimal: "250", wantAmount: "250.00"},
 		"an exponent":             {text: "1e9"},
 		"a fraction":              {text: "1/3"},
 		"hexadecimal":             {text: "0x10"},

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,7 +87,7 @@ func modelOf(pod *v1.Pod, at place, resource string) string {
 			return ""
 		}
 	}
-	return plain(at.labels[labelProduct])
+	return names.Model(at.labels[labelProduct])
 }
 
 func modelsIn(pod *v1.Pod, t *topologyv1alpha1.NodeGPUTopology, resource string) []string {
@@ -103,23 +102,9 @@ func modelsIn(pod *v1.Pod, t *topologyv1alpha1.NodeGPUTopology, resource string)
 		if (named != resource && named != units.DeviceOf(resource)) || len(own) > 0 && !slices.Contains(own, g.ID) {
 			continue
 		}
-		if m := plain(g.Model); m != "" && !slices.Contains(models, m) {
+		if m := names.Model(g.Model); m != "" && !slices.Contains(models, m) {
 			models = append(models, m)
 		}
 	}
 	return models
-}
-
-// plain writes a model as a label's value has it, with dashes for blanks, which is how price books
-// name it: NVIDIA-H100-80GB-HBM3.
-func plain(model string) string {
-	return strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_./:", r):
-			return r
-		case r == ' ':
-			return '-'
-		}
-		return -1
-	}, model), "-_./:")
 }

@@ -151,3 +151,17 @@ func BaseJob(elasticJob string) string { return elasticJob + "-base" }
 func ExtraJob(elasticJob string, i int32) string {
 	return elasticJob + "-x" + strconv.FormatInt(int64(i), 10)
 }
+
+// Model writes the model of a device as a label's value has it, with dashes for blanks, which is how
+// records and price books name it: NVIDIA-H100-80GB-HBM3.
+func Model(model string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_./:", r):
+			return r
+		case r == ' ':
+			return '-'
+		}
+		return -1
+	}, model), "-_./:")
+}

@@ -116,13 +116,14 @@ type Price struct {
 	// pools have quota of devices alone, and what a pod holds beside them goes into their price.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+/[A-Za-z0-9._-]+$')",message="resource: an extended resource such as nvidia.com/gpu. Only devices are metered: put what CPU and memory cost into the price of the device"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+$')",message="resource: an extended resource such as nvidia.com/gpu. Only devices are metered: put what CPU and memory cost into the price of the device"
 	Resource string `json:"resource"`
 	// model of the device. Without one, the price is that of all models that have none of
 	// their own.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$')",message="model: as the label nvidia.com/gpu.product has it, with dashes for blanks, such as NVIDIA-H100-80GB-HBM3"
 	Model string `json:"model"`
 	// validFrom is the time, in UTC and as a string such as "2026-12-01T00:00:00Z", from which on the
 	// price is that of sessions that end then or later. Before it, and without it, the price is the

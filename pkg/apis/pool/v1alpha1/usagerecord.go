@@ -52,6 +52,7 @@ type UsageRecordSpec struct {
 	// tenant that pays.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
 	Tenant string `json:"tenant"`
 	// pool that the devices are of.
 	// +kubebuilder:validation:MinLength=1
@@ -73,10 +74,12 @@ type UsageRecordSpec struct {
 	// resource that it holds.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
 	Resource string `json:"resource"`
 	// model of the devices, where it is known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$`
 	Model string `json:"model,omitempty"`
 	// quantity is how many devices; a slice is a part of one, such as "0.428".
 	// +kubebuilder:validation:XValidation:rule="double(self) > 0.0 && double(self) <= 1000000.0",message="quantity: above 0 and at most 1000000"
@@ -96,6 +99,7 @@ type UsageRecordStatus struct {
 	// unitPrice of a device hour that was valid when the session ended. A price book that changes
 	// later is not about the session. Absent while there is no price.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="double(self) <= 1000000.0",message="unitPrice: at most 1000000"
 	UnitPrice Decimal `json:"unitPrice,omitempty"`
 	// billedSeconds is for how long the session is billed: as long as it lasted, or the
 	// minPeriodSeconds of the price book when it ended.
@@ -105,6 +109,7 @@ type UsageRecordStatus struct {
 	// cost of the session, once it has ended. It changes no more once there is a unitPrice, but for
 	// discounts over a month, which are known at its end.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="double(self) >= 0.0",message="cost: at least 0"
 	Cost Money `json:"cost,omitempty"`
 	// invoice is the name of the one that the session is on.
 	// +optional
