@@ -89,4 +89,17 @@ func TestObjectsOfOthers(t *testing.T) {
 	readyIs("the pool says what it waits for", "KueueHoldsObjects", "ResourceFlavor POOL (kept by kueue.x-k8s.io/resource-in-use)")
 	s.remove(t, own)
 	s.waitGone(t, pool)
+
+	// Somebody takes the label off the pool's own flavor: the pool says so, and can go all the same.
+	s.computePool(t, oneNodePool)
+	s.ready(t)
+	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null}}`))
+	if err := s.Patch(t.Context(), &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, none); err != nil {
+		t.Fatal(err)
+	}
+	readyIs("the pool misses its flavor", "NotOfThisPool", "ResourceFlavor POOL is there without the label")
+	s.remove(t, pool)
+	s.waitGone(t, pool)
+	s.get(t, flavor, "", s.name)
+	s.remove(t, flavor)
 }

@@ -21,16 +21,26 @@ import (
 // PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.state.Attempt(pod.UID, nodeName)
-	if pending := attempt.Pending() != nil; !pending || p.Profile.WriteInBind {
-		if !pending && p.clears(state, pod, attempt) || p.keeps(state, pod) {
-			return nil
-		}
+	if !p.writes(state, pod, attempt) {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	if p.handle.GetWaitingPod(pod.UID) == nil {
+	if attempt.Pending() != nil && p.handle.GetWaitingPod(pod.UID) == nil {
 		attempt.Announce()
 	}
 	return nil
+}
+
+// writes reports whether PreBind has something to write: a choice that does not travel on the Binding,
+// an earlier one to take away, or a finalizer. With a finalizer the choice is written as well, since a
+// Binding carries none.
+func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
+	switch {
+	case attempt.Pending() != nil:
+		return !p.Profile.WriteInBind || p.keeps(state, pod)
+	case attempt.HasChoice(): // it is on the pod
+		return false
+	}
+	return p.clears(state, pod, attempt) || p.keeps(state, pod)
 }
 
 // PreBind writes the whole choice in one PATCH, by the plugin that comes first; the
@@ -39,10 +49,10 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 // PreBindPreFlight was called before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.state.Attempt(pod.UID, nodeName)
-	a := attempt.Pending()
-	if a == nil && !p.clears(state, pod, attempt) || a != nil && p.Profile.WriteInBind {
-		return fwk.AsStatus(p.keep(ctx, state, pod, attempt))
+	if !p.writes(state, pod, attempt) {
+		return nil
 	}
+	a := attempt.Pending()
 	end, err := attempt.BeginWrite(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)

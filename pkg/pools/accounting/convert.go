@@ -27,6 +27,7 @@ func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 	s := billing.Session{
 		ID: r.Name, Tenant: r.Spec.Tenant, Resource: r.Spec.Resource, Model: r.Spec.Model, Quantity: quantity,
 		Start: r.Spec.Start.UTC(), Estimated: r.Status.Estimated, Invoice: r.Status.Invoice,
+		Rest: names.IsRestRecord(r.Name),
 	}
 	if r.Status.End != nil {
 		s.End = r.Status.End.UTC()

@@ -27,6 +27,8 @@ type Session struct {
 	End time.Time `json:"end,omitzero"`
 	// Estimated: nobody saw the end, it is that of the last heartbeat.
 	Estimated bool `json:"estimated,omitempty"`
+	// Rest: it goes on where another one of the same pod ended too early, and has no minimum of its own.
+	Rest bool `json:"rest,omitempty"`
 	// Invoice is the ID of the invoice that the session is on. Without it, the session is on
 	// that of the period in which it ends. One that becomes known after that invoice is final
 	// is put on a later one in this way.
@@ -148,7 +150,7 @@ func (s Session) billed(minSeconds int64) *big.Rat {
 	const nano = 1_000_000_000
 	duration := big.NewRat(s.End.Unix()-s.Start.Unix(), 1)
 	duration.Add(duration, big.NewRat(int64(s.End.Nanosecond()-s.Start.Nanosecond()), nano))
-	if least := big.NewRat(minSeconds, 1); duration.Cmp(least) < 0 {
+	if least := big.NewRat(minSeconds, 1); !s.Rest && duration.Cmp(least) < 0 {
 		return least
 	}
 	return duration

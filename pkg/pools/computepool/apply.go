@@ -32,8 +32,17 @@ const statusOwner = names.FieldOwner + "-computepool"
 type foreignError struct{ object, label string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("%s is there without the label %s=%s and is left as it is: delete it, or give the pool another name; with the label it becomes the pool's",
+	return fmt.Sprintf("%s is there without the label %s=%s and is left as it is: give the pool another name, delete the object, or set the label to hand it over",
 		e.object, names.LabelManaged, e.label)
+}
+
+// isForeign says that nothing but objects of others is in the way.
+func isForeign(err error) bool {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !isForeign(e) })
+	}
+	foreign := (*foreignError)(nil)
+	return errors.As(err, &foreign)
 }
 
 // write makes, changes or deletes an object. What is there without our label is somebody else's.
@@ -65,8 +74,8 @@ func (r *reconciler) write(ctx context.Context, w Write) error {
 	return r.change(ctx, there, w.Object)
 }
 
-// change brings an object of ours to what it should be. The patch has the UID, so that one that was
-// made anew under the name is refused.
+// change brings an object of ours to what it should be. The patch has the UID of what was read, so that
+// an object that was made anew under the name is refused.
 func (r *reconciler) change(ctx context.Context, there, wanted client.Object) error {
 	before, _ := there.DeepCopyObject().(client.Object)
 	after, _ := there.DeepCopyObject().(client.Object)

@@ -51,20 +51,20 @@ func namespaceOfDefault(_ context.Context, o client.Object) []reconcile.Request 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 }
 
-// namespacesOfDefault are those whose default queue leads to the ClusterQueue of all of them. The
-// first that is looked at puts it right.
+// namespacesOfDefault are those of tenants, whose default queues lead to the ClusterQueue of all of
+// them. The first that is looked at puts it right.
 func (d *defaultQueue) namespacesOfDefault(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.GetName() != names.DefaultClusterQueue {
 		return nil
 	}
-	var queues kueue.LocalQueueList
-	if err := d.client.List(ctx, &queues, asCached, client.MatchingLabels{names.LabelManaged: names.DefaultQueue}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the default queues")
+	var namespaces v1.NamespaceList
+	if err := d.client.List(ctx, &namespaces, asCached, client.HasLabels{v1alpha1.LabelTenant}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the tenants' namespaces")
 		return nil
 	}
 	var out []reconcile.Request
-	for i := range queues.Items {
-		out = append(out, namespaceOfDefault(ctx, &queues.Items[i])...)
+	for i := range namespaces.Items {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: namespaces.Items[i].Name}})
 	}
 	return out
 }
@@ -101,8 +101,8 @@ func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, d.write(ctx, Write{Object: wanted})
 }
 
-// keepClusterQueue makes the ClusterQueue of all namespaces what it should be. What somebody added
-// to it, quota for instance, is taken away.
+// keepClusterQueue makes the ClusterQueue of all namespaces what it should be, whatever its labels are:
+// its name is the project's own. What somebody added to it, quota for instance, is taken away.
 func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
 	wanted, there := defaultClusterQueue(), &kueue.ClusterQueue{}
 	switch err := d.client.Get(ctx, client.ObjectKeyFromObject(wanted), there); {
@@ -110,8 +110,6 @@ func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
 		return d.write(ctx, Write{Object: wanted})
 	case err != nil:
 		return fmt.Errorf("read ClusterQueue %s: %w", wanted.Name, err)
-	case there.Labels[names.LabelManaged] != names.DefaultQueue:
-		return &foreignError{object: named(wanted), label: names.DefaultQueue}
 	case same(there, wanted):
 		return nil
 	}

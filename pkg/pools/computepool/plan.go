@@ -37,7 +37,10 @@ type Objects struct {
 	Flavors     []*kueue.ResourceFlavor
 	Quotas      []client.Object // Cohorts and ClusterQueues
 	LocalQueues []*kueue.LocalQueue
-	Jobs        []*batchv1.Job
+	// OtherLocalQueues are all that are not the pool's. A tenant may make one of the name that the
+	// pool's would have: it is the tenant's own loss.
+	OtherLocalQueues []*kueue.LocalQueue
+	Jobs             []*batchv1.Job
 }
 
 // Plan is what has to be done for a pool.
@@ -87,9 +90,15 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 		p.remove(have)
 		return p
 	}
-	p.Flavor = flavorWrites(have.Flavors, rendered.Flavor)
 	p.Quotas = Order(have.Quotas, rendered.Quotas)
-	p.Local = localWrites(have.LocalQueues, rendered.LocalQueues)
+	if pool.DeletionTimestamp == nil {
+		p.Flavor = flavorWrites(have.Flavors, rendered.Flavor)
+	} else { // what is not there is not made
+		p.Quotas = slices.DeleteFunc(p.Quotas, func(w Write) bool { return w.Over == nil && !w.Delete })
+	}
+	wanted, others := withoutOthers(rendered.LocalQueues, have.OtherLocalQueues)
+	p.observed.Others = others
+	p.Local = localWrites(have.LocalQueues, wanted)
 	p.Release = p.ready(granted)
 	p.Tell = p.tell(have.Jobs, granted, refused)
 	return p
@@ -222,6 +231,22 @@ func (o *Objects) queues() map[string]*kueue.ClusterQueue {
 		}
 	}
 	return out
+}
+
+// withoutOthers are the wanted LocalQueues whose names nobody else has, and who has the others.
+func withoutOthers(wanted, others []*kueue.LocalQueue) (left []*kueue.LocalQueue, taken []string) {
+	names := map[string]bool{}
+	for _, q := range others {
+		names[keyOf(q)] = true
+	}
+	for _, q := range wanted {
+		if names[keyOf(q)] {
+			taken = append(taken, named(q))
+		} else {
+			left = append(left, q)
+		}
+	}
+	return left, taken
 }
 
 // flavorWrites brings the pool's flavor to what it should be.

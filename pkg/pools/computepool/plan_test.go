@@ -4,6 +4,7 @@ package computepool
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -434,5 +436,36 @@ func TestPlanDeletedPool(t *testing.T) {
 	have.Flavors = nil
 	if p = PlanFor(pool, in, have, false); !p.Drained || !p.Idle() {
 		t.Errorf("at last: %+v, want it drained", p)
+	}
+}
+
+// TestPlanOthersObjects: a LocalQueue that a tenant has made is left to the tenant, and a pool that is
+// being deleted makes nothing that is not there.
+func TestPlanOthersObjects(t *testing.T) {
+	t.Parallel()
+	pool := examplePool()
+	in := exampleCluster(pool)
+	have := settledObjects(t, pool, in)
+	own := have.LocalQueues[0]
+	have.LocalQueues, have.OtherLocalQueues = have.LocalQueues[1:], []*kueue.LocalQueue{own}
+	p := PlanFor(pool, in, have, false)
+	if diff := cmp.Diff([]string{"LocalQueue " + own.Namespace + "/pool"}, p.observed.Others); diff != "" || !p.Idle() {
+		t.Errorf("plan %+v, LocalQueues of others (-want +got)\n%s", p, diff)
+	}
+	status := StatusOf(pool, p.observed)
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "LocalQueue "+own.Namespace+"/pool") {
+		t.Errorf("condition %+v, want the pool ready and the LocalQueue named", ready)
+	}
+
+	have.Flavors = nil // somebody took the label off it
+	have.Quotas = have.Quotas[1:]
+	if p = PlanFor(pool, in, have, false); len(p.Flavor) != 1 || len(p.Quotas) != 1 || p.Quotas[0].Over != nil {
+		t.Errorf("plan %+v, want the flavor and the Cohort made", p)
+	}
+	pool.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	p = PlanFor(pool, in, have, false)
+	if len(p.Flavor) != 0 || len(p.Quotas) != 3 || slices.ContainsFunc(p.Quotas, func(w Write) bool { return w.Over == nil }) {
+		t.Errorf("plan %+v, want the three queues stopped, and nothing made", p)
 	}
 }

@@ -91,15 +91,25 @@ func readObjects(ctx context.Context, from client.Reader, pool string) (*Objects
 		jobs    batchv1.JobList
 	)
 	ours := client.MatchingLabels{names.LabelManaged: pool}
-	for _, list := range []client.ObjectList{&flavors, &cohorts, &queues, &locals} {
+	for _, list := range []client.ObjectList{&flavors, &cohorts, &queues} {
 		if err := from.List(ctx, list, ours); err != nil {
 			return nil, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
+	if err := from.List(ctx, &locals); err != nil {
+		return nil, fmt.Errorf("list %T: %w", &locals, err)
+	}
 	if err := from.List(ctx, &jobs, client.MatchingLabels{kueue.LabelPriorityClass: names.ProtectedClass}); err != nil {
 		return nil, fmt.Errorf("list the jobs that must not be preempted: %w", err)
 	}
-	out := &Objects{Flavors: pointers(flavors.Items), LocalQueues: pointers(locals.Items), Jobs: pointers(jobs.Items)}
+	out := &Objects{Flavors: pointers(flavors.Items), Jobs: pointers(jobs.Items)}
+	for i := range locals.Items {
+		if q := &locals.Items[i]; q.Labels[names.LabelManaged] == pool {
+			out.LocalQueues = append(out.LocalQueues, q)
+		} else {
+			out.OtherLocalQueues = append(out.OtherLocalQueues, q)
+		}
+	}
 	for i := range cohorts.Items {
 		out.Quotas = append(out.Quotas, &cohorts.Items[i])
 	}

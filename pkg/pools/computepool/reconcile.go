@@ -5,7 +5,6 @@ package computepool
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,10 +58,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.writeStatus(ctx, pool, &status); err != nil {
 		return ctrl.Result{}, err
 	}
-	if foreign := (*foreignError)(nil); errors.As(problem, &foreign) {
-		return ctrl.Result{RequeueAfter: foreignAgain}, nil // no event of ours says that it is gone
+	var again time.Duration // no event of ours says that an object of others is gone
+	if isForeign(problem) {
+		problem, again = nil, foreignAgain
+	} else if len(plan.observed.Others) > 0 {
+		again = foreignAgain
 	}
-	return ctrl.Result{}, problem
+	return ctrl.Result{RequeueAfter: again}, problem
 }
 
 // carryOut makes a plan and carries it out. The plan is nil if none could be made.
@@ -91,12 +93,21 @@ func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (
 }
 
 // execute stops at the first Cohort or ClusterQueue that cannot be written: what grows must not be
-// written before what shrinks. One namespace's LocalQueue does not keep the others from theirs.
+// written before what shrinks. Where an object of others has the flavor's name, the queues that are
+// there are still changed: they shrink with the pool's devices. One namespace's LocalQueue does not
+// keep the others from theirs.
 func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error {
-	for _, w := range slices.Concat(p.Flavor, p.Quotas) {
+	blocked := r.writeEach(ctx, p.Flavor)
+	if blocked != nil && !isForeign(blocked) {
+		return blocked
+	}
+	for _, w := range p.Quotas {
+		if blocked != nil && w.Over == nil && !w.Delete {
+			continue
+		}
 		if err := r.write(ctx, w); err != nil {
-			return err
+			return errors.Join(blocked, err)
 		}
 	}
-	return errors.Join(r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.tell(ctx, p.Tell), r.release(ctx, have.Jobs, p.Release))
+	return errors.Join(blocked, r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.tell(ctx, p.Tell), r.release(ctx, have.Jobs, p.Release))
 }

@@ -3,7 +3,6 @@
 package computepool
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -51,6 +50,7 @@ type Observed struct {
 	Short    int64
 	Queues   map[string]*kueue.ClusterQueue // by name
 	Gated    map[string]int32               // jobs that wait to be pinned, by ClusterQueue
+	Others   []string                       // LocalQueues that have the name of one of the pool's and are not
 	Going    []string                       // objects that are being deleted and are still there
 	Problem  error                          // what kept the objects from being written, if anything
 }
@@ -176,9 +176,12 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	switch bad := o.notActive(); {
 	case pool.DeletionTimestamp != nil:
 		out.Reason, out.Message = o.deleting()
+		if o.Problem != nil {
+			out.Message = limited(out.Message + "; " + o.Problem.Error())
+		}
 	case o.Problem != nil:
 		out.Reason, out.Message = reasonWriteFailed, limited(o.Problem.Error())
-		if foreign := (*foreignError)(nil); errors.As(o.Problem, &foreign) {
+		if isForeign(o.Problem) {
 			out.Reason = reasonNotOurs
 		}
 	case len(bad) > 0:
@@ -187,6 +190,9 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 		out.Status, out.Reason, out.Message = metav1.ConditionTrue, reasonQueuesActive, "Kueue admits jobs by the pool's spec"
 		if pool.Spec.StopPolicy == v1alpha1.StopHold || pool.Spec.StopPolicy == v1alpha1.StopHoldAndDrain {
 			out.Message = "spec.stopPolicy lets no more jobs in"
+		}
+		if len(o.Others) > 0 {
+			out.Message = limited(out.Message + "; not through what has its queue's name and is not the pool's: " + some(o.Others))
 		}
 	}
 	return out

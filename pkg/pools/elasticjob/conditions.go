@@ -141,7 +141,7 @@ func (c *conditions) notAdmitted() (reason, message string) {
 		return c.waitsForPool()
 	case base.deactivatedByKueue():
 		return ReasonDeactivated, base.condition(kueue.WorkloadEvicted).Message
-	case !base.active() && !base.deactivatedByUs():
+	case !base.active() && !base.markedByUs():
 		return ReasonDeactivated, "Workload " + base.workload.Name + " was stopped: with spec.active: true it queues again"
 	case base.evictedBy() != "" && (base.leaving() || base.evictedBy() != kueue.EvictedByPreemption):
 		return base.evictedBy(), base.condition(kueue.WorkloadEvicted).Message

@@ -68,7 +68,7 @@ func (p *planner) base() {
 		p.retire(base)
 	case p.ej.Spec.Suspend:
 		p.suspend(base)
-	case base.deactivatedByUs():
+	case base.markedByUs(): // a mark that stayed would have a later stop by Kueue undone
 		p.add(step{activate: base.workload})
 	}
 	if base != nil && !base.finished() && p.r != nil {
@@ -80,7 +80,7 @@ func (p *planner) base() {
 // suspend takes the base's quota away until the job is resumed. A base that a person has stopped by then
 // is taken over: whoever resumes the job means it.
 func (p *planner) suspend(base *part) {
-	if base.workload != nil && !base.deactivatedByUs() {
+	if base.workload != nil && (base.active() || !base.markedByUs()) {
 		p.add(step{deactivate: base.workload})
 	}
 }

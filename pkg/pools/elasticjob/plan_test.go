@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // told is a step in words.
@@ -136,6 +137,10 @@ func TestPlan(t *testing.T) {
 		"a job that is resumed": {base: newBase(queued, evicted(kueue.EvictedByDeactivation), deactivated), want: []string{"activate w-train-base"}},
 		"a suspended job that somebody had stopped before, or an earlier release": {
 			job: []job{suspendedJob}, base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive), want: []string{"deactivate w-train-base"},
+		},
+		"a resumed job that a person had activated before": {
+			base: newBase(func(p *part) { p.workload.Annotations = map[string]string{names.AnnotationDeactivated: "true"} }),
+			want: []string{"activate w-train-base", "make train-x2", "make train-x3"},
 		},
 		"a job that a person has stopped":                      {base: newBase(queued, evicted(kueue.EvictedByDeactivation), inactive)},
 		"a job that Kueue stops, before Kueue has written why": {base: newBase(inactive)},

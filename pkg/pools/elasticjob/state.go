@@ -71,10 +71,10 @@ func (p *part) active() bool {
 	return p.workload == nil || p.workload.Spec.Active == nil || *p.workload.Spec.Active
 }
 
-// deactivatedByUs says that this controller has deactivated the part, and may activate it again. That
-// Kueue has deactivated one is seen later than that it is inactive: Kueue writes why in a second step.
-func (p *part) deactivatedByUs() bool {
-	return !p.active() && p.workload.Annotations[names.AnnotationDeactivated] != ""
+// markedByUs says that this controller has deactivated the part and not activated it since. It may be
+// active all the same, if a person did that.
+func (p *part) markedByUs() bool {
+	return p.workload != nil && p.workload.Annotations[names.AnnotationDeactivated] != ""
 }
 
 // deactivatedByKueue says that Kueue itself has deactivated the part: it ran for too long, or an

@@ -4,7 +4,6 @@ package metering
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +36,7 @@ type steps struct {
 
 // goOn: a record is to be made that goes on where another one ended too early.
 func (s *steps) goOn() bool {
-	return slices.ContainsFunc(s.create, func(r v1alpha1.UsageRecord) bool { return strings.Contains(r.Name, restInfix) })
+	return slices.ContainsFunc(s.create, func(r v1alpha1.UsageRecord) bool { return names.IsRestRecord(r.Name) })
 }
 
 // decide says what is to be written. It depends on what is known alone: whoever does half of it and
@@ -81,7 +80,7 @@ func missing(wanted, have []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.U
 			if !tooEarly(&last.Status, over, e) {
 				continue
 			}
-			w.Name = restName(w.Name, last.Status.End.Time)
+			w.Name = names.RestRecord(w.Name, last.Status.End.Time)
 			w.Spec.Start = *last.Status.End
 		}
 		out = append(out, w)
@@ -104,7 +103,7 @@ func lastOf(have []v1alpha1.UsageRecord, name string) *v1alpha1.UsageRecord {
 	var last *v1alpha1.UsageRecord
 	for i := range have {
 		r := &have[i]
-		if r.Name != name && !strings.HasPrefix(r.Name, name+restInfix) {
+		if !names.RecordsOf(name, r.Name) {
 			continue
 		}
 		if last == nil || last.Status.End != nil && (r.Status.End == nil || r.Status.End.After(last.Status.End.Time)) {

@@ -42,6 +42,9 @@ func finished(phase v1.PodPhase, at int) func(*v1.Pod) {
 	}
 }
 
+// neverSaid is a pod that failed, and whose kubelet did not say when: it refused the pod, for example.
+func neverSaid(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }
+
 func deleted(at int, grace int64) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		when := stamp(at)
@@ -77,7 +80,7 @@ func aRecord(start int) v1alpha1.UsageRecord {
 // aRest is the record of what the pod held after the minute at which another record ended too early.
 func aRest(start int) v1alpha1.UsageRecord {
 	r := aRecord(start)
-	r.Name = restName(r.Name, minute(start))
+	r.Name = names.RestRecord(r.Name, minute(start))
 	return r
 }
 
@@ -134,7 +137,7 @@ func TestDecide(t *testing.T) {
 			}), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 45, Release: true},
 		},
 		"it failed and nobody says when": {
-			view{pod: aPod(func(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}},
+			view{pod: aPod(neverSaid), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}},
 			want{End: 100, Estimated: true, Release: true},
 		},
 		"a node's clock is ahead: now": {
@@ -178,8 +181,11 @@ func TestDecide(t *testing.T) {
 		"its node says another end than before": {
 			view{pod: aPod(finished(v1.PodSucceeded, 41)), place: team, records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}}, want{Release: true},
 		},
+		"nobody said when it failed, and its deletion says nothing": {
+			view{pod: aPod(neverSaid, deleted(60, 0)), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}}, want{Release: true},
+		},
 		"one guess after the other": {
-			view{pod: aPod(func(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}},
+			view{pod: aPod(neverSaid), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}},
 			want{Release: true},
 		},
 		"outside of the tenants' namespaces": {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{pool: aPool()}}, want{Release: true}},
@@ -227,6 +233,8 @@ func TestPodDeparture(t *testing.T) {
 		"it had ended before, seen late":    {aPod(finished(v1.PodSucceeded, 40)), true, end{at: minute(40)}},
 		"while it ran":                      {aPod(), false, end{at: minute(100)}},
 		"while it ran, long after a delete": {aPod(deleted(50, 0)), false, end{at: minute(100)}},
+		"it had failed, nobody says when":   {aPod(neverSaid), false, end{at: minute(100), estimated: true}},
+		"the same, seen late":               {aPod(neverSaid), true, end{at: minute(90), estimated: true}},
 		"some time before this":             {aPod(), true, end{at: minute(90), estimated: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

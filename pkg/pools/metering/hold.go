@@ -69,14 +69,6 @@ func recordName(pod *v1.Pod, i int) string {
 	return string(pod.UID) + "-" + strconv.Itoa(i)
 }
 
-// restInfix is between the name of a record and the end of the one before it, in seconds since 1970, in
-// the name of a record that goes on where another one ended too early.
-const restInfix = "-from-"
-
-func restName(name string, from time.Time) string {
-	return name + restInfix + strconv.FormatInt(from.Unix(), 10)
-}
-
 // modelOf is the model of the devices that a pod has of a resource, as the node's graph has it, else
 // as the node's label. It is empty where they are of several.
 func modelOf(pod *v1.Pod, at place, resource string) string {

@@ -32,15 +32,16 @@ func newMemory() *memory { return &memory{pods: map[types.UID]lost{}} }
 // goneAt is the end of a pod that was just seen to go. unsure says that it went some time before,
 // while the API server could not be asked, and beat is until when it could.
 func goneAt(pod *v1.Pod, unsure bool, beat, now time.Time) end {
-	if isOver(pod) {
-		if at := lastFinished(pod); !at.IsZero() {
-			return end{at: earlier(at, now)}
+	over := isOver(pod)
+	if over {
+		if e, _ := endOf(pod, now); !e.estimated {
+			return e
 		}
 	}
 	if unsure && !beat.IsZero() {
 		return end{at: earlier(beat, now), estimated: true}
 	}
-	return end{at: now, estimated: unsure}
+	return end{at: now, estimated: unsure || over}
 }
 
 // keep remembers a pod that was seen to go.

@@ -204,11 +204,11 @@ func (r *reconciler) end(ctx context.Context, records []v1alpha1.UsageRecord, e 
 	return nil
 }
 
-// release lets the pod go.
+// release lets the pod go. The patch has the UID: another pod may have its name by now.
 func (r *reconciler) release(ctx context.Context, pod *v1.Pod) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, names.FinalizerMetering)
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, pod.UID, names.FinalizerMetering)
 	err := r.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(names.FieldOwner))
-	if client.IgnoreNotFound(err) != nil {
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("take the finalizer from pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

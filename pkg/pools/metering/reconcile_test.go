@@ -21,6 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // lateCache reads pods from a cache that does not show what the API server has, and all else from the
@@ -61,7 +62,7 @@ func TestLateCache(t *testing.T) {
 		"it runs, though its list was missed":  {there: aPod(), records: []v1alpha1.UsageRecord{aRecord(10)}, seen: &lost{aPod(), end{minute(60), true}}, want: map[string]string{"u1": "10-"}},
 		"it went between two lists":            {records: []v1alpha1.UsageRecord{aRecord(10)}, seen: &lost{aPod(), end{minute(60), true}}, want: map[string]string{"u1": "10-60 guessed"}},
 		"it was seen to go":                    {there: remade, records: []v1alpha1.UsageRecord{aRecord(10)}, seen: &lost{aPod(), end{minute(60), false}}, want: map[string]string{"u1": "10-60"}},
-		"it runs though its record has ended":  {cached: aPod(), there: aPod(), records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}, want: map[string]string{"u1": "10-30 guessed", restName("u1", minute(30)): "30-"}},
+		"it runs though its record has ended":  {cached: aPod(), there: aPod(), records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}, want: map[string]string{"u1": "10-30 guessed", names.RestRecord("u1", minute(30)): "30-"}},
 		"the cache shows it as it was":         {cached: aPod(), there: aPod(finished(v1.PodSucceeded, 40)), records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}, want: map[string]string{"u1": "10-40"}},
 		"the cache shows it, but it is gone":   {cached: aPod(), records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}, want: map[string]string{"u1": "10-40"}},
 	} {

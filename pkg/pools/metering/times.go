@@ -47,8 +47,9 @@ func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
 	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return end{at: earlier(c.LastTransitionTime.Time, now)}, true
 	}
+	// That a pod was deleted says when it ended only if it had not ended before.
 	if pod.DeletionTimestamp != nil {
-		return end{at: earlier(pod.DeletionTimestamp.Time, now)}, true
+		return end{at: earlier(pod.DeletionTimestamp.Time, now), estimated: isOver(pod)}, true
 	}
 	return end{at: now, estimated: true}, true
 }

@@ -41,7 +41,7 @@ type testEnv struct {
 	// want is the truth: what each session is, by the name of its record.
 	want   map[string]*truth
 	kills  int
-	failed []error // of bills
+	failed []error // of bills, and of ends that were taken for wrong
 }
 
 // truth is a session as the environment knows it.
@@ -113,7 +113,7 @@ func (e *testEnv) write(do func()) bool {
 	return true
 }
 
-// reconcile is what the reconciler does, over this API.
+// reconcile is what the reconciler does, over this API, whose cache is never late.
 func (e *testEnv) reconcile(uid types.UID) {
 	if !e.up {
 		return
@@ -133,6 +133,9 @@ func (e *testEnv) reconcile(uid types.UID) {
 	s := decide(v)
 	for i := range s.create {
 		made := s.create[i]
+		if names.IsRestRecord(made.Name) {
+			e.failed = append(e.failed, fmt.Errorf("record %s: no end was too early", made.Name))
+		}
 		made.CreationTimestamp = metav1.NewTime(e.now)
 		if !e.write(func() { e.records[made.Name] = &made }) {
 			return

@@ -5,6 +5,7 @@ package names
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
@@ -150,6 +151,24 @@ func BaseJob(elasticJob string) string { return elasticJob + "-base" }
 // ExtraJob is the Job of one replica beyond them; i is its number, minReplicas or more.
 func ExtraJob(elasticJob string, i int32) string {
 	return elasticJob + "-x" + strconv.FormatInt(int64(i), 10)
+}
+
+// restInfix is between the name of a record and the end of the one before it, in seconds since 1970, in
+// the name of a record that goes on where another one ended too early.
+const restInfix = "-from-"
+
+// RestRecord is the record that goes on where one of a pod ended too early. name is that of the pod's
+// first record.
+func RestRecord(name string, from time.Time) string {
+	return name + restInfix + strconv.FormatInt(from.Unix(), 10)
+}
+
+// IsRestRecord says whether a record goes on where another one ended.
+func IsRestRecord(record string) bool { return strings.Contains(record, restInfix) }
+
+// RecordsOf says whether a record is the one of the name, or goes on where it ended.
+func RecordsOf(name, record string) bool {
+	return record == name || strings.HasPrefix(record, name+restInfix)
 }
 
 // Model writes the model of a device as a label's value has it, with dashes for blanks, which is how
