@@ -142,7 +142,8 @@ var changesOfFinalInvoices = map[string]mistake{
 }
 
 var malformedRecords = map[string]mistake{
-	"as it is":                {"spec.model", "NVIDIA H100", ""},
+	"as it is":                {"spec.model", "NVIDIA-H100", ""},
+	"a model with a blank":    {"spec.model", "NVIDIA H100", "spec.model"},
 	"another pod's name":      {"metadata.name", "7f", "metadata.name: must begin with spec.podUID"},
 	"no quantity":             {"spec.quantity", nil, "spec.quantity: Required"},
 	"a quantity of nothing":   {"spec.quantity", "0.0", "quantity: above 0"},

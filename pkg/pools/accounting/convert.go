@@ -25,7 +25,7 @@ func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 		return billing.Session{}, fmt.Errorf("record %s/%s: quantity: %w", r.Namespace, r.Name, err)
 	}
 	s := billing.Session{
-		ID: r.Name, Tenant: r.Spec.Tenant, Resource: r.Spec.Resource, Model: r.Spec.Model, Quantity: quantity,
+		ID: r.Name, Tenant: r.Spec.Tenant, Resource: r.Spec.Resource, Model: names.Model(r.Spec.Model), Quantity: quantity,
 		Start: r.Spec.Start.UTC(), Estimated: r.Status.Estimated, Invoice: r.Status.Invoice,
 		Rest: names.IsRestRecord(r.Name),
 	}
