@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // poolControllerStart bounds the wait for the pool controller to serve.
@@ -24,6 +26,7 @@ type PoolControllerOptions struct {
 	Binary         string    // the program, for example bin/nvtopo-pool-controller
 	ServiceAccount string    // "namespace/name"; empty means the administrator
 	Args           []string  // further flags
+	Server         string    // URL of what it takes for the API server, for example a proxy; empty means the API server
 	Log            io.Writer // receives its output; nil means the cluster's
 }
 
@@ -59,6 +62,10 @@ func (c *Cluster) StartPoolController(ctx context.Context, opts PoolControllerOp
 		if cfg, err = c.ServiceAccountConfig(ctx, namespace, name); err != nil {
 			return nil, err
 		}
+	}
+	if opts.Server != "" {
+		cfg = rest.CopyConfig(cfg)
+		cfg.Host = opts.Server
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := WriteKubeconfigOf(cfg, kubeconfig); err != nil {

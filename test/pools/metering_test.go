@@ -15,10 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	proxies "github.com/nvtopo/nvtopo/internal/devcluster/faults"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -284,4 +287,54 @@ func (e *testEnv) metrics(ctx context.Context, metric, about string) string {
 		}
 	}
 	return out.String()
+}
+
+// TestLateStandby: a controller that begins to lead while it does not hear of pods yet ends none of
+// their sessions.
+func TestLateStandby(t *testing.T) {
+	const late = 30 * time.Second // longer than a leader's Lease counts
+	l := newTestEnv(t)
+	proxy, err := l.StartProxy(t.Context(), 33)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	proxy.DelayWatches(late, "pods")
+	_, err = l.StartPoolController(t.Context(), devcluster.PoolControllerOptions{
+		Binary: testkit.Program(t, "nvtopo-pool-controller"), ServiceAccount: controllerAccount, Log: l.refusals, Server: proxy.URL(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScenarioOn(t, l, dgx(1)...)
+	s.waitFor(t, "the standby has a list of pods", func(context.Context) (bool, string) {
+		i := slices.IndexFunc(proxy.Watches(), func(w proxies.Watch) bool { return w.Resource == "pods" && !w.Delivered.IsZero() })
+		return i >= 0, fmt.Sprintf("%+v", proxy.Watches())
+	})
+	s.tenants(t, "a")
+	s.computePool(t, oneNodePool)
+	s.ready(t)
+	s.job(t, "a", "train", work{pods: 2, gpus: 4})
+	pods := s.running(t, "a", "train", 2)
+	s.waitSessions(t, "a", "both pods have a session", func(r []poolv1alpha1.UsageRecord) bool { return len(r) == 2 })
+	if err := l.pools.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var before, lease coordinationv1.Lease // that all pods were seen, which is not said while a session has none
+	s.get(t, &before, release.Namespace, "nvtopo-pool-metering")
+	s.waitFor(t, "the standby leads, and knows the pod of each session", func(ctx context.Context) (bool, string) {
+		err := s.Get(ctx, client.ObjectKeyFromObject(&before), &lease)
+		return err == nil && lease.Spec.RenewTime.After(before.Spec.RenewTime.Time), fmt.Sprintf("%v, %+v", err, lease.Spec)
+	})
+	s.waitSessions(t, "a", "both sessions go on", func(r []poolv1alpha1.UsageRecord) bool {
+		return len(r) == 2 && r[0].Status.End == nil && r[1].Status.End == nil
+	})
+	for _, pod := range pods {
+		s.end(t, pod)
+	}
+	for _, r := range s.waitSessions(t, "a", "both sessions have ended", allEnded(2)) {
+		if r.Status.Estimated {
+			t.Errorf("an end that was seen is estimated:%s", tellSessions([]poolv1alpha1.UsageRecord{r}))
+		}
+	}
 }

@@ -65,6 +65,7 @@ type Proxy struct {
 	counts  map[Kind]int         // guarded by mu
 	watches map[*stream]struct{} // running; guarded by mu
 	lag     time.Duration        // of watches; guarded by mu
+	lagging []string             // resources whose watches are late; empty: all; guarded by mu
 	total   int                  // requests; guarded by mu
 }
 

@@ -16,12 +16,20 @@ import (
 // not read from while they do.
 const pieces = 1024
 
-// DelayWatches makes every watch deliver what comes from now on this much later;
-// 0 ends that. The order stays.
-func (p *Proxy) DelayWatches(d time.Duration) {
+// DelayWatches makes watches of the resources, or all if none is named, deliver what comes
+// from now on this much later; 0 ends that. The order stays.
+func (p *Proxy) DelayWatches(d time.Duration, resources ...string) {
 	p.mu.Lock()
-	p.lag = d
+	p.lag, p.lagging = d, resources
 	p.mu.Unlock()
+}
+
+// lagOf is by how much watches of a resource are late. Call it with mu held.
+func (p *Proxy) lagOf(resource string) time.Duration {
+	if len(p.lagging) > 0 && !slices.Contains(p.lagging, resource) {
+		return 0
+	}
+	return p.lag
 }
 
 // CutWatches ends all running watches as a broken connection does, but for those of
@@ -112,7 +120,7 @@ func (s *stream) pump() {
 		buf := make([]byte, 32<<10)
 		n, err := s.from.Read(buf)
 		s.proxy.mu.Lock()
-		lag := s.proxy.lag
+		lag := s.proxy.lagOf(s.resource)
 		if lag > 0 && n > 0 {
 			s.proxy.counts[WatchDelay]++
 		}

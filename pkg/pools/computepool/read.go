@@ -28,22 +28,31 @@ func (r *reconciler) readCluster(ctx context.Context) (*Cluster, error) {
 		nodes      v1.NodeList
 		topologies topology.NodeGPUTopologyList
 		pods       v1.PodList
-		namespaces v1.NamespaceList
 		workloads  kueue.WorkloadList
 	)
-	for _, list := range []client.ObjectList{&pools, &nodes, &topologies, &pods, &namespaces, &workloads} {
+	for _, list := range []client.ObjectList{&pools, &nodes, &topologies, &pods, &workloads} {
 		if err := r.client.List(ctx, list, asCached); err != nil {
 			return nil, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	c := &Cluster{
 		Pools: pointers(pools.Items), Nodes: pointers(nodes.Items), Pods: pointers(pods.Items), Workloads: pointers(workloads.Items),
-		Topologies: map[string]*topology.NodeGPUTopology{}, Tenants: map[string]string{}, Open: map[string]string{},
-		Priority: func(job *batchv1.Job) int64 { return r.priority(ctx, job) },
+		Topologies: map[string]*topology.NodeGPUTopology{},
+		Priority:   func(job *batchv1.Job) int64 { return r.priority(ctx, job) },
 	}
 	for i := range topologies.Items {
 		c.Topologies[topologies.Items[i].Name] = &topologies.Items[i]
 	}
+	return c, c.readTenants(ctx, r.client)
+}
+
+// readTenants reads whose the namespaces are.
+func (c *Cluster) readTenants(ctx context.Context, from client.Reader) error {
+	var namespaces v1.NamespaceList
+	if err := from.List(ctx, &namespaces, asCached, client.HasLabels{v1alpha1.LabelTenant}); err != nil {
+		return fmt.Errorf("list the tenants' namespaces: %w", err)
+	}
+	c.Tenants, c.Open = map[string]string{}, map[string]string{}
 	for i := range namespaces.Items {
 		n := &namespaces.Items[i]
 		tenant := n.Labels[v1alpha1.LabelTenant]
@@ -55,7 +64,7 @@ func (r *reconciler) readCluster(ctx context.Context) (*Cluster, error) {
 			c.Open[n.Name] = tenant
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // priority is that of the ElasticJob whose base a job is; other jobs have 0.

@@ -71,7 +71,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 //
 // Most events change nothing of Kueue's, which the cache tells. Where something is to be done it is
 // judged again by what the API server has now: the cache may not show yet what the last round
-// wrote, and then more would be promised, or a job that was let in taken for one that waits.
+// wrote, and then more would be promised, or a job that was let in taken for one that waits. Nor may
+// it show a namespace yet, whose queue would be taken away.
 func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (*Plan, error) {
 	cluster, err := r.readCluster(ctx)
 	if err != nil {
@@ -86,6 +87,9 @@ func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (
 		return plan, nil
 	}
 	if have, err = readObjects(ctx, r.live, pool.Name); err != nil {
+		return nil, err
+	}
+	if err := cluster.readTenants(ctx, r.live); err != nil {
 		return nil, err
 	}
 	plan = PlanFor(pool, cluster, have, r.placement)
