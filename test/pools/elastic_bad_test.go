@@ -12,14 +12,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // ill waits until a condition of an ElasticJob says what is wrong. The job is read as it is: its
@@ -163,4 +166,37 @@ func TestDeletedJob(t *testing.T) {
 	if c := s.counts("a"); c.admitted > 0 {
 		t.Errorf("somebody has quota: %+v", c)
 	}
+}
+
+// TestRefusedJob: what the API server refuses a job is in its status, not that it waits for quota, and
+// the job starts once it is let.
+func TestRefusedJob(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.pool(t, fmt.Sprintf(onePool, 8), "a")
+	s.yaml(t, `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: POOL-no-jobs}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {pool.nvtopo.dev/tenant: POOL-a}}
+    resourceRules: [{apiGroups: [batch], apiVersions: [v1], operations: [CREATE], resources: [jobs]}]
+  validations: [{expression: "false", message: no jobs today, reason: Forbidden}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: POOL-no-jobs}
+spec: {policyName: POOL-no-jobs, validationActions: [Deny]}
+`)
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-no-jobs"}}
+	s.waitFor(t, "jobs are refused", func(ctx context.Context) (bool, string) {
+		err := s.Create(ctx, s.jobObject("a", "none", &work{gpus: 1}), client.DryRunAll)
+		return apierrors.IsForbidden(err), fmt.Sprint(err)
+	})
+	s.elasticJob(t, "a", "train", `
+  scaling: {minReplicas: 1, maxReplicas: 1, gpuPerReplica: 2}`)
+	s.ill(t, "a", "train", poolv1alpha1.ConditionAdmitted, refusal.Reason, "the API server refuses Job "+s.tenant("a")+"/train-base: ")
+	s.events(t, "a", "train", refusal.Reason)
+	s.remove(t, binding)
+	s.phase(t, "a", "train", poolv1alpha1.JobRunning)
+	s.remove(t, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: binding.ObjectMeta})
 }

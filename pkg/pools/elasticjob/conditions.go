@@ -12,6 +12,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // Reasons of the conditions. Those of a job that lost its quota are Kueue's, such as Preempted
@@ -175,6 +176,9 @@ func (c *conditions) notMade() (reason, message string) {
 	case c.f.taken != "":
 		return ReasonNameTaken, c.f.taken + " is there and is not this job's"
 	}
+	if c.f.refused != "" {
+		return refusal.Reason, c.f.refused
+	}
 	return ReasonWaitingForQuota, "Kueue has not looked at the job yet"
 }
 
@@ -260,6 +264,9 @@ func (c *conditions) scaled() {
 func (c *conditions) missing() (reason, message string) {
 	if c.f.taken != "" {
 		return ReasonNameTaken, c.f.taken + " is there and is not this job's"
+	}
+	if c.f.refused != "" {
+		return refusal.Reason, c.f.refused
 	}
 	failed := ""
 	for _, n := range c.s.order() {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // Reasons of events.
@@ -44,6 +45,12 @@ func happened(before, after *v1alpha1.ElasticJobStatus) []happening {
 			message = c.Reason + ": " + c.Message
 		}
 		add(v1.EventTypeWarning, EventFailed, "%s", message)
+	}
+	for _, kind := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionScaled} {
+		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(after.Conditions, kind)
+		if is != nil && is.Reason == refusal.Reason && (was == nil || was.Reason != refusal.Reason) {
+			add(v1.EventTypeWarning, refusal.EventRefused, "%s", is.Message)
+		}
 	}
 	if before.Phase == v1alpha1.JobRunning && after.Phase == v1alpha1.JobRunning {
 		switch n := after.Replicas - before.Replicas; {

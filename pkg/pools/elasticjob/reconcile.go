@@ -71,7 +71,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	steps, again := plan(ej, rendered, s, r.clock.Now())
 	failure := r.carryOut(ctx, ej, rendered, steps, f)
-	if f.taken != "" || len(f.faults) > 0 {
+	if f.taken != "" || f.refused != "" || len(f.faults) > 0 {
 		again = soonest(again, retry)
 	}
 	if err := r.report(ctx, u, ej, statusOf(ej, s, f, r.clock.Now())); err != nil {

@@ -26,6 +26,8 @@ type findings struct {
 	never string
 	// taken names what has the name of something of the job's and is not the job's.
 	taken string
+	// refused is what the API server refuses; "" if it takes all.
+	refused string
 }
 
 // block keeps the first reason.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // errStop ends the steps of a round whose obstacle is in the findings.
@@ -77,7 +79,12 @@ func (r *reconciler) make(ctx context.Context, ej *v1alpha1.ElasticJob, object, 
 			f.taken = kind + " " + key.String()
 			return errStop
 		}
+	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+		return errStop
 	case err != nil:
+		if f.refused = refusal.Of(err, fmt.Sprintf("%s %s/%s", kind, object.GetNamespace(), object.GetName())); f.refused != "" {
+			return errStop
+		}
 		return fmt.Errorf("make %s %s/%s: %w", kind, object.GetNamespace(), object.GetName(), err)
 	}
 	return nil

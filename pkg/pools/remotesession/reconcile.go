@@ -5,6 +5,7 @@ package remotesession
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // reconciler makes sessions what they should be.
@@ -46,14 +48,22 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	d := decide(v, r.clock.Now())
+	if d.device != "" {
+		if err := r.begin(ctx, s, d.device); err != nil {
+			why := refusal.Of(err, "Job "+s.Namespace+"/"+Name(s.Name))
+			if why == "" {
+				return ctrl.Result{}, err
+			}
+			d.pending(refusal.Reason, why)
+			d.after = refusal.Again
+		}
+	}
 	if err := r.write(ctx, s, &d); err != nil {
 		return ctrl.Result{}, err
 	}
 	switch {
 	case d.over:
 		err = r.end(ctx, v.job)
-	case d.device != "":
-		err = r.begin(ctx, s, d.device)
 	case v.job != nil && s.Status.Phase != v1alpha1.SessionReady:
 		err = r.equip(ctx, s, v.job)
 	}
@@ -96,7 +106,8 @@ func (r *reconciler) view(ctx context.Context, s *v1alpha1.RemoteGPUSession) (*v
 	return v, nil
 }
 
-// begin makes the Job, suspended, unless the session has ended in the meantime.
+// begin makes the Job, suspended, unless the session has ended in the meantime. It comes before the
+// status is written, which says what was refused.
 func (r *reconciler) begin(ctx context.Context, s *v1alpha1.RemoteGPUSession, device v1.ResourceName) error {
 	now := &v1alpha1.RemoteGPUSession{}
 	if err := r.api.Get(ctx, client.ObjectKeyFromObject(s), now); err != nil {
@@ -184,15 +195,25 @@ func (r *reconciler) write(ctx context.Context, s *v1alpha1.RemoteGPUSession, d 
 	if equality.Semantic.DeepEqual(s.Status, d.status) {
 		return nil
 	}
-	base, before := s.DeepCopy(), s.Status.Phase
+	base, before, refused := s.DeepCopy(), s.Status.Phase, isRefused(s)
 	s.Status = d.status
 	if err := r.patch(ctx, s, base); err != nil {
 		return err
+	}
+	if isRefused(s) && !refused {
+		r.events.Eventf(s, v1.EventTypeWarning, refusal.EventRefused, "%s", message(s))
 	}
 	if phase := d.status.Phase; phase != before {
 		r.events.Eventf(s, v1.EventTypeNormal, eventOf(phase), "%s", message(s))
 	}
 	return nil
+}
+
+// isRefused says that the API server refuses what the session needs.
+func isRefused(s *v1alpha1.RemoteGPUSession) bool {
+	return slices.ContainsFunc(s.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionReady && c.Reason == refusal.Reason
+	})
 }
 
 // message is what ConditionReady says.
