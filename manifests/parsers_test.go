@@ -113,14 +113,18 @@ func TestSchemasAndParsers(t *testing.T) {
 			taken := 0
 			for range values {
 				o := runtime.DeepCopyJSON(tc.object)
-				path := tc.fields[random.IntN(len(tc.fields))]
-				setField(o, strings.Split(path, "."), anyText(random))
+				var changed []string
+				for range 1 + random.IntN(2) {
+					path := tc.fields[random.IntN(len(tc.fields))]
+					setField(o, strings.Split(path, "."), anyText(random))
+					changed = append(changed, path)
+				}
 				if len(validate(o)) > 0 {
 					continue
 				}
 				taken++
 				if err := tc.parse(o); err != nil {
-					t.Fatalf("the schema takes a value of %s which cannot be read: %v", path, err)
+					t.Fatalf("the schema takes values of %v which cannot be read: %v", changed, err)
 				}
 			}
 			if taken < values/100 {

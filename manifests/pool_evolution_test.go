@@ -23,6 +23,8 @@ func TestPoolCRDEvolution(t *testing.T) {
 		want []string
 	}{
 		"pricebooks.yaml": {v1alpha1.PriceBookKind, []string{
+			// What was billed is in it.
+			"v1alpha1.spec.currency: new rule self == oldSelf",
 			// A price without validFrom has the default, so that an old list has the keys that it had.
 			`v1alpha1.spec.prices list keys: was "resource,model" and is "resource,model,validFrom"`,
 			// Entries that stay are not judged again, and the controller reads what the old ones let

@@ -86,26 +86,27 @@ func example(t *testing.T, name string, into any) {
 // for being too costly to check.
 func TestPoolCostLimits(t *testing.T) {
 	name := func(prefix string, i int) string { return fmt.Sprintf("%s%03d", strings.Repeat(prefix, 60), i) }
+	queue := func(i int) string { return name("q", i)[2:] } // with the pool's name as long as a label may be
 	var tenants []any
 	for i := range 64 {
 		tenants = append(tenants, name("t", i))
 	}
 	most := map[string]any{
-		"apiVersion": "pool.nvtopo.dev/v1alpha1", "kind": "ComputePool", "metadata": map[string]any{"name": name("p", 0)},
+		"apiVersion": "pool.nvtopo.dev/v1alpha1", "kind": "ComputePool", "metadata": map[string]any{"name": "p"},
 		"spec": map[string]any{
 			"poolType": "gpu", "capacity": map[string]any{"total": int64(1000), "reserved": int64(0)},
 			"quotas": listOf(64, func(i int) any {
 				return map[string]any{"tenant": tenants[i], "limit": int64(100), "guaranteed": int64(10), "weight": int64(1)}
 			}),
 			"queues": listOf(16, func(i int) any {
-				return map[string]any{"name": name("q", i), "maxCapacity": int64(1000), "guaranteedCapacity": int64(62), "tenants": tenants}
+				return map[string]any{"name": queue(i), "maxCapacity": int64(1000), "guaranteedCapacity": int64(62), "tenants": tenants}
 			}),
 		},
 		"status": map[string]any{
 			"totalCapacity": int64(1000), "reservedCapacity": int64(0), "allocatedCapacity": int64(0), "availableCapacity": int64(1000),
 			"shares": listOf(1024, func(i int) any {
 				return map[string]any{
-					"tenant": tenants[i/16], "queue": name("q", i%16), "guaranteed": int64(0), "pinned": int64(0), "limit": int64(0),
+					"tenant": tenants[i/16], "queue": queue(i % 16), "guaranteed": int64(0), "pinned": int64(0), "limit": int64(0),
 					"used": int64(0), "borrowed": int64(0), "pending": int64(0),
 				}
 			}),

@@ -85,6 +85,11 @@ var malformedBooks = map[string]mistake{
 	"a scope that is none":            {"spec.discountScope", "Month", "spec.discountScope: Unsupported value"},
 }
 
+var changesOfBooks = map[string]mistake{
+	"another price":    {"spec.prices", prices("amd.com/gpu", "3"), ""},
+	"another currency": {"spec.currency", "CHF", "currency: cannot be changed; make another price book"},
+}
+
 // credits are that of the example and another.
 func credits(first, id, second string) []any {
 	return []any{

@@ -43,6 +43,7 @@ func TestPoolKinds(t *testing.T) { //nolint:tparallel // its steps share one clu
 	t.Run("an elastic job that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "llm-training.yaml"), changesOfJobs) })
 	t.Run("an elastic job is scaled", func(t *testing.T) { scalesAJob(t, dyn) })
 	t.Run("a price book", func(t *testing.T) { refusals(t, dyn, poolExample(t, "price-book.yaml"), malformedBooks) })
+	t.Run("a price book that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "price-book.yaml"), changesOfBooks) })
 	t.Run("an account", func(t *testing.T) { refusals(t, dyn, poolExample(t, "tenant-account.yaml"), malformedAccounts) })
 	t.Run("an account that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "tenant-account.yaml"), changesOfAccounts) })
 	t.Run("an invoice", func(t *testing.T) { refusals(t, dyn, topologyObject(t, invoice), malformedInvoices) })
@@ -196,6 +197,8 @@ var malformedPools = map[string]mistake{
 	"a queue that gets more than it may":       {"spec.queues", queue("maxCapacity", int64(15)), "spec.queues[0].guaranteedCapacity: Invalid value"},
 	"a queue above the pool":                   {"spec.queues", queue("maxCapacity", int64(65)), "queues: maxCapacity must be at most capacity.total"},
 	"queues with more guaranteed than is left": {"spec.queues", queue("guaranteedCapacity", int64(57)), "queues: the sum of guaranteedCapacity must be at most capacity.total less capacity.reserved"},
+	"a queue that fits into a label":           {"spec.queues", queue("name", strings.Repeat("q", 49)), ""},
+	"a queue that no label takes":              {"spec.queues", queue("name", strings.Repeat("q", 50)), "queues: jobs name a queue POOL.NAME in a label"},
 	"a queue of no weight":                     {"spec.queues", queue("weight", int64(0)), "spec.queues[0].weight"},
 	"a queue of half a weight":                 {"spec.queues", queue("weight", 0.5), ""},
 	"a weight below a thousandth":              {"spec.queues", queue("weight", 0.0001), "spec.queues[0].weight: Invalid value: 0.0001: spec.queues[0].weight in body should be greater than or equal to 0.001"},

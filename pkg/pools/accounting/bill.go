@@ -67,9 +67,13 @@ func BillOf(books *Books) (*Bill, error) {
 	return bill, nil
 }
 
-// currency is that of the price book, or else of the last invoice; empty if there is neither.
+// currency is that of the price book, or else of the last invoice; empty if there is neither. Where the
+// book is in another one than the invoices, what was billed is in that of the invoices.
 func (b *Books) currency() string {
 	if b.Prices != nil {
+		if v := b.otherCurrency(string(b.Prices.Spec.Currency)); v != nil {
+			return string(v.Currency)
+		}
 		return string(b.Prices.Spec.Currency)
 	}
 	if len(b.Invoices) == 0 {

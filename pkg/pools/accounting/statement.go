@@ -142,7 +142,26 @@ func (b *Books) book() (billing.Book, string) {
 	if err != nil {
 		return none, err.Error()
 	}
+	if v := b.otherCurrency(book.Currency); v != nil {
+		return none, fmt.Sprintf("PriceBook %s is in %s, and invoice %s of %s in %s: they are never added. Name a price book in %s in the annotation %s of TenantAccount %s",
+			b.Prices.Name, book.Currency, v.InvoiceID, v.Tenant, v.Currency, v.Currency, v1alpha1.AnnotationPriceBook, b.Account.Name)
+	}
 	return book, ""
+}
+
+// otherCurrency is an invoice of the account in another currency than its price book; nil if there is
+// none. Open invoices of an earlier account of this name do not count, since they go.
+func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
+	account := billing.Account{Tenant: b.Account.Name, UID: string(b.Account.UID)}
+	for i := range b.Invoices {
+		v := &b.Invoices[i].Spec
+		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
+		counts := v.Finalized || v.InvoiceID == billing.InvoiceID(account, period)
+		if v.Tenant == b.Account.Name && counts && string(v.Currency) != currency && v.Currency != noCurrency {
+			return v
+		}
+	}
+	return nil
 }
 
 // holdInvoices leaves invoices and records as they are.

@@ -321,10 +321,13 @@ func TestNoPrices(t *testing.T) {
 		want     string
 		currency string
 	}{
-		"there is none":                 {account("1000"), nil, "there is no PriceBook default: make it, or name another one in the annotation pool.nvtopo.dev/price-book of TenantAccount team-a", "USD"},
-		"there is none of the name":     {named, nil, "there is no PriceBook dear: make it", "USD"},
-		"a price that is no number":     {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "two" }), "PriceBook default: prices[0].pricePerHour", "USD"},
-		"a time that is none":           {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].ValidFrom = "2026-02-30T00:00:00Z" }), "prices[0].validFrom: want a time such as", "USD"},
+		"there is none":             {account("1000"), nil, "there is no PriceBook default: make it, or name another one in the annotation pool.nvtopo.dev/price-book of TenantAccount team-a", "USD"},
+		"there is none of the name": {named, nil, "there is no PriceBook dear: make it", "USD"},
+		"a price that is no number": {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "two" }), "PriceBook default: prices[0].pricePerHour", "USD"},
+		"a time that is none":       {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].ValidFrom = "2026-02-30T00:00:00Z" }), "prices[0].validFrom: want a time such as", "USD"},
+		"one in another currency": {
+			account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Currency = "EUR" }), "PriceBook default is in EUR, and invoice " + october + " of team-a in USD", "USD",
+		},
 		"two mistakes: the second here": {account("1000"), prices(func(s *v1alpha1.PriceBookSpec) { s.Discounts[2].Multiplier, s.Prices[0].PricePerHour = "x", "y" }), "discounts[2].multiplier", "USD"},
 	} {
 		t.Run(name, func(t *testing.T) {

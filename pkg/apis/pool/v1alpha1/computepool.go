@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: at most 63 of a-z, 0-9 and -, because labels have it"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name != 'default'",message="metadata.name: default is the queue of jobs without devices"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.queues) || oldSelf.hasValue() && has(oldSelf.value().spec.queues) && size(oldSelf.value().spec.queues) >= size(self.spec.queues) || self.spec.queues.all(q, size(self.metadata.name) + size(q.name) < 63)",optionalOldSelf=true,fieldPath=".spec.queues",message="queues: jobs name a queue POOL.NAME in a label, so that both names have at most 62 characters together"
 type ComputePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

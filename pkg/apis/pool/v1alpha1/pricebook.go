@@ -79,7 +79,8 @@ const (
 
 // PriceBookSpec is the prices and what is taken off them.
 type PriceBookSpec struct {
-	// currency of all prices.
+	// currency of all prices. It cannot be changed: what was billed is in it.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="currency: cannot be changed; make another price book"
 	Currency Currency `json:"currency"`
 	// prices by resource, model and validFrom. What has none costs nothing, and its invoice says so.
 	// +listType=map
