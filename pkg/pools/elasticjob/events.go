@@ -46,11 +46,8 @@ func happened(before, after *v1alpha1.ElasticJobStatus) []happening {
 		}
 		add(v1.EventTypeWarning, EventFailed, "%s", message)
 	}
-	for _, kind := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionScaled} {
-		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(after.Conditions, kind)
-		if is != nil && is.Reason == refusal.Reason && (was == nil || was.Reason != refusal.Reason) {
-			add(v1.EventTypeWarning, refusal.EventRefused, "%s", is.Message)
-		}
+	for _, message := range newlyRefused(before, after) {
+		add(v1.EventTypeWarning, refusal.EventRefused, "%s", message)
 	}
 	if before.Phase == v1alpha1.JobRunning && after.Phase == v1alpha1.JobRunning {
 		switch n := after.Replicas - before.Replicas; {
@@ -61,4 +58,15 @@ func happened(before, after *v1alpha1.ElasticJobStatus) []happening {
 		}
 	}
 	return out
+}
+
+// newlyRefused are the messages of conditions that say since the last status what the API server refuses.
+func newlyRefused(before, after *v1alpha1.ElasticJobStatus) (messages []string) {
+	for _, kind := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionScaled} {
+		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(after.Conditions, kind)
+		if is != nil && is.Reason == refusal.Reason && (was == nil || was.Reason != refusal.Reason) {
+			messages = append(messages, is.Message)
+		}
+	}
+	return messages
 }
