@@ -23,9 +23,9 @@ var spelled = []string{
 	"2026-12-01T00:00:00Z", "2026-13-01T00:00:00Z", "2026-12-01T00:00:00+01:00", "",
 }
 
-// TestSchemasAndParsers: what the schema of a kind takes, its parser reads. An account or price book
-// that the API server has and the controller cannot read bills nobody. NVTOPO_SCHEMA_VALUES says how
-// many values.
+// TestSchemasAndParsers: the parser of a kind reads every value that the kind's schema accepts. A tenant
+// is not billed while its account or price book cannot be read. NVTOPO_SCHEMA_VALUES is the number of
+// values to try for each kind.
 func TestSchemasAndParsers(t *testing.T) {
 	t.Parallel()
 	values := 4_000

@@ -18,8 +18,8 @@ func Writes(key string, aliases bool) bool {
 	return IsOutputKey(key) && (aliases || !isAlias(key))
 }
 
-// ChoiceBody is a strategic merge patch with the annotations of a pod that is not bound yet, and
-// with finalizers that it gets beside those it has. It carries the UID, so that a pod made anew
+// ChoiceBody is a strategic merge patch that sets the annotations of a pod that is not bound yet, and
+// adds finalizers to those that the pod has. It carries the UID, so that a pod made anew
 // under the name is refused, and sets the node name to null, which the API server refuses for a
 // pod that an earlier attempt's late Binding has bound: its containers may have that attempt's
 // GPUs already. It takes away what an earlier attempt wrote and this one does not.

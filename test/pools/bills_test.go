@@ -92,7 +92,7 @@ func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 			switch {
 			case met[r.Spec.PodUID]:
 				testkit.Violation(t, "there are two records of%s", tellSessions(records[i:i+1]))
-			case known && !x.recorded(t, r, ordered):
+			case known && !x.recorded(t, r):
 				testkit.Violation(t, "%s; its record is%s", x.text(), tellSessions(records[i:i+1]))
 			case !known && ordered:
 				testkit.Violation(t, "no pod was bound of%s", tellSessions(records[i:i+1]))
@@ -115,13 +115,11 @@ func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 	}
 }
 
-// recorded reports whether a record says what was seen of its pod. A recorder that missed changes may have
-// missed the first time at which the container finished, which is before those that it saw.
-func (x *sessionSeen) recorded(t *testing.T, r *poolv1alpha1.UsageRecord, ordered bool) bool {
+// recorded reports whether a record says what was seen of its pod.
+func (x *sessionSeen) recorded(t *testing.T, r *poolv1alpha1.UsageRecord) bool {
 	t.Helper()
 	start, end := r.Spec.Start.Time, r.Status.End.Time
-	missed := !ordered && slices.ContainsFunc(x.finished, end.Before)
-	return x.devices == quantity(t, r) && (x.start.IsZero() || x.start.Equal(start)) && (x.endedAt(end) || missed) && !end.Before(start) && !end.After(time.Now())
+	return x.devices == quantity(t, r) && (x.start.IsZero() || x.start.Equal(start)) && x.endedAt(end) && !end.Before(start) && !end.After(time.Now())
 }
 
 // quantity is how many devices a record is of.

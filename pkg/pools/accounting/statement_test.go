@@ -499,8 +499,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestLenientBooks: what the API server took at some time is read: a model with blanks is the one with
-// dashes, and a price of what no device is called is nobody's.
+// TestLenientBooks: BookOf reads books that earlier schemas accepted. Blanks in a model count as dashes.
+// A price is left out if its model or resource has a name that no device can have.
 func TestLenientBooks(t *testing.T) {
 	price := func(model, perHour string) v1alpha1.Price {
 		return v1alpha1.Price{Resource: "nvidia.com/gpu", Model: model, PricePerHour: v1alpha1.Decimal(perHour)}

@@ -74,8 +74,8 @@ func (r *reconciler) write(ctx context.Context, w Write) error {
 	return r.change(ctx, there, w.Object)
 }
 
-// change brings an object of ours to what it should be. The patch has the UID of what was read, so that
-// an object that was made anew under the name is refused.
+// change patches an object of the pool to what it should be. The patch has the UID that was read: the API
+// server refuses it if the object was deleted and another one made under its name.
 func (r *reconciler) change(ctx context.Context, there, wanted client.Object) error {
 	before, _ := there.DeepCopyObject().(client.Object)
 	after, _ := there.DeepCopyObject().(client.Object)

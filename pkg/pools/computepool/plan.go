@@ -93,7 +93,7 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	p.Quotas = Order(have.Quotas, rendered.Quotas)
 	if pool.DeletionTimestamp == nil {
 		p.Flavor = flavorWrites(have.Flavors, rendered.Flavor)
-	} else { // what is not there is not made
+	} else { // a pool that is being deleted makes no new objects
 		p.Quotas = slices.DeleteFunc(p.Quotas, func(w Write) bool { return w.Over == nil && !w.Delete })
 	}
 	wanted, others := withoutOthers(rendered.LocalQueues, have.OtherLocalQueues)
@@ -233,7 +233,8 @@ func (o *Objects) queues() map[string]*kueue.ClusterQueue {
 	return out
 }
 
-// withoutOthers are the wanted LocalQueues whose names nobody else has, and who has the others.
+// withoutOthers splits the wanted LocalQueues: left can be written, taken are the names of those that
+// exist already and are not the pool's.
 func withoutOthers(wanted, others []*kueue.LocalQueue) (left []*kueue.LocalQueue, taken []string) {
 	names := map[string]bool{}
 	for _, q := range others {

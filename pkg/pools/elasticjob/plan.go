@@ -77,8 +77,8 @@ func (p *planner) base() {
 	}
 }
 
-// suspend takes the base's quota away until the job is resumed. A base that a person has stopped by then
-// is taken over: whoever resumes the job means it.
+// suspend deactivates the base's Workload until the job is resumed. It marks a Workload that a person has
+// deactivated before as well, so that resuming the job starts it.
 func (p *planner) suspend(base *part) {
 	if base.workload != nil && (base.active() || !base.markedByUs()) {
 		p.add(step{deactivate: base.workload})

@@ -107,9 +107,10 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	return v, err
 }
 
-// live asks the API server itself for a pod: the cache, which begins anew with each leader, may only be
-// late, and an end is not taken back. last is the pod as it was last, nil if this process never saw it;
-// its records have its name then, and its namespace, unless that went. It returns nil if the pod is gone.
+// live reads a pod from the API server; it returns nil if the pod is gone. A pod that is missing in the
+// cache may exist, since the cache of a new leader may be late, and an end that was written stays. last is
+// the pod as this process saw it last. It is nil if it never did; then name and namespace are those of the
+// pod's records.
 func (r *reconciler) live(ctx context.Context, uid types.UID, last *v1.Pod, records []v1alpha1.UsageRecord) (*v1.Pod, error) {
 	var namespace, name string // all namespaces where the pod's is not known
 	if last != nil {
