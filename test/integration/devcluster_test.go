@@ -146,6 +146,8 @@ func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps sha
 		waitGone(t, client, "q")
 	})
 
+	t.Run("the end of a pod is written once, whatever else changes", func(t *testing.T) { endsOnce(t, c, client) })
+
 	t.Run("a job makes a pod, completes with it, and takes it along when deleted", func(t *testing.T) {
 		template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{devcluster.AnnotationRunsFor: "100ms"}}, Spec: podSpec()}
 		template.Spec.RestartPolicy = v1.RestartPolicyNever

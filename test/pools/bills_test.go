@@ -5,7 +5,6 @@ package pools
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,21 +21,22 @@ import (
 type sessionSeen struct {
 	tenant, pod string
 	devices     int64
-	start       time.Time   // zero where no status says it
-	finished    []time.Time // of its container; what stands for kubelet may write it twice, a second apart
-	forced      time.Time   // when it was deleted without grace, before its container had finished
+	start       time.Time // zero where no status says it
+	finished    time.Time // of its container
+	forced      time.Time // when it was deleted without grace, before its container had finished
 }
 
 // endedAt reports whether a session may end so: when the container finished, or when the pod was deleted
 // without grace, after which nothing but finalizers keeps it. Of a pod that was gone before anybody said
 // so the end is when that was seen, at any time.
 func (x *sessionSeen) endedAt(end time.Time) bool {
-	return len(x.finished) == 0 && x.forced.IsZero() || slices.ContainsFunc(x.finished, end.Equal) || !x.forced.IsZero() && x.forced.Equal(end)
+	nobodySaid := x.finished.IsZero() && x.forced.IsZero()
+	return nobodySaid || end.Equal(x.finished) || end.Equal(x.forced)
 }
 
 func (x *sessionSeen) text() string {
 	at := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return fmt.Sprintf("pod %s of %s had %d devices from %s to %v, deleted without grace at %s", x.pod, x.tenant, x.devices, at(x.start), x.finished, at(x.forced))
+	return fmt.Sprintf("pod %s of %s had %d devices from %s to %s, deleted without grace at %s", x.pod, x.tenant, x.devices, at(x.start), at(x.finished), at(x.forced))
 }
 
 func (a *account) seeSession(pod *v1.Pod) {
@@ -51,11 +51,11 @@ func (a *account) seeSession(pod *v1.Pod) {
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
-		if end := c.State.Terminated; end != nil && !slices.ContainsFunc(now.finished, end.FinishedAt.Time.Equal) {
-			now.finished = append(now.finished, end.FinishedAt.Time)
+		if end := c.State.Terminated; end != nil {
+			now.finished = end.FinishedAt.Time
 		}
 	}
-	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 && len(now.finished) == 0 {
+	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 && now.finished.IsZero() {
 		now.forced = pod.DeletionTimestamp.Time
 	}
 	a.sessions[pod.UID] = now
