@@ -56,6 +56,17 @@ func unbound(p *v1.Pod) {
 	p.Spec.NodeName, p.Status.Phase, p.Status.Conditions = "", v1.PodPending, nil
 }
 
+// notScheduled is a pod of which a scheduler that does not know of its binding wrote something.
+func notScheduled(at int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, LastTransitionTime: stamp(at)}}
+	}
+}
+
+func began(at int) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Status.StartTime = new(stamp(at)) }
+}
+
 func free(p *v1.Pod) { p.Finalizers = nil }
 
 func aPool(change ...func(*v1alpha1.ComputePool)) *v1alpha1.ComputePool {
@@ -112,6 +123,16 @@ func TestDecide(t *testing.T) {
 		"a pod that waits":     {view{pod: aPod(unbound), place: place{}}, want{}},
 		"a pod that was deleted while it waited": {
 			view{pod: aPod(unbound, deleted(20, 0))}, want{Release: true},
+		},
+		"the scheduler had no answer to its binding, and wrote then that it is not scheduled": {
+			view{pod: aPod(notScheduled(30), began(11), finished(v1.PodSucceeded, 25)), place: team}, want{Start: []int{11}, End: 25, Release: true},
+		},
+		"likewise, and its kubelet's clock is ahead": {view{pod: aPod(notScheduled(30), began(50)), place: team}, want{Start: []int{30}}},
+		"likewise, or it is behind":                  {view{pod: aPod(notScheduled(30), began(-5)), place: team}, want{Start: []int{0}}},
+		"likewise, and kubelet has not begun":        {view{pod: aPod(notScheduled(30)), place: team}, want{Start: []int{30}}},
+		"it was bound, and kubelet began later":      {view{pod: aPod(began(12)), place: team}, want{Start: []int{10}}},
+		"it was made with its node": {
+			view{pod: aPod(func(p *v1.Pod) { p.Status.Conditions = nil }), place: team}, want{Start: []int{0}},
 		},
 		"its record is there": {view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{}},
 		"it has ended":        {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 40, Release: true}},

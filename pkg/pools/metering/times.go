@@ -15,14 +15,26 @@ import (
 // startOf is when a pod began to hold its devices: when it was bound, by the API server's clock. It
 // is not before the pool was there, and not in the future.
 func startOf(pod *v1.Pod, pool *v1alpha1.ComputePool, now time.Time) time.Time {
-	start := pod.CreationTimestamp.Time // a pod that was made with its node has no other
-	if c := condition(pod, v1.PodScheduled); c != nil && c.LastTransitionTime.After(start) {
-		start = c.LastTransitionTime.Time
-	}
+	start := boundAt(pod)
 	if pool.CreationTimestamp.After(start) {
 		start = pool.CreationTimestamp.Time
 	}
 	return earlier(start, now)
+}
+
+// boundAt is when a pod was bound. The API server writes it with the binding; a scheduler that had no
+// answer to its binding writes over it that the pod is not scheduled. Then the pod was bound before that,
+// and before its kubelet began with it.
+func boundAt(pod *v1.Pod) time.Time {
+	c := condition(pod, v1.PodScheduled)
+	if c == nil { // it was made with its node
+		return pod.CreationTimestamp.Time
+	}
+	bound := c.LastTransitionTime.Time
+	if began := pod.Status.StartTime; c.Status != v1.ConditionTrue && began != nil {
+		bound = earlier(bound, began.Time)
+	}
+	return later(bound, pod.CreationTimestamp.Time)
 }
 
 // end is when a pod let go of its devices.
