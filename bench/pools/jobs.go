@@ -60,8 +60,14 @@ func job(number int, scheduler string) *batchv1.Job {
 	}
 }
 
-// clean deletes all jobs and waits until nothing of them is left.
+// clean deletes all jobs and waits until nothing of them is left. Pods that our scheduler bound wait for the
+// pool controller to record their end, so it runs from here on.
 func (c *cluster) clean(ctx context.Context, o *options) error {
+	if !c.plain.Alive() && !c.checked.Alive() {
+		if err := c.plain.Restart(ctx); err != nil {
+			return err // it says what it was about
+		}
+	}
 	all, background := metav1.ListOptions{}, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	for i := range o.Tenants {
 		if err := c.kube.BatchV1().Jobs(tenant(i)).DeleteCollection(ctx, background, all); err != nil {

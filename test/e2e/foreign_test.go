@@ -152,7 +152,7 @@ func TestForeignPod(t *testing.T) {
 		// A choice across both NUMA nodes that nobody would make unasked.
 		reserved := l.uuids(0, 2, 5, 7)
 		l.bind(t, ours, l.allocation(t, ours, 0, 2, 5, 7))
-		time.Sleep(time.Second) // until the agent has heard of both
+		time.Sleep(10 * time.Second) // until the agent has heard of both, also on a busy machine: nothing shows that
 		if err := l.Node.Kubelet().Resume(); err != nil {
 			t.Fatal(err)
 		}
