@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
 	{"pkg/pools/ledger"},
 	{"pkg/pools/accounting"},
-	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership", "pkg/pools/refusal"},
+	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership", "pkg/pools/refusal", "pkg/pools/serverclock"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
 	{"pkg/nodestate/candidates", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
