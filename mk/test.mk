@@ -143,7 +143,7 @@ test-long: cluster-programs $(BIN)/kueue ## What is too long for make test-all (
 	$(BUILT) NVTOPO_MACHINES=$(LONG_FLEET) NVTOPO_WHATIF_STATES=40 go test -v -count=1 -timeout 90m -run '^TestWhatIfParity$$' ./test/integration
 	$(BUILT) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestExcessGangs$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
-	$(BUILT) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 3h -parallel 6 -run '^(TestNoWrongEviction|TestProgramKills|TestBillingKills)$$' ./test/pools
+	$(BUILT) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 NVTOPO_HANDOVERS=200 go test -v -count=1 -timeout 4h -parallel 6 -run '^(TestNoWrongEviction|TestProgramKills|TestBillingKills|TestHandovers)$$' ./test/pools
 	$(MAKE) site
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 

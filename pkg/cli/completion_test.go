@@ -142,6 +142,7 @@ var notLists = map[string]string{
 	"nvtopo snapshot":                   "help",
 	"nvtopo snapshot save":              "a file",
 	"nvtopo ui":                         "pages",
+	"nvtopo pool settle":                "a line",
 	"nvtopo version":                    "a line",
 }
 

@@ -22,8 +22,8 @@ func newPool() *cobra.Command {
 		Use:   "pool",
 		Short: "Pools of GPUs: who holds what, what it costs, what is owed",
 		Long: `List the pools of a cluster. The commands below say who holds what of them, which sessions
-a tenant had, and what it owes. They read the cluster of the kubeconfig, and only invoice
---export writes.`,
+a tenant had, and what it owes. They read the cluster of the kubeconfig; invoice --export
+and settle write.`,
 		Example: `  NVTOPO pool
   NVTOPO pool top training-pool
   NVTOPO pool usage team-a --period 2026-11 -o csv
@@ -33,7 +33,7 @@ a tenant had, and what it owes. They read the cluster of the kubeconfig, and onl
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd) },
 	}
 	o.bind(cmd, plainForms[:]...)
-	cmd.AddCommand(newPoolTop(), newPoolUsage(), newPoolBill(), newPoolInvoice())
+	cmd.AddCommand(newPoolTop(), newPoolUsage(), newPoolBill(), newPoolInvoice(), newPoolSettle())
 	return cmd
 }
 

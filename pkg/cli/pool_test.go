@@ -15,6 +15,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 func hour(day, hour int) time.Time {
@@ -99,6 +100,9 @@ func TestPoolTables(t *testing.T) {
 	}}}
 	records := []poolv1alpha1.UsageRecord{used("a", "nvidia.com/gpu", hour(2, 0), hour(2, 1)), used("b", "nvidia.com/gpu", hour(3, 0), time.Time{})}
 	records[0].Status.Estimated = true
+	records = append(records, used("c", "nvidia.com/gpu", hour(4, 0), time.Time{}))
+	records[2].Annotations = map[string]string{names.AnnotationRecorded: hour(4, 0).Format(time.RFC3339)}
+	records[2].CreationTimestamp = metav1.NewTime(hour(9, 0)) // from a backup
 	var got strings.Builder
 	if err := errors.Join(writePools(&got, pools), writeShares(&got, pools), writeSessions(&got, records)); err != nil {
 		t.Fatal(err)
@@ -110,6 +114,7 @@ training  team-a  -      20    16          32     4         3
 POD  POOL      NODE  RESOURCE        MODEL  QUANTITY  START                 END                    COST
 a    training  n1    nvidia.com/gpu  -      1         2026-11-02T00:00:00Z  ~2026-11-02T01:00:00Z  2.00
 b    training  n1    nvidia.com/gpu  -      1         2026-11-03T00:00:00Z  -                      -
+c    training  n1    nvidia.com/gpu  -      1         2026-11-04T00:00:00Z  unknown                -
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("want - got +\n%s", diff)
@@ -126,6 +131,8 @@ func TestPoolUsage(t *testing.T) {
 		"a form that it has no": {[]string{"pool", "bill", "a", "-o", "csv"}, "--output"},
 		"no period":             {[]string{"pool", "usage", "a", "--period", "soon"}, "--period"},
 		"an export of a table":  {[]string{"pool", "invoice", "a", "--export"}, "--export"},
+		"no record":             {[]string{"pool", "settle", "team-a", "--end", "2026-11-03T10:15:00Z"}, "want NAMESPACE/RECORD"},
+		"no end":                {[]string{"pool", "settle", "team-a/u1"}, "--end"},
 		"no such command":       {[]string{"pool", "bil"}, "did you mean bill?"},
 	} {
 		t.Run(name, func(t *testing.T) {

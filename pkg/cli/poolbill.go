@@ -73,5 +73,8 @@ func writeBill(w io.Writer, b *accounting.Bill) error {
 	for _, wrong := range b.Wrong {
 		fmt.Fprintln(w, "Not billed:", wrong)
 	}
+	for _, held := range b.Held {
+		fmt.Fprintf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME\n", held, held)
+	}
 	return nil
 }

@@ -96,6 +96,9 @@ func writeSessions(w io.Writer, records []poolv1alpha1.UsageRecord) error {
 		if r.Status.Estimated {
 			end = "~" + end
 		}
+		if accounting.Restored(r) {
+			end = "unknown"
+		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Spec.Pod, r.Spec.Pool, r.Spec.Node, r.Spec.Resource, cmp.Or(r.Spec.Model, "-"),
 			r.Spec.Quantity, r.Spec.Start.UTC().Format(time.RFC3339), end, cmp.Or(r.Status.Cost, "-"))
 	}

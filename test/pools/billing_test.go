@@ -206,6 +206,8 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 		{"an account with something to lose is not deleted", notDeleted},
 		{"an account without a price book has its credits", withoutBook},
 		{"five hundred records get a price at once", pricedAtOnce},
+		{"a record that was restored without its status is not billed until it is settled", restored},
+		{"a clock that is ahead of the API server's closes no month", clockAhead},
 		{"the command shows it", shown},
 	} {
 		t.Run(step.name, func(t *testing.T) {

@@ -21,6 +21,7 @@ type Bill struct {
 	Billed   billing.Amount `json:"billed"`
 	Accrued  billing.Amount `json:"accrued"`
 	Wrong    []string       `json:"wrong,omitempty"` // records that cannot be billed
+	Held     []string       `json:"held,omitempty"`  // records that were restored without their status
 	// NoPrices says why there is no price book to go by, and what to do.
 	NoPrices string `json:"noPrices,omitempty"`
 }
@@ -60,6 +61,9 @@ func BillOf(books *Books) (*Bill, error) {
 	}
 	for _, err := range s.Wrong {
 		bill.Wrong = append(bill.Wrong, err.Error())
+	}
+	for _, record := range s.Held {
+		bill.Held = append(bill.Held, record.String())
 	}
 	slices.SortFunc(bill.Lines, func(a, b BillLine) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), first(a.NoPrice, b.NoPrice), a.UnitPrice.Cmp(b.UnitPrice))

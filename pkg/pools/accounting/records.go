@@ -9,6 +9,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // Distinct returns each record once, by name. One whose namespace goes is in another one too, for a
@@ -26,6 +27,17 @@ func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
 		)
 	})
 	return slices.CompactFunc(sorted, func(a, b v1alpha1.UsageRecord) bool { return a.Name == b.Name })
+}
+
+// restoredAfter is how much younger than it says a record is at least that was made of a backup. A
+// controller's clock may be behind, and its request may wait.
+const restoredAfter = 10 * time.Minute
+
+// Restored reports whether a record without an end was made of a backup, which had no status: what was
+// known of its end, price and invoice is lost. It is billed once somebody says when the session ended.
+func Restored(r *v1alpha1.UsageRecord) bool {
+	made, err := time.Parse(time.RFC3339, r.Annotations[names.AnnotationRecorded])
+	return err == nil && r.Status.End == nil && r.CreationTimestamp.Sub(made) > restoredAfter
 }
 
 // Within are the records that were open at any time in a period, each once, by their start.

@@ -41,6 +41,8 @@ type Statement struct {
 	Balance, Billed, Accrued billing.Amount
 	// Wrong are the records that cannot be billed.
 	Wrong []error
+	// Held are the records that were restored without their status. They are on no invoice and in no sum.
+	Held []types.NamespacedName
 	// NoPrices says why there is no price book to go by, and what to do; empty if there is one. Balance
 	// and Billed have credits, final invoices and the sessions then whose price is fixed, and
 	// nothing is invoiced.
@@ -98,6 +100,9 @@ type desk struct {
 	sessions []billing.Session         // that are on no final invoice
 	records  map[string]types.NamespacedName
 	marked   map[string]bool // sessions whose record names their invoice
+	// earlier are the accounts of this name that were deleted before an invoice of theirs was closed, by
+	// the ID of the invoice. What it bills is owed all the same.
+	earlier map[string]billing.Account
 }
 
 // Compute makes the statement. An error says what of the account or a final invoice cannot be read;
@@ -105,7 +110,7 @@ type desk struct {
 func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
-		records: map[string]types.NamespacedName{}, marked: map[string]bool{},
+		records: map[string]types.NamespacedName{}, marked: map[string]bool{}, earlier: map[string]billing.Account{},
 	}
 	s := &Statement{}
 	var err error
@@ -119,6 +124,7 @@ func (b *Books) Compute() (*Statement, error) {
 	d.readRecords(s)
 	d.book.Parts = partsOf(d.sessions)
 	d.assign(s)
+	s.Stale = slices.DeleteFunc(s.Stale, func(id string) bool { _, owed := d.earlier[id]; return owed })
 	if err := d.invoice(s); err != nil {
 		return nil, err
 	}
@@ -150,13 +156,15 @@ func (b *Books) book() (billing.Book, string) {
 }
 
 // otherCurrency is an invoice of the account in another currency than its price book; nil if there is
-// none. Open invoices of an earlier account of this name do not count, since they go.
+// none. An open invoice of an earlier account of this name counts if a record is marked with it: the others
+// go.
 func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 	account := billing.Account{Tenant: b.Account.Name, UID: string(b.Account.UID)}
 	for i := range b.Invoices {
 		v := &b.Invoices[i].Spec
 		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
-		counts := v.Finalized || v.InvoiceID == billing.InvoiceID(account, period)
+		counts := v.Finalized || v.InvoiceID == billing.InvoiceID(account, period) ||
+			slices.ContainsFunc(b.Records, func(r v1alpha1.UsageRecord) bool { return r.Status.Invoice == v.InvoiceID })
 		if v.Tenant == b.Account.Name && counts && string(v.Currency) != currency && v.Currency != noCurrency {
 			return v
 		}
@@ -201,6 +209,10 @@ func (d *desk) readRecords(s *Statement) {
 		if r.Spec.Tenant != d.account.Tenant || d.isFinal[r.Status.Invoice] {
 			continue
 		}
+		if Restored(&r) {
+			s.Held = append(s.Held, types.NamespacedName{Namespace: r.Namespace, Name: r.Name})
+			continue
+		}
 		session, err := SessionOf(&r)
 		if err != nil {
 			s.Wrong = append(s.Wrong, err)
@@ -227,6 +239,10 @@ func (d *desk) assign(s *Statement) {
 			p = after(p)
 		}
 		id := billing.InvoiceID(d.account, p)
+		if session.Invoice != "" && session.Invoice != id && d.ofEarlier(session.Invoice) {
+			kept = append(kept, session)
+			continue
+		}
 		if session.Invoice != "" && session.Invoice != id {
 			s.Wrong = append(s.Wrong, fmt.Errorf("record %s: status.invoice: %s is not there", d.records[session.ID], session.Invoice))
 			continue
@@ -238,21 +254,33 @@ func (d *desk) assign(s *Statement) {
 	d.sessions = kept
 }
 
+// ofEarlier reports whether an invoice is one of an earlier account of this name, and has it written.
+func (d *desk) ofEarlier(id string) bool {
+	account, p, ok := billing.AccountOfInvoice(id, d.account.Tenant)
+	if ok = ok && account.UID != d.account.UID; ok {
+		d.earlier[id], d.periods[id] = account, p
+	}
+	return ok
+}
+
 // invoice computes the invoices that are not final.
 func (d *desk) invoice(s *Statement) error {
+	on := map[string][]billing.Session{}
+	for _, session := range d.sessions {
+		on[session.Invoice] = append(on[session.Invoice], session)
+	}
 	for _, id := range slices.Sorted(maps.Keys(d.periods)) {
 		p := d.periods[id]
-		on := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool { return session.Invoice != id })
-		v, err := billing.NewInvoice(d.book, d.account, p, on, d.books.Now)
+		account, earlier := d.earlier[id]
+		if !earlier {
+			account = d.account
+		}
+		v, charges, err := billing.Bill(d.book, account, p, on[id], d.books.Now)
 		if err != nil {
 			return fmt.Errorf("invoice %s: %w", id, err)
 		}
 		due := !d.books.Now.Before(p.End.Add(d.books.Grace))
 		s.Invoices = append(s.Invoices, specOf(v, due))
-		charges, err := billing.Rate(d.book, on)
-		if err != nil {
-			return fmt.Errorf("invoice %s: %w", id, err)
-		}
 		for _, c := range charges {
 			late := !p.Has(c.Session.End) && !d.marked[c.Session.ID]
 			s.Sessions = append(s.Sessions, Session{Record: d.records[c.Session.ID], Charge: c, Invoice: id, Late: late})
@@ -276,9 +304,9 @@ func (d *desk) balance(s *Statement) error {
 		s.Billed = s.Billed.Plus(v.Total)
 	}
 	// With discounts by period, the hours of this month's bill count together.
-	current := billing.InvoiceID(d.account, Month(d.books.Now))
+	current, together := billing.InvoiceID(d.account, Month(d.books.Now)), d.book.DiscountScope != billing.PerSession
 	bill := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool {
-		return !session.Open() && session.Invoice != current
+		return !session.Open() && (!together || session.Invoice != current)
 	})
 	if s.Open, err = billing.Accrued(d.book, bill, d.books.Now); err != nil {
 		return err

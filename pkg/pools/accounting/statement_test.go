@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 func day(month, day, hour int) time.Time {
@@ -68,6 +69,13 @@ func lasting(name string, quantity v1alpha1.Decimal, seconds int) v1alpha1.Usage
 
 func marked(r v1alpha1.UsageRecord, invoice string) v1alpha1.UsageRecord {
 	r.Status.Invoice = invoice
+	return r
+}
+
+// restored is a record that was made anew of a backup, days after it was made first.
+func restored(r v1alpha1.UsageRecord) v1alpha1.UsageRecord {
+	r.Annotations = map[string]string{names.AnnotationRecorded: day(11, 1, 0).Format(time.RFC3339)}
+	r.CreationTimestamp = metav1.NewTime(day(11, 4, 0))
 	return r
 }
 
@@ -142,6 +150,7 @@ func TestStatement(t *testing.T) {
 		Unpriced                 []string
 		Wrong                    int
 		Stale                    []string
+		Held                     []string
 	}
 	overMidnight := session("over", "8", day(10, 31, 23), day(11, 1, 1))
 	gone := session("s1", "4", day(11, 1, 0), day(11, 2, 1))
@@ -171,6 +180,12 @@ func TestStatement(t *testing.T) {
 		"one that began before the month and goes on since": { // the requirement's summary lost such a one
 			Books{Account: account(), Records: []v1alpha1.UsageRecord{session("open", "1", day(10, 1, 0), time.Time{})}},
 			want{Balance: "0.00", Billed: "0.00", Accrued: "1680.00"},
+		},
+		"one that was restored without its status is on no invoice and not accrued": {
+			Books{Account: account("10"), Records: []v1alpha1.UsageRecord{
+				restored(session("r", "1", day(11, 1, 0), time.Time{})), restored(session("told", "1", day(11, 1, 0), day(11, 1, 1))),
+			}},
+			want{Balance: "8.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00"}, On: map[string]string{"told": november}, Held: []string{"team-a/r"}},
 		},
 		"last month's invoice within the grace": {
 			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600)}, Now: day(12, 1, 23)},
@@ -243,6 +258,23 @@ func TestStatement(t *testing.T) {
 				On: map[string]string{"s": november}, Unpriced: []string{"amd.com/gpu", "habana.ai/gaudi"},
 			},
 		},
+		"the account was deleted while an invoice of it was closed: it is closed": {
+			Books{
+				Account: account(), Records: []v1alpha1.UsageRecord{marked(lasting("s", "1", 3600), "inv-20261101-20261201-uid-b"), lasting("t", "2", 3600)},
+				Invoices: []v1alpha1.Invoice{invoice("inv-20261101-20261201-uid-b", 11, "7.00", false), invoice("inv-20261201-20270101-uid-b", 12, "1.00", false)}, Now: day(12, 3, 0),
+			},
+			want{
+				Balance: "-6.00", Billed: "6.00", Accrued: "0.00", Invoices: map[string]string{"inv-20261101-20261201-uid-b": "2.00!", november: "4.00!"},
+				On: map[string]string{"s": "inv-20261101-20261201-uid-b", "t": november}, Stale: []string{"inv-20261201-20270101-uid-b"},
+			},
+		},
+		"likewise, and the invoice was deleted": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{marked(lasting("s", "1", 3600), "inv-20261101-20261201-uid-b")}, Now: day(12, 3, 0)},
+			want{
+				Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{"inv-20261101-20261201-uid-b": "2.00!"},
+				On: map[string]string{"s": "inv-20261101-20261201-uid-b"},
+			},
+		},
 		"a record that cannot be billed stands in no other's way": {
 			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600), lasting("bad", "many", 3600), marked(lasting("lost", "1", 3600), "inv-of-nobody")}},
 			want{Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00"}, On: map[string]string{"s": november}, Wrong: 2},
@@ -258,6 +290,9 @@ func TestStatement(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := want{Balance: s.Balance.String(), Billed: s.Billed.String(), Accrued: s.Accrued.String(), Unpriced: s.Unpriced(), Wrong: len(s.Wrong), Stale: s.Stale}
+			for _, record := range s.Held {
+				got.Held = append(got.Held, record.String())
+			}
 			for _, v := range s.Invoices {
 				put(&got.Invoices, v.InvoiceID, string(v.Total), v.Finalized)
 			}

@@ -10,6 +10,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// What AccountOfInvoice takes is what InvoiceID gives, of a month.
+func FuzzAccountOfInvoice(f *testing.F) {
+	for _, seed := range []string{"inv-20261001-20261101-uid-a", "inv-20261001-20261102-u", "inv-20261301-20270101-u", "inv-20261001-20261101-", "inv-", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		a, p, ok := AccountOfInvoice(id, "team-a")
+		if !ok {
+			return
+		}
+		if got := InvoiceID(a, p); got != id || p.Validate() != nil || a.UID == "" {
+			t.Errorf("%q: read as %+v of %+v, which has the ID %q", id, p, a, got)
+		}
+	})
+}
+
 // What ParseDecimal and ParseAmount take is written and read back as it was, and both agree.
 func FuzzParseNumber(f *testing.F) {
 	for _, seed := range []string{"0", "-0", "12.5", "0.428", "-0.01", "999999999999999999999999.99", "1e9", "1/3", "0x1p-2", "01", ".", "-"} {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -45,6 +46,22 @@ type Line struct {
 // other IDs, and the same ones the same ID, so that no period is billed twice.
 func InvoiceID(a Account, p Period) string { return "inv-" + p.compact() + "-" + a.UID }
 
+// AccountOfInvoice is the account of a tenant's name that an invoice of a month is of, by its ID. ok is
+// false where InvoiceID gives no such ID.
+func AccountOfInvoice(id, tenant string) (a Account, p Period, ok bool) {
+	const dates = len("20261001-20261101-")
+	rest, isInvoice := strings.CutPrefix(id, "inv-")
+	if !isInvoice || len(rest) <= dates {
+		return Account{}, Period{}, false
+	}
+	start, err := time.Parse("20060102", rest[:8])
+	if err != nil || start.Day() != 1 {
+		return Account{}, Period{}, false
+	}
+	a, p = Account{Tenant: tenant, UID: rest[dates:]}, Period{Start: start, End: start.AddDate(0, 1, 0)}
+	return a, p, InvoiceID(a, p) == id
+}
+
 // OnInvoice are the sessions that are on the account's invoice for a period: those that say
 // so, and those that ended in the period and are on no other.
 func OnInvoice(a Account, p Period, sessions []Session) []Session {
@@ -61,20 +78,26 @@ func OnInvoice(a Account, p Period, sessions []Session) []Session {
 
 // NewInvoice computes an account's invoice from all sessions that there are.
 func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, error) {
+	v, _, err := Bill(book, a, p, sessions, now)
+	return v, err
+}
+
+// Bill is NewInvoice with the charges that the invoice sums.
+func Bill(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, []Charge, error) {
 	if err := a.Validate(); err != nil {
-		return Invoice{}, err
+		return Invoice{}, nil, err
 	}
 	if err := p.Validate(); err != nil {
-		return Invoice{}, fmt.Errorf("period: %w", err)
+		return Invoice{}, nil, fmt.Errorf("period: %w", err)
 	}
 	charges, err := Rate(book, OnInvoice(a, p, sessions))
 	if err != nil {
-		return Invoice{}, err
+		return Invoice{}, nil, err
 	}
 	return Invoice{
 		ID: InvoiceID(a, p), Tenant: a.Tenant, Period: p, Currency: book.Currency,
 		Lines: linesOf(charges), Total: Sum(charges), GeneratedAt: now,
-	}, nil
+	}, charges, nil
 }
 
 // linesOf sums charges by resource, model and price.

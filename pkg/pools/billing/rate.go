@@ -99,7 +99,12 @@ func (h hoursOf) get(g group) *big.Rat {
 	return h[g]
 }
 
-func (h hoursOf) add(g group, hours *big.Rat) { h[g] = new(big.Rat).Add(h.get(g), hours) }
+func (h hoursOf) add(g group, hours *big.Rat) {
+	if h[g] == nil {
+		h[g] = new(big.Rat)
+	}
+	h[g].Add(h[g], hours)
+}
 
 // fullWithin is how many hours at the full price the hours of a session cost, after those
 // before it, in a bill of total hours.

@@ -166,15 +166,21 @@ func quotaOf(q *quota.Queue) kueue.ResourceQuota {
 
 // localQueues are sorted by namespace, in each in the order of the pool's queues.
 func (l *Layout) localQueues(namespaces map[string]string) []*kueue.LocalQueue {
+	of := map[string][]string{} // by tenant; under the empty name all of them
+	for namespace, tenant := range namespaces {
+		of[tenant] = append(of[tenant], namespace)
+		of[""] = append(of[""], namespace)
+	}
 	var out []*kueue.LocalQueue
 	for q := range l.all() {
 		if q.leaving {
 			continue
 		}
-		for namespace, tenant := range namespaces {
-			if !mayUse(q.tenants, tenant) {
-				continue
-			}
+		users := q.tenants
+		if len(users) == 0 {
+			users = []string{""}
+		}
+		for _, namespace := range namespacesOf(of, users) {
 			out = append(out, &kueue.LocalQueue{
 				TypeMeta:   typeMeta(kueue.LocalQueueKind),
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.LocalQueue(l.pool.Name, q.queue), Labels: l.labels()},
@@ -185,6 +191,18 @@ func (l *Layout) localQueues(namespaces map[string]string) []*kueue.LocalQueue {
 	slices.SortFunc(out, func(a, b *kueue.LocalQueue) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	return out
+}
+
+// namespacesOf are those of some tenants. A tenant that is named twice has them once.
+func namespacesOf(of map[string][]string, tenants []string) []string {
+	if len(tenants) == 1 {
+		return of[tenants[0]]
+	}
+	var out []string
+	for _, tenant := range slices.Compact(slices.Sorted(slices.Values(tenants))) {
+		out = append(out, of[tenant]...)
+	}
 	return out
 }
 

@@ -3,6 +3,7 @@
 package invoicing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 const (
@@ -94,16 +96,27 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	if err != nil {
 		return idle, r.unreadable(ctx, account, err)
 	}
+	refused := ""
 	if statement.NoPrices == "" {
 		if err := r.writeInvoices(ctx, books, statement); err != nil {
-			return 0, err
+			if refused = refusal.Forbidden(err, "what tenant "+account.Name+" owes"); refused == "" {
+				return 0, err
+			}
 		}
 	}
-	if err := r.expire(ctx, books); err != nil {
+	if err := r.writeStatus(ctx, books, statement, refused); err != nil {
 		return 0, err
 	}
-	if err := r.writeStatus(ctx, books, statement); err != nil {
-		return 0, err
+	if err := r.expire(ctx, books); err != nil {
+		why := refusal.Forbidden(err, "the deletion of billed records of tenant "+account.Name)
+		if why == "" {
+			return 0, err
+		}
+		refused = cmp.Or(refused, why)
+	}
+	if refused != "" {
+		r.events.Event(account, v1.EventTypeWarning, refusal.EventRefused, refused)
+		return refusal.Again, nil
 	}
 	if len(statement.Open) > 0 || len(statement.Invoices) > 0 {
 		return soon, nil
@@ -149,7 +162,8 @@ func (r *reconciler) expire(ctx context.Context, books *accounting.Books) error 
 // delete deletes a record. One whose pod is still there would be made anew, and stays.
 func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) error {
 	var pod v1.Pod
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
+	// Not from the cache: a pod that it does not show may run, and would get a new record.
+	err := r.reader.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
 	switch {
 	case err == nil && pod.UID == old.Spec.PodUID:
 		return nil

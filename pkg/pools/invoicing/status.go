@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // Reasons of conditions and events.
@@ -28,6 +30,8 @@ const (
 	reasonNoPrice     = "NoPrice"
 	reasonUnreadable  = "Unreadable"
 	reasonCredit      = "Credit"
+	reasonRestored    = "RestoredWithoutStatus"
+	reasonSettled     = "Settled"
 	eventOverdrawn    = "Overdrawn" // of the condition as well
 	// eventInvoiceFinal is that of the event about an account whose invoice was closed.
 	eventInvoiceFinal = "InvoiceFinal"
@@ -74,13 +78,40 @@ func pricedOf(books *accounting.Books, s *accounting.Statement) (is metav1.Condi
 	return metav1.ConditionTrue, reasonPriced, "all sessions have a price"
 }
 
-// writeStatus writes an account's amounts and conditions.
-func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement) error {
+// heldMessage says which records are not billed; it is empty where all are.
+func heldMessage(held []types.NamespacedName) string {
+	if len(held) == 0 {
+		return ""
+	}
+	const most = 5
+	var named []string
+	for _, record := range held[:min(most, len(held))] {
+		named = append(named, record.String())
+	}
+	more := ""
+	if n := len(held) - most; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%d records were restored from a backup without their status, and are not billed: %s%s. Say when each ended: nvtopo pool settle NAMESPACE/RECORD --end TIME",
+		len(held), strings.Join(named, ", "), more)
+}
+
+// writeStatus writes an account's amounts and conditions. refused is what the API server refuses of its
+// invoices; empty if nothing.
+func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, refused string) error {
 	account := books.Account
 	status := account.Status.DeepCopy()
 	status.Balance, status.Billed, status.Accrued = v1alpha1.Money(s.Balance.String()), v1alpha1.Money(s.Billed.String()), v1alpha1.Money(s.Accrued.String())
 	priced, reason, message := pricedOf(books, s)
+	if refused != "" {
+		priced, reason, message = metav1.ConditionFalse, refusal.Reason, refused
+	}
 	r.set(status, account, v1alpha1.ConditionPriced, priced, reason, message)
+	if message := heldMessage(s.Held); message != "" {
+		r.set(status, account, v1alpha1.ConditionRecordsHeld, metav1.ConditionTrue, reasonRestored, message)
+	} else if meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRecordsHeld) != nil {
+		r.set(status, account, v1alpha1.ConditionRecordsHeld, metav1.ConditionFalse, reasonSettled, "no record is held")
+	}
 	overdrawn := s.Balance.Sign() < 0
 	if overdrawn {
 		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionTrue, eventOverdrawn, "the sessions that have ended cost more than the credits")

@@ -133,22 +133,21 @@ func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Boo
 		return nil, err
 	}
 	slices.SortFunc(accounts, func(a, b poolv1alpha1.TenantAccount) int { return cmp.Compare(a.Name, b.Name) })
+	invoicesOf, recordsOf := map[string][]poolv1alpha1.Invoice{}, map[string][]poolv1alpha1.UsageRecord{}
+	for i := range invoices {
+		tenant := invoices[i].Spec.Tenant
+		invoicesOf[tenant] = append(invoicesOf[tenant], invoices[i])
+	}
+	for i := range records {
+		tenant := records[i].Spec.Tenant
+		recordsOf[tenant] = append(recordsOf[tenant], records[i])
+	}
 	var out []*accounting.Books
 	for i := range accounts {
 		account := &accounts[i]
-		b := &accounting.Books{Account: account, Now: now}
+		b := &accounting.Books{Account: account, Invoices: invoicesOf[account.Name], Records: recordsOf[account.Name], Now: now}
 		if at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == accounting.PriceBookOf(account) }); at >= 0 {
 			b.Prices = &prices[at]
-		}
-		for _, v := range invoices {
-			if v.Spec.Tenant == account.Name {
-				b.Invoices = append(b.Invoices, v)
-			}
-		}
-		for _, u := range records {
-			if u.Spec.Tenant == account.Name {
-				b.Records = append(b.Records, u)
-			}
 		}
 		out = append(out, b)
 	}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -28,8 +29,10 @@ type view struct {
 // steps is what is to be written for a pod, in this order.
 type steps struct {
 	create []v1alpha1.UsageRecord
-	// end those records of the pod, made just now or before, that have none.
+	// end those records of the pod, made just now or before, that endable reports.
 	end *end
+	// confirm these records of the pod, which were restored: it is there, so that they go on.
+	confirm []v1alpha1.UsageRecord
 	// release takes the finalizer from the pod, once all that has been written.
 	release bool
 }
@@ -44,10 +47,11 @@ func (s *steps) goOn() bool {
 func decide(v view) steps {
 	if v.pod == nil {
 		// Pods that nobody keeps until their end is written can go while nobody looks.
-		if !hasOpen(v.records) {
+		guess := end{at: later(v.seenUntil, known(v.records)), estimated: true}
+		if len(endable(v.records, guess)) == 0 {
 			return steps{}
 		}
-		return steps{end: &end{at: later(v.seenUntil, known(v.records)), estimated: true}}
+		return steps{end: &guess}
 	}
 	e, over := v.gone, !v.gone.at.IsZero()
 	if !over {
@@ -57,17 +61,20 @@ func decide(v view) steps {
 	if over && heldBefore(v, e) {
 		s.create = nil
 	}
-	if over && (len(s.create) > 0 || hasOpen(v.records)) {
+	if over && (len(s.create) > 0 || len(endable(v.records, e)) > 0) {
 		s.end = &e
+	}
+	for i := range v.records {
+		if !over && accounting.Restored(&v.records[i]) && !hasRest(v.records, &v.records[i]) {
+			s.confirm = append(s.confirm, v.records[i])
+		}
 	}
 	s.release = over && v.gone.at.IsZero() && slices.Contains(v.pod.Finalizers, names.FinalizerMetering)
 	return s
 }
 
-// heldBefore: the pod ended before its pool was there, so that it never held devices of it.
-func heldBefore(v view, e end) bool {
-	return v.place.pool != nil && e.at.Before(v.place.pool.CreationTimestamp.Time)
-}
+// heldBefore: the pod ended before its devices were its tenant's.
+func heldBefore(v view, e end) bool { return e.at.Before(v.place.joined) }
 
 // missing are the records to make: those of the wanted ones that are not there, and the rest of those
 // that ended too early. An end never changes, since it may be on an invoice: the rest is a record of
@@ -111,6 +118,30 @@ func lastOf(have []v1alpha1.UsageRecord, name string) *v1alpha1.UsageRecord {
 		}
 	}
 	return last
+}
+
+// endable are the records of a pod, by their place in the list, that end when the pod does. One that was
+// restored has lost its own end and perhaps its invoice. It ends so only if the end is certain, in a month
+// that was not over when it was restored, so that no final invoice has it, and if no record goes on from it.
+func endable(records []v1alpha1.UsageRecord, e end) (at []int) {
+	for i := range records {
+		r := &records[i]
+		open := r.Status.End == nil
+		if open && accounting.Restored(r) {
+			open = !e.estimated && r.CreationTimestamp.Time.Before(accounting.Month(e.at).End) && !hasRest(records, r)
+		}
+		if open {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// hasRest reports whether another one of a pod's records goes on from a record.
+func hasRest(records []v1alpha1.UsageRecord, from *v1alpha1.UsageRecord) bool {
+	return slices.ContainsFunc(records, func(r v1alpha1.UsageRecord) bool {
+		return r.Spec.Resource == from.Spec.Resource && r.Spec.Start.After(from.Spec.Start.Time)
+	})
 }
 
 func hasOpen(records []v1alpha1.UsageRecord) bool {

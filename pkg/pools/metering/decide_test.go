@@ -77,15 +77,20 @@ func aPool(change ...func(*v1alpha1.ComputePool)) *v1alpha1.ComputePool {
 	return p
 }
 
-func made(at int) func(*v1alpha1.ComputePool) {
-	return func(p *v1alpha1.ComputePool) { p.CreationTimestamp = stamp(at) }
-}
+func joinedAt(n int) place { return place{tenant: "team-a", pool: aPool(), joined: minute(n)} }
 
 func aRecord(start int) v1alpha1.UsageRecord {
 	return v1alpha1.UsageRecord{
 		ObjectMeta: metav1.ObjectMeta{Name: "u1", Namespace: "team-a", CreationTimestamp: stamp(start)},
 		Spec:       v1alpha1.UsageRecordSpec{Pod: "trainer", PodUID: "u1", Start: stamp(start)},
 	}
+}
+
+// restored is a record that was made of a backup at a minute, and says when it was made first.
+func restored(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
+	r.Annotations = map[string]string{names.AnnotationRecorded: r.CreationTimestamp.UTC().Format(time.RFC3339)}
+	r.CreationTimestamp = stamp(at)
+	return r
 }
 
 // aRest is the record of what the pod held after the minute at which another record ended too early.
@@ -113,6 +118,8 @@ func TestDecide(t *testing.T) {
 		Start     []int // minutes of the records to make
 		End       int   // minute; 0 for none
 		Estimated bool
+		Ends      int // records beside one that end
+		Confirm   int // records that go on though they were restored
 		Release   bool
 	}
 	for name, tc := range map[string]struct {
@@ -209,13 +216,35 @@ func TestDecide(t *testing.T) {
 			view{pod: aPod(neverSaid), place: team, records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}},
 			want{Release: true},
 		},
+		"its record was restored without its status, and nobody knows the pod": {
+			view{records: []v1alpha1.UsageRecord{restored(aRecord(10), 90)}, seenUntil: minute(95)}, want{},
+		},
+		"likewise, and the pod goes on": {
+			view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 90)}}, want{Confirm: 1},
+		},
+		"likewise, and the pod says when it ended": {
+			view{pod: aPod(finished(v1.PodSucceeded, 40)), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 90)}}, want{End: 40, Release: true},
+		},
+		"likewise, in a month that may be on a final invoice": {
+			view{pod: aPod(finished(v1.PodSucceeded, 40)), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 60*24*20)}}, want{Release: true},
+		},
+		"likewise, and nobody says when it ended": {
+			view{pod: aPod(neverSaid), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 90)}}, want{Release: true},
+		},
+		"likewise, and another one goes on from it, which alone goes on": {
+			view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 90), restored(aRest(30), 90)}}, want{Confirm: 1},
+		},
+		"likewise, and which alone ends": {
+			view{pod: aPod(finished(v1.PodSucceeded, 40)), place: team, records: []v1alpha1.UsageRecord{restored(aRecord(10), 90), restored(aRest(30), 90)}},
+			want{End: 40, Release: true},
+		},
 		"outside of the tenants' namespaces": {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{pool: aPool()}}, want{Release: true}},
 		"on a node of no pool":               {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{tenant: "team-a"}}, want{Release: true}},
-		"the pool is younger than the pod: from then on": {
-			view{pod: aPod(), place: place{tenant: "team-a", pool: aPool(made(30))}}, want{Start: []int{30}},
+		"its devices were no tenant's when it was bound: from then on": {
+			view{pod: aPod(), place: joinedAt(30)}, want{Start: []int{30}},
 		},
-		"the pod ended before the pool was there": {
-			view{pod: aPod(finished(v1.PodSucceeded, 20)), place: place{tenant: "team-a", pool: aPool(made(30))}}, want{Release: true},
+		"it ended before its devices were a tenant's": {
+			view{pod: aPod(finished(v1.PodSucceeded, 20)), place: joinedAt(30)}, want{Release: true},
 		},
 		"it was bound in the future, by a wrong clock": {
 			view{pod: aPod(func(p *v1.Pod) { p.Status.Conditions[0].LastTransitionTime = stamp(500) }), place: team}, want{Start: []int{100}},
@@ -225,17 +254,19 @@ func TestDecide(t *testing.T) {
 			tc.view.now = minute(100)
 			got := decide(tc.view)
 			minutes := func(at time.Time) int { return int(at.Sub(minute(0)) / time.Minute) }
-			is := want{Release: got.release}
+			is := want{Release: got.release, Confirm: len(got.confirm)}
 			records := tc.view.records
 			for _, r := range got.create {
 				is.Start = append(is.Start, minutes(r.Spec.Start.Time))
 				records = append(records, r)
 			}
-			for i := range records {
-				if got.end != nil && records[i].Status.End == nil {
+			if got.end != nil {
+				for _, i := range endable(records, *got.end) {
 					status := ending(&records[i], *got.end)
 					is.End, is.Estimated = minutes(status.End.Time), status.Estimated
+					is.Ends++
 				}
+				is.Ends--
 			}
 			if diff := cmp.Diff(tc.want, is); diff != "" {
 				t.Errorf("want - got +\n%s", diff)
@@ -326,8 +357,9 @@ func TestMemoryBounds(t *testing.T) {
 	for i := range 1000 {
 		m.keep(aPod(func(p *v1.Pod) { p.UID = types.UID(minute(i).String()) }), end{at: minute(i)})
 	}
-	if n := len(m.pods); n > 62 {
-		t.Errorf("it remembers %d pods, of which 61 went in the last hour", n)
+	// Those that are too old go within a tenth of the time.
+	if n := len(m.pods); n > 62+6 {
+		t.Errorf("it remembers %d pods, of which 61 went in the last hour and 6 in the six minutes before", n)
 	}
 }
 

@@ -26,6 +26,7 @@ const labelProduct = "nvidia.com/gpu.product"
 type place struct {
 	tenant   string // empty outside of tenants' namespaces
 	pool     *v1alpha1.ComputePool
+	joined   time.Time                         // since when tenant and pool are so
 	labels   map[string]string                 // of the node
 	topology *topologyv1alpha1.NodeGPUTopology // nil where it is not known
 }
@@ -37,7 +38,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 		return nil
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	start := startOf(pod, at.pool, now)
+	start := startOf(pod, at.joined, now)
 	var out []v1alpha1.UsageRecord
 	for i, resource := range units.Extended(requests) {
 		if !counts(at.pool, resource) {
@@ -47,8 +48,9 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 		out = append(out, v1alpha1.UsageRecord{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: recordName(pod, i), Namespace: pod.Namespace,
-				Labels:     map[string]string{v1alpha1.LabelTenant: at.tenant, v1alpha1.LabelPool: at.pool.Name},
-				Finalizers: []string{names.FinalizerBilling},
+				Labels:      map[string]string{v1alpha1.LabelTenant: at.tenant, v1alpha1.LabelPool: at.pool.Name},
+				Annotations: map[string]string{names.AnnotationRecorded: now.UTC().Format(time.RFC3339)},
+				Finalizers:  []string{names.FinalizerBilling},
 			},
 			Spec: v1alpha1.UsageRecordSpec{
 				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,

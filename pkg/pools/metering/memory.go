@@ -17,8 +17,9 @@ const remembered = time.Hour
 // memory keeps pods that were seen to go until their records say so. What it forgets with the
 // process, the heartbeat stands for.
 type memory struct {
-	mu   sync.Mutex
-	pods map[types.UID]lost // guarded by mu
+	mu    sync.Mutex
+	pods  map[types.UID]lost // guarded by mu
+	swept time.Time          // guarded by mu; when pods that are too old were last looked for
 }
 
 // lost is a pod that is gone.
@@ -48,10 +49,13 @@ func goneAt(pod *v1.Pod, unsure bool, beat, now time.Time) end {
 func (m *memory) keep(pod *v1.Pod, e end) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid, l := range m.pods {
-		if e.at.Sub(l.end.at) > remembered {
-			delete(m.pods, uid)
+	if e.at.Sub(m.swept) > remembered/10 { // not each time: thousands may go at once
+		for uid, l := range m.pods {
+			if e.at.Sub(l.end.at) > remembered {
+				delete(m.pods, uid)
+			}
 		}
+		m.swept = e.at
 	}
 	m.pods[pod.UID] = lost{pod, e}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -14,12 +15,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // reconciler writes the records of one pod. Its requests are UIDs: a pod's name can be that of
@@ -29,46 +33,67 @@ type reconciler struct {
 	reader    client.Reader // not the cache
 	namespace string        // where records are kept whose own namespace goes
 	clock     clock.PassiveClock
+	events    record.EventRecorder
 	memory    *memory
 	heartbeat *heartbeat
 }
 
-// Reconcile writes what is to be written for the pod with this UID.
+// Reconcile writes what is to be written for the pod with this UID. What the API server refuses is tried
+// again until somebody has changed that: nothing is lost meanwhile of a pod with the finalizer.
 func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Result, error) {
 	v, err := r.view(ctx, uid)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	s := decide(v)
+	err = r.write(ctx, uid, &v)
+	if err == nil || v.pod == nil {
+		return reconcile.Result{}, err
+	}
+	why := refusal.Forbidden(err, "what pod "+v.pod.Namespace+"/"+v.pod.Name+" used")
+	if why == "" {
+		return reconcile.Result{}, err
+	}
+	r.events.Event(v.pod, v1.EventTypeWarning, refusal.EventRefused, why)
+	return reconcile.Result{RequeueAfter: refusal.Again}, nil
+}
+
+// write writes what follows from a view.
+func (r *reconciler) write(ctx context.Context, uid types.UID, v *view) (err error) {
+	s := decide(*v)
 	if s.goOn() && v.gone.at.IsZero() {
 		// The records may know of an end that the cache does not show yet.
 		if v.pod, err = r.live(ctx, uid, v.pod, nil); err != nil {
-			return reconcile.Result{}, err
+			return err
 		}
-		s = decide(v)
+		s = decide(*v)
 	}
 	records := v.records
 	for i := range s.create {
 		made, err := r.create(ctx, &s.create[i])
 		if err != nil {
-			return reconcile.Result{}, err
+			return err
 		}
 		records = append(records, *made)
 	}
 	if s.end != nil {
 		if err := r.end(ctx, records, *s.end); err != nil {
-			return reconcile.Result{}, err
+			return err
+		}
+	}
+	for i := range s.confirm {
+		if err := r.confirm(ctx, &s.confirm[i]); err != nil {
+			return err
 		}
 	}
 	if s.release {
 		if err := r.release(ctx, v.pod); err != nil {
-			return reconcile.Result{}, err
+			return err
 		}
 	}
 	if s.end == nil && !hasOpen(v.records) {
 		r.memory.forget(uid) // all is written, and would be made anew after it has been billed and deleted
 	}
-	return reconcile.Result{}, r.move(ctx, records)
+	return r.move(ctx, records)
 }
 
 func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
@@ -153,7 +178,9 @@ func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 	if err := r.client.List(ctx, &pools); err != nil {
 		return place{}, fmt.Errorf("list pools: %w", err)
 	}
-	at.pool = membership.PoolOf(at.labels, membership.In(&pools))
+	if at.pool = membership.PoolOf(at.labels, membership.In(&pools)); at.pool != nil {
+		at.joined = joined(pod, &namespace, &node, at.pool)
+	}
 	var topology topologyv1alpha1.NodeGPUTopology
 	err = r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &topology)
 	if client.IgnoreNotFound(err) != nil {
@@ -188,19 +215,26 @@ func (r *reconciler) create(ctx context.Context, record *v1alpha1.UsageRecord) (
 	}
 }
 
-// end writes the end of those records that have none.
+// end writes the end of those records that are endable.
 func (r *reconciler) end(ctx context.Context, records []v1alpha1.UsageRecord, e end) error {
-	for i := range records {
+	for _, i := range endable(records, e) {
 		record := &records[i]
-		if record.Status.End != nil {
-			continue
-		}
 		before := record.DeepCopy()
 		status := ending(record, e)
 		record.Status.End, record.Status.Estimated = status.End, status.Estimated
 		if err := r.client.Status().Patch(ctx, record, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
 			return fmt.Errorf("end record %s/%s: %w", record.Namespace, record.Name, err)
 		}
+	}
+	return nil
+}
+
+// confirm has a record that was restored go on, as of a pod that is there.
+func (r *reconciler) confirm(ctx context.Context, record *v1alpha1.UsageRecord) error {
+	before := record.DeepCopy()
+	record.Annotations[names.AnnotationRecorded] = record.CreationTimestamp.UTC().Format(time.RFC3339)
+	if err := r.client.Patch(ctx, record, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
+		return fmt.Errorf("confirm record %s/%s: %w", record.Namespace, record.Name, err)
 	}
 	return nil
 }
@@ -221,7 +255,8 @@ func (r *reconciler) move(ctx context.Context, records []v1alpha1.UsageRecord) e
 	for i := range records {
 		record := &records[i]
 		kept := slices.Contains(record.Finalizers, names.FinalizerBilling)
-		if record.DeletionTimestamp == nil || record.Status.End == nil || !kept || record.Namespace == r.namespace {
+		said := record.Status.End != nil || accounting.Restored(record)
+		if record.DeletionTimestamp == nil || !said || !kept || record.Namespace == r.namespace {
 			continue
 		}
 		if _, err := r.keep(ctx, record); err != nil {
@@ -240,6 +275,7 @@ func (r *reconciler) move(ctx context.Context, records []v1alpha1.UsageRecord) e
 func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v1alpha1.UsageRecord, error) {
 	kept := &v1alpha1.UsageRecord{Spec: record.Spec}
 	kept.Name, kept.Namespace, kept.Labels, kept.Finalizers = record.Name, r.namespace, record.Labels, []string{names.FinalizerBilling}
+	kept.Annotations = record.Annotations
 	if err := r.client.Create(ctx, kept, client.FieldOwner(names.FieldOwner)); apierrors.IsAlreadyExists(err) {
 		err = r.reader.Get(ctx, client.ObjectKeyFromObject(kept), kept)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
@@ -55,7 +56,8 @@ func Setup(mgr manager.Manager, opts Options) error {
 		opts.Clock = clock.RealClock{}
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), reader: mgr.GetAPIReader(), namespace: opts.Namespace, clock: opts.Clock, memory: newMemory(),
+		client: mgr.GetClient(), reader: mgr.GetAPIReader(), namespace: opts.Namespace, clock: opts.Clock,
+		events: mgr.GetEventRecorderFor(names.FieldOwner), memory: newMemory(),
 	}
 	r.heartbeat = &heartbeat{client: mgr.GetClient(), reader: mgr.GetAPIReader(), namespace: opts.Namespace, clock: opts.Clock, behind: r.behind}
 	if err := index(mgr.GetFieldIndexer()); err != nil {
@@ -195,7 +197,8 @@ func (r *reconciler) podsWhere(of func(client.Object) []client.ListOption) handl
 	})
 }
 
-// behind counts the open records whose pod is not there.
+// behind counts the open records whose pod is not there. Those that were restored stay so until somebody
+// settles them.
 func (r *reconciler) behind(ctx context.Context) (int, error) {
 	var records v1alpha1.UsageRecordList
 	if err := r.client.List(ctx, &records); err != nil {
@@ -204,7 +207,7 @@ func (r *reconciler) behind(ctx context.Context) (int, error) {
 	n := 0
 	for i := range records.Items {
 		record := &records.Items[i]
-		if record.Status.End != nil {
+		if record.Status.End != nil || accounting.Restored(record) {
 			continue
 		}
 		var pods v1.PodList

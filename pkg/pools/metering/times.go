@@ -8,18 +8,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 // startOf is when a pod began to hold its devices: when it was bound, by the API server's clock. It
-// is not before the pool was there, and not in the future.
-func startOf(pod *v1.Pod, pool *v1alpha1.ComputePool, now time.Time) time.Time {
-	start := boundAt(pod)
-	if pool.CreationTimestamp.After(start) {
-		start = pool.CreationTimestamp.Time
-	}
-	return earlier(start, now)
+// is not before these were its tenant's, and not in the future.
+func startOf(pod *v1.Pod, joined, now time.Time) time.Time {
+	return earlier(later(boundAt(pod), joined), now)
 }
 
 // boundAt is when a pod was bound. The API server writes it with the binding; a scheduler that had no

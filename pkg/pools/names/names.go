@@ -58,6 +58,10 @@ const AnnotationProtection = v1alpha1.GroupName + "/protection"
 // again. One without it was stopped by Kueue or by a person, and stays so.
 const AnnotationDeactivated = v1alpha1.GroupName + "/deactivated"
 
+// AnnotationRecorded is on a UsageRecord: when the controller made it. An object that is younger than
+// that was made of a backup.
+const AnnotationRecorded = v1alpha1.GroupName + "/recorded-at"
+
 // Reasons in AnnotationProtection.
 const (
 	// ProtectedNever: the job is greater than what its share may protect at all.

@@ -2,8 +2,6 @@
 
 package quota
 
-import "slices"
-
 // Step is one object to write or to remove.
 type Step struct {
 	Queue string // empty: the root Cohort
@@ -30,8 +28,12 @@ func Order(old, now Division) []Step {
 	for _, q := range now.Queues {
 		add(Step{Queue: q.Name}, before[q.Name], q.Nominal)
 	}
+	wanted := make(map[string]bool, len(now.Queues))
+	for _, q := range now.Queues {
+		wanted[q.Name] = true
+	}
 	for _, q := range old.Queues {
-		if !slices.ContainsFunc(now.Queues, func(n Queue) bool { return n.Name == q.Name }) {
+		if !wanted[q.Name] {
 			first = append(first, Step{Queue: q.Name, Gone: true})
 		}
 	}

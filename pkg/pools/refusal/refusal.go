@@ -31,3 +31,12 @@ func Of(err error, object string) string {
 	}
 	return ""
 }
+
+// Forbidden is Of without objects that the API server calls invalid: what never changes once it is written,
+// such as the end of a session, another leader may have written first.
+func Forbidden(err error, object string) string {
+	if apierrors.IsInvalid(err) {
+		return ""
+	}
+	return Of(err, object)
+}

@@ -76,6 +76,10 @@ const AnnotationAllowDeletion = GroupName + "/allow-deletion"
 // ConditionPriced of a TenantAccount says whether all of its sessions could be priced.
 const ConditionPriced = "Priced"
 
+// ConditionRecordsHeld of a TenantAccount is true while records are not billed that were restored from a
+// backup without their status. It is absent where there never were such records.
+const ConditionRecordsHeld = "RecordsHeld"
+
 // ConditionOverdrawn of a TenantAccount is true while its balance is below 0.
 const ConditionOverdrawn = "Overdrawn"
 

@@ -84,7 +84,7 @@ type UsageRecordSpec struct {
 	// quantity is how many devices; a slice is a part of one, such as "0.428".
 	// +kubebuilder:validation:XValidation:rule="double(self) > 0.0 && double(self) <= 1000000.0",message="quantity: above 0 and at most 1000000"
 	Quantity Decimal `json:"quantity"`
-	// start is when the pod was bound.
+	// start is when the pod was bound, or when its devices became its tenant's.
 	Start metav1.Time `json:"start"`
 }
 
