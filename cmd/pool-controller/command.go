@@ -20,10 +20,12 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -35,6 +37,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
+	"github.com/nvtopo/nvtopo/pkg/pools/serverclock"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -51,6 +54,9 @@ type options struct {
 	checkPlaces  bool
 	placement    placementcheck.Options
 	gateImage    string
+
+	// clock is that of what cannot be taken back: sessions and invoices.
+	clock *serverclock.Clock
 }
 
 // setups register the controllers, each with what it needs of the command line.
@@ -60,20 +66,22 @@ func (o *options) setups() []func(manager.Manager) error {
 			return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces})
 		},
 		func(mgr manager.Manager) error {
-			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
+			return metering.Setup(mgr, metering.Options{Namespace: o.namespace, Clock: o.clock.OfServer()})
 		},
 		func(mgr manager.Manager) error {
-			return invoicing.Setup(mgr, invoicing.Options{Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour})
+			return invoicing.Setup(mgr, invoicing.Options{
+				Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour, Clock: o.clock,
+			})
 		},
 		elasticjob.Setup,
-		virtualization.Setup,
+		func(mgr manager.Manager) error { return virtualization.Setup(mgr, o.clock.OfServer()) },
 		func(mgr manager.Manager) error { return placementcheck.Setup(mgr, o.placement) },
-		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage) },
+		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage, o.clock) },
 	}
 }
 
 func newCommand() *cobra.Command {
-	o := &options{}
+	o := &options{clock: serverclock.New(clock.RealClock{})}
 	cmd := &cobra.Command{
 		Use:   "nvtopo-pool-controller",
 		Short: "Keep Kueue's objects, jobs and bills as pools have them",
@@ -108,6 +116,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	restConfig.QPS = -1 // the API server's flow control bounds it; 5 requests a second would be the default
+	restConfig.Wrap(o.clock.Wrap)
 	ctrl.SetLogger(klog.FromContext(ctx))
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                        newScheme(),
@@ -116,7 +125,7 @@ func (o *options) run(ctx context.Context) error {
 		LeaderElectionID:              "nvtopo-pool-controller",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                         cacheOptions(),
 		// ElasticJobs are read so: a template that is none must not keep all others from being read.
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	})
@@ -129,6 +138,15 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, observed{}, mgr.Start)
+}
+
+// cacheOptions keep who manages which fields only where metering reads it: it is much to keep.
+func cacheOptions() cache.Options {
+	kept := cache.ByObject{Transform: metering.KeepManagers}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         map[client.Object]cache.ByObject{&v1.Namespace{}: kept, &v1.Node{}: kept, &poolv1alpha1.ComputePool{}: kept},
+	}
 }
 
 // newScheme knows all kinds that the controllers read and write.

@@ -43,7 +43,7 @@ func poolControllerRights() []rights.Rule {
 		rights.Everywhere("", list("pods", "nodes"), list("get", "list", "watch", "patch")),
 		rights.Everywhere("", list("pods/eviction", "secrets"), list("create")),
 		rights.Everywhere("", list("namespaces"), read),
-		rights.Everywhere("networking.k8s.io", list("networkpolicies"), list("create")),
+		rights.Everywhere("networking.k8s.io", list("networkpolicies"), list("get", "create", "patch")),
 		rights.Everywhere(topology, list("nodegputopologies", "clustertopologies"), read),
 		rights.Everywhere(topology, list("nodegputopologies"), list("write-any")),
 		rights.Everywhere("scheduling.k8s.io", list("priorityclasses"), read),

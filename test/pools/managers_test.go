@@ -46,6 +46,7 @@ type managers struct {
 	told []string          // node=value, in their order; guarded by mu
 	// early are the nodes that served pods before the device plugin had started anew; guarded by mu
 	early []string
+	held  []string          // pods that held devices when a node was told to divide them; guarded by mu
 	heard map[string]string // by node: what the plugin was told, and whether it has begun with it
 }
 
@@ -67,7 +68,13 @@ func newManagers(t *testing.T, s *scenario) *managers {
 			}
 		}
 	}()
-	t.Cleanup(func() { cancel(); <-ended })
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		if len(m.held) > 0 {
+			t.Errorf("pods held devices when these were divided: %v", m.held)
+		}
+	})
 	return m
 }
 
@@ -99,12 +106,21 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 		return nil
 	}
 	before, turnsBefore, _ := strings.Cut(m.seen[n.Name], " ")
+	if mig == "" && before != "" { // the MIG manager does nothing without a label
+		m.seen[n.Name] = mig + " " + turns
+		return nil
+	}
 	if turns != turnsBefore && !m.startsAnew(n, turns) {
 		return nil
 	}
 	if mig != before {
+		held, err := m.holders(ctx, n.Name)
+		if err != nil {
+			return err
+		}
 		m.mu.Lock()
 		m.told = append(m.told, n.Name+"="+mig)
+		m.held = append(m.held, held...)
 		m.mu.Unlock()
 		if err := m.state(ctx, n, "pending"); err != nil {
 			return err
@@ -124,6 +140,21 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	}
 	m.seen[n.Name] = mig + " " + turns
 	return nil
+}
+
+// holders are the pods on a node that have devices.
+func (m *managers) holders(ctx context.Context, node string) (held []string, err error) {
+	var pods v1.PodList
+	if err := m.s.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed && devicesOf(&p.Spec) > 0 {
+			held = append(held, fmt.Sprintf("%s/%s on %s", p.Namespace, p.Name, node))
+		}
+	}
+	return held, nil
 }
 
 // startsAnew is the device plugin's look at a node whose label has changed: it begins at its next

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -182,6 +184,83 @@ func (s *scenario) recorded(t *testing.T, pod types.UID) {
 		}
 		r := &records.Items[i]
 		return r.Spec.Tenant == s.tenant("a") && r.Status.End != nil, fmt.Sprintf("%+v %+v", r.Spec, r.Status)
+	})
+}
+
+// TestRepairedSession: what is changed or deleted of a session that serves is restored; with a new token
+// its server starts anew.
+func TestRepairedSession(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.computePool(t, sessionPool)
+	s.ready(t)
+	s.session(t, "first", 1)
+	session := s.waitSession(t, "first", poolv1alpha1.SessionReady, remotesession.ReasonServes)
+	before := s.podsOf(t, "a", client.MatchingLabels{"pool.nvtopo.dev/session": "first"})[0]
+	key := client.ObjectKey{Namespace: s.tenant("a"), Name: remotesession.Name("first")}
+	looks := 0
+	look := func() { // now, and not within a minute
+		looks++
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"test/looks":"%d"}}}`, looks)
+		if err := s.Patch(t.Context(), session.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var service v1.Service
+	var policy networkingv1.NetworkPolicy
+	s.get(t, &service, key.Namespace, key.Name)
+	s.get(t, &policy, key.Namespace, key.Name)
+	restored := func(what string) {
+		t.Helper()
+		look()
+		s.waitFor(t, what, func(ctx context.Context) (bool, string) {
+			var gotService v1.Service
+			var gotPolicy networkingv1.NetworkPolicy
+			if err := errors.Join(s.Get(ctx, key, &gotService), s.Get(ctx, key, &gotPolicy)); err != nil {
+				return false, err.Error()
+			}
+			diff := cmp.Diff(policy.Spec, gotPolicy.Spec) + cmp.Diff(service.Spec.Selector, gotService.Spec.Selector) + cmp.Diff(service.Spec.Ports, gotService.Spec.Ports)
+			return diff == "", diff
+		})
+	}
+	s.remove(t, service.DeepCopy())
+	s.remove(t, policy.DeepCopy())
+	restored("Service and NetworkPolicy are made anew")
+	for _, o := range []struct {
+		object client.Object
+		change string
+	}{
+		{&service, `{"spec":{"selector":{"app":"another"}}}`},
+		{&policy, `{"spec":{"ingress":[{}]}}`},
+	} {
+		if err := s.Patch(t.Context(), o.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(o.change))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restored("Service and NetworkPolicy are as they were")
+
+	s.remove(t, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
+	look()
+	s.waitFor(t, "another pod serves, with another token", func(ctx context.Context) (bool, string) {
+		pods := s.podsOf(t, "a", client.MatchingLabels{"pool.nvtopo.dev/session": "first"})
+		var secret v1.Secret
+		err := s.Get(ctx, key, &secret)
+		other := slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID != before.UID && p.Status.Phase == v1.PodRunning })
+		return err == nil && other, fmt.Sprint(err, len(pods))
+	})
+	s.waitSession(t, "first", poolv1alpha1.SessionReady, remotesession.ReasonServes)
+	var job batchv1.Job
+	s.get(t, &job, key.Namespace, key.Name)
+	if job.Status.Failed > 0 {
+		t.Errorf("the Job counts %d failures, of %d that it may have", job.Status.Failed, *job.Spec.BackoffLimit)
+	}
+	s.waitFor(t, "an event says so", func(ctx context.Context) (bool, string) {
+		var events v1.EventList
+		err := s.List(ctx, &events, client.InNamespace(key.Namespace))
+		told := slices.ContainsFunc(events.Items, func(e v1.Event) bool {
+			return e.Reason == "SessionTokenReplaced" && strings.Contains(e.Message, "starts anew")
+		})
+		return err == nil && told, fmt.Sprint(err, len(events.Items))
 	})
 }
 

@@ -204,6 +204,47 @@ func TestSlices(t *testing.T) {
 	s.running(t, "a", "whole", 1) // it comes back to the node that takes pods
 }
 
+// TestLatePod: a pod that is bound to a node after that was cordoned leaves it before its devices are
+// divided; a manager that failed tries again when it is told to.
+func TestLatePod(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	newManagers(t, s)
+	s.namespace(t, "free", nil)
+	pod := gpuPod(s.tenant("free"), "late", 8).Obj()
+	pod.Spec.SchedulerName = "nobody"
+	if err := s.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  virtualization: {enabled: true, strategy: mig, profile: all-3g.40gb}")
+	node := s.nodes[0]
+	s.waitFor(t, "the node is cordoned", func(ctx context.Context) (bool, string) {
+		var n v1.Node
+		err := s.Get(ctx, client.ObjectKey{Name: node}, &n)
+		return err == nil && n.Spec.Unschedulable, fmt.Sprint(err, n.Annotations)
+	})
+	binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, Target: v1.ObjectReference{Kind: "Node", Name: node}}
+	if err := s.SubResource("binding").Create(t.Context(), pod, binding); err != nil {
+		t.Fatal(err)
+	}
+	s.waitGone(t, pod)
+	s.divided(t, virtualization.ReasonApplied, "all 1 nodes have nvidia.com/mig.config=all-3g.40gb")
+
+	s.divide(t, `{"profile":"all-9g.90gb"}`)
+	s.divided(t, virtualization.ReasonManagerFailed, virtualization.AnnotationRetry)
+	var failed v1.Node
+	s.get(t, &failed, "", node)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, virtualization.AnnotationRetry)
+	if err := s.Patch(t.Context(), failed.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(t, "the manager is told again, and fails again", func(ctx context.Context) (bool, string) {
+		var n v1.Node
+		err := s.Get(ctx, client.ObjectKey{Name: node}, &n)
+		told := n.Annotations[virtualization.AnnotationRetry] == "" && n.Labels[virtualization.LabelMIGState] == "failed"
+		return err == nil && told, fmt.Sprint(err, n.Labels, n.Annotations)
+	})
+}
+
 // cordon keeps pods from a node, as kubectl does.
 func (s *scenario) cordon(t *testing.T, name string) {
 	t.Helper()

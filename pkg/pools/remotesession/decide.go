@@ -32,7 +32,8 @@ const (
 	ReasonNoDevice = "NoDevice"
 	// ReasonNoGate: the pool controller was not told the image of gates.
 	ReasonNoGate = "NoGate"
-	// ReasonNameTaken: the session's Job or Service has the name of one that is not the session's.
+	// ReasonNameTaken: the session's Job, Service or NetworkPolicy has the name of one that is not the
+	// session's.
 	ReasonNameTaken = "NameTaken"
 	// ReasonWaitingForQuota: the queue has not admitted the session yet, or no longer.
 	ReasonWaitingForQuota = "WaitingForQuota"
@@ -43,6 +44,10 @@ const (
 	// ReasonExpired: the session's time is over.
 	ReasonExpired = "Expired"
 )
+
+// lookAgain is when a session that serves is looked at again: that its Secret or NetworkPolicy is deleted
+// is not heard of.
+const lookAgain = time.Minute
 
 // askAgain is when a session is looked at again that waits for what is not heard of: a label of
 // its namespace, a pool.
@@ -142,8 +147,16 @@ func (d *decision) ready(s *v1alpha1.RemoteGPUSession) {
 		d.set(ConditionStarted, metav1.ConditionTrue, ReasonServes, "ttlSeconds counts from here")
 	}
 	d.expire(s)
+	d.lookAfter(lookAgain)
 	d.status.Phase = v1alpha1.SessionReady
 	d.set(v1alpha1.ConditionReady, metav1.ConditionTrue, ReasonServes, "the endpoint answers")
+}
+
+// lookAfter has the session be looked at again after a while at the latest.
+func (d *decision) lookAfter(while time.Duration) {
+	if d.after == 0 || while < d.after {
+		d.after = while
+	}
 }
 
 func (d *decision) pending(reason, message string) {

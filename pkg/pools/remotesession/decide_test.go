@@ -8,7 +8,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,15 +78,15 @@ func TestDecide(t *testing.T) {
 		"it waits for quota":             {view: with(func(v *view) { v.job.Spec.Suspend, v.pods = new(true), nil }), wantPhase: "Pending", wantReason: "WaitingForQuota"},
 		"it waits for its server":        {view: with(func(v *view) { v.pods[0].Status.Conditions = nil }), wantPhase: "Pending", wantReason: "WaitingForServer"},
 		"a pod that goes does not serve": {view: with(func(v *view) { v.pods[0].DeletionTimestamp = &metav1.Time{Time: noon} }), wantPhase: "Pending", wantReason: "WaitingForServer"},
-		"it is ready for the first time": {view: with(), wantPhase: "Ready", wantReason: "Serves", wantAfter: time.Hour, wantEnd: noon.Add(time.Hour)},
-		"it is ready still":              {view: with(startedAt(noon.Add(-time.Minute))), wantPhase: "Ready", wantReason: "Serves", wantAfter: 59 * time.Minute, wantEnd: noon.Add(59 * time.Minute)},
+		"it is ready for the first time": {view: with(), wantPhase: "Ready", wantReason: "Serves", wantAfter: lookAgain, wantEnd: noon.Add(time.Hour)},
+		"it is ready still":              {view: with(startedAt(noon.Add(-time.Minute))), wantPhase: "Ready", wantReason: "Serves", wantAfter: lookAgain, wantEnd: noon.Add(59 * time.Minute)},
 		"it was evicted; its time goes on": {
 			view:      with(startedAt(noon.Add(-time.Minute)), func(v *view) { v.job.Spec.Suspend, v.pods = new(true), nil }),
 			wantPhase: "Pending", wantReason: "WaitingForQuota", wantAfter: 59 * time.Minute, wantEnd: noon.Add(59 * time.Minute),
 		},
 		"it was lengthened": {
 			view:      with(startedAt(noon.Add(-time.Hour)), func(v *view) { v.session.Spec.TTLSeconds = 7200 }),
-			wantPhase: "Ready", wantReason: "Serves", wantAfter: time.Hour, wantEnd: noon.Add(time.Hour),
+			wantPhase: "Ready", wantReason: "Serves", wantAfter: lookAgain, wantEnd: noon.Add(time.Hour),
 		},
 		"its time is over": {
 			view: with(startedAt(noon.Add(-time.Hour))), wantPhase: "Expired", wantReason: "Expired", wantOver: true, wantEnd: noon,
@@ -102,7 +101,7 @@ func TestDecide(t *testing.T) {
 		"the server failed":                    {view: with(jobIs(batchv1.JobFailed)), wantPhase: "Failed", wantReason: "ServerEnded", wantOver: true},
 		"the server ended well":                {view: with(jobIs(batchv1.JobComplete)), wantPhase: "Failed", wantReason: "ServerEnded", wantOver: true},
 		"it failed, and nothing is begun anew": {view: with(none, func(v *view) { v.session.Status.Phase = "Failed" }), wantPhase: "Failed", wantOver: true},
-		"a pool that is gone ends nothing":     {view: with(func(v *view) { v.pool, v.tenant = nil, "" }), wantPhase: "Ready", wantReason: "Serves", wantAfter: time.Hour, wantEnd: noon.Add(time.Hour)},
+		"a pool that is gone ends nothing":     {view: with(func(v *view) { v.pool, v.tenant = nil, "" }), wantPhase: "Ready", wantReason: "Serves", wantAfter: lookAgain, wantEnd: noon.Add(time.Hour)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -166,11 +165,11 @@ func TestGateSidecar(t *testing.T) {
 	if server.Ports[0].ContainerPort == g.Ports[0].ContainerPort {
 		t.Errorf("both have port %d", g.Ports[0].ContainerPort)
 	}
-	objects := beside(s, j)
-	if got := objects[0].(*v1.Service).Spec.Ports[0].TargetPort.IntVal; got != g.Ports[0].ContainerPort {
+	m := meta(s, metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job")))
+	if got := service(s, m).Spec.Ports[0].TargetPort.IntVal; got != g.Ports[0].ContainerPort {
 		t.Errorf("the Service leads to port %d, the gate has %d", got, g.Ports[0].ContainerPort)
 	}
-	if got := objects[1].(*networkingv1.NetworkPolicy).Spec.Ingress[0].Ports[0].Port.IntVal; got != g.Ports[0].ContainerPort {
+	if got := network(s, m).Spec.Ingress[0].Ports[0].Port.IntVal; got != g.Ports[0].ContainerPort {
 		t.Errorf("the NetworkPolicy lets in to port %d, the gate has %d", got, g.Ports[0].ContainerPort)
 	}
 	if len(server.VolumeMounts) > 0 || len(server.Env) > 0 {

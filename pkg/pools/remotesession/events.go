@@ -6,11 +6,12 @@ import "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 
 // Reasons of events on sessions.
 const (
-	eventNameTaken = "NameTaken"
-	eventPending   = "SessionPending"
-	eventReady     = "SessionReady"
-	eventExpired   = "SessionExpired"
-	eventFailed    = "SessionFailed"
+	eventNameTaken     = "NameTaken"
+	eventTokenReplaced = "SessionTokenReplaced"
+	eventPending       = "SessionPending"
+	eventReady         = "SessionReady"
+	eventExpired       = "SessionExpired"
+	eventFailed        = "SessionFailed"
 )
 
 // eventOf is the reason of the event when a session gets to a phase.

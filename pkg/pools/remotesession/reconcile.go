@@ -4,6 +4,7 @@ package remotesession
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -48,26 +49,58 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	d := decide(v, r.clock.Now())
-	if d.device != "" {
-		if err := r.begin(ctx, s, d.device); err != nil {
-			why := refusal.Of(err, "Job "+s.Namespace+"/"+Name(s.Name))
-			if why == "" {
-				return ctrl.Result{}, err
-			}
-			d.pending(refusal.Reason, why)
-			d.after = refusal.Again
-		}
-	}
+	failed := r.said(ctx, v, &d, r.provide(ctx, v, &d))
 	if err := r.write(ctx, s, &d); err != nil {
 		return ctrl.Result{}, err
 	}
+	if d.over {
+		failed = r.end(ctx, v.job)
+	}
+	return ctrl.Result{RequeueAfter: d.after}, failed
+}
+
+// said has the status say why something could not be provided, and returns what it cannot say: an error
+// that the next try may mend. A session that serves is looked at again in time in any case, and serves
+// without what cannot be restored.
+func (r *reconciler) said(ctx context.Context, v *view, d *decision, failed error) error {
+	s := v.session
+	what := "what session " + s.Namespace + "/" + s.Name + " needs"
+	if d.device != "" {
+		what = "Job " + s.Namespace + "/" + Name(s.Name)
+	}
+	refused := refusal.Of(failed, what)
+	serves := d.status.Phase == v1alpha1.SessionReady
+	var taken *takenError
+	switch {
+	case failed == nil:
+		return nil
+	case errors.As(failed, &taken):
+		d.status.Endpoint = "" // it would lead elsewhere
+		d.pending(ReasonNameTaken, taken.Error())
+	case refused != "" && serves:
+		r.events.Event(s, v1.EventTypeWarning, refusal.EventRefused, refused)
+	case refused != "":
+		d.pending(refusal.Reason, refused)
+	case serves:
+		ctrl.LoggerFrom(ctx).Error(failed, "A session is not repaired", "session", s.Namespace+"/"+s.Name)
+	default:
+		return failed
+	}
+	d.lookAfter(refusal.Again)
+	return nil
+}
+
+// provide makes what a session that has not ended needs.
+func (r *reconciler) provide(ctx context.Context, v *view, d *decision) error {
 	switch {
 	case d.over:
-		err = r.end(ctx, v.job)
-	case v.job != nil && s.Status.Phase != v1alpha1.SessionReady:
-		err = r.equip(ctx, s, v.job)
+		return nil
+	case d.device != "":
+		return r.begin(ctx, v.session, d.device)
+	case v.job != nil:
+		return r.equip(ctx, v)
 	}
-	return ctrl.Result{RequeueAfter: d.after}, err
+	return nil
 }
 
 // view gathers what concerns a session.
@@ -123,38 +156,6 @@ func (r *reconciler) begin(ctx context.Context, s *v1alpha1.RemoteGPUSession, de
 	return nil
 }
 
-// equip makes what the Job's pod needs. A Secret that is there already is left as it is, and is not
-// read: whoever may make Secrets in the namespace may know its token.
-func (r *reconciler) equip(ctx context.Context, s *v1alpha1.RemoteGPUSession, job *batchv1.Job) error {
-	for _, o := range beside(s, job) {
-		switch err := r.Create(ctx, o, client.FieldOwner(names.FieldOwner)); {
-		case apierrors.IsAlreadyExists(err):
-			if err := r.mine(ctx, s, o, job); err != nil {
-				return err
-			}
-		case err != nil:
-			return fmt.Errorf("make %T %s/%s: %w", o, s.Namespace, o.GetName(), err)
-		}
-	}
-	return nil
-}
-
-// mine is an error if a Service is there that is not the Job's: it would lead clients elsewhere,
-// with their tokens.
-func (r *reconciler) mine(ctx context.Context, s *v1alpha1.RemoteGPUSession, o client.Object, job *batchv1.Job) error {
-	if _, ok := o.(*v1.Service); !ok {
-		return nil
-	}
-	if err := r.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	if metav1.IsControlledBy(o, job) {
-		return nil
-	}
-	r.events.Eventf(s, v1.EventTypeWarning, eventNameTaken, "Service %s is there and is not the session's", o.GetName())
-	return fmt.Errorf("service %s/%s is there and is not the session's", o.GetNamespace(), o.GetName())
-}
-
 // end brings the Job of a session that has ended to its end, and deletes it then. Kueue gives the
 // quota of a Job that is deleted, or suspended, to others at once, while its pod still holds the
 // devices; it keeps that of a Job that has not ended, and that ends only once its pod is gone.
@@ -189,8 +190,7 @@ func (r *reconciler) stop(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// write writes the status, if it differs, before anything is done: what has ended is known to have
-// ended before its Job goes.
+// write writes the status, if it differs. What has ended is known to have ended before its Job goes.
 func (r *reconciler) write(ctx context.Context, s *v1alpha1.RemoteGPUSession, d *decision) error {
 	if equality.Semantic.DeepEqual(s.Status, d.status) {
 		return nil

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -94,12 +92,6 @@ func meta(s *v1alpha1.RemoteGPUSession, owner *metav1.OwnerReference) metav1.Obj
 	return metav1.ObjectMeta{Name: Name(s.Name), Namespace: s.Namespace, Labels: labels(s), OwnerReferences: []metav1.OwnerReference{*owner}}
 }
 
-// beside are the objects that a Job needs. They are the Job's, so that they go with it.
-func beside(s *v1alpha1.RemoteGPUSession, job *batchv1.Job) []client.Object {
-	m := meta(s, metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")))
-	return []client.Object{service(s, m), network(s, m), secret(m)}
-}
-
 func secret(m metav1.ObjectMeta) *v1.Secret {
 	return &v1.Secret{ObjectMeta: m, Type: v1.SecretTypeOpaque, StringData: map[string]string{TokenKey: newToken()}}
 }
@@ -114,11 +106,11 @@ func service(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *v1.Service {
 // network lets nobody past the gate to the server's own port, where the cluster's network does as
 // NetworkPolicies say.
 func network(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *networkingv1.NetworkPolicy {
-	port := intstr.FromInt32(portOfGate(s))
+	port, tcp := intstr.FromInt32(portOfGate(s)), v1.ProtocolTCP // as the API server fills it in
 	return &networkingv1.NetworkPolicy{ObjectMeta: m, Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{names.LabelSession: s.Name}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-		Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
+		Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Protocol: &tcp, Port: &port}}}},
 	}}
 }
 

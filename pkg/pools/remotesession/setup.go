@@ -25,12 +25,14 @@ const controllerName = "remotesession"
 
 // Setup has the manager run sessions, with gates of the image. Without one, each session says that
 // there is none.
-func Setup(mgr manager.Manager, gateImage string) error {
+func Setup(mgr manager.Manager, gateImage string, passive clock.PassiveClock) error {
 	r := &reconciler{
-		Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, image: gateImage,
+		Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: passive, image: gateImage,
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
-		For(&v1alpha1.RemoteGPUSession{}).Owns(&batchv1.Job{}).Watches(&v1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		For(&v1alpha1.RemoteGPUSession{}).Owns(&batchv1.Job{}).
+		Watches(&v1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofLabel)).
+		Watches(&v1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabel)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("register the controller %s: %w", controllerName, err)
@@ -38,8 +40,8 @@ func Setup(mgr manager.Manager, gateImage string) error {
 	return nil
 }
 
-// ofPod names the session that a pod serves.
-func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+// ofLabel names the session that a pod or Service is of.
+func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
 	session := o.GetLabels()[names.LabelSession]
 	if session == "" {
 		return nil

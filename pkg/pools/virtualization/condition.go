@@ -31,6 +31,9 @@ const (
 	// ReasonManagerFailed: the manager of a node has given up. The node stays cordoned, and no
 	// other node is begun with.
 	ReasonManagerFailed = "ManagerFailed"
+	// ReasonDriverUpgrade: the GPU Operator upgrades the driver of a node, which is left alone until that is
+	// done.
+	ReasonDriverUpgrade = "DriverUpgrade"
 )
 
 // maxMessage is what the API server takes of a condition's message.
@@ -65,7 +68,10 @@ func (o *outcome) words(pool *v1alpha1.ComputePool) (reason, message string) {
 		return o.reason, o.message
 	}
 	enabled := pool.Spec.Virtualization != nil && pool.Spec.Virtualization.Enabled
-	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step != stepNone }); i >= 0 {
+	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step != stepNone && n.step != stepTidy && n.step != stepUpgrade }); i >= 0 {
+		return o.unfinished(&o.nodes[i])
+	}
+	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step == stepUpgrade }); i >= 0 {
 		return o.unfinished(&o.nodes[i])
 	}
 	switch {
@@ -91,9 +97,11 @@ func (o *outcome) unfinished(n *node) (reason, message string) {
 	count := fmt.Sprintf("%d of %d nodes are left", left, len(o.nodes))
 	label, state := labelOf(n.target.strategy)
 	switch n.step {
-	case stepFailed:
-		return ReasonManagerFailed, fmt.Sprintf("node %s: %s is failed for %s=%s; its manager's log says why; %s",
-			n.Name, state, label, n.target.value, count)
+	case stepFailed, stepRetry:
+		return ReasonManagerFailed, fmt.Sprintf("node %s: %s is failed for %s=%s; its manager's log says why; once that is mended: kubectl annotate node %s %s=true; %s",
+			n.Name, state, label, n.target.value, n.Name, AnnotationRetry, count)
+	case stepUpgrade:
+		return ReasonDriverUpgrade, fmt.Sprintf("node %s: the GPU Operator upgrades its driver, %s=%s; %s", n.Name, LabelUpgrade, n.Labels[LabelUpgrade], count)
 	case stepCordon, stepDrain:
 		if blocked := o.blocked[n.Name]; len(blocked) > 0 {
 			return ReasonDraining, fmt.Sprintf("node %s: %s; %s", n.Name, strings.Join(blocked, "; "), count)
@@ -102,6 +110,9 @@ func (o *outcome) unfinished(n *node) (reason, message string) {
 	case stepUncordon:
 		return ReasonChanging, fmt.Sprintf("node %s is let in again; %s", n.Name, count)
 	default:
+		if blocked := o.blocked[n.Name]; len(blocked) > 0 {
+			count = strings.Join(blocked, "; ") + "; " + count
+		}
 		return ReasonChanging, fmt.Sprintf("node %s: waits for the manager of %s=%s%s; %s", n.Name, label, n.target.value, n.target.missing(n.Node), count)
 	}
 }

@@ -20,6 +20,11 @@ const (
 	// AnnotationStrategy is the strategy that was applied to a node, so that it is taken back when
 	// the pool no longer asks for it. A node without it was divided by somebody else, or not at all.
 	AnnotationStrategy = v1alpha1.GroupName + "/virtualization"
+	// AnnotationDraining says since when a node that is being divided takes no new pods. It stays until the
+	// node is done.
+	AnnotationDraining = v1alpha1.GroupName + "/draining-since"
+	// AnnotationRetry on a node whose manager has failed has it tried once more. A person writes it.
+	AnnotationRetry = v1alpha1.GroupName + "/retry-virtualization"
 )
 
 // step is the next thing to do to a node.
@@ -33,6 +38,9 @@ const (
 	stepForget        // only remove that mark: the strategy is taken back
 	stepWait          // for the manager
 	stepFailed        // the manager has given up
+	stepRetry         // take the label away, to write it again: the manager acts on a change
+	stepUpgrade       // leave the node to the GPU Operator, which upgrades its driver
+	stepTidy          // only remove our note from a node that somebody else has cordoned
 	stepUncordon      // let pods in again
 )
 
@@ -71,9 +79,11 @@ func plan(nodes []*v1.Node, want func(*v1.Node) setting) []node {
 // outOfService says whether the node's step keeps pods away from it.
 func (n *node) outOfService() bool {
 	switch n.step {
-	case stepCordon, stepDrain, stepWait, stepFailed:
+	case stepCordon, stepDrain, stepWait, stepFailed, stepRetry:
 		return true
-	case stepNone, stepMark, stepForget, stepUncordon:
+	case stepUpgrade:
+		return cordonedByUs(n.Node)
+	case stepNone, stepMark, stepForget, stepUncordon, stepTidy:
 	}
 	return false
 }
@@ -102,8 +112,15 @@ func next(n *v1.Node, want setting) node {
 		out.step = towards(n, target, have, want)
 	}
 	out.settled = out.step == stepNone
-	if out.settled && cordonedByUs(n) {
+	switch {
+	case !out.settled:
+	case cordonedByUs(n):
 		out.step = stepUncordon
+	case n.Annotations[AnnotationDraining] != "":
+		out.step = stepTidy
+	}
+	if out.step != stepNone && upgrading(n) {
+		out.step = stepUpgrade
 	}
 	return out
 }
@@ -121,6 +138,8 @@ func towards(n *v1.Node, target setting, have v1alpha1.VirtualizationStrategy, w
 	}
 	progress := target.progress(n)
 	switch {
+	case progress == failed && n.Annotations[AnnotationRetry] != "":
+		return stepRetry
 	case progress == failed:
 		return stepFailed
 	case progress == working:
@@ -158,6 +177,16 @@ func busy(n *v1.Node, have v1alpha1.VirtualizationStrategy) bool {
 	_, label := labelOf(have)
 	state := n.Labels[label]
 	return state == "pending" || state == "rebooting"
+}
+
+// upgrading says whether the GPU Operator upgrades the node's driver, for which it cordons and drains the
+// node itself.
+func upgrading(n *v1.Node) bool {
+	switch n.Labels[LabelUpgrade] {
+	case "", "upgrade-required", "upgrade-done":
+		return false
+	}
+	return true
 }
 
 // cordonedByUs says whether the cordon is this package's to lift.

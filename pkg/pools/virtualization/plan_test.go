@@ -23,6 +23,7 @@ var (
 	whole   = setting{}
 	cordon  = func(n *v1.Node) { n.Spec.Unschedulable = true }
 	ours    = func(n *v1.Node) { n.Spec.Unschedulable = true; n.Annotations[AnnotationCordon] = "p" }
+	retry   = func(n *v1.Node) { n.Annotations[AnnotationRetry] = "true" }
 	unready = func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionFalse }
 )
 
@@ -88,6 +89,11 @@ func TestNext(t *testing.T) {
 		"turns: no whole number of GPUs":                       {node: aNode("a", ours, has("time-slicing", "time-slicing-4"), shared(14)), want: turns4, wantStep: stepWait, wantTarget: turns4},
 		"turns: taken back, and the plugin has still its old":  {node: aNode("a", ours, has("time-slicing", ""), shared(32)), want: whole, wantStep: stepWait, wantTarget: undone("time-slicing")},
 		"turns: taken back":                                    {node: aNode("a", ours, has("time-slicing", ""), shared(0)), want: whole, wantStep: stepForget, wantTarget: undone("time-slicing")},
+		"the manager failed, and is to try again":              {node: aNode("a", ours, has("mig", "all-3g.40gb"), fail, retry), want: mig3g, wantStep: stepRetry, wantTarget: mig3g},
+		"the driver is upgraded":                               {node: aNode("a", cordon, label(LabelUpgrade, "drain-required")), want: mig3g, wantStep: stepUpgrade, wantTarget: mig3g},
+		"the driver is upgraded, and the manager is done":      {node: aNode("a", ours, has("mig", "all-3g.40gb"), success, label(LabelUpgrade, "pod-restart-required")), want: mig3g, wantStep: stepUpgrade, wantTarget: mig3g},
+		"the driver is upgraded, and all is as it should be":   {node: aNode("a", has("mig", "all-3g.40gb"), success, label(LabelUpgrade, "drain-required")), want: mig3g, wantStep: stepNone, wantTarget: mig3g},
+		"the driver was upgraded":                              {node: aNode("a", label(LabelUpgrade, "upgrade-done")), want: mig3g, wantStep: stepCordon, wantTarget: mig3g},
 		"vgpu":                                                 {node: aNode("a", ours, has("vgpu", "A16-4Q"), label(LabelVGPUState, "success")), want: vgpuQ, wantStep: stepUncordon, wantTarget: vgpuQ},
 		"vgpu: another manager's word is not about it":         {node: aNode("a", ours, has("vgpu", "A16-4Q"), success), want: vgpuQ, wantStep: stepWait, wantTarget: vgpuQ},
 		"vgpu: taken back, which nobody confirms":              {node: aNode("a", ours, has("vgpu", "")), want: whole, wantStep: stepForget, wantTarget: undone("vgpu")},
@@ -126,6 +132,14 @@ func TestPlanNodeOrder(t *testing.T) {
 		"one that is done makes room in the same breath": {
 			nodes: []*v1.Node{aNode("a", ours, has("mig", "all-3g.40gb"), success), aNode("b")},
 			want:  map[string]step{"a": stepUncordon, "b": stepCordon},
+		},
+		"one whose driver is upgraded does not hold up the others": {
+			nodes: []*v1.Node{aNode("a", cordon, label(LabelUpgrade, "drain-required")), aNode("b")},
+			want:  map[string]step{"a": stepUpgrade, "b": stepCordon},
+		},
+		"unless it was cordoned to be divided": {
+			nodes: []*v1.Node{aNode("a", ours, label(LabelUpgrade, "drain-required")), aNode("b")},
+			want:  map[string]step{"a": stepUpgrade, "b": stepNone},
 		},
 		"those that are down come last": {
 			nodes: []*v1.Node{aNode("a", unready), aNode("b")},

@@ -19,14 +19,20 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/membership"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // retryAfter is how long a node that drains, or a manager without a word, is left in peace. Who
 // evicts by hand waits as long (kubectl drain).
 const retryAfter = 5 * time.Second
+
+// settleTime is for how long at least a node takes no new pods before its devices are divided: a scheduler
+// may be binding one to it that it chose before.
+const settleTime = 10 * time.Second
 
 // Reasons of events on a pool.
 const (
@@ -42,6 +48,7 @@ type reconciler struct {
 	// api reads past the cache: a pod that the cache does not know yet holds its devices too.
 	api    client.Reader
 	events record.EventRecorder
+	clock  clock.PassiveClock
 }
 
 // Reconcile takes one step for each node that may have one.
@@ -56,6 +63,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	m := membersOf(req.Name, membership.In(&pools), nodes.Items)
 	for _, n := range m.left {
+		if upgrading(n) {
+			continue // its label changes when that is done
+		}
 		if err := r.uncordon(ctx, m.pool, n); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -72,17 +82,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return want
 	})
-	var errs []error
-	for i := range o.nodes {
-		blocked, err := r.take(ctx, m.pool, &o.nodes[i])
-		if len(blocked) > 0 {
-			o.blocked[o.nodes[i].Name] = blocked
-		}
-		errs = append(errs, err)
-	}
-	errs = append(errs, r.report(ctx, m.pool, o.condition(m.pool)))
-	if err := errors.Join(errs...); err != nil {
+	refused, err := r.takeAll(ctx, m.pool, &o)
+	if err := errors.Join(err, r.report(ctx, m.pool, o.condition(m.pool))); err != nil {
 		return ctrl.Result{}, err
+	}
+	if refused {
+		return ctrl.Result{RequeueAfter: refusal.Again}, nil
 	}
 	for i := range o.nodes {
 		if o.nodes[i].outOfService() {
@@ -92,13 +97,32 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
+// takeAll does each node's step, and notes why pods stay. refused says that the API server refuses a step.
+func (r *reconciler) takeAll(ctx context.Context, pool *v1alpha1.ComputePool, o *outcome) (refused bool, err error) {
+	var errs []error
+	for i := range o.nodes {
+		n := &o.nodes[i]
+		blocked, err := r.take(ctx, pool, n)
+		if why := refusal.Of(err, "a change of node "+n.Name); why != "" {
+			refused, err = true, nil
+			blocked = append(blocked, why)
+			r.events.Event(pool, v1.EventTypeWarning, refusal.EventRefused, why)
+		}
+		if len(blocked) > 0 {
+			o.blocked[n.Name] = blocked
+		}
+		errs = append(errs, err)
+	}
+	return refused, errors.Join(errs...)
+}
+
 // take does a node's step. Where pods have to go first it returns why they stay.
 func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
 	switch n.step {
 	case stepCordon:
 		r.events.Eventf(pool, v1.EventTypeNormal, eventCordoned, "node %s is cordoned, to be drained and divided anew", n.Name)
 		return nil, r.patch(ctx, n.Node, map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{AnnotationCordon: pool.Name}},
+			"metadata": map[string]any{"annotations": map[string]any{AnnotationCordon: pool.Name, AnnotationDraining: r.now()}},
 			"spec":     map[string]any{"unschedulable": true},
 		})
 	case stepDrain:
@@ -109,19 +133,32 @@ func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *no
 		return nil, r.patch(ctx, n.Node, annotations(AnnotationStrategy, nil))
 	case stepUncordon:
 		return nil, r.uncordon(ctx, pool, n.Node)
-	case stepNone, stepWait, stepFailed:
+	case stepRetry:
+		label, state := labelOf(n.target.strategy)
+		return nil, r.patch(ctx, n.Node, map[string]any{"metadata": map[string]any{
+			"labels": map[string]any{label: nil, state: nil}, "annotations": map[string]any{AnnotationRetry: nil},
+		}})
+	case stepTidy:
+		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, nil))
+	case stepWait:
+		if n.Annotations[AnnotationDraining] == "" {
+			return nil, nil // it serves pods: nobody divides it
+		}
+		_, blocked, err = r.clear(ctx, pool, n) // pods that were bound to it all the same
+		return blocked, err
+	case stepNone, stepFailed, stepUpgrade:
 	}
 	return nil, nil
 }
 
-// drain evicts the pods that hold devices, and tells the manager once there are none.
-func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
+// clear evicts the pods on a node that hold devices. left says that there were any; those that stay are
+// blocked, with the reason.
+func (r *reconciler) clear(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (left bool, blocked []string, err error) {
 	var pods v1.PodList
 	onNode := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", n.Name)}
 	if err := r.api.List(ctx, &pods, onNode); err != nil {
-		return nil, fmt.Errorf("list the pods of node %s: %w", n.Name, err)
+		return true, nil, fmt.Errorf("list the pods of node %s: %w", n.Name, err)
 	}
-	left := false
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !holds(pod) {
@@ -133,15 +170,35 @@ func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 			continue
 		}
 		why, err := r.evict(ctx, pool, pod)
+		if refused := refusal.Of(err, "an eviction"); refused != "" {
+			why, err = refused, nil
+		}
 		if err != nil {
-			return blocked, err
+			return true, blocked, err
 		}
 		if why != "" {
 			blocked = append(blocked, why)
 		}
 	}
-	if left {
-		return blocked, nil
+	return left, blocked, nil
+}
+
+// now is the time as annotations have it.
+func (r *reconciler) now() string { return r.clock.Now().UTC().Format(time.RFC3339) }
+
+// drain evicts the pods that hold devices. It tells the manager once there are none, settleTime after the
+// node was cordoned at the earliest.
+func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
+	left, blocked, err := r.clear(ctx, pool, n)
+	if left || err != nil {
+		return blocked, err
+	}
+	since, err := time.Parse(time.RFC3339, n.Annotations[AnnotationDraining])
+	if err != nil { // somebody else has cordoned it, at an unknown time
+		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, r.now()))
+	}
+	if r.clock.Since(since) < settleTime {
+		return []string{"it takes no pods since " + n.Annotations[AnnotationDraining] + ", and has to for " + settleTime.String()}, nil
 	}
 	label, state := labelOf(n.target.strategy)
 	labels := map[string]any{label: n.target.value}
@@ -181,8 +238,10 @@ func (r *reconciler) evict(ctx context.Context, pool *v1alpha1.ComputePool, pod 
 
 // uncordon lifts a cordon of ours; the pool may be gone.
 func (r *reconciler) uncordon(ctx context.Context, pool *v1alpha1.ComputePool, n *v1.Node) error {
-	patch := annotations(AnnotationCordon, nil)
-	patch["spec"] = map[string]any{"unschedulable": nil}
+	patch := map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{AnnotationCordon: nil, AnnotationDraining: nil}},
+		"spec":     map[string]any{"unschedulable": nil},
+	}
 	if err := r.patch(ctx, n, patch); err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ const (
 	LabelVGPU = "nvidia.com/vgpu.config"
 	// LabelVGPUState is the vGPU device manager's.
 	LabelVGPUState = "nvidia.com/vgpu.config.state"
+	// LabelUpgrade is the GPU Operator's: how far the upgrade of a node's driver is.
+	LabelUpgrade = "nvidia.com/gpu-driver-upgrade-state"
 	// LabelGPUCount is how many GPUs a node has, by NVIDIA's feature discovery.
 	LabelGPUCount = "nvidia.com/gpu.count"
 )

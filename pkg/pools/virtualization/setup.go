@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/membership"
@@ -25,8 +26,8 @@ const controllerName = "virtualization"
 
 // Setup registers the controller. It hears of pools and of nodes; pods are asked for while a node
 // drains.
-func Setup(mgr manager.Manager) error {
-	r := &reconciler{Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor("nvtopo-pool-controller")}
+func Setup(mgr manager.Manager, passive clock.PassiveClock) error {
+	r := &reconciler{Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor("nvtopo-pool-controller"), clock: passive}
 	// A node may come to, or leave, each pool: both what it was and what it is are asked about.
 	nodes := handler.EnqueueRequestsFromMapFunc(r.poolsOfNode)
 	// Status alone changes with each usage of the pool, and is not read here.

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualization
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
+)
+
+// testEnv is the controller over an API server in memory, with one node of a pool of slices.
+type testEnv struct {
+	*reconciler
+	clock  *clocktesting.FakeClock
+	events *record.FakeRecorder
+}
+
+func newTestEnv(t *testing.T, node *v1.Node, patch func(client.Object) error, pods ...client.Object) *testEnv {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	node.Labels[v1alpha1.LabelPool] = "p"
+	pool := poolOf(&v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG, Profile: "all-3g.40gb"})
+	pool.Name = "p"
+	api := fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(pool).WithObjects(append(pods, pool, node)...).
+		WithIndex(&v1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if patch != nil {
+					if err := patch(o); err != nil {
+						return err
+					}
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
+			SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+				return nil // the pool's condition, which other tests are about
+			},
+		}).Build()
+	clock, events := clocktesting.NewFakeClock(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)), record.NewFakeRecorder(50)
+	return &testEnv{&reconciler{Client: api, api: api, events: events, clock: clock}, clock, events}
+}
+
+// look has the controller look once, and returns the node after it.
+func (e *testEnv) look(t *testing.T) (node v1.Node, again time.Duration) {
+	t.Helper()
+	result, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "p"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Get(t.Context(), client.ObjectKey{Name: "n"}, &node); err != nil {
+		t.Fatal(err)
+	}
+	return node, result.RequeueAfter
+}
+
+func gpuPod(name string) *v1.Pod {
+	return testobj.Pod(name).Namespace("free").Node("n").Limit("nvidia.com/gpu", "1").Phase(v1.PodRunning).Obj()
+}
+
+// TestDrain: the manager is told once the node has no pods with devices and was cordoned for settleTime, and
+// pods that come later are evicted until it is done.
+func TestDrain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node *v1.Node
+		own  bool // the cordon is ours
+	}{
+		"a node that serves":                 {aNode("n"), true},
+		"a node that somebody else cordoned": {aNode("n", cordon), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newTestEnv(t, tc.node, nil)
+			n, again := e.look(t)
+			if n.Annotations[AnnotationDraining] == "" || !n.Spec.Unschedulable || cordonedByUs(&n) != tc.own || again != retryAfter {
+				t.Fatalf("node %v, unschedulable %t, again after %v; want it cordoned with the time", n.Annotations, n.Spec.Unschedulable, again)
+			}
+			late := gpuPod("late") // bound by a scheduler that did not know
+			if err := e.Create(t.Context(), late); err != nil {
+				t.Fatal(err)
+			}
+			e.clock.Step(settleTime)
+			if n, _ = e.look(t); n.Labels[LabelMIG] != "" {
+				t.Errorf("the manager was told %s with a pod on the node", n.Labels[LabelMIG])
+			}
+			if err := e.Get(t.Context(), client.ObjectKeyFromObject(late), late); !apierrors.IsNotFound(err) {
+				t.Errorf("pod late was not evicted: %v", err)
+			}
+			if n, _ = e.look(t); n.Labels[LabelMIG] != "all-3g.40gb" {
+				t.Fatalf("labels %v: the manager was not told", n.Labels)
+			}
+			later := gpuPod("later")
+			if err := e.Create(t.Context(), later); err != nil {
+				t.Fatal(err)
+			}
+			e.look(t)
+			if err := e.Get(t.Context(), client.ObjectKeyFromObject(later), later); !apierrors.IsNotFound(err) {
+				t.Errorf("pod later was not evicted while the manager worked: %v", err)
+			}
+			n.Labels[LabelMIGState] = "success"
+			if err := e.Update(t.Context(), &n); err != nil {
+				t.Fatal(err)
+			}
+			if n, _ = e.look(t); n.Annotations[AnnotationDraining] != "" || n.Spec.Unschedulable == tc.own {
+				t.Errorf("done: node %v, unschedulable %t", n.Annotations, n.Spec.Unschedulable)
+			}
+		})
+	}
+}
+
+// TestSettle: a node that was just cordoned is waited for, though it is empty.
+func TestSettle(t *testing.T) {
+	e := newTestEnv(t, aNode("n"), nil)
+	e.look(t)
+	e.clock.Step(settleTime - time.Second)
+	if n, _ := e.look(t); n.Labels[LabelMIG] != "" {
+		t.Errorf("the manager was told %s a second too early", n.Labels[LabelMIG])
+	}
+	e.clock.Step(time.Second)
+	if n, _ := e.look(t); n.Labels[LabelMIG] == "" {
+		t.Error("the manager was not told")
+	}
+}
+
+// TestCordonAlone: where nobody divides a node that a person has cordoned, its pods stay, whatever the
+// manager says.
+func TestCordonAlone(t *testing.T) {
+	node := aNode("n", cordon, has("mig", "all-3g.40gb")) // its manager is installed anew: it says nothing
+	e := newTestEnv(t, node, nil, gpuPod("works"))
+	e.look(t)
+	if err := e.Get(t.Context(), client.ObjectKey{Namespace: "free", Name: "works"}, &v1.Pod{}); err != nil {
+		t.Errorf("the pod was evicted: %v", err)
+	}
+}
+
+// TestRefusedNode: a change of a node that the API server refuses is an event, and is tried again each minute.
+func TestRefusedNode(t *testing.T) {
+	e := newTestEnv(t, aNode("n"), func(o client.Object) error {
+		if _, ok := o.(*v1.Node); ok {
+			return apierrors.NewForbidden(v1.Resource("nodes"), o.GetName(), errors.New("a policy says no"))
+		}
+		return nil
+	})
+	if _, again := e.look(t); again != refusal.Again {
+		t.Errorf("looked at again after %v, want %v", again, refusal.Again)
+	}
+	told := false
+	for len(e.events.Events) > 0 {
+		told = told || strings.HasPrefix(<-e.events.Events, "Warning Refused the API server refuses a change of node n")
+	}
+	if !told {
+		t.Error("no event says so")
+	}
+}
