@@ -52,16 +52,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if len(steps) > 0 {
 		roundSeconds.Observe(took.Seconds())
 	}
-	behind, err := r.write(ctx, steps)
-	switch {
-	case err != nil:
+	after, err := r.write(ctx, steps)
+	if err != nil {
 		return ctrl.Result{}, err
-	case behind:
-		return ctrl.Result{RequeueAfter: gather}, nil
-	case again.IsZero():
-		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: max(again.Sub(r.clock.Now()), time.Second)}, nil
+	if !again.IsZero() {
+		due := max(again.Sub(r.clock.Now()), time.Second)
+		if after == 0 || due < after {
+			after = due
+		}
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // read reads the cluster from the cache, which nobody may change, and puts in what the cache does

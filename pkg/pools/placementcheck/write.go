@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +18,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
 // Reasons of events on Workloads. Ready has none: Kueue has an event of its own for each job that it
@@ -29,9 +31,9 @@ const (
 // writers is how many Workloads are written at a time.
 const writers = 8
 
-// write writes the steps of a round. A Workload that somebody else changed meanwhile is left for
-// the next one: behind.
-func (r *Reconciler) write(ctx context.Context, steps []Step) (behind bool, err error) {
+// write writes the steps of a round. again is after how long the next round is due at the latest, since a
+// Workload was changed by somebody else meanwhile, or its check was refused; 0 if neither.
+func (r *Reconciler) write(ctx context.Context, steps []Step) (again time.Duration, err error) {
 	var (
 		wait   sync.WaitGroup
 		mu     sync.Mutex
@@ -42,17 +44,22 @@ func (r *Reconciler) write(ctx context.Context, steps []Step) (behind bool, err 
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
+			of := steps[i].Workload
 			after, err := r.writer.write(ctx, &steps[i])
+			refused := refusal.Of(err, "the placement check of Workload "+of.Namespace+"/"+of.Name)
 			mu.Lock()
 			defer mu.Unlock()
-			switch uid := steps[i].Workload.UID; {
+			switch uid := of.UID; {
 			case err == nil:
 				r.written[uid] = after
 				r.tell(&steps[i])
 			case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-				behind = true
-			case apierrors.IsInvalid(err):
-				failed = append(failed, err) // it was certainly not carried out
+				again = gather
+			case refused != "": // it was certainly not carried out
+				if again == 0 {
+					again = refusal.Again
+				}
+				r.recorder.Event(of, v1.EventTypeWarning, refusal.EventRefused, refused)
 			default:
 				r.written[uid] = nil
 				failed = append(failed, err)
@@ -60,7 +67,7 @@ func (r *Reconciler) write(ctx context.Context, steps []Step) (behind bool, err 
 		})
 	}
 	wait.Wait()
-	return behind, errors.Join(failed...)
+	return again, errors.Join(failed...)
 }
 
 // writer writes single steps.
