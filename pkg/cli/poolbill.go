@@ -74,7 +74,7 @@ func writeBill(w io.Writer, b *accounting.Bill) error {
 		fmt.Fprintln(w, "Not billed:", wrong)
 	}
 	for _, held := range b.Held {
-		fmt.Fprintf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME\n", held, held)
+		fmt.Fprintf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME, and --invoice ID if a final invoice has it\n", held, held)
 	}
 	return nil
 }
