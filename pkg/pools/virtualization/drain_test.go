@@ -171,3 +171,19 @@ func TestRefusedNode(t *testing.T) {
 		t.Error("no event says so")
 	}
 }
+
+// TestRetry: a manager that failed sees the node without its label for settleTime, and is told again then.
+func TestRetry(t *testing.T) {
+	e := newTestEnv(t, aNode("n", ours, has("mig", "all-3g.40gb"), label(LabelMIGState, "failed"), retry), nil)
+	if n, _ := e.look(t); n.Labels[LabelMIG] != "" || n.Annotations[AnnotationRetry] != "" {
+		t.Errorf("labels %v, annotations %v", n.Labels, n.Annotations)
+	}
+	e.clock.Step(settleTime - time.Second)
+	if n, _ := e.look(t); n.Labels[LabelMIG] != "" {
+		t.Error("the manager was told before it can have seen the node without the label")
+	}
+	e.clock.Step(time.Second)
+	if n, _ := e.look(t); n.Labels[LabelMIG] != "all-3g.40gb" {
+		t.Errorf("labels %v: the manager was not told again", n.Labels)
+	}
+}

@@ -134,9 +134,10 @@ func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *no
 	case stepUncordon:
 		return nil, r.uncordon(ctx, pool, n.Node)
 	case stepRetry:
+		// The label is written again settleTime later: the manager must see the node without it.
 		label, state := labelOf(n.target.strategy)
 		return nil, r.patch(ctx, n.Node, map[string]any{"metadata": map[string]any{
-			"labels": map[string]any{label: nil, state: nil}, "annotations": map[string]any{AnnotationRetry: nil},
+			"labels": map[string]any{label: nil, state: nil}, "annotations": map[string]any{AnnotationRetry: nil, AnnotationDraining: r.now()},
 		}})
 	case stepTidy:
 		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, nil))
