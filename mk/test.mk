@@ -130,7 +130,8 @@ test-bench: cluster-programs $(BIN)/gotestsum ## A short run of every benchmark 
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
 # alone, and pods and gangs by what-if, on machines of many kinds and on those of LONG_FLEET, 1,000 nodes of four kinds, two gangs that exceed the cluster a hundred times, random jobs of which some must not be
-# preempted and the killing of every program of a pool, then thousands of pods on the real node.
+# preempted, the killing of every program of a pool, 200 handovers between pool controllers, then
+# thousands of pods on the real node.
 LONG_SEEDS ?= 1 2 3
 LONG_FLEET := dgx2,hgx-h200,l40s-8
 .PHONY: test-long

@@ -18,11 +18,10 @@ func Writes(key string, aliases bool) bool {
 	return IsOutputKey(key) && (aliases || !isAlias(key))
 }
 
-// ChoiceBody is a strategic merge patch that sets the annotations of a pod that is not bound yet, and
-// adds finalizers to those that the pod has. It carries the UID, so that a pod made anew
-// under the name is refused, and sets the node name to null, which the API server refuses for a
-// pod that an earlier attempt's late Binding has bound: its containers may have that attempt's
-// GPUs already. It takes away what an earlier attempt wrote and this one does not.
+// ChoiceBody is a strategic merge patch that sets the annotations of an unbound pod and adds finalizers to
+// it. It has the pod's UID: the API server refuses it for another pod of the name. It sets the node name to
+// null: the API server refuses it for a pod that a late Binding of an earlier attempt has bound, whose
+// containers may have that attempt's GPUs. It removes what an earlier attempt wrote and this one does not.
 func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool, finalizers ...string) ([]byte, error) {
 	type meta struct {
 		UID         types.UID          `json:"uid"`

@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
-// endsOnce: kwok works a pod's end out anew at each change of the pod that it hears of late, with
-// another time, and may write both.
+// endsOnce checks that each pod's status is written once when it starts and once when it ends, though the
+// pod changes meanwhile. By itself kwok writes the end again, with another time, at each late change.
 func endsOnce(t *testing.T, c *devcluster.Cluster, client kubernetes.Interface) {
 	t.Helper()
 	const keep = "devcluster.nvtopo.dev/kept-by-a-test"

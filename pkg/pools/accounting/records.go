@@ -29,12 +29,12 @@ func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
 	return slices.CompactFunc(sorted, func(a, b v1alpha1.UsageRecord) bool { return a.Name == b.Name })
 }
 
-// restoredAfter is how much younger than it says a record is at least that was made of a backup. A
-// controller's clock may be behind, and its request may wait.
+// restoredAfter is the least time between the controller's note on a record and the creation of its object
+// by which a restored record is known. Without a restore it is the time that a request waits.
 const restoredAfter = 10 * time.Minute
 
-// Restored reports whether a record without an end was made of a backup, which had no status: what was
-// known of its end, price and invoice is lost. It is billed once somebody says when the session ended.
+// Restored reports whether a record without an end was restored from a backup without its status: its end,
+// price and invoice are lost. It is billed once somebody says when the session ended.
 func Restored(r *v1alpha1.UsageRecord) bool {
 	made, err := time.Parse(time.RFC3339, r.Annotations[names.AnnotationRecorded])
 	return err == nil && r.Status.End == nil && r.CreationTimestamp.Sub(made) > restoredAfter

@@ -72,7 +72,7 @@ func marked(r v1alpha1.UsageRecord, invoice string) v1alpha1.UsageRecord {
 	return r
 }
 
-// restored is a record that was made anew of a backup, days after it was made first.
+// restored sets when a record was first made, days before its object: a backup was restored.
 func restored(r v1alpha1.UsageRecord) v1alpha1.UsageRecord {
 	r.Annotations = map[string]string{names.AnnotationRecorded: day(11, 1, 0).Format(time.RFC3339)}
 	r.CreationTimestamp = metav1.NewTime(day(11, 4, 0))

@@ -73,7 +73,7 @@ func decide(v view) steps {
 	return s
 }
 
-// heldBefore: the pod ended before its devices were its tenant's.
+// heldBefore reports whether the pod ended before its devices were its tenant's.
 func heldBefore(v view, e end) bool { return e.at.Before(v.place.joined) }
 
 // missing are the records to make: those of the wanted ones that are not there, and the rest of those

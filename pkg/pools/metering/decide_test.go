@@ -86,7 +86,7 @@ func aRecord(start int) v1alpha1.UsageRecord {
 	}
 }
 
-// restored is a record that was made of a backup at a minute, and says when it was made first.
+// restored sets the minute at which a backup brought a record back; its annotation keeps the first one.
 func restored(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
 	r.Annotations = map[string]string{names.AnnotationRecorded: r.CreationTimestamp.UTC().Format(time.RFC3339)}
 	r.CreationTimestamp = stamp(at)

@@ -48,8 +48,8 @@ func joined(pod *v1.Pod, namespace *v1.Namespace, node *v1.Node, pool *v1alpha1.
 	return since
 }
 
-// writtenAt is when somebody who owns a field last wrote to the object, by the API server's clock: the
-// field has its value since then or for longer. It is zero where nobody is known to own the field.
+// writtenAt is when an owner of a field last wrote to the object, by the API server's clock. The field got
+// its value at that time or before. It is zero where the field has no owner.
 func writtenAt(o metav1.Object, path ...string) time.Time {
 	var last time.Time
 	for _, m := range o.GetManagedFields() {

@@ -107,9 +107,8 @@ func (r *reconciler) taken(v *view, kind string, o client.Object) error {
 	return err
 }
 
-// keepSecret makes the Secret where there is none. One that is there is left as it is, and is not read:
-// whoever may make Secrets in the namespace may know its token. It is asked for by a try that makes nothing,
-// since the account may not read any.
+// keepSecret makes the Secret where there is none. One that exists is left as it is: whoever may make Secrets
+// in the namespace may know its token. A dry run tells whether it exists, since the account reads no Secrets.
 func (r *reconciler) keepSecret(ctx context.Context, v *view, want *v1.Secret) error {
 	err := r.Create(ctx, want.DeepCopy(), client.DryRunAll, client.FieldOwner(names.FieldOwner))
 	switch {
@@ -126,8 +125,8 @@ func (r *reconciler) keepSecret(ctx context.Context, v *view, want *v1.Secret) e
 	return r.restart(ctx, v)
 }
 
-// restart has a server that runs begin anew, since its Secret, which was gone, has a new token. An
-// eviction is no failure of the Job.
+// restart evicts the server's pod, so that a new one starts with the new token. An eviction does not count
+// as a failure of the Job.
 func (r *reconciler) restart(ctx context.Context, v *view) error {
 	for i := range v.pods {
 		pod := &v.pods[i]

@@ -59,9 +59,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: d.after}, failed
 }
 
-// said has the status say why something could not be provided, and returns what it cannot say: an error
-// that the next try may mend. A session that serves is looked at again in time in any case, and serves
-// without what cannot be restored.
+// said puts into the decision why something could not be provided. It returns errors that the next try may
+// mend; of a session that serves it logs them, so that its end is not noticed late.
 func (r *reconciler) said(ctx context.Context, v *view, d *decision, failed error) error {
 	s := v.session
 	what := "what session " + s.Namespace + "/" + s.Name + " needs"

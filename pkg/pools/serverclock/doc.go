@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serverclock compares this machine's clock with the API server's: what is written by a clock that
-// jumped cannot be taken back. It asks nobody; each answer of an API server says when it was given.
+// Package serverclock compares this machine's clock with the API server's, since an end or a closed month
+// that was written by a wrong clock stays. It sends no requests: each HTTP answer has a Date.
 package serverclock

@@ -78,8 +78,8 @@ func gpuPod(name string) *v1.Pod {
 	return testobj.Pod(name).Namespace("free").Node("n").Limit("nvidia.com/gpu", "1").Phase(v1.PodRunning).Obj()
 }
 
-// TestDrain: the manager is told once the node has no pods with devices and was cordoned for settleTime, and
-// pods that come later are evicted until it is done.
+// TestDrain: a node is labelled settleTime after its cordon, once no pod on it has devices. Pods that are
+// bound later are evicted until the manager is done.
 func TestDrain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node *v1.Node
@@ -141,10 +141,9 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestCordonAlone: where nobody divides a node that a person has cordoned, its pods stay, whatever the
-// manager says.
+// TestCordonAlone: a person's cordon evicts no pods, even while the manager reports nothing.
 func TestCordonAlone(t *testing.T) {
-	node := aNode("n", cordon, has("mig", "all-3g.40gb")) // its manager is installed anew: it says nothing
+	node := aNode("n", cordon, has("mig", "all-3g.40gb")) // without the manager's state, as after a new installation
 	e := newTestEnv(t, node, nil, gpuPod("works"))
 	e.look(t)
 	if err := e.Get(t.Context(), client.ObjectKey{Namespace: "free", Name: "works"}, &v1.Pod{}); err != nil {
@@ -172,7 +171,7 @@ func TestRefusedNode(t *testing.T) {
 	}
 }
 
-// TestRetry: a manager that failed sees the node without its label for settleTime, and is told again then.
+// TestRetry: a retry removes the label, and writes it again after settleTime.
 func TestRetry(t *testing.T) {
 	e := newTestEnv(t, aNode("n", ours, has("mig", "all-3g.40gb"), label(LabelMIGState, "failed"), retry), nil)
 	if n, _ := e.look(t); n.Labels[LabelMIG] != "" || n.Annotations[AnnotationRetry] != "" {

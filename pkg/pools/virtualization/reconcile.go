@@ -143,7 +143,7 @@ func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *no
 		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, nil))
 	case stepWait:
 		if n.Annotations[AnnotationDraining] == "" {
-			return nil, nil // it serves pods: nobody divides it
+			return nil, nil // it is not being divided, and its pods stay
 		}
 		_, blocked, err = r.clear(ctx, pool, n) // pods that were bound to it all the same
 		return blocked, err
