@@ -27,6 +27,25 @@ test("the keyboard alone leads from a pending pod to the pod that blocks it", as
   await expect(panel).toBeHidden();
 });
 
+test("Enter opens a row that matches, also when it follows the typing at once", async ({ page, subjects }) => {
+  const pending = `${subjects.pending.namespace}/${subjects.pending.name}`;
+  await open(page, "/workloads");
+  await expect(page.getByRole("grid", { name: /Pending/ })).toBeVisible();
+  await page.evaluate(async (text) => {
+    const enter = () => new KeyboardEvent("keydown", { key: "Enter", bubbles: true });
+    const search = document.querySelector<HTMLInputElement>("#search");
+    if (!search) throw new Error("there is no search");
+    search.focus();
+    search.select();
+    document.execCommand("insertText", false, text);
+    await Promise.resolve(); // React renders what the event changed, and nothing that it deferred
+    search.dispatchEvent(enter()); // to the list
+    await Promise.resolve();
+    document.activeElement?.dispatchEvent(enter()); // opens its first row
+  }, pending);
+  await expect(page.getByRole("dialog")).toContainText(pending);
+});
+
 test("keys lead to each page, and ? shows them", async ({ page }) => {
   await open(page, "/");
   for (const [key, title] of [

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { Drawer, Tabs } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
-import { useCallback, useDeferredValue, useMemo } from "react";
+import { useCallback, useMemo } from "react";
 
 import type { WorkState, WorkSum, Workloads } from "../api";
 import { fullName } from "../api";
@@ -28,7 +28,7 @@ export function WorkloadsPage() {
 
 function Lists({ workloads }: { workloads: Workloads }) {
   const [params, setParams] = useParams();
-  const text = useDeferredValue(params.get("q") ?? "");
+  const text = params.get("q") ?? ""; // not deferred: Enter opens the first row that matches
   const pod = params.get("pod") ?? "";
   const tab = tabs.find((t) => t === params.get("state")) ?? "now";
   const { counts } = workloads;
