@@ -33,6 +33,7 @@ const retry = time.Minute
 // reconciler keeps the Jobs of one ElasticJob after the other.
 type reconciler struct {
 	client  client.Client // reads from the cache, ElasticJobs too
+	live    client.Reader // reads from the API server
 	events  record.EventRecorder
 	clock   clock.PassiveClock
 	metrics *jobMetrics

@@ -44,7 +44,7 @@ func Setup(mgr manager.Manager) error {
 		return fmt.Errorf("index what ElasticJobs own: %w", err)
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, metrics: metrics,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, metrics: metrics,
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("elasticjob").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).

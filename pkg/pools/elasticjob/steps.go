@@ -45,6 +45,9 @@ func (r *reconciler) carryOutOne(ctx context.Context, ej *v1alpha1.ElasticJob, r
 	case s.serve != nil:
 		return r.make(ctx, ej, s.serve.DeepCopy(), serviceMetadata(), "Service", f)
 	case s.create != nil:
+		if err := r.mayRun(ctx, ej); err != nil {
+			return err
+		}
 		if err := r.ensureClasses(ctx, rendered.Classes); err != nil {
 			return err
 		}
@@ -60,6 +63,25 @@ func (r *reconciler) carryOutOne(ctx context.Context, ej *v1alpha1.ElasticJob, r
 		return err
 	}
 	return r.relabel(ctx, s.relabel, s.labels)
+}
+
+// mayRun asks the API server whether the ElasticJob is still to run: a cache that is late shows a job that
+// has ended as one whose Job is missing, and it would run a second time.
+func (r *reconciler) mayRun(ctx context.Context, ej *v1alpha1.ElasticJob) error {
+	u := newObject()
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(ej), u); apierrors.IsNotFound(err) {
+		return errStop
+	} else if err != nil {
+		return fmt.Errorf("get ElasticJob %s/%s: %w", ej.Namespace, ej.Name, err)
+	}
+	now, _, err := decode(u)
+	if err != nil {
+		return err
+	}
+	if now.UID != ej.UID || now.DeletionTimestamp != nil || now.Spec.Suspend || ended(now) {
+		return errStop // the event that says so is on its way
+	}
+	return nil
 }
 
 // make makes an object of the job's. An object of that name is in the way unless it is the

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -48,10 +49,19 @@ func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books,
 			return err
 		}
 	}
-	for _, name := range statement.Stale {
-		stale := &v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := r.client.Delete(ctx, stale); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete invoice %s: %w", name, err)
+	return r.deleteStale(ctx, books.Invoices, statement.Stale)
+}
+
+// deleteStale deletes open invoices as they were read: one that was closed since is a bill, and stays.
+func (r *reconciler) deleteStale(ctx context.Context, invoices []v1alpha1.Invoice, stale []string) error {
+	for i := range invoices {
+		v := &invoices[i]
+		if !slices.Contains(stale, v.Name) {
+			continue
+		}
+		err := r.client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete invoice %s: %w", v.Name, err)
 		}
 	}
 	return nil
