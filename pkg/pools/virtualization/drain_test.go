@@ -127,6 +127,34 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestLatePool: a cordoned node whose pool only the cache does not show stays cordoned; once the API server
+// has no such pool either, it is uncordoned.
+func TestLatePool(t *testing.T) {
+	e := newTestEnv(t, aNode("n"), nil)
+	if n, _ := e.look(t); !n.Spec.Unschedulable {
+		t.Fatal("the node was not cordoned")
+	}
+	e.Client = interceptor.NewClient(e.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*v1alpha1.ComputePoolList); ok {
+				return nil // the cache has none yet
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	if n, _ := e.look(t); !n.Spec.Unschedulable {
+		t.Error("the node was uncordoned while the API server had its pool")
+	}
+	pool := &v1alpha1.ComputePool{}
+	pool.Name = "p"
+	if err := e.Delete(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := e.look(t); n.Spec.Unschedulable {
+		t.Error("the node stays cordoned though its pool is gone")
+	}
+}
+
 // TestSettle: a node that was just cordoned is waited for, though it is empty.
 func TestSettle(t *testing.T) {
 	e := newTestEnv(t, aNode("n"), nil)

@@ -62,13 +62,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("list pools: %w", err)
 	}
 	m := membersOf(req.Name, membership.In(&pools), nodes.Items)
-	for _, n := range m.left {
-		if upgrading(n) {
-			continue // its label changes when that is done
-		}
-		if err := r.uncordon(ctx, m.pool, n); err != nil {
-			return ctrl.Result{}, err
-		}
+	if err := r.giveBack(ctx, req.Name, &m); err != nil {
+		return ctrl.Result{}, err
 	}
 	if m.pool == nil || !m.pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
@@ -95,6 +90,31 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	return ctrl.Result{}, nil
+}
+
+// giveBack uncordons the nodes that the pool has no longer. It asks the API server for the pools: one that a
+// late cache does not show may have its manager divide the node's devices.
+func (r *reconciler) giveBack(ctx context.Context, pool string, m *members) error {
+	if len(m.left) == 0 {
+		return nil
+	}
+	var pools v1alpha1.ComputePoolList
+	if err := r.api.List(ctx, &pools); err != nil {
+		return fmt.Errorf("list pools: %w", err)
+	}
+	now := membership.In(&pools)
+	for _, n := range m.left {
+		if in := membership.PoolOf(n.Labels, now); in != nil && in.Name == pool {
+			continue
+		}
+		if upgrading(n) {
+			continue // its label changes when that is done
+		}
+		if err := r.uncordon(ctx, m.pool, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // takeAll does each node's step, and notes why pods stay. refused says that the API server refuses a step.
