@@ -93,7 +93,7 @@ func (a *Agent) buildSources(config *rest.Config, _ clock.WithTicker) (err error
 		return fmt.Errorf("make a client: %w", err)
 	}
 	// The callbacks use parts that are built later; none is called before Run.
-	if a.pods, err = newNodePods(a.kube, a.cfg.Node, func() { a.verifier.Trigger() }); err != nil {
+	if a.pods, err = newNodePods(a.kube, a.cfg.Node, a.registry, func() { a.verifier.Trigger() }); err != nil {
 		return err
 	}
 	if a.graph, err = newNodeGraph(config, a.cfg.Node, func() { a.verifier.Trigger() }); err != nil {

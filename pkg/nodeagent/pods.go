@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,6 +23,7 @@ type nodePods struct {
 	selector string
 	factory  informers.SharedInformerFactory
 	informer cache.SharedIndexInformer
+	known    prometheus.Gauge
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next event, nil if nothing waits for it; guarded by mu
@@ -28,8 +31,14 @@ type nodePods struct {
 
 // newNodePods watches the pods of a node. changed is called after each event and must
 // not block. Nothing runs before start.
-func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodePods, error) {
+func newNodePods(kube kubernetes.Interface, node string, r prometheus.Registerer, changed func()) (*nodePods, error) {
 	p := &nodePods{kube: kube, selector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	p.known = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "nvtopo", Subsystem: "agent", Name: "pods", Help: "Pods bound to the node that the agent has heard of.",
+	})
+	if err := r.Register(p.known); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
 	p.factory = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = p.selector
 	}))
@@ -37,12 +46,13 @@ func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodeP
 	if err := p.informer.SetTransform(withoutManagedFields); err != nil {
 		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)
 	}
-	tell := func() {
+	tell := func(more float64) {
+		p.known.Add(more)
 		p.tell()
 		changed()
 	}
 	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell() }, UpdateFunc: func(_, _ any) { tell() }, DeleteFunc: func(any) { tell() },
+		AddFunc: func(any) { tell(1) }, UpdateFunc: func(_, _ any) { tell(0) }, DeleteFunc: func(any) { tell(-1) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -13,10 +16,10 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-// TestPodIndexOrder: pods are there when their change is told: who waits for a pod waits once.
+// TestPodIndexOrder: pods are there, and counted, when their change is told: who waits for a pod waits once.
 func TestPodIndexOrder(t *testing.T) {
 	kube := fake.NewClientset()
-	pods, err := newNodePods(kube, "n", func() {})
+	pods, err := newNodePods(kube, "n", prometheus.NewRegistry(), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +31,7 @@ func TestPodIndexOrder(t *testing.T) {
 	}
 	for {
 		changed := pods.Changed()
-		if len(pods.Pods()) == 1 {
+		if len(pods.Pods()) == 1 && testutil.ToFloat64(pods.known) == 1 {
 			return
 		}
 		select {

@@ -148,11 +148,15 @@ func TestForeignPod(t *testing.T) {
 		if err := l.Node.Kubelet().Pause(); err != nil {
 			t.Fatal(err)
 		}
+		known := l.agentPods(t)
 		l.bind(t, foreign, nil)
 		// A choice across both NUMA nodes that nobody would make unasked.
 		reserved := l.uuids(0, 2, 5, 7)
 		l.bind(t, ours, l.allocation(t, ours, 0, 2, 5, 7))
-		time.Sleep(10 * time.Second) // until the agent has heard of both, also on a busy machine: nothing shows that
+		testkit.Eventually(t, patience, "the agent has heard of both pods", func(context.Context) (bool, string) {
+			now := l.agentPods(t)
+			return now >= known+2, fmt.Sprintf("%d pods, %d before", now, known)
+		})
 		if err := l.Node.Kubelet().Resume(); err != nil {
 			t.Fatal(err)
 		}
@@ -169,6 +173,20 @@ func TestForeignPod(t *testing.T) {
 		l.published(t, ours, v1alpha1.StateConfirmed)
 		l.clear(t)
 	})
+}
+
+// agentPods is how many pods of the node the agent has heard of.
+func (e *testEnv) agentPods(t *testing.T) int {
+	t.Helper()
+	families, err := e.AgentMetrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families["nvtopo_agent_pods"].GetMetric() {
+		return int(m.GetGauge().GetValue())
+	}
+	t.Fatal("the agent has no metric nvtopo_agent_pods")
+	return 0
 }
 
 // clear deletes all pods and waits until they are gone.
