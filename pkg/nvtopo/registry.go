@@ -93,7 +93,12 @@ func (r *Registry) add(e *registered, key string, c *classTables) {
 	defer r.mu.Unlock()
 	e.tables = weak.Make(c)
 	r.classes[key] = e // it may have been forgotten meanwhile
-	runtime.AddCleanup(c, r.forget, key)
+	registry := weak.Make(r) // what a clean-up holds is never collected, and the registry holds the tables
+	runtime.AddCleanup(c, func(key string) {
+		if r := registry.Value(); r != nil {
+			r.forget(key)
+		}
+	}, key)
 }
 
 // keep has tables kept that were asked for.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"weak"
 )
 
 // TestRegistrySharing: the registry shares tables inside a class.
@@ -117,6 +118,23 @@ func TestRegistryForgetting(t *testing.T) {
 	if again := r.Tables(twoGPUs(t, 1)); again.c != held.c {
 		t.Error("tables that are held were built again")
 	}
+}
+
+// TestRegistryCollected: a registry that nobody holds is collected with its tables. An explanation and a
+// replay make one each.
+func TestRegistryCollected(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry(DefaultWeights())
+	r.Tables(twoGPUs(t, 1))
+	left := weak.Make(r)
+	runtime.KeepAlive(r)
+	for range 200 { // clean-ups run some time after a collection
+		if runtime.GC(); left.Value() == nil {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Error("the registry is still there")
 }
 
 // TestRegistryRetention: the registry keeps what was asked for last. A machine that was there from
