@@ -26,13 +26,14 @@ func replayAll(ctx context.Context, tasks []task, seeds []uint64, workers int, p
 		}
 	}
 	var done atomic.Int64
+	tables := &sim.Tables{}
 	all := len(tasks) * len(seeds)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for i := range tasks {
 		for s, seed := range seeds {
 			group.Go(func() error {
-				if err := replayTask(ctx, &tasks[i], seed, func(v int, r *sim.Result) { out[i][v][s] = r }); err != nil {
+				if err := replayTask(ctx, &tasks[i], seed, tables, func(v int, r *sim.Result) { out[i][v][s] = r }); err != nil {
 					return fmt.Errorf("%s, seed %d: %w", tasks[i].String(), seed, err)
 				}
 				progress(int(done.Add(1)), all)
@@ -47,7 +48,7 @@ func replayAll(ctx context.Context, tasks []task, seeds []uint64, workers int, p
 }
 
 // replayTask draws one trace and gives it to each variant.
-func replayTask(ctx context.Context, t *task, seed uint64, put func(variant int, r *sim.Result)) error {
+func replayTask(ctx context.Context, t *task, seed uint64, tables *sim.Tables, put func(variant int, r *sim.Result)) error {
 	jobs, err := t.source.jobs(seed)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func replayTask(ctx context.Context, t *task, seed uint64, put func(variant int,
 	for v := range t.variants {
 		r, err := sim.Run(ctx, sim.Config{
 			Nodes: t.nodes, Jobs: jobs, Policy: t.variants[v].policy, Load: t.Load, Seed: seed, WarmUp: sim.DefaultWarmUp,
-			PodPolicy: t.policy, Residual: t.variants[v].residual, Order: t.variants[v].order,
+			PodPolicy: t.policy, Residual: t.variants[v].residual, Tables: tables, Order: t.variants[v].order,
 			MessageBytes: t.message, RunsByPlacement: t.RunsByPlacement,
 		})
 		if err != nil {

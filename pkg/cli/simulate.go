@@ -129,6 +129,7 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Tables = &sim.Tables{}
 	policies := s.policies
 	if s.fabric != "" {
 		policies = s.gangPolicies

@@ -81,6 +81,8 @@ type Config struct {
 	PodPolicy nvtopo.Policy
 	// Residual weighs the groups of the objective's residual; nil: the default.
 	Residual *nvtopo.Weights
+	// Tables are shared with other replays; nil: the replay builds its own.
+	Tables *Tables
 	// Order is how the policy "ours" compares nodes; nil: the default.
 	Order *nodeindex.Order
 

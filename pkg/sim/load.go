@@ -6,14 +6,39 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
+// Tables are the tables of machines that replays on the same machines share: those of 16 GPUs take as long
+// to build as several replays. They are safe for concurrent use. The zero value is usable.
+type Tables struct {
+	mu sync.Mutex
+	of map[nvtopo.Weights]*nvtopo.Registry // guarded by mu
+}
+
+// registry is that of the weights; of nil Tables a new one.
+func (t *Tables) registry(w nvtopo.Weights) *nvtopo.Registry {
+	if t == nil {
+		return nvtopo.NewRegistry(w)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.of[w]
+	if r == nil {
+		r = nvtopo.NewRegistry(w)
+		if t.of == nil {
+			t.of = map[nvtopo.Weights]*nvtopo.Registry{}
+		}
+		t.of[w] = r
+	}
+	return r
+}
+
 // load makes the nodes, all GPUs free. Nodes of one graph class with the same GPUs, of which the
 // same are degraded, share one kind.
-func (s *state) load(nodes []Node, w nvtopo.Weights) {
-	registry := nvtopo.NewRegistry(w)
+func (s *state) load(nodes []Node, registry *nvtopo.Registry) {
 	byGraph := map[*nvtopo.Graph]*kind{}
 	type class struct {
 		id       nvtopo.ClassID

@@ -267,17 +267,17 @@ func TestOursBestClass(t *testing.T) {
 	}
 }
 
-// TestDeterminism: equal seeds give equal results.
+// TestDeterminism: equal seeds give equal results, also with tables that other replays have used.
 func TestDeterminism(t *testing.T) {
-	nodes := mixedCluster(t)
+	nodes, shared := mixedCluster(t), &Tables{}
 	for _, name := range Policies() {
 		t.Run(name, func(t *testing.T) {
-			run := func(seed uint64) ([]Placement, string) {
+			run := func(seed uint64, tables *Tables) ([]Placement, string) {
 				trace, err := Synthetic("multigpu50", 400, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, seen := watched(t, Config{Nodes: nodes, Jobs: trace, Policy: name, Load: 0.8, Seed: seed, WarmUp: 0.1})
+				r, seen := watched(t, Config{Nodes: nodes, Jobs: trace, Policy: name, Load: 0.8, Seed: seed, WarmUp: 0.1, Tables: tables})
 				r.Seed = 0
 				text, err := json.Marshal(r)
 				if err != nil {
@@ -285,12 +285,12 @@ func TestDeterminism(t *testing.T) {
 				}
 				return seen, string(text)
 			}
-			seen, text := run(1)
-			again, textAgain := run(1)
+			seen, text := run(1, nil)
+			again, textAgain := run(1, shared)
 			if diff := gocmp.Diff(seen, again); diff != "" || text != textAgain {
 				t.Errorf("the same run differs:\n%s\n%s\n%s", diff, text, textAgain)
 			}
-			other, _ := run(2)
+			other, _ := run(2, shared)
 			if random := name[max(0, len(name)-6):] == "random"; random == slices.Equal(seen, other) {
 				t.Errorf("draws lots: %v, but with another seed the placements are the same: %v", random, !random)
 			}

@@ -72,7 +72,7 @@ func newReplay(c *Config) (*replay, error) {
 	if c.MessageBytes > 0 {
 		r.judge = judge.New(c.MessageBytes)
 	}
-	r.state.load(c.Nodes, weights)
+	r.state.load(c.Nodes, c.Tables.registry(weights))
 	return r, nil
 }
 
