@@ -183,8 +183,8 @@ func TestInputsPolicy(t *testing.T) {
 		}
 		return obj
 	}
-	owned := func(controller bool) map[string]any {
-		obj := annotated(link, "x")
+	owned := func(controller bool, pairs ...string) map[string]any {
+		obj := annotated(pairs...)
 		owner := map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": controller}
 		if err := unstructured.SetNestedSlice(obj, []any{owner}, "metadata", "ownerReferences"); err != nil {
 			t.Fatal(err)
@@ -195,9 +195,18 @@ func TestInputsPolicy(t *testing.T) {
 		request request
 		want    string
 	}{
-		"a pod that a controller makes":         {request{resource: "pods", object: owned(true)}, ""},
-		"a pod that only has an owner":          {request{resource: "pods", object: owned(false)}, link},
-		"a pod of a controller made bad":        {request{resource: "pods", object: owned(true), old: annotated()}, link},
+		"a pod that a controller makes": {request{resource: "pods", object: owned(true, link, "x")}, ""},
+		"a pod that only has an owner":  {request{resource: "pods", object: owned(false, link, "x")}, link},
+		"a pod that a controller makes, with junk": {
+			request{resource: "pods", object: owned(true, link, strings.Repeat("x", 200_000), policy, "y")}, "metadata.annotations: " + link + ": want at most 1024 bytes",
+		},
+		"a good value that is too long": {
+			request{resource: "pods", object: owned(true, link, strings.Repeat(" ", 1022)+"NV4")}, link + ": want at most 1024 bytes",
+		},
+		"a long value that was there": {
+			request{resource: "pods", object: annotated(link, strings.Repeat("x", 1025), "a", "b"), old: annotated(link, strings.Repeat("x", 1025))}, "",
+		},
+		"a pod of a controller made bad":        {request{resource: "pods", object: owned(true, link, "x"), old: annotated()}, link},
 		"a pod without annotations":             {request{resource: "pods", object: map[string]any{"metadata": map[string]any{"name": "x"}}}, ""},
 		"the key of another system":             {request{resource: "pods", object: annotated("topology.kubernetes.io/policy", "whatever")}, ""},
 		"a key that is not known":               {request{resource: "pods", object: annotated("nvtopo.dev/note", "whatever")}, ""},
