@@ -48,6 +48,7 @@ type viewing struct {
 	address           string
 	byToken           bool
 	certFile, keyFile string
+	proxies           []string
 	leases            string
 	schedulers        []string
 	resource          string
@@ -90,6 +91,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.BoolVar(&v.byToken, "require-token", false, "serve over TLS, and only who has a bearer token of the cluster and may list what is shown")
 	f.StringVar(&v.certFile, "tls-cert-file", "", "with --require-token: certificate, read again when it changes (default: one is made at each start)")
 	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
+	f.StringSliceVar(&v.proxies, "trusted-proxies", nil, "with --require-token: addresses or CIDRs of proxies, such as an Ingress, whose X-Forwarded-For says who asks")
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
@@ -108,6 +110,11 @@ func (v *viewing) check() error {
 		return usagef("--tls-cert-file and --tls-private-key-file go with --require-token only")
 	case (v.certFile == "") != (v.keyFile == ""):
 		return usagef("--tls-cert-file and --tls-private-key-file go together")
+	case !v.byToken && len(v.proxies) > 0:
+		return usagef("--trusted-proxies goes with --require-token only")
+	}
+	if _, err := webui.ParseProxies(v.proxies); err != nil {
+		return usagef("--trusted-proxies: %w", err)
 	}
 	return nil
 }
@@ -203,7 +210,11 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 		if err != nil {
 			return nil, fmt.Errorf("kubeconfig: %w", err)
 		}
-		c.Access = webui.NewTokens(reviewer, v.clock)
+		proxies, err := webui.ParseProxies(v.proxies)
+		if err != nil {
+			return nil, fmt.Errorf("--trusted-proxies: %w", err)
+		}
+		c.Access = webui.NewTokens(reviewer, v.clock, proxies)
 	} else {
 		c.Access, c.Hosts = webui.OneUser{Name: v.user()}, []string{"localhost", "127.0.0.1", "::1"}
 		if host, _, err := net.SplitHostPort(v.address); err == nil && !slices.Contains(c.Hosts, host) {

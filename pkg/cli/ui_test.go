@@ -26,6 +26,9 @@ func TestWebViewAddress(t *testing.T) {
 		"no port":                         {[]string{"--address", "127.0.0.1"}, "--address"},
 		"a certificate without tokens":    {[]string{"--tls-cert-file", "a", "--tls-private-key-file", "b"}, "--require-token only"},
 		"a certificate without a key":     {[]string{"--require-token", "--tls-cert-file", "a"}, "go together"},
+		"proxies without tokens":          {[]string{"--trusted-proxies", "10.0.0.7"}, "--require-token only"},
+		"proxies with tokens":             {[]string{"--require-token", "--trusted-proxies", "10.0.0.7,10.1.0.0/16,fd00::/8"}, ""},
+		"a proxy by its name":             {[]string{"--require-token", "--trusted-proxies", "ingress"}, "--trusted-proxies"},
 		"a certificate, a key and tokens": {[]string{"--require-token", "--tls-cert-file", "a", "--tls-private-key-file", "b"}, ""},
 	}
 	for name, tc := range tests {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -34,8 +35,9 @@ const (
 	maxAnswers = 4096
 	// maxToken bounds a token, in bytes. Those of service accounts have about one thousand.
 	maxToken = 16 << 10
-	// strangersPerSecond and strangersBurst bound what those can have the API server do whose token
-	// was not valid a while ago, and reviewsPerSecond and reviewBurst what all others can.
+	// strangersPerSecond and strangersBurst bound what all those together can have the API server do
+	// whose token was not valid a while ago (newPerSecond bounds each of them), and reviewsPerSecond
+	// and reviewBurst what all others can.
 	strangersPerSecond = 10
 	strangersBurst     = 40
 	reviewsPerSecond   = 100
@@ -59,6 +61,9 @@ type Caller struct {
 
 // Access says who may see what.
 type Access interface {
+	// Known is the name of the caller whose token a request has, as far as it is known without
+	// asking anybody, and empty if it is not. It proves nothing: the token may have expired since.
+	Known(r *http.Request) string
 	// Authenticate says who sent a request. The error is a *Refusal.
 	Authenticate(r *http.Request) (*Caller, error)
 	// Authorize is nil if the caller has all these rights. The error is a *Refusal.
@@ -79,6 +84,9 @@ func (r *Refusal) Error() string { return r.Text }
 // read: its informers have the user's own rights.
 type OneUser struct{ Name string }
 
+// Known is the user.
+func (u OneUser) Known(*http.Request) string { return u.Name }
+
 // Authenticate gives the user.
 func (u OneUser) Authenticate(*http.Request) (*Caller, error) { return &Caller{Name: u.Name}, nil }
 
@@ -93,19 +101,21 @@ func (u OneUser) Mode() string { return "kubeconfig" }
 type Tokens struct {
 	client  kubernetes.Interface
 	answers *cache.LRUExpireCache
-	// known are tokens that were valid: they have reviews of their own, so that those who guess
-	// keep nobody out.
+	// known are the callers whose tokens were valid: these have reviews of their own, so that those
+	// who guess keep nobody out.
 	known     *cache.LRUExpireCache
 	reviews   *rate.Limiter
 	strangers *rate.Limiter
+	peers     *peers
 	asking    singleflight.Group // one review of a token or right at a time
 	clock     clock.PassiveClock
 }
 
 // NewTokens makes an access by tokens. The client needs the right to create both kinds of reviews.
-func NewTokens(client kubernetes.Interface, c clock.PassiveClock) *Tokens {
+// Proxies are those whose X-Forwarded-For is believed.
+func NewTokens(client kubernetes.Interface, c clock.PassiveClock, proxies []netip.Prefix) *Tokens {
 	return &Tokens{
-		client: client, answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), known: cache.NewLRUExpireCacheWithClock(maxAnswers, c),
+		client: client, peers: newPeers(proxies, c), answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), known: cache.NewLRUExpireCacheWithClock(maxAnswers, c),
 		reviews: rate.NewLimiter(reviewsPerSecond, reviewBurst), strangers: rate.NewLimiter(strangersPerSecond, strangersBurst), clock: c,
 	}
 }
@@ -127,37 +137,63 @@ type rightKey struct {
 	right  Right
 }
 
-// Authenticate asks the API server whose token a request has.
-func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
+// tokenOf is the bearer token of a request.
+func (t *Tokens) tokenOf(r *http.Request) (token string, key tokenKey, refused *Refusal) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
 	switch {
 	case !strings.EqualFold(scheme, "Bearer") || token == "":
-		return nil, &Refusal{http.StatusUnauthorized, "the request has no token", "send a bearer token, such as one of 'kubectl create token'"}
+		return "", tokenKey{}, &Refusal{http.StatusUnauthorized, "the request has no token", "send a bearer token, such as one of 'kubectl create token'"}
 	case len(token) > maxToken:
-		return nil, &Refusal{http.StatusUnauthorized, fmt.Sprintf("the token has more than %d bytes", maxToken), "send a token of this cluster"}
+		return "", tokenKey{}, &Refusal{http.StatusUnauthorized, fmt.Sprintf("the token has more than %d bytes", maxToken), "send a token of this cluster"}
+	case expired(token, t.clock.Now()):
+		return "", tokenKey{}, &Refusal{http.StatusUnauthorized, "the token has expired", "send a new token of this cluster"}
 	}
-	key := tokenKey(sha256.Sum256([]byte(token)))
+	return token, tokenKey(sha256.Sum256([]byte(token))), nil
+}
+
+// Known is the name of the caller whose token was valid a while ago.
+func (t *Tokens) Known(r *http.Request) string {
+	_, key, refused := t.tokenOf(r)
+	if refused != nil {
+		return ""
+	}
+	if name, ok := t.known.Get(key); ok {
+		return name.(string) //nolint:forcetypeassert // only names are kept
+	}
+	return ""
+}
+
+// Authenticate asks the API server whose token a request has.
+func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
+	token, key, refused := t.tokenOf(r)
+	if refused != nil {
+		return nil, refused
+	}
 	if a, ok := t.answers.Get(key); ok {
 		return a.(answer).give() //nolint:forcetypeassert // only answers are kept
 	}
 	// Others may wait for the same answer: it does not end with this request.
-	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.reviewToken(context.WithoutCancel(r.Context()), key, token) })
+	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.reviewToken(r, key, token) })
 	if err != nil {
 		return nil, err
 	}
 	return a.(answer).give() //nolint:forcetypeassert // reviewToken gives answers
 }
 
-func (t *Tokens) reviewToken(ctx context.Context, key tokenKey, token string) (answer, error) {
-	limit := t.strangers
-	if _, ok := t.known.Get(key); ok {
-		limit = t.reviews
+func (t *Tokens) reviewToken(r *http.Request, key tokenKey, token string) (answer, error) {
+	limit := t.reviews
+	if _, ok := t.known.Get(key); !ok {
+		// What the peer may not have reviewed takes nothing of what all have together.
+		if refused := t.peers.allow(r); refused != nil {
+			return answer{}, refused
+		}
+		limit = t.strangers
 	}
 	if refused := t.ask(limit); refused != nil {
 		return answer{}, refused
 	}
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewTimeout)
 	defer cancel()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	done, err := t.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -171,7 +207,7 @@ func (t *Tokens) reviewToken(ctx context.Context, key tokenKey, token string) (a
 			return answer{}, unreachable("token", err)
 		}
 		a.caller = &Caller{Name: u.Username, key: string(text), uid: u.UID, groups: u.Groups, extra: u.Extra}
-		t.known.Add(key, true, knownTTL)
+		t.known.Add(key, u.Username, knownTTL)
 	} else {
 		a.refused = &Refusal{http.StatusUnauthorized, "the token is not valid, or has expired", "send a new token of this cluster"}
 	}

@@ -58,7 +58,7 @@ func newJudge() *judge {
 
 // byToken has the server ask the judge.
 func (j *judge) byToken(c *Config) {
-	c.Hosts, c.Access = nil, NewTokens(j.kube, c.Clock)
+	c.Hosts, c.Access = nil, NewTokens(j.kube, c.Clock, nil)
 }
 
 func bearer(token string) map[string]string {

@@ -80,14 +80,23 @@ func (s *Server) document(d document) http.Handler {
 	})
 }
 
-// admit is who asks, if they may.
+// admit is who asks, if they may. A caller who is known has a limit before anybody is asked, so that
+// too many requests of his cost the API server nothing.
 func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
+	known := s.config.Access.Known(r)
+	if known != "" {
+		if err := s.limits.allow(known); err != nil {
+			return nil, err
+		}
+	}
 	c, err := s.config.Access.Authenticate(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.limits.allow(c.Name); err != nil {
-		return nil, err
+	if known == "" || c.Name != known {
+		if err := s.limits.allow(c.Name); err != nil {
+			return nil, err
+		}
 	}
 	return c, s.config.Access.Authorize(r.Context(), c, rights)
 }

@@ -177,7 +177,7 @@ func TestDocumentRights(t *testing.T) {
 func TestReviewCache(t *testing.T) {
 	j := newJudge()
 	c := clocktesting.NewFakeClock(time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC))
-	access := NewTokens(j.kube, c)
+	access := NewTokens(j.kube, c, nil)
 	who := func(token string) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if err != nil {
@@ -206,7 +206,7 @@ func TestReviewCache(t *testing.T) {
 	before := j.tokens.Load()
 	limited := 0
 	for i := range 1000 {
-		if err := who(fmt.Sprint("guess-", i)); err != nil && strings.Contains(err.Error(), "too many") {
+		if codeOf(t, who(fmt.Sprint("guess-", i))) == http.StatusTooManyRequests {
 			limited++
 		}
 	}

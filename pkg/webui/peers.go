@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// newPerSecond and newBurst bound the tokens of one peer that are reviewed without having been
+	// valid a while ago: a fifth and a half of what all peers have together.
+	newPerSecond = 2
+	newBurst     = 20
+	// maxPeers bounds the peers of whom it is known how many tokens they sent, and peerTTL for how
+	// long: within it a peer has all of its burst again.
+	maxPeers = 4096
+	peerTTL  = time.Minute
+	// peerBits is how much of an IPv6 address tells peers apart: whoever has one has all of these.
+	peerBits = 64
+	// expirySkew is how far the clocks of the API server and of this machine may be apart.
+	expirySkew = time.Minute
+)
+
+// ParseProxies reads addresses and CIDRs of proxies.
+func ParseProxies(list []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range list {
+		if a, err := netip.ParseAddr(text); err == nil {
+			a = a.Unmap().WithZone("")
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+			continue
+		}
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4In6() {
+			return nil, fmt.Errorf("%q: want an address such as 10.0.0.7 or a CIDR such as 10.0.0.0/24", text)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+// peers count the new tokens that each peer sends.
+type peers struct {
+	proxies  []netip.Prefix
+	limiters *cache.LRUExpireCache // by the peer's address
+	clock    clock.PassiveClock
+}
+
+func newPeers(proxies []netip.Prefix, c clock.PassiveClock) *peers {
+	return &peers{proxies: proxies, limiters: cache.NewLRUExpireCacheWithClock(maxPeers, c), clock: c}
+}
+
+// allow takes one of the new tokens that the sender of a request may have reviewed now.
+func (p *peers) allow(r *http.Request) *Refusal {
+	peer := p.of(r)
+	limiter := rate.NewLimiter(newPerSecond, newBurst)
+	if known, ok := p.limiters.Get(peer); ok {
+		limiter = known.(*rate.Limiter) //nolint:forcetypeassert // only limiters are kept
+	} else {
+		p.limiters.Add(peer, limiter, peerTTL)
+	}
+	if !limiter.AllowN(p.clock.Now(), 1) {
+		return &Refusal{http.StatusTooManyRequests, fmt.Sprintf("more than %d new tokens a second from this address", newPerSecond), "try again in a second"}
+	}
+	return nil
+}
+
+// of returns the address that a request comes from: that of the connection, or, if a trusted proxy
+// has it, the last one in X-Forwarded-For that is no trusted proxy's. What stands before that is
+// whatever the sender wrote. What cannot be read counts as the proxy's own request.
+func (p *peers) of(r *http.Request) netip.Prefix {
+	from, _ := hostAddress(r.RemoteAddr) // the zero address is a peer, too
+	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, text := range slices.Backward(forwarded) {
+		if !p.trusted(from) {
+			break
+		}
+		next, ok := hostAddress(strings.TrimSpace(text))
+		if !ok {
+			break
+		}
+		from = next
+	}
+	bits := from.BitLen()
+	if from.Is6() {
+		bits = peerBits
+	}
+	return netip.PrefixFrom(from, bits).Masked()
+}
+
+func (p *peers) trusted(a netip.Addr) bool {
+	return slices.ContainsFunc(p.proxies, func(proxy netip.Prefix) bool { return proxy.Contains(a) })
+}
+
+// hostAddress reads an address with or without a port.
+func hostAddress(text string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		both, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		a = both.Addr()
+	}
+	return a.Unmap().WithZone(""), true
+}
+
+// expired reports whether a token is a JWT that says that it has expired. The signature is not
+// looked at: who lies about the time is refused, or has the token reviewed.
+func expired(token string, now time.Time) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return false
+	}
+	var said struct {
+		Expiry *float64 `json:"exp"`
+	}
+	if err := json.Unmarshal(claims, &said); err != nil || said.Expiry == nil {
+		return false
+	}
+	return float64(now.Add(-expirySkew).Unix()) > *said.Expiry
+}
