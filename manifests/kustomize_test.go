@@ -54,13 +54,13 @@ func TestKustomizeBuild(t *testing.T) {
 	}{
 		"the base": {".", map[string]int{
 			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 3, "ClusterRole": 6, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
-			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
+			"ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
-		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},
+		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 6}, manifests.SchedulerConfigBindingPath},
 		"in place of kube-scheduler": {"overlays/default-scheduler", map[string]int{"ConfigMap": 1, "Deployment": 1}, manifests.SchedulerConfigDefaultPath},
 		"the scheduler alone": {"overlays/scheduler", map[string]int{
 			"CustomResourceDefinition": 2, "ServiceAccount": 1, "ClusterRole": 4, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 2,
-			"ValidatingAdmissionPolicy": 5, "FlowSchema": 4, "Deployment": 1, "DaemonSet": 0,
+			"ValidatingAdmissionPolicy": 6, "FlowSchema": 4, "Deployment": 1, "DaemonSet": 0,
 		}, manifests.SchedulerConfigPath},
 		"scheduler and exporter": {"overlays/exporter", map[string]int{"ServiceAccount": 2, "Role": 2, "Deployment": 1, "DaemonSet": 1}, manifests.SchedulerConfigPath},
 		"agents that are strict": {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
@@ -71,7 +71,7 @@ func TestKustomizeBuild(t *testing.T) {
 			"ValidatingAdmissionPolicy": 21, "ValidatingAdmissionPolicyBinding": 21, "Deployment": 1,
 		}, ""},
 		"the base with pools": {"overlays/pools", map[string]int{
-			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 26, "Deployment": 2, "DaemonSet": 2,
+			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 27, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
 		"the web view": {"ui", map[string]int{
 			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,

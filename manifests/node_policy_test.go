@@ -5,6 +5,8 @@ package manifests_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -102,6 +104,90 @@ func TestNodePolicies(t *testing.T) {
 			}
 			checkAnswer(t, answer(t, policies, tc.request, policy), tc.want)
 		})
+	}
+}
+
+// TestNodeEventsPolicy: a node agent writes events about pods in its own name only.
+func TestNodeEventsPolicy(t *testing.T) {
+	// event is what the agent of n1 writes, with fields replaced, or dropped if there is no value.
+	event := func(change map[string]any) map[string]any {
+		out := map[string]any{
+			"metadata": map[string]any{"name": "p.1", "namespace": "team"}, "type": "Warning", "reason": "GPUsSwapped", "action": "Verifying", "note": "x",
+			"reportingController": "nvtopo-node-agent", "reportingInstance": "n1",
+			"regarding": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": "team", "name": "p", "uid": "u"},
+		}
+		for field, value := range change {
+			out[field] = value
+			if value == nil {
+				delete(out, field)
+			}
+		}
+		return out
+	}
+	one := func(field string, value any) map[string]any { return event(map[string]any{field: value}) }
+	about := func(version, kind string) map[string]any {
+		return one("regarding", map[string]any{"apiVersion": version, "kind": kind, "namespace": "team", "name": "p"})
+	}
+	n1, allocations := account("nvtopo-system", "n1"), []string{"report-allocations nodegputopologies"}
+	long := strings.Repeat("n", 253)
+	const name, pods, reasons = "may only write events of nvtopo-node-agent on n1", "about Pods of v1", "the Warnings of docs/events.md"
+	tests := map[string]struct {
+		request request
+		want    string
+	}{
+		"its own event":                  {request{object: event(nil), user: n1, may: allocations}, ""},
+		"its own event, counted":         {request{object: one("series", map[string]any{"count": int64(2)}), old: event(nil), user: n1, may: allocations}, ""},
+		"an event of 1 KiB":              {request{object: one("note", strings.Repeat("x", 1024)), user: n1, may: allocations}, ""},
+		"a node's name that is too long": {request{object: one("reportingInstance", long[:128]), user: account("nvtopo-system", long), may: allocations}, ""},
+		"another node's name":            {request{object: one("reportingInstance", "n2"), user: n1, may: allocations}, name},
+		"no node's name":                 {request{object: one("reportingInstance", nil), user: n1, may: allocations}, name},
+		"the scheduler's name":           {request{object: one("reportingController", "nvtopo-scheduler"), user: n1, may: allocations}, name},
+		"no controller":                  {request{object: one("reportingController", nil), user: n1, may: allocations}, name},
+		"another node's event, counted":  {request{object: event(nil), old: one("reportingInstance", "n2"), user: n1, may: allocations}, name},
+		"the kubelet's event taken over": {request{object: event(nil), old: one("reportingController", "kubelet"), user: n1, may: allocations}, name},
+		"an event about a Node":          {request{object: about("v1", "Node"), user: n1, may: allocations}, pods},
+		"an event about another Pod":     {request{object: about("example.com/v1", "Pod"), user: n1, may: allocations}, pods},
+		"an event about nothing":         {request{object: one("regarding", nil), user: n1, may: allocations}, pods},
+		"an event with somebody else":    {request{object: one("related", map[string]any{"kind": "Secret", "name": "s"}), user: n1, may: allocations}, pods},
+		"another reason":                 {request{object: one("reason", "FailedScheduling"), user: n1, may: allocations}, reasons},
+		"no reason":                      {request{object: one("reason", nil), user: n1, may: allocations}, reasons},
+		"good news":                      {request{object: one("type", "Normal"), user: n1, may: allocations}, reasons},
+		"more than 1 KiB":                {request{object: one("note", strings.Repeat("x", 1025)), user: n1, may: allocations}, "note: want at most 1024 bytes"},
+		"more than 1 KiB in letters":     {request{object: one("note", strings.Repeat("é", 513)), user: n1, may: allocations}, "note: want at most 1024 bytes"},
+		"the exporter":                   {request{object: event(nil), user: n1, may: []string{"report-hardware nodegputopologies"}}, "events are the node agent's"},
+		"a token without a node":         {request{object: event(nil), user: account("nvtopo-system", ""), may: allocations}, "not bound to a node"},
+		"the scheduler":                  {request{object: one("reportingController", "nvtopo-scheduler"), user: n1, may: []string{"write-any nodegputopologies"}}, ""},
+		"an account elsewhere":           {request{object: one("reason", "Pulled"), user: account("kube-system", "n1")}, ""},
+		"a kubelet":                      {request{object: one("reason", "Pulled")}, ""},
+	}
+	policies := compiledPolicies(t)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.request.resource = "events"
+			checkAnswer(t, answer(t, policies, tc.request, "nvtopo-node-events"), tc.want)
+		})
+	}
+	// The reasons are those that docs/events.md has as the agent's.
+	page, err := os.ReadFile("../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 4 || !strings.HasPrefix(cells[0], "`") {
+			continue
+		}
+		want := reasons
+		if strings.Contains(cells[3], "node agent") {
+			agents++
+			want = ""
+		}
+		r := request{resource: "events", object: event(map[string]any{"reason": strings.Trim(cells[0], "`"), "type": "Warning"}), user: n1, may: allocations}
+		checkAnswer(t, answer(t, policies, r, "nvtopo-node-events"), want)
+	}
+	if agents != 6 {
+		t.Errorf("docs/events.md has %d reasons of the node agent, want 6", agents)
 	}
 }
 

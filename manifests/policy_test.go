@@ -88,7 +88,7 @@ type request struct {
 func answer(t *testing.T, policies map[string]validating.Validator, r request, policy string) []string {
 	t.Helper()
 	group := map[string]string{
-		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
+		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "events": "events.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
 		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
 		"jobsets": "jobset.x-k8s.io", "usagerecords": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
 	}[r.resource]
@@ -154,7 +154,7 @@ func compiledPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 5)
+	return compiledList(t, list, bindings, 6)
 }
 
 // compiledList compiles policies, of which there have to be so many, and checks that all are in

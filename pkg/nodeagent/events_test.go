@@ -4,6 +4,7 @@ package nodeagent
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,54 @@ func (s *countingSink) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.E
 func (s *countingSink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
 	s.patched.Add(1)
 	return e, nil
+}
+
+// keepingSink keeps what is created.
+type keepingSink struct {
+	countingSink
+	last atomic.Pointer[eventsv1.Event]
+}
+
+func (s *keepingSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s.last.Store(e)
+	return s.countingSink.Create(ctx, e)
+}
+
+// TestEventReporter: an event names the agent's node, and has no more words than the API server
+// takes.
+func TestEventReporter(t *testing.T) {
+	for name, tc := range map[string]struct{ node, note, wantInstance, wantNote string }{
+		"a short note":       {"n1", "short", "n1", "short"},
+		"a note of 1 KiB":    {"n1", strings.Repeat("x", 1024), "n1", strings.Repeat("x", 1024)},
+		"a longer note":      {"n1", strings.Repeat("x", 2000), "n1", strings.Repeat("x", 1024)},
+		"half a character":   {"n1", strings.Repeat("x", 1023) + "é", "n1", strings.Repeat("x", 1023)},
+		"a long node's name": {strings.Repeat("n", 253), "short", strings.Repeat("n", 128), "short"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				sink := &keepingSink{}
+				b := events.NewBroadcaster(nodeSink{sink, tc.node})
+				if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+					t.Fatal(err)
+				}
+				pod := &v1.Pod{}
+				pod.Namespace, pod.Name, pod.UID = "team", "trainer", "u"
+				b.NewRecorder(scheme.Scheme, reportingController).Eventf(pod, nil, v1.EventTypeWarning, "GPUsSwapped", "Verifying", "%s", tc.note)
+				synctest.Wait()
+				cancel()
+				b.Shutdown()
+				synctest.Wait()
+				got := sink.last.Load()
+				if got == nil {
+					t.Fatal("no event was written")
+				}
+				if got.ReportingController != "nvtopo-node-agent" || got.ReportingInstance != tc.wantInstance || got.Note != tc.wantNote {
+					t.Errorf("%s/%s says %q, want nvtopo-node-agent/%s with %q", got.ReportingController, got.ReportingInstance, got.Note, tc.wantInstance, tc.wantNote)
+				}
+			})
+		})
+	}
 }
 
 // TestRefusalEvents: a pod refused every second is written rarely. It shows what bounds the events

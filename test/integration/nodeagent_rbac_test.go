@@ -4,6 +4,8 @@ package integration
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,15 +206,7 @@ func testAgentRest(t *testing.T, admin, agent caller) {
 	_, err := agent.kube.CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType, []byte(`{"metadata":{"labels":{"nvtopo.dev/x":"y"}}}`), metav1.PatchOptions{})
 	checkAllowed(t, err, "cannot patch resource")
 
-	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: metav1.NewMicroTime(time.Now()), Type: v1.EventTypeWarning, Reason: "Test", Action: "Test",
-		ReportingController: "nvtopo-node-agent", ReportingInstance: "n1", Regarding: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"},
-	}
-	_, err = agent.kube.EventsV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
-	checkAllowed(t, err, "")
-	_, err = agent.kube.EventsV1().Events("default").Patch(t.Context(), "e", types.StrategicMergePatchType,
-		[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{})
-	checkAllowed(t, err, "")
+	testAgentEvents(t, admin, agent)
 
 	// kubelet asks the API server for these.
 	for subresource, want := range map[string]bool{"configz": true, "proxy": false, "pods": false, "stats": false, "log": false, "metrics": false} {
@@ -238,6 +232,63 @@ func testAgentRest(t *testing.T, admin, agent caller) {
 	} {
 		checkAllowed(t, secret(t.Context()), "cannot list resource")
 	}
+}
+
+// testAgentEvents: an agent writes events about pods in its own name, through both APIs of events.
+func testAgentEvents(t *testing.T, admin, agent caller) {
+	t.Helper()
+	const name = "may only write events of nvtopo-node-agent on n1"
+	own := func(name string) *eventsv1.Event {
+		return &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, EventTime: metav1.NewMicroTime(time.Now()), Type: v1.EventTypeWarning, Reason: "GPUsSwapped", Action: "Verifying",
+			ReportingController: "nvtopo-node-agent", ReportingInstance: "n1", Regarding: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "p"},
+		}
+	}
+	create := func(by caller, e *eventsv1.Event) error {
+		_, err := by.kube.EventsV1().Events("default").Create(t.Context(), e, metav1.CreateOptions{})
+		return err
+	}
+	count := func(name string) error {
+		_, err := agent.kube.EventsV1().Events("default").Patch(t.Context(), name, types.StrategicMergePatchType,
+			[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{})
+		return err
+	}
+	foreign := own("foreign")
+	foreign.ReportingInstance = "n2"
+	checkAllowed(t, create(admin, foreign), "")
+	checkAllowed(t, create(agent, own("e")), "")
+	checkAllowed(t, count("e"), "")
+	checkAllowed(t, count("foreign"), name)
+	for why, tc := range map[string]struct {
+		change func(*eventsv1.Event)
+		want   string
+	}{
+		"another node's":     {func(e *eventsv1.Event) { e.ReportingInstance = "n2" }, name},
+		"the scheduler's":    {func(e *eventsv1.Event) { e.ReportingController = "nvtopo-scheduler" }, name},
+		"about a Node":       {func(e *eventsv1.Event) { e.Regarding.Kind = "Node" }, "about Pods of v1"},
+		"for another reason": {func(e *eventsv1.Event) { e.Reason = "FailedScheduling" }, "the Warnings of docs/events.md"},
+	} {
+		e := own("bad")
+		tc.change(e)
+		if err := create(agent, e); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("an event %s: %v, want a refusal with %q", why, err, tc.want)
+		}
+	}
+	// The role has no events of the core API. Were it granted, the policy would hold all the same.
+	old := &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "old", Namespace: "default"}, Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: "x",
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "p"}, Source: v1.EventSource{Component: "nvtopo-scheduler"},
+	}
+	_, err := agent.kube.CoreV1().Events("default").Create(t.Context(), old, metav1.CreateOptions{})
+	checkAllowed(t, err, "cannot create resource")
+	grant(t, admin.kube, agentAccount, systemNamespace, []string{""}, []string{"events"}, []string{"create"})
+	testkit.Eventually(t, waitLimit, "the policy judges events of the core API", func(ctx context.Context) (bool, string) {
+		_, err := agent.kube.CoreV1().Events("default").Create(ctx, old, metav1.CreateOptions{})
+		return err != nil && strings.Contains(err.Error(), name), fmt.Sprint(err)
+	})
+	old.ReportingController, old.ReportingInstance, old.Reason = "nvtopo-node-agent", "n1", "GPUsSwapped"
+	_, err = agent.kube.CoreV1().Events("default").Create(t.Context(), old, metav1.CreateOptions{})
+	checkAllowed(t, err, "")
 }
 
 // TestForgedAllocations tries every request that could plant an
