@@ -24,7 +24,7 @@ const previousCRD = "../testdata/skew/level-1/crd.yaml"
 // accepted are the changes that refuse what the previous release accepted, each with
 // the reason why no program of that release writes such a thing. The API server
 // lets what is stored already stay as it is (validation ratcheting).
-var accepted = merged(narrowerQuantities(), atomicLists(), rulesOfNewFields(), cheaperRules(), narrowerLists())
+var accepted = merged(narrowerQuantities(), atomicLists(), rulesOfNewFields(), cheaperRules(), narrowerLists(), withoutControls())
 
 func merged(all ...map[string]string) map[string]string {
 	out := map[string]string{}
@@ -107,6 +107,22 @@ func narrowerLists() map[string]string {
 		"status.kubelet.memory: new rule self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296":         machines,
 	} {
 		out["v1alpha1."+change] = why
+	}
+	return out
+}
+
+// withoutControls are patterns of texts that nodes write. What is stored with control characters
+// stays, and in an atomic list as long as the list does not change.
+func withoutControls() map[string]string {
+	out := map[string]string{
+		`v1alpha1.status.conditions[]: new rule !self.message.matches(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]')`: "messages have control characters only where a driver's error has them, and then but line feeds",
+	}
+	for _, f := range []string{
+		"spec.nodeUID", "spec.bootID", "spec.gpus[].model", "spec.nics[].name", "status.gpuHealth[].id", "status.gpuHealth[].reason", "status.summary.interconnect",
+		"status.kubelet.unalignedResources[]", "status.allocations[].podUID", "status.allocations[].namespace", "status.allocations[].pod",
+		"status.allocations[].container", "status.allocations[].resource", "status.allocations[].gpus[]",
+	} {
+		out[fmt.Sprintf("v1alpha1.%s pattern: was %q and is %q", f, "", `^[^\x00-\x1f\x7f-\x9f]*$`)] = "names of hardware, of Kubernetes and of faults have none"
 	}
 	return out
 }

@@ -212,3 +212,78 @@ func TestMalformedObjects(t *testing.T) {
 		})
 	}
 }
+
+// TestControlCharacters: no text of a node has a control character, upon which a terminal would act.
+// Only messages may have lines.
+func TestControlCharacters(t *testing.T) {
+	status := func(field string, value any) func(o map[string]any) {
+		return func(o map[string]any) { o["status"] = map[string]any{field: value} }
+	}
+	allocation := func(field string) func(text string) func(o map[string]any) {
+		return func(text string) func(o map[string]any) {
+			one := map[string]any{"podUID": "u", "container": "c", "resource": "nvidia.com/gpu", "gpus": []any{"GPU-0"}, "state": "confirmed", field: text}
+			if field == "gpus" {
+				one["gpus"] = []any{text}
+			}
+			return status("allocations", []any{one})
+		}
+	}
+	fields := map[string]func(text string) func(o map[string]any){
+		"spec.nodeUID": func(text string) func(o map[string]any) {
+			return func(o map[string]any) { o["spec"].(map[string]any)["nodeUID"] = text }
+		},
+		"spec.bootID": func(text string) func(o map[string]any) {
+			return func(o map[string]any) { o["spec"].(map[string]any)["bootID"] = text }
+		},
+		"spec.gpus[1].model": func(text string) func(o map[string]any) {
+			return func(o map[string]any) { o["spec"].(map[string]any)["gpus"].([]any)[1].(map[string]any)["model"] = text }
+		},
+		"spec.nics[0].name": func(text string) func(o map[string]any) {
+			return func(o map[string]any) {
+				o["spec"].(map[string]any)["nics"] = []any{map[string]any{"name": text, "numaNode": int64(0)}}
+			}
+		},
+		"status.gpuHealth[0].id": func(text string) func(o map[string]any) {
+			return status("gpuHealth", []any{map[string]any{"id": text, "healthy": false}})
+		},
+		"status.gpuHealth[0].reason": func(text string) func(o map[string]any) {
+			return status("gpuHealth", []any{map[string]any{"id": "GPU-0", "healthy": false, "reason": text}})
+		},
+		"status.summary.interconnect": func(text string) func(o map[string]any) {
+			return status("summary", map[string]any{"gpus": int64(1), "healthy": int64(1), "numaNodes": int64(1), "interconnect": text})
+		},
+		"status.conditions[0].message": func(text string) func(o map[string]any) {
+			return status("conditions", []any{map[string]any{
+				"type": "Ready", "status": "True", "reason": "Read", "message": text, "lastTransitionTime": "2026-01-01T00:00:00Z",
+			}})
+		},
+		"status.kubelet.unalignedResources[0]": func(text string) func(o map[string]any) {
+			return status("kubelet", map[string]any{"topologyManagerPolicy": "none", "unalignedResources": []any{text}})
+		},
+		"status.allocations[0].podUID":    allocation("podUID"),
+		"status.allocations[0].namespace": allocation("namespace"),
+		"status.allocations[0].pod":       allocation("pod"),
+		"status.allocations[0].container": allocation("container"),
+		"status.allocations[0].resource":  allocation("resource"),
+		"status.allocations[0].gpus[0]":   allocation("gpus"),
+	}
+	validate := objectValidator(t, v1alpha1.Kind)
+	for where, with := range fields {
+		t.Run(where, func(t *testing.T) {
+			for text, want := range map[string]bool{
+				"NVIDIA H100": true, "é™": true, "\u00a0": true, "a\x1b[2Jb": false, "a\u009b2Jb": false, "a\x00": false, "\x7f": false, "a\rb": false,
+				"a\nb": where == "status.conditions[0].message", "a\tb": where == "status.conditions[0].message",
+			} {
+				obj := node(3)
+				with(text)(obj)
+				errs := validate(obj)
+				if want && len(errs) > 0 {
+					t.Errorf("%q is refused: %v", text, errs)
+				}
+				if at := func(err *field.Error) bool { return err.Field == where || err.Field+".message" == where }; !want && !slices.ContainsFunc(errs, at) {
+					t.Errorf("%q is not refused there: %v", text, errs)
+				}
+			}
+		})
+	}
+}

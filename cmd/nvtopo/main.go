@@ -22,7 +22,7 @@ func main() {
 	err := command.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", command.Name(), err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", command.Name(), cli.ErrorText(err))
 	}
 	os.Exit(cli.ExitCode(err))
 }

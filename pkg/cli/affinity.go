@@ -185,13 +185,13 @@ func writeAffinity(w io.Writer, a *affine) error {
 	if len(a.NUMANodes) == 0 {
 		nodes = "unknown"
 	}
-	fmt.Fprintf(t, "GPUs\t%s\n", join(a.GPUs))
-	fmt.Fprintf(t, "NUMA nodes\t%s\n", nodes)
-	fmt.Fprintf(t, "NUMA distance\t%d\n", a.Distance)
-	fmt.Fprintf(t, "CPUs\t%s\n", a.CPUs)
+	printf(t, "GPUs\t%s\n", join(a.GPUs))
+	printf(t, "NUMA nodes\t%s\n", nodes)
+	printf(t, "NUMA distance\t%d\n", a.Distance)
+	printf(t, "CPUs\t%s\n", a.CPUs)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s PROGRAM\n%s IMAGE\n", a.Numactl, a.Docker)
-	return err
+	printf(w, "\n%s PROGRAM\n%s IMAGE\n", a.Numactl, a.Docker)
+	return nil
 }

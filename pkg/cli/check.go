@@ -5,7 +5,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -312,12 +311,10 @@ func (c *checking) answer(out io.Writer, r *check.Report) error {
 func (c *checking) print(out io.Writer, r *check.Report) error {
 	switch c.output {
 	case "json":
-		data, err := json.Marshal(r)
-		if err != nil {
+		if err := encodeJSON(out, "", r); err != nil {
 			return fmt.Errorf("writing JSON: %w", err)
 		}
-		_, err = fmt.Fprintf(out, "%s\n", data)
-		return err
+		return nil
 	case "yaml":
 		data, err := yaml.Marshal(r)
 		if err != nil {
@@ -332,22 +329,22 @@ func (c *checking) print(out io.Writer, r *check.Report) error {
 		all   []check.Violation
 	}{{"VIOLATION", r.Violations}, {"PENDING", r.Pending}, {"NOTE", r.Notes}} {
 		for _, v := range part.all {
-			fmt.Fprintf(&b, "%-9s  %s\n", part.title, v.Invariant)
+			printf(&b, "%-9s  %s\n", part.title, v.Invariant)
 			for _, o := range v.Objects {
-				fmt.Fprintf(&b, "  %s\n", o)
+				printf(&b, "  %s\n", o)
 			}
 			if v.Field != "" {
-				fmt.Fprintf(&b, "  field %s\n", v.Field)
+				printf(&b, "  field %s\n", v.Field)
 			}
-			fmt.Fprintf(&b, "  %s\n", v.Message)
+			printf(&b, "  %s\n", v.Message)
 		}
 	}
 	n := r.Checked
-	fmt.Fprintf(&b, "%d violations, %d pending, %d notes\n", len(r.Violations), len(r.Pending), len(r.Notes))
-	fmt.Fprintf(&b, "Looked at %d live GPU pods (%d allocations compared with %d graphs, %d with kubelet's record, %d pods of others) and %d schedulers (%d claims)",
+	printf(&b, "%d violations, %d pending, %d notes\n", len(r.Violations), len(r.Pending), len(r.Notes))
+	printf(&b, "Looked at %d live GPU pods (%d allocations compared with %d graphs, %d with kubelet's record, %d pods of others) and %d schedulers (%d claims)",
 		n.Pods, n.Allocations, n.Nodes, n.Records, n.Foreign, n.Schedulers, n.Claims)
 	if n.Gangs > 0 {
-		fmt.Fprintf(&b, " and %d gangs", n.Gangs)
+		printf(&b, " and %d gangs", n.Gangs)
 	}
 	b.WriteByte('\n')
 	_, err := io.WriteString(out, b.String())

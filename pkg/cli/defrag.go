@@ -88,7 +88,7 @@ func (o *defragmenting) run(cmd *cobra.Command) error {
 func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	for i := range advice {
 		a := &advice[i]
-		fmt.Fprintf(w, "Groups of %d: %s\n", a.GPUs, outcome(a))
+		printf(w, "Groups of %d: %s\n", a.GPUs, outcome(a))
 		if len(a.Moves) == 0 {
 			continue
 		}

@@ -196,13 +196,11 @@ func writeEstimates(w io.Writer, a *estimated) error {
 	if len(a.GPUs) > 0 {
 		of = "GPUs " + join(a.GPUs)
 	}
-	if _, err := fmt.Fprintf(w, "%s, %v GB/s, latency %v µs, %.0f bytes\n\n", of, a.BandwidthGBps, a.LatencyMicros, a.SizeBytes); err != nil {
-		return err
-	}
+	printf(w, "%s, %v GB/s, latency %v µs, %.0f bytes\n\n", of, a.BandwidthGBps, a.LatencyMicros, a.SizeBytes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "COLLECTIVE\tALGORITHM\tMILLISECONDS")
 	for _, e := range a.Estimates {
-		fmt.Fprintf(t, "%s\t%s\t%.9f\n", e.Collective, e.Algorithm, e.Milliseconds)
+		printf(t, "%s\t%s\t%.9f\n", e.Collective, e.Algorithm, e.Milliseconds)
 	}
 	return t.Flush()
 }

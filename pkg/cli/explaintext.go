@@ -20,20 +20,20 @@ import (
 // explanationText writes an explanation for people: the reason first.
 func explanationText(e *explain.Explanation) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s/%s: %s\n", e.Kind, e.Namespace, e.Name, e.State)
+	printf(&b, "%s %s/%s: %s\n", e.Kind, e.Namespace, e.Name, e.State)
 	if e.Cause != "" {
-		fmt.Fprintf(&b, "\n%s: %s\n", e.Cause, e.Reason)
+		printf(&b, "\n%s: %s\n", e.Cause, e.Reason)
 	} else if e.Reason != "" {
-		fmt.Fprintf(&b, "\n%s\n", e.Reason)
+		printf(&b, "\n%s\n", e.Reason)
 	}
 	for _, line := range e.Evidence {
-		fmt.Fprintf(&b, "  %s\n", line)
+		printf(&b, "  %s\n", line)
 	}
 	if e.Next != "" {
-		fmt.Fprintf(&b, "Next: %s\n", e.Next)
+		printf(&b, "Next: %s\n", e.Next)
 	}
 	if e.Scheduler != "" {
-		fmt.Fprintf(&b, "The scheduler said: %s\n", e.Scheduler)
+		printf(&b, "The scheduler said: %s\n", e.Scheduler)
 	}
 	gangText(&b, e.Gang)
 	choiceText(&b, e.Choice)
@@ -47,7 +47,7 @@ func explanationText(e *explain.Explanation) []byte {
 func explainTable(b *bytes.Buffer, title string, rows func(io.Writer)) {
 	fmt.Fprintln(b)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, title)
+	printf(t, "%s\n", safe(title))
 	rows(t)
 	_ = t.Flush() // a buffer takes all
 	trimmed := bytes.Split(b.Bytes(), []byte("\n"))
@@ -63,9 +63,9 @@ func gangText(b *bytes.Buffer, g *explain.Gang) {
 	if g == nil {
 		return
 	}
-	fmt.Fprintf(b, "\n%s: %d of %d members there, %d placed", g.Name, g.Have, g.Minimum, g.Placed)
+	printf(b, "\n%s: %d of %d members there, %d placed", g.Name, g.Have, g.Minimum, g.Placed)
 	if g.Required != "" {
-		fmt.Fprintf(b, "; all in one %s", g.Required)
+		printf(b, "; all in one %s", g.Required)
 	}
 	fmt.Fprintln(b)
 }
@@ -76,7 +76,7 @@ func refusalsText(b *bytes.Buffer, all []explain.Refusal) {
 	}
 	explainTable(b, "NODES\tREFUSE FOR\tFOR EXAMPLE", func(w io.Writer) {
 		for _, r := range all {
-			fmt.Fprintf(w, "%d\t%s\t%s\n", r.Nodes, r.Text, strings.Join(r.Named, ", "))
+			printf(w, "%d\t%s\t%s\n", r.Nodes, r.Text, strings.Join(r.Named, ", "))
 		}
 	})
 }
@@ -88,7 +88,7 @@ func candidatesText(b *bytes.Buffer, all []explain.Candidate) {
 	explainTable(b, "NEAREST\tFREE\tIN THE WAY\tTHEN IT GETS", func(w io.Writer) {
 		for i := range all {
 			c := &all[i]
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.Node, c.Free, inTheWay(c), setText(c.Gets))
+			printf(w, "%s\t%d\t%s\t%s\n", c.Node, c.Free, inTheWay(c), setText(c.Gets))
 		}
 	})
 }
@@ -130,7 +130,7 @@ func relaxationsText(b *bytes.Buffer, all []explain.Relaxation) {
 	}
 	explainTable(b, "WITHOUT\tNODES\tON\tIT GETS", func(w io.Writer) {
 		for _, r := range all {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", r.Wish, r.Nodes, where(&r), setText(r.Gets))
+			printf(w, "%s\t%d\t%s\t%s\n", r.Wish, r.Nodes, where(&r), setText(r.Gets))
 		}
 	})
 }
@@ -147,9 +147,9 @@ func choiceText(b *bytes.Buffer, c *explain.Choice) {
 	if c == nil || c.Set == nil {
 		return
 	}
-	fmt.Fprintf(b, "\nHas   %s on %s\n", c.Set, c.Node)
+	printf(b, "\nHas   %s on %s\n", c.Set, c.Node)
 	if c.Best != nil {
-		fmt.Fprintf(b, "Best  %s on %s, were it placed now\n", c.Best, c.BestNode)
+		printf(b, "Best  %s on %s, were it placed now\n", c.Best, c.BestNode)
 	}
 	decisionText(b, c.Decision)
 }
@@ -159,19 +159,19 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision) {
 	if d == nil {
 		return
 	}
-	fmt.Fprintf(b, "\nChosen %s", d.At.Format(time.RFC3339))
+	printf(b, "\nChosen %s", d.At.Format(time.RFC3339))
 	switch {
 	case d.Gang:
 		fmt.Fprint(b, " by the plan of its gang")
 	case d.Scored > 0:
-		fmt.Fprintf(b, " of %d nodes that were compared", d.Scored)
+		printf(b, " of %d nodes that were compared", d.Scored)
 	}
 	if d.BestRing > 0 {
-		fmt.Fprintf(b, ", best of as many there %s GB/s", gbps(d.BestRing))
+		printf(b, ", best of as many there %s GB/s", gbps(d.BestRing))
 	}
 	fmt.Fprintln(b)
 	for _, reason := range slices.Sorted(maps.Keys(d.Refused)) {
-		fmt.Fprintf(b, "  nodes refused for %s: %d\n", reason, d.Refused[reason])
+		printf(b, "  nodes refused for %s: %d\n", reason, d.Refused[reason])
 	}
 	if len(d.Candidates) == 0 {
 		return
@@ -180,10 +180,10 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision) {
 		for i := range d.Candidates {
 			k := &d.Candidates[i]
 			if k.Terms == nil {
-				fmt.Fprintf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, gbps(k.Ring))
+				printf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, gbps(k.Ring))
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, gbps(k.Ring),
+			printf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, gbps(k.Ring),
 				float64(k.Terms[0])/1000, float64(k.Terms[1])/1000, float64(k.Terms[2])/1000)
 		}
 	})

@@ -296,24 +296,24 @@ func writeGang(w io.Writer, t *fabric.Tree, a *placedGang) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "RANK\tNODE\tGPUS")
 	for _, p := range a.Pods {
-		fmt.Fprintf(out, "%d\t%s\t%s\n", p.Rank, p.Node, join(p.GPUs))
+		printf(out, "%d\t%s\t%s\n", p.Rank, p.Node, join(p.GPUs))
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	fmt.Fprintf(out, "Level\t%s\n", a.Level)
+	printf(out, "Level\t%s\n", a.Level)
 	for _, l := range t.Levels() {
-		fmt.Fprintf(out, "Domains\t%s: %s\n", l.Name, strings.Join(a.Domains[l.Name], ", "))
+		printf(out, "Domains\t%s: %s\n", l.Name, strings.Join(a.Domains[l.Name], ", "))
 	}
-	fmt.Fprintf(out, "Quality\t%s\n", a.Quality)
-	fmt.Fprintf(out, "Chosen\t%s\n", strings.Join(append([]string{a.Chosen}, a.Others...), "; "))
+	printf(out, "Quality\t%s\n", a.Quality)
+	printf(out, "Chosen\t%s\n", strings.Join(append([]string{a.Chosen}, a.Others...), "; "))
 	if e := a.EstimateMs; e.known {
-		fmt.Fprintf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n", e.Hierarchical, e.Ring, e.Tree, e.Other)
+		printf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n", e.Hierarchical, e.Ring, e.Tree, e.Other)
 	} else {
 		fmt.Fprintln(out, "All-reduce\tunknown: not every bandwidth is known")
 	}
-	fmt.Fprintf(out, "Crossings\t%d\n", a.Crossings)
+	printf(out, "Crossings\t%d\n", a.Crossings)
 	if !a.Exact {
 		fmt.Fprintln(out, "Exact\tno: it is not proven that nothing is better")
 	}

@@ -21,7 +21,7 @@ func (v *fabricView) drawText(w io.Writer, nodes bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(out, "DOMAIN\tNODES\tWHOLE\tFREE")
 	for _, size := range slotSizes {
-		fmt.Fprintf(out, "\tx%d", size)
+		printf(out, "\tx%d", size)
 	}
 	fmt.Fprintln(out)
 	drawDomain(out, v.Cluster, "", "", nodes)
@@ -30,10 +30,10 @@ func (v *fabricView) drawText(w io.Writer, nodes bool) error {
 	}
 	fmt.Fprintln(w)
 	for _, l := range v.Links {
-		fmt.Fprintf(out, "Link\t%s\t%v GB/s, %v µs, %s\n", l.Level, l.BandwidthGBps, l.LatencyMicros, count(l.Hops, "hop"))
+		printf(out, "Link\t%s\t%v GB/s, %v µs, %s\n", l.Level, l.BandwidthGBps, l.LatencyMicros, count(l.Hops, "hop"))
 	}
 	for _, p := range v.Problems {
-		fmt.Fprintf(out, "Problem\t%s\n", p)
+		printf(out, "Problem\t%s\n", p)
 	}
 	return out.Flush()
 }
@@ -75,7 +75,7 @@ func drawDomain(out io.Writer, d *viewedDomain, first, rest string, nodes bool) 
 	}
 	if hidden > 0 {
 		own, _ := branch()
-		fmt.Fprintf(out, "%s%d in none of these\t%d\n", own, hidden, hidden)
+		printf(out, "%s%d in none of these\t%d\n", own, hidden, hidden)
 	}
 }
 
@@ -87,12 +87,12 @@ func count(n int, what string) string {
 }
 
 func drawLine(out io.Writer, name string, c *capacity, note string) {
-	fmt.Fprintf(out, "%s\t%d\t%d\t%d/%d", name, c.Nodes, c.WholeNodes, c.FreeGPUs, c.GPUs)
+	printf(out, "%s\t%d\t%d\t%d/%d", name, c.Nodes, c.WholeNodes, c.FreeGPUs, c.GPUs)
 	for _, size := range slotSizes {
-		fmt.Fprintf(out, "\t%d", c.Slots[strconv.Itoa(size)])
+		printf(out, "\t%d", c.Slots[strconv.Itoa(size)])
 	}
 	if note != "" {
-		fmt.Fprintf(out, "\t%s", note)
+		printf(out, "\t%s", note)
 	}
 	fmt.Fprintln(out)
 }
@@ -116,18 +116,18 @@ func (c *fabricCluster) drawSummary(w io.Writer) error {
 		}
 		return t.DomainName(depth, t.DomainOf(depth, node))
 	}
-	fmt.Fprintf(w, "Cluster Topology:\n%s\n", strings.Repeat("=", 50))
+	printf(w, "Cluster Topology:\n%s\n", strings.Repeat("=", 50))
 	last := ""
 	for n := range t.Len() {
 		if name := nameOf(rack, n); n == 0 || name != last {
-			fmt.Fprintf(w, "\nRack: %s\n%s\n", name, strings.Repeat("-", 30))
+			printf(w, "\nRack: %s\n%s\n", name, strings.Repeat("-", 30))
 			last = name
 		}
 		gpus := 0
 		if c.tables[n] != nil {
 			gpus = c.tables[n].Graph().Len()
 		}
-		fmt.Fprintf(w, "  %s: %d GPUs, Switch: %s\n", t.Name(n), gpus, nameOf(behind, n))
+		printf(w, "  %s: %d GPUs, Switch: %s\n", t.Name(n), gpus, nameOf(behind, n))
 	}
 	return nil
 }
@@ -151,14 +151,14 @@ func dotDomain(w io.Writer, d *viewedDomain, speed map[string]string) {
 	if d.Excluded != "" {
 		style = ", style=dashed"
 	}
-	fmt.Fprintf(w, "  %q [label=\"%s %s\\n%d of %d nodes whole, %d of %d GPUs free\"%s]\n",
+	printf(w, "  %q [label=\"%s %s\\n%d of %d nodes whole, %d of %d GPUs free\"%s]\n",
 		d.Level+" "+d.Path, d.Level, d.Name, d.WholeNodes, d.Nodes, d.FreeGPUs, d.GPUs, style)
 	for _, child := range d.Domains {
 		dotDomain(w, child, speed)
-		fmt.Fprintf(w, "  %q -- %q [label=%q]\n", d.Level+" "+d.Path, child.Level+" "+child.Path, speed[d.Level])
+		printf(w, "  %q -- %q [label=%q]\n", d.Level+" "+d.Path, child.Level+" "+child.Path, speed[d.Level])
 	}
 	for i := range d.Members {
 		n := &d.Members[i]
-		fmt.Fprintf(w, "  %q [label=\"%s\\n%d of %d GPUs free\"]\n  %q -- %q\n", "node "+n.Name, n.Name, len(n.Free), n.GPUs, d.Level+" "+d.Path, "node "+n.Name)
+		printf(w, "  %q [label=\"%s\\n%d of %d GPUs free\"]\n  %q -- %q\n", "node "+n.Name, n.Name, len(n.Free), n.GPUs, d.Level+" "+d.Path, "node "+n.Name)
 	}
 }

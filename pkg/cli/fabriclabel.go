@@ -266,7 +266,7 @@ func writeLabelling(w io.Writer, plan *labelling) error {
 		return s
 	}
 	for _, c := range plan.Changes {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", c.Node, c.Label, dash(c.From), dash(c.To), c.Action)
+		printf(out, "%s\t%s\t%s\t%s\t%s\n", c.Node, c.Label, dash(c.From), dash(c.To), c.Action)
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -277,16 +277,16 @@ func writeLabelling(w io.Writer, plan *labelling) error {
 		if more := len(plan.Unknown) - shown; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		fmt.Fprintf(w, "Not in the cluster: %s\n", names)
+		printf(w, "Not in the cluster: %s\n", names)
 	}
 	write := plan.count(labelSet) + plan.count(labelReplace) + plan.count(labelRemove)
 	switch {
 	case plan.Applied:
-		fmt.Fprintf(w, "%d labels written, %d were right.\n", write, plan.Unchanged)
+		printf(w, "%d labels written, %d were right.\n", write, plan.Unchanged)
 	case write == 0:
-		fmt.Fprintf(w, "No label to write, %d are right.\n", plan.Unchanged)
+		printf(w, "No label to write, %d are right.\n", plan.Unchanged)
 	default:
-		fmt.Fprintf(w, "%d labels to write, %d are right. Nothing was written.\n", write, plan.Unchanged)
+		printf(w, "%d labels to write, %d are right. Nothing was written.\n", write, plan.Unchanged)
 	}
 	return nil
 }

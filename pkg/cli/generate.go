@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,7 @@ func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
 	case err != nil:
 		return usagef("%w", err)
 	}
-	if _, err := cmd.OutOrStdout().Write(data); err != nil {
+	if _, err := io.WriteString(cmd.OutOrStdout(), printableLines(string(data))); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

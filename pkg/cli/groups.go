@@ -102,14 +102,14 @@ func writeGroups(w io.Writer, a *grouping) error {
 	for i := range a.Groups {
 		g := &a.Groups[i]
 		if len(g.GPUs) == 1 {
-			fmt.Fprintf(t, "%s\t-\t-\t-\t%s\n", join(g.GPUs), joinNUMA(g.NUMANodes))
+			printf(t, "%s\t-\t-\t-\t%s\n", join(g.GPUs), joinNUMA(g.NUMANodes))
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\n", join(g.GPUs), ringText(g.Ring), g.LinkClass, g.RingBandwidthGBps, joinNUMA(g.NUMANodes))
+		printf(t, "%s\t%s\t%s\t%v\t%s\n", join(g.GPUs), ringText(g.Ring), g.LinkClass, g.RingBandwidthGBps, joinNUMA(g.NUMANodes))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "Unused: %s\n", join(a.Unused))
-	return err
+	printf(w, "Unused: %s\n", join(a.Unused))
+	return nil
 }

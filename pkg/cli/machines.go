@@ -53,7 +53,7 @@ where each link matrix was published.`,
 				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 				fmt.Fprintln(t, "NAME\tGPUS\tINTERCONNECT\tNUMA NODES\tDESCRIPTION")
 				for _, m := range list {
-					fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\n", m.Name, m.GPUs, m.Interconnect, m.NUMANodes, m.Description)
+					printf(t, "%s\t%d\t%s\t%d\t%s\n", m.Name, m.GPUs, m.Interconnect, m.NUMANodes, m.Description)
 				}
 				return t.Flush()
 			})

@@ -81,16 +81,16 @@ func writeMatrix(w io.Writer, in *input, cell func(nvtopo.Link) string, withAffi
 	fmt.Fprintln(t)
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
-		fmt.Fprintf(t, "GPU%d", d.Index)
+		printf(t, "GPU%d", d.Index)
 		for j := range g.GPUs {
 			text := "X"
 			if i != j {
 				text = cell(g.Link(i, j))
 			}
-			fmt.Fprintf(t, "\t%s", text)
+			printf(t, "\t%s", text)
 		}
 		if withAffinity {
-			fmt.Fprintf(t, "\t%s\t%s", cmp.Or(d.CPUs.String(), "N/A"), numaName(d.NUMANode))
+			printf(t, "\t%s\t%s", cmp.Or(d.CPUs.String(), "N/A"), numaName(d.NUMANode))
 		}
 		fmt.Fprintln(t)
 	}
@@ -100,9 +100,9 @@ func writeMatrix(w io.Writer, in *input, cell func(nvtopo.Link) string, withAffi
 		writeHeader(t, g)
 		fmt.Fprintln(t)
 		for k := range g.NICs {
-			fmt.Fprintf(t, "%s\t%s", g.NICs[k].Name, numaName(g.NICs[k].NUMANode))
+			printf(t, "%s\t%s", g.NICs[k].Name, numaName(g.NICs[k].NUMANode))
 			for i := range g.GPUs {
-				fmt.Fprintf(t, "\t%s", nicLevel(g, k, i))
+				printf(t, "\t%s", nicLevel(g, k, i))
 			}
 			fmt.Fprintln(t)
 		}
@@ -118,7 +118,7 @@ func writeMatrix(w io.Writer, in *input, cell func(nvtopo.Link) string, withAffi
 
 func writeHeader(w io.Writer, g *nvtopo.Graph) {
 	for i := range g.GPUs {
-		fmt.Fprintf(w, "\tGPU%d", g.GPUs[i].Index)
+		printf(w, "\tGPU%d", g.GPUs[i].Index)
 	}
 }
 
@@ -135,22 +135,22 @@ func writeRemarks(b *strings.Builder, in *input) {
 		models[m] = append(models[m], g.GPUs[i].Index)
 	}
 	for _, m := range order {
-		fmt.Fprintf(b, "Model of %s: %s\n", join(models[m]), cmp.Or(m, "unknown"))
+		printf(b, "Model of %s: %s\n", join(models[m]), cmp.Or(m, "unknown"))
 	}
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
 		if d.Unhealthy != "" {
-			fmt.Fprintf(b, "Unhealthy: %d, %s\n", d.Index, d.Unhealthy)
+			printf(b, "Unhealthy: %d, %s\n", d.Index, d.Unhealthy)
 		}
 		if d.Degraded != "" {
-			fmt.Fprintf(b, "Degraded, usable alone only: %d, %s\n", d.Index, d.Degraded)
+			printf(b, "Degraded, usable alone only: %d, %s\n", d.Index, d.Degraded)
 		}
 		if d.MIG {
-			fmt.Fprintf(b, "Partitioned (MIG): %d\n", d.Index)
+			printf(b, "Partitioned (MIG): %d\n", d.Index)
 		}
 	}
 	if in.used != 0 {
-		fmt.Fprintf(b, "Held by pods: %s\n", in.list(in.used))
+		printf(b, "Held by pods: %s\n", in.list(in.used))
 	}
 }
 

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -46,8 +45,9 @@ func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) erro
 	var err error
 	switch form {
 	case "json":
-		data, err = json.Marshal(answer)
-		data = append(data, '\n')
+		var b bytes.Buffer
+		err = encodeJSON(&b, "", answer)
+		data = b.Bytes()
 	case "yaml":
 		data, err = yaml.Marshal(answer)
 	default:

@@ -150,15 +150,15 @@ func (o *pickOptions) constraint(minBandwidth bool) (con nvtopo.Constraint, err 
 
 func (o *pickOptions) writeText(w io.Writer, a *picked, best float64) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "GPUs\t%s\n", join(a.GPUs))
+	printf(t, "GPUs\t%s\n", join(a.GPUs))
 	if len(a.Ring) > 1 {
-		fmt.Fprintf(t, "Ring\t%s\n", ringText(a.Ring))
-		fmt.Fprintf(t, "Weakest link\t%s, %v GB/s\n", a.LinkClass, a.RingBandwidthGBps)
-		fmt.Fprintf(t, "Best of %d here\t%v GB/s, when all GPUs are free\n", len(a.GPUs), best)
-		fmt.Fprintf(t, "Sum of pairs\t%v GB/s\n", a.PairSumGBps)
+		printf(t, "Ring\t%s\n", ringText(a.Ring))
+		printf(t, "Weakest link\t%s, %v GB/s\n", a.LinkClass, a.RingBandwidthGBps)
+		printf(t, "Best of %d here\t%v GB/s, when all GPUs are free\n", len(a.GPUs), best)
+		printf(t, "Sum of pairs\t%v GB/s\n", a.PairSumGBps)
 	}
-	fmt.Fprintf(t, "NUMA nodes\t%s\n", joinNUMA(a.NUMANodes))
-	fmt.Fprintf(t, "Residual\t%.3f GB/s\n", a.Residual)
+	printf(t, "NUMA nodes\t%s\n", joinNUMA(a.NUMANodes))
+	printf(t, "Residual\t%.3f GB/s\n", a.Residual)
 	return t.Flush()
 }
 

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -129,7 +128,7 @@ func writePools(w io.Writer, pools []poolv1alpha1.ComputePool) error {
 	fmt.Fprintln(out, "POOL\tTYPE\tPHASE\tTOTAL\tRESERVED\tALLOCATED\tAVAILABLE\tNODES")
 	for i := range pools {
 		p, s := &pools[i], &pools[i].Status
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d/%d\n", p.Name, p.Spec.PoolType, cmp.Or(s.Phase, poolv1alpha1.PoolPending),
+		printf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d/%d\n", p.Name, p.Spec.PoolType, cmp.Or(s.Phase, poolv1alpha1.PoolPending),
 			s.TotalCapacity, s.ReservedCapacity, s.AllocatedCapacity, s.AvailableCapacity, s.ReadyNodes, s.Nodes)
 	}
 	return out.Flush()
@@ -140,7 +139,7 @@ func writeShares(w io.Writer, pools []poolv1alpha1.ComputePool) error {
 	fmt.Fprintln(out, "POOL\tTENANT\tQUEUE\tUSED\tGUARANTEED\tLIMIT\tBORROWED\tPENDING")
 	for i := range pools {
 		for _, s := range pools[i].Status.Shares {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", pools[i].Name, cmp.Or(s.Tenant, "-"), cmp.Or(s.Queue, "-"),
+			printf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", pools[i].Name, cmp.Or(s.Tenant, "-"), cmp.Or(s.Queue, "-"),
 				s.Used, s.Guaranteed, s.Limit, s.Borrowed, s.Pending)
 		}
 	}
@@ -152,9 +151,7 @@ func writeJSON[T any](w io.Writer, list []T) error {
 	if list == nil {
 		list = []T{}
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(list)
+	return encodeJSON(w, "  ", list)
 }
 
 func exactlyOne(what string) cobra.PositionalArgs {

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -41,9 +40,7 @@ ended now; it is in no balance.`,
 				return inputf("%w", err)
 			}
 			return o.show(cmd.OutOrStdout(), func(w io.Writer) error {
-				e := json.NewEncoder(w)
-				e.SetIndent("", "  ")
-				return e.Encode(bill)
+				return encodeJSON(w, "  ", bill)
 			}, func(w io.Writer) error { return writeBill(w, bill) })
 		},
 	}
@@ -59,22 +56,22 @@ func writeBill(w io.Writer, b *accounting.Bill) error {
 		if l.NoPrice {
 			price, note = "-", "no price"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Resource, cmp.Or(l.Model, "-"), price, l.Sessions, l.Cost, l.Open, l.Accrued, note)
+		printf(out, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Resource, cmp.Or(l.Model, "-"), price, l.Sessions, l.Cost, l.Open, l.Accrued, note)
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
 	currency := cmp.Or(b.Currency, "(no currency)")
-	fmt.Fprintf(w, "\nBilled   %s %s\nBalance  %s %s\nAccrued  %s %s, if all sessions ended now\n",
+	printf(w, "\nBilled   %s %s\nBalance  %s %s\nAccrued  %s %s, if all sessions ended now\n",
 		b.Billed, currency, b.Balance, currency, b.Accrued, currency)
 	if b.NoPrices != "" {
-		fmt.Fprintf(w, "No prices: %s\n", b.NoPrices)
+		printf(w, "No prices: %s\n", b.NoPrices)
 	}
 	for _, wrong := range b.Wrong {
-		fmt.Fprintln(w, "Not billed:", wrong)
+		printf(w, "Not billed: %s\n", wrong)
 	}
 	for _, held := range b.Held {
-		fmt.Fprintf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME, and --invoice ID if a final invoice has it\n", held, held)
+		printf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME, and --invoice ID if a final invoice has it\n", held, held)
 	}
 	return nil
 }

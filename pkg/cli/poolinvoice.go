@@ -98,9 +98,9 @@ func (o *poolInvoice) write(w io.Writer, invoices []poolv1alpha1.Invoice) error 
 		bills = append(bills, v)
 	}
 	if o.output == "csv" {
-		return billing.WriteCSV(w, bills)
+		return writeLines(w, func(w io.Writer) error { return billing.WriteCSV(w, bills) })
 	}
-	return o.show(w, func(w io.Writer) error { return billing.WriteJSON(w, bills) }, func(w io.Writer) error { return writeInvoices(w, invoices) })
+	return o.show(w, func(w io.Writer) error { return billing.WriteJSON(&jsonWriter{out: w}, bills) }, func(w io.Writer) error { return writeInvoices(w, invoices) })
 }
 
 func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {
@@ -113,13 +113,13 @@ func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {
 			if l.NoPrice {
 				note = "no price"
 			}
-			fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", v.InvoiceID, l.Resource, l.Model, l.Sessions, l.Hours, l.UnitPrice, l.Discount, l.Subtotal, note)
+			printf(out, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", v.InvoiceID, l.Resource, l.Model, l.Sessions, l.Hours, l.UnitPrice, l.Discount, l.Subtotal, note)
 		}
 		state := "open"
 		if v.Finalized {
 			state = "final"
 		}
-		fmt.Fprintf(out, "%s\ttotal, %s\t\t\t\t\t\t%s\t%s\n", v.InvoiceID, state, v.Total, v.Currency)
+		printf(out, "%s\ttotal, %s\t\t\t\t\t\t%s\t%s\n", v.InvoiceID, state, v.Total, v.Currency)
 	}
 	return out.Flush()
 }

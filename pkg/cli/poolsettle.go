@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -59,6 +58,6 @@ func (o *poolSettle) run(cmd *cobra.Command, record string) error {
 	if err := r.Settle(cmd.Context(), types.NamespacedName{Namespace: namespace, Name: name}, end, o.invoice, time.Now()); err != nil {
 		return poolError(err)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "record %s ended at %s\n", record, end.UTC().Format(time.RFC3339))
+	printf(cmd.OutOrStdout(), "record %s ended at %s\n", record, end.UTC().Format(time.RFC3339))
 	return nil
 }

@@ -67,7 +67,7 @@ func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
 			}
 			sessions = append(sessions, s)
 		}
-		return billing.WriteSessionsCSV(w, sessions)
+		return writeLines(w, func(w io.Writer) error { return billing.WriteSessionsCSV(w, sessions) })
 	}
 	return o.show(w, func(w io.Writer) error { return writeJSON(w, records) }, func(w io.Writer) error { return writeSessions(w, records) })
 }
@@ -99,7 +99,7 @@ func writeSessions(w io.Writer, records []poolv1alpha1.UsageRecord) error {
 		if accounting.Restored(r) {
 			end = "unknown"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Spec.Pod, r.Spec.Pool, r.Spec.Node, r.Spec.Resource, cmp.Or(r.Spec.Model, "-"),
+		printf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Spec.Pod, r.Spec.Pool, r.Spec.Node, r.Spec.Resource, cmp.Or(r.Spec.Model, "-"),
 			r.Spec.Quantity, r.Spec.Start.UTC().Format(time.RFC3339), end, cmp.Or(r.Status.Cost, "-"))
 	}
 	return out.Flush()

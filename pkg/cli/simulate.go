@@ -370,21 +370,21 @@ func readLarge(cmd *cobra.Command, file string) ([]byte, error) {
 
 func writeResults(w io.Writer, results []*sim.Result) error {
 	r := results[0]
-	fmt.Fprintf(w, "%d nodes, %d GPUs; %d pods measured, %d of them with several GPUs", r.Nodes, r.GPUs, r.Pods, r.MultiGPUPods)
+	printf(w, "%d nodes, %d GPUs; %d pods measured, %d of them with several GPUs", r.Nodes, r.GPUs, r.Pods, r.MultiGPUPods)
 	fmt.Fprintln(w)
 	if r.Unplaceable > 0 {
-		fmt.Fprintf(w, "left out, because they do not fit even in the empty cluster: %d pods\n", r.Unplaceable)
+		printf(w, "left out, because they do not fit even in the empty cluster: %d pods\n", r.Unplaceable)
 	}
 	for _, r := range results {
 		if r.Unfinished > 0 {
-			fmt.Fprintf(w, "%s never found room for %d pods\n", r.Policy, r.Unfinished)
+			printf(w, "%s never found room for %d pods\n", r.Policy, r.Unfinished)
 		}
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "POLICY\tBEST CLASS %\tRING %\tREGRET GB/S\tONE NUMA %\tREJECTED\tALLOCATED %\tFRAGMENTED %\tSTRANDED %\tWAIT S\tP99\tMULTI\t8 GPUS\t")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.3f\t%.1f\t%d\t%.2f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t%.1f\t\n",
+		printf(t, "%s\t%.2f\t%.2f\t%.3f\t%.1f\t%d\t%.2f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t%.1f\t\n",
 			r.Policy, 100*r.BestClassShare, 100*r.MeanRingRatio, r.MeanRegretGBps, 100*r.SingleNUMAShare, r.KubeletRejections,
 			100*r.AllocationRatio, 100*r.FGDFragmentation, 100*r.StrandedForFour, r.MeanWaitS, r.P99WaitS, r.MeanWaitMultiS, r.MeanWait8S)
 	}
@@ -410,19 +410,19 @@ func writeVerdicts(w io.Writer, results []*sim.Result) error {
 	fmt.Fprint(t, "POLICY\tALL-REDUCE MS\tCOMPLETION S\t")
 	for _, k := range sizes {
 		if k > 1 {
-			fmt.Fprintf(t, "MS OF %d\t", k)
+			printf(t, "MS OF %d\t", k)
 		}
-		fmt.Fprintf(t, "WAIT OF %d\tP95\t", k)
+		printf(t, "WAIT OF %d\tP95\t", k)
 	}
 	fmt.Fprintln(t)
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t", r.Policy, r.Judged.AllReduceMS, r.Judged.CompletionS)
+		printf(t, "%s\t%.2f\t%.0f\t", r.Policy, r.Judged.AllReduceMS, r.Judged.CompletionS)
 		for _, k := range sizes {
 			v := r.Judged.BySize[k]
 			if k > 1 {
-				fmt.Fprintf(t, "%.2f\t", v.AllReduceMS)
+				printf(t, "%.2f\t", v.AllReduceMS)
 			}
-			fmt.Fprintf(t, "%.1f\t%.0f\t", v.MeanWaitS, v.P95WaitS)
+			printf(t, "%.1f\t%.0f\t", v.MeanWaitS, v.P95WaitS)
 		}
 		fmt.Fprintln(t)
 	}
@@ -437,7 +437,7 @@ func writeGangResults(w io.Writer, results []*sim.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "POLICY\tGANGS\t")
 	for _, l := range levels {
-		fmt.Fprintf(t, "ONE %s %%\tBY FEWEST\t", strings.ToUpper(l))
+		printf(t, "ONE %s %%\tBY FEWEST\t", strings.ToUpper(l))
 	}
 	fmt.Fprint(t, "WAIT S\tLEVELS LOST\tNOT CARRIED OUT\t")
 	if results[0].Judged != nil {
@@ -446,17 +446,17 @@ func writeGangResults(w io.Writer, results []*sim.Result) error {
 	fmt.Fprintln(t)
 	for _, r := range results {
 		g := r.Gangs
-		fmt.Fprintf(t, "%s\t%d\t", r.Policy, g.Count)
+		printf(t, "%s\t%d\t", r.Policy, g.Count)
 		for _, l := range levels {
-			fmt.Fprintf(t, "%.2f\t%.3f\t", 100*g.OneDomainShare[l], g.DomainsOverFewest[l])
+			printf(t, "%.2f\t%.3f\t", 100*g.OneDomainShare[l], g.DomainsOverFewest[l])
 		}
-		fmt.Fprintf(t, "%.1f\t%.4f\t%d\t", g.MeanWaitSeconds, g.LevelRegret, g.NotCarriedOut)
+		printf(t, "%.1f\t%.4f\t%d\t", g.MeanWaitSeconds, g.LevelRegret, g.NotCarriedOut)
 		if r.Judged != nil {
 			j := r.Judged.Gangs
 			if j == nil {
 				j = &judge.GangVerdict{} // none started
 			}
-			fmt.Fprintf(t, "%.2f\t%d\t", j.AllReduceMS, j.MixedModels)
+			printf(t, "%.2f\t%d\t", j.AllReduceMS, j.MixedModels)
 		}
 		fmt.Fprintln(t)
 	}

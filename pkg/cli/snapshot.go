@@ -106,7 +106,7 @@ func (s *saving) run(cmd *cobra.Command) error {
 
 func (s *saving) write(out io.Writer, snapshot *whatif.Snapshot) error {
 	if s.output == stdin {
-		return snapshot.Write(out)
+		return snapshot.Write(&jsonWriter{out: out})
 	}
 	file, err := os.OpenFile(s.output, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it has names of all tenants
 	if err != nil {

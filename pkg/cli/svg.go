@@ -32,9 +32,12 @@ var podColours = [...]string{"#8dd3c7", "#bebada", "#fb8072", "#80b1d3", "#fdb46
 // svg is a picture in the making.
 type svg struct{ bytes.Buffer }
 
+// escaped writes somebody's words.
+func (s *svg) escaped(text string) { _ = xml.EscapeText(s, []byte(printable(text))) } // a buffer takes all
+
 func (s *svg) text(x, y int, style, text string) {
 	fmt.Fprintf(s, `<text x="%d" y="%d" %s>`, x, y, style)
-	_ = xml.EscapeText(s, []byte(text)) // a buffer takes all
+	s.escaped(text)
 	s.WriteString("</text>\n")
 }
 
@@ -82,7 +85,7 @@ func (s *svg) gpu(d *clusterview.GPU, at point, colours map[string]string) {
 	}
 	fmt.Fprintf(s, `<circle cx="%d" cy="%d" r="%d" fill="%s" stroke="%s" stroke-width="2">`, at.x, at.y, svgGPU, fill, stroke)
 	s.WriteString("<title>")
-	_ = xml.EscapeText(s, fmt.Appendf(nil, "%s, %s %s", d.UUID, d.State, d.Reason)) // a buffer takes all
+	s.escaped(fmt.Sprintf("%s, %s %s", d.UUID, d.State, d.Reason))
 	s.WriteString("</title></circle>\n")
 	s.text(at.x, at.y, `text-anchor="middle"`, fmt.Sprintf("GPU%d", d.Index))
 	s.text(at.x, at.y+16, `text-anchor="middle" font-size="11"`, "NUMA "+numaName(d.NUMANode))

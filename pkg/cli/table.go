@@ -16,7 +16,14 @@ import (
 // table is rows of cells in columns. Cells may be coloured.
 type table struct{ rows [][]string }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+// row adds a row of cells, which are printed without what a terminal would act upon.
+func (t *table) row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = printed(cell)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // escapes are the sequences that change a terminal's colour.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
@@ -59,17 +66,18 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func (p palette) paint(code, s string) string {
-	if !p.on || s == "" {
-		return s
+func (p palette) paint(code, s string) safe {
+	s = printable(s)
+	if p.on && s != "" {
+		s = "\x1b[" + code + "m" + s + "\x1b[0m"
 	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
+	return safe(s)
 }
 
-func (p palette) good(s string) string    { return p.paint("32", s) } // green
-func (p palette) taken(s string) string   { return p.paint("34", s) } // blue
-func (p palette) warning(s string) string { return p.paint("33", s) } // yellow
-func (p palette) bad(s string) string     { return p.paint("31", s) } // red
+func (p palette) good(s string) safe    { return p.paint("32", s) } // green
+func (p palette) taken(s string) safe   { return p.paint("34", s) } // blue
+func (p palette) warning(s string) safe { return p.paint("33", s) } // yellow
+func (p palette) bad(s string) safe     { return p.paint("31", s) } // red
 
 // viewOutput is the form in which the commands that show a cluster answer.
 type viewOutput string

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func (o *topping) follow(ctx context.Context, w io.Writer, read func(context.Con
 
 func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 	t := &table{}
-	head := []string{"NODE", "GPUS", "USED", "FREE", "LARGEST"}
+	head := []any{"NODE", "GPUS", "USED", "FREE", "LARGEST"}
 	for _, k := range clusterview.Sizes() {
 		if k > 1 {
 			head = append(head, fmt.Sprintf("RING %d", k))
@@ -162,13 +163,13 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "Problem  %s\n", p.warning(problem))
+		printf(w, "Problem  %s\n", p.warning(problem))
 	}
 	return nil
 }
 
-func topRow(n *clusterview.Node, p palette, wide bool) []string {
-	row := []string{n.Name, signs(n, p), strconv.Itoa(n.Supply.UsedGPUs), strconv.Itoa(n.Supply.FreeGPUs), largestCell(n.Largest)}
+func topRow(n *clusterview.Node, p palette, wide bool) []any {
+	row := []any{n.Name, signs(n, p), strconv.Itoa(n.Supply.UsedGPUs), strconv.Itoa(n.Supply.FreeGPUs), largestCell(n.Largest)}
 	for _, k := range clusterview.Sizes() {
 		if k > 1 {
 			row = append(row, ringCell(n, k, p))
@@ -217,30 +218,30 @@ func writeModels(w io.Writer, v *clusterview.View) error {
 }
 
 // signs are the GPUs of a node, one sign each.
-func signs(n *clusterview.Node, p palette) string {
-	var b strings.Builder
+func signs(n *clusterview.Node, p palette) safe {
+	var out safe
 	for i := range n.GPUs {
 		switch n.GPUs[i].State {
 		case clusterview.Used:
-			b.WriteString(p.taken("#"))
+			out += p.taken("#")
 		case clusterview.Free:
-			b.WriteString(p.good("."))
+			out += p.good(".")
 		case clusterview.Degraded:
-			b.WriteString(p.warning("~"))
+			out += p.warning("~")
 		case clusterview.MIG:
-			b.WriteString(p.warning("m"))
+			out += p.warning("m")
 		case clusterview.Unhealthy:
-			b.WriteString(p.bad("x"))
+			out += p.bad("x")
 		}
 	}
 	if n.CountedGPUs > 0 {
-		fmt.Fprintf(&b, "+%d", n.CountedGPUs)
+		out += safe(fmt.Sprintf("+%d", n.CountedGPUs))
 	}
-	return orDash(b.String())
+	return cmp.Or(out, "-")
 }
 
 // ringCell is the best ring of k GPUs now, and what it could be.
-func ringCell(n *clusterview.Node, k int, p palette) string {
+func ringCell(n *clusterview.Node, k int, p palette) safe {
 	for i := range n.Rings {
 		r := &n.Rings[i]
 		if len(r.GPUs) != k {
@@ -249,7 +250,7 @@ func ringCell(n *clusterview.Node, k int, p palette) string {
 		if r.BandwidthGBps < r.BestBandwidthGBps {
 			return p.warning(speed(r.BandwidthGBps) + "/" + speed(r.BestBandwidthGBps))
 		}
-		return speed(r.BandwidthGBps)
+		return safe(speed(r.BandwidthGBps))
 	}
 	return "-"
 }
@@ -282,21 +283,21 @@ func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 				mend = fmt.Sprintf("%d by %s", a.After-a.Before, count(len(a.Moves), "move"))
 			}
 		}
-		first := []string{strconv.Itoa(s.GPUs), strconv.Itoa(s.Free), strconv.Itoa(s.Capacity)}
+		first := []any{strconv.Itoa(s.GPUs), strconv.Itoa(s.Free), strconv.Itoa(s.Capacity)}
 		if len(s.Linked) == 0 {
 			t.row(append(first, "-", "-", "-", "-", mend)...)
 		}
 		for i := range s.Linked {
 			l := &s.Linked[i]
 			t.row(append(first, l.Class, strconv.Itoa(l.Free), strconv.Itoa(l.Ideal), share(l, p), mend)...)
-			first, mend = []string{"", "", ""}, ""
+			first, mend = []any{"", "", ""}, ""
 		}
 	}
 	return t.write(w)
 }
 
 // share is how much of the ideal is missing.
-func share(l *clusterview.Linked, p palette) string {
+func share(l *clusterview.Linked, p palette) safe {
 	if l.Ideal == 0 {
 		return "-"
 	}
@@ -304,5 +305,5 @@ func share(l *clusterview.Linked, p palette) string {
 	if l.Free < l.Ideal {
 		return p.warning(text)
 	}
-	return text
+	return safe(text)
 }

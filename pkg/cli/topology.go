@@ -91,7 +91,7 @@ func (o *showingTopology) tree(cmd *cobra.Command) error {
 	p := paletteFor(cmd.OutOrStdout())
 	return o.out.write(cmd.OutOrStdout(), root, func(w io.Writer) error {
 		t := &table{}
-		head := []string{"GROUP", "USED", ""}
+		head := []any{"GROUP", "USED", ""}
 		for _, k := range clusterview.Sizes() {
 			head = append(head, fmt.Sprintf("X%d", k))
 		}
@@ -101,7 +101,7 @@ func (o *showingTopology) tree(cmd *cobra.Command) error {
 			return err
 		}
 		for _, problem := range v.Problems {
-			fmt.Fprintf(w, "Problem  %s\n", p.warning(problem))
+			printf(w, "Problem  %s\n", p.warning(problem))
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func (o *showingTopology) tree(cmd *cobra.Command) error {
 // rest before those below.
 func treeRows(t *table, g *clusterview.Group, first, rest string, p palette) {
 	s := &g.Supply
-	row := []string{first + g.Name, bar(s.UsedGPUs, s.GPUs, p), fmt.Sprintf("%d/%d", s.UsedGPUs, s.GPUs)}
+	row := []any{first + g.Name, bar(s.UsedGPUs, s.GPUs, p), fmt.Sprintf("%d/%d", s.UsedGPUs, s.GPUs)}
 	if g.Pod != nil {
 		row[1], row[2] = "", strconv.Itoa(s.GPUs)
 	}
@@ -122,7 +122,7 @@ func treeRows(t *table, g *clusterview.Group, first, rest string, p palette) {
 		}
 		row = append(row, cell)
 	}
-	t.row(append(row, p.warning(g.Closed)+podNote(g.Pod))...)
+	t.row(append(row, p.warning(g.Closed)+safe(printable(podNote(g.Pod))))...)
 	for i := range g.Groups {
 		own, below := "├─ ", "│  "
 		if i == len(g.Groups)-1 {
@@ -155,7 +155,7 @@ const barWidth = 16
 
 // bar shows a share. Anything above nothing is one sign at least, and anything below all is one
 // less than full.
-func bar(used, all int, p palette) string {
+func bar(used, all int, p palette) safe {
 	if all == 0 {
 		return ""
 	}
@@ -166,7 +166,7 @@ func bar(used, all int, p palette) string {
 	case used > 0:
 		full = min(max(full, 1), barWidth-1)
 	}
-	return p.taken(strings.Repeat("█", full)) + strings.Repeat("░", barWidth-full)
+	return p.taken(strings.Repeat("█", full)) + safe(strings.Repeat("░", barWidth-full))
 }
 
 func (o *showingTopology) node(cmd *cobra.Command, name string) error {
@@ -231,7 +231,7 @@ func writeNode(w io.Writer, v *clusterview.View, n *clusterview.Node, p palette)
 	return pods.write(w)
 }
 
-func stateCell(g *clusterview.GPU, p palette) string {
+func stateCell(g *clusterview.GPU, p palette) safe {
 	text := string(g.State)
 	if g.Reason != "" {
 		text += ", " + g.Reason
@@ -248,16 +248,16 @@ func stateCell(g *clusterview.GPU, p palette) string {
 	return p.warning(text)
 }
 
-func podRow(pod *clusterview.Pod, p palette) []string {
+func podRow(pod *clusterview.Pod, p palette) []any {
 	gpus := join(pod.GPUs)
 	if pod.Counted > 0 {
 		gpus = strings.TrimPrefix(fmt.Sprintf("%s and %d by number", gpus, pod.Counted), " and ")
 	}
-	row := []string{pod.FullName(), gpus, "-", "-", "-"}
+	row := []any{pod.FullName(), gpus, "-", "-", "-"}
 	if r := pod.Ring; r != nil {
-		now := speed(r.BandwidthGBps)
+		now := safe(speed(r.BandwidthGBps))
 		if r.BandwidthGBps < r.BestBandwidthGBps {
-			now = p.warning(now)
+			now = p.warning(string(now))
 		}
 		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, now, speed(r.BestBandwidthGBps)
 	}

@@ -152,7 +152,7 @@ func (v *viewing) run(cmd *cobra.Command) error {
 		}
 	}
 	running.Go(func() { sayProblems(ctx, cmd.ErrOrStderr(), served.watch) })
-	fmt.Fprintf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
+	printf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
 	if err := served.server.Serve(ctx, ln, secure); err != nil {
 		return inputf("%w", err)
 	}
@@ -167,7 +167,7 @@ func sayProblems(ctx context.Context, w io.Writer, watch *clusterwatch.Watch) {
 		return
 	}
 	for _, problem := range watch.Snapshot().Problems {
-		fmt.Fprintln(w, "Problem ", problem)
+		printf(w, "Problem  %s\n", problem)
 	}
 }
 

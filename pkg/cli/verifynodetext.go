@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
@@ -26,11 +25,11 @@ var longUUID = regexp.MustCompile(`\b((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a
 func verificationText(r *nodeverify.Report, wide bool, colours palette) func(io.Writer) error {
 	return func(w io.Writer) error {
 		if r.Pod != "" {
-			fmt.Fprintf(w, "Pod %s/%s on node %s\n\n", r.Namespace, r.Pod, r.Node)
+			printf(w, "Pod %s/%s on node %s\n\n", r.Namespace, r.Pod, r.Node)
 		}
-		short := func(s string) string { return longUUID.ReplaceAllString(printable(s), "$1") }
+		short := func(s string) string { return longUUID.ReplaceAllString(s, "$1") }
 		if wide {
-			short = printable
+			short = func(s string) string { return s }
 		}
 		for i, c := range r.Containers {
 			if i > 0 {
@@ -56,7 +55,7 @@ func verifiedHead(w io.Writer, c *nodeverify.Result, wide bool, short func(strin
 	if !wide && len(processes) > mostProcesses {
 		processes = append(slices.Clone(processes[:mostProcesses]), fmt.Sprintf("%d more", len(c.Processes)-mostProcesses))
 	}
-	head.row("Processes", printable(strings.Join(processes, ", ")))
+	head.row("Processes", strings.Join(processes, ", "))
 	gpus := cmp.Or(strings.Join(c.GPUs, ", "), "none")
 	if c.By == "" {
 		gpus = "not known"
@@ -82,28 +81,17 @@ func verifiedLines(w io.Writer, c *nodeverify.Result, short func(string) string,
 	}
 	fmt.Fprintln(w, "\nBy hand:")
 	for _, command := range c.Commands {
-		fmt.Fprintf(w, "  %s\n", command)
+		printf(w, "  %s\n", command)
 	}
 	return nil
 }
 
-// printable has a mark in place of what a terminal would act upon. Names of processes and their
-// environments are whatever the owner of a container wrote.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, s)
-}
-
-func verdictColour(p palette, v nodeverify.Verdict) string {
-	paint := map[nodeverify.Verdict]func(string) string{
+func verdictColour(p palette, v nodeverify.Verdict) safe {
+	paint := map[nodeverify.Verdict]func(string) safe{
 		nodeverify.OK: p.good, nodeverify.Warning: p.warning, nodeverify.Wrong: p.bad,
 	}[v]
 	if paint == nil {
-		return string(v)
+		return safe(v)
 	}
 	return paint(string(v))
 }

@@ -24,8 +24,8 @@ their Leases, as annotations ` + release.VersionKey + ` and ` + release.LevelKey
 			if k := release.Kubernetes(); k != "" {
 				text += ", built from Kubernetes " + k
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-			return err
+			printf(cmd.OutOrStdout(), "%s\n", text)
+			return nil
 		},
 	}
 }

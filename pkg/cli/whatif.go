@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,7 +197,7 @@ func decodeAnswer(text []byte) (*whatif.Answer, error) {
 func (a *asking) print(out io.Writer, answer *whatif.Answer) error {
 	switch a.output {
 	case "json":
-		return json.NewEncoder(out).Encode(answer)
+		return encodeJSON(out, "", answer)
 	case "yaml":
 		text, err := yaml.Marshal(answer)
 		if err != nil {
@@ -214,7 +215,7 @@ func printFates(out io.Writer, answer *whatif.Answer) error {
 	fmt.Fprintln(w, "POD\tOUTCOME\tNODE\tGPUS\tNUMA\tLINK\tRING GB/s\tRANK\tEQUAL NODES")
 	for i := range answer.Pods {
 		p := &answer.Pods[i]
-		fmt.Fprintln(w, strings.Join(row(p), "\t"))
+		printf(w, "%s\n", safe(strings.Join(row(p), "\t")))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -222,17 +223,17 @@ func printFates(out io.Writer, answer *whatif.Answer) error {
 	var b strings.Builder
 	for i := range answer.Pods {
 		if p := &answer.Pods[i]; p.Message != "" {
-			fmt.Fprintf(&b, "\n%s: %s\n", p.Pod, p.Message)
+			printf(&b, "\n%s: %s\n", p.Pod, p.Message)
 		}
 	}
 	if len(answer.Victims) > 0 {
-		fmt.Fprintf(&b, "\nWould be evicted: %s\n", strings.Join(answer.Victims, ", "))
+		printf(&b, "\nWould be evicted: %s\n", strings.Join(answer.Victims, ", "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// row is one pod's line.
+// row is one pod's line; its cells are printable.
 func row(p *whatif.Pod) []string {
 	gpus := p.GPUIndices
 	if gpus == "" {
@@ -255,9 +256,7 @@ func row(p *whatif.Pod) []string {
 	}
 	cells := []string{p.Pod, string(p.Outcome), p.Node, gpus, strings.Join(numa, ","), p.LinkClass, p.RingBandwidth, rank, equal}
 	for i, cell := range cells {
-		if cell == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(printable(cell), "-")
 	}
 	return cells
 }

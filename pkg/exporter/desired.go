@@ -62,6 +62,7 @@ func ready(problems []Problem, readErr error) metav1.Condition {
 		slices.Sort(lines) // the same problems in another order are not a change
 		c.Reason, c.Message = ReasonReadInPart, strings.Join(lines, "; ")
 	}
+	c.Message = v1alpha1.WithoutControls(c.Message)
 	if len(c.Message) > maxMessage {
 		c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + " …"
 	}

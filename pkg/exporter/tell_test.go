@@ -4,12 +4,25 @@ package exporter
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
+
+// TestMessageControls: the condition has no control characters of a driver's error, for which the
+// whole status would be refused.
+func TestMessageControls(t *testing.T) {
+	const want = "driver:  [2J lost  é"
+	if got := ready(nil, errors.New("driver: \x1b[2J lost\r\né")).Message; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	if got, want := ready([]Problem{{GPU: "GPU-5", Text: "a\u009bb"}}, nil).Message, (Problem{GPU: "GPU-5", Text: "a b"}).String(); got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+}
 
 // TestProblemLogging: a problem is logged once when it begins.
 func TestProblemLogging(t *testing.T) {

@@ -77,6 +77,7 @@ func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error
 }
 
 func shorten(c metav1.Condition) metav1.Condition {
+	c.Message = v1alpha1.WithoutControls(c.Message)
 	if len(c.Message) > maxMessage {
 		c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + " …"
 	}

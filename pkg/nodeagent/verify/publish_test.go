@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -197,4 +199,13 @@ func everyOther(n int) string {
 		cpus[i] = strconv.Itoa(2 * i)
 	}
 	return strings.Join(cpus, ",")
+}
+
+// TestMessageControls: the condition has no control characters of an error, for which the whole
+// status would be refused.
+func TestMessageControls(t *testing.T) {
+	c := enforced([]interposer.ResourceStatus{{Resource: v1alpha1.DefaultResource}}, errors.New("record: \x1b[2J\n\u009bé"), nil, leftOut{})
+	if want := "record:  [2J  é"; c.Message != want {
+		t.Errorf("message %q, want %q", c.Message, want)
+	}
 }

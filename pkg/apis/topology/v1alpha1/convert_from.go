@@ -5,6 +5,7 @@ package v1alpha1
 import (
 	"cmp"
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
 		t.Spec.GPUs = append(t.Spec.GPUs, GPU{
-			ID: d.UUID, Index: int32(d.Index), Resource: resourceName, PCIBusID: d.PCIBusID, Model: d.Model,
+			ID: d.UUID, Index: int32(d.Index), Resource: resourceName, PCIBusID: d.PCIBusID, Model: WithoutControls(d.Model),
 			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG, Slices: fromSlices(d.Slices),
 		})
 		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{
@@ -41,7 +42,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 		t.Spec.NUMANodes = append(t.Spec.NUMANodes, fromNUMANode(&g.NUMANodes[i]))
 	}
 	for i := range g.NICs {
-		nic := NIC{Name: g.NICs[i].Name, NUMANode: int32(g.NICs[i].NUMANode)}
+		nic := NIC{Name: WithoutControls(g.NICs[i].Name), NUMANode: int32(g.NICs[i].NUMANode)}
 		for _, l := range g.NICs[i].Levels {
 			nic.Distances = append(nic.Distances, l.String())
 		}
@@ -62,10 +63,22 @@ func fromSlices(slices []nvtopo.Slice) (out []Slice) {
 const maxReason = 256
 
 func shortened(s string) string {
+	s = WithoutControls(s)
 	if len(s) <= maxReason {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxReason], "")
+}
+
+// WithoutControls has blanks in place of control characters, which the schema refuses: a terminal
+// would act upon them.
+func WithoutControls(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 func fromNUMANode(n *nvtopo.NUMANode) NUMANode {

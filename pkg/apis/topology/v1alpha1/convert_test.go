@@ -173,6 +173,20 @@ func TestDegradedHealth(t *testing.T) {
 	}
 }
 
+// TestControlCharacters: what a driver says has no control characters in an object, which the schema
+// refuses.
+func TestControlCharacters(t *testing.T) {
+	g := fourGPUs(t)
+	g.GPUs[0].Model, g.GPUs[3].Unhealthy = "H100\x00\x1b[2J", "GPU is lost:\r\n\u009bé"
+	obj := FromGraph("n", "", g)
+	if got, want := obj.Spec.GPUs[0].Model, "H100  [2J"; got != want {
+		t.Errorf("model %q, want %q", got, want)
+	}
+	if got, want := obj.Status.GPUHealth[3].Reason, "GPU is lost:   é"; got != want {
+		t.Errorf("reason %q, want %q", got, want)
+	}
+}
+
 // TestUnknownGPUHealth: the health of unknown GPUs is ignored, and an empty reason is named.
 func TestUnknownGPUHealth(t *testing.T) {
 	obj := FromGraph("n", "", fourGPUs(t))

@@ -53,10 +53,12 @@ type NodeGPUTopologySpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	NodeUID types.UID `json:"nodeUID"`
 	// bootID is the Node's boot id (status.nodeInfo.bootID) at the time of reading.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	BootID string `json:"bootID,omitempty"`
 	// gpus lists the accelerators, each with its UUID.
 	// +listType=atomic
@@ -122,6 +124,7 @@ type GPU struct {
 	// model is the product name, for example "NVIDIA H100 80GB HBM3".
 	// +optional
 	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Model string `json:"model,omitempty"`
 	// memory is the size of its memory; 0 or absent when unknown.
 	// +optional
@@ -264,6 +267,7 @@ type NIC struct {
 	// name of the RDMA device, for example mlx5_0.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Name string `json:"name"`
 	// numaNode of the adapter, -1 when unknown.
 	// +kubebuilder:validation:Minimum=-1
@@ -311,6 +315,7 @@ type NodeGPUTopologyStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.message) <= 2048)",message="conditions: message of at most 2048 characters"
+	// +kubebuilder:validation:items:XValidation:rule=`!self.message.matches(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]')`,message="message: want no control characters but line feeds and tabs"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// summary is spec in a few words, for people and printer columns.
 	// +optional
@@ -347,6 +352,7 @@ type Summary struct {
 	NUMANodes int32 `json:"numaNodes"`
 	// interconnect is the best link class on the node, for example NV18.
 	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Interconnect string `json:"interconnect"`
 }
 
@@ -355,6 +361,7 @@ type GPUHealth struct {
 	// id is the GPU's UUID.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	ID string `json:"id"`
 	// healthy says that pods may use it.
 	Healthy bool `json:"healthy"`
@@ -366,6 +373,7 @@ type GPUHealth struct {
 	// What stands before a colon is one of the texts documented in docs/exporter.md.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Reason string `json:"reason,omitempty"`
 	// since is when it came to be so; absent while it is healthy and not degraded.
 	// +optional
@@ -424,6 +432,7 @@ type Kubelet struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	UnalignedResources []string `json:"unalignedResources,omitempty"`
 }
 
@@ -450,27 +459,33 @@ type Allocation struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	PodUID types.UID `json:"podUID"`
 	// namespace of the pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Namespace string `json:"namespace,omitempty"`
 	// pod is its name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Pod string `json:"pod,omitempty"`
 	// container is the container's name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Container string `json:"container"`
 	// resource the devices are counted under.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Resource string `json:"resource"`
 	// gpus are the devices' UUIDs.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=96
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	GPUs []string `json:"gpus"`
 	// cpus the container is confined to, in the kernel's list format: by the agent's
 	// pinning, or exclusively by kubelet's CPU manager; absent when it is not.
