@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
@@ -57,10 +58,7 @@ func decide(v view) steps {
 	if !over {
 		e, over = endOf(v.pod, v.now)
 	}
-	s := steps{create: missing(holds(v.pod, v.place, v.now), v.records, over, e)}
-	if over && heldBefore(v, e) {
-		s.create = nil
-	}
+	s := steps{create: begun(&v, missing(holds(v.pod, v.place, v.now), v.records, over, e), over, e)}
 	if over && (len(s.create) > 0 || len(endable(v.records, e)) > 0) {
 		s.end = &e
 	}
@@ -73,8 +71,25 @@ func decide(v view) steps {
 	return s
 }
 
-// heldBefore reports whether the pod ended before its devices were its tenant's.
-func heldBefore(v view, e end) bool { return e.at.Before(v.place.joined) }
+// begun sets the start of records that are to be made and have none yet. It returns no records if the pod
+// ended before its devices were its tenant's. Since when they are is asked for only here: most events are of
+// pods that have their records.
+func begun(v *view, records []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.UsageRecord {
+	if len(records) == 0 {
+		return nil
+	}
+	joined := v.place.since()
+	if over && e.at.Before(joined) {
+		return nil
+	}
+	start := metav1.NewTime(startOf(v.pod, joined, v.now))
+	for i := range records {
+		if records[i].Spec.Start.IsZero() {
+			records[i].Spec.Start = start
+		}
+	}
+	return records
+}
 
 // missing are the records to make: those of the wanted ones that are not there, and the rest of those
 // that ended too early. An end never changes, since it may be on an invoice: the rest is a record of

@@ -77,7 +77,9 @@ func aPool(change ...func(*v1alpha1.ComputePool)) *v1alpha1.ComputePool {
 	return p
 }
 
-func joinedAt(n int) place { return place{tenant: "team-a", pool: aPool(), joined: minute(n)} }
+func joinedAt(n int) place {
+	return place{tenant: "team-a", pool: aPool(), joined: func() time.Time { return minute(n) }}
+}
 
 func aRecord(start int) v1alpha1.UsageRecord {
 	return v1alpha1.UsageRecord{
@@ -270,6 +272,48 @@ func TestDecide(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, is); diff != "" {
 				t.Errorf("want - got +\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestJoinedOnce: since when a pod's devices are its tenant's is looked for once where a record is to be made,
+// and not at the other events of a pod.
+func TestJoinedOnce(t *testing.T) {
+	second := func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/mig-3g.40gb"] = resource.MustParse("1")
+	}
+	other := aRecord(10)
+	other.Name = "u1-1"
+	for name, tc := range map[string]struct {
+		pod       *v1.Pod
+		records   []v1alpha1.UsageRecord
+		wantLooks int
+		wantMade  int
+	}{
+		"it waits":                             {pod: aPod(unbound)},
+		"it has no record":                     {pod: aPod(), wantLooks: 1, wantMade: 1},
+		"it has no record of two":              {pod: aPod(second), wantLooks: 1, wantMade: 2},
+		"it has one record of two":             {pod: aPod(second), records: []v1alpha1.UsageRecord{aRecord(10)}, wantLooks: 1, wantMade: 1},
+		"it runs and has its record":           {pod: aPod(), records: []v1alpha1.UsageRecord{aRecord(10)}},
+		"it runs and has both":                 {pod: aPod(second), records: []v1alpha1.UsageRecord{aRecord(10), other}},
+		"it ends and has its record":           {pod: aPod(finished(v1.PodSucceeded, 40)), records: []v1alpha1.UsageRecord{aRecord(10)}},
+		"it has ended and all is written":      {pod: aPod(finished(v1.PodSucceeded, 40), free), records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}},
+		"it goes on from a wrong end":          {pod: aPod(), records: []v1alpha1.UsageRecord{guessed(aRecord(10), 30)}, wantLooks: 1, wantMade: 1},
+		"it ended before and has no record":    {pod: aPod(finished(v1.PodSucceeded, 4)), wantLooks: 1},
+		"it has ended, and had no record then": {pod: aPod(finished(v1.PodSucceeded, 40)), wantLooks: 1, wantMade: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			looks := 0
+			at := place{tenant: "team-a", pool: aPool(), joined: func() time.Time { looks++; return minute(5) }}
+			made := decide(view{pod: tc.pod, place: at, records: tc.records, now: minute(100)}).create
+			if looks != tc.wantLooks || len(made) != tc.wantMade {
+				t.Errorf("looked %d times for %d records, want %d times for %d", looks, len(made), tc.wantLooks, tc.wantMade)
+			}
+			for i := range made {
+				if made[i].Spec.Start.IsZero() {
+					t.Errorf("record %s has no start", made[i].Name)
+				}
 			}
 		})
 	}

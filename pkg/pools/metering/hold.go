@@ -26,19 +26,26 @@ const labelProduct = "nvidia.com/gpu.product"
 type place struct {
 	tenant   string // empty outside of tenants' namespaces
 	pool     *v1alpha1.ComputePool
-	joined   time.Time                         // since when tenant and pool are so
+	joined   func() time.Time                  // since when tenant and pool are so, which is parsed anew; nil: always
 	labels   map[string]string                 // of the node
 	topology *topologyv1alpha1.NodeGPUTopology // nil where it is not known
 }
 
-// holds are the records that a bound pod should have, without an end. Their names depend on the pod
-// alone, so that no replay makes a second one.
+// since is since when tenant and pool are so; zero if always.
+func (p *place) since() time.Time {
+	if p.joined == nil {
+		return time.Time{}
+	}
+	return p.joined()
+}
+
+// holds are the records that a bound pod should have, without start and end. Their names depend on the
+// pod alone, so that no replay makes a second one.
 func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 	if pod.Spec.NodeName == "" || at.tenant == "" || at.pool == nil {
 		return nil
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	start := startOf(pod, at.joined, now)
 	var out []v1alpha1.UsageRecord
 	for i, resource := range units.Extended(requests) {
 		if !counts(at.pool, resource) {
@@ -56,7 +63,6 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,
 				Resource: resource, Model: modelOf(pod, at, resource),
 				Quantity: units.Devices(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
-				Start:    metav1.NewTime(start),
 			},
 		})
 	}

@@ -179,7 +179,7 @@ func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 		return place{}, fmt.Errorf("list pools: %w", err)
 	}
 	if at.pool = membership.PoolOf(at.labels, membership.In(&pools)); at.pool != nil {
-		at.joined = joined(pod, &namespace, &node, at.pool)
+		at.joined = func() time.Time { return joined(pod, &namespace, &node, at.pool) }
 	}
 	var topology topologyv1alpha1.NodeGPUTopology
 	err = r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &topology)
