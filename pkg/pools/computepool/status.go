@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 const (
@@ -40,6 +41,7 @@ const (
 	reasonOtherPools      = "NodesOfOtherPools"
 	reasonTenantsLess     = "TenantsGuaranteeLess"
 	reasonQueuesLess      = "QueuesGuaranteeLess"
+	reasonTooManyShares   = "TooManyShares"
 )
 
 // Observed is what a pool's status is made of.
@@ -59,7 +61,7 @@ type Observed struct {
 // of other types stays, and what did not change keeps its time.
 func StatusOf(pool *v1alpha1.ComputePool, o *Observed) v1alpha1.ComputePoolStatus {
 	c := o.Capacity
-	states := c.States()
+	states, shares := c.States(), o.shares()
 	s := v1alpha1.ComputePoolStatus{
 		ObservedGeneration: pool.Generation,
 		TotalCapacity:      bounded(c.Total()),
@@ -71,10 +73,10 @@ func StatusOf(pool *v1alpha1.ComputePool, o *Observed) v1alpha1.ComputePoolStatu
 		ReadyNodes:         bounded(c.ReadyNodes),
 		UtilizationPercent: bounded(c.Utilization()),
 		States:             &states,
-		Shares:             o.shares(),
+		Shares:             shares[:min(len(shares), maxShares)],
 		Conditions:         slices.Clone(pool.Status.Conditions),
 	}
-	for _, condition := range o.conditions(pool) {
+	for _, condition := range o.conditions(pool, len(shares)) {
 		condition.ObservedGeneration = pool.Generation
 		meta.SetStatusCondition(&s.Conditions, condition)
 	}
@@ -108,7 +110,7 @@ func (o *Observed) shares() []v1alpha1.PoolShare {
 		}
 		out = append(out, own...)
 	}
-	return out[:min(len(out), maxShares)]
+	return out
 }
 
 func (o *Observed) share(q *queue) v1alpha1.PoolShare {
@@ -149,11 +151,13 @@ func ownConditions(all []metav1.Condition) []metav1.Condition {
 	types := []string{
 		v1alpha1.ConditionReady, v1alpha1.ConditionCapacityMismatch, v1alpha1.ConditionGuaranteesOvercommitted,
 		v1alpha1.ConditionReserveAdvice, v1alpha1.ConditionForeignUse, v1alpha1.ConditionNodesShared, v1alpha1.ConditionGuaranteesReduced,
+		v1alpha1.ConditionSharesCut,
 	}
 	return slices.DeleteFunc(all, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
 }
 
-func (o *Observed) conditions(pool *v1alpha1.ComputePool) []metav1.Condition {
+// conditions are those of a pool that has so many shares.
+func (o *Observed) conditions(pool *v1alpha1.ComputePool, shares int) []metav1.Condition {
 	c := o.Capacity
 	return []metav1.Condition{
 		o.ready(pool),
@@ -167,6 +171,9 @@ func (o *Observed) conditions(pool *v1alpha1.ComputePool) []metav1.Condition {
 		condition(v1alpha1.ConditionNodesShared, len(c.Taken) > 0, reasonOtherPools,
 			"spec.nodeSelector picks nodes that are counted in another pool, the first by name: "+some(nodesTaken(c.Taken))),
 		guaranteesReduced(o.Layout),
+		condition(v1alpha1.ConditionSharesCut, shares > maxShares, reasonTooManyShares,
+			fmt.Sprintf("status.shares has the first %d of %d shares, and metrics of tenants are of these; quota is by all of them: kubectl get clusterqueues -l %s=%s",
+				maxShares, shares, names.LabelManaged, pool.Name)),
 	}
 }
 

@@ -223,6 +223,40 @@ func TestTwoLevelShares(t *testing.T) {
 	}
 }
 
+// TestSharesCut: a pool with more shares than its status takes says how many are left out.
+func TestSharesCut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		tenants, wantShares int
+		wantStatus          metav1.ConditionStatus
+		wantMessage         string
+	}{
+		"none":                   {wantStatus: metav1.ConditionFalse},
+		"as many as there may":   {tenants: 1024, wantShares: 1024, wantStatus: metav1.ConditionFalse},
+		"one more than that":     {tenants: 1025, wantShares: 1024, wantStatus: metav1.ConditionTrue, wantMessage: "the first 1024 of 1025 shares"},
+		"many times more":        {tenants: 5000, wantShares: 1024, wantStatus: metav1.ConditionTrue, wantMessage: "the first 1024 of 5000 shares"},
+		"the next step is there": {tenants: 1025, wantShares: 1024, wantStatus: metav1.ConditionTrue, wantMessage: "kubectl get clusterqueues -l pool.nvtopo.dev/managed=pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := examplePool()
+			pool.Spec.Quotas, pool.Spec.DefaultQuota = nil, &v1alpha1.DefaultQuota{}
+			var tenants []string
+			for i := range tc.tenants {
+				tenants = append(tenants, fmt.Sprintf("t%04d", i))
+			}
+			s := StatusOf(pool, &Observed{Capacity: capacityOf(pool), Layout: NewLayout(pool, tenants, nil)})
+			if len(s.Shares) != tc.wantShares {
+				t.Errorf("%d shares, want %d", len(s.Shares), tc.wantShares)
+			}
+			c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionSharesCut)
+			if c == nil || c.Status != tc.wantStatus || !strings.Contains(c.Message, tc.wantMessage) {
+				t.Errorf("condition %+v, want %s with %q", c, tc.wantStatus, tc.wantMessage)
+			}
+		})
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()

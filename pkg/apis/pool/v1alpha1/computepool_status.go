@@ -44,6 +44,8 @@ const (
 	// ConditionNodesShared is true while nodeSelector picks nodes that another pool has. Such a
 	// node counts in the first of its pools by name.
 	ConditionNodesShared = "NodesShared"
+	// ConditionSharesCut is true while the pool has more shares than status.shares takes.
+	ConditionSharesCut = "SharesCut"
 )
 
 // ComputePoolStatus is what the pool has and who holds it, in whole devices.
