@@ -93,6 +93,21 @@ Accrued  48.00 USD, if all sessions ended now
 	}
 }
 
+// TestBillHeld: a bill names the records that are held, and says once what to do about them.
+func TestBillHeld(t *testing.T) {
+	var got strings.Builder
+	if err := writeBill(&got, &accounting.Bill{Currency: "USD", Held: []string{"team-a/one", "team-a/two"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `Not billed: record team-a/one was restored from a backup without its status
+Not billed: record team-a/two was restored from a backup without its status
+Say when each ended: nvtopo pool settle NAMESPACE/RECORD --end TIME, and --invoice ID if a final invoice has it
+`
+	if !strings.HasSuffix(got.String(), "\n"+want) {
+		t.Errorf("got %q, want %q at its end", got.String(), want)
+	}
+}
+
 func TestPoolTables(t *testing.T) {
 	pools := []poolv1alpha1.ComputePool{{ObjectMeta: metav1.ObjectMeta{Name: "training"}, Spec: poolv1alpha1.ComputePoolSpec{PoolType: "gpu"}, Status: poolv1alpha1.ComputePoolStatus{
 		Phase: "Ready", TotalCapacity: 64, ReservedCapacity: 8, AllocatedCapacity: 20, AvailableCapacity: 36, Nodes: 8, ReadyNodes: 7,

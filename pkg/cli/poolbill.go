@@ -71,7 +71,10 @@ func writeBill(w io.Writer, b *accounting.Bill) error {
 		printf(w, "Not billed: %s\n", wrong)
 	}
 	for _, held := range b.Held {
-		printf(w, "Not billed: record %s was restored without its status; say when it ended: nvtopo pool settle %s --end TIME, and --invoice ID if a final invoice has it\n", held, held)
+		printf(w, "Not billed: record %s was restored from a backup without its status\n", held)
+	}
+	if len(b.Held) > 0 {
+		printf(w, "%s\n", accounting.HowToSettle)
 	}
 	return nil
 }

@@ -40,6 +40,9 @@ func Restored(r *v1alpha1.UsageRecord) bool {
 	return err == nil && r.Status.End == nil && r.CreationTimestamp.Sub(made) > restoredAfter
 }
 
+// HowToSettle is what to do about records that were restored.
+const HowToSettle = "Say when each ended: nvtopo pool settle NAMESPACE/RECORD --end TIME, and --invoice ID if a final invoice has it"
+
 // Within are the records that were open at any time in a period, each once, by their start.
 func Within(records []v1alpha1.UsageRecord, p billing.Period) []v1alpha1.UsageRecord {
 	kept := slices.DeleteFunc(Distinct(records), func(r v1alpha1.UsageRecord) bool {

@@ -92,8 +92,8 @@ func heldMessage(held []types.NamespacedName) string {
 	if n := len(held) - most; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%d records were restored from a backup without their status, and are not billed: %s%s. Say when each ended: nvtopo pool settle NAMESPACE/RECORD --end TIME, and --invoice ID if a final invoice has it",
-		len(held), strings.Join(named, ", "), more)
+	return fmt.Sprintf("%d records were restored from a backup without their status, and are not billed: %s%s. %s",
+		len(held), strings.Join(named, ", "), more, accounting.HowToSettle)
 }
 
 // writeStatus writes an account's amounts and conditions. refused is what the API server refuses of its
