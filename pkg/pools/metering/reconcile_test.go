@@ -80,15 +80,7 @@ func TestLateCache(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var records v1alpha1.UsageRecordList
-			if err := api.List(t.Context(), &records); err != nil {
-				t.Fatal(err)
-			}
-			got := map[string]string{}
-			for i := range records.Items {
-				got[records.Items[i].Name] = spanOf(&records.Items[i])
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(tc.want, spansIn(t, api)); diff != "" {
 				t.Errorf("records (-want,+got):\n%s", diff)
 			}
 		})
@@ -124,7 +116,7 @@ func recordsOf(records []v1alpha1.UsageRecord) []client.Object {
 }
 
 // fakeAPI has the objects, and finds them by the fields that the reconciler asks for.
-func fakeAPI(t *testing.T, objects ...client.Object) client.Client {
+func fakeAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme, topologyv1alpha1.AddToScheme} {
