@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -61,6 +62,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 			},
 			Spec: v1alpha1.UsageRecordSpec{
 				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,
+				Namespace: pod.Namespace, Queue: queueOf(pod), Owner: ownerOf(pod),
 				Resource: resource, Model: modelOf(pod, at, resource),
 				Quantity: units.Devices(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
 			},
@@ -75,6 +77,25 @@ func recordName(pod *v1.Pod, i int) string {
 		return string(pod.UID)
 	}
 	return string(pod.UID) + "-" + strconv.Itoa(i)
+}
+
+// queueOf is the LocalQueue that let a pod in, as Kueue writes it on the pod; else the one that it asks for.
+func queueOf(pod *v1.Pod) string {
+	return cmp.Or(pod.Labels[kueue.LabelLocalQueue], pod.Labels[kueue.LabelQueue])
+}
+
+// ownerOf is what a pod is a part of: its ElasticJob or RemoteGPUSession, else its controller.
+func ownerOf(pod *v1.Pod) string {
+	if name := pod.Labels[names.LabelElasticJob]; name != "" {
+		return names.Owner(v1alpha1.ElasticJobKind, name)
+	}
+	if name := pod.Labels[names.LabelSession]; name != "" {
+		return names.Owner(v1alpha1.RemoteGPUSessionKind, name)
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return names.Owner(owner.Kind, owner.Name)
+	}
+	return ""
 }
 
 // modelOf is the model of the devices that a pod has of a resource, as the node's graph has it, else

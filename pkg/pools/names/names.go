@@ -177,7 +177,21 @@ func RecordsOf(name, record string) bool {
 
 // Model writes the model of a device as a label's value has it, with dashes for blanks, which is how
 // records and price books name it: NVIDIA-H100-80GB-HBM3.
-func Model(model string) string {
+func Model(model string) string { return plain(model) }
+
+// maxOwner is the length of the longest owner that a record takes.
+const maxOwner = 253
+
+// Owner writes the owner of a pod as records have it: Job/sweep. A tenant writes owners as it likes: what
+// no record takes of one is left out, so that the pod has its record all the same.
+func Owner(kind, name string) string {
+	owner := plain(kind + "/" + name)
+	return strings.TrimRight(owner[:min(len(owner), maxOwner)], "-_./:")
+}
+
+// plain leaves letters, digits and -_./: of a text, with dashes for blanks, from the first letter or digit
+// to the last.
+func plain(s string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_./:", r):
@@ -186,5 +200,5 @@ func Model(model string) string {
 			return '-'
 		}
 		return -1
-	}, model), "-_./:")
+	}, s), "-_./:")
 }

@@ -2,7 +2,10 @@
 
 package names
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestPriorityClass(t *testing.T) {
 	tests := map[string]struct {
@@ -37,5 +40,21 @@ func TestQueueNames(t *testing.T) {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+func TestOwner(t *testing.T) {
+	for name, tc := range map[string]struct{ kind, owner, want string }{
+		"a job":                         {"Job", "sweep-7", "Job/sweep-7"},
+		"a formula in a spreadsheet":    {"=cmd", "x\n1", "cmd/x1"},
+		"nothing that a record takes":   {"=", "\u00e9", ""},
+		"a name of 300 letters is cut":  {"Job", strings.Repeat("a", 300), "Job/" + strings.Repeat("a", 249)},
+		"none that ends in a separator": {"Job", "a" + strings.Repeat("-", 300) + "b", "Job/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Owner(tc.kind, tc.owner); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
 	}
 }

@@ -67,6 +67,22 @@ type UsageRecordSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	PodUID types.UID `json:"podUID"`
+	// namespace of the pod. Records from before this field have none: they are in it, or in the
+	// controller's own if it is gone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	Namespace string `json:"namespace,omitempty"`
+	// queue is the LocalQueue that let the pod in, where it is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$`
+	Queue string `json:"queue,omitempty"`
+	// owner of the pod, such as "ElasticJob/llm" or "Job/sweep", where it has one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$`
+	Owner string `json:"owner,omitempty"`
 	// node that it is bound to.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
