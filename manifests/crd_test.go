@@ -27,7 +27,7 @@ import (
 var kinds = []string{
 	v1alpha1.Kind, v1alpha1.ClusterTopologyKind, poolv1alpha1.ComputePoolKind, poolv1alpha1.ElasticJobKind,
 	poolv1alpha1.PriceBookKind, poolv1alpha1.UsageRecordKind, poolv1alpha1.TenantAccountKind, poolv1alpha1.InvoiceKind,
-	poolv1alpha1.RemoteGPUSessionKind,
+	poolv1alpha1.UsageBatchKind, poolv1alpha1.RemoteGPUSessionKind,
 }
 
 // definitions are all that are shipped.

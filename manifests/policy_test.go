@@ -90,7 +90,7 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 	group := map[string]string{
 		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "events": "events.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
 		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
-		"jobsets": "jobset.x-k8s.io", "usagerecords": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
+		"jobsets": "jobset.x-k8s.io", "usagerecords": "pool.nvtopo.dev", "usagebatches": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
 	}[r.resource]
 	operation, object, old := admission.Create, asObject(r.object), asObject(r.old)
 	switch {

@@ -162,7 +162,7 @@ func TestRoleReach(t *testing.T) {
 	// deletes are the kinds that an account makes and takes away again.
 	deletes := map[string][]string{
 		"nvtopo-pool-controller": {
-			"usagerecords", "invoices", "cohorts", "clusterqueues", "localqueues", "resourceflavors",
+			"usagerecords", "usagebatches", "invoices", "cohorts", "clusterqueues", "localqueues", "resourceflavors",
 			"jobs", "services",
 		},
 		"nvtopo-tenant": {"elasticjobs", "remotegpusessions"}, // people's, in their namespaces

@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -51,6 +52,10 @@ type options struct {
 
 	invoiceGrace time.Duration
 	keepRecords  int // days
+	batchAfter   time.Duration
+	storageLimit resource.QuantityValue
+	exportDir    string
+	exportWith   string // a command
 	checkPlaces  bool
 	placement    placementcheck.Options
 	gateImage    string
@@ -70,7 +75,8 @@ func (o *options) setups() []func(manager.Manager) error {
 		},
 		func(mgr manager.Manager) error {
 			return invoicing.Setup(mgr, invoicing.Options{
-				Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour, Clock: o.clock,
+				Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour, BatchAfter: o.batchAfter, StorageLimit: o.storageLimit.Value(),
+				ExportDir: o.exportDir, ExportCommand: strings.Fields(o.exportWith), Clock: o.clock,
 			})
 		},
 		elasticjob.Setup,
@@ -81,7 +87,7 @@ func (o *options) setups() []func(manager.Manager) error {
 }
 
 func newCommand() *cobra.Command {
-	o := &options{clock: serverclock.New(clock.RealClock{})}
+	o := &options{clock: serverclock.New(clock.RealClock{}), storageLimit: resource.QuantityValue{Quantity: resource.MustParse("1Gi")}}
 	cmd := &cobra.Command{
 		Use:   "nvtopo-pool-controller",
 		Short: "Keep Kueue's objects, jobs and bills as pools have them",
@@ -97,7 +103,11 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
 	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
-	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
+	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords and UsageBatches are kept once their final invoice was exported")
+	f.DurationVar(&o.batchAfter, "usage-batch-after", time.Hour, "how long after their end sessions go from UsageRecords into UsageBatches, a tenant's when they are 1000 or a week old; 0 means never")
+	f.Var(&o.storageLimit, "usage-storage-limit", "bytes of etcd that the UsageRecords and UsageBatches of all tenants take before conditions say so; 0 means any")
+	f.StringVar(&o.exportDir, "export-dir", "", "folder to which each final invoice (INVOICE.json) and its sessions (INVOICE.csv) are exported; empty means that people export")
+	f.StringVar(&o.exportWith, "export-command", "", "program and arguments, without a shell, that take each exported file, whose path is in place of {}, to an object store for example; if it fails the invoice is exported again")
 	f.BoolVar(&o.checkPlaces, "placement-check", true, "have the jobs of pools start only where their pods have a place")
 	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
 	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
@@ -107,9 +117,20 @@ hold, and nvtopo-scheduler which.`,
 	return cmd
 }
 
+// validate refuses flags that cannot be meant.
+func (o *options) validate() error {
+	if o.invoiceGrace < 0 || o.keepRecords < 0 || o.batchAfter < 0 || o.storageLimit.Sign() < 0 {
+		return errors.New("--invoice-grace, --usage-retention-days, --usage-batch-after and --usage-storage-limit: want 0 or more")
+	}
+	if o.exportWith != "" && (o.exportDir == "" || !strings.Contains(o.exportWith, "{}")) {
+		return errors.New("--export-command: want {} in it, in place of which a file is, and --export-dir")
+	}
+	return nil
+}
+
 func (o *options) run(ctx context.Context) error {
-	if o.invoiceGrace < 0 || o.keepRecords < 0 {
-		return errors.New("--invoice-grace and --usage-retention-days: want 0 or more")
+	if err := o.validate(); err != nil {
+		return err
 	}
 	restConfig, err := daemon.RESTConfig(o.kubeconfig)
 	if err != nil {

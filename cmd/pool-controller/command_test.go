@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,4 +24,27 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	t.Error("the metrics of the process are missing")
+}
+
+func TestRefusedFlags(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args string
+		want string
+	}{
+		"a negative time until batches":   {"--usage-batch-after=-1h", "--usage-batch-after"},
+		"a negative limit":                {"--usage-storage-limit=-1Gi", "want 0 or more"},
+		"a limit that is no number":       {"--usage-storage-limit=much", "--usage-storage-limit"},
+		"a command without a folder":      {"--export-command={}", "and --export-dir"},
+		"a command that gets no file":     {"--export-command=true --export-dir=/tmp", "want {} in it"},
+		"a command, and a folder, and {}": {"--export-command={} --export-dir=/tmp --kubeconfig=/none", "/none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := newCommand()
+			cmd.SilenceErrors = true
+			cmd.SetArgs(strings.Fields(tc.args))
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
+	}
 }

@@ -28,7 +28,7 @@ func poolControllerRights() []rights.Rule {
 		rights.Everywhere(pools, list("computepools"), list("patch")),
 		rights.Everywhere(pools, list("computepools/status", "elasticjobs/status", "tenantaccounts/status", "remotegpusessions/status"), list("patch")),
 		rights.Everywhere(pools, list("computepools/finalizers", "elasticjobs/finalizers", "remotegpusessions/finalizers"), list("update")),
-		rights.Everywhere(pools, list("usagerecords", "invoices"), own),
+		rights.Everywhere(pools, list("usagerecords", "usagebatches", "invoices"), own),
 		rights.Everywhere(pools, list("usagerecords/status", "invoices/status"), list("patch")),
 		rights.Everywhere(pools, list("quotas"), list("write", "protect", "admit")),
 		rights.Everywhere(pools, list("accounts"), list("write")),
@@ -66,7 +66,7 @@ func ofPools() (out []rights.Right) {
 			out = append(out, rights.Right{Verb: verb, Group: kueueGroup, Resource: resource, Subresource: sub})
 		}
 	}
-	for _, kind := range []string{"computepools", "elasticjobs", "remotegpusessions", "usagerecords", "invoices", "tenantaccounts", "pricebooks"} {
+	for _, kind := range []string{"computepools", "elasticjobs", "remotegpusessions", "usagerecords", "usagebatches", "invoices", "tenantaccounts", "pricebooks"} {
 		out = append(out, rights.Right{Verb: "update", Group: poolv1alpha1.GroupName, Resource: kind, Subresource: "finalizers"})
 	}
 	out = append(out, rights.Right{Verb: "update", Group: "batch", Resource: "jobs", Subresource: "finalizers"})

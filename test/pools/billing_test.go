@@ -33,7 +33,8 @@ import (
 // office bills on a real API server, by a clock of its own. The pool controller does not run.
 type office struct {
 	*testEnv
-	clock *testingclock.FakePassiveClock
+	clock      *testingclock.FakePassiveClock
+	batchAfter time.Duration // 0: sessions stay in records
 }
 
 const requirementsPrices = `apiVersion: pool.nvtopo.dev/v1alpha1
@@ -69,7 +70,7 @@ func (o *office) open(t *testing.T, controllers int) (closed func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := invoicing.Setup(mgr, invoicing.Options{Grace: grace, Keep: keep, Clock: o.clock}); err != nil {
+		if err := invoicing.Setup(mgr, invoicing.Options{Grace: grace, Keep: keep, BatchAfter: o.batchAfter, Clock: o.clock}); err != nil {
 			t.Fatal(err)
 		}
 		running.Go(func() {
@@ -202,6 +203,7 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 		{"a final invoice never changes, and what comes late is on the next", final},
 		{"a hundred tenants in one second, by three controllers at once", hundred},
 		{"records go after their time, and the balance stays", retained},
+		{"sessions go from records into batches, and count once", batched},
 		{"a price that changes is about what ends from then on", priceChanged},
 		{"an account with something to lose is not deleted", notDeleted},
 		{"an account without a price book has its credits", withoutBook},

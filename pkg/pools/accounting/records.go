@@ -66,11 +66,7 @@ func first(a, b bool) int {
 // Expired are the records that nobody needs any more: their invoice is final, and was exported so
 // long ago. The account's balance has the invoice in their place.
 func Expired(records []v1alpha1.UsageRecord, invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) []v1alpha1.UsageRecord {
-	over := map[string]bool{}
-	for i := range invoices {
-		v := &invoices[i]
-		over[v.Name] = v.Spec.Finalized && v.Status.ExportedAt != nil && !now.Before(v.Status.ExportedAt.Add(keep))
-	}
+	over := overIn(invoices, keep, now)
 	var out []v1alpha1.UsageRecord
 	for i := range records {
 		if r := &records[i]; r.Status.End != nil && r.Status.Invoice != "" && over[r.Status.Invoice] {
@@ -78,4 +74,14 @@ func Expired(records []v1alpha1.UsageRecord, invoices []v1alpha1.Invoice, keep t
 		}
 	}
 	return out
+}
+
+// overIn are the invoices, by name, whose sessions nobody needs any more.
+func overIn(invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) map[string]bool {
+	over := map[string]bool{}
+	for i := range invoices {
+		v := &invoices[i]
+		over[v.Name] = v.Spec.Finalized && v.Status.ExportedAt != nil && !now.Before(v.Status.ExportedAt.Add(keep))
+	}
+	return over
 }

@@ -19,8 +19,12 @@ type Books struct {
 	Account  *v1alpha1.TenantAccount
 	Prices   *v1alpha1.PriceBook    // nil if there is no price book of the account's name
 	Records  []v1alpha1.UsageRecord // of the tenant, in all namespaces
+	Batches  []v1alpha1.UsageBatch  // of the tenant, read after the records that they replace
 	Invoices []v1alpha1.Invoice     // of the tenant
 	Now      time.Time
+	// BatchAfter is how long after their end records are marked with their invoice, though it is open, to
+	// go into a batch; 0: they are not.
+	BatchAfter time.Duration
 	// Grace is how long after a month its invoice is closed. Records that come later are on a
 	// later invoice.
 	Grace time.Duration
@@ -56,8 +60,10 @@ type Session struct {
 	// Invoice is the ID of the one that it is on.
 	Invoice string
 	// Late says that the record is to be marked with it at once: the invoice of the month that the
-	// session ended in is final already.
+	// session ended in is final already, or the record is to go into a batch.
 	Late bool
+	// Batched says that the session is in a batch, which never changes.
+	Batched bool
 }
 
 // Settles says whether an invoice is to be closed or a record is late. Both are for good, so that
@@ -100,6 +106,7 @@ type desk struct {
 	sessions []billing.Session         // that are on no final invoice
 	records  map[string]types.NamespacedName
 	marked   map[string]bool // sessions whose record names their invoice
+	batched  map[string]bool // sessions that are in a batch
 	// earlier are the accounts of this name that were deleted before an invoice of theirs was closed, by
 	// the ID of the invoice. What it bills is owed all the same.
 	earlier map[string]billing.Account
@@ -110,7 +117,7 @@ type desk struct {
 func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
-		records: map[string]types.NamespacedName{}, marked: map[string]bool{}, earlier: map[string]billing.Account{},
+		records: map[string]types.NamespacedName{}, marked: map[string]bool{}, batched: map[string]bool{}, earlier: map[string]billing.Account{},
 	}
 	s := &Statement{}
 	var err error
@@ -164,7 +171,8 @@ func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 		v := &b.Invoices[i].Spec
 		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
 		counts := v.Finalized || v.InvoiceID == billing.InvoiceID(account, period) ||
-			slices.ContainsFunc(b.Records, func(r v1alpha1.UsageRecord) bool { return r.Status.Invoice == v.InvoiceID })
+			slices.ContainsFunc(b.Records, func(r v1alpha1.UsageRecord) bool { return r.Status.Invoice == v.InvoiceID }) ||
+			slices.ContainsFunc(b.Batches, func(batch v1alpha1.UsageBatch) bool { return batch.Spec.Invoice == v.InvoiceID })
 		if v.Tenant == b.Account.Name && counts && string(v.Currency) != currency && v.Currency != noCurrency {
 			return v
 		}
@@ -205,7 +213,7 @@ func (d *desk) readInvoices(s *Statement) error {
 }
 
 func (d *desk) readRecords(s *Statement) {
-	for _, r := range Distinct(d.books.Records) {
+	for _, r := range append(d.openBatched(), Distinct(Unbatched(d.books.Records, d.books.Batches))...) {
 		if r.Spec.Tenant != d.account.Tenant || d.isFinal[r.Status.Invoice] {
 			continue
 		}
@@ -222,6 +230,23 @@ func (d *desk) readRecords(s *Statement) {
 		d.marked[session.ID] = session.Invoice != ""
 		d.records[session.ID] = types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 	}
+}
+
+// openBatched are the sessions in batches that are on no final invoice, each once.
+func (d *desk) openBatched() []v1alpha1.UsageRecord {
+	var final, open []v1alpha1.UsageBatch
+	for _, b := range d.books.Batches {
+		if d.isFinal[b.Spec.Invoice] {
+			final = append(final, b)
+		} else {
+			open = append(open, b)
+		}
+	}
+	out := Distinct(Unbatched(InBatches(open), final))
+	for i := range out {
+		d.batched[out[i].Name] = true
+	}
+	return out
 }
 
 // assign finds the invoice of each session that has ended: the one of the month it ended in, or of
@@ -269,6 +294,7 @@ func (d *desk) invoice(s *Statement) error {
 	for _, session := range d.sessions {
 		on[session.Invoice] = append(on[session.Invoice], session)
 	}
+	toBatch := d.toBatch()
 	for _, id := range slices.Sorted(maps.Keys(d.periods)) {
 		p := d.periods[id]
 		account, earlier := d.earlier[id]
@@ -282,12 +308,24 @@ func (d *desk) invoice(s *Statement) error {
 		due := !d.books.Now.Before(p.End.Add(d.books.Grace))
 		s.Invoices = append(s.Invoices, specOf(v, due))
 		for _, c := range charges {
-			late := !p.Has(c.Session.End) && !d.marked[c.Session.ID]
-			s.Sessions = append(s.Sessions, Session{Record: d.records[c.Session.ID], Charge: c, Invoice: id, Late: late})
+			late := !p.Has(c.Session.End) && !d.marked[c.Session.ID] || toBatch[c.Session.ID]
+			s.Sessions = append(s.Sessions, Session{
+				Record: d.records[c.Session.ID], Charge: c, Invoice: id, Late: late, Batched: d.batched[c.Session.ID],
+			})
 		}
 	}
 	slices.SortFunc(s.Invoices, func(a, b v1alpha1.InvoiceSpec) int { return a.Period.Start.Compare(b.Period.Start.Time) })
 	return nil
+}
+
+// toBatch are the sessions whose record is to be marked with its invoice, to go into a batch.
+func (d *desk) toBatch() map[string]bool {
+	_, unmarked := d.books.Ready(d.books.BatchAfter)
+	names := map[string]bool{}
+	for i := range unmarked {
+		names[unmarked[i].Name] = true
+	}
+	return names
 }
 
 func (d *desk) balance(s *Statement) error {

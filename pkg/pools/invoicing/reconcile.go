@@ -42,6 +42,10 @@ type reconciler struct {
 	metrics *metrics
 	grace   time.Duration
 	keep    time.Duration
+	// batchAfter is how long after their end sessions go into batches; 0: never.
+	batchAfter time.Duration
+	storage    *storage
+	exporter   *exporter // nil if nothing is exported by itself
 }
 
 // Reconcile computes the tenant's statement and writes what differs.
@@ -52,6 +56,7 @@ func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Re
 	}
 	if account == nil {
 		r.metrics.forget(tenant)
+		r.storage.set(tenant, 0)
 		return reconcile.Result{}, nil
 	}
 	after, err := r.keepBooks(ctx, account)
@@ -88,17 +93,13 @@ func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.Tena
 // keepBooks writes what follows from all that is known of an account, and says when it is to be
 // looked at again.
 func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAccount) (time.Duration, error) {
-	books, statement, err := r.compute(ctx, r.client, account)
-	if err == nil && statement.Settles() {
-		// What was written a moment ago may be missing from the cache.
-		books, statement, err = r.compute(ctx, r.reader, account)
-	}
+	books, statement, shown, err := r.readBooks(ctx, account)
 	if err != nil {
 		return idle, r.unreadable(ctx, account, err)
 	}
 	refused := ""
 	if statement.NoPrices == "" {
-		if err := r.writeInvoices(ctx, books, statement); err != nil {
+		if err := r.writeBooks(ctx, books, statement, shown); err != nil {
 			if refused = refusal.Forbidden(err, "what tenant "+account.Name+" owes"); refused == "" {
 				return 0, err
 			}
@@ -124,9 +125,36 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	return idle, nil
 }
 
+// readBooks computes the statement: of the cache, or of the API server if something is to be written that is
+// for good. shown is what is to be done about batches; nil if nothing is.
+func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAccount) (books *accounting.Books, statement *accounting.Statement, shown *batching, err error) {
+	if books, statement, err = r.compute(ctx, r.client, account, 0); err != nil {
+		return nil, nil, nil, err
+	}
+	if shown, err = r.batching(ctx, books); err != nil {
+		return nil, nil, nil, err
+	}
+	// What was written a moment ago may be missing from the cache.
+	switch {
+	case shown != nil:
+		books, statement, err = r.compute(ctx, r.reader, account, shown.readyAfter(r.batchAfter))
+	case statement.Settles():
+		books, statement, err = r.compute(ctx, r.reader, account, 0)
+	}
+	return books, statement, shown, err
+}
+
+// writeBooks writes invoices and costs, and then what is to be done about batches.
+func (r *reconciler) writeBooks(ctx context.Context, books *accounting.Books, statement *accounting.Statement, shown *batching) error {
+	if err := r.writeInvoices(ctx, books, statement); err != nil || shown == nil {
+		return err
+	}
+	return r.batch(ctx, books, shown)
+}
+
 // compute reads all that is known of an account and makes its statement. The error is for people
 // where there is no *apierrors.StatusError in it.
-func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount) (*accounting.Books, *accounting.Statement, error) {
+func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
 	name, prices := accounting.PriceBookOf(account), &v1alpha1.PriceBook{}
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, prices); apierrors.IsNotFound(err) {
 		prices = nil
@@ -143,8 +171,14 @@ func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v
 	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
 		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
 	}
+	// The batches last: records are deleted once they are in one.
+	var batches v1alpha1.UsageBatchList
+	if err := from.List(ctx, &batches, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list batches of %s: %w", account.Name, err)
+	}
 	books := &accounting.Books{
-		Account: account, Prices: prices, Records: records.Items, Invoices: invoices.Items, Now: r.clock.Now(), Grace: r.grace,
+		Account: account, Prices: prices, Records: records.Items, Batches: batches.Items, Invoices: invoices.Items,
+		Now: r.clock.Now(), Grace: r.grace, BatchAfter: batchAfter,
 	}
 	statement, err := books.Compute()
 	if err != nil {
@@ -153,30 +187,45 @@ func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v
 	return books, statement, nil
 }
 
-// expire deletes the records that nobody needs any more.
+// expire deletes the records and batches that nobody needs any more.
 func (r *reconciler) expire(ctx context.Context, books *accounting.Books) error {
 	old := accounting.Expired(books.Records, books.Invoices, r.keep, books.Now)
-	return inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, &old[i]) })
+	if err := inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, &old[i]) }); err != nil {
+		return err
+	}
+	batches := accounting.ExpiredBatches(books.Batches, books.Invoices, r.keep, books.Now)
+	return inParallel(ctx, len(batches), func(ctx context.Context, i int) error { return r.letGo(ctx, &batches[i]) })
 }
 
 // delete deletes a record. One whose pod is still there would be made anew, and stays.
 func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) error {
 	var pod v1.Pod
 	// Not from the cache: a pod that it does not show may run, and would get a new record.
-	err := r.reader.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
+	namespace := accounting.NamespaceOf(old)
+	err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: old.Spec.Pod}, &pod)
 	switch {
 	case err == nil && pod.UID == old.Spec.PodUID:
 		return nil
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("get pod %s/%s: %w", old.Namespace, old.Spec.Pod, err)
+		return fmt.Errorf("get pod %s/%s: %w", namespace, old.Spec.Pod, err)
 	}
-	patch := client.MergeFromWithOptions(old.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	old.Finalizers = without(old.Finalizers, names.FinalizerBilling)
+	return r.letGo(ctx, old)
+}
+
+// letGo deletes a record or a batch, unless it has changed since it was read.
+func (r *reconciler) letGo(ctx context.Context, old client.Object) error {
+	before, ok := old.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("copy %T: it is no object", old)
+	}
+	old.SetFinalizers(without(old.GetFinalizers(), names.FinalizerBilling))
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, old, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("let record %s/%s go: %w", old.Namespace, old.Name, err)
+		return fmt.Errorf("let %T %s go: %w", old, client.ObjectKeyFromObject(old), err)
 	}
-	if err := r.client.Delete(ctx, old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete record %s/%s: %w", old.Namespace, old.Name, err)
+	uid := old.GetUID()
+	if err := r.client.Delete(ctx, old, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %T %s: %w", old, client.ObjectKeyFromObject(old), err)
 	}
 	return nil
 }

@@ -36,6 +36,15 @@ type Options struct {
 	Grace time.Duration
 	// Keep is how long records are kept after their final invoice was exported.
 	Keep time.Duration
+	// BatchAfter is how long after their end sessions go into batches, in place of their records; 0: never.
+	BatchAfter time.Duration
+	// StorageLimit is how many bytes of etcd the records and batches of all tenants may take before conditions
+	// say so; 0: any.
+	StorageLimit int64
+	// ExportDir is the folder that final invoices and their sessions are written to; empty: they are not.
+	ExportDir string
+	// ExportCommand takes each of these files, whose name is in place of {}; empty: none does.
+	ExportCommand []string
 	// Clock is the time; nil means the real one.
 	Clock clock.PassiveClock
 }
@@ -50,11 +59,18 @@ func Setup(mgr manager.Manager, opts Options) error {
 		return err
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: opts.Clock, metrics: m, grace: opts.Grace, keep: opts.Keep,
-		events: mgr.GetEventRecorderFor(names.FieldOwner),
+		client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: opts.Clock, metrics: m, grace: opts.Grace, keep: opts.Keep, batchAfter: opts.BatchAfter,
+		events: mgr.GetEventRecorderFor(names.FieldOwner), storage: newStorage(opts.StorageLimit),
+	}
+	m.limit.WithLabelValues().Set(float64(opts.StorageLimit))
+	if opts.ExportDir != "" {
+		r.exporter = &exporter{client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: clock.RealClock{}, dir: opts.ExportDir, command: opts.ExportCommand}
+		if err := mgr.Add(r.exporter); err != nil {
+			return fmt.Errorf("add the export of invoices: %w", err)
+		}
 	}
 	ctx := context.Background() // it bounds nothing: the informers are those of the manager
-	for _, object := range []client.Object{&v1alpha1.UsageRecord{}, &v1alpha1.Invoice{}} {
+	for _, object := range []client.Object{&v1alpha1.UsageRecord{}, &v1alpha1.UsageBatch{}, &v1alpha1.Invoice{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, object, fieldTenant, tenantOf); err != nil {
 			return fmt.Errorf("index %s of %T: %w", fieldTenant, object, err)
 		}
@@ -64,6 +80,7 @@ func Setup(mgr manager.Manager, opts Options) error {
 		Named("invoicing").
 		Watches(&v1alpha1.TenantAccount{}, tenants(tenantOf), builder.WithPredicates(specOrBook)).
 		Watches(&v1alpha1.UsageRecord{}, tenants(tenantOf)).
+		Watches(&v1alpha1.UsageBatch{}, tenants(tenantOf)).
 		Watches(&v1alpha1.Invoice{}, tenants(tenantOf)).
 		Watches(&v1alpha1.PriceBook{}, handler.TypedEnqueueRequestsFromMapFunc(r.all)).
 		WithOptions(controller.TypedOptions[string]{MaxConcurrentReconciles: workers, SkipNameValidation: &skip}).
@@ -78,6 +95,8 @@ func Setup(mgr manager.Manager, opts Options) error {
 func tenantOf(o client.Object) []string {
 	switch o := o.(type) {
 	case *v1alpha1.UsageRecord:
+		return []string{o.Spec.Tenant}
+	case *v1alpha1.UsageBatch:
 		return []string{o.Spec.Tenant}
 	case *v1alpha1.Invoice:
 		return []string{o.Spec.Tenant}

@@ -32,6 +32,10 @@ const (
 	reasonCredit      = "Credit"
 	reasonRestored    = "RestoredWithoutStatus"
 	reasonSettled     = "Settled"
+	reasonAboveLimit  = "AboveLimit"
+	reasonBelowLimit  = "BelowLimit"
+	reasonExported    = "AllExported"
+	reasonNotExported = "NotExported"
 	eventOverdrawn    = "Overdrawn" // of the condition as well
 	// eventInvoiceFinal is that of the event about an account whose invoice was closed.
 	eventInvoiceFinal = "InvoiceFinal"
@@ -118,6 +122,8 @@ func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s
 	} else {
 		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionFalse, reasonCredit, "the credits cover the sessions that have ended")
 	}
+	r.setStored(status, books)
+	r.setExported(status, account)
 	r.metrics.set(account.Name, s)
 	was := meta.IsStatusConditionTrue(account.Status.Conditions, v1alpha1.ConditionOverdrawn)
 	if err := r.patchStatus(ctx, account, status); err != nil {

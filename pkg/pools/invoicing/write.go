@@ -102,6 +102,9 @@ func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.Usage
 	}
 	var before, changed []*v1alpha1.UsageRecord
 	for i := range sessions {
+		if sessions[i].Batched {
+			continue
+		}
 		s, record := &sessions[i], byName[sessions[i].Record]
 		want := record.Status
 		accounting.Fix(&want, &s.Charge)

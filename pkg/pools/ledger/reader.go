@@ -78,9 +78,26 @@ func (r *Reader) Pools(ctx context.Context) ([]poolv1alpha1.ComputePool, error) 
 	return pools, err
 }
 
-// Records are the usage records of a tenant, or of all if it is empty.
+// Records are the usage records of a tenant, or of all if it is empty, also those that batches stand for.
 func (r *Reader) Records(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
-	return listAs[poolv1alpha1.UsageRecord](ctx, r, poolv1alpha1.UsageRecordGVR, tenant)
+	records, batches, err := r.usage(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return append(accounting.InBatches(batches), accounting.Unbatched(records, batches)...), nil
+}
+
+// usage reads records and then batches: a record is deleted once it is in a batch.
+func (r *Reader) usage(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, []poolv1alpha1.UsageBatch, error) {
+	records, err := listAs[poolv1alpha1.UsageRecord](ctx, r, poolv1alpha1.UsageRecordGVR, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	batches, err := listAs[poolv1alpha1.UsageBatch](ctx, r, poolv1alpha1.UsageBatchGVR, tenant)
+	if apierrors.IsNotFound(err) { // the definitions are of an earlier release, whose controller makes none
+		return records, nil, nil
+	}
+	return records, batches, err
 }
 
 // Invoices are a tenant's, or all if it is empty, the oldest first.
@@ -107,11 +124,11 @@ func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*acco
 	if err != nil {
 		return nil, err
 	}
-	records, err := r.Records(ctx, tenant)
+	records, batches, err := r.usage(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	return &accounting.Books{Account: account, Prices: prices, Records: records, Invoices: invoices, Now: now}, nil
+	return &accounting.Books{Account: account, Prices: prices, Records: records, Batches: batches, Invoices: invoices, Now: now}, nil
 }
 
 // AllBooks are those of all tenants that have an account, by name.
@@ -128,7 +145,7 @@ func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Boo
 	if err != nil {
 		return nil, err
 	}
-	records, err := r.Records(ctx, "")
+	records, batches, err := r.usage(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +159,17 @@ func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Boo
 		tenant := records[i].Spec.Tenant
 		recordsOf[tenant] = append(recordsOf[tenant], records[i])
 	}
+	batchesOf := map[string][]poolv1alpha1.UsageBatch{}
+	for i := range batches {
+		tenant := batches[i].Spec.Tenant
+		batchesOf[tenant] = append(batchesOf[tenant], batches[i])
+	}
 	var out []*accounting.Books
 	for i := range accounts {
 		account := &accounts[i]
-		b := &accounting.Books{Account: account, Invoices: invoicesOf[account.Name], Records: recordsOf[account.Name], Now: now}
+		b := &accounting.Books{
+			Account: account, Invoices: invoicesOf[account.Name], Records: recordsOf[account.Name], Batches: batchesOf[account.Name], Now: now,
+		}
 		if at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == accounting.PriceBookOf(account) }); at >= 0 {
 			b.Prices = &prices[at]
 		}

@@ -107,7 +107,9 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	if err := r.client.List(ctx, &records, client.MatchingFields{indexRecordPod: string(uid)}); err != nil {
 		return view{}, fmt.Errorf("list the records of pod %s: %w", uid, err)
 	}
-	v.records = records.Items
+	if v.records, err = r.withBatched(ctx, uid, records.Items); err != nil {
+		return view{}, err
+	}
 	var pods v1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{indexPodUID: string(uid)}); err != nil {
 		return view{}, fmt.Errorf("find pod %s: %w", uid, err)
@@ -132,6 +134,24 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	return v, err
 }
 
+// withBatched adds a pod's sessions that are in batches and have no record any more, so that none is made
+// anew of a pod that a late cache still has.
+func (r *reconciler) withBatched(ctx context.Context, uid types.UID, records []v1alpha1.UsageRecord) ([]v1alpha1.UsageRecord, error) {
+	var batches v1alpha1.UsageBatchList
+	// Batches are large, and only read.
+	if err := r.client.List(ctx, &batches, client.MatchingFields{indexBatchPod: string(uid)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the batches with pod %s: %w", uid, err)
+	}
+	for i := range batches.Items {
+		for _, batched := range accounting.InBatchOf(&batches.Items[i], uid) {
+			if !slices.ContainsFunc(records, func(r v1alpha1.UsageRecord) bool { return r.Name == batched.Name }) {
+				records = append(records, batched)
+			}
+		}
+	}
+	return records, nil
+}
+
 // live reads a pod from the API server; it returns nil if the pod is gone. A pod that is missing in the
 // cache may exist, since the cache of a new leader may be late, and an end that was written stays. last is
 // the pod as this process saw it last. It is nil if it never did; then name and namespace are those of the
@@ -140,7 +160,7 @@ func (r *reconciler) live(ctx context.Context, uid types.UID, last *v1.Pod, reco
 	var namespace, name string // all namespaces where the pod's is not known
 	if last != nil {
 		namespace, name = last.Namespace, last.Name
-	} else if name = records[0].Spec.Pod; records[0].Namespace != r.namespace {
+	} else if name, namespace = records[0].Spec.Pod, records[0].Spec.Namespace; namespace == "" && records[0].Namespace != r.namespace {
 		namespace = records[0].Namespace
 	}
 	var pods v1.PodList

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -82,6 +83,52 @@ func TestLateCache(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, spansIn(t, api)); diff != "" {
 				t.Errorf("records (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBatchedPodGetsNoNewRecord: the record of a pod is deleted once a batch has its session. A cache that
+// still shows the pod is no reason for another record.
+func TestBatchedPodGetsNoNewRecord(t *testing.T) {
+	r := ended(aRecord(10), 40)
+	r.Spec.Tenant, r.Status.Invoice = "a", "inv"
+	batches, err := accounting.Batches([]v1alpha1.UsageRecord{r}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []client.Object{
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{v1alpha1.LabelTenant: "a"}}},
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"pool": "training"}}},
+		aPool(func(p *v1alpha1.ComputePool) { p.Spec.NodeSelector = map[string]string{"pool": "training"} }),
+	}
+	for name, tc := range map[string]struct {
+		batches []v1alpha1.UsageBatch
+		want    int
+	}{
+		"a pod that no batch has":    {want: 1},
+		"a pod that is in a batch":   {batches: batches},
+		"one that is in two of them": {batches: append(batches, v1alpha1.UsageBatch{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Spec: batches[0].Spec})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			has := slices.Clone(objects)
+			for i := range tc.batches {
+				has = append(has, tc.batches[i].DeepCopy())
+			}
+			api := fakeAPI(t, has...)
+			reconciler := &reconciler{
+				client: lateCache{api, fakeAPI(t, aPod())}, reader: api, namespace: "nvtopo-system",
+				clock: clocktesting.NewFakePassiveClock(minute(100)), memory: newMemory(), heartbeat: &heartbeat{read: true, before: minute(70)},
+			}
+			if _, err := reconciler.Reconcile(t.Context(), "u1"); err != nil {
+				t.Fatal(err)
+			}
+			var records v1alpha1.UsageRecordList
+			if err := api.List(t.Context(), &records); err != nil {
+				t.Fatal(err)
+			}
+			if len(records.Items) != tc.want {
+				t.Errorf("%d records were made, want %d", len(records.Items), tc.want)
 			}
 		})
 	}

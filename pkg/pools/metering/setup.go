@@ -33,6 +33,7 @@ const (
 	indexPodUID    = "metering.uid"
 	indexPodNode   = "metering.node"
 	indexRecordPod = "metering.podUID"
+	indexBatchPod  = "metering.batched"
 )
 
 // workers write records of several pods at once. What each waits for is the API server.
@@ -113,12 +114,28 @@ func index(indexer client.FieldIndexer) error {
 			}
 			return nil
 		}},
+		{&v1alpha1.UsageBatch{}, indexBatchPod, podsOfBatch},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.field, i.value); err != nil {
 			return fmt.Errorf("index %s: %w", i.field, err)
 		}
 	}
 	return nil
+}
+
+// podsOfBatch are the pods of a batch's sessions, by UID.
+func podsOfBatch(o client.Object) []string {
+	batch, ok := o.(*v1alpha1.UsageBatch)
+	if !ok {
+		return nil
+	}
+	var uids []string
+	for i := range batch.Spec.Groups {
+		for _, s := range batch.Spec.Groups[i].Sessions {
+			uids = append(uids, string(s.PodUID))
+		}
+	}
+	return uids
 }
 
 // labelsChange lets events through that say other labels than before.

@@ -25,6 +25,9 @@ const (
 	UsageRecordKind     = "UsageRecord"
 	UsageRecordResource = "usagerecords"
 
+	UsageBatchKind     = "UsageBatch"
+	UsageBatchResource = "usagebatches"
+
 	TenantAccountKind     = "TenantAccount"
 	TenantAccountResource = "tenantaccounts"
 
@@ -56,6 +59,8 @@ var (
 	PriceBookGVR = SchemeGroupVersion.WithResource(PriceBookResource)
 	// UsageRecordGVR names that of UsageRecords.
 	UsageRecordGVR = SchemeGroupVersion.WithResource(UsageRecordResource)
+	// UsageBatchGVR names that of UsageBatches.
+	UsageBatchGVR = SchemeGroupVersion.WithResource(UsageBatchResource)
 	// TenantAccountGVR names that of TenantAccounts.
 	TenantAccountGVR = SchemeGroupVersion.WithResource(TenantAccountResource)
 	// InvoiceGVR names that of Invoices.
@@ -71,7 +76,7 @@ var (
 func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(SchemeGroupVersion,
 		&ComputePool{}, &ComputePoolList{}, &ElasticJob{}, &ElasticJobList{},
-		&PriceBook{}, &PriceBookList{}, &UsageRecord{}, &UsageRecordList{},
+		&PriceBook{}, &PriceBookList{}, &UsageRecord{}, &UsageRecordList{}, &UsageBatch{}, &UsageBatchList{},
 		&TenantAccount{}, &TenantAccountList{}, &Invoice{}, &InvoiceList{}, &RemoteGPUSession{}, &RemoteGPUSessionList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil

@@ -80,6 +80,14 @@ const ConditionPriced = "Priced"
 // backup without their status. It is absent where there never were such records.
 const ConditionRecordsHeld = "RecordsHeld"
 
+// ConditionUsageStorageFull of a TenantAccount is true while the UsageRecords and UsageBatches of all
+// tenants take as much of etcd as they may. It is absent where they never did.
+const ConditionUsageStorageFull = "UsageStorageFull"
+
+// ConditionExported of a TenantAccount is false while a final invoice could not be exported. It is absent
+// where that never happened.
+const ConditionExported = "Exported"
+
 // ConditionOverdrawn of a TenantAccount is true while its balance is below 0.
 const ConditionOverdrawn = "Overdrawn"
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+const (
+	// manyRecords of a tenant that are ready go into batches at once. A batch has more sessions than that.
+	manyRecords = 1000
+	// fewWait is how long fewer of them wait for others.
+	fewWait = 7 * 24 * time.Hour
+)
+
+// batching is what is to be done about batches, by the cache.
+type batching struct {
+	fill  bool               // enough records are ready for batches, or one has waited for long
+	there map[types.UID]bool // the batches that the cache showed
+}
+
+// batching decides by the cache whether records are to go into batches, or batches stand for records that
+// are still there; nil if not. The records of pods that are there do not count: they stay.
+func (r *reconciler) batching(ctx context.Context, books *accounting.Books) (*batching, error) {
+	if r.batchAfter <= 0 {
+		return nil, nil
+	}
+	shown := &batching{there: map[types.UID]bool{}}
+	for i := range books.Batches {
+		shown.there[books.Batches[i].UID] = true
+	}
+	ready, unmarked := books.Ready(r.batchAfter)
+	ready = append(ready, unmarked...)
+	replaced := accounting.Replaced(books.Records, books.Batches)
+	if len(ready)+len(replaced) == 0 {
+		return nil, nil
+	}
+	alive, err := alivePods(ctx, r.client, &v1.PodList{}, ready, replaced)
+	if err != nil {
+		return nil, err
+	}
+	ready = withoutPods(ready, alive)
+	late := slices.ContainsFunc(ready, func(u v1alpha1.UsageRecord) bool {
+		return !u.Status.End.Add(r.batchAfter + fewWait).After(books.Now)
+	})
+	shown.fill = late || len(ready) >= manyRecords
+	if !shown.fill && len(withoutPods(replaced, alive)) == 0 {
+		return nil, nil
+	}
+	return shown, nil
+}
+
+// readyAfter is how long after their end records are ready in this pass; 0: no batch is filled.
+func (b *batching) readyAfter(after time.Duration) time.Duration {
+	if b.fill {
+		return after
+	}
+	return 0
+}
+
+// batch makes batches of the records that are ready, and deletes those that batches stand for. The books
+// are those of the API server. A record is deleted once the cache has shown its batch, too, so that no bill
+// of this process is made without both.
+func (r *reconciler) batch(ctx context.Context, books *accounting.Books, shown *batching) error {
+	ready, _ := books.Ready(shown.readyAfter(r.batchAfter))
+	seen := slices.DeleteFunc(slices.Clone(books.Batches), func(b v1alpha1.UsageBatch) bool { return !shown.there[b.UID] })
+	old := accounting.Replaced(books.Records, seen)
+	if len(ready)+len(old) == 0 {
+		return nil
+	}
+	alive, err := alivePods(ctx, r.reader, podMetadata(), ready, old)
+	if err != nil {
+		return err
+	}
+	made, err := accounting.Batches(withoutPods(ready, alive), books.Batches)
+	if err != nil {
+		return err
+	}
+	for i := range made {
+		if err := r.client.Create(ctx, &made[i], client.FieldOwner(names.FieldOwner)); err != nil {
+			return fmt.Errorf("make UsageBatch %s: %w", made[i].Name, err)
+		}
+	}
+	old = withoutPods(old, alive)
+	return inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.letGo(ctx, &old[i]) })
+}
+
+// podMetadata is a list for names and UIDs of pods alone.
+func podMetadata() *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("PodList"))
+	return list
+}
+
+// alivePods are the UIDs of the pods in the namespaces of records' pods.
+func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, records ...[]v1alpha1.UsageRecord) (map[types.UID]bool, error) {
+	namespaces := map[string]bool{}
+	for _, list := range records {
+		for i := range list {
+			namespaces[accounting.NamespaceOf(&list[i])] = true
+		}
+	}
+	alive := map[types.UID]bool{}
+	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+		if err := from.List(ctx, into, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
+		}
+		err := meta.EachListItem(into, func(o runtime.Object) error {
+			pod, err := meta.Accessor(o)
+			if err == nil {
+				alive[pod.GetUID()] = true
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the pods of namespace %s: %w", namespace, err)
+		}
+	}
+	return alive, nil
+}
+
+// withoutPods are the records whose pod is gone.
+func withoutPods(records []v1alpha1.UsageRecord, alive map[types.UID]bool) []v1alpha1.UsageRecord {
+	return slices.DeleteFunc(records, func(u v1alpha1.UsageRecord) bool { return alive[u.Spec.PodUID] })
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+)
+
+// storage adds up what the records and batches of all tenants take of etcd, and compares it with a bound.
+// Nothing is held or deleted at the bound: it is for people.
+type storage struct {
+	limit int64 // bytes; 0: none
+
+	mu    sync.Mutex
+	bytes map[string]int64 // guarded by mu; by tenant
+	total int64            // guarded by mu
+}
+
+func newStorage(limit int64) *storage { return &storage{limit: limit, bytes: map[string]int64{}} }
+
+// set says what a tenant's take, and returns what those of all tenants do.
+func (s *storage) set(tenant string, bytes int64) (total int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total += bytes - s.bytes[tenant]
+	if s.bytes[tenant] = bytes; bytes == 0 {
+		delete(s.bytes, tenant)
+	}
+	return s.total
+}
+
+// setStored has the condition say whether the records and batches of all tenants take as much as they may.
+// It is absent where they never did.
+func (r *reconciler) setStored(status *v1alpha1.TenantAccountStatus, books *accounting.Books) {
+	own := accounting.StoredBytes(books.Records, books.Batches)
+	total := r.storage.set(books.Account.Name, own)
+	r.metrics.stored.WithLabelValues(books.Account.Name).Set(float64(own))
+	limit := r.storage.limit
+	switch was := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUsageStorageFull); {
+	case limit > 0 && total >= limit:
+		r.set(status, books.Account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionTrue, reasonAboveLimit, fmt.Sprintf(
+			"UsageRecords and UsageBatches of all tenants take %s of %s, those of this tenant %s. Pods run on and are billed. "+
+				"Export final invoices (--export-dir, or nvtopo pool invoice TENANT --export), shorten --usage-retention-days, or raise --usage-storage-limit",
+			inMi(total), inMi(limit), inMi(own)))
+	case was != nil:
+		r.set(status, books.Account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionFalse, reasonBelowLimit, "UsageRecords and UsageBatches take less than --usage-storage-limit")
+	}
+}
+
+// inMi writes bytes as whole Mi, rounded up: a condition that changes with each record is written with each.
+func inMi(bytes int64) string {
+	const mi = 1 << 20
+	return resource.NewQuantity((bytes+mi-1)/mi*mi, resource.BinarySI).String()
+}
