@@ -48,22 +48,25 @@ func (r *reconciler) batching(ctx context.Context, books *accounting.Books) (*ba
 	ready, unmarked := books.Ready(r.batchAfter)
 	ready = append(ready, unmarked...)
 	replaced := accounting.Replaced(books.Records, books.Batches)
-	if len(ready)+len(replaced) == 0 {
+	if len(replaced) == 0 && !r.fills(ready, books.Now) {
 		return nil, nil
 	}
 	alive, err := alivePods(ctx, r.client, &v1.PodList{}, ready, replaced)
 	if err != nil {
 		return nil, err
 	}
-	ready = withoutPods(ready, alive)
-	late := slices.ContainsFunc(ready, func(u v1alpha1.UsageRecord) bool {
-		return !u.Status.End.Add(r.batchAfter + fewWait).After(books.Now)
-	})
-	shown.fill = late || len(ready) >= manyRecords
+	shown.fill = r.fills(withoutPods(ready, alive), books.Now)
 	if !shown.fill && len(withoutPods(replaced, alive)) == 0 {
 		return nil, nil
 	}
 	return shown, nil
+}
+
+// fills: so many records are ready, or one for so long, that they go into batches now.
+func (r *reconciler) fills(ready []v1alpha1.UsageRecord, now time.Time) bool {
+	return len(ready) >= manyRecords || slices.ContainsFunc(ready, func(u v1alpha1.UsageRecord) bool {
+		return !u.Status.End.Add(r.batchAfter + fewWait).After(now)
+	})
 }
 
 // readyAfter is how long after their end records are ready in this pass; 0: no batch is filled.
@@ -118,7 +121,8 @@ func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, 
 	}
 	alive := map[types.UID]bool{}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-		if err := from.List(ctx, into, client.InNamespace(namespace)); err != nil {
+		// A cache has the pods whole, and only their UIDs are read.
+		if err := from.List(ctx, into, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 		}
 		err := meta.EachListItem(into, func(o runtime.Object) error {

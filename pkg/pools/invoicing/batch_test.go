@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
@@ -92,4 +94,36 @@ func (a *testAPI) checkAllBatched(t *testing.T) (batches int) {
 		}
 	}
 	return len(list.Items)
+}
+
+// A thousand records that are ready go into batches at once, fewer once one has been ready for a week.
+func TestFills(t *testing.T) {
+	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	r := &reconciler{batchAfter: time.Hour}
+	for name, tc := range map[string]struct {
+		records int
+		age     time.Duration // of one of them; the others ended a day ago
+		want    bool
+	}{
+		"none":                            {},
+		"one":                             {records: 1, age: 24 * time.Hour},
+		"one that is ready for a week":    {records: 1, age: 7*24*time.Hour + time.Hour, want: true},
+		"one that is for a second less":   {records: 999, age: 7*24*time.Hour + time.Hour - time.Second},
+		"one of many is ready for a week": {records: 999, age: 8 * 24 * time.Hour, want: true},
+		"a thousand":                      {records: 1000, age: 24 * time.Hour, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records := make([]v1alpha1.UsageRecord, tc.records)
+			for i := range records {
+				at := metav1.NewTime(now.Add(-24 * time.Hour))
+				if i == len(records)-1 {
+					at = metav1.NewTime(now.Add(-tc.age))
+				}
+				records[i].Status.End = &at
+			}
+			if got := r.fills(records, now); got != tc.want {
+				t.Errorf("they go into batches: %v, want %v", got, tc.want)
+			}
+		})
+	}
 }
