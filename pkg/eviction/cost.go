@@ -44,13 +44,27 @@ func (s Set) Each() iter.Seq[int] {
 // last is the highest position of a set that is not empty.
 func (s Set) last() int { return bits.Len64(uint64(s)) - 1 }
 
-// Pod is one that could go.
+// Pod is one that could go, with those that go with it wherever they are: see Add.
 type Pod struct {
 	Priority int32
 	Started  int64 // ns since 1970, or NotStarted
 	Late     int   // how many waits it takes longer than one to end; see Cost
-	Budgets  []int // that its eviction counts against
+	Budgets  []int // that its eviction counts against; several times if several of its gang do
 	Devices  int   // of the resource asked first, that it may free
+	More     int   // how many pods go with it
+}
+
+// Add has another pod go with this one. Beyond a budget they count once together.
+func (p *Pod) Add(o *Pod) {
+	switch {
+	case o.Priority > p.Priority:
+		p.Priority, p.Started = o.Priority, o.Started
+	case o.Priority == p.Priority:
+		p.Started = min(p.Started, o.Started)
+	}
+	p.Late = max(p.Late, o.Late)
+	p.Budgets = append(p.Budgets, o.Budgets...)
+	p.More += 1 + o.More
 }
 
 // Quality says how good the devices are that the preemptor would get.
@@ -89,10 +103,11 @@ func (c *Cost) Compare(o *Cost) int {
 
 // CostOf is the cost of some victims that free devices of the given quality.
 func CostOf(victims []Pod, allowed []int32, q Quality) Cost {
-	c := Cost{Priority: NoPriority, Pods: len(victims), Quality: q, Started: NotStarted}
+	c := Cost{Priority: NoPriority, Quality: q, Started: NotStarted}
 	left := slices.Clone(allowed)
 	for i := range victims {
 		v := &victims[i]
+		c.Pods += 1 + v.More
 		c.Late = max(c.Late, v.Late)
 		if charge(left, v.Budgets) {
 			c.Violations++

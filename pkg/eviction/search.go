@@ -22,6 +22,8 @@ type Search struct {
 	Pods    []Pod   // at most MaxPods, the more important ones first
 	Allowed []int32 // disruptions, by budget
 	Short   int     // how many devices are missing while nobody goes; a lower bound will do
+	// With are, by pod, others of Pods that go if it does, and for them the same; nil if none has any.
+	With []Set
 	// Accept, if not nil, has the last word on a set that the judge likes.
 	Accept func(Set) bool
 	Steps  int
@@ -47,7 +49,7 @@ func (s *Search) Best() (Set, bool) {
 			if _, ok := s.judge(may); !ok {
 				continue
 			}
-			for n := 0; n <= may.Len(); n++ {
+			for _, n := range s.sizes(may) {
 				if s.walkAll(may, violations, n, nil) {
 					return s.latest(s.soonest(may, violations, n), p, violations, n), true
 				}
@@ -79,6 +81,60 @@ func (s *Search) upTo(all Set, p int64, violations int) (out Set) {
 			continue
 		}
 		out |= 1 << i
+	}
+	return s.whole(0, out)
+}
+
+// along adds to a set who goes with its pods.
+func (s *Search) along(set Set) Set {
+	if s.With == nil {
+		return set
+	}
+	for i := range set.Each() {
+		set |= s.With[i]
+	}
+	return set
+}
+
+// whole leaves out of may those with whom somebody goes who is neither in may nor in.
+func (s *Search) whole(in, may Set) Set {
+	if s.With == nil {
+		return may
+	}
+	out := may
+	for i := range may.Each() {
+		if s.With[i]&^(in|may) != 0 {
+			out &^= 1 << i
+		}
+	}
+	return out
+}
+
+// size is how many pods go with a set.
+func (s *Search) size(set Set) int {
+	n := set.Len()
+	for i := range set.Each() {
+		n += s.Pods[i].More
+	}
+	return n
+}
+
+// sizes are the sizes that sets within may can have, ascending.
+func (s *Search) sizes(may Set) (out []int) {
+	can := make([]bool, s.size(may)+1)
+	can[0] = true
+	last := 0
+	for i := range may.Each() {
+		size := 1 + s.Pods[i].More
+		for n := last; n >= 0; n-- {
+			can[n+size] = can[n+size] || can[n]
+		}
+		last += size
+	}
+	for n := range can {
+		if can[n] {
+			out = append(out, n)
+		}
 	}
 	return out
 }
@@ -119,7 +175,7 @@ func (s *Search) walkAll(may Set, violations, n int, atLeast *Quality) bool {
 // makes of all of them together bounds what any of them can be: if few enough are
 // needed for that, nothing below can be better.
 func (s *Search) walk(in, open Set) {
-	room := s.pods - in.Len()
+	room := s.pods - s.size(in)
 	if s.Steps <= 0 || room < 0 || s.done() || s.freed(in, open, room) < s.Short || s.violationsOf(in) > s.violations {
 		return
 	}
@@ -130,8 +186,8 @@ func (s *Search) walk(in, open Set) {
 	if !ok || s.hopeless(a.Quality) {
 		return
 	}
-	set := in | a.need
-	if set.Len() <= s.pods && s.violationsOf(set) <= s.violations && s.suffices(set) {
+	set := s.along(in | a.need)
+	if s.size(set) <= s.pods && s.violationsOf(set) <= s.violations && s.suffices(set) {
 		return
 	}
 	if open == 0 {
@@ -142,8 +198,9 @@ func (s *Search) walk(in, open Set) {
 		next = open
 	}
 	pod := Set(1) << next.last()
-	s.walk(in|pod, open&^pod)
-	s.walk(in, open&^pod)
+	with := s.along(pod)
+	s.walk(in|with, open&^with)
+	s.walk(in, s.whole(in, open&^pod))
 }
 
 // suffices takes a set if it does by itself, and reports whether the walk need not
@@ -239,7 +296,7 @@ func (s *Search) within(may Set, late int) (out Set) {
 			out |= 1 << i
 		}
 	}
-	return out
+	return s.whole(0, out)
 }
 
 func (s *Search) lateOf(set Set) (late int) {
@@ -294,5 +351,5 @@ func (s *Search) since(may Set, p, start int64) (out Set) {
 			out |= 1 << i
 		}
 	}
-	return out
+	return s.whole(0, out)
 }

@@ -46,8 +46,11 @@ func (p *plain) Best(gone Set) (q Quality, need Set, ok bool) {
 }
 
 // brute is the least cost over all subsets.
-func brute(j Judge, pods []Pod, allowed []int32, accept func(Set) bool) (best Cost, found bool) {
+func brute(j Judge, pods []Pod, with []Set, allowed []int32, accept func(Set) bool) (best Cost, found bool) {
 	for v := range All(len(pods)) + 1 {
+		if apart(v, with) {
+			continue
+		}
 		q, _, ok := j.Best(v)
 		if !ok || accept != nil && !accept(v) {
 			continue
@@ -57,6 +60,16 @@ func brute(j Judge, pods []Pod, allowed []int32, accept func(Set) bool) (best Co
 		}
 	}
 	return best, found
+}
+
+// apart reports whether some go and others that go with them do not.
+func apart(v Set, with []Set) bool {
+	for i := range v.Each() {
+		if with != nil && with[i]&^v != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func costOf(pods []Pod, v Set, allowed []int32, q Quality) Cost {
@@ -81,14 +94,18 @@ func TestSearchLeastCost(t *testing.T) {
 				pods[i].Late = 0 // not looked at then, as is when they started
 			}
 		}
-		want, possible := brute(j, pods, allowed, accept)
-		s := Search{Judge: j, Pods: pods, Allowed: allowed, Accept: accept, Steps: 1 << 20, Short: short(j, pods)}
+		with := gangs(r, pods)
+		want, possible := brute(j, pods, with, allowed, accept)
+		s := Search{Judge: j, Pods: pods, Allowed: allowed, Accept: accept, Steps: 1 << 20, Short: short(j, pods), With: with}
 		v, ok := s.Best()
 		if ok != possible {
 			t.Fatalf("seed %d: found %t, want %t", seed, ok, possible)
 		}
 		if !ok {
 			continue
+		}
+		if apart(v, with) {
+			t.Fatalf("seed %d: victims %b, some without those that go with them: %b", seed, v, with)
 		}
 		q, _, _ := j.Best(v)
 		got := costOf(pods, v, allowed, q)
@@ -111,6 +128,41 @@ func short(j *plain, pods []Pod) int {
 		pods[i].Devices = Set(j.holds[i]).Len()
 	}
 	return least
+}
+
+// gangs has some pods be of gangs: those that a gang needs go together, those above its minimum
+// with them or alone, and others of it elsewhere.
+func gangs(r *rand.Rand, pods []Pod) []Set {
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	with := make([]Set, len(pods))
+	for at := 0; at < len(pods); at += 1 + r.IntN(4) {
+		needed, surplus := Set(0), Set(0)
+		for i := at; i < min(at+1+r.IntN(3), len(pods)) && with[i] == 0; i++ {
+			if r.IntN(4) == 0 {
+				surplus |= 1 << i
+			} else {
+				needed |= 1 << i
+			}
+		}
+		first := true
+		for i := range needed.Each() {
+			with[i] = (needed | surplus) &^ (1 << i)
+			if first {
+				for range r.IntN(4) {
+					other := Pod{Priority: int32(r.IntN(3)), Started: int64(r.IntN(4)), Late: pods[i].Late}
+					if r.IntN(3) == 0 {
+						other.Budgets = []int{r.IntN(2)}
+					}
+					pods[i].Add(&other)
+				}
+			}
+			first = false
+		}
+		at += (needed | surplus).Len()
+	}
+	return with
 }
 
 // draw makes a random machine of 12 devices and the pods on it.

@@ -95,7 +95,7 @@ func (s *search) collect(f *Field) {
 	}
 	for i := range f.Others {
 		if f.Others[i].Key != s.q.Turn.Gang.Key {
-			s.units.gang(&f.Others[i])
+			s.units.gang(&f.Others[i], s.q.Turn.Gang.Priority)
 		}
 	}
 }

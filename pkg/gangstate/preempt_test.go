@@ -306,3 +306,52 @@ func (s *search) priority(set int) int32 {
 	}
 	return highest
 }
+
+// TestPreemptHigherMembers: nobody is evicted with his gang for a preemptor whose priority is not above
+// his own. Two gangs of a priority below the preemptor's are in the way, or one.
+func TestPreemptHigherMembers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		needed, surplus []int32 // the priorities of a gang's members, each on a node of its own
+		wants           int     // nodes that the preemptor of priority 10 needs
+		want            []string
+	}{
+		"all matter less, and the gang goes whole":           {needed: []int32{0, 9}, wants: 1, want: []string{"pod-01", "pod-02"}},
+		"one that it needs matters more, and the gang stays": {needed: []int32{0, 20}, wants: 1},
+		"one that it needs matters as much":                  {needed: []int32{0, 10}, wants: 1},
+		"the last one above the minimum matters more, and no lower rank goes before it": {
+			needed: []int32{0}, surplus: []int32{0, 20}, wants: 1,
+		},
+		"one above the minimum matters more, and the one behind it goes": {
+			needed: []int32{0}, surplus: []int32{20, 0}, wants: 1, want: []string{"pod-03"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := slices.Concat(tc.needed, tc.surplus)
+			b := newFullCluster(t, len(all))
+			o := Other{Key: gangrequest.Key{Namespace: "ns", Name: "gang"}, Priority: slices.Min(all)}
+			for i, priority := range all {
+				pod := b.pod(fmt.Sprintf("node-0-%d", i), 4, priority)
+				pod.Annotations = map[string]string{gangrequest.GangKey: o.Key.Name, gangrequest.GangSizeKey: strconv.Itoa(len(tc.needed))}
+				at := Located{pod, pod.Spec.NodeName}
+				if i < len(tc.needed) {
+					o.Needed = append(o.Needed, at)
+				} else {
+					o.Surplus = append(o.Surplus, at)
+				}
+			}
+			b.f.Others = []Other{o}
+			b.arriving(tc.wants, 4, gangrequest.Wishes{})
+			e, err := b.planner.Preempt(&b.q, &b.f)
+			var got []string
+			if e != nil {
+				got = names(e.Victims)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("victims (-want,+got), %v\n%s", err, diff)
+			}
+		})
+	}
+}

@@ -35,8 +35,7 @@ func (g *Gangs) Others(priority int32) (out []Other) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, x := range g.gangs {
-		g.incomplete(x) // reads it
-		if x.read == nil || x.read.Priority >= priority {
+		if g.readNow(x); x.read.Priority >= priority {
 			continue
 		}
 		if o := x.other(); len(o.Needed)+len(o.Surplus)+len(o.Held) > 0 {
@@ -44,6 +43,27 @@ func (g *Gangs) Others(priority int32) (out []Other) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Other) int { return compareKeys(a.Key, b.Key) })
+	return out
+}
+
+// Placed is what of a gang is on nodes; nil of one that is not known.
+func (g *Gangs) Placed(key gangrequest.Key) *eviction.Gang {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.gangs[key]
+	if x == nil {
+		return nil
+	}
+	g.readNow(x)
+	o := x.other()
+	return &eviction.Gang{Needed: podsOf(o.Needed), Surplus: podsOf(o.Surplus)}
+}
+
+func podsOf(located []Located) []*v1.Pod {
+	out := make([]*v1.Pod, len(located))
+	for i := range located {
+		out[i] = located[i].Pod
+	}
 	return out
 }
 
@@ -192,16 +212,21 @@ func (u *units) singles(info fwk.NodeInfo, priority int32) {
 	}
 }
 
-// gang adds the units of another gang.
-func (u *units) gang(o *Other) {
+// gang adds the units of another gang. With a unit those go that need it, so it stays if one of them
+// has the preemptor's priority or a higher one.
+func (u *units) gang(o *Other, priority int32) {
 	name, needs := o.Key.String(), eviction.NoUnit
-	if len(o.Needed) > 0 {
+	stay := len(o.Surplus)
+	for stay > 0 && eviction.Below(podsOf(o.Surplus[stay-1:stay]), priority) {
+		stay--
+	}
+	if len(o.Needed) > 0 && stay == 0 && eviction.Below(podsOf(o.Needed), priority) {
 		needs = u.add(eviction.Whole, name, o.Priority, eviction.NoUnit, &o.Key, o.Needed)
 	}
 	if len(o.Held) > 0 {
 		u.add(eviction.Attempt, name, o.Priority, needs, &o.Key, o.Held)
 	}
-	for _, l := range o.Surplus {
+	for _, l := range o.Surplus[stay:] {
 		needs = u.add(eviction.Surplus, name, o.Priority, needs, &o.Key, []Located{l})
 	}
 }

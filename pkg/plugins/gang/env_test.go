@@ -32,6 +32,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -235,12 +236,12 @@ func (e *testEnv) framework(ctx context.Context, factory informers.SharedInforme
 		return p, err
 	}
 	registry := frameworkruntime.Registry{
-		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(e.shared)),
+		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, noderesources.Name: frameworkruntime.FactoryAdapter(feature.Features{}, noderesources.NewFit), topology.Name: keep, gang.Name: gang.New(gang.NewProcess(e.shared)),
 	}
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
-	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}, {Name: pickyName}, {Name: defaultpreemption.Name}}
-	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: topologyArgs, defaultpreemption.Name: `{}`} {
+	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}, {Name: noderesources.Name}, {Name: pickyName}, {Name: defaultpreemption.Name}}
+	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: topologyArgs, defaultpreemption.Name: `{}`, noderesources.Name: `{}`} {
 		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
 		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 		if err != nil {

@@ -5,7 +5,9 @@ package gang
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,11 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
 const (
@@ -29,40 +33,62 @@ const (
 	eventPreempted  = "Preempted"
 )
 
-// order says whom to evict for a gang.
+// membersRetry is how often the eviction of the rest of a gang is tried: for four minutes.
+var membersRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: .1, Steps: 8}
+
+// order says whom to evict for a gang or a pod.
 type order struct {
-	key       gangrequest.Key
-	preemptor *v1.Pod // the member that looked for victims
+	by        string  // the gang or pod, with its kind
+	preemptor *v1.Pod // that pod, or the member that looked for victims
 	victims   []*v1.Pod
 }
 
 // preempt evicts in the background: a cycle does not wait for the API server. If somebody could not
 // be evicted, what is held for the gang is given back, and it is planned anew.
-func (d *doer) preempt(o *order) {
+func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod) {
+	o := &order{by: key.String(), preemptor: preemptor, victims: victims}
 	go func() {
 		err := d.state.Leads(d.ctx)
 		if err == nil {
 			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, eventPreempting, "Scheduling",
-				"%s evicts %s", o.key, eviction.NamesOf(o.victims))
-			var g errgroup.Group
-			g.SetLimit(evictions)
-			for _, victim := range o.victims {
-				g.Go(func() error { return d.preemptOne(o, victim) })
-			}
-			err = g.Wait()
+				"%s evicts %s", o.by, eviction.NamesOf(o.victims))
+			err = d.preemptAll(o)
 		}
 		if err != nil {
-			klog.FromContext(d.ctx).Error(err, "Evicting pods for a gang failed", "gang", o.key.String())
-			d.gangs.EndClaim(o.key, fmt.Sprintf("%s: evicting pods for it failed: %v", o.key, err))
+			klog.FromContext(d.ctx).Error(err, "Evicting pods for a gang failed", "gang", o.by)
+			d.gangs.EndClaim(key, fmt.Sprintf("%s: evicting pods for it failed: %v", o.by, err))
 		}
 	}()
+}
+
+// evictMembers evicts, in the background, the members of gangs that go with one that is evicted for a pod.
+// Nobody tries it again when that one is gone, so this does.
+func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
+	o := &order{by: "pod " + preemptor.Namespace + "/" + preemptor.Name, preemptor: preemptor, victims: members}
+	go func() {
+		err := retry.OnError(membersRetry, func(err error) bool { return d.ctx.Err() == nil && !errors.Is(err, leader.ErrNotLeader) }, func() error { return d.preemptAll(o) })
+		if err != nil {
+			klog.FromContext(d.ctx).Error(err, "Evicting the rest of a gang failed: it runs on without members that were evicted for a pod", "pod", klog.KObj(preemptor))
+		}
+	}()
+}
+
+// preemptAll evicts all victims of an order. Those that are gone already cost a request when it is asked
+// again.
+func (d *doer) preemptAll(o *order) error {
+	var g errgroup.Group
+	g.SetLimit(evictions)
+	for _, victim := range o.victims {
+		g.Go(func() error { return d.preemptOne(o, victim) })
+	}
+	return g.Wait()
 }
 
 // preemptOne evicts one pod. One that waits to be bound is told to end instead; one that is gone
 // already is no error.
 func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	if w := d.handle.GetWaitingPod(victim.UID); w != nil {
-		w.Reject(Name, "preempted by "+o.key.String())
+		w.Reject(Name, "preempted by "+o.by)
 		return nil
 	}
 	ctx, cancel := d.state.Bounded(d.ctx)
@@ -81,7 +107,7 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
 	d.handle.EventRecorder().Eventf(victim, o.preemptor, v1.EventTypeNormal, eventPreempted, "Preempting",
-		"Preempted by %s on node %s", o.key, victim.Spec.NodeName)
+		"Preempted by %s on node %s", o.by, victim.Spec.NodeName)
 	return nil
 }
 
@@ -99,7 +125,7 @@ func (d *doer) mark(ctx context.Context, o *order, victim *v1.Pod) error {
 	body.Status.Conditions = []v1.PodCondition{{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
 		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(d.clock.Now()),
-		Message: fmt.Sprintf("%s: preempting to accommodate %s, which has a higher priority", o.preemptor.Spec.SchedulerName, o.key),
+		Message: fmt.Sprintf("%s: preempting to accommodate %s, which has a higher priority", o.preemptor.Spec.SchedulerName, o.by),
 	}}
 	data, err := json.Marshal(body)
 	if err != nil {

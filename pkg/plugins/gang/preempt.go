@@ -207,7 +207,7 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 	}
 	if len(e.Victims) > 0 {
 		metrics.PreemptionVictims.Observe(float64(len(e.Victims)))
-		p.doer.preempt(&order{key: key, preemptor: pod, victims: e.Victims}) //nolint:contextcheck // it outlives the cycle
+		p.doer.preempt(key, pod, e.Victims) //nolint:contextcheck // it outlives the cycle
 	}
 	return refused("preemption: " + claim.Because)
 }

@@ -345,3 +345,68 @@ func TestSurplusYield(t *testing.T) {
 		t.Errorf("evicted (-want,+got)\n%s", diff)
 	}
 }
+
+// TestSinglePodAndGang: for a pod that wants a node of a gang the whole gang goes, and a gang stays of which
+// one member matters more.
+func TestSinglePodAndGang(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		priorities []int32 // of the gang's members, each on a node
+		surplus    int
+		gpus       int
+		cpu        string
+		want       []string
+	}{
+		"the gang goes whole":                                  {priorities: []int32{0, 0, 0}, gpus: 8, want: []string{"low-0", "low-1", "low-2"}},
+		"for a pod without GPUs, too":                          {priorities: []int32{0, 0, 0}, cpu: "79", want: []string{"low-0", "low-1", "low-2"}},
+		"a gang with a member that matters more stays":         {priorities: []int32{0, 0, 20}, gpus: 8},
+		"the same for a pod without GPUs":                      {priorities: []int32{0, 0, 20}, cpu: "79"},
+		"of one above its minimum the last member goes, alone": {priorities: []int32{0, 0, 0}, surplus: 1, gpus: 8, want: []string{"low-2"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newTestEnv(t, len(tc.priorities))
+			for i, priority := range tc.priorities {
+				pod := member("low", len(tc.priorities)-tc.surplus, i, 8).Priority(priority).Node(fmt.Sprintf("node-0-%d", i)).CPU("40").Obj()
+				r.place(r.create(pod))
+			}
+			single := gpuPod("single", tc.gpus).Priority(10)
+			if tc.cpu != "" {
+				single.CPU(tc.cpu)
+			}
+			pod := r.create(single.Obj())
+			testkit.Soon(t, "the informer has the pod", func() bool {
+				_, err := r.factory.Core().V1().Pods().Lister().Pods("default").Get(pod.Name)
+				return err == nil
+			})
+			r.refusedSingle(pod)
+			testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) >= len(tc.want) })
+			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {
+				t.Errorf("evicted (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// refusedSingle is a cycle of a pod in no gang that no node has room for, to its end.
+func (e *testEnv) refusedSingle(pod *v1.Pod) {
+	e.t.Helper()
+	state := framework.NewCycleState()
+	if _, status, _ := e.fw.RunPreFilterPlugins(e.t.Context(), state, pod); !status.IsSuccess() {
+		e.t.Fatalf("pod %s: PreFilter: %v", pod.Name, status)
+	}
+	statuses := framework.NewDefaultNodeToStatus()
+	for _, node := range e.nodes {
+		info, err := e.snapshot.Get(node.Name)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		status := e.fw.RunFilterPlugins(e.t.Context(), state, pod, info)
+		if status.IsSuccess() {
+			e.t.Fatalf("pod %s fits node %s", pod.Name, node.Name)
+		}
+		statuses.Set(node.Name, status)
+	}
+	e.fw.RunPostFilterPlugins(e.t.Context(), state, pod, statuses)
+}

@@ -81,6 +81,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.profiles[h.ProfileName()] = profile
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		d := newDoer(ctx, h, p.shared.Clock(), state, p.gangs)
+		profile.Placed, profile.Evict = p.gangs.Placed, d.evictMembers
 		p.gangs.Serve(h.ProfileName(), d) // the first one's is for all
 		state.ServeGangs(h.ProfileName())
 		if p.started {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -19,6 +20,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -83,6 +86,10 @@ type Profile struct {
 	Rank func(types.UID) (rank int, ok bool)
 	// Yield takes back what is held for gangs of the members; nil without gangs.
 	Yield func(members []types.UID, why string)
+	// Placed is what of a gang is on nodes, and Evict has members go that are evicted with one on a
+	// node for a pod; both nil without gangs.
+	Placed func(gangrequest.Key) *eviction.Gang
+	Evict  func(preemptor *v1.Pod, members []*v1.Pod)
 	// TerminationWait is how long to wait for pods that are being deleted.
 	TerminationWait time.Duration
 	plugins         []string

@@ -29,7 +29,7 @@ const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one
 // preempts victims of our choice. Our result is final: if it finds no victims, the
 // default preemption, which judges with the same filters, finds none either. Pods
 // without GPUs are left to the default preemption, or to what the profile has instead
-// of it, and pods of gangs to the plugin that places these.
+// of it, unless gangs are placed, and pods of gangs to the plugin that places these.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := lifecycle.ReadCycle(state)
 	if p.Profile.IsMember(pod) {
@@ -42,7 +42,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	// All nodes were tried; after the next change a list is useful again.
 	p.State().EndRetry(pod.UID)
 	if c == nil || !c.Demand.HasGPUs() {
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+		return p.plainPostFilter(ctx, state, pod, m)
 	}
 	inMetric := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
 	if !p.PreemptionEnabled() {
@@ -52,6 +52,22 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
 	p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
+	return result, said(pod, status)
+}
+
+// plainPostFilter is PostFilter for a pod without GPUs. Where gangs are placed the preemption for it must not
+// break one, which the default preemption would.
+func (p *Plugin) plainPostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if p.Profile.Placed == nil || !p.PreemptionEnabled() {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	metrics.PreemptionAttempts.Inc()
+	result, status := p.preemptor.evictPlain(ctx, state, pod, m)
+	return result, said(pod, status)
+}
+
+// said is the status of a preemption as PostFilter returns it.
+func said(pod *v1.Pod, status *fwk.Status) *fwk.Status {
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: their PostFilter takes back
@@ -59,12 +75,12 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 		code = fwk.UnschedulableAndUnresolvable
 	}
 	if msg := status.Message(); msg != "" {
-		return result, fwk.NewStatus(code, "preemption: "+msg)
+		return fwk.NewStatus(code, "preemption: "+msg)
 	}
 	if code == status.Code() {
-		return result, status
+		return status
 	}
-	return result, fwk.NewStatus(code)
+	return fwk.NewStatus(code)
 }
 
 // nominated reports whether a pod has a nominated node after the preemption for it.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -48,6 +49,7 @@ type preemptor struct {
 	clock     clock.PassiveClock
 	patience  time.Duration // for pods that are being deleted: the argument terminationWait
 	evaluator *preemption.Evaluator
+	evictOne  func(ctx context.Context, c preemption.Candidate, preemptor, victim *v1.Pod, plugin string) error // the evaluator's own
 	profile   *lifecycle.Profile
 	tolerance float64 // the argument timeTolerance
 }
@@ -63,6 +65,7 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 	}
 	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: profile.TerminationWait, profile: profile}
 	p.evaluator = preemption.NewEvaluator(Name, h, p, features.EnableAsyncPreemption)
+	p.evictOne, p.evaluator.PreemptPod = p.evaluator.PreemptPod, p.evictPod
 	return p, nil
 }
 
@@ -71,8 +74,11 @@ type attempt struct {
 	before  time.Duration // victims must end in less than this; 0: no limit
 	begun   string        // the node whose pods were evicted for this one a moment ago, if any
 	steps   atomic.Int64  // questions that searches may still ask
+	plain   bool          // the pod asks for no GPUs
+	spared  atomic.Bool   // members of gangs were no candidates, as somebody would go with them who matters as much as the pod
 	mu      sync.Mutex
 	plans   map[string]plan // node -> what the pod would get there
+	gangs   map[gangrequest.Key]*eviction.Gang
 	once    sync.Once
 	budgets *eviction.Budgets
 }
@@ -82,11 +88,19 @@ type plan struct {
 	alloc   *allocation.Allocation
 	quality eviction.Quality
 	victims []*v1.Pod     // evicted for the pod
+	others  []*v1.Pod     // of victims' gangs, on other nodes: they go, too
+	cost    eviction.Cost // of victims and others, without the quality
 	awaited []*v1.Pod     // pods that leave anyway
 	within  time.Duration // in which all of them should have ended
 }
 
 type attemptKey struct{}
+
+func newAttempt() *attempt {
+	a := &attempt{plans: map[string]plan{}, gangs: map[gangrequest.Key]*eviction.Gang{}}
+	a.steps.Store(maxSteps)
+	return a
+}
 
 func attemptOf(ctx context.Context) *attempt {
 	a, _ := ctx.Value(attemptKey{}).(*attempt)
@@ -103,6 +117,18 @@ func (a *attempt) plan(node string) plan {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.plans[node]
+}
+
+// takesOthers reports whether on some node the victims' gangs go, too.
+func (a *attempt) takesOthers() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.plans {
+		if len(p.others) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // budgetsOf reads the budgets once, for the first node that needs them.
@@ -148,8 +174,8 @@ func (p *preemptor) preempt(
 // node where the pod would fit without an eviction, but too late: victims must end
 // sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
-	a := &attempt{plans: map[string]plan{}, begun: p.state.Evicting(pod.UID)}
-	a.steps.Store(maxSteps)
+	a := newAttempt()
+	a.begun = p.state.Evicting(pod.UID)
 	if late != nil {
 		a.before = late.within
 	}
@@ -161,10 +187,39 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		node := result.NominatedNodeName
 		plan := a.plan(node)
 		p.hold(pod, &plan, eviction.HoldFor)
-		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesOf(plan.victims)))
+		p.evictOthers(pod, plan.others)
+		return result, fwk.NewStatus(fwk.Success, plan.text(node))
 	}
 	p.state.EndNominated(pod.UID)
-	return result, status
+	return result, a.final(status)
+}
+
+// text says for whom a pod waits.
+func (p *plan) text(node string) string {
+	text := fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesOf(p.victims))
+	if len(p.others) > 0 {
+		text += fmt.Sprintf("; with them %d pods of their gangs go on other nodes", len(p.others))
+	}
+	return text
+}
+
+// final keeps the default preemption from evicting members of gangs that this one spared.
+func (a *attempt) final(status *fwk.Status) *fwk.Status {
+	if a.spared.Load() && status.Code() == fwk.Unschedulable {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, status.Reasons()...)
+	}
+	return status
+}
+
+// evictPlain evicts for a pod without GPUs as the default preemption does, but never breaks a gang.
+func (p *preemptor) evictPlain(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	a := newAttempt()
+	a.plain = true
+	result, status := p.evaluator.Preempt(context.WithValue(ctx, attemptKey{}, a), state, pod, m)
+	if status.IsSuccess() && result != nil && result.NominatingInfo != nil {
+		p.evictOthers(pod, a.plan(result.NominatedNodeName).others)
+	}
+	return result, a.final(status)
 }
 
 // hold keeps the planned set until the other pods are gone, or should be, and the pod
@@ -227,12 +282,17 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 // evicted for nothing.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
-	if a == nil {
+	if a == nil || a.plain && !a.takesOthers() {
 		return nil
 	}
 	costs := make(map[string]eviction.Cost, len(nodes))
 	for name, victims := range nodes {
-		c := eviction.CostOf(p.podsOf(victims.Pods, nil), nil, a.plan(name).quality)
+		plan := a.plan(name)
+		c := eviction.CostOf(p.podsOf(victims.Pods, nil), nil, plan.quality)
+		if len(plan.others) > 0 && len(victims.Pods) == len(plan.victims) { // no extender left one out
+			c = plan.cost
+			c.Quality = plan.quality
+		}
 		c.Violations = int(victims.NumPDBViolations)
 		costs[name] = c
 	}

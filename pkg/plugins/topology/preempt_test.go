@@ -62,7 +62,7 @@ func (e *testEnv) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted
 		m.Set(info.Node().Name, status)
 	}
 	gone := make(chan string, 100)
-	e.plugin.preemptor.evaluator.PreemptPod = func(_ context.Context, _ preemption.Candidate, _, victim *v1.Pod, _ string) error {
+	e.plugin.preemptor.evictOne = func(_ context.Context, _ preemption.Candidate, _, victim *v1.Pod, _ string) error {
 		gone <- victim.Name
 		return nil
 	}

@@ -5,7 +5,6 @@ package topology
 import (
 	"context"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -48,7 +47,9 @@ type site struct {
 	could   []fwk.PodInfo // pods that could be evicted, the more important ones first
 	leaving []leaving     // pods that leave anyway, removed for good
 	holders []fwk.PodInfo // the part of could that has devices of the kinds asked for
-	others  []fwk.PodInfo // the rest of could
+	others  []fwk.PodInfo // the rest of could, but for those that go with a holder
+	// parties are of the members of gangs among could that their gangs need; nil if there are none.
+	parties map[types.UID]*party
 	trials  int
 	err     error
 }
@@ -63,14 +64,14 @@ func (p *preemptor) SelectVictimsOnNode(
 ) ([]*v1.Pod, int, *fwk.Status) {
 	a := attemptOf(ctx)
 	c := lifecycle.ReadCycle(state)
-	if a == nil || c == nil {
+	if a == nil || c == nil && !a.plain || a.plain && !p.hasMember(a, pod, info) {
 		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, pod, info, pdbs)
 	}
 	s := &site{p: p, ctx: ctx, state: state, pod: pod, info: info, logger: klog.FromContext(ctx), budgets: a.budgetsOf(pdbs)}
-	if !s.sort(a.before) {
+	if !s.sort(a) {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noVictims)
 	}
-	victims, status := s.choose(a, &c.Demand)
+	victims, status := s.choose(a, c)
 	if s.err != nil {
 		return nil, 0, fwk.AsStatus(s.err)
 	}
@@ -81,8 +82,18 @@ func (p *preemptor) SelectVictimsOnNode(
 		// The node has just become free without an eviction.
 		return nil, 0, fwk.NewStatus(fwk.Unschedulable, noVictims)
 	}
-	a.keep(info.Node().Name, s.plan(&c.Demand, victims))
-	return podsIn(victims), s.cost(victims).Violations, nil
+	plan := s.planOf(c, victims)
+	plan.cost, plan.others = s.cost(victims), s.othersOf(victims)
+	a.keep(info.Node().Name, plan)
+	return podsIn(victims), plan.cost.Violations, nil
+}
+
+// planOf is what the pod gets on the node as it is now; no devices if it asks for none.
+func (s *site) planOf(c *lifecycle.Cycle, victims []fwk.PodInfo) plan {
+	if c == nil {
+		return plan{victims: podsIn(victims)}
+	}
+	return s.plan(&c.Demand, victims)
 }
 
 // plan is what the pod gets on the node as it is now.
@@ -123,10 +134,10 @@ func uidsOf(pis []fwk.PodInfo) map[types.UID]bool {
 	return out
 }
 
-// sort finds out which pods could be evicted, and which leave anyway. If before is not
+// sort finds out which pods could be evicted, and which leave anyway. If a.before is not
 // 0, pods that could be evicted must end before that time. Pods that leave anyway and
 // soon are removed.
-func (s *site) sort(before time.Duration) bool {
+func (s *site) sort(a *attempt) bool {
 	soon, slow := s.p.leavers(s.info, s.pod)
 	going := map[types.UID]bool{}
 	for _, l := range slices.Concat(soon, slow) {
@@ -136,12 +147,13 @@ func (s *site) sort(before time.Duration) bool {
 		pod := pi.GetPod()
 		switch {
 		case going[pod.UID] || pod.DeletionTimestamp != nil: // a deleted pod that is not going should have ended by now
-		case before > 0 && eviction.GraceOf(pod) >= before:
-		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod):
+		case a.before > 0 && eviction.GraceOf(pod) >= a.before:
+		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod) && s.mayGo(a, pod):
 			s.could = append(s.could, pi)
 		}
 	}
 	slices.SortStableFunc(s.could, s.p.byImportance)
+	s.findParties(a)
 	s.leave(soon)
 	return len(s.could) > 0
 }
@@ -175,15 +187,18 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 }
 
 // choose returns the victims and leaves the node without them.
-func (s *site) choose(a *attempt, d *placement.Demand) ([]fwk.PodInfo, *fwk.Status) {
-	t := s.p.state.Victims(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
+func (s *site) choose(a *attempt, c *lifecycle.Cycle) ([]fwk.PodInfo, *fwk.Status) {
+	if a.plain {
+		return s.byReprieve()
+	}
+	t := s.p.state.Victims(&c.Demand, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
 		return s.byReprieve()
 	}
 	s.holders = t.Holders
 	holds := uidsOf(s.holders)
 	for _, pi := range s.could {
-		if !holds[pi.GetPod().UID] {
+		if pod := pi.GetPod(); !holds[pod.UID] && !s.goesWithHolder(pod, holds) {
 			s.others = append(s.others, pi)
 		}
 	}
@@ -207,6 +222,7 @@ func (s *site) search(t *nodestate.Victims) *eviction.Search {
 		pod.Devices = t.Devices[i]
 		out.Pods = append(out.Pods, pod)
 	}
+	s.gangsIn(out)
 	return out
 }
 
@@ -223,13 +239,22 @@ func (s *site) run(a *attempt, t *nodestate.Victims, search *eviction.Search) (e
 	return set, ok
 }
 
-// of returns the holders of a set.
+// of returns the holders of a set, and who of the node goes with them.
 func (s *site) of(set eviction.Set) []fwk.PodInfo {
 	var out []fwk.PodInfo
 	for i := range set.Each() {
 		out = append(out, s.holders[i])
 	}
-	return out
+	return s.with(out)
+}
+
+// besides are the others that do not go with the holders of a set anyway.
+func (s *site) besides(set eviction.Set) []fwk.PodInfo {
+	if s.parties == nil {
+		return s.others
+	}
+	gone := uidsOf(s.of(set))
+	return slices.DeleteFunc(slices.Clone(s.others), func(pi fwk.PodInfo) bool { return gone[pi.GetPod().UID] })
 }
 
 // compare tries the ways to make room if not only devices are short, and takes the
@@ -251,9 +276,9 @@ func (s *site) compare(a *attempt, t *nodestate.Victims) ([]fwk.PodInfo, *fwk.St
 	s.trials = maxTrials
 	search = s.search(t)
 	tried = map[eviction.Set]bool{}
-	search.Accept = s.once(tried, func(set eviction.Set) bool { return s.fitsWithout(slices.Concat(s.of(set), s.others)) })
+	search.Accept = s.once(tried, func(set eviction.Set) bool { return s.fitsWithout(slices.Concat(s.of(set), s.besides(set))) })
 	if set, ok := s.run(a, t, search); ok {
-		if way, status := s.reprieve(s.of(set), s.others); status.IsSuccess() {
+		if way, status := s.reprieve(s.of(set), s.besides(set)); status.IsSuccess() {
 			ways = append(ways, way)
 		}
 	}
@@ -308,43 +333,41 @@ func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 	protected, rest := s.byBudget(must, may)
 	victims := slices.Concat(s.giveBack(protected), s.giveBack(rest))
 	s.give(victims)
-	victims = slices.Concat(must, victims)
+	victims = s.with(slices.Concat(must, victims))
 	slices.SortStableFunc(victims, s.p.byImportance)
 	return victims, nil
 }
 
-// giveBack gives back as many pods, in their order, as may stay, and returns the
-// others. One question is enough for a whole part that may stay.
-func (s *site) giveBack(pods []fwk.PodInfo) (victims []fwk.PodInfo) {
-	if len(pods) == 0 || s.err != nil {
+// giveBack gives back as many parts, in their order, as may stay, and returns the pods of the
+// others. One question is enough for many parts that may all stay.
+func (s *site) giveBack(parts [][]fwk.PodInfo) (victims []fwk.PodInfo) {
+	if len(parts) == 0 || s.err != nil {
 		return nil
 	}
+	pods := slices.Concat(parts...)
 	s.give(pods)
 	if s.filter().IsSuccess() {
 		return nil
 	}
 	s.take(pods)
-	if len(pods) == 1 {
+	if len(parts) == 1 {
 		return pods
 	}
-	half := len(pods) / 2
-	return slices.Concat(s.giveBack(pods[:half]), s.giveBack(pods[half:]))
+	half := len(parts) / 2
+	return slices.Concat(s.giveBack(parts[:half]), s.giveBack(parts[half:]))
 }
 
-// byBudget separates the pods whose eviction, after the others', violates a budget.
-func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo) {
-	all := make([]eviction.Pod, 0, len(must)+len(may))
-	for _, pi := range must {
-		all = append(all, s.p.describe(pi.GetPod(), s.budgets))
-	}
+// byBudget separates the parts whose eviction, after the others', violates a budget.
+func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest [][]fwk.PodInfo) {
+	all := s.describeAll(must)
 	before := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
-	for _, pi := range may {
-		all = append(all, s.p.describe(pi.GetPod(), s.budgets))
+	for _, part := range s.parts(may) {
+		all = append(all, s.describeAll(part)...)
 		now := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
 		if now > before {
-			protected = append(protected, pi)
+			protected = append(protected, part)
 		} else {
-			rest = append(rest, pi)
+			rest = append(rest, part)
 		}
 		before = now
 	}
@@ -353,7 +376,7 @@ func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo)
 
 // cost is the cost of some victims, without the quality of what they free.
 func (s *site) cost(victims []fwk.PodInfo) eviction.Cost {
-	return eviction.CostOf(s.p.podsOf(podsIn(victims), s.budgets), s.budgets.Allowed, eviction.Quality{})
+	return eviction.CostOf(s.describeAll(victims), s.budgets.Allowed, eviction.Quality{})
 }
 
 // fitsWithout asks all plugins about the node without some pods.

@@ -265,8 +265,7 @@ func (e *testEnv) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruption
 	if w := p.waitOn(e.ctx, state, lifecycle.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
 		return namesOf(w.awaited), eviction.CostOf(nil, nil, w.quality), nil
 	}
-	a := &attempt{plans: map[string]plan{}}
-	a.steps.Store(maxSteps)
+	a := newAttempt()
 	ctx := context.WithValue(e.ctx, attemptKey{}, a)
 	pods, violations, status := e.plugin.preemptor.SelectVictimsOnNode(ctx, state, pod, info.Snapshot(), pdbs)
 	if !status.IsSuccess() {
@@ -454,8 +453,7 @@ func TestSearchSteps(t *testing.T) {
 		s.show()
 		pod := wants(r, 16)
 		setResource(pod, gpus, 1+r.IntN(16))
-		a := &attempt{plans: map[string]plan{}}
-		a.steps.Store(maxSteps)
+		a := newAttempt()
 		state := s.cycle(pod)
 		info, err := s.snapshot.NodeInfos().Get("node-0")
 		if err != nil {

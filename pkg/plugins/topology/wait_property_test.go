@@ -208,8 +208,7 @@ func TestVictimsBesideLeavers(t *testing.T) {
 // force.
 func (e *testEnv) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []*policyv1.PodDisruptionBudget, seed uint64) bool {
 	e.tb.Helper()
-	a := &attempt{plans: map[string]plan{}}
-	a.steps.Store(maxSteps)
+	a := newAttempt()
 	if late != nil {
 		a.before = late.within
 	}

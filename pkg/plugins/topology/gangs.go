@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// party is the members of one gang on a node that could go, and who goes with them.
+type party struct {
+	needed  []fwk.PodInfo // they go together
+	surplus []fwk.PodInfo // members above the minimum: they go with needed, or each alone
+	others  []*v1.Pod     // those on other nodes: they go with needed
+}
+
+// gangOf is what of a pod's gang is on nodes, as it is when the preemption asks first; nil of a pod in
+// no gang.
+func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gang) *eviction.Gang {
+	if placed == nil {
+		return nil
+	}
+	key, member := gangrequest.KeyOf(pod)
+	if !member {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g, known := a.gangs[key]
+	if !known {
+		g = placed(key)
+		a.gangs[key] = g
+	}
+	return g
+}
+
+// mayGo reports whether everybody who goes with a pod is of a lower priority than the preemptor.
+func (s *site) mayGo(a *attempt, pod *v1.Pod) bool {
+	g := a.gangOf(pod, s.p.profile.Placed)
+	if g == nil || eviction.Below(g.With(pod.UID), corev1.PodPriority(s.pod)) {
+		return true
+	}
+	a.spared.Store(true)
+	return false
+}
+
+// hasMember reports whether a member of a gang is among those on a node that matter less than a pod.
+func (p *preemptor) hasMember(a *attempt, pod *v1.Pod, info fwk.NodeInfo) bool {
+	return slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool {
+		other := pi.GetPod()
+		return corev1.PodPriority(other) < corev1.PodPriority(pod) && a.gangOf(other, p.profile.Placed) != nil
+	})
+}
+
+// findParties finds the gangs among the pods that could go.
+func (s *site) findParties(a *attempt) {
+	here := uidsOf(s.could)
+	of := map[gangrequest.Key]*party{}
+	for _, pi := range s.could {
+		pod := pi.GetPod()
+		g := a.gangOf(pod, s.p.profile.Placed)
+		if g == nil {
+			continue
+		}
+		with := g.With(pod.UID)
+		key, _ := gangrequest.KeyOf(pod)
+		x := of[key]
+		if x == nil {
+			x = &party{}
+			of[key] = x
+		}
+		switch isNeeded := slices.ContainsFunc(g.Needed, func(p *v1.Pod) bool { return p.UID == pod.UID }); {
+		case isNeeded:
+			if x.needed = append(x.needed, pi); s.parties == nil {
+				s.parties = map[types.UID]*party{}
+			}
+			s.parties[pod.UID] = x
+			x.others = slices.DeleteFunc(with, func(p *v1.Pod) bool { return here[p.UID] })
+		case len(with) > 0:
+			x.surplus = append(x.surplus, pi)
+		}
+	}
+}
+
+// with adds to some pods those on the node that go with them.
+func (s *site) with(pods []fwk.PodInfo) []fwk.PodInfo {
+	if s.parties == nil {
+		return pods
+	}
+	out, has := slices.Clone(pods), uidsOf(pods)
+	for _, pi := range pods {
+		x := s.parties[pi.GetPod().UID]
+		if x == nil {
+			continue
+		}
+		for _, other := range slices.Concat(x.needed, x.surplus) {
+			if uid := other.GetPod().UID; !has[uid] {
+				has[uid] = true
+				out = append(out, other)
+			}
+		}
+	}
+	return out
+}
+
+// othersOf are the pods on other nodes that go with some of this one.
+func (s *site) othersOf(pods []fwk.PodInfo) (out []*v1.Pod) {
+	seen := map[*party]bool{}
+	for _, pi := range pods {
+		if x := s.parties[pi.GetPod().UID]; x != nil && !seen[x] {
+			seen[x] = true
+			out = append(out, x.others...)
+		}
+	}
+	return out
+}
+
+// parts divides pods into what goes together, in their order.
+func (s *site) parts(pods []fwk.PodInfo) (out [][]fwk.PodInfo) {
+	at := map[*party]int{}
+	for _, pi := range pods {
+		x := s.parties[pi.GetPod().UID]
+		if i, has := at[x]; x != nil && has {
+			out[i] = append(out[i], pi)
+			continue
+		}
+		at[x] = len(out)
+		out = append(out, []fwk.PodInfo{pi})
+	}
+	return out
+}
+
+// describeAll describes pods for a comparison, with those on other nodes that go with them.
+func (s *site) describeAll(pods []fwk.PodInfo) []eviction.Pod {
+	out, seen := make([]eviction.Pod, len(pods)), map[*party]bool{}
+	for i, pi := range pods {
+		out[i] = s.p.describe(pi.GetPod(), s.budgets)
+		if x := s.parties[pi.GetPod().UID]; x != nil && !seen[x] {
+			seen[x] = true
+			s.addAll(&out[i], x.others)
+		}
+	}
+	return out
+}
+
+func (s *site) addAll(to *eviction.Pod, pods []*v1.Pod) {
+	for _, other := range pods {
+		o := s.p.describe(other, s.budgets)
+		to.Add(&o)
+	}
+}
+
+// gangsIn tells a search which of the holders go together, and who goes with them.
+func (s *site) gangsIn(search *eviction.Search) {
+	if s.parties == nil {
+		return
+	}
+	search.With = make([]eviction.Set, len(s.holders))
+	at := map[types.UID]int{}
+	for i, pi := range s.holders {
+		at[pi.GetPod().UID] = i
+	}
+	seen := map[*party]bool{}
+	for i, pi := range s.holders {
+		x := s.parties[pi.GetPod().UID]
+		if x == nil {
+			continue
+		}
+		for _, other := range slices.Concat(x.needed, x.surplus) {
+			j, holds := at[other.GetPod().UID]
+			switch {
+			case holds && j != i:
+				search.With[i] |= 1 << j
+			case !holds && !seen[x]:
+				s.addAll(&search.Pods[i], []*v1.Pod{other.GetPod()})
+			}
+		}
+		if !seen[x] {
+			s.addAll(&search.Pods[i], x.others)
+		}
+		seen[x] = true
+	}
+}
+
+// goesWithHolder reports whether a pod that holds no devices goes with one that does.
+func (s *site) goesWithHolder(pod *v1.Pod, holds map[types.UID]bool) bool {
+	x := s.parties[pod.UID]
+	return x != nil && slices.ContainsFunc(x.needed, func(pi fwk.PodInfo) bool { return holds[pi.GetPod().UID] })
+}
+
+// evictOthers has those go that are on other nodes and go with a pod's victims.
+func (p *preemptor) evictOthers(pod *v1.Pod, others []*v1.Pod) {
+	if len(others) > 0 && p.profile.Evict != nil {
+		p.profile.Evict(pod, others)
+	}
+}
+
+// evictPod evicts a victim. A member of a gang that has only its place so far is not evicted: the gang gives
+// back what is held for it, and if it has been let through meanwhile, all of it stays.
+func (p *preemptor) evictPod(ctx context.Context, c preemption.Candidate, pod, victim *v1.Pod, plugin string) error {
+	if _, member := gangrequest.KeyOf(victim); member && p.profile.Yield != nil {
+		if now, err := p.evaluator.PodLister.Pods(victim.Namespace).Get(victim.Name); err == nil && now.UID == victim.UID && now.Spec.NodeName == "" {
+			p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", c.Name(), pod.Namespace, pod.Name))
+			return nil
+		}
+	}
+	return p.evictOne(ctx, c, pod, victim, plugin)
+}
