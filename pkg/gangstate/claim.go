@@ -70,6 +70,22 @@ func (g *Gangs) EndClaim(key gangrequest.Key, why string) {
 	})
 }
 
+// ClaimedNode is where a place is held for a member until others are gone; empty if none is.
+func (g *Gangs) ClaimedNode(uid types.UID) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.byPod[uid]
+	if x == nil || x.claim == nil {
+		return ""
+	}
+	for _, l := range x.claim.Places {
+		if l.Pod.UID == uid {
+			return l.Node
+		}
+	}
+	return ""
+}
+
 // endClaim needs g.mu.
 func (x *gang) endClaim() (e effects) {
 	if x.claim == nil {

@@ -124,7 +124,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		p.gangs.PlanTook(p.shared.Clock().Since(began))
 		return nil, status
 	}
-	p.gangs.EndClaim(turn.Gang.Key, "") // the places of this plan replace it
+	p.replaceClaim(&turn) // by the places of this plan
 	took := p.shared.Clock().Since(began)
 	c := &cycle{turn: &turn, answer: answer}
 	for i := range answer.Members {
@@ -273,8 +273,14 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if _, member := gangrequest.KeyOf(pod); !member {
 		return nil, p.retryFar(klog.FromContext(ctx), state, pod)
 	}
+	status := p.goesOn(ctx, state, pod, m)
+	return p.nomination(pod), status
+}
+
+// goesOn says what becomes of the gang of a member whose cycle found no node.
+func (p *Plugin) goesOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) *fwk.Status {
 	if f := readFailed(state); f != nil {
-		return nil, p.preempt(ctx, f, pod)
+		return p.preempt(ctx, f, pod)
 	}
 	c := read(state)
 	if c == nil {
@@ -282,7 +288,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 			// A plugin before ours refused the pod as such. Nobody waits for it with places held.
 			p.gangs.RefusedBy(pod, gangstate.Refusal{}, 0, fmt.Sprintf("gang: pod %s is refused: %s", pod.Name, m.Get("").Message()))
 		}
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	status := m.Get(c.node)
 	refusal := gangstate.Refusal{Node: c.node, Shape: p.shapeOf(pod)}
@@ -292,7 +298,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	p.holdOn(c)
 	p.gangs.RefusedBy(pod, refusal, generation, fmt.Sprintf("gang: node %s is refused: %s", c.node, status.Message()))
-	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")
 }
 
 func only(node string) *fwk.PreFilterResult {

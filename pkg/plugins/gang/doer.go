@@ -32,11 +32,12 @@ type doer struct {
 	groups     func() (versioned.Interface, error)
 	sayings    *sayings
 	placements *placements
+	nominees   *nominees
 }
 
 func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State, gangs *gangstate.Gangs) *doer {
 	return &doer{
-		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(), placements: newPlacements(),
+		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(), placements: newPlacements(), nominees: newNominees(),
 		groups: sync.OnceValues(func() (versioned.Interface, error) { return groupsClient(h.KubeConfig()) }),
 	}
 }
@@ -49,6 +50,9 @@ var _ gangstate.Doer = &doer{}
 func (d *doer) Release(uids []types.UID) {
 	for _, uid := range uids {
 		d.handle.DeleteNominatedPodIfExists(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
+	}
+	for _, pod := range d.nominees.take(uids...) {
+		go d.endNomination(pod)
 	}
 	d.state.EndPlanned(uids...)
 }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
@@ -344,6 +345,58 @@ func TestSurplusYield(t *testing.T) {
 	if diff := cmp.Diff([]string{"low-3"}, r.evicted()); diff != "" {
 		t.Errorf("evicted (-want,+got)\n%s", diff)
 	}
+}
+
+// fails is a cycle of a member that finds no room, to its end: the scheduling queue is told as upstream tells it.
+func (e *testEnv) fails(pod *v1.Pod) {
+	e.t.Helper()
+	c := e.cycle(pod)
+	result, status := e.fw.RunPostFilterPlugins(e.t.Context(), c.state, pod, nil)
+	if status.IsSuccess() {
+		e.t.Fatalf("pod %s: PostFilter succeeds, want it to end the chain", pod.Name)
+	}
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var nominating *fwk.NominatingInfo
+	if result != nil {
+		nominating = result.NominatingInfo
+	}
+	e.fw.AddNominatedPod(klog.Background(), info, nominating)
+}
+
+// TestPreemptorNomination: while its victims leave, every member is nominated, so that nobody takes CPU, memory
+// and ports of a place that is held: also the one that looked for victims, at each of its cycles. When the
+// places are not held any more, the API server hears that it is nominated no longer.
+func TestPreemptorNomination(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t, 2)
+	for i := range 2 {
+		r.place(r.create(gpuPod(fmt.Sprint("low-", i), 8).Node(fmt.Sprint("node-0-", i)).Obj()))
+	}
+	gang := r.gangOf("gang", 2, 8, 10)
+	r.known(gang[0])
+	want := []string{"gang-0", "gang-1"}
+	for _, when := range []string{"after the cycle that finds victims", "after one more while they leave"} {
+		r.fails(gang[0])
+		if diff := cmp.Diff(want, r.nominated()); diff != "" {
+			t.Errorf("%s (-want,+got)\n%s", when, diff)
+		}
+		testkit.Soon(t, "the gang may be tried again", func() bool { return r.cycle(gang[0]).status.Code() == fwk.UnschedulableAndUnresolvable })
+	}
+	written := gang[0].DeepCopy() // as upstream writes it
+	written.Status.NominatedNodeName = "node-0-0"
+	if _, err := r.client.CoreV1().Pods("default").UpdateStatus(t.Context(), written, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), gang[1].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Soon(t, "nobody is nominated any more, here and at the API server", func() bool {
+		pod, err := r.client.CoreV1().Pods("default").Get(t.Context(), gang[0].Name, metav1.GetOptions{})
+		return err == nil && pod.Status.NominatedNodeName == "" && len(r.nominated()) == 0
+	})
 }
 
 // TestSinglePodAndGang: for a pod that wants a node of a gang the whole gang goes, and a gang stays of which

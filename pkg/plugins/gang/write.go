@@ -25,6 +25,7 @@ import (
 // wait for it, with all that they hold.
 func (d *doer) Commit(c *gangstate.Commit) {
 	d.state.KeepPlanned(c.Members...)
+	d.nominees.take(c.Members...) // to be bound, they are nominated no more
 	go func() {
 		var err error
 		if c.Group != nil && c.Fresh {
