@@ -32,18 +32,18 @@ type Settlement struct {
 
 // unsettled is what is known of a gang whose PodGroup says that it is not whole.
 type unsettled struct {
-	since    time.Time // since when this process, whose cycles begin, has seen some members bound and not all; zero while none or all are
+	since    time.Time // since when this process, which leads, has seen some members bound and not all; zero while none or all are
+	cycles   bool      // since is of the time in which its cycles begin
 	next     time.Time // when it is looked at; zero: no member is bound
 	evicting bool      // members are being evicted: no attempt may begin
 }
 
-// settle says whether a gang is to be looked at now, by the process that leads. That all are bound
-// may be written by whoever leads by the Lease: no cycle may begin for long. Only the process whose
-// cycles begin evicts, and the time before does not count, because this one can perhaps place the
-// rest. It needs g.mu.
+// settle says whether a gang is to be looked at now, by the process that leads: by the Lease, since no
+// cycle may begin for long, or for ever where nothing is left to be placed. The time begins anew with
+// its first cycle: from then on it can perhaps place the rest. It needs g.mu.
 func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
-	bound, leads := 0, g.leads.Load()
-	if g.partial[x.key] && (leads || mayLead) {
+	bound, cycles := 0, g.leads.Load()
+	if g.partial[x.key] && (cycles || mayLead) {
 		bound = x.bound()
 	}
 	now, u := g.clock.Now(), &x.unsettled
@@ -56,8 +56,8 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	switch {
 	case !short:
 		u.since = time.Time{} // when a member dies, the time begins again
-	case leads && u.since.IsZero():
-		u.since = now
+	case u.since.IsZero() || cycles && !u.cycles:
+		u.since, u.cycles = now, cycles
 	}
 	switch {
 	case u.next.IsZero():

@@ -85,7 +85,7 @@ func TestGangSettling(t *testing.T) {
 		"what it says cannot be read":             {state: `{"whole":false}`, bound: 2, timeout: time.Minute, want: never},
 		"another process leads":                   {state: notWhole, bound: 2, timeout: time.Minute, standby: true, want: never},
 		"no cycle began, and the write was lost":  {state: notWhole, bound: 3, timeout: time.Minute, standby: true, lease: true, want: 10},
-		"no cycle began, and the rest is missing": {state: notWhole, bound: 2, timeout: time.Minute, standby: true, lease: true, want: never},
+		"no cycle began, and the rest is missing": {state: notWhole, bound: 2, timeout: time.Minute, standby: true, lease: true, want: 60, evict: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,34 +128,49 @@ func TestGangSettling(t *testing.T) {
 	}
 }
 
-// TestRollBackTimer: the timer of a roll-back begins with the first cycle. A process that only has
-// the Lease so far may have room for the rest.
+// TestRollBackTimer: the timer of a roll-back begins when the process leads, and anew with its first cycle,
+// from which on it may have room for the rest. No cycle has to come: perhaps no pod waits.
 func TestRollBackTimer(t *testing.T) {
 	t.Parallel()
-	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	s := &settler{}
-	g := New(clk)
-	if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
-		t.Fatal(err)
+	const never = -1
+	tests := map[string]struct {
+		leads, cycle int64 // seconds
+		want         int64
+	}{
+		"no cycle comes":                   {leads: 20, cycle: never, want: 80},
+		"a cycle comes":                    {leads: 20, cycle: 50, want: 110},
+		"a cycle comes before the Lease":   {leads: 50, cycle: 20, want: 80},
+		"no cycle comes, and nobody leads": {leads: never, cycle: never, want: never},
 	}
-	g.Serve(testProfile, s)
-	g.LeadsBy(func() bool { return true })
-	g.SetGroup(testGroup(3, notWhole))
-	for _, pod := range groupMembers(3, 2) {
-		g.SetPod(pod)
-	}
-	for second := range int64(200) {
-		clk.SetTime(time.Unix(second, 0))
-		if second == 100 {
-			g.Begin(&v1.Pod{})
-		}
-		g.tick()
-		if got, want := len(s.asked), int(second/160); got != want {
-			t.Fatalf("%d settlements after %d s, want %d: a minute after the first cycle", got, second, want)
-		}
-		if len(s.asked) > 0 {
-			return
-		}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+			s := &settler{}
+			g := New(clk)
+			if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			g.Serve(testProfile, s)
+			g.LeadsBy(func() bool { return tc.leads != never && clk.Now().Unix() >= tc.leads })
+			g.SetGroup(testGroup(3, notWhole))
+			for _, pod := range groupMembers(3, 2) {
+				g.SetPod(pod)
+			}
+			got := int64(never)
+			for second := int64(0); second < 200 && got == never; second++ {
+				clk.SetTime(time.Unix(second, 0))
+				if second == tc.cycle {
+					g.Begin(&v1.Pod{})
+				}
+				if g.tick(); len(s.asked) > 0 {
+					got = second
+				}
+			}
+			if got != tc.want {
+				t.Errorf("settled after %d s, want %d (-1: never)", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -144,12 +144,13 @@ func evictEach(pods []*v1.Pod, evict func(*v1.Pod) error) (evicted int, failed e
 	return evicted, failed
 }
 
-// evict asks for the eviction of one member, if this process still leads.
+// evict asks for the eviction of one member, if this process still leads. It may be before its first
+// cycle: the question must not take the identity of another process of this host for its own.
 func (d *doer) evict(pod *v1.Pod) error {
 	ctx, cancel := d.state.Bounded(d.ctx)
 	defer cancel()
-	if err := d.state.Leads(ctx); err != nil {
-		return err
+	if !d.state.MayLead() {
+		return leader.ErrNotLeader
 	}
 	err := d.handle.ClientSet().CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
