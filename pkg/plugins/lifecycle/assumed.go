@@ -32,6 +32,7 @@ const (
 	reserved step = "reserved" // if its attempt fails, the cache forgets it
 	replaced step = "replaced" // likewise, but another pod has its name
 	bound    step = "bound"    // only an event makes the cache forget it
+	gone     step = "gone"     // seen deleted; its attempt goes on
 )
 
 func newAssumed(corrupt func(*v1.Pod)) *assumed {
@@ -60,8 +61,31 @@ func (a *assumed) forget(uid types.UID) {
 	a.mu.Unlock()
 }
 
+// leave takes note that a pod was seen deleted. That is known for as long as its attempt goes on: it may
+// wait for its turn to be written for longer than others need to know of a pod that is gone.
+func (a *assumed) leave(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch a.pods[uid] {
+	case reserved, replaced:
+		a.pods[uid] = gone
+	case bound:
+		delete(a.pods, uid)
+	}
+}
+
+// left reports whether a pod was seen deleted since its Reserve.
+func (a *assumed) left(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pods[uid] == gone
+}
+
 // bind takes note of a pod's Binding. A pod that was seen bound before is no longer here.
 func (a *assumed) bind(pod *v1.Pod) {
+	if a.left(pod.UID) {
+		a.forget(pod.UID)
+	}
 	a.advance(pod, map[step]step{reserved: bound}, replaced)
 }
 
@@ -113,7 +137,7 @@ func (a *assumed) handler() cache.ResourceEventHandler {
 				obj = t.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				a.forget(pod.UID)
+				a.leave(pod.UID)
 			}
 		},
 	}

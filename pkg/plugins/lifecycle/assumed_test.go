@@ -89,3 +89,30 @@ func TestStuckCache(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedDuringAttempt: that a pod was deleted is known until its attempt ends, however long its
+// write waits. The API server would still bind a pod that has ended.
+func TestDeletedDuringAttempt(t *testing.T) {
+	pod := schedtest.Pod("p").UID("1").Obj()
+	tests := map[string]struct {
+		end func(a *assumed) // of the attempt
+	}{
+		"its write is given up":      {func(a *assumed) { a.forget("1") }},
+		"it was bound all the same":  {func(a *assumed) { a.bind(pod) }},
+		"it is replaced, and failed": {func(a *assumed) { a.replace(pod); a.forget("1") }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := newAssumed(func(*v1.Pod) { t.Error("the process ends") })
+			if a.reserve("1"); a.left("1") {
+				t.Error("the pod is gone before it was deleted")
+			}
+			if a.handler().OnDelete(pod); !a.left("1") {
+				t.Error("nobody knows that the pod is gone while its attempt goes on")
+			}
+			if tc.end(a); a.left("1") || len(a.pods) > 0 {
+				t.Errorf("after the end of its attempt the pod is remembered: %v", a.pods)
+			}
+		})
+	}
+}

@@ -60,7 +60,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 // server would still bind a pod that has ended, and the scheduler would not hear that
 // the pod is gone.
 func (p *Plugin) present(pod *v1.Pod) error {
-	if p.state.Gone(pod.UID) {
+	if p.state.Gone(pod.UID) || p.shared.assumed.left(pod.UID) {
 		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, placement.PodGone)
 	}
 	return nil
