@@ -28,6 +28,9 @@ type result struct {
 
 	PlanNodes int      `json:"planNodes"`
 	Plans     []*plans `json:"plans,omitempty"`
+
+	WaitingNodes int        `json:"waitingNodes"`
+	Waiting      []*waiting `json:"waiting,omitempty"`
 }
 
 // series is all repeats of one profile on one cluster and workload.

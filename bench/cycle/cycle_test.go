@@ -47,6 +47,7 @@ func TestShortRun(t *testing.T) {
 	}
 	checkLatency(t, res)
 	checkPlans(t, res)
+	checkWaiting(t, o, res)
 	if !strings.Contains(text.String(), "| 100, mix 1/2/4/8, "+profileOurs) {
 		t.Errorf("no line of the mix in:\n%s", &text)
 	}
@@ -68,6 +69,18 @@ func checkSeries(t *testing.T, o *options, s *series) {
 		t.Errorf("%.1f nodes filtered per pod, want at most the 16 that PreFilter narrows to", s.Evaluated)
 	case s.Profile == profileUnnarrowed && s.Workload == "1 GPU" && s.Evaluated < 90:
 		t.Errorf("%.1f nodes filtered per pod without narrowing, want about all 100", s.Evaluated)
+	}
+}
+
+func checkWaiting(t *testing.T, o *options, res *result) {
+	t.Helper()
+	if want := 2*len(o.waitingGangs) - 1; len(res.Waiting) != want {
+		t.Errorf("%d cases of gangs that wait, want %d", len(res.Waiting), want)
+	}
+	for _, w := range res.Waiting {
+		if w.Rate <= 0 || w.Ratio <= 0 || w.P50 <= 0 || w.P99 < w.P50 || w.Max < w.P99 {
+			t.Errorf("figures are missing: %+v", w)
+		}
 	}
 }
 

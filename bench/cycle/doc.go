@@ -16,5 +16,8 @@
 //
 // Plans of gangs are timed apart, as the clock has them and as their thread has run.
 //
-// It does not measure throughput, API requests or the quality of choices.
+// Beside that it runs the whole scheduler, with an API server that answers at once: single pods a second, and how long
+// a new one takes, while gangs wait that have no room.
+//
+// It does not measure throughput of a real API server, API requests or the quality of choices.
 package main

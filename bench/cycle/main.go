@@ -36,15 +36,21 @@ type options struct {
 	latencyNodes int
 	plans        bool
 	planNodes    int
+
+	waiting      bool
+	waitingNodes int
+	waitingGangs []int // how many wait; the first is 0
+	waitingPods  int
 }
 
 // short makes a run that finishes in seconds and whose figures mean nothing.
 func (o *options) short() {
 	o.nodes, o.pods, o.repeats, o.latencyNodes, o.planNodes = []int{100}, 50, 2, 8, 200
+	o.waitingNodes, o.waitingGangs, o.waitingPods = 90, []int{0, 5, 20}, 40
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{nodes: []int{1000, 5000}, log: os.Stderr, latencyNodes: 64, planNodes: 5000}
+	o := &options{nodes: []int{1000, 5000}, log: os.Stderr, latencyNodes: 64, planNodes: 5000, waitingNodes: 2500, waitingGangs: []int{0, 100, 1000}, waitingPods: 2000}
 	fs := flag.NewFlagSet("cycle", flag.ContinueOnError)
 	list := func(into *[]string) func(string) error {
 		return func(s string) error { *into = strings.Split(s, ","); return nil }
@@ -69,6 +75,7 @@ func parse(args []string) (*options, error) {
 	fs.StringVar(&o.out, "out", "../out", "`folder` of the JSON file")
 	fs.BoolVar(&o.latency, "latency", true, "also time our plugins alone on machines with 16 and 20 GPUs")
 	fs.BoolVar(&o.plans, "plans", true, "also time plans of gangs on 5000 nodes")
+	fs.BoolVar(&o.waiting, "waiting", true, "also time single pods beside gangs that wait, on 2500 nodes")
 	short := fs.Bool("short", false, "a run of seconds that shows only that everything works")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -97,6 +104,12 @@ func run(ctx context.Context, o *options, w io.Writer) (*result, error) {
 	}
 	if o.plans {
 		if res.Plans, err = planning(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if o.waiting {
+		res.WaitingNodes = o.waitingNodes
+		if res.Waiting, err = waitings(ctx, o); err != nil {
 			return nil, err
 		}
 	}

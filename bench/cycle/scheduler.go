@@ -39,6 +39,7 @@ import (
 type rig struct {
 	*scheduler.Scheduler
 	framework framework.Framework
+	api       *fake.Clientset
 	state     *nodestate.State   // nil where no plugin of ours runs
 	bound     *watch.FakeWatcher // tells the pod informer of bindings
 	version   int                // last resource version told
@@ -62,6 +63,7 @@ func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration,
 
 func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, build bool) error {
 	client := r.client(c)
+	r.api = client
 	factory := scheduler.NewInformerFactory(client, 0)
 	recorder := func(string) events.EventRecorder { return &events.FakeRecorder{} }
 	var err error

@@ -24,6 +24,9 @@ func (r *result) tables() []*report.Table {
 	if len(r.Plans) > 0 {
 		out = append(out, r.planTable())
 	}
+	if len(r.Waiting) > 0 {
+		out = append(out, r.waitingTable())
+	}
 	return out
 }
 

@@ -55,7 +55,9 @@ type Gangs struct {
 	configured bool // by a profile
 
 	wake     chan struct{} // something changed
-	planning atomic.Int64  // nanoseconds that plans took since the last round
+	planned  chan struct{} // a plan ended
+	planning atomic.Int64  // nanoseconds that plans took without finding places, since that was looked at
+	debt     atomic.Int64  // nanoseconds that they took beyond their share; negative: less
 	leads    atomic.Bool   // a cycle began here: this process leads, or did until it ends
 
 	mu       sync.Mutex
@@ -98,6 +100,8 @@ type gang struct {
 	turnAt   time.Time
 	queued   types.UID         // whom PreEnqueue has let into the queue, since a cycle of the gang began
 	waits    *Wait             // nil: it may be tried
+	tried    bool              // its cycle is to come, since it waited for a change
+	known    bool              // it was planned or tried before
 	since    time.Time         // when its first pod came: its age
 	ready    time.Time         // when it became complete; zero while it is not
 	room     time.Time         // when it could have been placed first since then; zero before
@@ -128,7 +132,7 @@ type Refusal struct{ Shape, Node string }
 // New returns Gangs without any.
 func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
-		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
+		clock: clk, wake: make(chan struct{}, 1), planned: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
 		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
 		ended:   map[gangrequest.Key]map[types.UID]*v1.Pod{},
 		strays:  map[types.UID]time.Time{},
@@ -336,6 +340,9 @@ func (g *Gangs) Gate(pod *v1.Pod) string {
 // as a change.
 const NotSynced = "gang: the GPU topologies are not read yet"
 
+// othersFirst is why a gang waits that has not been tried yet.
+const othersFirst = "gang: its turn is to come, since many gangs wait that have no room"
+
 // gate needs g.mu. Without elect any member may begin.
 func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 	switch a := x.attempt; {
@@ -361,6 +368,11 @@ func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 	if elect && !g.synced() {
 		x.waits = &Wait{Why: NotSynced, ForChange: true}
 		return NotSynced
+	}
+	if elect && !x.known && g.behind() {
+		x.waits = &Wait{Why: othersFirst, ForChange: true}
+		g.Changed()
+		return othersFirst
 	}
 	if elect {
 		x.queued = uid

@@ -73,8 +73,9 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 		return Turn{Why: "gang: the pod is not known yet"}, true
 	}
 	g.readNow(x)
-	x.queued = ""
+	x.queued, x.known = "", true
 	if t.Why = g.gate(x, pod.UID, false); t.Why != "" {
+		x.tried = false
 		return t, true
 	}
 	if x.attempt != nil {
@@ -120,6 +121,8 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 		for i, pod := range t.Pods {
 			uids[i] = pod.UID
 		}
+		x.tried = false
+		signal(g.planned)
 		limit := x.timeout(len(uids))
 		x.attempt = hold(uids, first.UID, g.clock.Now().Add(limit))
 		x.attempt.limit = limit
@@ -300,7 +303,8 @@ func (x *gang) pause() time.Duration {
 
 // keepWaiting needs g.mu.
 func (g *Gangs) keepWaiting(x *gang, w *Wait) {
-	x.tries = 0
+	x.tries, x.tried = 0, false
+	signal(g.planned)
 	if x.read != nil && x.claim == nil && !x.turns.needed && len(x.turns.pods) > 0 {
 		g.passOver(x, w)
 	} else {

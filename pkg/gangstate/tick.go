@@ -14,23 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-const (
-	// tickEvery is how often attempts and elections are looked at.
-	tickEvery = time.Second
-	// wakeEvery is the shortest time between two rounds in which waiting gangs are tried, and
-	// planShare how many times longer than its plans a round lasts at least: plans that find
-	// nothing take at most a twentieth of the scheduler's time.
-	wakeEvery = 200 * time.Millisecond
-	planShare = 20
-	// maxRound bounds the pause: the gangs of one tenant must not keep those of others waiting.
-	maxRound = 10 * time.Second
-	// trailAfter is when a last round follows after the last change: the cycle of a gang may have
-	// begun before the scheduler's own cache had it.
-	trailAfter = time.Second
-	// anywayAfter is when a round comes without a change: what frees something and tells nobody
-	// (a claim, a plugin's own state) must not keep a gang waiting for ever.
-	anywayAfter = time.Minute
-)
+// tickEvery is how often attempts and elections are looked at.
+const tickEvery = time.Second
 
 // Run sees to the times of attempts and waits, until ctx ends.
 func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
@@ -79,7 +64,13 @@ func (g *Gangs) tick() {
 func (g *Gangs) turnOver(x *gang) []types.UID {
 	now := g.clock.Now()
 	if w := x.waits; w != nil && !w.Until.IsZero() && !now.Before(w.Until) {
-		x.waits, x.turnAt = nil, now
+		x.turnAt = now
+		if g.behind() {
+			x.waits = &Wait{Why: w.Why, ForChange: true}
+			g.Changed()
+			return nil
+		}
+		x.waits = nil
 		return g.next(x)
 	}
 	next := g.next(x)
@@ -97,60 +88,6 @@ func (g *Gangs) turnOver(x *gang) []types.UID {
 		return g.next(x)
 	}
 	return nil
-}
-
-// Changed says that some gangs that wait may fit now.
-func (g *Gangs) Changed() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-// PlanTook adds to the time that plans took without finding places.
-func (g *Gangs) PlanTook(took time.Duration) { g.planning.Add(int64(took)) }
-
-// RunRounds tries the waiting gangs again after changes, until ctx ends.
-func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
-	trails := false
-	for {
-		after := anywayAfter
-		if trails {
-			after = trailAfter
-		}
-		timer := clk.NewTimer(after)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-g.wake:
-			trails = true
-		case <-timer.C():
-			trails = false
-		}
-		timer.Stop()
-		g.round()
-		pause := min(max(wakeEvery, planShare*time.Duration(g.planning.Swap(0))), maxRound)
-		select {
-		case <-ctx.Done():
-			return
-		case <-clk.After(pause):
-		}
-	}
-}
-
-// round tries all gangs that wait for a change, those of higher priority and older ones first.
-func (g *Gangs) round() {
-	for _, key := range g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange }) {
-		g.do(func() (*gang, effects) {
-			x := g.gangs[key]
-			if x == nil || x.waits == nil || !x.waits.ForChange {
-				return nil, effects{}
-			}
-			x.waits = nil
-			return x, effects{activate: g.next(x)}
-		})
-	}
 }
 
 // keys returns the gangs of a kind in the order in which they are tried.

@@ -27,6 +27,7 @@ type cycle struct {
 	node   string            // of the member
 	turn   *gangstate.Turn   // nil if the member has its place already
 	answer *gangstate.Answer // where all go; nil with turn
+	took   time.Duration     // to plan it
 }
 
 // Clone returns the same cycle.
@@ -126,7 +127,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 	p.replaceClaim(&turn) // by the places of this plan
 	took := p.shared.Clock().Since(began)
-	c := &cycle{turn: &turn, answer: answer}
+	c := &cycle{turn: &turn, answer: answer, took: took}
 	for i := range answer.Members {
 		if answer.Members[i].Pod.UID == pod.UID {
 			c.node = answer.Members[i].Node
@@ -297,6 +298,7 @@ func (p *Plugin) goesOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 		generation = info.GetGeneration()
 	}
 	p.holdOn(c)
+	p.gangs.PlanTook(c.took) // in vain
 	p.gangs.RefusedBy(pod, refusal, generation, fmt.Sprintf("gang: node %s is refused: %s", c.node, status.Message()))
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")
 }

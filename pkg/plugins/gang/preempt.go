@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -88,6 +89,9 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	if p.nothingGoes(q, field) {
+		return nobodyGoes(field, nil)
+	}
 	if !field.Never {
 		metrics.PreemptionAttempts.Inc()
 	}
@@ -106,6 +110,32 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 		return refused("preemption: " + why)
 	}
 	return p.carryOut(ctx, q, e, pod)
+}
+
+// nothingGoes reports whether it is plain that nothing leaves a node and nobody could be evicted for a gang: the
+// same plan would fail again. It is the question of most of the gangs that wait, and a plan takes many times longer.
+func (p *Plugin) nothingGoes(q *gangstate.Question, field *gangstate.Field) bool {
+	g := q.Turn.Gang
+	if len(field.Others) > 0 || p.gangs.Expected().Len() > 0 {
+		return false
+	}
+	demand, err := p.demand(q.Turn.Pods[0])
+	if err != nil {
+		return false
+	}
+	for _, info := range q.Nodes {
+		if info.Node() == nil {
+			continue
+		}
+		goes := func(pi fwk.PodInfo) bool {
+			pod := pi.GetPod()
+			return pod.DeletionTimestamp != nil || !field.Never && corev1.PodPriority(pod) < g.Priority
+		}
+		if slices.ContainsFunc(info.GetPods(), goes) || len(p.state.Leaving(info.Node().Name, "", g.Priority)) > 0 || p.state.KubeletBehind(demand, info, q.Snapshot) {
+			return false
+		}
+	}
+	return true
 }
 
 // nobodyGoes says why nobody is evicted. err is why there is no plan with all gone who may go.

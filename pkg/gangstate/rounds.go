@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// planShare: plans that find no places take one part in planShare of the scheduler's time, however
+	// many gangs wait and whatever a plan takes.
+	planShare = 20
+	// planBurst is how much of that time is saved up at most while no gang is tried.
+	planBurst = 100 * time.Millisecond
+	// maxDebt is how much more than their share plans may have taken before gangs wait for their turn that
+	// come anew, of which there are thousands after a restart.
+	maxDebt = time.Second
+	// tryWithin is how long the cycle of a gang that is tried may take to come before the next one is tried.
+	tryWithin = 5 * time.Second
+	// wakeEvery is the shortest time between the beginnings of two rounds in which waiting gangs are tried.
+	wakeEvery = 200 * time.Millisecond
+	// trailAfter is when a last round follows after the last change: the cycle of a gang may have
+	// begun before the scheduler's own cache had it.
+	trailAfter = time.Second
+	// anywayAfter is when a round comes without a change: what frees something and tells nobody
+	// (a claim, a plugin's own state) must not keep a gang waiting for ever.
+	anywayAfter = time.Minute
+)
+
+// pace keeps plans to their share of all time.
+type pace struct {
+	left time.Duration // of planning; negative: so much was done in advance
+	at   time.Time     // when left was so
+}
+
+// wait is how long no plan may be made.
+func (p *pace) wait(now time.Time) time.Duration {
+	if p.at.IsZero() {
+		p.left = planBurst
+	} else {
+		p.left = min(planBurst, p.left+now.Sub(p.at)/planShare)
+	}
+	p.at = now
+	return max(0, (1-p.left)*planShare)
+}
+
+// rounds is which of the gangs that wait for a change are tried next, and when. One is tried after the other, so
+// that other pods come between two of them: a member comes to the queue with the time of its last cycle, and so
+// before all that were made since.
+type rounds struct {
+	pace
+
+	queue    []gangrequest.Key // still to be tried in the round that goes on
+	changed  bool              // something changed since it began
+	trail    time.Time         // when a last round follows; zero: none does
+	anyway   time.Time         // when a round comes without a change
+	earliest time.Time         // when the next round may begin
+	trying   gangrequest.Key   // the gang that was tried last
+	until    time.Time         // when it is waited for no longer; zero: it is not
+}
+
+// change takes note that some gangs may fit now.
+func (r *rounds) change(now time.Time) { r.changed, r.trail = true, now.Add(trailAfter) }
+
+// next returns the gang to try now. If ok is false, nothing is to be tried for a time, unless something happens.
+// waiting lists the gangs that wait for a change, in their order; tried says that the cycle of a gang that was tried
+// has not ended yet.
+func (r *rounds) next(now time.Time, waiting func() []gangrequest.Key, tried func(gangrequest.Key) bool) (key gangrequest.Key, wait time.Duration, ok bool) {
+	if r.anyway.IsZero() {
+		r.anyway = now.Add(anywayAfter)
+	}
+	if !r.trail.IsZero() && !now.Before(r.trail) {
+		r.changed, r.trail = true, time.Time{}
+	}
+	r.changed = r.changed || !now.Before(r.anyway)
+	pause := r.wait(now)
+	if !r.until.IsZero() && now.Before(r.until) && tried(r.trying) {
+		return key, r.until.Sub(now), false
+	}
+	r.until = time.Time{}
+	if len(r.queue) == 0 {
+		if at := r.begins(); now.Before(at) {
+			return key, at.Sub(now), false
+		}
+		r.queue, r.changed = waiting(), false
+		r.anyway, r.earliest = now.Add(anywayAfter), now.Add(wakeEvery)
+		if len(r.queue) == 0 {
+			return key, wakeEvery, false
+		}
+	}
+	if pause > 0 {
+		return key, pause, false
+	}
+	r.trying, r.queue, r.until = r.queue[0], r.queue[1:], now.Add(tryWithin)
+	return r.trying, 0, true
+}
+
+// begins is when the next round does, as far as is known.
+func (r *rounds) begins() time.Time {
+	switch {
+	case r.changed:
+		return r.earliest
+	case !r.trail.IsZero() && r.trail.Before(r.anyway):
+		return r.trail
+	}
+	return r.anyway
+}
+
+// Changed says that some gangs that wait may fit now.
+func (g *Gangs) Changed() { signal(g.wake) }
+
+// PlanTook adds to the time that plans took without finding places.
+func (g *Gangs) PlanTook(took time.Duration) {
+	g.planning.Add(int64(took))
+	signal(g.planned)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// behind reports whether plans took so much more than their share that new gangs have to wait for their turn.
+func (g *Gangs) behind() bool { return time.Duration(g.debt.Load()) > maxDebt }
+
+// RunRounds tries the waiting gangs again after changes, until ctx ends.
+func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
+	r := &rounds{}
+	for {
+		r.left -= time.Duration(g.planning.Swap(0))
+		key, wait, ok := r.next(clk.Now(), g.waiting, g.isTried)
+		g.debt.Store(int64(-r.left))
+		if ok {
+			g.try(key)
+			continue
+		}
+		timer := clk.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-g.wake:
+			r.change(clk.Now())
+		case <-g.planned:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// waiting are the gangs that wait for a change, those of higher priority and older ones first.
+func (g *Gangs) waiting() []gangrequest.Key {
+	return g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange })
+}
+
+// round tries all gangs that wait for a change.
+func (g *Gangs) round() {
+	for _, key := range g.waiting() {
+		g.try(key)
+	}
+}
+
+// try has the cycle of a gang's member come, if the gang still waits for a change.
+func (g *Gangs) try(key gangrequest.Key) {
+	g.do(func() (*gang, effects) {
+		x := g.gangs[key]
+		if x == nil || x.waits == nil || !x.waits.ForChange {
+			return nil, effects{}
+		}
+		x.waits, x.known = nil, true
+		next := g.next(x)
+		x.tried = len(next) > 0
+		return x, effects{activate: next}
+	})
+}
+
+// isTried reports whether the cycle of a gang that was tried has not ended yet.
+func (g *Gangs) isTried(key gangrequest.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.gangs[key]
+	return x != nil && x.tried && x.waits == nil && x.attempt == nil
+}
