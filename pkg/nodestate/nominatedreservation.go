@@ -93,6 +93,15 @@ func (s *State) Evicting(uid types.UID) string {
 	return n.Node.Name()
 }
 
+// EvictedFor returns the pods that were chosen as victims of a pod a moment ago, whether the scheduler's cache has
+// heard of their end or not.
+func (s *State) EvictedFor(uid types.UID) []types.UID {
+	if n := s.reservations.Nominated(uid); n != nil {
+		return n.Leaving(s.clock.Now())
+	}
+	return nil
+}
+
 // Releasing reports whether the node's living agent still says that kubelet has the
 // devices of a pod that went, or is going, and that this pod waits for: nobody else need
 // go while it does. One whose eviction failed runs on and is not waited for.

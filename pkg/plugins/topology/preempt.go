@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-helpers/scheduling/corev1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -73,6 +74,7 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 type attempt struct {
 	before  time.Duration // victims must end in less than this; 0: no limit
 	begun   string        // the node whose pods were evicted for this one a moment ago, if any
+	evicted []types.UID   // those
 	steps   atomic.Int64  // questions that searches may still ask
 	plain   bool          // the pod asks for no GPUs
 	spared  atomic.Bool   // members of gangs were no candidates, as somebody would go with them who matters as much as the pod
@@ -175,7 +177,7 @@ func (p *preemptor) preempt(
 // sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := newAttempt()
-	a.begun = p.state.Evicting(pod.UID)
+	a.begun, a.evicted = p.state.Evicting(pod.UID), p.state.EvictedFor(pod.UID)
 	if late != nil {
 		a.before = late.within
 	}

@@ -295,6 +295,61 @@ func TestRetryBeforeVictimNews(t *testing.T) {
 	}
 }
 
+// TestVictimNewsInParts: when the news of the evictions comes in parts, a retry evicts nobody whom the first attempt
+// did not choose. Of eight equal GPUs' pods one started later than all others: alone it would be the cheapest
+// victim, but two are needed, and the first two will do as well as any with it.
+func TestVictimNewsInParts(t *testing.T) {
+	const going, gone = 1, 2
+	news := []string{"nothing", "that it ends", "its end"}
+	start := metav1.Unix(1_700_000_000, 0)
+	for first := range news {
+		for second := range news {
+			if first == gone && second == gone {
+				continue // it fits
+			}
+			t.Run(fmt.Sprintf("of one %s is known and of the other one %s", news[first], news[second]), func(t *testing.T) {
+				s := newTestEnv(t, "dgx-h100")
+				for g := range 8 {
+					since := start
+					if g == 7 {
+						since = metav1.NewTime(start.Add(time.Second))
+					}
+					s.tenant(fmt.Sprintf("pod-%d", g), 0, 0, 1, g).Status.StartTime = &since
+				}
+				s.show()
+				pod := asks("p", 5, 2).Obj()
+				s.known([]*v1.Pod{pod})
+				result, victims, status := s.postFilter(pod)
+				if !status.IsSuccess() || len(victims) != 2 || slices.Contains(victims, "pod-7") {
+					t.Fatalf("%v, evicted %v; want two of those that started first", status, victims)
+				}
+				pi, err := framework.NewPodInfo(pod)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.queue.Add(klog.Background(), pod)
+				s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+				for i, what := range []int{first, second} {
+					at := slices.IndexFunc(s.pods, func(p *v1.Pod) bool { return p.Name == victims[i] })
+					switch what {
+					case going:
+						s.pods[at].DeletionTimestamp = &metav1.Time{Time: time.Now().Add(20 * time.Second)}
+					case gone:
+						s.pods = slices.Delete(s.pods, at, at+1)
+					}
+				}
+				s.show()
+				_, again, status := s.postFilter(pod)
+				for _, name := range again {
+					if !slices.Contains(victims, name) {
+						t.Errorf("%s is evicted, too, after %v: %v", name, victims, status)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestComingFreeDevices has kubelet's record lag behind the pods: nobody
 // is evicted for what a moment will bring, and somebody is when it does not come.
 func TestComingFreeDevices(t *testing.T) {

@@ -46,6 +46,8 @@ type site struct {
 	budgets *eviction.Budgets
 	could   []fwk.PodInfo // pods that could be evicted, the more important ones first
 	leaving []leaving     // pods that leave anyway, removed for good
+	// begun are pods that were evicted for this one a moment ago and are not seen to leave yet; they are among leaving.
+	begun   []fwk.PodInfo
 	holders []fwk.PodInfo // the part of could that has devices of the kinds asked for
 	others  []fwk.PodInfo // the rest of could, but for those that go with a holder
 	// parties are of the members of gangs among could that their gangs need; nil if there are none.
@@ -71,7 +73,7 @@ func (p *preemptor) SelectVictimsOnNode(
 	if !s.sort(a) {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noVictims)
 	}
-	victims, status := s.choose(a, c)
+	victims, status := s.chooseBesides(a, c)
 	if s.err != nil {
 		return nil, 0, fwk.AsStatus(s.err)
 	}
@@ -147,6 +149,8 @@ func (s *site) sort(a *attempt) bool {
 		pod := pi.GetPod()
 		switch {
 		case going[pod.UID] || pod.DeletionTimestamp != nil: // a deleted pod that is not going should have ended by now
+		case slices.Contains(a.evicted, pod.UID) && corev1.PodPriority(pod) < corev1.PodPriority(s.pod):
+			s.begun = append(s.begun, pi)
 		case a.before > 0 && eviction.GraceOf(pod) >= a.before:
 		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod) && s.mayGo(a, pod):
 			s.could = append(s.could, pi)
@@ -155,7 +159,10 @@ func (s *site) sort(a *attempt) bool {
 	slices.SortStableFunc(s.could, s.p.byImportance)
 	s.findParties(a)
 	s.leave(soon)
-	return len(s.could) > 0
+	for _, pi := range s.begun {
+		s.leave([]leaving{{pi, eviction.GraceOf(pi.GetPod())}})
+	}
+	return len(s.could)+len(s.begun) > 0
 }
 
 // leave removes for good pods that leave anyway.
@@ -184,6 +191,25 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 		return 1
 	}
 	return 0
+}
+
+// chooseBesides returns the victims, with those whose eviction has begun: these count as gone. Before the news of
+// all of them is in, fewer are needed than at first, and the cheapest of so few may be others: one pod more
+// would go.
+func (s *site) chooseBesides(a *attempt, c *lifecycle.Cycle) ([]fwk.PodInfo, *fwk.Status) {
+	if len(s.begun) == 0 {
+		return s.choose(a, c)
+	}
+	if s.filter().IsSuccess() {
+		return s.begun, nil
+	}
+	if len(s.could) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, noVictims)
+	}
+	more, status := s.choose(a, c)
+	victims := slices.Concat(s.begun, more)
+	slices.SortStableFunc(victims, s.p.byImportance)
+	return victims, status
 }
 
 // choose returns the victims and leaves the node without them.
