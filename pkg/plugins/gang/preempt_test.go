@@ -433,6 +433,10 @@ func TestSinglePodAndGang(t *testing.T) {
 				_, err := r.factory.Core().V1().Pods().Lister().Pods("default").Get(pod.Name)
 				return err == nil
 			})
+			testkit.Soon(t, "the gang is known", func() bool {
+				gangs := r.state.Diagnose("").Gangs
+				return len(gangs) == 1 && gangs[0].Pods == len(tc.priorities)
+			})
 			r.refusedSingle(pod)
 			testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) >= len(tc.want) })
 			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {

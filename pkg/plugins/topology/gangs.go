@@ -24,15 +24,15 @@ type party struct {
 	others  []*v1.Pod     // those on other nodes: they go with needed
 }
 
-// gangOf is what of a pod's gang is on nodes, as it is when the preemption asks first; nil of a pod in
-// no gang.
-func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gang) *eviction.Gang {
+// gangOf is what of a pod's gang is on nodes, as it is when the preemption asks first; nil if it is not known
+// yet. member is false of a pod in no gang.
+func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gang) (g *eviction.Gang, member bool) {
 	if placed == nil {
-		return nil
+		return nil, false
 	}
 	key, member := gangrequest.KeyOf(pod)
 	if !member {
-		return nil
+		return nil, false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,25 +41,42 @@ func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gan
 		g = placed(key)
 		a.gangs[key] = g
 	}
-	return g
+	return g, true
 }
 
-// mayGo reports whether everybody who goes with a pod is of a lower priority than the preemptor.
+// mayGo reports whether everybody who goes with a pod is known, and of a lower priority than the preemptor.
 func (s *site) mayGo(a *attempt, pod *v1.Pod) bool {
-	g := a.gangOf(pod, s.p.profile.Placed)
-	if g == nil || eviction.Below(g.With(pod.UID), corev1.PodPriority(s.pod)) {
+	g, member := a.gangOf(pod, s.p.profile.Placed)
+	if !member {
 		return true
+	}
+	if g != nil {
+		with := g.With(pod.UID)
+		if eviction.Below(with, corev1.PodPriority(s.pod)) && (len(with) > 0 || s.p.unbound(pod)) {
+			return true
+		}
 	}
 	a.spared.Store(true)
 	return false
 }
 
+// unbound reports whether a pod that is on a node by the scheduler's cache has only its place there.
+func (p *preemptor) unbound(pod *v1.Pod) bool {
+	now, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name)
+	return err == nil && now.UID == pod.UID && now.Spec.NodeName == ""
+}
+
 // hasMember reports whether a member of a gang is among those on a node that matter less than a pod.
-func (p *preemptor) hasMember(a *attempt, pod *v1.Pod, info fwk.NodeInfo) bool {
+func (p *preemptor) hasMember(pod *v1.Pod, info fwk.NodeInfo) bool {
 	return slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool {
 		other := pi.GetPod()
-		return corev1.PodPriority(other) < corev1.PodPriority(pod) && a.gangOf(other, p.profile.Placed) != nil
+		return p.profile.Placed != nil && corev1.PodPriority(other) < corev1.PodPriority(pod) && isMember(other)
 	})
+}
+
+func isMember(pod *v1.Pod) bool {
+	_, member := gangrequest.KeyOf(pod)
+	return member
 }
 
 // findParties finds the gangs among the pods that could go.
@@ -68,7 +85,7 @@ func (s *site) findParties(a *attempt) {
 	of := map[gangrequest.Key]*party{}
 	for _, pi := range s.could {
 		pod := pi.GetPod()
-		g := a.gangOf(pod, s.p.profile.Placed)
+		g, _ := a.gangOf(pod, s.p.profile.Placed)
 		if g == nil {
 			continue
 		}
@@ -208,11 +225,9 @@ func (p *preemptor) evictOthers(pod *v1.Pod, others []*v1.Pod) {
 // evictPod evicts a victim. A member of a gang that has only its place so far is not evicted: the gang gives
 // back what is held for it, and if it has been let through meanwhile, all of it stays.
 func (p *preemptor) evictPod(ctx context.Context, c preemption.Candidate, pod, victim *v1.Pod, plugin string) error {
-	if _, member := gangrequest.KeyOf(victim); member && p.profile.Yield != nil {
-		if now, err := p.evaluator.PodLister.Pods(victim.Namespace).Get(victim.Name); err == nil && now.UID == victim.UID && now.Spec.NodeName == "" {
-			p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", c.Name(), pod.Namespace, pod.Name))
-			return nil
-		}
+	if isMember(victim) && p.profile.Yield != nil && p.unbound(victim) {
+		p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", c.Name(), pod.Namespace, pod.Name))
+		return nil
 	}
 	return p.evictOne(ctx, c, pod, victim, plugin)
 }

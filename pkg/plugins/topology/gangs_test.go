@@ -79,6 +79,9 @@ func TestGangsAsVictims(t *testing.T) {
 			tenants: map[string]tenant{"g0": pair("g", 0, 0, 0, 1), "h": pair("", 0, 9, 2, 3), "g1": pair("g", 1, 5, 0, 1)},
 			claims:  true, wantCode: fwk.UnschedulableAndUnresolvable,
 		},
+		"a member whose gang is not known yet stays": {
+			tenants: map[string]tenant{"g0": pair("unknown", 0, 0, 0, 1), "s": pair("", 0, 4, 2, 3)}, want: []string{"s"},
+		},
 		"a member that waits for the others gives its place back": {
 			tenants: map[string]tenant{"g0": {gang: "g", held: true, gpus: []int{0, 1}}, "h": pair("", 0, 9, 2, 3)},
 			yields:  []string{"g0"},
@@ -114,6 +117,9 @@ func TestGangsAsVictims(t *testing.T) {
 					continue
 				}
 				pod.Annotations[gangrequest.GangKey] = x.gang
+				if x.gang == "unknown" {
+					continue
+				}
 				g := gangs[x.gang]
 				if g == nil {
 					g = &eviction.Gang{}

@@ -66,7 +66,7 @@ func (p *preemptor) SelectVictimsOnNode(
 ) ([]*v1.Pod, int, *fwk.Status) {
 	a := attemptOf(ctx)
 	c := lifecycle.ReadCycle(state)
-	if a == nil || c == nil && !a.plain || a.plain && !p.hasMember(a, pod, info) {
+	if a == nil || c == nil && !a.plain || a.plain && !p.hasMember(pod, info) {
 		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, pod, info, pdbs)
 	}
 	s := &site{p: p, ctx: ctx, state: state, pod: pod, info: info, logger: klog.FromContext(ctx), budgets: a.budgetsOf(pdbs)}
