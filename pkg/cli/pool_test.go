@@ -108,6 +108,37 @@ Say when each ended: nvtopo pool settle NAMESPACE/RECORD --end TIME, and --invoi
 	}
 }
 
+// TestInvoicePages: each page of an invoice has its sum, and after the last of them is the sum of all.
+func TestInvoicePages(t *testing.T) {
+	page := func(id string, number, pages int32, total poolv1alpha1.Money, final bool) poolv1alpha1.Invoice {
+		return poolv1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: poolv1alpha1.InvoiceSpec{
+			InvoiceID: id, Page: number, Pages: pages, Currency: "USD", Total: total, Finalized: final,
+			LineItems: []poolv1alpha1.LineItem{{Resource: "nvidia.com/gpu", Hours: "1", UnitPrice: "2", Discount: "0.00", Subtotal: total, Sessions: 1}},
+		}}
+	}
+	var got strings.Builder
+	err := writeInvoices(&got, []poolv1alpha1.Invoice{
+		page("inv-10-u", 0, 0, "3.00", true), page("inv-11-u", 1, 2, "2.00", false), page("inv-11-u-page-2", 2, 0, "1.50", true), page("inv-12-u", 0, 0, "4.00", false),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `INVOICE          RESOURCE          MODEL  SESSIONS  HOURS  PRICE  DISCOUNT  SUBTOTAL  
+inv-10-u         nvidia.com/gpu           1         1      2      0.00      3.00      
+inv-10-u         total, final                                               3.00      USD
+inv-11-u         nvidia.com/gpu           1         1      2      0.00      2.00      
+inv-11-u         total, open                                                2.00      USD
+inv-11-u-page-2  nvidia.com/gpu           1         1      2      0.00      1.50      
+inv-11-u-page-2  total, final                                               1.50      USD
+inv-11-u         total of 2 pages                                           3.50      USD
+inv-12-u         nvidia.com/gpu           1         1      2      0.00      4.00      
+inv-12-u         total, open                                                4.00      USD
+`
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("want - got +\n%s", diff)
+	}
+}
+
 func TestPoolTables(t *testing.T) {
 	pools := []poolv1alpha1.ComputePool{{ObjectMeta: metav1.ObjectMeta{Name: "training"}, Spec: poolv1alpha1.ComputePoolSpec{PoolType: "gpu"}, Status: poolv1alpha1.ComputePoolStatus{
 		Phase: "Ready", TotalCapacity: 64, ReservedCapacity: 8, AllocatedCapacity: 20, AvailableCapacity: 36, Nodes: 8, ReadyNodes: 7,

@@ -31,7 +31,8 @@ func newPoolInvoice() *cobra.Command {
 		Short: "The invoices of a tenant, as a table, JSON or CSV",
 		Long: `Write the invoices of a tenant, or those for a period. An invoice is of a calendar month in
 UTC, and has the sessions that ended in it. Until a while after the month it is open and
-may change; then it is final and never does.
+may change; then it is final and never does. One with more than 256 lines has pages: what
+is owed for the month is the sum of all of them.
 
 --export says in the cluster that the final ones among them were exported (status.exportedAt).
 The records of their sessions are kept for 90 days from then on, or as the controller's
@@ -121,6 +122,36 @@ func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {
 			state = "final"
 		}
 		printf(out, "%s\ttotal, %s\t\t\t\t\t\t%s\t%s\n", v.InvoiceID, state, v.Total, v.Currency)
+		if err := writePages(out, invoices[:i+1], invoices[i+1:]); err != nil {
+			return err
+		}
 	}
 	return out.Flush()
+}
+
+// writePages writes what the pages of an invoice come to, after the last of them.
+func writePages(w io.Writer, before, after []poolv1alpha1.Invoice) error {
+	last := &before[len(before)-1].Spec
+	invoice, _ := billing.PageOf(last.InvoiceID)
+	isPage := func(v poolv1alpha1.Invoice) bool {
+		of, _ := billing.PageOf(v.Spec.InvoiceID)
+		return of == invoice
+	}
+	if last.Page < 2 || slices.ContainsFunc(after, isPage) {
+		return nil
+	}
+	var sum billing.Amount
+	pages := 0
+	for i := range before {
+		if !isPage(before[i]) {
+			continue
+		}
+		total, err := billing.ParseAmount(string(before[i].Spec.Total))
+		if err != nil {
+			return inputf("invoice %s: total: %w", before[i].Name, err)
+		}
+		sum, pages = sum.Plus(total), pages+1
+	}
+	_, err := fmt.Fprintf(w, "%s\ttotal of %d pages\t\t\t\t\t\t%s\t%s\n", invoice, pages, sum, last.Currency)
+	return err
 }

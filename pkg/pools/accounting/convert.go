@@ -164,7 +164,8 @@ func InvoiceOf(i *v1alpha1.Invoice) (billing.Invoice, error) {
 	v := billing.Invoice{
 		ID: i.Spec.InvoiceID, Tenant: i.Spec.Tenant, Currency: string(i.Spec.Currency), Total: total, GeneratedAt: i.Spec.GeneratedAt.UTC(),
 		Period: billing.Period{Start: i.Spec.Period.Start.UTC(), End: i.Spec.Period.End.UTC()},
-		Lines:  make([]billing.Line, 0, len(i.Spec.LineItems)),
+		Page:   int(i.Spec.Page), Pages: int(i.Spec.Pages),
+		Lines: make([]billing.Line, 0, len(i.Spec.LineItems)),
 	}
 	for _, l := range i.Spec.LineItems {
 		line := billing.Line{Resource: l.Resource, Model: l.Model, Sessions: int(l.Sessions), Estimated: int(l.Estimated), NoPrice: l.NoPrice}
@@ -191,6 +192,7 @@ func specOf(v billing.Invoice, finalized bool) v1alpha1.InvoiceSpec {
 		InvoiceID: v.ID, Tenant: v.Tenant, Currency: v1alpha1.Currency(v.Currency), Total: v1alpha1.Money(v.Total.String()),
 		Period:      v1alpha1.BillingPeriod{Start: metav1.NewTime(v.Period.Start), End: metav1.NewTime(v.Period.End)},
 		GeneratedAt: metav1.NewTime(v.GeneratedAt), Finalized: finalized,
+		Page: int32(v.Page), Pages: int32(v.Pages), //nolint:gosec // at most a thousand
 	}
 	for _, l := range v.Lines {
 		spec.LineItems = append(spec.LineItems, v1alpha1.LineItem{

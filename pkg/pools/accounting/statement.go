@@ -3,6 +3,7 @@
 package accounting
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,7 +104,10 @@ type desk struct {
 	final    []billing.Invoice
 	isFinal  map[string]bool
 	periods  map[string]billing.Period // of invoices that are not final, by ID
+	pages    []string                  // the pages beyond the first that are not final
 	sessions []billing.Session         // that are on no final invoice
+	invoiced []billing.Session         // that are on final pages
+	on       map[string]string         // the invoice, by its first page, of each session that has ended
 	records  map[string]types.NamespacedName
 	marked   map[string]bool // sessions whose record names their invoice
 	batched  map[string]bool // sessions that are in a batch
@@ -117,7 +121,8 @@ type desk struct {
 func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
-		records: map[string]types.NamespacedName{}, marked: map[string]bool{}, batched: map[string]bool{}, earlier: map[string]billing.Account{},
+		on: map[string]string{}, records: map[string]types.NamespacedName{}, marked: map[string]bool{}, batched: map[string]bool{},
+		earlier: map[string]billing.Account{},
 	}
 	s := &Statement{}
 	var err error
@@ -131,7 +136,11 @@ func (b *Books) Compute() (*Statement, error) {
 	d.readRecords(s)
 	d.book.Parts = partsOf(d.sessions)
 	d.assign(s)
-	s.Stale = slices.DeleteFunc(s.Stale, func(id string) bool { _, owed := d.earlier[id]; return owed })
+	s.Stale = slices.DeleteFunc(s.Stale, func(id string) bool {
+		invoice, _ := billing.PageOf(id)
+		_, owed := d.earlier[invoice]
+		return owed
+	})
 	if err := d.invoice(s); err != nil {
 		return nil, err
 	}
@@ -170,7 +179,8 @@ func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 	for i := range b.Invoices {
 		v := &b.Invoices[i].Spec
 		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
-		counts := v.Finalized || v.InvoiceID == billing.InvoiceID(account, period) ||
+		invoice, _ := billing.PageOf(v.InvoiceID)
+		counts := v.Finalized || invoice == billing.InvoiceID(account, period) ||
 			slices.ContainsFunc(b.Records, func(r v1alpha1.UsageRecord) bool { return r.Status.Invoice == v.InvoiceID }) ||
 			slices.ContainsFunc(b.Batches, func(batch v1alpha1.UsageBatch) bool { return batch.Spec.Invoice == v.InvoiceID })
 		if v.Tenant == b.Account.Name && counts && string(v.Currency) != currency && v.Currency != noCurrency {
@@ -195,6 +205,10 @@ func (d *desk) readInvoices(s *Statement) error {
 			continue
 		}
 		period := billing.Period{Start: v.Spec.Period.Start.UTC(), End: v.Spec.Period.End.UTC()}
+		invoice, page := billing.PageOf(v.Spec.InvoiceID)
+		if !v.Spec.Finalized && page > 1 {
+			d.pages = append(d.pages, v.Name)
+		}
 		switch {
 		case v.Spec.Finalized:
 			final, err := InvoiceOf(v)
@@ -203,8 +217,8 @@ func (d *desk) readInvoices(s *Statement) error {
 			}
 			d.final = append(d.final, final)
 			d.isFinal[final.ID] = true
-		case v.Spec.InvoiceID == billing.InvoiceID(d.account, period):
-			d.periods[v.Spec.InvoiceID] = period
+		case invoice == billing.InvoiceID(d.account, period):
+			d.periods[invoice] = period
 		default:
 			s.Stale = append(s.Stale, v.Name)
 		}
@@ -214,10 +228,13 @@ func (d *desk) readInvoices(s *Statement) error {
 
 func (d *desk) readRecords(s *Statement) {
 	for _, r := range append(d.openBatched(), Distinct(Unbatched(d.books.Records, d.books.Batches))...) {
-		if r.Spec.Tenant != d.account.Tenant || d.isFinal[r.Status.Invoice] {
+		switch {
+		case r.Spec.Tenant != d.account.Tenant:
 			continue
-		}
-		if Restored(&r) {
+		case d.isFinal[r.Status.Invoice]:
+			d.readInvoiced(&r)
+			continue
+		case Restored(&r):
 			s.Held = append(s.Held, types.NamespacedName{Namespace: r.Namespace, Name: r.Name})
 			continue
 		}
@@ -232,7 +249,20 @@ func (d *desk) readRecords(s *Statement) {
 	}
 }
 
-// openBatched are the sessions in batches that are on no final invoice, each once.
+// readInvoiced reads a record that is on a final page, if another page of its invoice is not final. The
+// hours of its session count for discounts there.
+func (d *desk) readInvoiced(r *v1alpha1.UsageRecord) {
+	invoice, _ := billing.PageOf(r.Status.Invoice)
+	if _, open := d.periods[invoice]; !open {
+		return
+	}
+	if session, err := SessionOf(r); err == nil && !session.Open() {
+		d.invoiced = append(d.invoiced, session)
+		d.on[session.ID] = invoice
+	}
+}
+
+// openBatched are the sessions in batches that are on no final page, each once.
 func (d *desk) openBatched() []v1alpha1.UsageRecord {
 	var final, open []v1alpha1.UsageBatch
 	for _, b := range d.books.Batches {
@@ -242,6 +272,7 @@ func (d *desk) openBatched() []v1alpha1.UsageRecord {
 			open = append(open, b)
 		}
 	}
+	d.readInvoicedBatches(final)
 	out := Distinct(Unbatched(InBatches(open), final))
 	for i := range out {
 		d.batched[out[i].Name] = true
@@ -249,8 +280,21 @@ func (d *desk) openBatched() []v1alpha1.UsageRecord {
 	return out
 }
 
+// readInvoicedBatches reads the batches of final pages as readInvoiced reads records.
+func (d *desk) readInvoicedBatches(final []v1alpha1.UsageBatch) {
+	for i := range final {
+		invoice, _ := billing.PageOf(final[i].Spec.Invoice)
+		if _, open := d.periods[invoice]; !open {
+			continue
+		}
+		for _, r := range InBatches(final[i : i+1]) {
+			d.readInvoiced(&r)
+		}
+	}
+}
+
 // assign finds the invoice of each session that has ended: the one of the month it ended in, or of
-// the first month after that whose invoice is not final.
+// the first month after that whose invoice is not final. The first page of an invoice is final last.
 func (d *desk) assign(s *Statement) {
 	var kept []billing.Session
 	for _, session := range d.sessions {
@@ -258,22 +302,22 @@ func (d *desk) assign(s *Statement) {
 			kept = append(kept, session)
 			continue
 		}
-		p := Month(session.End)
-		for p.Start.Before(d.books.Now) && session.Invoice != billing.InvoiceID(d.account, p) &&
-			(session.Invoice != "" || d.isFinal[billing.InvoiceID(d.account, p)]) {
+		p, marked := Month(session.End), session.Invoice != ""
+		invoice, _ := billing.PageOf(session.Invoice)
+		for p.Start.Before(d.books.Now) && invoice != billing.InvoiceID(d.account, p) &&
+			(marked || d.isFinal[billing.InvoiceID(d.account, p)]) {
 			p = after(p)
 		}
 		id := billing.InvoiceID(d.account, p)
-		if session.Invoice != "" && session.Invoice != id && d.ofEarlier(session.Invoice) {
-			kept = append(kept, session)
-			continue
-		}
-		if session.Invoice != "" && session.Invoice != id {
+		switch {
+		case marked && invoice != id && d.ofEarlier(invoice):
+			d.on[session.ID] = invoice
+		case marked && invoice != id:
 			s.Wrong = append(s.Wrong, fmt.Errorf("record %s: status.invoice: %s is not there", d.records[session.ID], session.Invoice))
 			continue
+		default:
+			d.on[session.ID], d.periods[id] = id, p
 		}
-		session.Invoice = id
-		d.periods[id] = p
 		kept = append(kept, session)
 	}
 	d.sessions = kept
@@ -288,33 +332,43 @@ func (d *desk) ofEarlier(id string) bool {
 	return ok
 }
 
-// invoice computes the invoices that are not final.
+// invoice computes the invoices that are not final. Pages of them that are there and have no session any
+// more are stale.
 func (d *desk) invoice(s *Statement) error {
 	on := map[string][]billing.Session{}
-	for _, session := range d.sessions {
-		on[session.Invoice] = append(on[session.Invoice], session)
+	for _, session := range slices.Concat(d.sessions, d.invoiced) {
+		if id := d.on[session.ID]; id != "" {
+			on[id] = append(on[id], session)
+		}
 	}
-	toBatch := d.toBatch()
+	toBatch, written := d.toBatch(), map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(d.periods)) {
 		p := d.periods[id]
 		account, earlier := d.earlier[id]
 		if !earlier {
 			account = d.account
 		}
-		v, charges, err := billing.Bill(d.book, account, p, on[id], d.books.Now)
+		pages, err := billing.Bill(d.book, account, p, on[id], d.finalPages(id), d.books.Now)
 		if err != nil {
 			return fmt.Errorf("invoice %s: %w", id, err)
 		}
 		due := !d.books.Now.Before(p.End.Add(d.books.Grace))
-		s.Invoices = append(s.Invoices, specOf(v, due))
-		for _, c := range charges {
-			late := !p.Has(c.Session.End) && !d.marked[c.Session.ID] || toBatch[c.Session.ID]
-			s.Sessions = append(s.Sessions, Session{
-				Record: d.records[c.Session.ID], Charge: c, Invoice: id, Late: late, Batched: d.batched[c.Session.ID],
-			})
+		for i := range pages {
+			if page := &pages[i]; !d.isFinal[page.ID] {
+				written[page.ID] = true
+				s.Invoices = append(s.Invoices, specOf(page.Invoice, due))
+				d.charge(s, page, toBatch)
+			}
 		}
 	}
-	slices.SortFunc(s.Invoices, func(a, b v1alpha1.InvoiceSpec) int { return a.Period.Start.Compare(b.Period.Start.Time) })
+	for _, page := range d.pages {
+		if !written[page] && !slices.Contains(s.Stale, page) {
+			s.Stale = append(s.Stale, page)
+		}
+	}
+	slices.SortFunc(s.Invoices, func(a, b v1alpha1.InvoiceSpec) int {
+		return cmp.Or(a.Period.Start.Compare(b.Period.Start.Time), cmp.Compare(a.Page, b.Page))
+	})
 	return nil
 }
 
@@ -326,6 +380,27 @@ func (d *desk) toBatch() map[string]bool {
 		names[unmarked[i].Name] = true
 	}
 	return names
+}
+
+// charge has a statement say what the sessions of a page cost. toBatch are those whose record is to name its page.
+func (d *desk) charge(s *Statement, page *billing.Page, toBatch map[string]bool) {
+	for _, c := range page.Charges {
+		late := !page.Period.Has(c.Session.End) && !d.marked[c.Session.ID] || toBatch[c.Session.ID]
+		s.Sessions = append(s.Sessions, Session{
+			Record: d.records[c.Session.ID], Charge: c, Invoice: page.ID, Late: late, Batched: d.batched[c.Session.ID],
+		})
+	}
+}
+
+// finalPages are the numbers of the final pages of an invoice.
+func (d *desk) finalPages(id string) map[int]bool {
+	out := map[int]bool{}
+	for final := range d.isFinal {
+		if invoice, page := billing.PageOf(final); invoice == id {
+			out[page] = true
+		}
+	}
+	return out
 }
 
 func (d *desk) balance(s *Statement) error {
@@ -344,7 +419,7 @@ func (d *desk) balance(s *Statement) error {
 	// With discounts by period, the hours of this month's bill count together.
 	current, together := billing.InvoiceID(d.account, Month(d.books.Now)), d.book.DiscountScope != billing.PerSession
 	bill := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool {
-		return !session.Open() && (!together || session.Invoice != current)
+		return !session.Open() && (!together || d.on[session.ID] != current)
 	})
 	if s.Open, err = billing.Accrued(d.book, bill, d.books.Now); err != nil {
 		return err

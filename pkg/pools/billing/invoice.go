@@ -13,12 +13,16 @@ import (
 	"time"
 )
 
-// Invoice is what a tenant owes for a period. Computed again from the same sessions it is
-// the same.
+// Invoice is what a tenant owes for a period, or a page of it. Computed again from the same sessions it
+// is the same.
 type Invoice struct {
-	ID          string    `json:"invoice_id"`
-	Tenant      string    `json:"tenant"`
-	Period      Period    `json:"period"`
+	ID     string `json:"invoice_id"`
+	Tenant string `json:"tenant"`
+	Period Period `json:"period"`
+	// Page is the number of the page, from 1 on; 0 of an invoice of one page. Pages is how many there are,
+	// and is on the first one.
+	Page        int       `json:"page,omitempty"`
+	Pages       int       `json:"pages,omitempty"`
 	Currency    string    `json:"currency"`
 	Lines       []Line    `json:"line_items"`
 	Total       Amount    `json:"total"`
@@ -76,42 +80,56 @@ func OnInvoice(a Account, p Period, sessions []Session) []Session {
 	return on
 }
 
-// NewInvoice computes an account's invoice from all sessions that there are.
+// NewInvoice computes an account's invoice from all sessions that there are, with all lines on one page.
 func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, error) {
-	v, _, err := Bill(book, a, p, sessions, now)
-	return v, err
-}
-
-// Bill is NewInvoice with the charges that the invoice sums.
-func Bill(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, []Charge, error) {
-	if err := a.Validate(); err != nil {
-		return Invoice{}, nil, err
-	}
-	if err := p.Validate(); err != nil {
-		return Invoice{}, nil, fmt.Errorf("period: %w", err)
+	if err := billable(a, p); err != nil {
+		return Invoice{}, err
 	}
 	charges, err := Rate(book, OnInvoice(a, p, sessions))
 	if err != nil {
-		return Invoice{}, nil, err
+		return Invoice{}, err
 	}
+	return invoiceOf(book, a, p, charges, now), nil
+}
+
+// billable refuses an account or a period that no invoice is made for.
+func billable(a Account, p Period) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("period: %w", err)
+	}
+	return nil
+}
+
+// invoiceOf sums charges as an account's invoice for a period.
+func invoiceOf(book Book, a Account, p Period, charges []Charge, now time.Time) Invoice {
 	return Invoice{
 		ID: InvoiceID(a, p), Tenant: a.Tenant, Period: p, Currency: book.Currency,
 		Lines: linesOf(charges), Total: Sum(charges), GeneratedAt: now,
-	}, charges, nil
+	}
+}
+
+// lineKey is what the charges of a line have in common.
+type lineKey struct {
+	resource, model, price string
+	none                   bool
+}
+
+func (c *Charge) line() lineKey {
+	return lineKey{c.Session.Resource, c.Session.Model, c.UnitPrice.String(), c.NoPrice}
 }
 
 // linesOf sums charges by resource, model and price.
 func linesOf(charges []Charge) []Line {
-	type key struct {
-		resource, model, price string
-		none                   bool
-	}
-	lines, hours := map[key]Line{}, map[key]*big.Rat{}
-	for _, c := range charges {
-		k := key{c.Session.Resource, c.Session.Model, c.UnitPrice.String(), c.NoPrice}
+	lines, hours := map[lineKey]Line{}, map[lineKey]*big.Rat{}
+	for i := range charges {
+		c := &charges[i]
+		k := c.line()
 		l := lines[k]
 		if hours[k] == nil {
-			l = Line{Resource: k.resource, Model: k.model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
+			l = emptyLine(c)
 			hours[k] = new(big.Rat)
 		}
 		hours[k].Add(hours[k], c.Hours)
@@ -127,9 +145,17 @@ func linesOf(charges []Charge) []Line {
 		l.Hours = toHours(hours[k])
 		lines[k] = l
 	}
-	return slices.SortedFunc(maps.Values(lines), func(a, b Line) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), a.UnitPrice.Cmp(b.UnitPrice), unpricedFirst(a, b))
-	})
+	return slices.SortedFunc(maps.Values(lines), compareLines)
+}
+
+// emptyLine is the line of a charge, without sessions.
+func emptyLine(c *Charge) Line {
+	return Line{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
+}
+
+// compareLines is the order of lines on an invoice.
+func compareLines(a, b Line) int {
+	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), a.UnitPrice.Cmp(b.UnitPrice), unpricedFirst(a, b))
 }
 
 func unpricedFirst(a, b Line) int {

@@ -29,8 +29,12 @@ import (
 // is written open with all of its sessions, these are marked, and only then it is closed, and only
 // if nobody has written it in between. Who was late then finds it closed, and what it missed is on a
 // later one.
+//
+// Of several pages all are written and all of their sessions marked before the first of them is closed, and
+// page 1 is closed last: while another one is final already, what becomes known has a page to be on.
 func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books, statement *accounting.Statement) error {
 	closing := map[string]*v1alpha1.Invoice{}
+	var due []*v1alpha1.Invoice // page 1 before the others
 	for i := range statement.Invoices {
 		spec := &statement.Invoices[i]
 		written, err := r.writeOpen(ctx, books.Invoices, spec)
@@ -39,12 +43,13 @@ func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books,
 		}
 		if spec.Finalized {
 			closing[spec.InvoiceID] = written
+			due = append(due, written)
 		}
 	}
 	if err := r.writeSessions(ctx, books.Records, statement.Sessions, closing); err != nil {
 		return err
 	}
-	for _, invoice := range closing {
+	for _, invoice := range slices.Backward(due) {
 		if err := r.close(ctx, books.Account, invoice); err != nil {
 			return err
 		}

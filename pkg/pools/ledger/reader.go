@@ -20,6 +20,7 @@ import (
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
 // ErrNotFound says that the cluster has no such object.
@@ -104,7 +105,9 @@ func (r *Reader) usage(ctx context.Context, tenant string) ([]poolv1alpha1.Usage
 func (r *Reader) Invoices(ctx context.Context, tenant string) ([]poolv1alpha1.Invoice, error) {
 	invoices, err := listAs[poolv1alpha1.Invoice](ctx, r, poolv1alpha1.InvoiceGVR, tenant)
 	slices.SortFunc(invoices, func(a, b poolv1alpha1.Invoice) int {
-		return cmp.Or(a.Spec.Period.Start.Compare(b.Spec.Period.Start.Time), cmp.Compare(a.Name, b.Name))
+		first, page := billing.PageOf(a.Name)
+		other, after := billing.PageOf(b.Name)
+		return cmp.Or(a.Spec.Period.Start.Compare(b.Spec.Period.Start.Time), cmp.Compare(first, other), cmp.Compare(page, after))
 	})
 	return invoices, err
 }

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Invoice is what a tenant owes for a period.
+// Invoice is what a tenant owes for a period, or a page of it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=invoices,singular=invoice,shortName=inv
@@ -36,7 +36,7 @@ type InvoiceList struct {
 	Items           []Invoice `json:"items"`
 }
 
-// InvoiceSpec is the invoice itself.
+// InvoiceSpec is the invoice itself, or a page of it.
 type InvoiceSpec struct {
 	// invoiceID is its number, which no other has.
 	// +kubebuilder:validation:MinLength=1
@@ -51,6 +51,18 @@ type InvoiceSpec struct {
 	// period that it is for: sessions that ended in it.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="period: cannot be changed"
 	Period BillingPeriod `json:"period"`
+	// page is the number of this page, from 1 on, where the period has more lines than one Invoice takes.
+	// The others have the name of the first with -page-2 and so on, and the same period. Absent where one
+	// is enough.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Page int32 `json:"page,omitempty"`
+	// pages is how many there are; on the first page, which is final last.
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=1000
+	Pages int32 `json:"pages,omitempty"`
 	// currency of all amounts.
 	Currency Currency `json:"currency"`
 	// lineItems, one for each resource, model and price.
@@ -58,7 +70,7 @@ type InvoiceSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	LineItems []LineItem `json:"lineItems,omitempty"`
-	// total is the sum of the lines' subtotals.
+	// total is the sum of the lines' subtotals. What the tenant owes for the period is the sum of all pages.
 	Total Money `json:"total"`
 	// generatedAt is when it was computed.
 	GeneratedAt metav1.Time `json:"generatedAt"`

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxLines is how many lines a page of an invoice has at most, and maxPages how many pages an invoice.
+const (
+	MaxLines = 256
+	maxPages = 1000
+)
+
+// Page is a page of an invoice, with the charges that it sums.
+type Page struct {
+	Invoice
+
+	Number  int // from 1 on
+	Charges []Charge
+}
+
+// pageInfix is between the ID of an invoice and the number of a page beyond the first.
+const pageInfix = "-page-"
+
+// PageID is the ID of a page. That of the first page is the invoice's.
+func PageID(invoice string, page int) string {
+	if page <= 1 {
+		return invoice
+	}
+	return invoice + pageInfix + strconv.Itoa(page)
+}
+
+// PageOf is the invoice of which an ID is a page, and the number of the page.
+func PageOf(id string) (invoice string, page int) {
+	at := strings.LastIndex(id, pageInfix)
+	if at < 0 {
+		return id, 1
+	}
+	n, err := strconv.Atoi(id[at+len(pageInfix):])
+	if err != nil || n < 2 || n > maxPages || PageID(id[:at], n) != id {
+		return id, 1
+	}
+	return id[:at], n
+}
+
+// Bill computes an account's invoice for a period from the sessions that are on it, in pages of at most
+// MaxLines lines. A session that says on which page it is stays there. The others go, line by line, to the
+// first page with room that is not final; final says which pages are. Discounts of the scope PerPeriod count
+// over all pages.
+func Bill(book Book, a Account, p Period, sessions []Session, final map[int]bool, now time.Time) ([]Page, error) {
+	if err := billable(a, p); err != nil {
+		return nil, err
+	}
+	charges, err := Rate(book, sessions)
+	if err != nil {
+		return nil, err
+	}
+	id := InvoiceID(a, p)
+	l := layout{id: id, final: final, lines: []map[lineKey]bool{{}}}
+	on := l.place(charges)
+	if len(l.lines) > maxPages {
+		return nil, fmt.Errorf("its lines take %d pages, want at most %d of %d lines", len(l.lines), maxPages, MaxLines)
+	}
+	pages := make([]Page, len(l.lines))
+	for i := range charges {
+		page := &pages[on[i]-1]
+		charges[i].Session.Invoice = PageID(id, on[i])
+		page.Charges = append(page.Charges, charges[i])
+	}
+	for i := range pages {
+		page := &pages[i]
+		page.Number, page.Invoice = i+1, invoiceOf(book, a, p, page.Charges, now)
+		page.ID = PageID(id, page.Number)
+		if len(pages) > 1 {
+			page.Page = page.Number
+		}
+	}
+	if len(pages) > 1 {
+		pages[0].Pages = len(pages)
+	}
+	return pages, nil
+}
+
+// layout is which lines are on which page of an invoice.
+type layout struct {
+	id    string
+	final map[int]bool
+	lines []map[lineKey]bool // by page
+}
+
+// place is the page of each charge: the one that its session says, or else the one that its line is on.
+func (l *layout) place(charges []Charge) []int {
+	on := make([]int, len(charges))
+	free := map[lineKey][]int{}
+	for i := range charges {
+		key := charges[i].line()
+		if invoice, page := PageOf(charges[i].Session.Invoice); invoice == l.id {
+			on[i] = page
+			l.put(page, key)
+			continue
+		}
+		free[key] = append(free[key], i)
+	}
+	groups := slices.SortedFunc(maps.Values(free), func(a, b []int) int {
+		return compareLines(emptyLine(&charges[a[0]]), emptyLine(&charges[b[0]]))
+	})
+	room := 1 // no page before it has room
+	for _, group := range groups {
+		key := charges[group[0]].line()
+		page := l.with(key)
+		if page == 0 {
+			for l.full(room) {
+				room++
+			}
+			page = room
+			l.put(page, key)
+		}
+		for _, i := range group {
+			on[i] = page
+		}
+	}
+	return on
+}
+
+// put has a line on a page.
+func (l *layout) put(page int, key lineKey) {
+	for len(l.lines) < page {
+		l.lines = append(l.lines, map[lineKey]bool{})
+	}
+	l.lines[page-1][key] = true
+}
+
+// with is the first page that has a line and takes more sessions; 0 if there is none.
+func (l *layout) with(key lineKey) int {
+	for i := range l.lines {
+		if l.lines[i][key] && !l.final[i+1] {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// full reports whether a page takes no more lines.
+func (l *layout) full(page int) bool {
+	return l.final[page] || page <= len(l.lines) && len(l.lines[page-1]) >= MaxLines
+}
