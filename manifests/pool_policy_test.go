@@ -4,6 +4,7 @@ package manifests_test
 
 import (
 	"maps"
+	"strconv"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +40,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 21)
+	return compiledList(t, list, bindings, 22)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -280,6 +281,31 @@ func TestPoliciesOfAccountDeletion(t *testing.T) {
 	})
 	checkPolicy(t, "nvtopo-pool-account-deletion", "first kubectl annotate tenantaccount team-a "+poolv1alpha1.AnnotationAllowDeletion+"=true", map[string]policyCase{
 		"so is the next step": {request{resource: "tenantaccounts", old: account(nil, paid, nil)}, false},
+	})
+}
+
+// TestPoliciesOfCredits: credits go from an account only by the pool controller. Whether their sum stays is
+// for the definition to say.
+func TestPoliciesOfCredits(t *testing.T) {
+	account := func(credits int) map[string]any {
+		var list []any
+		for i := range credits {
+			list = append(list, map[string]any{"id": strconv.Itoa(i), "amount": "1.00"})
+		}
+		return map[string]any{"metadata": map[string]any{"name": "team-a"}, "spec": map[string]any{"credits": list}}
+	}
+	empty := map[string]any{"metadata": map[string]any{"name": "team-a"}, "spec": map[string]any{}}
+	controller := &user.DefaultInfo{Name: "system:serviceaccount:nvtopo-system:nvtopo-pool-controller"}
+	admin := &user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup}}
+	checkPolicy(t, "nvtopo-pool-credits", "TenantAccount team-a: spec.credits can only be added to. The pool controller alone", map[string]policyCase{
+		"credits go, by somebody":         {request{resource: "tenantaccounts", object: account(1), old: account(3)}, false},
+		"by an administrator":             {request{resource: "tenantaccounts", object: account(1), old: account(3), user: admin, may: mayBill}, false},
+		"by an account that may not":      {request{resource: "tenantaccounts", object: account(1), old: account(3), user: controller}, false},
+		"by the pool controller":          {request{resource: "tenantaccounts", object: account(1), old: account(3), user: controller, may: mayBill}, true},
+		"all go, by somebody":             {request{resource: "tenantaccounts", object: empty, old: account(3)}, false},
+		"one is added, by somebody":       {request{resource: "tenantaccounts", object: account(4), old: account(3)}, true},
+		"the first, by somebody":          {request{resource: "tenantaccounts", object: account(1), old: empty}, true},
+		"there are as many as there were": {request{resource: "tenantaccounts", object: account(3), old: account(3)}, true},
 	})
 }
 

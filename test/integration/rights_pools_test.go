@@ -24,7 +24,7 @@ func poolControllerRights() []rights.Rule {
 	own := list("get", "list", "watch", "create", "patch", "delete")
 	return []rights.Rule{
 		rights.Everywhere(pools, list("computepools", "elasticjobs", "pricebooks", "tenantaccounts", "remotegpusessions"), read),
-		rights.Everywhere(pools, list("tenantaccounts"), list("create")),
+		rights.Everywhere(pools, list("tenantaccounts"), list("create", "patch")),
 		rights.Everywhere(pools, list("computepools"), list("patch")),
 		rights.Everywhere(pools, list("computepools/status", "elasticjobs/status", "tenantaccounts/status", "remotegpusessions/status"), list("patch")),
 		rights.Everywhere(pools, list("computepools/finalizers", "elasticjobs/finalizers", "remotegpusessions/finalizers"), list("update")),

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
@@ -59,12 +60,18 @@ const (
 // test ends or close is called.
 func (o *office) open(t *testing.T, controllers int) (closed func()) {
 	t.Helper()
+	return o.openAs(t, o.RESTConfig(), controllers)
+}
+
+// openAs is open for a client of its own.
+func (o *office) openAs(t *testing.T, config *rest.Config, controllers int) (closed func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	closed = func() { cancel(); running.Wait() }
 	t.Cleanup(closed)
 	for range controllers {
-		mgr, err := ctrl.NewManager(o.RESTConfig(), ctrl.Options{
+		mgr, err := ctrl.NewManager(config, ctrl.Options{
 			Scheme: kinds(), Metrics: metricsserver.Options{BindAddress: "0"}, LeaderElection: false,
 		})
 		if err != nil {
@@ -209,6 +216,8 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 		{"an account without a price book has its credits", withoutBook},
 		{"five hundred records get a price at once", pricedAtOnce},
 		{"a record that was restored without its status is not billed until it is settled", restored},
+		{"many credits are put together by the controller alone", rolledUp},
+		{"an invoice of more lines than a page takes goes on on the next", paged},
 		{"a clock that is ahead of the API server's closes no month", clockAhead},
 		{"the command shows it", shown},
 	} {

@@ -108,14 +108,11 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	if err := r.writeStatus(ctx, books, statement, refused); err != nil {
 		return 0, err
 	}
-	if err := r.expire(ctx, books); err != nil {
-		why := refusal.Forbidden(err, "the deletion of billed records of tenant "+account.Name)
-		if why == "" {
-			return 0, err
-		}
-		refused = cmp.Or(refused, why)
+	too, err := r.tidy(ctx, books, statement)
+	if err != nil {
+		return 0, err
 	}
-	if refused != "" {
+	if refused = cmp.Or(refused, too); refused != "" {
 		r.events.Event(account, v1.EventTypeWarning, refusal.EventRefused, refused)
 		return refusal.Again, nil
 	}
@@ -150,6 +147,26 @@ func (r *reconciler) writeBooks(ctx context.Context, books *accounting.Books, st
 		return err
 	}
 	return r.batch(ctx, books, shown)
+}
+
+// tidy deletes the records that nobody needs any more, and puts old credits together. refused is what the
+// API server refuses of that; empty if nothing.
+func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statement *accounting.Statement) (refused string, err error) {
+	tenant := books.Account.Name
+	if err := r.expire(ctx, books); err != nil {
+		if refused = refusal.Forbidden(err, "the deletion of billed records of tenant "+tenant); refused == "" {
+			return "", err
+		}
+	}
+	if err := r.rollUp(ctx, books, statement); err != nil {
+		// A definition that is older than the controller calls it invalid.
+		why := refusal.Of(err, "one opening credit of tenant "+tenant)
+		if why == "" {
+			return "", err
+		}
+		refused = cmp.Or(refused, why)
+	}
+	return refused, nil
 }
 
 // compute reads all that is known of an account and makes its statement. The error is for people

@@ -39,6 +39,8 @@ const (
 	eventOverdrawn    = "Overdrawn" // of the condition as well
 	// eventInvoiceFinal is that of the event about an account whose invoice was closed.
 	eventInvoiceFinal = "InvoiceFinal"
+	// eventCreditsRolledUp is that of the event about credits that were put together in one.
+	eventCreditsRolledUp = "CreditsRolledUp"
 )
 
 const (

@@ -39,14 +39,23 @@ type TenantAccountList struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.credits) || has(self.credits)",fieldPath=".credits",message="credits: can only be added to"
 type TenantAccountSpec struct {
 	// credits can only be added to, at the end. A mistake is corrected by one more, which may
-	// be negative.
+	// be negative. The pool controller puts those whose invoices are final together in one, the first,
+	// whose id is pool.nvtopo.dev/opening; what is added later has a later time than that.
 	// +optional
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1024
-	// +kubebuilder:validation:XValidation:rule="size(self) >= size(oldSelf) && oldSelf.all(i, c, self[i] == c)",message="credits: can only be added to"
+	// +kubebuilder:validation:XValidation:rule="size(self) >= size(oldSelf) ? oldSelf.all(i, c, self[i] == c) : size(self) > 0 && self[0].id == 'pool.nvtopo.dev/opening' && self.all(i, c, i == 0 || c == oldSelf[i + size(oldSelf) - size(self)]) && oldSelf.all(i, c, i > size(oldSelf) - size(self) || c.at <= self[0].at) && [self.map(c, double(c.amount)).sum() - oldSelf.map(c, double(c.amount)).sum()].all(d, d < 0.005 && d > -0.005)",message="credits: can only be added to"
+	// +kubebuilder:validation:XValidation:rule="size(self) <= size(oldSelf) || self.all(i, c, i < size(oldSelf) || c.id != 'pool.nvtopo.dev/opening')",message="credits: the pool controller writes pool.nvtopo.dev/opening"
+	// +kubebuilder:validation:XValidation:rule="size(self) <= size(oldSelf) || size(oldSelf) == 0 || oldSelf[0].id != 'pool.nvtopo.dev/opening' || self.all(i, c, i < size(oldSelf) || c.at > oldSelf[0].at)",message="credits: at is not after that of the opening credit, which has all that was given until then: give a new payment a later time"
 	Credits []Credit `json:"credits,omitempty"`
 }
+
+// OpeningCredit is the id of the credit that all earlier ones were put together in.
+const OpeningCredit = GroupName + "/opening"
+
+// MaxCredits is how many credits an account takes.
+const MaxCredits = 1024
 
 // Credit is money that a tenant has paid or was given.
 type Credit struct {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+)
+
+// rollUpAbove is how many credits an account keeps as they are: half of what the API takes.
+const rollUpAbove = v1alpha1.MaxCredits / 2
+
+// RollUp is what an account's credits become where many of them are put together in one.
+type RollUp struct {
+	// Credits are all of the account, the opening credit first. Their sum is the same as before.
+	Credits []v1alpha1.Credit
+	// Rolled are those that are in the opening credit now.
+	Rolled []v1alpha1.Credit
+}
+
+// RollUp puts those first credits of an account together that are of months whose invoices are all final, and
+// of months before. It returns nil while the account has few credits, while it has no price book to be invoiced
+// by, and if there are no two such credits.
+func (b *Books) RollUp(s *Statement) (*RollUp, error) {
+	credits := b.Account.Spec.Credits
+	if len(credits) <= rollUpAbove || s.NoPrices != "" {
+		return nil, nil
+	}
+	opening, n, err := b.opening(b.settled(s))
+	if err != nil || n < 2 {
+		return nil, err
+	}
+	out := &RollUp{Rolled: credits[:n]}
+	out.Credits = append(append(out.Credits, opening), credits[n:]...)
+	return out, nil
+}
+
+// settled is when the first month begins that has, or may yet have, an invoice that is not final.
+func (b *Books) settled(s *Statement) time.Time {
+	first := Month(b.Now.Add(-b.Grace)).Start
+	for i := range s.Invoices {
+		if start := s.Invoices[i].Period.Start.UTC(); start.Before(first) {
+			first = start
+		}
+	}
+	return first
+}
+
+// opening is the sum of an account's first credits, which were all given before a time, and how many these
+// are. No credit is of nothing: where the sum is 0, the last of them stays as it is.
+func (b *Books) opening(before time.Time) (v1alpha1.Credit, int, error) {
+	var (
+		sum, last billing.Amount
+		at        metav1.Time
+	)
+	credits := b.Account.Spec.Credits
+	n := 0
+	for ; n < len(credits) && credits[n].At.Time.Before(before); n++ {
+		amount, err := billing.ParseAmount(string(credits[n].Amount))
+		if err != nil {
+			return v1alpha1.Credit{}, 0, fmt.Errorf("TenantAccount %s: credits[%d].amount: %w", b.Account.Name, n, err)
+		}
+		sum, last = sum.Plus(amount), amount
+	}
+	if n > 0 && sum.Sign() == 0 {
+		sum, n = sum.Minus(last), n-1
+	}
+	for _, c := range credits[:n] {
+		if c.At.After(at.Time) {
+			at = c.At
+		}
+	}
+	return v1alpha1.Credit{
+		ID: v1alpha1.OpeningCredit, Amount: v1alpha1.Money(sum.String()), At: at,
+		Note: "the sum of the credits before, whose invoices are final",
+	}, n, nil
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// rollUp puts many credits of an account together in one, once their invoices are final. It is one write, of
+// the account as it was read: whoever adds a credit in between has it refused, and it is tried again. What the
+// credits were is in the log before that, and nowhere else after it.
+func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statement *accounting.Statement) error {
+	if up, err := books.RollUp(statement); err != nil || up == nil {
+		return err
+	}
+	// The cache may not show an invoice yet that is open, nor the last credit.
+	account := &v1alpha1.TenantAccount{}
+	err := r.reader.Get(ctx, client.ObjectKeyFromObject(books.Account), account)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get TenantAccount %s: %w", books.Account.Name, err)
+	}
+	books, statement, err = r.compute(ctx, r.reader, account, 0)
+	var p *problem
+	if errors.As(err, &p) {
+		return nil // the next look says so in the account's condition
+	}
+	if err != nil {
+		return err
+	}
+	up, err := books.RollUp(statement)
+	if err != nil || up == nil {
+		return err
+	}
+	log := klog.FromContext(ctx)
+	for i := range up.Rolled {
+		c := &up.Rolled[i]
+		log.Info("A credit goes into the opening credit", "tenant", account.Name, "id", c.ID, "amount", c.Amount, "at", c.At, "note", c.Note)
+	}
+	patch := client.MergeFromWithOptions(account.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	account.Spec.Credits = up.Credits
+	if err := r.client.Patch(ctx, account, patch, client.FieldOwner(names.FieldOwner)); err != nil {
+		return fmt.Errorf("roll up credits of TenantAccount %s: %w", account.Name, err)
+	}
+	r.events.Eventf(account, v1.EventTypeNormal, eventCreditsRolledUp, "%d credits until %s are one of %s now, and the controller's log has them: their invoices are final",
+		len(up.Rolled), up.Credits[0].At.UTC().Format("2006-01-02"), up.Credits[0].Amount)
+	return nil
+}
