@@ -152,6 +152,6 @@ func writePages(w io.Writer, before, after []poolv1alpha1.Invoice) error {
 		}
 		sum, pages = sum.Plus(total), pages+1
 	}
-	_, err := fmt.Fprintf(w, "%s\ttotal of %d pages\t\t\t\t\t\t%s\t%s\n", invoice, pages, sum, last.Currency)
-	return err
+	printf(w, "%s\ttotal of %d pages\t\t\t\t\t\t%s\t%s\n", invoice, pages, sum, last.Currency)
+	return nil
 }

@@ -52,7 +52,8 @@ func newTestEnv(t *testing.T, objects ...client.Object) *testEnv {
 	}})
 	api := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.UsageRecord{}, &v1alpha1.TenantAccount{}, &v1alpha1.Invoice{}).
-		WithIndex(&v1alpha1.UsageRecord{}, fieldTenant, tenantOf).WithIndex(&v1alpha1.Invoice{}, fieldTenant, tenantOf).Build()
+		WithIndex(&v1alpha1.UsageRecord{}, fieldTenant, tenantOf).WithIndex(&v1alpha1.Invoice{}, fieldTenant, tenantOf).
+		WithIndex(&v1alpha1.UsageBatch{}, fieldTenant, tenantOf).Build()
 	registry := prometheus.NewRegistry()
 	m, err := newMetrics(registry)
 	if err != nil {
@@ -61,7 +62,10 @@ func newTestEnv(t *testing.T, objects ...client.Object) *testEnv {
 	e := &testEnv{
 		WithWatch: api, clock: clocktesting.NewFakePassiveClock(day(12, 3)), events: record.NewFakeRecorder(1000), registry: registry,
 	}
-	e.r = &reconciler{client: api, reader: api, clock: e.clock, events: e.events, metrics: m, grace: 24 * time.Hour, keep: 90 * 24 * time.Hour}
+	e.r = &reconciler{
+		client: api, reader: api, clock: e.clock, events: e.events, metrics: m, storage: newStorage(0),
+		grace: 24 * time.Hour, keep: 90 * 24 * time.Hour,
+	}
 	return e
 }
 

@@ -9,15 +9,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// metrics are the amounts of all accounts, for alerts. Bills are made of the exact ones.
+// metrics are what alerts ask of all accounts. Bills are made of the exact amounts.
 type metrics struct {
-	balance, accrued *prometheus.GaugeVec
-	stored           *prometheus.GaugeVec // bytes of records and batches
-	limit            *prometheus.GaugeVec // without labels: what they may have
+	balance, accrued, credits, lines, held *prometheus.GaugeVec
+	stored                                 *prometheus.GaugeVec // bytes of records and batches
+	limit                                  *prometheus.GaugeVec // without labels: what they may have
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -27,10 +28,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		balance: gauge("tenant_balance", "Credits of a tenant less what its sessions cost that have ended, in the currency of its price book.", "tenant"),
 		accrued: gauge("tenant_accrued", "What the sessions of a tenant would cost that go on, if they ended now, in the currency of its price book.", "tenant"),
+		credits: gauge("tenant_credits", "Entries of spec.credits of a TenantAccount, which takes 1024.", "tenant"),
+		lines:   gauge("tenant_invoice_lines", "Lines of that open invoice of a tenant which has most; a page takes 256.", "tenant"),
+		held:    gauge("tenant_records_held", "Records of a tenant that are not billed, since they were restored from a backup without their status.", "tenant"),
 		stored:  gauge("tenant_usage_stored_bytes", "What the UsageRecords and UsageBatches of a tenant take in etcd, about.", "tenant"),
 		limit:   gauge("usage_storage_limit_bytes", "What the UsageRecords and UsageBatches of all tenants may take in etcd; 0 is no limit."),
 	}
-	for _, g := range []**prometheus.GaugeVec{&m.balance, &m.accrued, &m.stored, &m.limit} {
+	for _, g := range append(m.all(), &m.limit) {
 		err := registry.Register(*g)
 		var there prometheus.AlreadyRegisteredError
 		if errors.As(err, &there) { // by another manager of this process
@@ -45,16 +49,34 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) set(tenant string, s *accounting.Statement) {
-	m.balance.WithLabelValues(tenant).Set(float(s.Balance))
-	m.accrued.WithLabelValues(tenant).Set(float(s.Accrued))
+func (m *metrics) all() []**prometheus.GaugeVec {
+	return []**prometheus.GaugeVec{&m.balance, &m.accrued, &m.credits, &m.lines, &m.held, &m.stored}
+}
+
+func (m *metrics) set(account *v1alpha1.TenantAccount, s *accounting.Statement) {
+	m.balance.WithLabelValues(account.Name).Set(float(s.Balance))
+	m.accrued.WithLabelValues(account.Name).Set(float(s.Accrued))
+	m.credits.WithLabelValues(account.Name).Set(float64(len(account.Spec.Credits)))
+	m.lines.WithLabelValues(account.Name).Set(float64(mostLines(s.Invoices)))
+	m.held.WithLabelValues(account.Name).Set(float64(len(s.Held)))
+}
+
+// mostLines is how many lines that invoice has, with all of its pages, which has most.
+func mostLines(invoices []v1alpha1.InvoiceSpec) int {
+	lines, most := map[string]int{}, 0
+	for i := range invoices {
+		id, _ := billing.PageOf(invoices[i].InvoiceID)
+		lines[id] += len(invoices[i].LineItems)
+		most = max(most, lines[id])
+	}
+	return most
 }
 
 // forget is for a tenant whose account is gone.
 func (m *metrics) forget(tenant string) {
-	m.balance.DeleteLabelValues(tenant)
-	m.accrued.DeleteLabelValues(tenant)
-	m.stored.DeleteLabelValues(tenant)
+	for _, g := range m.all() {
+		(*g).DeleteLabelValues(tenant)
+	}
 }
 
 func float(a billing.Amount) float64 {

@@ -16,8 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-var errKilled = errors.New("killed")
-
 // killer ends a process at one of its writes: that one and those after it fail.
 type killer struct {
 	mu        sync.Mutex

@@ -126,7 +126,7 @@ func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s
 	}
 	r.setStored(status, books)
 	r.setExported(status, account)
-	r.metrics.set(account.Name, s)
+	r.metrics.set(account, s)
 	was := meta.IsStatusConditionTrue(account.Status.Conditions, v1alpha1.ConditionOverdrawn)
 	if err := r.patchStatus(ctx, account, status); err != nil {
 		return err
