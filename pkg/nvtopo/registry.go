@@ -92,7 +92,7 @@ func (r *Registry) add(e *registered, key string, c *classTables) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.tables = weak.Make(c)
-	r.classes[key] = e // it may have been forgotten meanwhile
+	r.classes[key] = e       // it may have been forgotten meanwhile
 	registry := weak.Make(r) // what a clean-up holds is never collected, and the registry holds the tables
 	runtime.AddCleanup(c, func(key string) {
 		if r := registry.Value(); r != nil {
