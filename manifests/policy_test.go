@@ -27,9 +27,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// compile does with a policy what the API server does, with the environment of
-// expressions that are new to it, which is the stricter one.
-func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
+// evaluators are the expressions of a policy as the API server evaluates them: the conditions, and,
+// where all of them are true, the rules and the messages.
+type evaluators struct{ conditions, rules, messages cel.ConditionEvaluator }
+
+// compileExpressions does with the expressions of a policy what the API server does, with the
+// environment of expressions that are new to it, which is the stricter one.
+func compileExpressions(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy) evaluators {
 	t.Helper()
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -69,9 +73,18 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 		}
 		messages = append(messages, message)
 	}
-	matcher := matchconditions.NewMatcher(compiled(conditions, full), p.Spec.FailurePolicy, "policy", "validate", p.Name)
-	return validating.NewValidator(compiled(rules, full), matcher, compiled(nil, full), compiled(messages, cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil}),
-		p.Spec.FailurePolicy)
+	return evaluators{
+		conditions: compiled(conditions, full), rules: compiled(rules, full),
+		messages: compiled(messages, cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil}),
+	}
+}
+
+// compile makes of a policy what the API server asks.
+func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
+	t.Helper()
+	e := compileExpressions(t, p)
+	matcher := matchconditions.NewMatcher(e.conditions, p.Spec.FailurePolicy, "policy", "validate", p.Name)
+	return validating.NewValidator(e.rules, matcher, cel.NewCondition(nil), e.messages, p.Spec.FailurePolicy)
 }
 
 // request is what an account sends; object and old are nil where there is none.
@@ -84,9 +97,8 @@ type request struct {
 	options               runtime.Object // CreateOptions when nil
 }
 
-// answer returns the messages with which a policy refuses the request.
-func answer(t *testing.T, policies map[string]validating.Validator, r request, policy string) []string {
-	t.Helper()
+// versioned is the request as a policy sees it.
+func (r *request) versioned() *admission.VersionedAttributes {
 	group := map[string]string{
 		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "events": "events.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
 		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
@@ -117,18 +129,28 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 	}
 	attributes := admission.NewAttributesRecord(object, old, schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Any"}, namespace, name,
 		gvr, r.subresource, operation, opts, false, who)
-	versioned := &admission.VersionedAttributes{
+	return &admission.VersionedAttributes{
 		Attributes: attributes, VersionedKind: attributes.GetKind(), VersionedObject: object, VersionedOldObject: old,
 	}
-	authz := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+}
+
+// authorizer allows what the request's account may.
+func (r *request) authorizer() authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		ours := a.GetAPIGroup() == "topology.nvtopo.dev" || a.GetAPIGroup() == "pool.nvtopo.dev" || a.GetAPIGroup() == ""
 		if ours && a.GetNamespace() == "" && slices.Contains(r.may, a.GetVerb()+" "+a.GetResource()) {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	})
+}
+
+// answer returns the messages with which a policy refuses the request.
+func answer(t *testing.T, policies map[string]validating.Validator, r request, policy string) []string {
+	t.Helper()
 	var out []string
-	result := policies[policy].Validate(t.Context(), gvr, versioned, asObject(r.params), &v1.Namespace{}, celconfig.RuntimeCELCostBudget, authz)
+	versioned := r.versioned()
+	result := policies[policy].Validate(t.Context(), versioned.GetResource(), versioned, asObject(r.params), &v1.Namespace{}, celconfig.RuntimeCELCostBudget, r.authorizer())
 	for _, d := range result.Decisions {
 		if d.Action == validating.ActionDeny {
 			out = append(out, d.Message)
