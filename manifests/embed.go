@@ -22,7 +22,7 @@ import (
 
 // FS holds every manifest under its path in this folder.
 //
-//go:embed kustomization.yaml base core crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
+//go:embed kustomization.yaml base core crd rbac policy flowcontrol network scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
 // Pools holds what pools need beside FS: the definitions of their kinds, and the account,

@@ -54,7 +54,7 @@ func TestKustomizeBuild(t *testing.T) {
 	}{
 		"the base": {".", map[string]int{
 			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 3, "ClusterRole": 6, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
-			"ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
+			"ValidatingAdmissionPolicy": 6, "ValidatingAdmissionPolicyBinding": 6, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "NetworkPolicy": 1, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 6}, manifests.SchedulerConfigBindingPath},
 		"in place of kube-scheduler": {"overlays/default-scheduler", map[string]int{"ConfigMap": 1, "Deployment": 1}, manifests.SchedulerConfigDefaultPath},
@@ -67,14 +67,14 @@ func TestKustomizeBuild(t *testing.T) {
 		"agents that pin":        {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"the examples":           {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
 		"pools": {"pools", map[string]int{
-			"CustomResourceDefinition": 7, "ServiceAccount": 1, "ClusterRole": 5, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1,
-			"ValidatingAdmissionPolicy": 21, "ValidatingAdmissionPolicyBinding": 21, "Deployment": 1,
+			"CustomResourceDefinition": 8, "ServiceAccount": 1, "ClusterRole": 5, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1,
+			"ValidatingAdmissionPolicy": 21, "ValidatingAdmissionPolicyBinding": 21, "NetworkPolicy": 1, "Deployment": 1,
 		}, ""},
 		"the base with pools": {"overlays/pools", map[string]int{
-			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 27, "Deployment": 2, "DaemonSet": 2,
+			"CustomResourceDefinition": 10, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 27, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
 		"the web view": {"ui", map[string]int{
-			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1, "NetworkPolicy": 1,
 		}, ""},
 		"the alerts":            {"alerts", map[string]int{"PrometheusRule": 1, "Service": 3, "ServiceMonitor": 1}, ""},
 		"the alerts of pools":   {"pools/alerts", map[string]int{"PrometheusRule": 1, "Service": 1, "ServiceMonitor": 1}, ""},

@@ -95,7 +95,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools", "ui"} {
+	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "network", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools", "ui"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }

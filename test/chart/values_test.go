@@ -68,6 +68,14 @@ func TestValues(t *testing.T) {
 		"annotations of the agent": {
 			"{nodeAgent: {podAnnotations: {a: b}}}", agent, "spec/template/metadata/annotations", map[string]any{"a": "b", "kubectl.kubernetes.io/default-container": "agent"},
 		},
+		"who may read metrics": {
+			"{networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0/8}}]}}", "NetworkPolicy nvtopo-system/nvtopo-metrics", "spec/ingress/0/from",
+			[]any{map[string]any{"ipBlock": map[string]any{"cidr": "10.0.0.0/8"}}},
+		},
+		"who may read the pool controller's": {
+			"{pools: {enabled: true}, networkPolicy: {from: [{podSelector: {}}]}}", "NetworkPolicy nvtopo-system/nvtopo-pool-controller", "spec/ingress/0/from",
+			[]any{map[string]any{"podSelector": map[string]any{}}},
+		},
 		"annotations of the exporter": {"{exporter: {podAnnotations: {a: b}}}", exporter, "spec/template/metadata/annotations", map[string]any{"a": "b"}},
 		"annotations of the scheduler": {
 			"{scheduler: {podAnnotations: {a: b}}}", deployment, "spec/template/metadata/annotations/a", "b",
@@ -98,7 +106,8 @@ func TestSwitches(t *testing.T) {
 		"flow control": {"{flowControl: {enabled: false}}", func(kind, _ string) bool {
 			return kind == "FlowSchema" || kind == "PriorityLevelConfiguration"
 		}},
-		"the test": {"{test: {enabled: false}}", func(_, name string) bool { return name == "nvtopo-test" }},
+		"network policies": {"{networkPolicy: {enabled: false}}", func(kind, _ string) bool { return kind == "NetworkPolicy" }},
+		"the test":         {"{test: {enabled: false}}", func(_, name string) bool { return name == "nvtopo-test" }},
 		"the scheduler": {"{scheduler: {enabled: false}}", func(kind, name string) bool {
 			return strings.HasPrefix(name, "nvtopo-scheduler") && kind != "Service" && kind != "FlowSchema" || name == "nvtopo-what-if"
 		}},
@@ -128,6 +137,7 @@ func TestWrongValues(t *testing.T) {
 		"a flag without hyphens":    {"{nodeAgent: {extraArgs: [v=4]}}", "at '/nodeAgent/extraArgs/0': 'v=4' does not match pattern"},
 		"a quantity that is none":   {"{scheduler: {resources: {requests: {cpu: much}}}}", "at '/scheduler/resources/requests/cpu': 'much' does not match pattern"},
 		"a toleration that is none": {"{exporter: {tolerations: [{operator: exists}]}}", "at '/exporter/tolerations/0/operator': value must be one of 'Exists', 'Equal'"},
+		"nobody who may connect":    {"{networkPolicy: {from: []}}", "at '/networkPolicy/from': minItems: got 0, want 1"},
 		"a tag with a digest":       {"{image: {tag: 'v1@sha256:12'}}", "at '/image/tag': 'v1@sha256:12' does not match pattern"},
 	}
 	for name, tc := range tests {

@@ -22,7 +22,7 @@ import (
 )
 
 // Parts of the base, whose objects manifests/base.txt has.
-var partsOfTheBase = []string{"base", "core", "crd", "policy", "rbac", "flowcontrol", "scheduler", "node-agent", "exporter"}
+var partsOfTheBase = []string{"base", "core", "crd", "policy", "rbac", "flowcontrol", "network", "scheduler", "node-agent", "exporter"}
 
 // TestManifests compares what kustomize builds of each folder that an operator may apply: of the base
 // every field, and of others how they differ from it.

@@ -29,10 +29,15 @@ const (
 	withAgent     = ".Values.nodeAgent.enabled"
 	withPools     = ".Values.pools.enabled"
 	withUI        = ".Values.ui.enabled"
+
+	withNetworkPolicy = ".Values.networkPolicy.enabled"
 )
 
 // keep leaves a definition, and with it all objects of its kind, when the release is uninstalled.
 var keep = []edit{{path: "metadata/annotations/controller-gen.kubebuilder.io~1version", where: after, text: "helm.sh/resource-policy: keep"}}
+
+// connecting are those that may read metrics.
+var connecting = []edit{{path: "spec/ingress/0/from", text: "from:\n{{- toYaml .Values.networkPolicy.from | nindent 4 }}"}}
 
 func sources(manifests fs.FS) ([]source, error) {
 	agent := workload("nodeAgent", "nvtopo-node-agent")
@@ -58,6 +63,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"rbac/node-agent.yaml", "rbac", withAgent, nil},
 		{"policy/*.yaml", "policy", ".Values.policies.enabled", nil},
 		{"flowcontrol/*.yaml", "flowcontrol", ".Values.flowControl.enabled", nil},
+		{"network/*.yaml", "network", withNetworkPolicy, connecting},
 		{"scheduler/deployment.yaml", "scheduler", withScheduler, slices.Concat(workload("scheduler", "nvtopo-scheduler"), []edit{
 			{path: "spec/replicas", text: "replicas: {{ .Values.scheduler.replicas }}"},
 			{path: container + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
@@ -80,6 +86,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"pools/rbac.yaml", "pools", withPools, nil},
 		{"pools/priority-class.yaml", "pools", withPools, nil},
 		{"pools/policy-*.yaml", "pools", "and .Values.policies.enabled " + withPools, nil},
+		{"pools/network-policy.yaml", "pools", "and " + withNetworkPolicy + " " + withPools, connecting},
 		{"pools/deployment.yaml", "pools", withPools, slices.Concat(workload("pools", "nvtopo-pool-controller"), []edit{
 			{path: "spec/replicas", text: "replicas: {{ .Values.pools.replicas }}"},
 			{path: container + "ports", where: before, text: "{{- with .Values.pools.extraArgs }}\nargs:\n{{- toYaml . | nindent 8 }}\n{{- end }}"},
@@ -88,6 +95,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		})},
 		{"ui/rbac.yaml", "ui", withUI, nil},
 		{"ui/service.yaml", "ui", withUI, nil},
+		{"ui/network-policy.yaml", "ui", "and " + withNetworkPolicy + " " + withUI, nil},
 		{"ui/deployment.yaml", "ui", withUI, slices.Concat(workload("ui", "nvtopo"), []edit{
 			{path: container + "args/-", where: after, text: extraArgs("ui")},
 			{path: "spec/template/metadata/labels", where: after, text: annotations("ui", "")},
