@@ -16,8 +16,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// agentRole is the shipped ClusterRole of node agents.
-const agentRole = "nvtopo-node-agent"
+const (
+	standInName = "nvtopo-simulated-agent"
+	// standInVerb is what the shipped role of node agents has and that of exporters has not. All else
+	// that a simulated agent does, writing a status and a Lease, the shipped roles of exporters allow.
+	standInVerb = "report-allocations"
+)
+
+// standInRole returns what an exporter's account is given beside its shipped roles to stand in for
+// the node's agent, and the binding for one account. Nothing else of the agent's role is in it: an
+// account here may do what it may in a real cluster, but for this.
+func standInRole(namespace, name string) (*rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: standInName},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{v1alpha1.GroupVersionResource.Resource}, Verbs: []string{standInVerb},
+		}},
+	}
+	return role, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: standInName + ":" + namespace + ":" + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+	}
+}
 
 // standIn lets an account do for a simulated node what its agent would: say that
 // the node is enforced. It returns when the API server knows.
@@ -26,12 +47,12 @@ func (c *Cluster) standIn(ctx context.Context, namespace, name string) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "nvtopo-simulated-agent:" + namespace + ":" + name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: agentRole},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+	role, binding := standInRole(namespace, name)
+	_, err = kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		_, err = kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
 	}
-	if _, err := kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("let %s/%s stand in for the node agents: %w", namespace, name, err)
 	}
 	return poll(ctx, applyTimeout, name+" may stand in for the node agents", func(ctx context.Context) error {
@@ -39,7 +60,7 @@ func (c *Cluster) standIn(ctx context.Context, namespace, name string) error {
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: "system:serviceaccount:" + namespace + ":" + name,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: "report-allocations", Group: v1alpha1.GroupName, Resource: v1alpha1.GroupVersionResource.Resource,
+					Verb: standInVerb, Group: v1alpha1.GroupName, Resource: v1alpha1.GroupVersionResource.Resource,
 				},
 			},
 		}, metav1.CreateOptions{})

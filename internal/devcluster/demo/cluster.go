@@ -14,7 +14,8 @@ import (
 )
 
 // The service accounts of the manifests: scheduler and exporters may do here
-// what they may do in a real cluster, and no more.
+// what they may do in a real cluster, and no more, but that exporters report
+// for the node agents.
 const (
 	schedulerAccount = release.Namespace + "/nvtopo-scheduler"
 	exporterAccount  = release.Namespace + "/nvtopo-exporter"
