@@ -128,6 +128,15 @@ test-bench: cluster-programs $(BIN)/gotestsum ## A short run of every benchmark 
 	$(call program,nvtopo,nvtopo)
 	cd bench && $(BUILT) ../$(GOTEST) -again test-bench "$$(go list ./... | grep -v /bench/pools$$)"
 
+# The attacks of docs/security.md, by the names of the tests in it. Those of test/e2e need a real node.
+HOSTILE = $(shell grep -oE '`(Test|Fuzz)[A-Za-z0-9]+`' docs/security.md | tr -d '`' | sort -u | paste -sd'|')
+hostile_packages = $(shell grep -rlE '^func ($(HOSTILE)).[tf] ' --include='*_test.go' $(1) | xargs -rn1 dirname | sort -u | sed 's|^|./|')
+.PHONY: test-hostile
+test-hostile: programs $(BIN)/kueue $(BIN)/jobset ## Every attack that docs/security.md names, as the account it names; parts of make test-all run the same tests
+	$(call program,nvtopo-pool-controller,pool-controller)
+	code=0; $(BUILT) $(GOTEST) test-hostile '$(call hostile_packages,manifests pkg test/integration test/pools)' -count=1 -parallel 3 -run '^($(HOSTILE))$$' || code=1; \
+	cd bench && $(BUILT) ../$(GOTEST) test-hostile.bench '$(patsubst ./bench/%,./%,$(call hostile_packages,bench))' -count=1 -run '^($(HOSTILE))$$' || code=1; exit $$code
+
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
 # alone, and pods and gangs by what-if, on machines of many kinds and on those of LONG_FLEET, 1,000 nodes of four kinds, two gangs that exceed the cluster a hundred times, random jobs of which some must not be
 # preempted, the killing of every program of a pool, 200 handovers between pool controllers, then
