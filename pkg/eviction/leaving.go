@@ -47,13 +47,37 @@ func Preempted(pod *v1.Pod) bool {
 	})
 }
 
-// NamesOf names pods for people, the first few of them.
-func NamesOf(pods []*v1.Pod) string {
+// NamesFor names pods for people of a namespace: the first few of its own. Those of others are counted.
+func NamesFor(namespace string, pods []*v1.Pod) string {
 	names := make([]string, len(pods))
 	for i, pod := range pods {
 		names[i] = pod.Namespace + "/" + pod.Name
 	}
-	return Shortened(names)
+	return ShortenedFor(namespace, "pod", names)
+}
+
+// ShortenedFor lists the first few of the names that are of a namespace, such as "ns/name", or of none,
+// and counts the others, which are so many of what.
+func ShortenedFor(namespace, what string, names []string) string {
+	var own []string
+	for _, name := range names {
+		if of, _, ok := strings.Cut(name, "/"); !ok || of == namespace {
+			own = append(own, name)
+		}
+	}
+	others := ""
+	switch n := len(names) - len(own); {
+	case n == 0:
+		return Shortened(own)
+	case n == 1:
+		others = "a " + what + " of another namespace"
+	default:
+		others = fmt.Sprintf("%d %ss of other namespaces", n, what)
+	}
+	if len(own) == 0 {
+		return others
+	}
+	return Shortened(own) + " and " + others
 }
 
 // Shortened lists the first few names.

@@ -43,6 +43,18 @@ type Key struct {
 // String returns the gang as messages name it, such as "PodGroup ns/name".
 func (k Key) String() string { return k.Source.String() + " " + k.Namespace + "/" + k.Name }
 
+// elsewhere is how a gang is named to people of another namespace.
+const elsewhere = "a gang of another namespace"
+
+// NameIn returns the gang as messages name it that people of a namespace read. What others call their
+// gangs is not for them.
+func (k Key) NameIn(namespace string) string {
+	if k.Namespace != namespace {
+		return elsewhere
+	}
+	return k.String()
+}
+
 // KeyOf returns the gang that a pod is a member of. It looks at three keys and allocates
 // nothing, since it is asked about every pod.
 //

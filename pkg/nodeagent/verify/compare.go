@@ -125,14 +125,17 @@ func markSwapped(all []entry) {
 		for _, j := range having[key(e, e.want)] {
 			if o := &all[j]; i != j && o.State == v1alpha1.StateReassigned && slices.Equal(o.want, e.GPUs) {
 				e.State, o.State = v1alpha1.StateSwapped, v1alpha1.StateSwapped
-				e.with, o.with = o.label(), e.label()
+				e.with, o.with = o.label(e.Namespace), e.label(o.Namespace)
 				break
 			}
 		}
 	}
 }
 
-// label names the container in texts for people.
-func (e *entry) label() string {
+// label names the container in texts for people of a namespace. Others do not learn the pod's name.
+func (e *entry) label(namespace string) string {
+	if namespace != e.Namespace {
+		return "a pod of another namespace"
+	}
 	return "container " + e.Container + " of pod " + e.Namespace + "/" + e.Pod
 }

@@ -278,3 +278,14 @@ func defined(pods map[types.UID]*podView, records []kubelet.Record, e *entry) st
 	}
 	return v1alpha1.StateReassigned
 }
+
+// TestLabel: people of another namespace do not learn the names of a pod.
+func TestLabel(t *testing.T) {
+	e := &entry{Allocation: v1alpha1.Allocation{Namespace: "ns", Pod: "secret", Container: "main"}}
+	if got, want := e.label("ns"), "container main of pod ns/secret"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := e.label("other"), "a pod of another namespace"; got != want {
+		t.Errorf("in another namespace %q, want %q", got, want)
+	}
+}

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
@@ -71,6 +70,43 @@ type testEnv struct {
 	nodes    []*v1.Node
 	placed   []*v1.Pod // in the snapshot
 	awake    awake
+	events   recorder
+}
+
+// recorder has what events say, behind their reason and the pod that they are on.
+type recorder struct {
+	mu    sync.Mutex
+	notes []string
+}
+
+func (r *recorder) Eventf(on, related runtime.Object, _, reason, _, note string, args ...any) {
+	text := reason + " " + nameOf(on) + ": " + fmt.Sprintf(note, args...)
+	if related != nil {
+		text += " (" + nameOf(related) + ")"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, text)
+}
+
+func nameOf(object runtime.Object) string {
+	if o, ok := object.(metav1.Object); ok {
+		return o.GetNamespace() + "/" + o.GetName()
+	}
+	return ""
+}
+
+// of returns what events of a reason say.
+func (r *recorder) of(reason string) (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, note := range r.notes {
+		if text, ok := strings.CutPrefix(note, reason+" "); ok {
+			out = append(out, text)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // picky is another plugin. It refuses the nodes that a pod's label names.
@@ -251,7 +287,7 @@ func (e *testEnv) framework(ctx context.Context, factory informers.SharedInforme
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(e.client), frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(e.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithSnapshotSharedLister(e.snapshot), frameworkruntime.WithEventRecorder(&e.events),
 		frameworkruntime.WithPodActivator(&e.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueueWithInformerFactory(ctx, nil, factory)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
@@ -293,6 +329,11 @@ func (e *testEnv) gangOf(name string, pods, gpus int, priority int32, change ...
 		e.create(out[i])
 	}
 	return out
+}
+
+// inNamespace puts a pod into a namespace.
+func inNamespace(namespace string) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Namespace = namespace }
 }
 
 // create has the API server have a pod.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -38,25 +40,42 @@ var membersRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: .1, St
 
 // order says whom to evict for a gang or a pod.
 type order struct {
-	by        string  // the gang or pod, with its kind
+	kind, by  string  // of the gang or pod; it with its kind
 	preemptor *v1.Pod // that pod, or the member that looked for victims
 	victims   []*v1.Pod
+}
+
+// nameIn is the gang or pod as those of a namespace are told: others do not learn its name.
+func (o *order) nameIn(namespace string) string {
+	if namespace == o.preemptor.Namespace {
+		return o.by
+	}
+	return "a " + o.kind + " of another namespace"
+}
+
+// failed says to the gang's members that evicting failed. Errors name pods, which those of other
+// namespaces are not told of.
+func (o *order) failed(err error) string {
+	if slices.ContainsFunc(o.victims, func(pod *v1.Pod) bool { return pod.Namespace != o.preemptor.Namespace }) {
+		return fmt.Sprintf("%s: evicting pods for it failed", o.by)
+	}
+	return fmt.Sprintf("%s: evicting pods for it failed: %v", o.by, err)
 }
 
 // preempt evicts in the background: a cycle does not wait for the API server. If somebody could not
 // be evicted, what is held for the gang is given back, and it is planned anew.
 func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod) {
-	o := &order{by: key.String(), preemptor: preemptor, victims: victims}
+	o := &order{kind: "gang", by: key.String(), preemptor: preemptor, victims: victims}
 	go func() {
 		err := d.state.Leads(d.ctx)
 		if err == nil {
 			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, eventPreempting, "Scheduling",
-				"%s evicts %s", o.by, eviction.NamesOf(o.victims))
+				"%s evicts %s", o.by, eviction.NamesFor(preemptor.Namespace, o.victims))
 			err = d.preemptAll(o)
 		}
 		if err != nil {
 			klog.FromContext(d.ctx).Error(err, "Evicting pods for a gang failed", "gang", o.by)
-			d.gangs.EndClaim(key, fmt.Sprintf("%s: evicting pods for it failed: %v", o.by, err))
+			d.gangs.EndClaim(key, o.failed(err))
 		}
 	}()
 }
@@ -64,7 +83,7 @@ func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod
 // evictMembers evicts, in the background, the members of gangs that go with one that is evicted for a pod.
 // Nobody tries it again when that one is gone, so this does.
 func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
-	o := &order{by: "pod " + preemptor.Namespace + "/" + preemptor.Name, preemptor: preemptor, victims: members}
+	o := &order{kind: "pod", by: "pod " + preemptor.Namespace + "/" + preemptor.Name, preemptor: preemptor, victims: members}
 	go func() {
 		err := retry.OnError(membersRetry, func(err error) bool { return d.ctx.Err() == nil && !errors.Is(err, leader.ErrNotLeader) }, func() error { return d.preemptAll(o) })
 		if err != nil {
@@ -88,7 +107,7 @@ func (d *doer) preemptAll(o *order) error {
 // already is no error.
 func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	if w := d.handle.GetWaitingPod(victim.UID); w != nil {
-		w.Reject(Name, "preempted by "+o.by)
+		w.Reject(Name, "preempted by "+o.nameIn(victim.Namespace))
 		return nil
 	}
 	ctx, cancel := d.state.Bounded(d.ctx)
@@ -106,8 +125,12 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	case err != nil:
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	d.handle.EventRecorder().Eventf(victim, o.preemptor, v1.EventTypeNormal, eventPreempted, "Preempting",
-		"Preempted by %s on node %s", o.by, victim.Spec.NodeName)
+	var related runtime.Object
+	if victim.Namespace == o.preemptor.Namespace { // others do not learn the name
+		related = o.preemptor
+	}
+	d.handle.EventRecorder().Eventf(victim, related, v1.EventTypeNormal, eventPreempted, "Preempting",
+		"Preempted by %s on node %s", o.nameIn(victim.Namespace), victim.Spec.NodeName)
 	return nil
 }
 
@@ -125,7 +148,7 @@ func (d *doer) mark(ctx context.Context, o *order, victim *v1.Pod) error {
 	body.Status.Conditions = []v1.PodCondition{{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
 		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(d.clock.Now()),
-		Message: fmt.Sprintf("%s: preempting to accommodate %s, which has a higher priority", o.preemptor.Spec.SchedulerName, o.by),
+		Message: fmt.Sprintf("%s: preempting to accommodate %s, which has a higher priority", o.preemptor.Spec.SchedulerName, o.nameIn(victim.Namespace)),
 	}}
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -104,7 +104,7 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 	case len(e.Victims)+len(e.Ends) == 0 && !slices.ContainsFunc(e.Awaited, eviction.Preempted):
 		why := key.String() + ": waits for a kubelet to release devices"
 		if len(e.Awaited) > 0 {
-			why = fmt.Sprintf("%s: waits for %s to end", key, eviction.NamesOf(e.Awaited))
+			why = fmt.Sprintf("%s: waits for %s to end", key, eviction.NamesFor(key.Namespace, e.Awaited))
 		}
 		p.gangs.Wait(key, &gangstate.Wait{Why: why, ForChange: true})
 		return refused("preemption: " + why)
@@ -233,7 +233,7 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 	}
 	p.nominate(ctx, members, pod)
 	for _, other := range e.Ends {
-		p.gangs.Yield(other, fmt.Sprintf("%s: its places are taken by %s, which has a higher priority", other, key))
+		p.gangs.Yield(other, fmt.Sprintf("%s: its places are taken by %s, which has a higher priority", other, key.NameIn(other.Namespace)))
 	}
 	if len(e.Victims) > 0 {
 		metrics.PreemptionVictims.Observe(float64(len(e.Victims)))
@@ -286,18 +286,19 @@ func (p *Plugin) holdOn(c *cycle) {
 // because says for whom the members wait.
 func because(q *gangstate.Question, e *gangstate.Eviction) string {
 	var parts []string
+	key := q.Turn.Gang.Key
 	if len(e.Victims) > 0 {
-		parts = append(parts, fmt.Sprintf("waits for %s to end, evicted for this gang", eviction.NamesOf(e.Victims)))
+		parts = append(parts, fmt.Sprintf("waits for %s to end, evicted for this gang", eviction.NamesFor(key.Namespace, e.Victims)))
 	}
 	if len(e.Ends) > 0 {
 		names := make([]string, len(e.Ends))
 		for i := range e.Ends {
-			names[i] = e.Ends[i].String()
+			names[i] = e.Ends[i].NameIn(key.Namespace)
 		}
 		parts = append(parts, "takes the places that were held for "+eviction.Shortened(names))
 	}
 	if len(e.Awaited) > 0 {
-		parts = append(parts, fmt.Sprintf("waits for %s to end", eviction.NamesOf(e.Awaited)))
+		parts = append(parts, fmt.Sprintf("waits for %s to end", eviction.NamesFor(key.Namespace, e.Awaited)))
 	}
-	return q.Turn.Gang.Key.String() + ": " + strings.Join(parts, "; ")
+	return key.String() + ": " + strings.Join(parts, "; ")
 }

@@ -65,7 +65,7 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 		return nil, fmt.Errorf("setting up preemption: %w", err)
 	}
 	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: profile.TerminationWait, profile: profile}
-	p.evaluator = preemption.NewEvaluator(Name, h, p, features.EnableAsyncPreemption)
+	p.evaluator = preemption.NewEvaluator(Name, discreet{h}, p, features.EnableAsyncPreemption)
 	p.evictOne, p.evaluator.PreemptPod = p.evaluator.PreemptPod, p.evictPod
 	return p, nil
 }
@@ -169,7 +169,7 @@ func (p *preemptor) preempt(
 		return result, false, status
 	}
 	p.state.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
-	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate())
+	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate(pod.Namespace))
 }
 
 // evict makes the evaluator evict the cheapest set of victims. late, if not nil, is the
@@ -190,15 +190,15 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		plan := a.plan(node)
 		p.hold(pod, &plan, eviction.HoldFor)
 		p.evictOthers(pod, plan.others)
-		return result, fwk.NewStatus(fwk.Success, plan.text(node))
+		return result, fwk.NewStatus(fwk.Success, plan.text(pod.Namespace, node))
 	}
 	p.state.EndNominated(pod.UID)
 	return result, a.final(status)
 }
 
-// text says for whom a pod waits.
-func (p *plan) text(node string) string {
-	text := fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesOf(p.victims))
+// text says for whom a pod of a namespace waits.
+func (p *plan) text(namespace, node string) string {
+	text := fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesFor(namespace, p.victims))
 	if len(p.others) > 0 {
 		text += fmt.Sprintf("; with them %d pods of their gangs go on other nodes", len(p.others))
 	}
@@ -270,7 +270,7 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	}
 	switch {
 	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
-		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, eviction.NamesOf(victims))
+		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, eviction.NamesFor(pod.Namespace, victims))
 	case p.state.Releasing(pod.UID, info):
 		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
 	}

@@ -144,7 +144,7 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 	}
 	p.hold(pod, &w.plan, slack)
 	if len(w.yields) > 0 {
-		p.profile.Yield(w.yields, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", w.node, pod.Namespace, pod.Name))
+		p.profile.Yield(w.yields, fmt.Sprintf("gang: places on node %s are taken by a pod of a higher priority", w.node))
 		p.state.TryAgainBy(p.clock.Now().Add(afterYield))
 	}
 	switch {
@@ -153,14 +153,14 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 	case w.alloc == nil:
 		p.state.TryAgainBy(p.clock.Now().Add(w.within + slack)) // without a hold nothing else would wake the pod
 	}
-	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(p.state.Unreleased(w.node)))
+	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(pod.Namespace, p.state.Unreleased(w.node)))
 }
 
-// text says which pods a pod waits for.
-func (w *wait) text(unreleased []string) string {
+// text says which pods a pod of a namespace waits for.
+func (w *wait) text(namespace string, unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
-		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, eviction.NamesOf(w.awaited), w.by()))
+		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, eviction.NamesFor(namespace, w.awaited), w.by()))
 	}
 	if len(w.yields) > 0 {
 		parts = append(parts, "taking places on node "+w.node+" that were held for a gang of a lower priority")
@@ -168,17 +168,17 @@ func (w *wait) text(unreleased []string) string {
 	if w.behind {
 		what := releasing + " on node " + w.node
 		if len(unreleased) > 0 {
-			what += ": " + eviction.Shortened(unreleased)
+			what += ": " + eviction.ShortenedFor(namespace, "pod", unreleased)
 		}
 		parts = append(parts, what)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// tooLate says why a pod does not wait.
-func (w *wait) tooLate() string {
+// tooLate says why a pod of a namespace does not wait.
+func (w *wait) tooLate(namespace string) string {
 	return fmt.Sprintf("%s on node %s end only%s, by their grace period, and nobody could be evicted who would end sooner",
-		eviction.NamesOf(w.awaited), w.node, w.by())
+		eviction.NamesFor(namespace, w.awaited), w.node, w.by())
 }
 
 // by says when the last of the awaited pods must have ended. It is a time, not a
