@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -16,17 +17,28 @@ import (
 // of several profiles. The zero value evicts nobody and keeps nothing.
 type Config struct {
 	ScheduleTimeout time.Duration // a gang that was never whole may be partly bound for so long; 0: for ever
-	DrainAfter      time.Duration // a gang waits for so long before a domain is closed for it; 0: for ever
+	DrainAfter      time.Duration // a gang waits for so long before places are kept for it; 0: for ever
+	DrainFor        time.Duration // they are kept for so long, and then for as long not; 0: without end
+	DrainShare      int32         // of 100 nodes with such devices: on so many at most for gangs of one namespace
+	DrainTotalShare int32         // and of all
 	KeepFreed       time.Duration // the place of a member that died is kept for so long; 0: not at all
 	AnyModelAfter   time.Duration // members wait for the model of those that run for so long; 0: for ever
+
+	DrainNamespaces         []string // places are kept for gangs of these only; empty: of all
+	DrainExcludedNamespaces []string // and not of these
+}
+
+// drainsFor reports whether places are kept for gangs of a namespace.
+func (c *Config) drainsFor(namespace string) bool {
+	return (len(c.DrainNamespaces) == 0 || slices.Contains(c.DrainNamespaces, namespace)) && !slices.Contains(c.DrainExcludedNamespaces, namespace)
 }
 
 // Configure sets the Config before the first pod comes. Profiles that differ are an error.
 func (g *Gangs) Configure(c Config) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.configured && c != g.config {
-		return fmt.Errorf("scheduleTimeout, drainAfter, keepFreed and anyModelAfter must be equal in all profiles: have %+v and %+v", g.config, c)
+	if g.configured && !equality.Semantic.DeepEqual(c, g.config) {
+		return fmt.Errorf("the arguments must be equal in all profiles: have %+v and %+v", g.config, c)
 	}
 	g.config, g.configured = c, true
 	return nil

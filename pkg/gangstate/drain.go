@@ -5,75 +5,114 @@ package gangstate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// drain is a gang for which nodes are closed to younger pods of equal or lower priority, until
-// it has been placed. There is at most one a priority, and a node is closed for one gang only.
+// drain is a gang for which places are kept from younger pods of equal or lower priority, until it has
+// been placed or the time is over. There is at most one a priority, and a node has places of one only.
 type drain struct {
 	gang     *gang
-	closure  *candidates.Closure
-	nodes    []string
-	where    string // the smallest domain with all of them
-	revision uint64 // of the gang, when the nodes were chosen
-	failed   int    // attempts that failed since nodes are closed for it
+	priority int32     // of the gang, when places were kept
+	complete time.Time // when the gang was
+	since    time.Time
+	until    time.Time                     // zero: without end
+	where    string                        // the smallest domain with all of the gang's nodes
+	planned  []string                      // the gang's nodes
+	places   map[string][]*candidates.Kept // by node, on those of planned where others are in the way, or nobody is
+	devices  map[string]v1.ResourceName    // of places: what nodes are counted by
+	lacked   []v1.ResourceName             // what lacked beside devices since
+	minimum  int                           // of the gang
+	revision uint64                        // of the gang, when the nodes were chosen
+	failed   int                           // attempts that failed since
 }
 
-// maxFailed is how many attempts of a gang may fail before its nodes are opened: what keeps it
+// maxFailed is how many attempts of a gang may fail before nothing is kept for it: what keeps it
 // from being placed is not room then.
 const maxFailed = 3
 
 // text is what the gang's members say.
 func (d *drain) text() string {
-	return fmt.Sprintf("drains %s since %s: %d nodes are closed to younger pods", d.where, d.closure.Since.UTC().Format(time.RFC3339), len(d.nodes))
+	kept := map[v1.ResourceName]bool{}
+	for _, places := range d.places {
+		for _, k := range places {
+			kept[k.Resource] = true
+		}
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		names = append(names, string(name))
+	}
+	text := fmt.Sprintf("drains %s since %s: places on %d nodes (%s) are kept from younger pods", d.where, timeText(d.since), len(d.places), strings.Join(names, ", "))
+	if !d.until.IsZero() {
+		text += " until " + timeText(d.until)
+	}
+	return text
 }
 
-// CloseBy says who closes nodes: it is given all that are closed from then on, under the lock.
-// Call it before the first pod comes.
-func (g *Gangs) CloseBy(closeNodes func(map[string]*candidates.Closure)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closeNodes = closeNodes
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Starvation says when places are kept for a gang that has no room now.
+type Starvation struct {
+	From time.Time // zero: never
+	Own  []string  // the nodes that were chosen for it, unless it has changed since
+	// Closed are the nodes of which nothing may be kept for it.
+	Closed func(node string) bool
+	Why    string // why nothing is kept though the gang has waited for long; may be empty
 }
 
-// Starving says of a gang that has no room now when nodes are closed for it; zero is never. Only
-// members below the minimum count, and none while nodes are closed for an older gang of its
-// priority. own are the nodes that are closed for it already, unless it has changed since they
-// were chosen. closed says which nodes may not be closed for it.
-func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(node string) bool) {
+// Starving says of a gang that has no room now when places are kept for it. Only members below the
+// minimum count, and none while places are kept for an older gang of its priority.
+func (g *Gangs) Starving(t *Turn) (s Starvation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x, after := g.gangs[t.Gang.Key], g.config.DrainAfter
-	if x == nil || after <= 0 || g.incomplete(x) != "" || !x.turns.needed {
-		return from, nil, nil
+	x, now := g.gangs[t.Gang.Key], g.clock.Now()
+	if x == nil || g.config.DrainAfter <= 0 || g.incomplete(x) != "" || !x.turns.needed {
+		return s
 	}
 	complete, d := g.completed(x), g.drains[x.priority]
 	if d != nil && d.gang != x && !younger(d, complete, x) {
-		return from, nil, nil // it is tried again when these nodes are opened
+		return s // it is tried again when what is kept for the other is open
 	}
-	if from = complete.Add(after); from.Before(x.drainAt) {
-		from = x.drainAt
+	if s.From = complete.Add(g.config.DrainAfter); s.From.Before(x.drainAt) {
+		s.From = x.drainAt
+	}
+	switch open := g.holders.openUntil(x.key.Namespace, now); {
+	case !g.config.drainsFor(x.key.Namespace):
+		if !now.Before(s.From) {
+			s.Why = "no places are kept for gangs of its namespace"
+		}
+		s.From = time.Time{}
+		return s
+	case !open.IsZero() && !now.Before(s.From):
+		s.From, s.Why = open, "places are kept for gangs of its namespace from "+timeText(open)+" on, since they were kept in vain before"
 	}
 	if d != nil && d.gang == x && d.revision == x.revision {
-		own = d.nodes
+		s.Own = d.planned
 	}
-	return from, own, g.closedAbove(x)
+	s.Closed = g.takenFrom(x, now)
+	return s
 }
 
-// closedAbove says which nodes are closed for gangs of a higher priority. It needs g.mu; what it
-// returns does not.
-func (g *Gangs) closedAbove(x *gang) func(node string) bool {
+// takenFrom says of which nodes nothing may be kept for a gang: places are kept there for one of a
+// higher priority, or were kept in vain and are open for as long. It needs g.mu; what it returns does
+// not.
+func (g *Gangs) takenFrom(x *gang, now time.Time) func(node string) bool {
 	taken := map[string]bool{}
+	for node := range g.heldNodes {
+		if !g.heldNodes.openUntil(node, now).IsZero() {
+			taken[node] = true
+		}
+	}
 	for priority, d := range g.drains {
 		if priority > x.priority && d.gang != x {
-			for _, node := range d.nodes {
+			for node := range d.places {
 				taken[node] = true
 			}
 		}
@@ -81,42 +120,155 @@ func (g *Gangs) closedAbove(x *gang) func(node string) bool {
 	return func(node string) bool { return taken[node] }
 }
 
-// Drain closes the nodes of a plan for a gang, in place of those that were closed for it or for
-// a younger gang of its priority. An older one keeps its own. It returns what to tell people.
-func (g *Gangs) Drain(t *Turn, nodes []string, where string) string {
+// Drain keeps places for a gang that has waited for long, in place of those that were kept for it or
+// for a younger gang of its priority. An older one keeps its own. Nothing is kept where only pods of
+// the gang's own namespace are in the way, nor on more nodes than the shares allow. It returns what
+// to tell people.
+func (g *Gangs) Drain(t *Turn, n *Need) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.gangs[t.Gang.Key]
-	if x == nil || g.incomplete(x) != "" || !x.turns.needed {
+	x, now := g.gangs[t.Gang.Key], g.clock.Now()
+	if x == nil || g.incomplete(x) != "" || !x.turns.needed || !g.config.drainsFor(x.key.Namespace) || !g.holders.openUntil(x.key.Namespace, now).IsZero() {
 		return ""
 	}
-	complete := g.completed(x)
-	if d := g.drains[x.priority]; d != nil && d.gang != x && !younger(d, complete, x) {
+	complete, was := g.completed(x), g.drains[x.priority]
+	if was != nil && was.gang != x && !younger(was, complete, x) {
 		return ""
 	}
-	d := &drain{gang: x, nodes: nodes, where: where, revision: x.revision, closure: &candidates.Closure{
-		Gang: x.key.String(), Priority: x.priority, Complete: complete, Since: g.clock.Now(),
-		Why: "the node is kept for " + x.key.String() + ", which has waited for long",
-	}}
-	if was := g.drains[x.priority]; was != nil && was.gang == x {
-		d.failed = was.failed
+	if was != nil && was.gang != x {
+		was = nil
 	}
-	for priority, o := range g.drains {
-		if priority < x.priority && slices.ContainsFunc(o.nodes, func(node string) bool { return slices.Contains(nodes, node) }) {
-			delete(g.drains, priority)
+	nodes := g.mayKeep(x, n, was, now)
+	why, useless := n.useless(was != nil)
+	if !useless {
+		why = g.overShare(x, n, nodes)
+	}
+	if useless || why != "" || len(nodes) == 0 {
+		g.endDrains(now, func(d *drain) outcome { return inVain.when(d.gang == x) })
+		return why
+	}
+	d := &drain{
+		gang: x, priority: x.priority, complete: complete, since: now, where: n.Where, planned: n.Planned, revision: x.revision, minimum: x.read.Minimum,
+	}
+	if was != nil {
+		d.since, d.failed, d.lacked, d.minimum = was.since, was.failed, was.lacked, max(was.minimum, d.minimum)
+	}
+	d.lacked = n.lacked(d.lacked)
+	g.replace(d, n, nodes, was)
+	return d.text()
+}
+
+// mayKeep are the nodes of which places may be kept for a gang: all but those that only pods of its own
+// namespace are in the way on, and those that are taken from it. Where a place is kept for it already
+// that goes on, whoever is in the way now. It needs g.mu.
+func (g *Gangs) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[string]bool {
+	nodes, taken := map[string]bool{}, g.takenFrom(x, now)
+	for _, p := range n.Places {
+		if begun := was != nil && was.places[p.Node] != nil; (begun || p.Way != Own) && !taken(p.Node) {
+			nodes[p.Node] = true
 		}
 	}
-	g.drains[x.priority] = d
+	return nodes
+}
+
+// replace has a drain, which keeps places on some nodes of its need, take the place of all that it
+// displaces. It needs g.mu.
+func (g *Gangs) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
+	now := g.clock.Now()
+	for priority, o := range g.drains {
+		if !displaces(d, o, nodes) {
+			continue
+		}
+		delete(g.drains, priority)
+		for node := range o.places {
+			if !nodes[node] {
+				g.heldNodes.end(node, now)
+			}
+		}
+		if namespace := o.gang.key.Namespace; namespace != d.gang.key.Namespace && !g.holds(namespace) {
+			delete(g.holders, namespace) // it was not its doing
+		}
+	}
+	g.drains[d.priority] = d
+	g.holders.begin(d.gang.key.Namespace, now)
+	first := g.holders.since(d.gang.key.Namespace, now)
+	for node := range nodes {
+		g.heldNodes.begin(node, now)
+		if since := g.heldNodes.since(node, now); since.Before(first) {
+			first = since
+		}
+	}
+	if g.config.DrainFor > 0 {
+		d.until = first.Add(g.config.DrainFor)
+	}
+	d.keep(n, nodes)
+	if was != nil && d.sameAs(was) {
+		d.places = was.places // nobody is to be told
+		return
+	}
 	g.publish()
-	return d.text()
+}
+
+// displaces reports whether a drain ends another one: that of the gang itself or of a younger one of
+// its priority, and one of a lower priority that needs one of its nodes.
+func displaces(d, o *drain, nodes map[string]bool) bool {
+	if o.gang == d.gang || o.priority == d.priority {
+		return true
+	}
+	for node := range o.places {
+		if o.priority < d.priority && nodes[node] {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether something is kept for a gang of the namespace. It needs g.mu.
+func (g *Gangs) holds(namespace string) bool {
+	for _, d := range g.drains {
+		if d.gang.key.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// keep makes the places on some nodes: of the devices that members ask for, and of what else lacked on
+// any of the gang's nodes.
+func (d *drain) keep(n *Need, nodes map[string]bool) {
+	why := "which has waited for long"
+	if !d.until.IsZero() {
+		why += ", until " + timeText(d.until)
+	}
+	d.places, d.devices = map[string][]*candidates.Kept{}, map[string]v1.ResourceName{}
+	for _, p := range n.Places {
+		if !nodes[p.Node] {
+			continue
+		}
+		d.devices[p.Node] = p.Device
+		for _, name := range slices.Sorted(maps.Keys(p.Amounts)) {
+			if p.Amounts[name] > 0 && (p.Devices[name] || slices.Contains(d.lacked, name)) {
+				d.places[p.Node] = append(d.places[p.Node], candidates.NewKept(d.gang.key, candidates.Kept{
+					Priority: d.priority, Made: d.complete, Resource: name, Count: p.Amounts[name], Waited: true,
+				}, why))
+			}
+		}
+	}
+}
+
+// sameAs reports whether two drains keep the same, and say the same of it.
+func (d *drain) sameAs(o *drain) bool {
+	return d.until.Equal(o.until) && maps.EqualFunc(d.places, o.places, func(a, b []*candidates.Kept) bool {
+		return slices.EqualFunc(a, b, func(a, b *candidates.Kept) bool { return *a == *b })
+	})
 }
 
 // younger reports whether a drain is for a gang that became complete after x.
 func younger(d *drain, complete time.Time, x *gang) bool {
-	return cmp.Or(d.closure.Complete.Compare(complete), cmp.Compare(d.gang.key.String(), x.key.String())) > 0
+	return cmp.Or(d.complete.Compare(complete), cmp.Compare(d.gang.key.String(), x.key.String())) > 0
 }
 
-// Draining is what to tell people of the nodes that are closed for a gang; "" if none are.
+// Draining is what to tell people of the places that are kept for a gang; "" if none are.
 func (g *Gangs) Draining(t *Turn) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,86 +280,11 @@ func (g *Gangs) Draining(t *Turn) string {
 	return ""
 }
 
-// NoDrain ends the drain of a gang that would not fit even if all others were gone, or asks for
-// what cannot be planned.
-func (g *Gangs) NoDrain(t *Turn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.endDrains(func(d *drain) bool { return d.gang.key == t.Gang.Key })
-}
-
-// DrainInVain ends the drain of a gang for which its nodes have room, and which is refused there.
-func (g *Gangs) DrainInVain(t *Turn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if x := g.gangs[t.Gang.Key]; x != nil {
-		g.endInVain(x)
-	}
-}
-
-// attemptFailed takes note that a gang had room and was not placed. It needs g.mu.
-func (g *Gangs) attemptFailed(x *gang) {
-	for _, d := range g.drains {
-		if d.gang != x {
-			continue
-		}
-		if d.failed++; d.failed >= maxFailed {
-			g.endInVain(x)
-		}
-		return
-	}
-}
-
-// endInVain ends the drain of a gang that is not placed though it has room, and begins none for
-// as long as it waited for the first one. It needs g.mu.
-func (g *Gangs) endInVain(x *gang) {
-	g.endDrains(func(d *drain) bool {
-		if d.gang == x {
-			x.drainAt = g.clock.Now().Add(g.config.DrainAfter)
-		}
-		return d.gang == x
-	})
-}
-
-// endDrained ends the drains of gangs that have been placed or are incomplete, or have another
-// priority. It needs g.mu.
-func (g *Gangs) endDrained() {
-	g.endDrains(func(d *drain) bool {
-		x := d.gang
-		if g.gangs[x.key] != x {
-			return true
-		}
-		if x.attempt != nil || x.busy > 0 {
-			return false
-		}
-		return g.incomplete(x) != "" || !x.turns.needed || x.priority != d.closure.Priority
-	})
-}
-
-func (g *Gangs) endDrains(over func(*drain) bool) {
-	ended := false
-	for priority, d := range g.drains {
-		if over(d) {
-			delete(g.drains, priority)
-			ended = true
-		}
-	}
-	if ended {
-		g.publish()
-	}
-}
-
-// publish closes the nodes of all drains and no others. It needs g.mu, so that what is closed
-// last is what the last drain says.
+// publish keeps the places of all drains and no others. It needs g.mu, so that what is kept last is
+// what the last drain says.
 func (g *Gangs) publish() {
-	nodes := map[string]*candidates.Closure{}
-	for _, d := range g.drains {
-		for _, node := range d.nodes {
-			nodes[node] = d.closure
-		}
-	}
-	g.closeNodes(nodes)
-	g.Changed() // one may be open to gangs that wait
+	g.publishKept()
+	g.Changed() // some may be open to gangs that wait
 }
 
 // completed is when the last of the members that are to be placed came, by what the API server
@@ -231,68 +308,4 @@ func (g *Gangs) completed(x *gang) time.Time {
 		return x.ready
 	}
 	return last
-}
-
-// KeptOut returns a function that says which nodes are closed to the members of a turn: for
-// gangs that are older, and of no lower priority. So is all of a node with a place that is kept
-// from them. It returns nil if none is.
-func (t *Turn) KeptOut(closed *candidates.Closed) func(node string) bool {
-	nodes, own := closed.All(), t.Gang.Key.String()
-	if !closed.Any() {
-		return nil
-	}
-	return func(node string) bool {
-		c := nodes[node]
-		return c.KeepsOut(t.Gang.Priority, t.Complete) && c.Gang != own || closed.KeptFromGang(own, t.Gang.Priority, t.Complete, node)
-	}
-}
-
-// Drained chooses the nodes to close for a gang that has no room: where it fits when all others
-// are gone, and of equal places that of which the most is free now. The error is that of Plan.
-func (p *Planner) Drained(q *Question) (nodes []string, where string, err error) {
-	empty := *q
-	empty.Empty, empty.Freest = true, true
-	a, err := p.Plan(&empty)
-	if err != nil {
-		return nil, "", err
-	}
-	for i := range a.Members {
-		nodes = append(nodes, a.Members[i].Node)
-	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	if depth := a.Depth(); depth <= a.tree.Depth() {
-		return nodes, a.tree.DomainName(depth, a.Plan.Domains[depth][0]), nil
-	}
-	return nodes, nodes[0], nil
-}
-
-// StillFits reports whether the gang fits on its closed nodes once all others are gone. What other
-// plugins refuse there may be due to those who are there still.
-func (p *Planner) StillFits(q *Question, own []string) bool {
-	empty := *q
-	empty.Empty = true
-	return p.fitsOn(&empty, own)
-}
-
-// RefusedThere reports whether there is room on its closed nodes for a gang that has no room, now:
-// it is other plugins that refuse them.
-func (p *Planner) RefusedThere(q *Question, own []string) bool {
-	now := *q
-	return len(q.Turn.Refused) > 0 && p.fitsOn(&now, own)
-}
-
-func (p *Planner) fitsOn(q *Question, nodes []string) bool {
-	q.Unrefused, q.Closed = true, func(node string) bool { return !slices.Contains(nodes, node) }
-	_, err := p.Plan(q)
-	return err == nil
-}
-
-// freeFor is how much of what a demand is about is free on a node.
-func freeFor(d *placement.Demand, info fwk.NodeInfo) int64 {
-	if !d.HasGPUs() {
-		return info.GetAllocatable().GetMilliCPU() - info.GetRequested().GetMilliCPU()
-	}
-	name := v1.ResourceName(d.Resources[0].Name)
-	return info.GetAllocatable().GetScalarResources()[name] - info.GetRequested().GetScalarResources()[name]
 }

@@ -20,16 +20,25 @@ import (
 // drainEnv has gangs without room, of which the test says which nodes are chosen for them.
 type drainEnv struct {
 	*testEnv
-	closed map[string]*candidates.Closure
+	kept map[string][]*candidates.Kept
 }
 
-const drainAfter = 30 * time.Minute
+const (
+	drainAfter = 30 * time.Minute
+	drainFor   = 4 * time.Hour
+	gpu        = v1.ResourceName("nvidia.com/gpu")
+)
 
 func newDrainEnv(t *testing.T) *drainEnv {
 	t.Helper()
+	return newDrainEnvWith(t, Config{DrainAfter: drainAfter, DrainFor: drainFor, DrainShare: 50, DrainTotalShare: 75})
+}
+
+func newDrainEnvWith(t *testing.T, c Config) *drainEnv {
+	t.Helper()
 	r := &drainEnv{testEnv: newTestEnv(t, 0, 1, false)}
-	r.gangs.CloseBy(func(nodes map[string]*candidates.Closure) { r.closed = nodes })
-	if err := r.gangs.Configure(Config{DrainAfter: drainAfter}); err != nil {
+	r.gangs.KeepBy(func(places map[string][]*candidates.Kept) { r.kept = places })
+	if err := r.gangs.Configure(c); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -37,45 +46,102 @@ func newDrainEnv(t *testing.T) *drainEnv {
 
 // gang makes a gang of two whose last member was made at a time.
 func (e *drainEnv) gang(name string, priority int32, made time.Duration) []*v1.Pod {
+	return e.gangOf("ns", name, priority, made)
+}
+
+func (e *drainEnv) gangOf(namespace, name string, priority int32, made time.Duration) []*v1.Pod {
 	var pods []*v1.Pod
 	for i, suffix := range []string{"-0", "-1"} {
-		pod := member(name, 2, name+suffix).Priority(priority).Created(time.Unix(0, 0).Add(made - time.Duration(1-i)*time.Minute)).Obj()
+		pod := member(name, 2, name+suffix).Namespace(namespace).Priority(priority).Created(time.Unix(0, 0).Add(made - time.Duration(1-i)*time.Minute)).Obj()
 		e.set(pod)
 		pods = append(pods, pod)
 	}
 	return pods
 }
 
-// refuse is a cycle of a gang that finds no room; nodes are those it would have closed.
+// place is what a member with eight GPUs needs of a node where others are in the way.
+func place(node string) *Place {
+	return &Place{
+		Node: node, Device: gpu, Devices: map[v1.ResourceName]bool{gpu: true},
+		Amounts: map[v1.ResourceName]int64{gpu: 8, v1.ResourceCPU: 4000, v1.ResourceMemory: 0}, Lacks: []v1.ResourceName{gpu}, Way: Others,
+	}
+}
+
+// needOn is what a gang needs of nodes; of such there are ten.
+func needOn(nodes ...string) *Need {
+	n := &Need{Where: "rack-1", Planned: nodes, Have: map[v1.ResourceName]int{gpu: 10}}
+	for _, node := range nodes {
+		n.Places = append(n.Places, place(node))
+	}
+	return n
+}
+
+// refuse is a cycle of a gang that finds no room; nodes are those where it would go.
 func (e *drainEnv) refuse(pod *v1.Pod, nodes ...string) (from time.Time, text string) {
+	e.t.Helper()
+	return e.refuseWith(pod, needOn(nodes...))
+}
+
+func (e *drainEnv) refuseWith(pod *v1.Pod, n *Need) (from time.Time, text string) {
 	e.t.Helper()
 	turn, _ := e.gangs.Begin(pod)
 	if turn.Why != "" {
 		e.t.Fatalf("pod %s: %s", pod.Name, turn.Why)
 	}
-	from, own, taken := e.gangs.Starving(&turn)
-	if from.IsZero() || e.clock.Now().Before(from) {
-		return from, ""
+	s := e.gangs.Starving(&turn)
+	if s.From.IsZero() || e.clock.Now().Before(s.From) {
+		return s.From, s.Why
 	}
-	if len(own) == 0 {
-		nodes = slices.DeleteFunc(nodes, taken)
-		e.gangs.Drain(&turn, nodes, "rack-1")
+	if len(s.Own) > 0 {
+		n.Places = slices.DeleteFunc(n.Places, func(p *Place) bool { return !slices.Contains(s.Own, p.Node) })
+		for _, node := range s.Own {
+			if !slices.ContainsFunc(n.Places, func(p *Place) bool { return p.Node == node }) {
+				n.Places = append(n.Places, place(node))
+			}
+		}
+		n.Planned = s.Own
+	} else {
+		n.Places = slices.DeleteFunc(n.Places, func(p *Place) bool { return s.Closed(p.Node) })
+		n.Planned = slices.DeleteFunc(slices.Clone(n.Planned), s.Closed)
 	}
-	return from, e.gangs.Draining(&turn)
+	return s.From, e.gangs.Drain(&turn, n)
+}
+
+// after lets time pass.
+func (e *drainEnv) after(d time.Duration) {
+	e.clock.Step(d)
+	e.gangs.tick()
+}
+
+// gone has a gang be deleted.
+func (e *drainEnv) gone(gang string) {
+	e.delete(gang + "-0")
+	e.delete(gang + "-1")
+}
+
+// bound has the members of a gang be bound to nodes.
+func (e *drainEnv) bound(pods []*v1.Pod, nodes ...string) {
+	for i, pod := range pods {
+		pod = pod.DeepCopy()
+		pod.Spec.NodeName = nodes[i]
+		e.set(pod)
+	}
 }
 
 func (e *drainEnv) want(what string, want map[string]string) {
 	e.t.Helper()
 	got := map[string]string{}
-	for node, c := range e.closed {
-		got[node] = c.Gang
+	for node, places := range e.kept {
+		for _, k := range places {
+			got[node] = k.Gang
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		e.t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
+		e.t.Errorf("%s: nodes with kept places (-want,+got)\n%s", what, diff)
 	}
 }
 
-// TestNodeClosing: nodes are closed for the oldest gang of a priority.
+// TestNodeClosing: places are kept for the oldest gang of a priority.
 func TestNodeClosing(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
@@ -86,7 +152,7 @@ func TestNodeClosing(t *testing.T) {
 		t.Errorf("nodes are closed from %v (%q), want %v: that long after the last member was made", from, text, want)
 	}
 	r.clock.Step(30 * time.Minute)
-	if _, text = r.refuse(a[0], "n1", "n2"); !strings.HasPrefix(text, "drains rack-1 since 1970-01-01T00:40:00Z: 2 nodes") {
+	if _, text = r.refuse(a[0], "n1", "n2"); !strings.HasPrefix(text, "drains rack-1 since 1970-01-01T00:40:00Z: places on 2 nodes (nvidia.com/gpu) are kept from younger pods until 1970-01-01T04:40:00Z") {
 		t.Errorf("the gang says %q", text)
 	}
 	r.want("a", map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"})
@@ -118,13 +184,13 @@ func TestNodeOpening(t *testing.T) {
 	if _, text := r.refuse(pods[0], "n1", "n2"); text == "" {
 		t.Fatal("nothing is closed")
 	}
-	since := r.closed["n1"].Since
+	first := r.kept["n1"][0]
 	for range 3 {
 		r.clock.Step(time.Minute)
 		r.refuse(pods[0], "n3")
 	}
-	if keys := slices.Sorted(maps.Keys(r.closed)); !slices.Equal(keys, []string{"n1", "n2"}) || r.closed["n1"].Since != since {
-		t.Errorf("closed are %v, since %v: the nodes are chosen once", keys, r.closed["n1"].Since)
+	if keys := slices.Sorted(maps.Keys(r.kept)); !slices.Equal(keys, []string{"n1", "n2"}) || r.kept["n1"][0] != first {
+		t.Errorf("places are kept on %v, %+v: the nodes are chosen once", keys, r.kept["n1"][0])
 	}
 	r.room = 2
 	r.settle(20)
@@ -136,8 +202,8 @@ func TestNodeOpening(t *testing.T) {
 	r.set(extra)
 	r.clock.Step(2 * drainAfter)
 	turn, _ := r.gangs.Begin(extra)
-	if from, _, _ := r.gangs.Starving(&turn); !from.IsZero() {
-		t.Errorf("nodes are closed from %v for a member above the minimum", from)
+	if s := r.gangs.Starving(&turn); !s.From.IsZero() {
+		t.Errorf("places are kept from %v for a member above the minimum", s.From)
 	}
 }
 

@@ -68,14 +68,15 @@ type Gangs struct {
 	group    map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
 	ended    map[gangrequest.Key]map[types.UID]*v1.Pod        // guarded by mu; finished pods, whether the gang has others or not
 
-	mayLead    func() bool                          // guarded by mu, and called without it
-	synced     func() bool                          // guarded by mu, and called under it
-	closeNodes func(map[string]*candidates.Closure) // guarded by mu
-	drains     map[int32]*drain                     // by priority; guarded by mu
-	keepPlaces func(map[string][]*candidates.Kept)  // guarded by mu
-	kept       map[*gang]*kept                      // guarded by mu
-	partial    map[gangrequest.Key]bool             // guarded by mu; those that say that they are not whole
-	strays     map[types.UID]time.Time              // those that are gone, but may still wait, until then; guarded by mu
+	mayLead    func() bool                         // guarded by mu, and called without it
+	synced     func() bool                         // guarded by mu, and called under it
+	drains     map[int32]*drain                    // by priority; guarded by mu
+	heldNodes  spans                               // by node; guarded by mu
+	holders    spans                               // by namespace; guarded by mu
+	keepPlaces func(map[string][]*candidates.Kept) // guarded by mu
+	kept       map[*gang]*kept                     // guarded by mu
+	partial    map[gangrequest.Key]bool            // guarded by mu; those that say that they are not whole
+	strays     map[types.UID]time.Time             // those that are gone, but may still wait, until then; guarded by mu
 }
 
 // gang is what is known of one gang.
@@ -138,7 +139,7 @@ func New(clk clock.PassiveClock) *Gangs {
 		strays:  map[types.UID]time.Time{},
 		mayLead: func() bool { return false },
 		synced:  func() bool { return true },
-		drains:  map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
+		drains:  map[int32]*drain{}, heldNodes: spans{}, holders: spans{},
 		kept: map[*gang]*kept{}, keepPlaces: func(map[string][]*candidates.Kept) {},
 	}
 }

@@ -43,7 +43,7 @@ func (g *Gangs) keepPlace(x *gang, pod *v1.Pod) {
 	}
 	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if v1helper.IsExtendedResourceName(name) && q.Value() > 0 {
-			k.places = append(k.places, &candidates.Kept{Gang: x.key.String(), Priority: x.priority, Made: made, Resource: name, Count: q.Value()})
+			k.places = append(k.places, candidates.NewKept(x.key, candidates.Kept{Priority: x.priority, Made: made, Resource: name, Count: q.Value()}, "which lost a member there"))
 		}
 	}
 	if len(k.places) > 0 {
@@ -84,9 +84,14 @@ func (g *Gangs) lacksOne(x *gang) bool {
 	return x.read.Minimum-have == 1
 }
 
-// publishKept keeps all that is kept, and nothing else. It needs g.mu.
+// publishKept keeps all that is kept, for drains too, and nothing else. It needs g.mu.
 func (g *Gangs) publishKept() {
 	nodes := map[string][]*candidates.Kept{}
+	for _, d := range g.drains {
+		for node, places := range d.places {
+			nodes[node] = append(nodes[node], places...)
+		}
+	}
 	for _, k := range g.kept {
 		nodes[k.node] = append(nodes[k.node], k.places...)
 	}

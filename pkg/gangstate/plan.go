@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -65,7 +66,9 @@ type Question struct {
 	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
 	// domains, bands and segments.
 	Freest bool
-	Closed func(node string) bool // nodes that are closed to these members; nil: none
+	Closed func(node string) bool // nodes that these members do not get; nil: none
+	// Kept is what of nodes is kept from these members, by node; see Turn.KeptOut.
+	Kept map[string][]*candidates.Kept
 	// Volumes says where the bound volumes of a pod can be used; nil: nobody knows of any.
 	Volumes func(*v1.Pod) []*v1.NodeSelector
 	// Cleared, if not nil, says what of a node does not count; nil for all others. Ahead: what
@@ -89,6 +92,7 @@ type Answer struct {
 	Ranked  []*v1.Pod              // the pods of all ranks of the plan
 	Ranks   map[types.UID]int      // of Members
 
+	shapes       []*shape // of Members
 	tree         *fabric.Tree
 	resource     string  // whose devices the members get
 	messageBytes float64 // of the all-reduce that is estimated
@@ -268,6 +272,7 @@ func (b *build) answer(plan *fabric.Plan) *Answer {
 			a.resource = d.Resources[0].Name
 		}
 		a.Ranks[pod.UID] = b.ranks[rank]
+		a.shapes = append(a.shapes, b.shapes[b.request.Members[rank].Shape])
 		a.Members = append(a.Members, nodestate.GangMember{Pod: pod, Demand: d, Node: b.tree.Name(plan.Nodes[rank]), GPUs: plan.Sets[rank]})
 	}
 	return a

@@ -65,7 +65,7 @@ func newStateCollector(s *State) *stateCollector {
 			"late (not tried in time; another is woken).", "outcome"),
 		writes:  desc("writes", "Writes of choices, and of the bindings of their pods: under_way (not answered yet) and waiting (until fewer are).", "state"),
 		domains: desc("fabric_domains", "Domains of each level of the fabric that has labels, as the nodes' labels have it now; a node without a label is one of its own.", "level"),
-		closed:  desc("closed_nodes", "Nodes that are closed to younger pods, because a gang has waited for long."),
+		closed:  desc("closed_nodes", "Nodes of which a place is kept from younger pods, because a gang has waited for long."),
 		late:    desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
@@ -121,7 +121,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for depth := 1; depth <= tree.Depth(); depth++ {
 		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
 	}
-	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.closed.All())))
+	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(c.state.closed.Waited()))
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.topologies.HeldBack())))
 }
 

@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -27,7 +30,13 @@ func TestNodeKeeping(t *testing.T) {
 		name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin},
 		args: map[string]string{gangPlugin: "drainAfter: 1s"},
 	})
-	l.fill(t, 0, &s)
+	// Where only pods of the gang's own namespace are in the way, nothing is kept.
+	for node, gpus := range map[string]int{"s0-node-0-0": 8, "s0-node-0-1": 4, "s0-node-1-0": 8, "s0-node-1-1": 8} {
+		l.createIn(t, "others", gpuPod("taker-"+node, gangProfile, gpus).NodeSelector(host(node)).Obj())
+	}
+	for _, node := range []string{"s0-node-0-0", "s0-node-0-1", "s0-node-1-0", "s0-node-1-1"} {
+		l.seenIn(t, "others", "taker-"+node, "is bound", func(pod *v1.Pod) bool { return pod.Spec.NodeName == node })
+	}
 	required := notes{gangrequest.RequiredKey: "rack"}
 
 	gone := gangPods(0, "gone", 2, 8, required)
@@ -47,9 +56,16 @@ func TestNodeKeeping(t *testing.T) {
 	})
 	younger := gpuPod("younger", gangProfile, 4).Obj()
 	l.create(t, younger)
-	if why, want := l.refused(t, "younger"), "the node is kept for gang default/gone"; !strings.Contains(why, want) {
+	if why, want := l.refused(t, "younger"), "nvidia.com/gpu of the node is kept for gang default/gone"; !strings.Contains(why, want) {
 		t.Errorf("the younger pod says %q, want %q", why, want)
 	}
+	l.createIn(t, "others", gpuPod("stranger", gangProfile, 4).Obj())
+	l.seenIn(t, "others", "stranger", "is refused without the gang's name", func(pod *v1.Pod) bool {
+		return strings.Contains(refusal(pod), "kept for a gang of another namespace") && !strings.Contains(refusal(pod), "gone")
+	})
+	l.removeIn(t, "others", "stranger")
+	l.createIn(t, "others", schedtest.Pod("plain").Namespace("").UID("").Scheduler(gangProfile).CPU("1").GracePeriod(0).NodeSelector(host("s0-node-0-1")).Obj())
+	l.seenIn(t, "others", "plain", "is bound, since it asks for no GPU", func(pod *v1.Pod) bool { return pod.Spec.NodeName != "" })
 	for _, pod := range gone {
 		l.remove(t, pod.Name)
 	}
@@ -70,7 +86,7 @@ func TestNodeKeeping(t *testing.T) {
 		rack = "rack-1"
 	}
 	for _, node := range []string{"0", "1"} { // one after the other, so that passing pods have their chance
-		l.remove(t, "taker-s0-node-"+strings.TrimPrefix(rack, "rack-")+"-"+node)
+		l.removeIn(t, "others", "taker-s0-node-"+strings.TrimPrefix(rack, "rack-")+"-"+node)
 	}
 	if rack == "rack-0" {
 		l.remove(t, "younger")
@@ -80,4 +96,38 @@ func TestNodeKeeping(t *testing.T) {
 			t.Errorf("%s is on %s, want the rack that was drained", pod.Name, node)
 		}
 	}
+}
+
+// createIn has the API server have a pod in a namespace, which is made.
+func (e *testEnv) createIn(t *testing.T, namespace string, pod *v1.Pod) {
+	t.Helper()
+	object := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := e.client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	pod.Namespace = namespace
+	if _, err := e.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeIn deletes a pod of a namespace.
+func (e *testEnv) removeIn(t *testing.T, namespace, name string) {
+	t.Helper()
+	if err := e.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Naps(settleTime)
+}
+
+// seenIn waits until a pod of a namespace is as it should.
+func (e *testEnv) seenIn(t *testing.T, namespace, name, what string, is func(*v1.Pod) bool) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, "pod "+name+" "+what, func(ctx context.Context) (bool, string) {
+		pod, err := e.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return is(pod), fmt.Sprintf("node %q, conditions %+v", pod.Spec.NodeName, pod.Status.Conditions)
+	})
 }

@@ -30,6 +30,11 @@ const (
 	defaultScheduleTimeout = 10 * time.Minute
 	// defaultDrainAfter is six times the patience of a communication-heavy gang.
 	defaultDrainAfter = 30 * time.Minute
+	// defaultDrainFor lets pods that run for half a day end.
+	defaultDrainFor = 12 * time.Hour
+	// defaultDrainShare and defaultDrainTotalShare leave half of the nodes to other namespaces, and a
+	// quarter to those that wait for nothing.
+	defaultDrainShare, defaultDrainTotalShare = 50, 75
 	// defaultKeepFreed is what controllers commonly need to make and start another pod.
 	defaultKeepFreed = time.Minute
 	// defaultAnyModelAfter is the patience of a communication-heavy gang.
@@ -91,6 +96,9 @@ func SetDefaults_NUMAAffinityArgs(args *NUMAAffinityArgs) {
 func SetDefaults_GangPlacementArgs(args *GangPlacementArgs) {
 	args.ScheduleTimeout = cmp.Or(args.ScheduleTimeout, &metav1.Duration{Duration: defaultScheduleTimeout})
 	args.DrainAfter = cmp.Or(args.DrainAfter, &metav1.Duration{Duration: defaultDrainAfter})
+	args.DrainFor = cmp.Or(args.DrainFor, &metav1.Duration{Duration: defaultDrainFor})
+	args.DrainShare = cmp.Or(args.DrainShare, new(int32(defaultDrainShare)))
+	args.DrainTotalShare = cmp.Or(args.DrainTotalShare, new(max(defaultDrainTotalShare, *args.DrainShare)))
 	args.KeepFreed = cmp.Or(args.KeepFreed, &metav1.Duration{Duration: defaultKeepFreed})
 	args.AnyModelAfter = cmp.Or(args.AnyModelAfter, &metav1.Duration{Duration: defaultAnyModelAfter})
 }

@@ -262,10 +262,25 @@ type GangPlacementArgs struct {
 	// between 10s and 24h. The PodGroup's own scheduleTimeoutSeconds is another time: members wait
 	// so long for each other before the gang runs. Default: 10m.
 	ScheduleTimeout *metav1.Duration `json:"scheduleTimeout,omitempty"`
-	// drainAfter is after how long the domain in which a waiting gang will soonest fit is
-	// closed to younger pods of its priority or less, until it fits. 0: never. Else between
-	// 1s and 24h. Default: 30m.
+	// drainAfter is after how long without room places are kept for a gang: what its members lack of
+	// the nodes where it will soonest fit, from younger pods of its priority or less, until it is
+	// placed. Nothing is kept for gangs without devices, nor where only pods of the gang's own namespace
+	// are in the way. 0: never. Else between 1s and 24h. Default: 30m.
 	DrainAfter *metav1.Duration `json:"drainAfter,omitempty"`
+	// drainFor is the longest time that places are kept on a node, or for gangs of one namespace,
+	// without a break. Then, and after each time that they were kept in vain, nothing is kept there
+	// and for them for as long. 0: without end. Else between 1m and 168h. Default: 12h.
+	DrainFor *metav1.Duration `json:"drainFor,omitempty"`
+	// drainShare is the largest share, in percent, of the nodes that have such devices on which places
+	// are kept for gangs of one namespace; one node at least. Between 1 and 100. Default: 50.
+	DrainShare *int32 `json:"drainShare,omitempty"`
+	// drainTotalShare is the same for the gangs of all namespaces. Between drainShare and 100.
+	// Default: 75, or drainShare if that is more.
+	DrainTotalShare *int32 `json:"drainTotalShare,omitempty"`
+	// drainNamespaces are the namespaces for whose gangs places are kept. Default: all.
+	DrainNamespaces []string `json:"drainNamespaces,omitempty"`
+	// drainExcludedNamespaces are those for whose gangs nothing is kept. Default: none.
+	DrainExcludedNamespaces []string `json:"drainExcludedNamespaces,omitempty"`
 	// keepFreed is how long the place of a member of a running gang that died is kept for the
 	// pod that replaces it, against younger pods of its priority or less. 0: not at all. At
 	// most 10m. Default: 60s.

@@ -35,8 +35,10 @@ const (
 	// minScheduleTimeout is how long one attempt to place a gang lasts at least
 	// (pkg/gangstate). maxGangWait is the longest patience that a gang may ask for.
 	minScheduleTimeout, maxGangWait = 10 * time.Second, 24 * time.Hour
-	// minDrainAfter keeps the domain of a gang that has just come open.
+	// minDrainAfter has nothing kept for a gang that has just come.
 	minDrainAfter = time.Second
+	// minDrainFor is longer than what a gang needs to be placed once it has room, and maxDrainFor a week.
+	minDrainFor, maxDrainFor = time.Minute, 7 * 24 * time.Hour
 	// maxKeepFreed is how long GPUs may be idle for a pod that may never come.
 	maxKeepFreed = 10 * time.Minute
 )
@@ -87,9 +89,40 @@ func ValidateNUMAAffinityArgs(args *NUMAAffinityArgs) error {
 func ValidateGangPlacementArgs(args *GangPlacementArgs) error {
 	errs := zeroOrWithin(field.NewPath("scheduleTimeout"), args.ScheduleTimeout, minScheduleTimeout, maxGangWait)
 	errs = append(errs, zeroOrWithin(field.NewPath("drainAfter"), args.DrainAfter, minDrainAfter, maxGangWait)...)
+	errs = append(errs, validateDrain(args)...)
 	errs = append(errs, zeroOrWithin(field.NewPath("keepFreed"), args.KeepFreed, 0, maxKeepFreed)...)
 	errs = append(errs, zeroOrWithin(field.NewPath("anyModelAfter"), args.AnyModelAfter, time.Second, maxGangWait)...)
 	return errs.ToAggregate()
+}
+
+// validateDrain reports what is wrong with how much is kept for gangs, and for whose.
+func validateDrain(args *GangPlacementArgs) field.ErrorList {
+	errs := zeroOrWithin(field.NewPath("drainFor"), args.DrainFor, minDrainFor, maxDrainFor)
+	errs = append(errs, within(field.NewPath("drainShare"), args.DrainShare, 1, 100)...)
+	errs = append(errs, within(field.NewPath("drainTotalShare"), args.DrainTotalShare, 1, 100)...)
+	if len(errs) == 0 && *args.DrainTotalShare < *args.DrainShare {
+		errs = append(errs, field.Invalid(field.NewPath("drainTotalShare"), *args.DrainTotalShare, "must be at least drainShare"))
+	}
+	for _, list := range []struct {
+		name       string
+		namespaces []string
+	}{{"drainNamespaces", args.DrainNamespaces}, {"drainExcludedNamespaces", args.DrainExcludedNamespaces}} {
+		path := field.NewPath(list.name)
+		for i, namespace := range list.namespaces {
+			if slices.Contains(list.namespaces[:i], namespace) {
+				errs = append(errs, field.Duplicate(path.Index(i), namespace))
+			}
+			for _, msg := range utilvalidation.IsDNS1123Label(namespace) {
+				errs = append(errs, field.Invalid(path.Index(i), namespace, msg))
+			}
+		}
+	}
+	for i, namespace := range args.DrainExcludedNamespaces {
+		if slices.Contains(args.DrainNamespaces, namespace) {
+			errs = append(errs, field.Invalid(field.NewPath("drainExcludedNamespaces").Index(i), namespace, "is in drainNamespaces, too"))
+		}
+	}
+	return errs
 }
 
 func validateCommon(args *CommonArgs) field.ErrorList {

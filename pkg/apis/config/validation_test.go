@@ -162,7 +162,43 @@ func TestValidateGangPlacementArgs(t *testing.T) {
 			checkError(t, config.ValidateGangPlacementArgs(&args), tc.want)
 		})
 	}
-	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{"scheduleTimeout: Required", "drainAfter: Required", "keepFreed: Required", "anyModelAfter: Required"})
+	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{
+		"scheduleTimeout: Required", "drainAfter: Required", "drainFor: Required", "drainShare: Required", "drainTotalShare: Required", "keepFreed: Required", "anyModelAfter: Required",
+	})
+}
+
+func TestValidateDrain(t *testing.T) {
+	tests := map[string]struct {
+		change func(*config.GangPlacementArgs)
+		want   []string
+	}{
+		"the defaults":                {func(*config.GangPlacementArgs) {}, nil},
+		"without end":                 {func(a *config.GangPlacementArgs) { a.DrainFor = &metav1.Duration{} }, nil},
+		"a time that is over at once": {func(a *config.GangPlacementArgs) { a.DrainFor = &metav1.Duration{Duration: time.Second} }, []string{"drainFor", "between 1m0s and 168h0m0s"}},
+		"all nodes":                   {func(a *config.GangPlacementArgs) { a.DrainShare, a.DrainTotalShare = new(int32(100)), new(int32(100)) }, nil},
+		"no node":                     {func(a *config.GangPlacementArgs) { a.DrainShare = new(int32(0)) }, []string{"drainShare", "between 1 and 100"}},
+		"more than all nodes":         {func(a *config.GangPlacementArgs) { a.DrainTotalShare = new(int32(101)) }, []string{"drainTotalShare", "between 1 and 100"}},
+		"less for all than for one":   {func(a *config.GangPlacementArgs) { a.DrainTotalShare = new(int32(49)) }, []string{"drainTotalShare", "at least drainShare"}},
+		"namespaces": {
+			func(a *config.GangPlacementArgs) {
+				a.DrainNamespaces, a.DrainExcludedNamespaces = []string{"a", "b"}, []string{"c"}
+			}, nil,
+		},
+		"no namespaces": {
+			func(a *config.GangPlacementArgs) {
+				a.DrainNamespaces, a.DrainExcludedNamespaces = []string{"a", "A", "a"}, []string{"", "a"}
+			},
+			[]string{`drainNamespaces[1]: Invalid value: "A"`, "drainNamespaces[2]: Duplicate", "drainExcludedNamespaces[0]: Invalid", `drainExcludedNamespaces[1]: Invalid value: "a": is in drainNamespaces, too`},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := config.GangPlacementArgs{}
+			config.SetDefaults_GangPlacementArgs(&args)
+			tc.change(&args)
+			checkError(t, config.ValidateGangPlacementArgs(&args), tc.want)
+		})
+	}
 }
 
 // checkError wants an error with all the parts, or none if there are no parts.

@@ -60,6 +60,31 @@ func (in *GangPlacementArgs) DeepCopyInto(out *GangPlacementArgs) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.DrainFor != nil {
+		in, out := &in.DrainFor, &out.DrainFor
+		*out = new(v1.Duration)
+		**out = **in
+	}
+	if in.DrainShare != nil {
+		in, out := &in.DrainShare, &out.DrainShare
+		*out = new(int32)
+		**out = **in
+	}
+	if in.DrainTotalShare != nil {
+		in, out := &in.DrainTotalShare, &out.DrainTotalShare
+		*out = new(int32)
+		**out = **in
+	}
+	if in.DrainNamespaces != nil {
+		in, out := &in.DrainNamespaces, &out.DrainNamespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.DrainExcludedNamespaces != nil {
+		in, out := &in.DrainExcludedNamespaces, &out.DrainExcludedNamespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.KeepFreed != nil {
 		in, out := &in.KeepFreed, &out.KeepFreed
 		*out = new(v1.Duration)

@@ -9,61 +9,87 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// Closure is why a node is closed: it is kept for a gang that has waited for long. Immutable.
-type Closure struct {
-	Gang     string    // as messages name it
-	Priority int32     // of the gang: who has a higher one may use the node
-	Complete time.Time // when the gang became complete: who is not younger may use the node, too
-	Since    time.Time // when the node was closed
-	Why      string    // what those are told that are kept out; Filter makes no text for each node
-}
-
-// KeepsOut reports whether somebody of that priority, who was made then, is kept off.
-func (c *Closure) KeepsOut(priority int32, made time.Time) bool {
-	return c != nil && priority <= c.Priority && made.After(c.Complete)
-}
-
-// Closed are the nodes that are closed now, and the places that are kept. It may be used at any
-// time and under any lock; nobody waits, and nothing is allocated. The zero value is none.
+// Closed are the places that are kept now. It may be used at any time and under any lock; nobody
+// waits, and nothing is allocated. The zero value is none.
 type Closed struct {
-	nodes atomic.Pointer[map[string]*Closure]
-	kept  atomic.Pointer[map[string][]*Kept]
+	kept atomic.Pointer[map[string][]*Kept]
 }
 
-// Set replaces the closed nodes, by name. The map is not to be changed any more.
-func (c *Closed) Set(nodes map[string]*Closure) { c.nodes.Store(&nodes) }
+// Keep replaces what is kept, by node. The map is not to be changed any more.
+func (c *Closed) Keep(places map[string][]*Kept) { c.kept.Store(&places) }
 
-// Any reports whether a node is closed, or a place kept.
-func (c *Closed) Any() bool { return len(c.All())+len(c.Kept()) > 0 }
-
-// All returns the closed nodes, which are not to be changed.
-func (c *Closed) All() map[string]*Closure {
+// Kept returns what is kept, which is not to be changed.
+func (c *Closed) Kept() map[string][]*Kept {
 	if c == nil {
 		return nil
 	}
-	if nodes := c.nodes.Load(); nodes != nil {
-		return *nodes
+	if places := c.kept.Load(); places != nil {
+		return *places
 	}
 	return nil
 }
 
-// To returns why the node is closed to a pod that is in no gang, nil if it is not. Pods of
-// DaemonSets belong to every node. A pod that is nominated may have had pods evicted there.
-func (c *Closed) To(pod *v1.Pod, node string) *Closure {
-	nodes := c.All()
-	if len(nodes) == 0 {
-		return nil
+// Any reports whether something is kept.
+func (c *Closed) Any() bool { return len(c.Kept()) > 0 }
+
+// Waited is the number of nodes with a place that is kept for a gang which has waited for long.
+func (c *Closed) Waited() (nodes int) {
+	for _, places := range c.Kept() {
+		for _, k := range places {
+			if k.Waited {
+				nodes++
+				break
+			}
+		}
 	}
-	x := nodes[node]
-	if !x.KeepsOut(corev1.PodPriority(pod), pod.CreationTimestamp.Time) || exempt(pod, node) {
-		return nil
-	}
-	return x
+	return nodes
 }
 
-// exempt reports whether no node is closed to the pod, or not this one.
+// KeptFrom returns what a pod that is in no gang would take of what is kept on a node that has so
+// much, of which so much is used; nil if nothing. A pod that asks for none of the resources that are
+// kept takes nothing, nor does one that leaves enough of them free. Pods of DaemonSets belong to
+// every node. A pod that is nominated may have had pods evicted there.
+func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string, have, used fwk.Resource) *Kept {
+	places := c.Kept()[node]
+	if len(places) == 0 || request == nil || exempt(pod, node) {
+		return nil
+	}
+	priority, made := corev1.PodPriority(pod), pod.CreationTimestamp.Time
+	for _, k := range places {
+		asks := AmountOf(request, k.Resource)
+		if asks == 0 || !k.keepsOut(priority, made) {
+			continue
+		}
+		free := AmountIn(have, k.Resource) - AmountIn(used, k.Resource) - asks
+		for _, o := range places {
+			if o.Resource == k.Resource && o.keepsOut(priority, made) {
+				free -= o.Count
+			}
+		}
+		if free < 0 {
+			return k
+		}
+	}
+	return nil
+}
+
+// KeptFromGang returns what is kept on a node from a gang of that key and priority, which was complete
+// then. What is kept for the gang itself is not.
+func (c *Closed) KeptFromGang(gang string, priority int32, complete time.Time, node string) (places []*Kept) {
+	for _, k := range c.Kept()[node] {
+		if k.Gang != gang && k.keepsOut(priority, complete) {
+			places = append(places, k)
+		}
+	}
+	return places
+}
+
+// exempt reports whether nothing is kept from the pod, or not on this node.
 func exempt(pod *v1.Pod, node string) bool {
 	if pod.Status.NominatedNodeName == node {
 		return true

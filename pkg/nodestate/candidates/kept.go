@@ -6,71 +6,81 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// Kept is what a gang's member that is gone leaves free of one resource of its node, for its
-// replacement. Others may use what the node has free beside it. Immutable.
+// Kept is how much of one resource of its node is kept for a gang: for the members of one that has
+// waited for long, or for the replacement of a member that is gone. Others may use what the node has
+// free beside it. Immutable; make it with NewKept.
 type Kept struct {
-	Gang     string    // as messages name it
+	Gang     string    // the gang's key
 	Priority int32     // of the gang: who has a higher one may use it
-	Made     time.Time // when the gang's first member was made: who is not younger may use it, too
+	Made     time.Time // when the gang became complete, or its first member was made: who is not younger may use it, too
 	Resource v1.ResourceName
-	Count    int64 // of devices
+	Count    int64 // devices, thousandths of a CPU, or bytes
+	Waited   bool  // the gang has waited for long
+
+	namespace   string // of the gang
+	own, others saying // what people of that namespace read, and those of others
 }
+
+// saying is what people read. It is made with the Kept: Filter makes no text for each node.
+type saying struct{ why, gang string }
+
+// NewKept returns k for a gang. why follows the gang's name in messages. Other namespaces do not learn
+// that name.
+func NewKept(gang gangrequest.Key, k Kept, why string) *Kept {
+	say := func(name string) saying {
+		return saying{gang: name + ", " + why, why: string(k.Resource) + " of the node is kept for " + name + ", " + why}
+	}
+	k.Gang, k.namespace = gang.String(), gang.Namespace
+	k.own, k.others = say(k.Gang), say(gang.NameIn(""))
+	return &k
+}
+
+func (k *Kept) saidIn(namespace string) *saying {
+	if namespace == k.namespace {
+		return &k.own
+	}
+	return &k.others
+}
+
+// Why is what a pod of a namespace is told that is kept out. It allocates nothing.
+func (k *Kept) Why(namespace string) string { return k.saidIn(namespace).why }
+
+// For says for which gang it is kept and why, to people of a namespace.
+func (k *Kept) For(namespace string) string { return k.saidIn(namespace).gang }
 
 // keepsOut reports whether somebody of that priority, who was made then, is to leave it free.
 func (k *Kept) keepsOut(priority int32, made time.Time) bool {
 	return priority <= k.Priority && made.After(k.Made)
 }
 
-// Keep replaces what is kept, by node. The map is not to be changed any more.
-func (c *Closed) Keep(places map[string][]*Kept) { c.kept.Store(&places) }
-
-// Kept returns what is kept, which is not to be changed.
-func (c *Closed) Kept() map[string][]*Kept {
-	if c == nil {
-		return nil
+// AmountOf is how much of a resource a pod requests.
+func AmountOf(r *podrequest.Request, name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return r.MilliCPU
+	case v1.ResourceMemory:
+		return r.Memory
+	case v1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
 	}
-	if places := c.kept.Load(); places != nil {
-		return *places
-	}
-	return nil
+	return r.Scalars[name]
 }
 
-// KeptFrom returns what a pod that is in no gang, and requests so much, would take of what is
-// kept on a node that has so much, of which so much is used; nil if nothing.
-func (c *Closed) KeptFrom(pod *v1.Pod, requests map[v1.ResourceName]int64, node string, have, used fwk.Resource) *Kept {
-	places := c.Kept()[node]
-	if len(places) == 0 || exempt(pod, node) {
-		return nil
+// AmountIn is how much of a resource a node has, or pods on it request.
+func AmountIn(r fwk.Resource, name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return r.GetMilliCPU()
+	case v1.ResourceMemory:
+		return r.GetMemory()
+	case v1.ResourceEphemeralStorage:
+		return r.GetEphemeralStorage()
 	}
-	priority, made := corev1.PodPriority(pod), pod.CreationTimestamp.Time
-	for _, k := range places {
-		if requests[k.Resource] == 0 || !k.keepsOut(priority, made) {
-			continue
-		}
-		free := have.GetScalarResources()[k.Resource] - used.GetScalarResources()[k.Resource] - requests[k.Resource]
-		for _, o := range places {
-			if o.Resource == k.Resource && o.keepsOut(priority, made) {
-				free -= o.Count
-			}
-		}
-		if free < 0 {
-			return k
-		}
-	}
-	return nil
-}
-
-// KeptFromGang reports whether something is kept on a node from a gang of that priority, which
-// was complete then, for another gang.
-func (c *Closed) KeptFromGang(gang string, priority int32, complete time.Time, node string) bool {
-	for _, k := range c.Kept()[node] {
-		if k.Gang != gang && k.keepsOut(priority, complete) {
-			return true
-		}
-	}
-	return false
+	return r.GetScalarResources()[name]
 }

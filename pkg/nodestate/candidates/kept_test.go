@@ -11,41 +11,63 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// TestKeptPlaces: kept places leave the rest of a node to others.
+var keyA, keyB = gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: "a"},
+	gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "other", Name: "b"}
+
+// TestKeptPlaces: kept places leave the rest of a node to others, and what is not kept to all.
 func TestKeptPlaces(t *testing.T) {
 	const gpu, nic = v1.ResourceName("nvidia.com/gpu"), v1.ResourceName("rdma/hca")
 	made := time.Unix(1000, 0)
 	var closed Closed
-	closed.Keep(map[string][]*Kept{"n": {
-		{Gang: "gang ns/a", Priority: 5, Made: made, Resource: gpu, Count: 2},
-		{Gang: "gang ns/a", Priority: 5, Made: made, Resource: nic, Count: 1},
-		{Gang: "gang ns/b", Priority: 7, Made: made.Add(time.Minute), Resource: gpu, Count: 1},
-	}})
-	have := &framework.Resource{ScalarResources: map[v1.ResourceName]int64{gpu: 8, nic: 2}}
-	used := &framework.Resource{ScalarResources: map[v1.ResourceName]int64{gpu: 3, nic: 1}}
-	asks := func(n int64) map[v1.ResourceName]int64 { return map[v1.ResourceName]int64{gpu: n} }
+	closed.Keep(map[string][]*Kept{
+		"n": {
+			NewKept(keyA, Kept{Priority: 5, Made: made, Resource: gpu, Count: 2}, "which waits"),
+			NewKept(keyA, Kept{Priority: 5, Made: made, Resource: nic, Count: 1}, "which waits"),
+			NewKept(keyB, Kept{Priority: 7, Made: made.Add(time.Minute), Resource: gpu, Count: 1}, "which waits"),
+		},
+		"cpu": {
+			NewKept(keyA, Kept{Priority: 5, Made: made, Resource: v1.ResourceCPU, Count: 3000}, "which waits"),
+			NewKept(keyA, Kept{Priority: 5, Made: made, Resource: v1.ResourceMemory, Count: 100}, "which waits"),
+			NewKept(keyA, Kept{Priority: 5, Made: made, Resource: v1.ResourceEphemeralStorage, Count: 10}, "which waits"),
+		},
+	})
+	have := &framework.Resource{MilliCPU: 8000, Memory: 1000, EphemeralStorage: 100, ScalarResources: map[v1.ResourceName]int64{gpu: 8, nic: 2}}
+	used := &framework.Resource{MilliCPU: 4000, Memory: 800, EphemeralStorage: 80, ScalarResources: map[v1.ResourceName]int64{gpu: 3, nic: 1}}
+	scalars := func(gpus, nics int64) podrequest.Request {
+		return podrequest.Request{Scalars: map[v1.ResourceName]int64{gpu: gpus, nic: nics}}
+	}
 	tests := map[string]struct {
-		requests map[v1.ResourceName]int64
+		asks     podrequest.Request
 		priority int32
 		made     time.Duration
 		change   func(*v1.Pod)
 		node     string
 		want     string // whose place it would take
 	}{
-		"what is free beside both places":           {requests: asks(2), made: time.Hour},
-		"one more":                                  {requests: asks(3), made: time.Hour, want: "gang ns/a"},
-		"another resource":                          {requests: map[v1.ResourceName]int64{gpu: 1, nic: 1}, made: time.Hour, want: "gang ns/a"},
-		"no devices":                                {made: time.Hour},
-		"a higher priority than one of them":        {requests: asks(4), priority: 6, made: time.Hour},
-		"a higher priority, and more":               {requests: asks(5), priority: 6, made: time.Hour, want: "gang ns/b"},
-		"a higher priority than all":                {requests: asks(5), priority: 8, made: time.Hour},
-		"older than one of them":                    {requests: asks(3), made: time.Minute},
-		"as old as the first, which keeps none out": {requests: asks(5)},
-		"another node":                              {requests: asks(5), made: time.Hour, node: "m"},
-		"one that is nominated for the node":        {requests: asks(5), made: time.Hour, change: func(p *v1.Pod) { p.Status.NominatedNodeName = "n" }},
-		"a DaemonSet's": {requests: asks(5), made: time.Hour, change: func(p *v1.Pod) {
+		"what is free beside both places":           {asks: scalars(2, 0), made: time.Hour},
+		"one more":                                  {asks: scalars(3, 0), made: time.Hour, want: "gang ns/a"},
+		"another resource":                          {asks: scalars(1, 1), made: time.Hour, want: "gang ns/a"},
+		"no devices":                                {asks: podrequest.Request{MilliCPU: 4000, Memory: 200}, made: time.Hour},
+		"a higher priority than one of them":        {asks: scalars(4, 0), priority: 6, made: time.Hour},
+		"a higher priority, and more":               {asks: scalars(5, 0), priority: 6, made: time.Hour, want: "gang other/b"},
+		"a higher priority than all":                {asks: scalars(5, 0), priority: 8, made: time.Hour},
+		"older than one of them":                    {asks: scalars(3, 0), made: time.Minute},
+		"as old as the first, which keeps none out": {asks: scalars(5, 0)},
+		"another node":                              {asks: scalars(5, 0), made: time.Hour, node: "m"},
+		"a node of which CPU is kept":               {asks: scalars(5, 1), made: time.Hour, node: "cpu"},
+		"the CPU that is free beside it":            {asks: podrequest.Request{MilliCPU: 1000}, made: time.Hour, node: "cpu"},
+		"CPU that is kept":                          {asks: podrequest.Request{MilliCPU: 1001}, made: time.Hour, node: "cpu", want: "gang ns/a"},
+		"memory that is kept":                       {asks: podrequest.Request{Memory: 101}, made: time.Hour, node: "cpu", want: "gang ns/a"},
+		"storage that is kept":                      {asks: podrequest.Request{EphemeralStorage: 11}, made: time.Hour, node: "cpu", want: "gang ns/a"},
+		"one that is nominated for the node":        {asks: scalars(5, 0), made: time.Hour, change: func(p *v1.Pod) { p.Status.NominatedNodeName = "n" }},
+		"one that is nominated for another node": {
+			asks: scalars(5, 0), made: time.Hour, change: func(p *v1.Pod) { p.Status.NominatedNodeName = "m" }, want: "gang ns/a",
+		},
+		"a DaemonSet's": {asks: scalars(5, 0), made: time.Hour, change: func(p *v1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: new(true)}}
 		}},
 	}
@@ -59,22 +81,67 @@ func TestKeptPlaces(t *testing.T) {
 			if node == "" {
 				node = "n"
 			}
-			if k := closed.KeptFrom(pod, tc.requests, node, have, used); k != nil {
+			if k := closed.KeptFrom(pod, &tc.asks, node, have, used); k != nil {
 				got = k.Gang
 			}
 			if got != tc.want {
 				t.Errorf("it would take what is kept for %q, want %q", got, tc.want)
 			}
-			if n := testing.AllocsPerRun(100, func() { closed.KeptFrom(pod, tc.requests, node, have, used) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() {
+				if k := closed.KeptFrom(pod, &tc.asks, node, have, used); k != nil {
+					_ = k.Why(pod.Namespace)
+				}
+			}); n != 0 {
 				t.Errorf("a look allocates %v times", n)
 			}
 		})
 	}
-	if !closed.KeptFromGang("gang ns/a", 6, made.Add(time.Hour), "n") || closed.KeptFromGang("gang ns/b", 6, made.Add(time.Hour), "n") {
-		t.Error("only b's place is kept from gangs of that priority, and not from b itself")
+	gangs := func(gang string, priority int32, complete time.Duration) (out string) {
+		for _, k := range closed.KeptFromGang(gang, priority, made.Add(complete), "n") {
+			out += k.Gang + ";"
+		}
+		return out
+	}
+	if got, want := gangs("gang ns/c", 5, time.Hour), "gang ns/a;gang ns/a;gang other/b;"; got != want {
+		t.Errorf("kept from a younger gang: %q, want %q", got, want)
+	}
+	if got, want := gangs("gang ns/a", 6, time.Hour), "gang other/b;"; got != want {
+		t.Errorf("kept from gang ns/a: %q, want %q", got, want)
+	}
+	if got := gangs("gang other/b", 6, time.Hour); got != "" {
+		t.Errorf("kept from gang other/b: %q, want nothing", got)
 	}
 	closed.Keep(nil)
 	if closed.Any() {
 		t.Error("something is still kept")
+	}
+	if (*Closed)(nil).Any() {
+		t.Error("nothing has kept places")
+	}
+}
+
+// TestKeptWords: only the gang's own namespace reads its name.
+func TestKeptWords(t *testing.T) {
+	k := NewKept(keyA, Kept{Resource: "nvidia.com/gpu"}, "which lost a member there")
+	for namespace, want := range map[string][2]string{
+		"ns": {"nvidia.com/gpu of the node is kept for gang ns/a, which lost a member there", "gang ns/a, which lost a member there"},
+		"other": {
+			"nvidia.com/gpu of the node is kept for a gang of another namespace, which lost a member there",
+			"a gang of another namespace, which lost a member there",
+		},
+	} {
+		if got := [2]string{k.Why(namespace), k.For(namespace)}; got != want {
+			t.Errorf("in namespace %s: %q, want %q", namespace, got, want)
+		}
+	}
+}
+
+// TestWaitedNodes counts the nodes with a place for a gang that has waited for long.
+func TestWaitedNodes(t *testing.T) {
+	var closed Closed
+	waited, lost := NewKept(keyA, Kept{Waited: true}, "which waits"), NewKept(keyB, Kept{}, "which lost a member there")
+	closed.Keep(map[string][]*Kept{"a": {lost, waited, waited}, "b": {lost}, "c": {waited}})
+	if got := closed.Waited(); got != 2 {
+		t.Errorf("%d nodes, want 2", got)
 	}
 }

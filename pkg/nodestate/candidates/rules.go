@@ -12,7 +12,7 @@ import (
 )
 
 // Rules are what keeps most pods off a node, whatever devices it has: cordons, taints,
-// labels, too little of what the pod requests, and gangs that nodes are kept for. Filter plugins
+// labels, too little of what the pod requests, and gangs that places are kept for. Filter plugins
 // have the last word.
 type Rules struct {
 	pod      *v1.Pod
@@ -22,7 +22,7 @@ type Rules struct {
 	required nodeaffinity.RequiredNodeAffinity
 }
 
-// NewRules reads what of a pod decides where it may go. closed may be nil: no node is closed.
+// NewRules reads what of a pod decides where it may go. closed may be nil: nothing is kept.
 func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 	return Rules{
 		pod: pod, request: request, closed: closed, required: nodeaffinity.GetRequiredNodeAffinity(pod),
@@ -34,7 +34,7 @@ func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 // which so much is used, and on which so many pods are.
 func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
 	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) &&
-		r.closed.To(r.pod, node.Name) == nil && r.closed.KeptFrom(r.pod, r.request.Scalars, node.Name, have, used) == nil
+		r.closed.KeptFrom(r.pod, r.request, node.Name, have, used) == nil
 }
 
 func (r *Rules) tolerates(node *v1.Node) bool {

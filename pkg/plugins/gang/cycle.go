@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // cycleKey is where PreFilter keeps what the cycle of a member is to do.
@@ -38,22 +39,24 @@ const askedKey fwk.StateKey = "nvtopo.dev/gang-asked"
 
 type asked struct{}
 
-// requestsKey is where PreFilter keeps what a pod in no gang requests of devices.
-const requestsKey fwk.StateKey = "nvtopo.dev/requests"
+// requestKey is where PreFilter keeps what a pod in no gang requests.
+const requestKey fwk.StateKey = "nvtopo.dev/request"
 
-type requests map[v1.ResourceName]int64
+type request struct{ *podrequest.Request }
 
 // Clone returns the same.
-func (r requests) Clone() fwk.StateData { return r }
+func (r *request) Clone() fwk.StateData { return r }
 
-// requestsOf returns what PreFilter kept; nil if it kept nothing.
-func requestsOf(state fwk.CycleState) requests {
-	d, err := state.Read(requestsKey)
+// requestOf returns what PreFilter kept; nil if it kept nothing.
+func requestOf(state fwk.CycleState) *podrequest.Request {
+	d, err := state.Read(requestKey)
 	if err != nil {
 		return nil
 	}
-	r, _ := d.(requests)
-	return r
+	if r, ok := d.(*request); ok {
+		return r.Request
+	}
+	return nil
 }
 
 // Clone returns the same.
@@ -93,9 +96,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if !member {
 		if list := p.near(state, pod, nodes); list != nil || p.state.Closed().Any() {
 			if d, err := p.demand(pod); err == nil { // else TopologyAware says what is wrong
-				state.Write(requestsKey, requests(d.Scalars))
+				state.Write(requestKey, &request{d.Request})
 			}
-			return list, nil // Filter looks which nodes are closed to it
+			return list, nil // Filter looks what is kept from it
 		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -114,7 +117,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	p.state.Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
 	question := gangstate.Question{
 		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
-		Closed: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
+		Kept: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
 	answer, err := p.plan(&question, began)
 	observePlan(p.shared.Clock().Since(began), err)
@@ -163,7 +166,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 		return nil
 	}
 	empty := *q
-	empty.Empty, empty.Closed, empty.Cleared = true, nil, nil
+	empty.Empty, empty.Cleared = true, nil
 	best, err := p.planner.Plan(&empty)
 	if err != nil || !best.BetterThan(a) {
 		return nil // what cannot be planned on the empty cluster does not come
@@ -174,7 +177,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 }
 
 // unplaceable makes a gang wait for a change. If it is room that it wants for, PostFilter looks for
-// victims, and if it has waited for long, nodes are closed for it.
+// victims, and if it has waited for long, places are kept for it.
 func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err error, began time.Time) *fwk.Status {
 	key := q.Turn.Gang.Key
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
@@ -182,6 +185,9 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 	if errors.As(err, &room) {
 		if short := p.planner.Short(); short != "" && !room.MixedFits {
 			w.Why += ": " + short
+		}
+		if kept := gangstate.KeptFor(q); kept != "" {
+			w.Why += "; " + kept
 		}
 		// A drain that has begun goes on: it would begin again and again while members of several
 		// models have room now and then.
@@ -248,15 +254,12 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 }
 
 // Filter keeps a member to its node, since a nominated node is tried whatever PreFilter answers.
-// It keeps other pods off nodes that are closed to them, and off what is kept there for others.
+// It keeps other pods off what is kept for gangs.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
-		if closure := p.state.Closed().To(pod, info.Node().Name); closure != nil {
-			return refused(closure.Why)
-		}
-		if k := p.state.Closed().KeptFrom(pod, requestsOf(state), info.Node().Name, info.GetAllocatable(), info.GetRequested()); k != nil {
-			return refused(string(k.Resource) + " of the node is kept for " + k.Gang + ", which lost a member there")
+		if k := p.state.Closed().KeptFrom(pod, requestOf(state), info.Node().Name, info.GetAllocatable(), info.GetRequested()); k != nil {
+			return refused(k.Why(pod.Namespace))
 		}
 	case info.Node().Name != c.node:
 		return refused("the gang's plan has another node for the pod")

@@ -6,33 +6,31 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
-// drain closes nodes for a gang that has had no room for as long as the argument says, or has it
-// tried again when that time is over. The nodes stay the same as long as the gang would fit
-// there. The gang's reason says so.
+// drain keeps places for a gang that has had no room for as long as the argument says, or has it
+// tried again when that time is over. They stay on the same nodes as long as the gang would fit
+// there. The gang's reason says so, or why nothing is kept.
 func (p *Plugin) drain(q *gangstate.Question, w *gangstate.Wait) {
-	from, own, taken := p.gangs.Starving(q.Turn)
-	switch {
-	case from.IsZero():
-		return
-	case p.shared.Clock().Now().Before(from):
-		w.Until = from
+	say := func(text string) {
+		if text != "" {
+			w.Why += "; " + text
+		}
+	}
+	s := p.gangs.Starving(q.Turn)
+	if s.From.IsZero() || p.shared.Clock().Now().Before(s.From) {
+		w.Until = s.From
+		say(s.Why)
 		return
 	}
-	if len(own) > 0 && p.planner.RefusedThere(q, own) {
+	if len(s.Own) > 0 && p.planner.RefusedThere(q, s.Own) {
 		p.gangs.DrainInVain(q.Turn)
 		return
 	}
-	if len(own) == 0 || !p.planner.StillFits(q, own) {
-		choice := *q
-		choice.Closed = taken
-		nodes, where, err := p.planner.Drained(&choice)
-		if err != nil {
-			p.gangs.NoDrain(q.Turn)
-			return
-		}
-		p.gangs.Drain(q.Turn, nodes, where)
+	choice := *q
+	choice.Closed = s.Closed
+	need, err := p.planner.Need(&choice, s.Own)
+	if err != nil {
+		p.gangs.NoDrain(q.Turn)
+		return
 	}
-	if text := p.gangs.Draining(q.Turn); text != "" {
-		w.Why += "; " + text
-	}
+	say(p.gangs.Drain(q.Turn, need))
 }

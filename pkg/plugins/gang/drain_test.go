@@ -16,8 +16,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	gangplugin "github.com/nvtopo/nvtopo/pkg/plugins/gang"
 )
 
 // TestKeptNodes: nodes are kept for a gang that waits. It fills two racks with a gang, so that
@@ -37,7 +39,7 @@ func TestKeptNodes(t *testing.T) {
 		}
 		return r.state.Closed().Any()
 	})
-	closed := slices.Sorted(maps.Keys(r.state.Closed().All()))
+	closed := slices.Sorted(maps.Keys(r.state.Closed().Kept()))
 	if diff := cmp.Diff([]string{"node-0-0", "node-0-1"}, closed); diff != "" {
 		t.Errorf("closed nodes (-want,+got)\n%s", diff)
 	}
@@ -81,7 +83,7 @@ func TestKeptOwnNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
 	for _, node := range []string{"node-0-1", "node-1-0", "node-1-1"} {
-		r.place(r.create(gpuPod("on-"+node, 8).Node(node).Obj()))
+		r.place(r.create(gpuPod("on-"+node, 8).Namespace("others").Node(node).Obj()))
 	}
 	r.place(r.create(member("waits", 2, 0, 8).Node("node-0-0").Obj()))
 	waits := r.create(member("waits", 2, 1, 8).Obj())
@@ -90,7 +92,7 @@ func TestKeptOwnNodes(t *testing.T) {
 		r.cycle(waits)
 		return r.state.Closed().Any()
 	})
-	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.Closed().All()))); diff != "" {
+	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.Closed().Kept()))); diff != "" {
 		t.Errorf("closed nodes (-want,+got)\n%s", diff)
 	}
 }
@@ -127,7 +129,7 @@ func TestRefusedKeptNodes(t *testing.T) {
 	want := []string{"node-0-0", "node-0-1"}
 	kept := func(what string) {
 		t.Helper()
-		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.state.Closed().All()))); diff != "" {
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.state.Closed().Kept()))); diff != "" {
 			t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
 		}
 	}
@@ -151,6 +153,135 @@ func TestRefusedKeptNodes(t *testing.T) {
 		r.cycle(waits[0])
 		return !r.state.Closed().Any()
 	})
+}
+
+// TestKeptFromOthers: only what the gang's members need is kept, from those that ask for it, and only the
+// gang's own namespace reads its name.
+func TestKeptFromOthers(t *testing.T) {
+	t.Parallel()
+	const keptFrom = "nvidia.com/gpu of the node is kept for "
+	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 4)
+	for node, gpus := range map[string]int{"node-0-0": 1, "node-0-1": 4, "node-0-2": 8, "node-0-3": 8} {
+		r.place(r.create(gpuPod("on-"+node, gpus).Namespace("others").Node(node).Obj()))
+	}
+	waits := r.gang("waits", 2, 6, nil)
+	r.known(waits[0])
+	var said string
+	testkit.Soon(t, "places are kept for the gang", func() bool {
+		said = r.cycle(waits[0]).status.Message()
+		return r.state.Closed().Any()
+	})
+	if want := "places on 2 nodes (nvidia.com/gpu) are kept from younger pods until "; !strings.Contains(said, want) {
+		t.Errorf("the gang says %q, want %q", said, want)
+	}
+	younger := func(namespace string, gpus int) *v1.Pod {
+		return gpuPod("younger", gpus).Namespace(namespace).CPU("70").Created(time.Now().Add(time.Hour)).Obj()
+	}
+	tests := map[string]struct {
+		pod  *v1.Pod
+		want map[string]string
+	}{
+		"a pod without GPUs":                {younger("others", 0), map[string]string{}},
+		"one GPU, which is free beside it":  {younger("others", 1), map[string]string{"node-0-1": keptFrom + "a gang of another namespace, which has waited for long, until "}},
+		"of the gang's own namespace":       {younger("default", 1), map[string]string{"node-0-1": keptFrom + "gang default/waits, which has waited for long, until "}},
+		"two GPUs, of which one is kept":    {younger("others", 2), map[string]string{"node-0-0": keptFrom, "node-0-1": keptFrom}},
+		"one of a higher priority may have": {schedtest.PodFrom(younger("others", 2)).Priority(1).Obj(), map[string]string{}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := r.keptOut(t, tc.pod)
+			for node, why := range tc.want {
+				if !strings.HasPrefix(got[node], why) {
+					t.Errorf("%s says %q, want %q", node, got[node], why)
+				}
+				delete(got, node)
+			}
+			if len(got) > 0 {
+				t.Errorf("it is kept out as well: %v", got)
+			}
+		})
+	}
+	other := r.gangIn("others", "younger", 2, 2, time.Now().Add(time.Hour))
+	r.known(other[0])
+	testkit.Soon(t, "a younger gang says for whom places are kept", func() bool {
+		said = r.cycle(other[0]).status.Message()
+		return strings.Contains(said, "places on 2 nodes are kept for a gang of another namespace, which has waited for long, until ")
+	})
+	plain := r.gangIn("others", "plain", 2, 0, time.Now().Add(time.Hour))
+	r.known(plain[0])
+	testkit.Soon(t, "a younger gang without GPUs has its places", func() bool { return r.cycle(plain[0]).status.IsWait() })
+}
+
+// TestUselessDrain: nothing is kept for a gang without devices, nor where pods of its own namespace are
+// in the way. A tenant without a GPU closed the cluster so, for as long as it liked.
+func TestUselessDrain(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		gpus, takes int
+		namespace   string
+		want        string // of what the gang says; empty: places are kept
+	}{
+		"a gang without devices":              {namespace: "others", want: "no places are kept for it, since it asks for no devices"},
+		"and its own namespace is in the way": {namespace: "default", want: "no places are kept for it, since it asks for no devices"},
+		"its own namespace is in the way":     {gpus: 8, takes: 8, namespace: "default", want: "no places are kept for it: only pods of its own namespace are in the way, such as on-node-0-"},
+		"another one is":                      {gpus: 8, takes: 8, namespace: "others"},
+		"another one has the CPU":             {gpus: 8, namespace: "others"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 4)
+			for _, node := range r.nodes { // none has room for a member
+				r.place(r.create(gpuPod("on-"+node.Name, tc.takes).CPU("60").Namespace(tc.namespace).Node(node.Name).Obj()))
+			}
+			gang := r.gangOf("gang", 2, tc.gpus, 0, func(pod *v1.Pod) {
+				pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // it has waited for long
+				*pod = *schedtest.PodFrom(pod).CPU("40").Obj()
+			})
+			r.known(gang[0])
+			said := r.cycle(gang[0]).status.Message()
+			if tc.want != "" && !strings.Contains(said, tc.want) || tc.want == "" && !strings.Contains(said, "; drains ") {
+				t.Errorf("the gang says %q, want %q", said, tc.want)
+			}
+			if got := r.state.Closed().Any(); got != (tc.want == "") {
+				t.Errorf("something is kept: %t", got)
+			}
+			cpuPod := schedtest.Pod("younger").Scheduler(profileName).CPU("20").Created(time.Now().Add(time.Hour)).Obj()
+			got, want := len(r.keptOut(t, cpuPod)), 0
+			if tc.want == "" {
+				want = 2 // the CPU lacks
+			}
+			if got != want {
+				t.Errorf("a younger pod with 20 CPUs is kept off %d nodes, want %d", got, want)
+			}
+		})
+	}
+}
+
+// gangIn makes members in a namespace.
+func (e *testEnv) gangIn(namespace, name string, pods, gpus int, made time.Time) []*v1.Pod {
+	e.t.Helper()
+	return e.gangOf(name, pods, gpus, 0, inNamespace(namespace), func(pod *v1.Pod) { pod.CreationTimestamp = metav1.NewTime(made) })
+}
+
+// keptOut returns what the nodes say from which GangPlacement keeps a pod out.
+func (e *testEnv) keptOut(t *testing.T, pod *v1.Pod) map[string]string {
+	t.Helper()
+	state := framework.NewCycleState()
+	if _, status, _ := e.fw.RunPreFilterPlugins(t.Context(), state, pod); !status.IsSuccess() {
+		t.Fatalf("PreFilter: %v", status)
+	}
+	nodes, err := e.snapshot.NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, info := range nodes {
+		if status := e.fw.RunFilterPlugins(t.Context(), state, pod, info); !status.IsSuccess() && status.Plugin() == gangplugin.Name {
+			got[info.Node().Name] = status.Message()
+		}
+	}
+	return got
 }
 
 // wantNodes checks the nodes that PreFilter lists and Filter lets through, and why the others do

@@ -66,7 +66,7 @@ func TestNoEvictionForOneModel(t *testing.T) {
 			r.remodel("node-0-0")
 			r.remodel("node-0-1")
 			for _, node := range tc.taken {
-				r.place(r.create(gpuPod("on-"+node, 8).Node(node).Obj()))
+				r.place(r.create(gpuPod("on-"+node, 8).Namespace("others").Node(node).Obj()))
 			}
 			gang := r.gangOf("gang", 2, 8, 10, func(pod *v1.Pod) {
 				pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // it has waited for long

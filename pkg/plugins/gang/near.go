@@ -25,10 +25,9 @@ func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *
 	}
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
 	p.state.Sweep(snapshot)
-	closed := p.state.Closed()
 	names, err := p.planner.Near(&gangstate.Question{
 		Turn: &gangstate.Turn{}, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Volumes: p.volumes.of,
-		Closed: func(node string) bool { return closed.To(pod, node) != nil || p.keptFrom(snapshot, pod, node) },
+		Closed: func(node string) bool { return p.keptFrom(snapshot, pod, node) },
 	}, pod, to)
 	if err != nil || len(names) == 0 {
 		return nil // what cannot be read of the pod TopologyAware says
@@ -53,5 +52,5 @@ func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string)
 	}
 	d, err := p.demand(pod)
 	info, gone := snapshot.Get(node)
-	return err == nil && gone == nil && p.state.Closed().KeptFrom(pod, d.Scalars, node, info.GetAllocatable(), info.GetRequested()) != nil
+	return err == nil && gone == nil && p.state.Closed().KeptFrom(pod, d.Request, node, info.GetAllocatable(), info.GetRequested()) != nil
 }

@@ -88,7 +88,6 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 			return nil
 		}
 		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
-		p.gangs.CloseBy(state.Close)
 		p.gangs.LeadsBy(state.MayLead)
 		p.gangs.SyncedBy(state.Synced)
 		p.gangs.KeepBy(state.Keep)

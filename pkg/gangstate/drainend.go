@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import "time"
+
+// NoDrain ends the drain of a gang that would not fit even if all others were gone, or asks for
+// what cannot be planned.
+func (g *Gangs) NoDrain(t *Turn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.endDrains(g.clock.Now(), func(d *drain) outcome { return inVain.when(d.gang.key == t.Gang.Key) })
+}
+
+// DrainInVain ends the drain of a gang for which its nodes have room, and which is refused there.
+func (g *Gangs) DrainInVain(t *Turn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if x := g.gangs[t.Gang.Key]; x != nil {
+		g.endInVain(x)
+	}
+}
+
+// attemptFailed takes note that a gang had room and was not placed. It needs g.mu.
+func (g *Gangs) attemptFailed(x *gang) {
+	for _, d := range g.drains {
+		if d.gang != x {
+			continue
+		}
+		if d.failed++; d.failed >= maxFailed {
+			g.endInVain(x)
+		}
+		return
+	}
+}
+
+// endInVain ends the drain of a gang that is not placed though it has room, and begins none for
+// as long as it waited for the first one. It needs g.mu.
+func (g *Gangs) endInVain(x *gang) {
+	now := g.clock.Now()
+	g.endDrains(now, func(d *drain) outcome {
+		if d.gang == x {
+			x.drainAt = now.Add(g.config.DrainAfter)
+		}
+		return inVain.when(d.gang == x)
+	})
+}
+
+// endDrained ends the drains of gangs that have been placed or are incomplete, or have another
+// priority, and those whose time is over. It needs g.mu.
+func (g *Gangs) endDrained() {
+	now := g.clock.Now()
+	g.endDrains(now, func(d *drain) outcome {
+		x := d.gang
+		if g.gangs[x.key] != x || !d.until.IsZero() && !now.Before(d.until) {
+			return inVain
+		}
+		if x.attempt != nil || x.busy > 0 {
+			return goesOn
+		}
+		switch whole := g.incomplete(x) == ""; {
+		case whole && !x.turns.needed && x.bound()+len(x.read.Members.Ended) >= d.minimum:
+			return placed
+		case !whole || !x.turns.needed || x.priority != d.priority:
+			return inVain
+		}
+		return goesOn
+	})
+	g.heldNodes.forget(now)
+	g.holders.forget(now)
+}
+
+// outcome is whether a drain ends, and why.
+type outcome uint8
+
+const (
+	goesOn outcome = iota
+	placed         // the gang has its minimum
+	inVain
+)
+
+// when is the outcome if that is so; else the drain goes on.
+func (o outcome) when(is bool) outcome {
+	if is {
+		return o
+	}
+	return goesOn
+}
+
+// endDrains ends drains. Where nothing was kept in vain, something may be kept again at once. It needs
+// g.mu.
+func (g *Gangs) endDrains(now time.Time, how func(*drain) outcome) {
+	ended := false
+	for priority, d := range g.drains {
+		is := how(d)
+		if is == goesOn {
+			continue
+		}
+		ended = true
+		delete(g.drains, priority)
+		for node := range d.places {
+			if g.config.DrainFor <= 0 || is == placed && d.gang.on(node) {
+				delete(g.heldNodes, node)
+			} else {
+				g.heldNodes.end(node, now)
+			}
+		}
+		g.endHolder(d, is, now)
+	}
+	if ended {
+		g.publish()
+	}
+}
+
+// endHolder takes note that a drain of a namespace has ended. It needs g.mu.
+func (g *Gangs) endHolder(ended *drain, is outcome, now time.Time) {
+	namespace := ended.gang.key.Namespace
+	switch others := g.holds(namespace); {
+	case is == inVain && g.config.DrainFor > 0:
+		if !others {
+			g.holders.end(namespace, now)
+		}
+		return // else it goes on, as long as the first one
+	case !others:
+		delete(g.holders, namespace)
+		return
+	}
+	since := now
+	for _, d := range g.drains {
+		if d.gang.key.Namespace == namespace && d.since.Before(since) {
+			since = d.since
+		}
+	}
+	g.holders[namespace] = span{since: since}
+}
+
+// on reports whether a member has the node.
+func (x *gang) on(node string) bool {
+	for _, pod := range x.pods {
+		if pod.Spec.NodeName == node {
+			return true
+		}
+	}
+	return false
+}
