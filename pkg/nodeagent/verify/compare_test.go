@@ -183,7 +183,7 @@ func TestCompareRandom(t *testing.T) {
 			e := &got[i]
 			seen[e.State]++
 			if want := defined(pods, records, e); e.State != want {
-				t.Fatalf("seed %d: %s is %s, want %s; all:\n%s", seed, e.label(), e.State, want, strings.Join(lines(got), "\n"))
+				t.Fatalf("seed %d: %s is %s, want %s; all:\n%s", seed, e.label(e.Namespace), e.State, want, strings.Join(lines(got), "\n"))
 			}
 		}
 	}
