@@ -67,6 +67,11 @@ func (c *Cluster) ApplyManifests(ctx context.Context, folder fs.FS) error {
 	if err := a.apply(ctx, namespaceObject(systemNamespace)); err != nil {
 		return err
 	}
+	done, err := oneAtATime(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	for _, o := range objects {
 		if err := a.apply(ctx, o); err != nil {
 			return err
@@ -81,6 +86,21 @@ func (c *Cluster) ApplyManifests(ctx context.Context, folder fs.FS) error {
 		}
 	}
 	return a.waitPolicies(ctx)
+}
+
+// applying is held by the one cluster of this process whose API server is given policies.
+var applying = make(chan struct{}, 1)
+
+// oneAtATime waits until no other cluster of this process is given policies. API servers of one process share
+// the map of the variables of all policies (compositionEnvTemplate of k8s.io/apiserver), which each writes while
+// it compiles one: two at once end the process with "concurrent map read and map write".
+func oneAtATime(ctx context.Context) (done func(), err error) {
+	select {
+	case applying <- struct{}{}:
+		return func() { <-applying }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another cluster's policies: %w", ctx.Err())
+	}
 }
 
 // readManifests reads the objects of the kinds to install, sorted by kind.
