@@ -131,7 +131,7 @@ func (a *Agent) buildVerifier(config *rest.Config, clk clock.WithTicker) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	a.events = events.NewBroadcaster(nodeSink{&events.EventSinkImpl{Interface: a.kube.EventsV1()}, a.cfg.Node})
+	a.events = events.NewBroadcaster(NewEventSink(a.kube, a.cfg.Node))
 	a.verifier, err = verify.New(verify.Config{
 		Node: a.cfg.Node, Namespace: a.cfg.Namespace, CheckpointPath: a.checkpoint(), Strict: a.cfg.Mode == Strict,
 		Topology: a.graph.object, Active: liveness{a.kubelet, a.steering}, Extra: confinement{a}, Busy: a.steering.Busy, Registerer: a.registry,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 )
 
@@ -20,6 +21,12 @@ const (
 	maxInstance = 128
 	maxNote     = 1024
 )
+
+// NewEventSink returns a sink of events that the admission policy nvtopo-node-events takes from the agent of
+// a node.
+func NewEventSink(kube kubernetes.Interface, node string) events.EventSink {
+	return nodeSink{&events.EventSinkImpl{Interface: kube.EventsV1()}, node}
+}
 
 // nodeSink writes events with the agent's node as the reporting instance. The recorder's own is the
 // name of the pod.

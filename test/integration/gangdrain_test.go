@@ -10,10 +10,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -64,7 +64,9 @@ func TestNodeKeeping(t *testing.T) {
 		return strings.Contains(refusal(pod), "kept for a gang of another namespace") && !strings.Contains(refusal(pod), "gone")
 	})
 	l.removeIn(t, "others", "stranger")
-	l.createIn(t, "others", schedtest.Pod("plain").Namespace("").UID("").Scheduler(gangProfile).CPU("1").GracePeriod(0).NodeSelector(host("s0-node-0-1")).Obj())
+	plain := gpuPod("plain", gangProfile, 0).NodeSelector(host("s0-node-0-1")).Obj()
+	plain.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	l.createIn(t, "others", plain)
 	l.seenIn(t, "others", "plain", "is bound, since it asks for no GPU", func(pod *v1.Pod) bool { return pod.Spec.NodeName != "" })
 	for _, pod := range gone {
 		l.remove(t, pod.Name)

@@ -37,6 +37,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
@@ -132,7 +133,7 @@ func (n *nodeUnderTest) start(t *testing.T) {
 	pods := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(ofNode("spec.nodeName")))
 	topologies := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dyn, 0, "", ofNode("metadata.name"))
 	n.topology = topologies.ForResource(v1alpha1.GroupVersionResource).Informer()
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	broadcaster := events.NewBroadcaster(nodeagent.NewEventSink(kube, n.name))
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		t.Fatal(err)
 	}
