@@ -32,18 +32,40 @@ func (t *Turn) KeptOut(closed *candidates.Closed) map[string][]*candidates.Kept 
 	return out
 }
 
+// askedOf are the resources of kept places that some member asks for.
+func askedOf(q *Question) map[v1.ResourceName]bool {
+	kept := sets.New[v1.ResourceName]()
+	for _, places := range q.Kept {
+		for _, k := range places {
+			kept.Insert(k.Resource)
+		}
+	}
+	asked := map[v1.ResourceName]bool{}
+	for _, pod := range q.Turn.Pods {
+		if len(asked) == kept.Len() {
+			break
+		}
+		d, err := q.Demand(pod)
+		if err != nil {
+			continue
+		}
+		for name := range kept {
+			if candidates.AmountOf(d.Request, name) > 0 {
+				asked[name] = true
+			}
+		}
+	}
+	return asked
+}
+
 // KeptFor says for whom places are kept from the members of a question that has no room, and on how many
 // nodes; "" if none are of what they ask for.
 func KeptFor(q *Question) string {
-	nodes := map[string]int{}
+	nodes, asked := map[string]int{}, askedOf(q)
 	for _, places := range q.Kept {
 		said := sets.New[string]()
 		for _, k := range places {
-			asked := slices.ContainsFunc(q.Turn.Pods, func(pod *v1.Pod) bool {
-				d, err := q.Demand(pod)
-				return err == nil && candidates.AmountOf(d.Request, k.Resource) > 0
-			})
-			if asked {
+			if asked[k.Resource] {
 				said.Insert(k.For(q.Turn.Gang.Key.Namespace))
 			}
 		}

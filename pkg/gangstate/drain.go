@@ -182,7 +182,7 @@ func (g *Gangs) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
 		delete(g.drains, priority)
 		for node := range o.places {
 			if !nodes[node] {
-				g.heldNodes.end(node, now)
+				g.endNode(node, now)
 			}
 		}
 		if namespace := o.gang.key.Namespace; namespace != d.gang.key.Namespace && !g.holds(namespace) {

@@ -99,10 +99,10 @@ func (g *Gangs) endDrains(now time.Time, how func(*drain) outcome) {
 		ended = true
 		delete(g.drains, priority)
 		for node := range d.places {
-			if g.config.DrainFor <= 0 || is == placed && d.gang.on(node) {
+			if is == placed && d.gang.on(node) {
 				delete(g.heldNodes, node)
 			} else {
-				g.heldNodes.end(node, now)
+				g.endNode(node, now)
 			}
 		}
 		g.endHolder(d, is, now)
@@ -110,6 +110,16 @@ func (g *Gangs) endDrains(now time.Time, how func(*drain) outcome) {
 	if ended {
 		g.publish()
 	}
+}
+
+// endNode has nothing kept on a node for as long as something was; at once again where places may be kept
+// without end. It needs g.mu.
+func (g *Gangs) endNode(node string, now time.Time) {
+	if g.config.DrainFor <= 0 {
+		delete(g.heldNodes, node)
+		return
+	}
+	g.heldNodes.end(node, now)
 }
 
 // endHolder takes note that a drain of a namespace has ended. It needs g.mu.

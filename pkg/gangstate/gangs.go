@@ -111,7 +111,7 @@ type gang struct {
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
 	refusing time.Time         // when the last of refused was noted
 	tries    int               // plans in a row that other plugins refused
-	drainAt  time.Time         // no nodes are closed for it before
+	drainAt  time.Time         // nothing is kept for it before
 	stuck    time.Time         // since when it does not go on
 	saidAt   time.Time         // when its members were told why
 
@@ -239,6 +239,7 @@ func (x *gang) giveUp(why string) effects {
 // needs g.mu.
 func (g *Gangs) again(x *gang) {
 	if x.waits != nil && x.waits.ForChange {
+		x.known = false // it is tried before the round ends
 		g.Changed()
 	}
 }

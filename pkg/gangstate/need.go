@@ -118,7 +118,7 @@ func asksForDevices(q *Question) bool {
 	})
 }
 
-// RefusedThere reports whether there is room on its closed nodes for a gang that has no room, now:
+// RefusedThere reports whether there is room on the nodes that were chosen for a gang that has no room, now:
 // it is other plugins that refuse them.
 func (p *Planner) RefusedThere(q *Question, own []string) bool {
 	now := *q

@@ -4,6 +4,7 @@ package gangstate
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -62,15 +63,17 @@ type rounds struct {
 	earliest time.Time         // when the next round may begin
 	trying   gangrequest.Key   // the gang that was tried last
 	until    time.Time         // when it is waited for no longer; zero: it is not
+	jumped   bool              // it was tried out of its turn
+	jumps    int               // how many were
 }
 
 // change takes note that some gangs may fit now.
 func (r *rounds) change(now time.Time) { r.changed, r.trail = true, now.Add(trailAfter) }
 
 // next returns the gang to try now. If ok is false, nothing is to be tried for a time, unless something happens.
-// waiting lists the gangs that wait for a change, in their order; tried says that the cycle of a gang that was tried
-// has not ended yet.
-func (r *rounds) next(now time.Time, waiting func() []gangrequest.Key, tried func(gangrequest.Key) bool) (key gangrequest.Key, wait time.Duration, ok bool) {
+// waiting lists the gangs that wait for a change, in their order, and first those that do not wait for a round to end;
+// tried says that the cycle of a gang that was tried has not ended yet.
+func (r *rounds) next(now time.Time, waiting, first func() []gangrequest.Key, tried func(gangrequest.Key) bool) (key gangrequest.Key, wait time.Duration, ok bool) {
 	if r.anyway.IsZero() {
 		r.anyway = now.Add(anywayAfter)
 	}
@@ -96,8 +99,23 @@ func (r *rounds) next(now time.Time, waiting func() []gangrequest.Key, tried fun
 	if pause > 0 {
 		return key, pause, false
 	}
-	r.trying, r.queue, r.until = r.queue[0], r.queue[1:], now.Add(tryWithin)
+	if keys := r.urgent(first); len(keys) > 0 {
+		r.trying, r.jumped = keys[r.jumps%len(keys)], true
+		r.jumps++
+	} else {
+		r.trying, r.queue, r.jumped = r.queue[0], r.queue[1:], false
+	}
+	r.until = now.Add(tryWithin)
 	return r.trying, 0, true
+}
+
+// urgent are gangs to try out of their turn: every second try, while something has changed since the round
+// began. The round goes on between them.
+func (r *rounds) urgent(first func() []gangrequest.Key) []gangrequest.Key {
+	if !r.changed || r.jumped {
+		return nil
+	}
+	return first()
 }
 
 // begins is when the next round does, as far as is known.
@@ -135,7 +153,7 @@ func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 	r := &rounds{}
 	for {
 		r.left -= time.Duration(g.planning.Swap(0))
-		key, wait, ok := r.next(clk.Now(), g.waiting, g.isTried)
+		key, wait, ok := r.next(clk.Now(), g.waiting, g.first, g.isTried)
 		g.debt.Store(int64(-r.left))
 		if ok {
 			g.try(key)
@@ -158,6 +176,17 @@ func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 // waiting are the gangs that wait for a change, those of higher priority and older ones first.
 func (g *Gangs) waiting() []gangrequest.Key {
 	return g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange })
+}
+
+// first are the gangs that do not wait for a round to end: that for which room is looked for first, and those
+// for which places are held or that have not been tried since they came or changed.
+func (g *Gangs) first() []gangrequest.Key {
+	all := g.waiting()
+	soon := g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange && (x.claim != nil || !x.known) })
+	if len(all) > 0 && !slices.Contains(soon, all[0]) {
+		soon = append([]gangrequest.Key{all[0]}, soon...)
+	}
+	return soon
 }
 
 // round tries all gangs that wait for a change.

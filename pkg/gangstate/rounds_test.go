@@ -39,6 +39,9 @@ func newRoundsSim(gangs int, cost, queue time.Duration) *roundsSim {
 	return s
 }
 
+// nobodyFirst has each gang wait for its turn.
+func nobodyFirst() []gangrequest.Key { return nil }
+
 // run lets so much time pass; something changes all the time if changes is true.
 func (s *roundsSim) run(within time.Duration, changes bool) {
 	waits := func() []gangrequest.Key { return slices.Clone(s.keys) }
@@ -50,7 +53,7 @@ func (s *roundsSim) run(within time.Duration, changes bool) {
 		if out && !s.now.Before(s.ends) {
 			s.left, s.plans, s.busy, out = s.left-s.cost, s.plans+s.cost, gangrequest.Key{}, false
 		}
-		key, wait, ok := s.next(s.now, waits, func(k gangrequest.Key) bool { return k == s.busy })
+		key, wait, ok := s.next(s.now, waits, nobodyFirst, func(k gangrequest.Key) bool { return k == s.busy })
 		switch {
 		case ok && out:
 			s.most = 2
@@ -134,6 +137,28 @@ func TestRoundTimes(t *testing.T) {
 	}
 }
 
+// TestTriedFirst: while something changes, every second try goes to gangs that do not wait for the round to end,
+// one after the other; the round goes on between them.
+func TestTriedFirst(t *testing.T) {
+	t.Parallel()
+	s := newRoundsSim(1000, time.Millisecond, 0)
+	waits := func() []gangrequest.Key { return s.keys }
+	first := func() []gangrequest.Key { return []gangrequest.Key{s.keys[700], s.keys[900]} }
+	var got []string
+	for len(got) < 6 {
+		s.change(s.now)
+		key, wait, ok := s.next(s.now, waits, first, func(gangrequest.Key) bool { return false })
+		if ok {
+			got = append(got, key.Name)
+		}
+		s.now = s.now.Add(max(wait, time.Millisecond))
+	}
+	want := []string{"g-0000", "g-0700", "g-0001", "g-0900", "g-0002", "g-0700"}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("tried (-want +got)\n%s", diff)
+	}
+}
+
 // TestLostCycle: a gang whose cycle does not come keeps the others for no longer than tryWithin.
 func TestLostCycle(t *testing.T) {
 	t.Parallel()
@@ -141,11 +166,11 @@ func TestLostCycle(t *testing.T) {
 	s.change(s.now)
 	waits := func() []gangrequest.Key { return s.keys }
 	lost := func(gangrequest.Key) bool { return true }
-	first, _, _ := s.next(s.now, waits, lost)
-	if _, wait, ok := s.next(s.now, waits, lost); ok || wait != tryWithin {
+	first, _, _ := s.next(s.now, waits, nobodyFirst, lost)
+	if _, wait, ok := s.next(s.now, waits, nobodyFirst, lost); ok || wait != tryWithin {
 		t.Errorf("the other gang is tried (%t), or in %v, want in %v", ok, wait, tryWithin)
 	}
-	second, _, ok := s.next(s.now.Add(tryWithin), waits, lost)
+	second, _, ok := s.next(s.now.Add(tryWithin), waits, nobodyFirst, lost)
 	if !ok || cmp.Compare(second.Name, first.Name) <= 0 {
 		t.Errorf("after %v %v is tried (%t), want the one behind %v", tryWithin, second, ok, first)
 	}

@@ -39,7 +39,7 @@ func seesPools() []Right {
 // seesMoney is needed for what tenants used and owe.
 func seesMoney() []Right {
 	var out []Right
-	for _, resource := range []string{poolv1alpha1.UsageRecordResource, poolv1alpha1.TenantAccountResource, poolv1alpha1.PriceBookResource, poolv1alpha1.InvoiceResource} {
+	for _, resource := range []string{poolv1alpha1.UsageRecordResource, poolv1alpha1.UsageBatchResource, poolv1alpha1.TenantAccountResource, poolv1alpha1.PriceBookResource, poolv1alpha1.InvoiceResource} {
 		out = append(out, list(poolv1alpha1.GroupName, resource))
 	}
 	return out

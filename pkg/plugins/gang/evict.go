@@ -85,7 +85,11 @@ func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod
 func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
 	o := &order{kind: "pod", by: "pod " + preemptor.Namespace + "/" + preemptor.Name, preemptor: preemptor, victims: members}
 	go func() {
-		err := retry.OnError(membersRetry, func(err error) bool { return d.ctx.Err() == nil && !errors.Is(err, leader.ErrNotLeader) }, func() error { return d.preemptAll(o) })
+		var err error
+		_ = wait.ExponentialBackoffWithContext(d.ctx, membersRetry, func(context.Context) (bool, error) { // err says more
+			err = d.preemptAll(o)
+			return err == nil || errors.Is(err, leader.ErrNotLeader), nil
+		})
 		if err != nil {
 			klog.FromContext(d.ctx).Error(err, "Evicting the rest of a gang failed: it runs on without members that were evicted for a pod", "pod", klog.KObj(preemptor))
 		}

@@ -87,6 +87,9 @@ func (d *doer) endNomination(pod *v1.Pod) {
 	if d.state.Leads(ctx) != nil {
 		return
 	}
+	if d.gangs.ClaimedNode(pod.UID) != "" {
+		return // it has another place meanwhile, and is nominated for that
+	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status":   map[string]any{"nominatedNodeName": nil},

@@ -83,10 +83,10 @@ func (a *assumed) left(uid types.UID) bool {
 
 // bind takes note of a pod's Binding. A pod that was seen bound before is no longer here.
 func (a *assumed) bind(pod *v1.Pod) {
-	if a.left(pod.UID) {
+	a.advance(pod, map[step]step{reserved: bound}, replaced)
+	if a.left(pod.UID) { // seen deleted before, or meanwhile
 		a.forget(pod.UID)
 	}
-	a.advance(pod, map[step]step{reserved: bound}, replaced)
 }
 
 // replace takes note that another pod has the name of one that was never seen bound.

@@ -142,6 +142,17 @@ func (s *site) othersOf(pods []fwk.PodInfo) (out []*v1.Pod) {
 	return out
 }
 
+// coming are victims that their gangs need and that are about to be bound: evictPod leaves these alone, and
+// what goes with them must not go without them.
+func (s *site) coming(victims []fwk.PodInfo) (out []*v1.Pod) {
+	for _, pi := range victims {
+		if pod := pi.GetPod(); s.parties[pod.UID] != nil && s.p.unbound(pod) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
 // parts divides pods into what goes together, in their order.
 func (s *site) parts(pods []fwk.PodInfo) (out [][]fwk.PodInfo) {
 	at := map[*party]int{}
@@ -226,7 +237,7 @@ func (p *preemptor) evictOthers(pod *v1.Pod, others []*v1.Pod) {
 // back what is held for it, and if it has been let through meanwhile, all of it stays.
 func (p *preemptor) evictPod(ctx context.Context, c preemption.Candidate, pod, victim *v1.Pod, plugin string) error {
 	if isMember(victim) && p.profile.Yield != nil && p.unbound(victim) {
-		p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", c.Name(), pod.Namespace, pod.Name))
+		p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by a pod of a higher priority", c.Name()))
 		return nil
 	}
 	return p.evictOne(ctx, c, pod, victim, plugin)

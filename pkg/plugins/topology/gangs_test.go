@@ -161,7 +161,7 @@ func TestGangsAsVictims(t *testing.T) {
 			if d := cmp.Diff(want, outcome{evicted, others, yields, status.Code()}); d != "" {
 				t.Errorf("%v (-want, +got):\n%s", status, d)
 			}
-			if says := strings.Contains(status.Message(), "of their gangs go on other nodes"); tc.cpus == "" && says != (len(tc.others) > 0) {
+			if says := strings.Contains(status.Message(), "; with them go "); tc.cpus == "" && says != (len(tc.others) > 0) {
 				t.Errorf("%q, want it to say that others go: %t", status.Message(), len(tc.others) > 0)
 			}
 		})

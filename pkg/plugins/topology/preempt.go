@@ -200,7 +200,7 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 func (p *plan) text(namespace, node string) string {
 	text := fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesFor(namespace, p.victims))
 	if len(p.others) > 0 {
-		text += fmt.Sprintf("; with them %d pods of their gangs go on other nodes", len(p.others))
+		text += fmt.Sprintf("; with them go %d pods of their gangs", len(p.others))
 	}
 	return text
 }

@@ -85,7 +85,7 @@ func (p *preemptor) SelectVictimsOnNode(
 		return nil, 0, fwk.NewStatus(fwk.Unschedulable, noVictims)
 	}
 	plan := s.planOf(c, victims)
-	plan.cost, plan.others = s.cost(victims), s.othersOf(victims)
+	plan.cost, plan.others = s.cost(victims), append(s.othersOf(victims), s.coming(victims)...)
 	a.keep(info.Node().Name, plan)
 	return podsIn(victims), plan.cost.Violations, nil
 }

@@ -75,6 +75,9 @@ func (b *Books) opening(before time.Time) (v1alpha1.Credit, int, error) {
 			at = c.At
 		}
 	}
+	if at.Nanosecond() != 0 { // times are written in whole seconds
+		at = metav1.NewTime(at.Truncate(time.Second).Add(time.Second))
+	}
 	return v1alpha1.Credit{
 		ID: v1alpha1.OpeningCredit, Amount: v1alpha1.Money(sum.String()), At: at,
 		Note: "the sum of the credits before, whose invoices are final",

@@ -253,7 +253,7 @@ func (d *desk) readRecords(s *Statement) {
 // hours of its session count for discounts there.
 func (d *desk) readInvoiced(r *v1alpha1.UsageRecord) {
 	invoice, _ := billing.PageOf(r.Status.Invoice)
-	if _, open := d.periods[invoice]; !open {
+	if d.isFinal[invoice] { // the first page is final last
 		return
 	}
 	if session, err := SessionOf(r); err == nil && !session.Open() {
@@ -283,8 +283,7 @@ func (d *desk) openBatched() []v1alpha1.UsageRecord {
 // readInvoicedBatches reads the batches of final pages as readInvoiced reads records.
 func (d *desk) readInvoicedBatches(final []v1alpha1.UsageBatch) {
 	for i := range final {
-		invoice, _ := billing.PageOf(final[i].Spec.Invoice)
-		if _, open := d.periods[invoice]; !open {
+		if invoice, _ := billing.PageOf(final[i].Spec.Invoice); d.isFinal[invoice] {
 			continue
 		}
 		for _, r := range InBatches(final[i : i+1]) {

@@ -45,6 +45,7 @@ type exporter struct {
 	client  client.Client
 	reader  client.Reader // not the cache: nothing may be missing from a file
 	clock   clock.Clock
+	now     clock.PassiveClock // by which records are deleted later
 	dir     string
 	command []string // in which {} is the file; empty: none
 
@@ -120,7 +121,7 @@ func (e *exporter) export(ctx context.Context, v *v1alpha1.Invoice) error {
 		return fmt.Errorf("export invoice %s: %w", v.Name, err)
 	}
 	exported := v.DeepCopy()
-	exported.Status.ExportedAt = new(metav1.NewTime(e.clock.Now()))
+	exported.Status.ExportedAt = new(metav1.NewTime(e.now.Now()))
 	patch := client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})
 	if err := e.client.Status().Patch(ctx, exported, patch, client.FieldOwner(names.FieldOwner)); err != nil {
 		return fmt.Errorf("write status.exportedAt of invoice %s: %w", v.Name, err)
@@ -193,7 +194,9 @@ func (e *exporter) run(ctx context.Context, path string) error {
 	c.Stdout, c.Stderr, c.WaitDelay = &output, &output, time.Second
 	if err := c.Run(); err != nil {
 		said := strings.ToValidUTF8(strings.TrimSpace(output.String()), "")
-		return fmt.Errorf("command %s: %w: %s", args[0], err, said[:min(len(said), maxOutput)])
+		// Not in the error, which everybody reads who may list accounts: it may have a signed address.
+		klog.FromContext(ctx).Info("The command of the export failed", "command", args[0], "file", path, "said", said[:min(len(said), maxOutput)])
+		return fmt.Errorf("command %s: %w; see the controller's log", args[0], err)
 	}
 	return nil
 }

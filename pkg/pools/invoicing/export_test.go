@@ -59,7 +59,7 @@ func TestExport(t *testing.T) {
 		"a final invoice":                  {invoice: ofNovember(true, 2), wantExported: true},
 		"an open invoice":                  {invoice: ofNovember(false, 2)},
 		"a command that takes the files":   {invoice: ofNovember(true, 2), command: "cp {} {to}", wantExported: true, wantFiles: []string{november + ".csv", november + ".json"}},
-		"a command that fails":             {invoice: ofNovember(true, 2), command: "cp {} {to}/none/", wantProblem: "command cp: exit status 1: cp:"},
+		"a command that fails":             {invoice: ofNovember(true, 2), command: "cp {} {to}/none/", wantProblem: "command cp: exit status 1; see the controller"},
 		"a command that is not there":      {invoice: ofNovember(true, 2), command: "/none {}", wantProblem: "command /none:"},
 		"a session without its record":     {invoice: ofNovember(true, 3), wantProblem: "it has 3 sessions, and there are records of 2"},
 		"the sessions of another are more": {invoice: ofNovember(true, 1), wantProblem: "it has 1 sessions, and there are records of 2"},
@@ -75,7 +75,7 @@ func TestExport(t *testing.T) {
 			api := apiBuilder(t).WithObjects(tc.invoice, &batches[0], &one, &both, &elsewhere).Build()
 			dir, to := t.TempDir(), t.TempDir()
 			now := time.Date(2026, 12, 2, 1, 0, 0, 0, time.UTC)
-			e := &exporter{client: api, reader: api, clock: clocktesting.NewFakeClock(now), dir: dir, command: strings.Fields(strings.ReplaceAll(tc.command, "{to}", to))}
+			e := &exporter{client: api, reader: api, clock: clocktesting.NewFakeClock(now), now: clocktesting.NewFakeClock(now), dir: dir, command: strings.Fields(strings.ReplaceAll(tc.command, "{to}", to))}
 			if err := e.all(t.Context()); (err != nil) != (tc.wantProblem != "") || !strings.Contains(e.problem("a"), tc.wantProblem) || e.problem("b") != "" {
 				t.Errorf("error %v, problem %q, want %q", err, e.problem("a"), tc.wantProblem)
 			}

@@ -81,7 +81,13 @@ func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.Tena
 		return nil, fmt.Errorf("list records of %s: %w", tenant, err)
 	}
 	if len(records.Items) == 0 {
-		return nil, nil
+		var batches v1alpha1.UsageBatchList
+		if err := r.client.List(ctx, &batches, client.MatchingFields{fieldTenant: tenant}, client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list batches of %s: %w", tenant, err)
+		}
+		if len(batches.Items) == 0 {
+			return nil, nil
+		}
 	}
 	account = v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: tenant}}
 	if err := r.client.Create(ctx, &account, client.FieldOwner(names.FieldOwner)); err != nil {
@@ -127,6 +133,9 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAccount) (books *accounting.Books, statement *accounting.Statement, shown *batching, err error) {
 	if books, statement, err = r.compute(ctx, r.client, account, 0); err != nil {
 		return nil, nil, nil, err
+	}
+	if statement.NoPrices != "" {
+		return books, statement, nil, nil // nothing is written
 	}
 	if shown, err = r.batching(ctx, books); err != nil {
 		return nil, nil, nil, err

@@ -4,6 +4,7 @@ package invoicing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -49,9 +51,12 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 	log := klog.FromContext(ctx)
 	for i := range up.Rolled {
 		c := &up.Rolled[i]
-		log.Info("A credit goes into the opening credit", "tenant", account.Name, "id", c.ID, "amount", c.Amount, "at", c.At, "note", c.Note)
+		log.Info("A credit is to go into the opening credit", "tenant", account.Name, "id", c.ID, "amount", c.Amount, "at", c.At, "note", c.Note)
 	}
-	patch := client.MergeFromWithOptions(account.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	patch, err := rollUpPatch(account.ResourceVersion, up)
+	if err != nil {
+		return err
+	}
 	account.Spec.Credits = up.Credits
 	if err := r.client.Patch(ctx, account, patch, client.FieldOwner(names.FieldOwner)); err != nil {
 		return fmt.Errorf("roll up credits of TenantAccount %s: %w", account.Name, err)
@@ -59,4 +64,21 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 	r.events.Eventf(account, v1.EventTypeNormal, eventCreditsRolledUp, "%d credits until %s are one of %s now, and the controller's log has them: their invoices are final",
 		len(up.Rolled), up.Credits[0].At.UTC().Format("2006-01-02"), up.Credits[0].Amount)
 	return nil
+}
+
+// rollUpPatch puts the opening credit in place of those that it sums, in the account as it was read. It leaves
+// the others as they are stored: written anew, a time with fractions of a second would be another one.
+func rollUpPatch(resourceVersion string, up *accounting.RollUp) (client.Patch, error) {
+	ops := []map[string]any{
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion}, // another one is a conflict
+		{"op": "replace", "path": "/spec/credits/0", "value": up.Credits[0]},
+	}
+	for range len(up.Rolled) - 1 {
+		ops = append(ops, map[string]any{"op": "remove", "path": "/spec/credits/1"})
+	}
+	data, err := json.Marshal(ops)
+	if err != nil {
+		return nil, fmt.Errorf("encode a patch: %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, data), nil
 }

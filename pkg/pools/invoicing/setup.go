@@ -64,7 +64,9 @@ func Setup(mgr manager.Manager, opts Options) error {
 	}
 	m.limit.WithLabelValues().Set(float64(opts.StorageLimit))
 	if opts.ExportDir != "" {
-		r.exporter = &exporter{client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: clock.RealClock{}, dir: opts.ExportDir, command: opts.ExportCommand}
+		r.exporter = &exporter{
+			client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: clock.RealClock{}, now: opts.Clock, dir: opts.ExportDir, command: opts.ExportCommand,
+		}
 		if err := mgr.Add(r.exporter); err != nil {
 			return fmt.Errorf("add the export of invoices: %w", err)
 		}

@@ -34,7 +34,10 @@ func NewReader(client dynamic.Interface) *Reader { return &Reader{client} }
 
 // listAs reads the objects of a kind, in pages; of one tenant, if it is named.
 func listAs[T any](ctx context.Context, r *Reader, kind schema.GroupVersionResource, tenant string) ([]T, error) {
-	const page = 500
+	page := int64(500)
+	if kind == poolv1alpha1.UsageBatchGVR { // one has up to half a MiB
+		page = 20
+	}
 	options := metav1.ListOptions{Limit: page}
 	if tenant != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.tenant", tenant).String()
