@@ -5,6 +5,7 @@ package manifests_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -108,7 +109,7 @@ func list(n int, entry func(int) any) []any {
 }
 
 func named(i int) any { return map[string]any{"name": fmt.Sprintf("a%d", i)} }
-func owner(i int) any { return map[string]any{"kind": "A", "name": "y", "uid": fmt.Sprint(i)} }
+func owner(i int) any { return map[string]any{"kind": "A", "name": "y", "uid": strconv.Itoa(i)} }
 func container(i int) any {
 	return map[string]any{"name": fmt.Sprintf("c%d", i), "resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}
 }
@@ -191,13 +192,13 @@ func requestsOf(p *admissionregistrationv1.ValidatingAdmissionPolicy, part strin
 			}
 			for _, operation := range rule.Operations {
 				r := base
-				switch operation {
-				case admissionregistrationv1.Create:
+				if operation != admissionregistrationv1.Delete {
 					r.object = grown(part, n)
-				case admissionregistrationv1.Update:
-					r.object, r.old = grown(part, n), small()
-				case admissionregistrationv1.Delete:
+				} else {
 					r.old = grown(part, n)
+				}
+				if operation == admissionregistrationv1.Update {
+					r.old = small()
 				}
 				out[string(operation)+" "+what] = &r
 			}

@@ -66,10 +66,10 @@ func ShortenedFor(namespace, what string, names []string) string {
 		}
 	}
 	others := ""
-	switch n := len(names) - len(own); {
-	case n == 0:
+	switch n := len(names) - len(own); n {
+	case 0:
 		return Shortened(own)
-	case n == 1:
+	case 1:
 		others = "a " + what + " of another namespace"
 	default:
 		others = fmt.Sprintf("%d %ss of other namespaces", n, what)

@@ -83,21 +83,28 @@ func (g *Gangs) Starving(t *Turn) (s Starvation) {
 	if s.From = complete.Add(g.config.DrainAfter); s.From.Before(x.drainAt) {
 		s.From = x.drainAt
 	}
-	switch open := g.holders.openUntil(x.key.Namespace, now); {
-	case !g.config.drainsFor(x.key.Namespace):
-		if !now.Before(s.From) {
-			s.Why = "no places are kept for gangs of its namespace"
-		}
-		s.From = time.Time{}
+	if g.barred(x.key.Namespace, now, &s); s.From.IsZero() {
 		return s
-	case !open.IsZero() && !now.Before(s.From):
-		s.From, s.Why = open, "places are kept for gangs of its namespace from "+timeText(open)+" on, since they were kept in vain before"
 	}
 	if d != nil && d.gang == x && d.revision == x.revision {
 		s.Own = d.planned
 	}
 	s.Closed = g.takenFrom(x, now)
 	return s
+}
+
+// barred has a gang's time begin later where nothing is kept for gangs of its namespace: zero if that is never.
+// It needs g.mu.
+func (g *Gangs) barred(namespace string, now time.Time, s *Starvation) {
+	switch open := g.holders.openUntil(namespace, now); {
+	case !g.config.drainsFor(namespace):
+		if !now.Before(s.From) {
+			s.Why = "no places are kept for gangs of its namespace"
+		}
+		s.From = time.Time{}
+	case !open.IsZero() && !now.Before(s.From):
+		s.From, s.Why = open, "places are kept for gangs of its namespace from "+timeText(open)+" on, since they were kept in vain before"
+	}
 }
 
 // takenFrom says of which nodes nothing may be kept for a gang: places are kept there for one of a
@@ -128,7 +135,7 @@ func (g *Gangs) Drain(t *Turn, n *Need) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	x, now := g.gangs[t.Gang.Key], g.clock.Now()
-	if x == nil || g.incomplete(x) != "" || !x.turns.needed || !g.config.drainsFor(x.key.Namespace) || !g.holders.openUntil(x.key.Namespace, now).IsZero() {
+	if !g.mayDrain(x, now) {
 		return ""
 	}
 	complete, was := g.completed(x), g.drains[x.priority]
@@ -156,6 +163,14 @@ func (g *Gangs) Drain(t *Turn, n *Need) string {
 	d.lacked = n.lacked(d.lacked)
 	g.replace(d, n, nodes, was)
 	return d.text()
+}
+
+// mayDrain reports whether places may be kept for a gang now. It needs g.mu.
+func (g *Gangs) mayDrain(x *gang, now time.Time) bool {
+	if x == nil || g.incomplete(x) != "" || !x.turns.needed {
+		return false
+	}
+	return g.config.drainsFor(x.key.Namespace) && g.holders.openUntil(x.key.Namespace, now).IsZero()
 }
 
 // mayKeep are the nodes of which places may be kept for a gang: all but those that only pods of its own

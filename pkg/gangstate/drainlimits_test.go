@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -329,7 +330,7 @@ func TestRandomDrains(t *testing.T) {
 		x := &drainWatch{drainEnv: r, chaos: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]time.Time{}, open: map[string]time.Time{}, holders: map[string]time.Time{}}
 		gangs := map[string][]*v1.Pod{}
 		for step := range steps {
-			name := fmt.Sprint(x.chaos.IntN(6))
+			name := strconv.Itoa(x.chaos.IntN(6))
 			namespace := fmt.Sprint("team-", name[0]%3)
 			placedOn := map[string]bool{}
 			switch pods := gangs[name]; {

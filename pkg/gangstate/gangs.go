@@ -367,18 +367,24 @@ func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 	if !x.turns.has(uid) {
 		return "gang: the pod is no live member"
 	}
-	if elect && !g.synced() {
+	if elect {
+		return g.elect(x, uid)
+	}
+	return ""
+}
+
+// elect lets a member into the queue, or says why its gang waits. It needs g.mu.
+func (g *Gangs) elect(x *gang, uid types.UID) string {
+	if !g.synced() {
 		x.waits = &Wait{Why: NotSynced, ForChange: true}
 		return NotSynced
 	}
-	if elect && !x.known && g.behind() {
+	if !x.known && g.behind() {
 		x.waits = &Wait{Why: othersFirst, ForChange: true}
 		g.Changed()
 		return othersFirst
 	}
-	if elect {
-		x.queued = uid
-	}
+	x.queued = uid
 	return ""
 }
 

@@ -53,12 +53,7 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	}
 	group := g.group[x.key]
 	short := bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))
-	switch {
-	case !short:
-		u.since = time.Time{} // when a member dies, the time begins again
-	case u.since.IsZero() || cycles && !u.cycles:
-		u.since, u.cycles = now, cycles
-	}
+	u.see(short, cycles, now)
 	switch {
 	case u.next.IsZero():
 		u.next = now.Add(settleAfter)
@@ -72,6 +67,16 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	}
 	u.next, u.evicting = now.Add(settleEvery), s.Evict
 	return s
+}
+
+// see takes note that some members are bound, and whether too few are.
+func (u *unsettled) see(short, cycles bool, now time.Time) {
+	switch {
+	case !short:
+		u.since = time.Time{} // when a member dies, the time begins again
+	case u.since.IsZero() || cycles && !u.cycles:
+		u.since, u.cycles = now, cycles
+	}
 }
 
 // overdue reports whether the gang has been partly bound for the timeout; 0 is never.

@@ -68,8 +68,9 @@ func AmountOf(r *podrequest.Request, name v1.ResourceName) int64 {
 		return r.Memory
 	case v1.ResourceEphemeralStorage:
 		return r.EphemeralStorage
+	default:
+		return r.Scalars[name]
 	}
-	return r.Scalars[name]
 }
 
 // AmountIn is how much of a resource a node has, or pods on it request.
@@ -81,6 +82,7 @@ func AmountIn(r fwk.Resource, name v1.ResourceName) int64 {
 		return r.GetMemory()
 	case v1.ResourceEphemeralStorage:
 		return r.GetEphemeralStorage()
+	default:
+		return r.GetScalarResources()[name]
 	}
-	return r.GetScalarResources()[name]
 }

@@ -3,6 +3,7 @@
 package candidates
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -96,11 +97,12 @@ func TestKeptPlaces(t *testing.T) {
 			}
 		})
 	}
-	gangs := func(gang string, priority int32, complete time.Duration) (out string) {
+	gangs := func(gang string, priority int32, complete time.Duration) string {
+		var out strings.Builder
 		for _, k := range closed.KeptFromGang(gang, priority, made.Add(complete), "n") {
-			out += k.Gang + ";"
+			out.WriteString(k.Gang + ";")
 		}
-		return out
+		return out.String()
 	}
 	if got, want := gangs("gang ns/c", 5, time.Hour), "gang ns/a;gang ns/a;gang other/b;"; got != want {
 		t.Errorf("kept from a younger gang: %q, want %q", got, want)

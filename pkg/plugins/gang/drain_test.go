@@ -158,7 +158,6 @@ func TestRefusedKeptNodes(t *testing.T) {
 // TestKeptFromOthers: only what the gang's members need is kept, from those that ask for it, and only the
 // gang's own namespace reads its name.
 func TestKeptFromOthers(t *testing.T) {
-	t.Parallel()
 	const keptFrom = "nvidia.com/gpu of the node is kept for "
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 4)
 	for node, gpus := range map[string]int{"node-0-0": 1, "node-0-1": 4, "node-0-2": 8, "node-0-3": 8} {

@@ -57,7 +57,7 @@ func (o *order) nameIn(namespace string) string {
 // namespaces are not told of.
 func (o *order) failed(err error) string {
 	if slices.ContainsFunc(o.victims, func(pod *v1.Pod) bool { return pod.Namespace != o.preemptor.Namespace }) {
-		return fmt.Sprintf("%s: evicting pods for it failed", o.by)
+		return o.by + ": evicting pods for it failed"
 	}
 	return fmt.Sprintf("%s: evicting pods for it failed: %v", o.by, err)
 }
@@ -87,7 +87,7 @@ func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
 	go func() {
 		var err error
 		_ = wait.ExponentialBackoffWithContext(d.ctx, membersRetry, func(context.Context) (bool, error) { // err says more
-			err = d.preemptAll(o)
+			err = d.preemptAll(o) //nolint:contextcheck // evictions have the context of the plugin
 			return err == nil || errors.Is(err, leader.ErrNotLeader), nil
 		})
 		if err != nil {

@@ -71,6 +71,7 @@ func (a *assumed) leave(uid types.UID) {
 		a.pods[uid] = gone
 	case bound:
 		delete(a.pods, uid)
+	case gone:
 	}
 }
 

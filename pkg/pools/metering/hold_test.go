@@ -42,13 +42,14 @@ func TestRecordSaysWhosePodItWas(t *testing.T) {
 		"a session's, by way of a Job":         {change: []func(*v1.Pod){of("Job", "s-remote", true), label(names.LabelSession, "s")}, want: whose{"team-a", "", "RemoteGPUSession/s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, r := range holds(aPod(tc.change...), joinedAt(5), minute(11)) {
-				if diff := cmp.Diff(tc.want, whose{r.Spec.Namespace, r.Spec.Queue, r.Spec.Owner}); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
-				}
-				return
+			records := holds(aPod(tc.change...), joinedAt(5), minute(11))
+			if len(records) == 0 {
+				t.Fatal("there is no record")
 			}
-			t.Error("there is no record")
+			r := &records[0]
+			if diff := cmp.Diff(tc.want, whose{r.Spec.Namespace, r.Spec.Queue, r.Spec.Owner}); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
 		})
 	}
 }
