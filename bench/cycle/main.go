@@ -75,7 +75,7 @@ func parse(args []string) (*options, error) {
 	fs.StringVar(&o.out, "out", "../out", "`folder` of the JSON file")
 	fs.BoolVar(&o.latency, "latency", true, "also time our plugins alone on machines with 16 and 20 GPUs")
 	fs.BoolVar(&o.plans, "plans", true, "also time plans of gangs on 5000 nodes")
-	fs.BoolVar(&o.waiting, "waiting", false, "also time single pods beside gangs that wait, on 2500 nodes")
+	fs.BoolVar(&o.waiting, "waiting", true, "also time single pods beside gangs that wait, on 2500 nodes")
 	short := fs.Bool("short", false, "a run of seconds that shows only that everything works")
 	if err := fs.Parse(args); err != nil {
 		return nil, err

@@ -15,9 +15,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/manifests"
+	pluginconfig "github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
@@ -102,6 +104,7 @@ func (w *waiting) run(ctx context.Context, o *options, m *machine.Machine, shipp
 	if err != nil {
 		return err
 	}
+	withoutElection(config)
 	r, err := newRig(ctx, config, c, true)
 	if err != nil {
 		return err
@@ -134,6 +137,18 @@ func (w *waiting) run(ctx context.Context, o *options, m *machine.Machine, shipp
 	}
 	w.P50, w.P99, w.Max = latencies.Quantile(0.5), latencies.Quantile(0.99), latencies.Max()
 	return nil
+}
+
+// withoutElection has the plugins bind without a Lease of a leader, which nobody renews here.
+func withoutElection(config *schedconfig.KubeSchedulerConfiguration) {
+	for i := range config.Profiles[0].PluginConfig {
+		switch args := config.Profiles[0].PluginConfig[i].Args.(type) {
+		case *pluginconfig.TopologyAwareArgs:
+			args.LeaderLease.Name = ""
+		case *pluginconfig.NUMAAffinityArgs:
+			args.LeaderLease.Name = ""
+		}
+	}
 }
 
 // gang makes the members of one that waits.
