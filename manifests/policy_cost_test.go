@@ -27,8 +27,8 @@ const (
 	stepOfMacro = 2.5
 )
 
-// parts are what whoever sends an object may make as long as the API server's limit of a request
-// allows, and how it grows.
+// parts are the maps and lists of an object that its sender may make as long as a request may be, each with
+// a function that fills it with n entries.
 var parts = map[string]func(object map[string]any, n int){
 	"annotations":                 func(o map[string]any, n int) { meta(o)["annotations"] = keys("nvtopo.dev/a%d", n) },
 	"annotations of others":       func(o map[string]any, n int) { meta(o)["annotations"] = keys("a%d", n) },

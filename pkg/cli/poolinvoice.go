@@ -36,8 +36,8 @@ is owed for the month is the sum of all of them.
 
 --export says in the cluster that the final ones among them were exported (status.exportedAt).
 The records of their sessions are kept for 90 days from then on, or as the controller's
---usage-retention-days has it. Whoever exports keeps what was written. The controller exports
-by itself with its --export-dir.`,
+--usage-retention-days has it, so keep the file that was written. The controller exports by
+itself with its --export-dir.`,
 		Example: `  NVTOPO pool invoice team-a
   NVTOPO pool invoice team-a --period 2026-11 -o csv
   NVTOPO pool invoice team-a --period 2026-11 -o json --export > 2026-11.json`,

@@ -10,10 +10,9 @@ import (
 	"unicode"
 )
 
-// Whatever a cluster, a machine or a file says may be a stranger's words: of a node, of a tenant, of
-// whoever started a process. A terminal acts upon control characters in them, and a line break makes
-// a row that nobody wrote. So every text for people is written by printf, or by the rows of a table,
-// which take them out.
+// Texts of a cluster, a machine or a file may be written by a hostile node, tenant or process. A terminal
+// acts upon control characters in them, and a line break forges a row of a table. So each text for people
+// is written by printf, or by the rows of a table, which replace these characters.
 
 // safe is a text that stays as it is: it has been through printable, or is the program's own. It may
 // have colours.
@@ -83,7 +82,7 @@ func writeLines(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
-// ErrorText is an error as people are told.
+// ErrorText returns the text of an error without what a terminal would act upon.
 func ErrorText(err error) string { return printableLines(err.Error()) }
 
 // encodeJSON writes a value as JSON; indent stands before each level.

@@ -91,7 +91,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.BoolVar(&v.byToken, "require-token", false, "serve over TLS, and only who has a bearer token of the cluster and may list what is shown")
 	f.StringVar(&v.certFile, "tls-cert-file", "", "with --require-token: certificate, read again when it changes (default: one is made at each start)")
 	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
-	f.StringSliceVar(&v.proxies, "trusted-proxies", nil, "with --require-token: addresses or CIDRs of proxies, such as an Ingress, whose X-Forwarded-For says who asks")
+	f.StringSliceVar(&v.proxies, "trusted-proxies", nil, "with --require-token: addresses or CIDRs of proxies whose X-Forwarded-For is believed")
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")

@@ -30,8 +30,8 @@ func (g *Gang) With(uid types.UID) []*v1.Pod {
 	return nil
 }
 
-// Below reports whether all pods are of a lower priority. Nobody else is evicted for a preemptor of
-// that priority, also not with the gang that he is a member of.
+// Below reports whether all pods have a lower priority than the given one, which is the preemptor's: only
+// such pods may be evicted for it, alone or with their gang.
 func Below(pods []*v1.Pod, priority int32) bool {
 	return !slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return corev1.PodPriority(pod) >= priority })
 }

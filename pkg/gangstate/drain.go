@@ -25,7 +25,7 @@ type drain struct {
 	until    time.Time                     // zero: without end
 	where    string                        // the smallest domain with all of the gang's nodes
 	planned  []string                      // the gang's nodes
-	places   map[string][]*candidates.Kept // by node, on those of planned where others are in the way, or nobody is
+	places   map[string][]*candidates.Kept // by node: those of planned but where only pods of the own namespace are in the way
 	devices  map[string]v1.ResourceName    // of places: what nodes are counted by
 	lacked   []v1.ResourceName             // what lacked beside devices since
 	minimum  int                           // of the gang
@@ -173,9 +173,9 @@ func (g *Gangs) mayDrain(x *gang, now time.Time) bool {
 	return g.config.drainsFor(x.key.Namespace) && g.holders.openUntil(x.key.Namespace, now).IsZero()
 }
 
-// mayKeep are the nodes of which places may be kept for a gang: all but those that only pods of its own
-// namespace are in the way on, and those that are taken from it. Where a place is kept for it already
-// that goes on, whoever is in the way now. It needs g.mu.
+// mayKeep returns the nodes of which places may be kept for a gang: not those on which only pods of its own
+// namespace are in the way, unless a place is kept there for it already, and not those that are taken from
+// it. It needs g.mu.
 func (g *Gangs) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[string]bool {
 	nodes, taken := map[string]bool{}, g.takenFrom(x, now)
 	for _, p := range n.Places {
@@ -218,7 +218,7 @@ func (g *Gangs) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
 	}
 	d.keep(n, nodes)
 	if was != nil && d.sameAs(was) {
-		d.places = was.places // nobody is to be told
+		d.places = was.places // the same: no waiting pod has to be tried again
 		return
 	}
 	g.publish()

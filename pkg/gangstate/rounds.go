@@ -189,13 +189,6 @@ func (g *Gangs) first() []gangrequest.Key {
 	return soon
 }
 
-// round tries all gangs that wait for a change.
-func (g *Gangs) round() {
-	for _, key := range g.waiting() {
-		g.try(key)
-	}
-}
-
 // try has the cycle of a gang's member come, if the gang still waits for a change.
 func (g *Gangs) try(key gangrequest.Key) {
 	g.do(func() (*gang, effects) {

@@ -39,6 +39,13 @@ func newRoundsSim(gangs int, cost, queue time.Duration) *roundsSim {
 	return s
 }
 
+// round tries all gangs that wait for a change.
+func (g *Gangs) round() {
+	for _, key := range g.waiting() {
+		g.try(key)
+	}
+}
+
 // nobodyFirst has each gang wait for its turn.
 func nobodyFirst() []gangrequest.Key { return nil }
 

@@ -122,7 +122,7 @@ type EndedSession struct {
 	Start metav1.Time `json:"start"`
 	// end is when it held them no more.
 	End metav1.Time `json:"end"`
-	// estimated says that nobody saw the end.
+	// estimated says that the end was not seen: it is the last time the pod was.
 	// +optional
 	Estimated bool `json:"estimated,omitempty"`
 	// seconds for which it is billed.
