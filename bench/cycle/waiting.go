@@ -44,6 +44,7 @@ const (
 type waiting struct {
 	Gangs  int     `json:"gangs"`
 	Higher bool    `json:"higherPriority"` // the gangs' priority is above the pods'
+	Gated  bool    `json:"gated"`          // instead of gangs, as many pods with a scheduling gate: what the queue itself costs
 	Pods   int     `json:"pods"`
 	Rate   float64 `json:"podsPerSecond"`
 	Ratio  float64 `json:"ratioToNoneWaiting"`
@@ -63,11 +64,11 @@ func waitings(ctx context.Context, o *options) (out []*waiting, err error) {
 		return nil, fmt.Errorf("read the shipped configuration: %w", err)
 	}
 	for _, gangs := range o.waitingGangs {
-		for _, higher := range []bool{false, true} {
-			if gangs == 0 && higher {
+		for _, w := range []*waiting{{Gated: true}, {}, {Higher: true}} {
+			if gangs == 0 && (w.Gated || w.Higher) {
 				continue
 			}
-			w := &waiting{Gangs: gangs, Higher: higher, Pods: o.waitingPods}
+			w.Gangs, w.Pods = gangs, o.waitingPods
 			if err := w.run(ctx, o, m, shipped); err != nil {
 				return nil, fmt.Errorf("%s: %w", w.label(), err)
 			}
@@ -83,6 +84,8 @@ func (w *waiting) label() string {
 	switch {
 	case w.Gangs == 0:
 		return "none"
+	case w.Gated:
+		return fmt.Sprintf("none; %d gated pods", w.Gangs*waitingMembers)
 	case w.Higher:
 		return fmt.Sprintf("%d, of a higher priority", w.Gangs)
 	}
@@ -122,6 +125,10 @@ func (w *waiting) run(ctx context.Context, o *options, m *machine.Machine, shipp
 	defer func() { cancel(); <-ended }()
 	for g := range w.Gangs {
 		for _, pod := range w.gang(g, r.framework.ProfileName()) {
+			if w.Gated {
+				pod.Annotations = nil
+				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
+			}
 			x.add(pod)
 		}
 	}

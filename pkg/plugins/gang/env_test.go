@@ -127,14 +127,26 @@ func (picky) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.N
 
 // awake are the pods that were activated.
 type awake struct {
-	mu   sync.Mutex
-	pods []*v1.Pod
+	mu    sync.Mutex
+	pods  []*v1.Pod
+	queue *internalqueue.PriorityQueue // hears of them, if there is one
 }
 
-func (a *awake) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+// forward has a queue hear of the pods that are activated from now on.
+func (a *awake) forward(queue *internalqueue.PriorityQueue) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.queue = queue
+}
+
+func (a *awake) Activate(logger klog.Logger, pods map[string]*v1.Pod) {
+	a.mu.Lock()
 	a.pods = slices.AppendSeq(a.pods, maps.Values(pods))
+	queue := a.queue
+	a.mu.Unlock()
+	if queue != nil {
+		queue.Activate(logger, pods)
+	}
 }
 
 func (a *awake) has(name string) bool { return a.times(name) > 0 }
