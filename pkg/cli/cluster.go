@@ -4,12 +4,15 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -17,6 +20,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
@@ -67,6 +73,7 @@ func (c *clusterFlags) config() (*rest.Config, error) {
 
 // clusterClients are what the commands about a cluster's fabric use.
 type clusterClients struct {
+	host string // of the API server
 	kube kubernetes.Interface
 	dyn  dynamic.Interface
 }
@@ -85,31 +92,91 @@ func (c *clusterFlags) clients() (*clusterClients, error) {
 	if err != nil {
 		return nil, inputf("kubeconfig: %w", err)
 	}
-	return &clusterClients{kube, dyn}, nil
+	return &clusterClients{config.Host, kube, dyn}, nil
 }
 
-// fetch reads the object of --node from the cluster of the kubeconfig.
-func (s *source) fetch(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
+// fetch reads the machine of --node from the cluster of the kubeconfig, with the GPUs that its pods hold.
+func (s *source) fetch(cmd *cobra.Command) (*input, error) {
 	flags := clusterFlags{s.kubeconfig, s.context}
-	config, err := flags.config()
+	clients, err := flags.clients()
 	if err != nil {
-		return nil, inputf("--node %s: kubeconfig: %w", s.node, err)
+		return nil, inputf("--node %s: %w", s.node, err)
 	}
-	client, err := dynamic.NewForConfig(config)
+	obj, err := clients.topologyOf(cmd.Context(), s.node)
 	if err != nil {
-		return nil, inputf("--node %s: kubeconfig: %w", s.node, err)
+		return nil, inputf("--node %s: %w", s.node, err)
 	}
-	u, err := client.Resource(v1alpha1.GroupVersionResource).Get(ctx, s.node, metav1.GetOptions{})
+	in, err := s.fromObject(obj, "--node "+s.node)
+	if err != nil {
+		return nil, err
+	}
+	switch o, err := clients.readNode(cmd.Context(), obj); {
+	case apierrors.IsForbidden(err):
+		cmd.PrintErrf("--node %s: GPUs that the node's agent has not reported yet are shown as free: %s\n", s.node, printable(err.Error()))
+	case err != nil:
+		return nil, inputf("--node %s: %w", s.node, err)
+	default:
+		if counted := in.hold(clusterview.Of(o, clusterview.Options{Resource: in.resource})); counted > 0 {
+			cmd.PrintErrf("--node %s: pods hold %d GPUs by number only; they may be among those shown as free\n", s.node, counted)
+		}
+	}
+	return in, nil
+}
+
+// hold takes the GPUs as used that the pods of a view of one node hold, and returns how many more they hold of
+// which nobody knows which they are.
+func (in *input) hold(v *clusterview.View) (counted int) {
+	in.used = 0
+	for _, n := range v.Nodes {
+		counted += n.CountedGPUs
+		for i := range n.GPUs {
+			if gpu := &n.GPUs[i]; gpu.State == clusterview.Used || len(gpu.Pods) > 0 {
+				held, _ := in.graph.Positions([]string{gpu.UUID})
+				in.used |= held
+			}
+		}
+	}
+	return counted
+}
+
+// topologyOf reads the NodeGPUTopology of a node.
+func (c *clusterClients) topologyOf(ctx context.Context, node string) (*v1alpha1.NodeGPUTopology, error) {
+	u, err := c.dyn.Resource(v1alpha1.GroupVersionResource).Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, inputf("--node %s: the cluster %s has no NodeGPUTopology of that name; does the exporter run on that node? (%w)",
-			s.node, config.Host, err)
+		return nil, fmt.Errorf("the cluster %s has no NodeGPUTopology of that name; does the exporter run on that node? (%w)", c.host, err)
 	case err != nil:
-		return nil, inputf("--node %s: cluster %s: %w", s.node, config.Host, err)
+		return nil, fmt.Errorf("cluster %s: %w", c.host, err)
 	}
 	var obj v1alpha1.NodeGPUTopology
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &obj); err != nil {
-		return nil, inputf("--node %s: %w", s.node, err)
+		return nil, err
 	}
 	return &obj, nil
+}
+
+// readNode reads what says who holds the GPUs of one node.
+func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopology) (*clusterview.Objects, error) {
+	node, err := c.kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get node: %w", err)
+	}
+	pods, err := c.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", obj.Name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of the node: %w", err)
+	}
+	o := &clusterview.Objects{Now: time.Now(), Nodes: []v1.Node{*node}, Pods: pods.Items, Topologies: []v1alpha1.NodeGPUTopology{*obj}}
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+		lease, err := c.kube.CoordinationV1().Leases(release.Namespace).Get(ctx, prefix+obj.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get lease: %w", err)
+		default:
+			o.Leases = append(o.Leases, *lease)
+		}
+	}
+	return o, nil
 }

@@ -42,7 +42,8 @@ func newGroups() *cobra.Command {
 the groups' rings is as fast as possible, and then the sum of the rings.
 
 The free GPUs are those of --free. Without it they are all healthy GPUs, except those
-that pods hold according to the NodeGPUTopology. Degraded GPUs are only used alone.`,
+that pods hold: with --node as NVTOPO top counts them, with -f those of the
+NodeGPUTopology's status. Degraded GPUs are only used alone.`,
 		Example: `  NVTOPO groups -g 2 --machine dgx1-v100
   NVTOPO groups -g 4 -f topo.txt --free 0-5 -o json`,
 		Args: noArgs,

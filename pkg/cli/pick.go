@@ -49,7 +49,8 @@ to each other; then the set that leaves the most valuable GPUs free; then short 
 paths.
 
 The free GPUs are those of --free. Without it they are all healthy GPUs, except those
-that pods hold according to the NodeGPUTopology. Degraded GPUs are only used alone.
+that pods hold: with --node as NVTOPO top counts them, with -f those of the
+NodeGPUTopology's status. Degraded GPUs are only used alone.
 
 With -o json the answer is one object:
   gpus               indices, ascending

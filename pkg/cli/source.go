@@ -89,11 +89,7 @@ func (s *source) load(cmd *cobra.Command) (*input, error) {
 		}
 		return s.fromGraph(s.machine, m.Resource, g), nil
 	case s.node != "":
-		obj, err := s.fetch(cmd.Context())
-		if err != nil {
-			return nil, err
-		}
-		return s.fromObject(obj, "--node "+s.node)
+		return s.fetch(cmd)
 	}
 	return s.loadFile(cmd)
 }
