@@ -12,10 +12,12 @@ import (
 // figureCollector reports the figures of a State when it is scraped.
 type figureCollector struct {
 	metrics.BaseStableCollector
-	state                                    *State
-	mu                                       sync.Mutex // one scrape after the other; guards counters
-	counters                                 groupCounters
-	gpus, groups, podNUMA, leastNUMA, reduce *metrics.Desc
+	state                  *State
+	mu                     sync.Mutex // one scrape after the other; guards counters
+	counters               groupCounters
+	gpus, groups           *metrics.Desc
+	podNUMA, leastNUMA     *metrics.Desc
+	podReduce, leastReduce *metrics.Desc
 }
 
 func newFigureCollector(s *State) *figureCollector {
@@ -33,13 +35,15 @@ func newFigureCollector(s *State) *figureCollector {
 			"model", "gpus", "link_class", "state"),
 		podNUMA:   desc("pod_numa_nodes", "NUMA nodes that the GPUs of a pod of two or more are on.", pod...),
 		leastNUMA: desc("pod_numa_nodes_least", "The fewest NUMA nodes that so many GPUs can be on, on the pod's node.", pod...),
-		reduce:    desc("pod_allreduce_seconds", "Estimated time of an all-reduce of 1 GB on the ring of a pod of two GPUs or more.", pod...),
+		podReduce: desc("pod_allreduce_seconds", "Estimated time of an all-reduce of 1 GB on the ring of a pod of two GPUs or more.", pod...),
+		leastReduce: desc("pod_allreduce_seconds_least",
+			"The same on the best ring that so many GPUs can be, on the pod's node with nothing used.", pod...),
 	}
 }
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *figureCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, d := range []*metrics.Desc{c.gpus, c.groups, c.podNUMA, c.leastNUMA, c.reduce} {
+	for _, d := range []*metrics.Desc{c.gpus, c.groups, c.podNUMA, c.leastNUMA, c.podReduce, c.leastReduce} {
 		ch <- d
 	}
 }
@@ -69,7 +73,8 @@ func (c *figureCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		send(c.podNUMA, float64(p.numa), p.namespace, p.name, p.node)
 		send(c.leastNUMA, float64(p.leastNUMA), p.namespace, p.name, p.node)
 		if p.reduce > 0 {
-			send(c.reduce, p.reduce, p.namespace, p.name, p.node)
+			send(c.podReduce, p.reduce, p.namespace, p.name, p.node)
+			send(c.leastReduce, p.leastReduce, p.namespace, p.name, p.node)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (g *groupFigures) possible(gpus int) int { return min(g.capacity, g.freeGPU
 type podFigures struct {
 	namespace, name, node string
 	numa, leastNUMA       int     // NUMA nodes that its GPUs are on, and the fewest that so many can be on
-	reduce                float64 // seconds of an all-reduce of reduceBytes; 0 if it is not known
+	reduce, leastReduce   float64 // seconds of an all-reduce of reduceBytes, and the least that so many take; 0 if it is not known
 }
 
 // figures reads the informers' stores. It takes some microseconds for each pod of a node with
@@ -191,8 +191,9 @@ func podFiguresOf(pod *v1.Pod, accel *usage.Accel, set nvtopo.Mask) podFigures {
 	p := podFigures{
 		namespace: pod.Namespace, name: pod.Name, node: pod.Spec.NodeName, numa: t.NUMACount(set), leastNUMA: t.MinNUMA(set.Len()),
 	}
-	if ring := t.Ring(set); ring > 0 {
-		p.reduce = nvtopo.CostModel{Bandwidth: ring, Latency: t.Latency(set)}.AllReduce(nvtopo.AlgorithmRing, set.Len(), reduceBytes)
+	if ring, latency := t.Ring(set), t.Latency(set); ring > 0 {
+		p.reduce = nvtopo.CostModel{Bandwidth: ring, Latency: latency}.AllReduce(nvtopo.AlgorithmRing, set.Len(), reduceBytes)
+		p.leastReduce = nvtopo.CostModel{Bandwidth: t.Best(set.Len()), Latency: latency}.AllReduce(nvtopo.AlgorithmRing, set.Len(), reduceBytes)
 	}
 	return p
 }

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,6 +155,33 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 		if p.reduce < 0.02 || p.reduce > 0.0201 {
 			t.Errorf("pod %s: all-reduce in %v s, want 20 ms", p.name, p.reduce)
 		}
+	}
+}
+
+// TestReduceAtLeast: how long an all-reduce takes on a pod's GPUs of a DGX-1, and on the best that so many can be.
+// NvtopoAllReduceSlow fires above twice that.
+func TestReduceAtLeast(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gpus            []int
+		reduce, atLeast float64 // milliseconds
+		wantSlow        bool
+	}{
+		"two with two NVLinks":            {[]int{0, 3}, 20, 20, false},
+		"two with one":                    {[]int{0, 1}, 40, 20, false},
+		"two that only PCIe joins":        {[]int{0, 5}, 167, 20, true},
+		"four in a ring of NVLinks":       {[]int{0, 1, 2, 3}, 60, 60, false},
+		"four in a ring with a PCIe link": {[]int{0, 1, 6, 7}, 250, 60, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTestEnv(t, "dgx1-v100")
+			r.stockByNode(t, on(t, r.State, schedtest.Pod("p").GPUs(len(tc.gpus)).Obj(), "n", tc.gpus...))
+			for _, p := range r.figures(groupCounters{}).pods {
+				got := []float64{math.Round(p.reduce * 1000), math.Round(p.leastReduce * 1000)}
+				if diff := cmp.Diff([]float64{tc.reduce, tc.atLeast}, got); diff != "" || (p.reduce > 2*p.leastReduce) != tc.wantSlow {
+					t.Errorf("%v of %v s, slow %t, want %t; ms (-want,+got)\n%s", p.reduce, p.leastReduce, p.reduce > 2*p.leastReduce, tc.wantSlow, diff)
+				}
+			}
+		})
 	}
 }
 
