@@ -58,7 +58,7 @@ func (l *Expiry) Until() *time.Time {
 // several goroutines.
 type Table struct {
 	mu        sync.Mutex
-	times     map[string]*Expiry // Lease name -> expiry; entries stay, they are few; guarded by mu
+	times     map[string]*Expiry // Lease name -> expiry; guarded by mu
 	freshness time.Duration      // of exporters' Leases, instead of their own duration; 0: their own
 }
 
@@ -68,11 +68,19 @@ func NewTable(freshness time.Duration) *Table {
 	return &Table{times: map[string]*Expiry{}, freshness: freshness}
 }
 
-// Get returns the expiry of a Lease; the pointer is good for ever.
+// Get returns the expiry of a Lease. The pointer is good until Forget drops the name.
 func (t *Table) Get(name string) *Expiry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.getLocked(name)
+}
+
+// Fresh reports whether a Lease counts now. It remembers nothing of a name that it does not know.
+func (t *Table) Fresh(name string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, ok := t.times[name]
+	return ok && l.Fresh(now)
 }
 
 // getLocked needs t.mu.
@@ -142,6 +150,22 @@ func (t *Table) Drop(name string) {
 	lt.renewed, lt.seen = time.Time{}, time.Time{}
 	lt.until.Store(0)
 	lt.owner.Store(types.UID(""))
+}
+
+// Forget drops these Leases from the table, and reports true, unless one of them exists. Whoever
+// calls it knows that nobody goes on using what Get returned of them.
+func (t *Table) Forget(names ...string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		if l, ok := t.times[name]; ok && (!l.renewed.IsZero() || l.until.Load() != 0) {
+			return false
+		}
+	}
+	for _, name := range names {
+		delete(t.times, name)
+	}
+	return true
 }
 
 // Expired returns the Leases that ran out since the last call.

@@ -3,6 +3,7 @@
 package nodelease
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -109,5 +110,23 @@ func TestGraphDeadline(t *testing.T) {
 	table.Set(lease(AgentPrefix+"n", now, 2*time.Minute), now)
 	if table.Get(AgentPrefix + "n").Fresh(now.Add(2 * time.Minute)) {
 		t.Error("the agent's Lease counts for longer than it says")
+	}
+}
+
+// TestForget keeps the Leases that exist and no others.
+func TestForget(t *testing.T) {
+	now, table := time.Unix(1_700_000_000, 0), NewTable(0)
+	for i := range 1000 {
+		exists, gone := fmt.Sprint(ExporterPrefix, i), fmt.Sprint(AgentPrefix, i)
+		table.Set(lease(exists, now, time.Minute), now)
+		table.Set(lease(gone, now, time.Minute), now)
+		table.Drop(gone)
+		if table.Forget(exists, gone) || !table.Fresh(exists, now) {
+			t.Fatalf("Lease %s was forgotten, and exists", exists)
+		}
+		table.Drop(exists)
+		if !table.Forget(exists, gone) || table.Fresh(exists, now) || table.Fresh("other", now) || len(table.times) != 0 {
+			t.Fatalf("%d Leases are kept that are gone, want none", len(table.times))
+		}
 	}
 }

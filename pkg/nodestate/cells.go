@@ -6,6 +6,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
@@ -14,7 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// cell holds everything known by node name. It outlives graph and Node object.
+// cell holds everything known by node name. It outlives graph and Node object, for a while; see
+// forgetNodes.
 type cell struct {
 	name  string
 	entry *topologies.Entry
@@ -25,12 +27,18 @@ type cell struct {
 	waking    waking.Node       // the waker's part of it
 	reserved  reservations.Node // the part of the table of reservations
 	busy      busySince
+
+	goneSince time.Time // when forgetNodes first found the node gone, which alone uses it
 }
 
-// cells maps node name -> cell. None is ever taken out.
+// cells maps node name -> cell. A node has one cell at a time. One that came back has another one
+// than before if that was forgotten: who keeps a cell beyond a cycle compares forgotten.
 type cells struct {
-	byName  sync.Map
-	newCell func(name string) *cell
+	byName    sync.Map
+	newCell   func(name string) *cell
+	forgotten atomic.Uint64 // how many were taken out
+
+	mu sync.Mutex // held by who puts a cell in or takes one out
 }
 
 func newCells(newCell func(name string) *cell) *cells { return &cells{newCell: newCell} }
@@ -58,7 +66,25 @@ func (c *cells) ensure(name string) *cell {
 	if x := c.get(name); x != nil {
 		return x
 	}
-	x, _ := c.byName.LoadOrStore(name, c.newCell(name))
-	stored, _ := x.(*cell)
-	return stored
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.get(name); x != nil {
+		return x
+	}
+	x := c.newCell(name)
+	x.candidate.Revision.Store(c.forgotten.Load() << 32) // no cell of the name before had this one, or a later one
+	c.byName.Store(name, x)
+	return x
+}
+
+// forget takes a cell out if may says so. No cell is made meanwhile.
+func (c *cells) forget(x *cell, may func() bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !may() {
+		return false
+	}
+	c.byName.Delete(x.name)
+	c.forgotten.Add(1)
+	return true
 }

@@ -140,7 +140,7 @@ func (s *State) leaseBack(name string) {
 
 // leaseGone takes note that the Lease of a node's program was deleted.
 func (s *State) leaseGone(name string) {
-	s.leases.Drop(name)
+	s.topologies.LeaseGone(name)
 	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
 		s.changed(x)
 	}

@@ -21,7 +21,8 @@
 //
 // Locks, left before right:
 //
-//	State.choosing ► reservations.Table.mu
+//	State.choosing ► reservations.Table.mu; cells.mu
+//	candidates.Index.mu ► cells.mu ► topologies.Cache.mu
 //	State.choosing, candidates.Index.mu ► allocation.Memo.mu
 //	State.choosing, candidates.Index.mu, topologies.Cache.mu ► the locks of nodelease.Table and
 //		nvtopo.Registry

@@ -36,7 +36,7 @@ func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
 // silent reports whether there is no NodeGPUTopology of a node, with which went what its
 // agent had published, and no agent that would publish it again.
 func (s *State) silent(node string) bool {
-	if !s.Synced() || s.leases.Get(nodelease.AgentPrefix+node).Fresh(s.clock.Now()) {
+	if !s.Synced() || s.leases.Fresh(nodelease.AgentPrefix+node, s.clock.Now()) {
 		return false
 	}
 	x := s.cells.get(node)

@@ -62,6 +62,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	go s.resolveDoubts(ctx, h.ClientSet())
 	go s.retries.Run(ctx, s.exists, h.Activate)
 	go s.watchExpiry(ctx)
+	go s.watchGone(ctx)
 	go s.prepare(ctx)
 	return nil
 }

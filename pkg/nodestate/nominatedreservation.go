@@ -20,7 +20,10 @@ import (
 // ReserveNominated keeps what a pod is to get on the node of alloc; see
 // reservations.Table.ReserveNominated.
 func (s *State) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w reservations.WaitsFor) {
-	s.tell(s.reservations.ReserveNominated(&s.cells.ensure(alloc.Node).reserved, uid, alloc, w))
+	s.choosing.Lock() // so that the cell is not forgotten
+	change := s.reservations.ReserveNominated(&s.cells.ensure(alloc.Node).reserved, uid, alloc, w)
+	s.choosing.Unlock()
+	s.tell(change)
 }
 
 // EndNominated forgets what a pod was to get.

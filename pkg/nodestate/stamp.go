@@ -29,22 +29,34 @@ func (a Stamp) Same(b Stamp) bool {
 // Stamper reads the stamps of some nodes, which it knows by their positions. It is for one
 // goroutine.
 type Stamper struct {
-	s     *State
-	cells []*cell
-	now   time.Time
+	s         *State
+	nodes     []string
+	cells     []*cell
+	forgotten uint64 // cells, when these were found
+	now       time.Time
 }
 
 // Stamper returns a Stamper of the nodes of these names.
 func (s *State) Stamper(nodes []string) *Stamper {
-	p := &Stamper{s: s, cells: make([]*cell, len(nodes)), now: s.clock.Now()}
-	for i, node := range nodes {
-		p.cells[i] = s.cells.ensure(node)
-	}
+	p := &Stamper{s: s, nodes: nodes, cells: make([]*cell, len(nodes)), now: s.clock.Now()}
+	p.find()
 	return p
 }
 
-// Begin takes the time for the stamps that follow.
-func (p *Stamper) Begin() { p.now = p.s.clock.Now() }
+func (p *Stamper) find() {
+	p.forgotten = p.s.cells.forgotten.Load() // before the cells are found: at worst they are found again
+	for i, node := range p.nodes {
+		p.cells[i] = p.s.cells.ensure(node)
+	}
+}
+
+// Begin takes the time for the stamps that follow, and finds nodes again that went and came back.
+func (p *Stamper) Begin() {
+	p.now = p.s.clock.Now()
+	if p.forgotten != p.s.cells.forgotten.Load() {
+		p.find()
+	}
+}
 
 // Holds reports whether the node still has what it had at the stamp. It does not look at Leases
 // before they can have run out: one that comes back, gets another owner or is deleted changes

@@ -185,6 +185,9 @@ func (s *State) Reserve(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, sna
 	promised := s.promised(x, d.UID, d.Priority)
 	s.choosing.Lock()
 	defer s.choosing.Unlock()
+	if s.cells.get(x.name) != x {
+		return nil, placement.NoGraph // the node is gone
+	}
 	if r, _ := s.reservations.Begin(pod.UID, x.name); r != nil {
 		return r.Allocation, placement.Fits
 	}

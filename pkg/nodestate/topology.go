@@ -24,7 +24,7 @@ func (s *State) Node(name string) *usage.Node { return s.topologies.Node(name) }
 
 // CheckGraph says whether a node's graph counts now: Fits, or why it does not.
 func (s *State) CheckGraph(node *v1.Node) placement.Reason {
-	e := s.topologies.Entry(node.Name)
+	e := s.topologies.Known(node.Name)
 	return s.topologies.CheckGraph(e, e.Node(), node.UID)
 }
 

@@ -3,6 +3,7 @@
 package candidates
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,9 +28,28 @@ func (x *Index) Changed(n *Node) { x.changes.add(n, x.clock.Now()) }
 // called under any lock.
 func (x *Index) ChangesSoon(n *Node) { x.changes.add(n, x.clock.Now().Add(SnapshotDelay)) }
 
+// Forget ends the use of Nodes whose nodes went. It is called once find returns others for their
+// names.
+func (x *Index) Forget(nodes []*Node) {
+	x.changes.forget(nodes)
+	x.forgets.Add(1)
+}
+
+func (c *changes) forget(nodes []*Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range nodes {
+		n.forgotten = true
+	}
+	c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool { return n.forgotten })
+}
+
 func (c *changes) add(n *Node, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n.forgotten {
+		return
+	}
 	if n.lookUntil.IsZero() {
 		c.nodes = append(c.nodes, n)
 	}

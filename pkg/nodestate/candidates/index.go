@@ -34,9 +34,11 @@ type Index struct {
 	stride  int
 	changes changes
 	lists   atomic.Uint64
+	forgets atomic.Uint64 // how often Nodes were forgotten
 
 	mu      sync.Mutex     // guards all below
 	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
+	aligned uint64         // forgets when they were
 	entries []entry
 	byName  map[string]*nodeindex.Index // resource -> its machines by state
 	tree    *fabric.Tree                // that places are of
@@ -176,11 +178,12 @@ func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 }
 
 // align makes one entry per node, keeping those of nodes that stay where they
-// are, and reports whether the list is another than before. The snapshot makes a
-// new list whenever a node comes or goes, and changes the old one's NodeInfos in
-// place otherwise.
+// are, and reports whether the list is another than before, or of other Nodes. The snapshot
+// makes a new list whenever a node comes or goes between two cycles, and changes the old one's
+// NodeInfos in place otherwise, also where a node went and came back.
 func (x *Index) align(nodes []fwk.NodeInfo) bool {
-	if x.same(nodes) {
+	forgets := x.forgets.Load() // before Nodes are found: at worst they are found again
+	if x.same(nodes) && x.aligned == forgets {
 		return false
 	}
 	for i := len(nodes); i < len(x.entries); i++ {
@@ -195,7 +198,7 @@ func (x *Index) align(nodes []fwk.NodeInfo) bool {
 		}
 		n.position = i
 	}
-	x.nodes, x.turn = nodes, 0
+	x.nodes, x.aligned, x.turn = nodes, forgets, 0
 	return true
 }
 

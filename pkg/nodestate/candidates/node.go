@@ -30,9 +30,10 @@ type Node struct {
 	source   Source
 	// position is where the last cycle's list had the node; guarded by Index.mu.
 	position int
-	// lookUntil is until when each refresh looks at the node, zero if none is to; guarded
-	// by changes.mu.
+	// lookUntil is until when each refresh looks at the node, zero if none is to. forgotten: it is
+	// not the node's any more. Both are guarded by changes.mu.
 	lookUntil time.Time
+	forgotten bool
 }
 
 // Init makes n the Node of what source knows. Call it before any other use.

@@ -28,9 +28,10 @@ type Cache struct {
 	reader   v1alpha1.Reader
 	decoder  usage.Decoder
 	served   atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
-	entries  sync.Map    // node name -> *Entry; none is ever taken out
+	entries  sync.Map    // node name -> *Entry
+	unknown  Entry       // of a node of which nothing is known; never written
 
-	mu      sync.Mutex // guards what is below, and who writes an Entry
+	mu      sync.Mutex // guards what is below, who writes an Entry, and who takes one out
 	limiter *limiter
 	owners  *owners
 }
@@ -75,7 +76,7 @@ func (e *Entry) Object() types.UID {
 	return ""
 }
 
-// Entry returns the entry of a node, made if need be. It stays the node's for ever.
+// Entry returns the entry of a node, made if need be. It is the node's until Forget takes it out.
 func (c *Cache) Entry(node string) *Entry {
 	if e := c.lookup(node); e != nil {
 		return e
@@ -83,6 +84,40 @@ func (c *Cache) Entry(node string) *Entry {
 	e, _ := c.entries.LoadOrStore(node, &Entry{})
 	entry, _ := e.(*Entry)
 	return entry
+}
+
+// Known returns the entry of a node, or an empty one.
+func (c *Cache) Known(node string) *Entry {
+	if e := c.lookup(node); e != nil {
+		return e
+	}
+	return &c.unknown
+}
+
+// Forget takes out the entry of a node, and what is known of the Leases of its programs, and reports
+// true, unless an object or one of these Leases exists.
+func (c *Cache) Forget(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.Known(node)
+	if e.node.Load() != nil || e.fault.Load() != nil || e.published.Load() != nil || c.limiter.waiting[node].obj != nil {
+		return false
+	}
+	if !c.leases.Forget(nodelease.ExporterPrefix+node, nodelease.AgentPrefix+node) {
+		return false
+	}
+	c.entries.Delete(node)
+	return true
+}
+
+// LeaseGone records that a Lease was deleted. It is forgotten where no entry uses it.
+func (c *Cache) LeaseGone(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leases.Drop(name)
+	if c.lookup(nodelease.NodeOf(name)) == nil {
+		c.leases.Forget(name)
+	}
 }
 
 // lookup returns the entry of a node, or nil.

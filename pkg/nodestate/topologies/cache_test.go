@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // BenchmarkApply reads objects of nodes that are new to the cache, as at a scheduler's start.
@@ -132,5 +134,50 @@ func TestObjectChanges(t *testing.T) {
 				t.Errorf("change (-want,+got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestForget has nodes publish and go, always with new names.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t)
+	entries := func() (n int) {
+		for range r.all() {
+			n++
+		}
+		return n
+	}
+	for i := range 1000 {
+		obj := topologyOf(t, fmt.Sprint("node-", i), "a100-pcie-4-bridged")
+		exporter := nodelease.ExporterPrefix + obj.Name
+		r.renew(obj.Name, time.Minute)
+		if _, err := r.Apply(obj); err != nil {
+			t.Fatal(err)
+		}
+		if r.Forget(obj.Name) || r.Known(obj.Name).Node() == nil {
+			t.Fatal("a node with an object was forgotten")
+		}
+		r.Remove(obj.Name, obj.UID)
+		if r.Forget(obj.Name) {
+			t.Fatal("a node whose exporter has a Lease was forgotten")
+		}
+		r.LeaseGone(exporter)
+		if !r.Forget(obj.Name) || entries() != 0 {
+			t.Fatalf("%d entries are kept after the node, its object and its Lease went, want 0", entries())
+		}
+		if expiry := r.leases.Get(exporter); expiry == r.leases.Get(exporter+"-other") || expiry.Until() != nil {
+			t.Fatal("a Lease that is gone counts")
+		}
+		r.LeaseGone(exporter)
+		r.LeaseGone(exporter + "-other")
+	}
+	r.renew("n", 24*time.Hour)
+	if _, err := r.Apply(topologyOf(t, "n", "a100-pcie-4-bridged")); err != nil {
+		t.Fatal(err)
+	}
+	r.LeaseGone(nodelease.ExporterPrefix + "n")
+	r.renew("n", 24*time.Hour)
+	if e := r.Known("n"); r.CheckGraph(e, e.Node(), e.Node().NodeUID) != placement.Fits {
+		t.Error("a Lease that was deleted and made anew does not vouch for the graph")
 	}
 }

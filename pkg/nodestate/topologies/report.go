@@ -69,7 +69,7 @@ func publishedIn(obj *v1alpha1.NodeGPUTopology) *published {
 func (c *Cache) Reports(nodes []*v1.Node, resources []string) []Report {
 	var out []Report
 	for _, node := range nodes {
-		e := c.Entry(node.Name)
+		e := c.Known(node.Name)
 		n := e.Node()
 		r := Report{Node: node, Reason: c.CheckGraph(e, n, node.UID), Fault: e.Fault()}
 		if p := e.published.Load(); p != nil {

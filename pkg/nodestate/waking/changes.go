@@ -31,15 +31,32 @@ func (k *Waker) LeaseBack(n *Node) {
 	k.changes.add(n, change{at: k.clock.Now(), leaseBack: true})
 }
 
+// Forget ends the use of a Node whose node went. It is called once Cluster.Nodes does not yield it
+// any more.
+func (k *Waker) Forget(n *Node) {
+	k.changes.mu.Lock()
+	n.forgotten = true
+	k.changes.note(n)
+	k.changes.mu.Unlock()
+	k.changes.ring()
+}
+
 func (c *changes) add(n *Node, what change) {
 	c.mu.Lock()
+	if !n.forgotten {
+		c.note(n)
+		n.change = change{at: what.at, leaseBack: what.leaseBack || n.change.leaseBack}
+	}
+	c.mu.Unlock()
+	c.ring()
+}
+
+// note puts a node on the list. It needs c.mu.
+func (c *changes) note(n *Node) {
 	if !n.changed {
 		n.changed, n.change = true, change{}
 		c.nodes = append(c.nodes, n)
 	}
-	n.change = change{at: what.at, leaseBack: what.leaseBack || n.change.leaseBack}
-	c.mu.Unlock()
-	c.ring()
 }
 
 // ring has the waker go through the list soon.
@@ -50,14 +67,21 @@ func (c *changes) ring() {
 	}
 }
 
-// take moves the changes to those that the waker has yet to look at.
-func (c *changes) take(into map[*Node]change) {
+// take moves the changes to those that the waker has yet to look at. It returns the nodes that are
+// forgotten, which are none of these.
+func (c *changes) take(into map[*Node]change) (forgotten []*Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.nodes {
 		n.changed = false
+		if n.forgotten {
+			delete(into, n)
+			forgotten = append(forgotten, n)
+			continue
+		}
 		into[n] = change{at: n.change.at, leaseBack: n.change.leaseBack || into[n].leaseBack}
 	}
 	clear(c.nodes)
 	c.nodes = c.nodes[:0]
+	return forgotten
 }

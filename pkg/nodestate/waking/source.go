@@ -42,7 +42,7 @@ type Reserved struct {
 
 // Cluster is what is known of all nodes and pods. The waker holds no lock while it asks.
 type Cluster interface {
-	// Nodes yields each node that was ever heard of.
+	// Nodes yields each node that was heard of and is not forgotten.
 	Nodes() iter.Seq[*Node]
 	// Attempts returns the pods whose choice is on its way to be bound, and the nodes on which
 	// other pods may take a choice in doubt again.
@@ -60,10 +60,11 @@ type Cluster interface {
 // Node is what the waker keeps of the node of one name. Its pointer is its identity.
 type Node struct {
 	source Source
-	// changed: the waker has yet to look at the node for a change. Both are guarded by
-	// changes.mu.
-	changed bool
-	change  change
+	// changed: the waker has yet to look at the node for a change. forgotten: it is not the node's
+	// any more. All are guarded by changes.mu.
+	changed   bool
+	change    change
+	forgotten bool
 }
 
 // Init makes n the Node of what source knows. Call it before any other use.

@@ -171,7 +171,9 @@ func byName(pods []*v1.Pod) map[string]*v1.Pod {
 // Round goes through the list once. It returns whom to wake and after what time to go through it
 // again without any change; 0: not before there is one.
 func (k *Waker) Round() (woken []*v1.Pod, again time.Duration) {
-	k.changes.take(k.changed)
+	for _, n := range k.changes.take(k.changed) {
+		delete(k.nodes, n)
+	}
 	all, added, removed := k.list.take()
 	now := k.clock.Now()
 	last := map[types.UID]*waitingPod{}
