@@ -142,6 +142,8 @@ func (c *checker) once(ctx context.Context) error {
 	for i := range report.Violations {
 		v := &report.Violations[i]
 		switch {
+		case ofItself(v):
+			c.w.count("hostile: findings about its own gangs", 1)
 		case v.Invariant == check.SharedByAnnotation:
 			c.share(v, shared)
 		case v.Invariant == check.RecordDiffers && time.Since(c.begun) <= repairTime:
@@ -153,7 +155,7 @@ func (c *checker) once(ctx context.Context) error {
 	c.since = shared
 	pending := slices.Sorted(maps.Keys(shared))
 	for i := range report.Pending {
-		if v := &report.Pending[i]; v.Invariant != check.GangPartlyBound {
+		if v := &report.Pending[i]; v.Invariant != check.GangPartlyBound && !ofItself(v) {
 			pending = append(pending, v.String())
 		}
 	}

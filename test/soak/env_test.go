@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -51,6 +52,8 @@ type testEnv struct {
 	triggers   triggers
 	conflicts  conflicts
 	gangs      gangs
+	past       *history
+	hostile    *hostile
 
 	ctx     context.Context // the life of everything that plays
 	abort   context.CancelCauseFunc
@@ -61,11 +64,14 @@ type testEnv struct {
 	notes       []string        // the last ones; guarded by mu
 	marks       []string        // notes worth a line in the report; guarded by mu
 	counts      map[string]int  // guarded by mu
-	faults      []fault         // guarded by mu
+	failures    []fault         // guarded by mu
 	resumed     bool            // a paused leader went on since the last calm; guarded by mu
 	paused      int             // leaders that stand still now; guarded by mu
 	disturbance string          // what last happened since the last calm that may cut a gang; guarded by mu
 	pending     []string        // what the checker last saw and cannot judge by a moment; guarded by mu
+	faultsNow   []faults.Rule   // of all requests of the schedulers; guarded by mu
+	groupFaults []faults.Rule   // of those about PodGroups; guarded by mu
+	deaths      []time.Time     // of scheduler processes since the last calm; guarded by mu
 	deadly      bool            // this phase may end processes; guarded by mu
 	over        <-chan struct{} // closed at the end of the phase; guarded by mu
 }
@@ -111,6 +117,7 @@ func newTestEnv(t *testing.T, seed uint64, nodes int, log io.Writer) *testEnv {
 	w := &testEnv{
 		cluster: cluster, seed: seed, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
 		oracles: map[string]*oracle.Oracle{}, counts: map[string]int{}, start: time.Now(), echoing: t.Logf,
+		past: newHistory(),
 	}
 	w.ctx, w.abort = context.WithCancelCause(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() {
@@ -164,7 +171,7 @@ func (e *testEnv) prepare(t *testing.T) {
 // watch starts the informers that kubelets and agents share.
 func (e *testEnv) watch(t *testing.T) {
 	t.Helper()
-	pods := informers.NewSharedInformerFactoryWithOptions(e.kube, 0, informers.WithNamespace(namespace))
+	pods := informers.NewSharedInformerFactory(e.kube, 0)
 	e.pods = pods.Core().V1().Pods().Informer()
 	err := e.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
 		p, ok := obj.(*v1.Pod)
@@ -176,9 +183,12 @@ func (e *testEnv) watch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(obj any) {
+	tell := func(obj any, deleted bool) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
+		}
+		if p, ok := obj.(*v1.Pod); ok {
+			e.past.see(p, deleted)
 		}
 		if p, ok := obj.(*v1.Pod); ok && p.Spec.NodeName != "" {
 			if i := slices.IndexFunc(e.boxes, func(b *box) bool { return b.name == p.Spec.NodeName }); i >= 0 {
@@ -188,12 +198,12 @@ func (e *testEnv) watch(t *testing.T) {
 		}
 	}
 	if _, err := e.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell, DeleteFunc: tell,
+		AddFunc: func(obj any) { tell(obj, false) }, DeleteFunc: func(obj any) { tell(obj, true) },
 		UpdateFunc: func(old, obj any) {
 			if was, is := old.(*v1.Pod), obj.(*v1.Pod); was.Spec.NodeName == "" && is.Spec.NodeName != "" {
 				e.count("pods bound", 1)
 			}
-			tell(obj)
+			tell(obj, false)
 		},
 	}); err != nil {
 		t.Fatal(err)
@@ -369,5 +379,12 @@ func (e *testEnv) pausedLately() bool {
 func (e *testEnv) calmed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.resumed, e.disturbance = false, ""
+	e.resumed, e.deaths, e.disturbance = false, nil, ""
+}
+
+// lost takes note of a scheduler process that ended.
+func (e *testEnv) lost() {
+	e.mu.Lock()
+	e.deaths = append(e.deaths, time.Now())
+	e.mu.Unlock()
 }

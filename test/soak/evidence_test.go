@@ -67,8 +67,8 @@ func (e *testEnv) violate(format string, args ...any) {
 func (e *testEnv) end(f fault) {
 	e.note("FAULT %s", f.text)
 	e.mu.Lock()
-	e.faults = append(e.faults, f)
-	first := len(e.faults) == 1
+	e.failures = append(e.failures, f)
+	first := len(e.failures) == 1
 	e.mu.Unlock()
 	if first {
 		e.testify()
@@ -80,7 +80,7 @@ func (e *testEnv) end(f fault) {
 func (e *testEnv) verdict(tb testing.TB, more string) {
 	tb.Helper()
 	e.mu.Lock()
-	faults := slices.Clone(e.faults)
+	faults := slices.Clone(e.failures)
 	e.mu.Unlock()
 	if len(faults) == 0 {
 		return

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,8 @@ func (e *testEnv) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]
 
 // toDo is empty if nothing of the gang is left to do.
 func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	have := len(s.bound) + s.done
 	if have+len(s.waiting) < g.want.Members {
 		return fmt.Sprintf("gang %s has %d of %d members", g.name, have+len(s.waiting), g.want.Members)
@@ -113,19 +116,20 @@ func TestSlots(t *testing.T) {
 // would explain it.
 func (e *testEnv) judgeGangs(ctx context.Context) {
 	for _, g := range e.gangs.list() {
+		asked := time.Now()
 		pods, err := e.members(ctx, g)
 		if err != nil {
 			e.fail("%v", err)
 			return
 		}
-		e.judge(ctx, g, standing(pods))
+		e.judge(ctx, g, standing(pods), asked)
 	}
 }
 
-func (e *testEnv) judge(ctx context.Context, g *gang, s state) {
+func (e *testEnv) judge(ctx context.Context, g *gang, s state, asked time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e.look(g, s)
+	e.look(g, s, asked)
 	have := len(s.bound) + s.done
 	switch {
 	case have >= g.want.Minimum:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -22,8 +23,15 @@ const (
 type gangPlan struct {
 	Members, GPUs, Minimum  int
 	Profile, Priority, Wish int
-	// Group: it has a PodGroup, and Late: which is made after the pods.
-	Group, Late bool
+	// Group: it has a PodGroup, and Late: which is made after the pods. Collects: its PodGroup is
+	// edited when half of the members are there.
+	Group, Late, Collects bool
+}
+
+// gangEdit is what an edit of a PodGroup makes of it.
+type gangEdit struct {
+	Minimum, Wish int
+	Timeout       int // scheduleTimeoutSeconds; 0: none
 }
 
 // gangWish is what a gang asks of the fabric.
@@ -57,36 +65,76 @@ type gangPlanner struct {
 func (b *planner) gangOp() op {
 	g := &b.gangs
 	var kinds []opKind
+	grouped := slices.DeleteFunc(slices.Clone(g.live), func(name string) bool { return !g.wants[name].Group })
 	for _, o := range operations {
 		switch {
 		case !strings.HasPrefix(string(o.kind), "gang"):
 		case o.kind == opGangCreate && float64(g.asked) >= gangShare*float64(b.gpus):
 		case o.kind != opGangCreate && len(g.live) == 0:
+		case o.kind == opGangEdit && len(grouped) == 0:
 		default:
 			kinds = append(kinds, slices.Repeat([]opKind{o.kind}, o.weight)...)
 		}
 	}
 	o := op{Kind: kinds[b.rng.IntN(len(kinds))]}
-	if o.Kind == opGangCreate {
+	switch o.Kind { //nolint:exhaustive // operations on gangs only
+	case opGangCreate:
 		g.made++
-		o.Pod, o.Gang = fmt.Sprintf("%s-gang-%03d", b.prefix, g.made), b.drawGang()
+		o.Pod = fmt.Sprintf("%s-gang-%03d", b.prefix, g.made)
 		g.live = append(g.live, o.Pod)
-		if g.wants == nil {
-			g.wants = map[string]gangPlan{}
-		}
-		g.wants[o.Pod] = o.Gang
-		b.askGang(&o.Gang, 1)
-		return o
-	}
-	i := b.rng.IntN(len(g.live))
-	o.Pod = g.live[i]
-	if o.Kind == opGangDelete {
-		g.live = slices.Delete(g.live, i, i+1)
+		b.drawRun(&o)
+	case opGangEdit:
+		o.Pod = grouped[b.rng.IntN(len(grouped))]
 		want := g.wants[o.Pod]
-		b.askGang(&want, -1)
+		o.Edit = b.drawEdit(&want)
+		want.Minimum, want.Wish = o.Edit.Minimum, o.Edit.Wish
+		g.wants[o.Pod] = want
+	default:
+		i := b.rng.IntN(len(g.live))
+		o.Pod = g.live[i]
+		want := g.wants[o.Pod]
+		switch o.Kind { //nolint:exhaustive // the others ask for as much as before
+		case opGangDelete:
+			g.live = slices.Delete(g.live, i, i+1)
+			b.askGang(&want, -1)
+		case opGangRecreate:
+			b.askGang(&want, -1)
+			b.drawRun(&o)
+		}
 	}
 	return o
 }
+
+// drawRun draws what is made under a name.
+func (b *planner) drawRun(o *op) {
+	o.Gang = b.drawGang()
+	if o.Gang.Group && b.rng.IntN(2) == 0 {
+		o.Gang.Collects = true
+		o.Edit = b.drawEdit(&o.Gang)
+		o.Lag = time.Duration(b.rng.IntN(1500)) * time.Millisecond // between the first members and the edit
+	}
+	if b.gangs.wants == nil {
+		b.gangs.wants = map[string]gangPlan{}
+	}
+	after := o.Gang
+	if after.Collects {
+		after.Minimum, after.Wish = o.Edit.Minimum, o.Edit.Wish
+	}
+	b.gangs.wants[o.Pod] = after
+	b.askGang(&o.Gang, 1)
+}
+
+// drawEdit draws another minimum, other wishes and a timeout. What has segments keeps both, as they
+// have to be of whole segments.
+func (b *planner) drawEdit(want *gangPlan) gangEdit {
+	out := gangEdit{Minimum: 1 + b.rng.IntN(want.Members), Wish: b.rng.IntN(len(gangWishes)), Timeout: []int{0, 10, 60, 600}[b.rng.IntN(4)]}
+	if segments(want.Wish) || segments(out.Wish) {
+		out.Minimum, out.Wish = want.Minimum, want.Wish
+	}
+	return out
+}
+
+func segments(wish int) bool { return gangWishes[wish].notes[gangrequest.SegmentSizeKey] != "" }
 
 func (b *planner) askGang(want *gangPlan, sign int) {
 	n := sign * want.Members * want.GPUs
@@ -109,7 +157,7 @@ func (b *planner) drawGang() gangPlan {
 	if p.Members > 2 && b.rng.IntN(4) == 0 {
 		p.Minimum -= 1 + b.rng.IntN(2)
 	}
-	if gangWishes[p.Wish].notes[gangrequest.SegmentSizeKey] != "" {
+	if segments(p.Wish) {
 		p.Minimum = p.Members / 2 * 2 // of whole segments
 	}
 	return p

@@ -39,15 +39,16 @@ type gangs struct {
 // gang is one of them, and what was seen of it.
 type gang struct {
 	name string
-	want gangPlan
 
 	mu       sync.Mutex
+	want     gangPlan              // what it asks for now; guarded by mu
 	owner    metav1.OwnerReference // of its members, as a Job would be; guarded by mu
 	over     bool                  // it is being deleted; guarded by mu
 	lives    map[int]int           // index -> how many pods it has had; guarded by mu
 	whole    bool                  // it was, once; guarded by mu
 	replaced bool                  // a pod was made in the place of another; guarded by mu
 	part     time.Time             // since when it is partly bound and never was whole; guarded by mu
+	cut      string                // what else may leave it partly bound: its PodGroup was edited, or another gang had its name; guarded by mu
 }
 
 func (s *gangs) get(name string) *gang {
@@ -87,36 +88,54 @@ func (e *testEnv) gangOp(ctx context.Context, o *op) (bool, error) {
 		g := &gang{name: o.Pod, want: o.Gang, lives: map[int]int{}}
 		e.gangs.set(g)
 		e.count("gangs created", 1)
-		return true, e.createGang(ctx, g, o.Draw)
+		return true, e.createGang(ctx, g, o)
 	}
 	g := e.gangs.get(o.Pod)
 	if g == nil {
 		return false, nil
 	}
-	if o.Kind == opGangDelete {
-		return true, e.deleteGang(ctx, g)
+	switch o.Kind { //nolint:exhaustive // operations on gangs that are there
+	case opGangDelete:
+		return true, e.deleteGang(ctx, g, graceSeconds)
+	case opGangRecreate:
+		return true, e.recreateGang(ctx, g, o)
+	case opGangEdit:
+		return e.editGang(ctx, g, &o.Edit)
+	case opGangKill:
+		return e.killMember(ctx, g, o.Draw, false)
+	case opGangKillBound:
+		return e.killMember(ctx, g, o.Draw, true)
 	}
-	return e.killMember(ctx, g, o.Draw)
+	return false, fmt.Errorf("unknown operation %s", o.Kind)
 }
 
-// createGang makes the members in an order of the draw, and the PodGroup before or after them.
-func (e *testEnv) createGang(ctx context.Context, g *gang, draw uint64) error {
+// createGang makes the members in an order of the draw, and the PodGroup before or after them. One
+// that collects has its PodGroup edited when half of the members are there.
+func (e *testEnv) createGang(ctx context.Context, g *gang, o *op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := e.makeOwner(ctx, g); err != nil {
 		return err
 	}
-	if g.want.Group && !g.want.Late {
+	late := g.want.Late && !g.want.Collects
+	if g.want.Group && !late {
 		if err := e.makeGroup(ctx, g); err != nil {
 			return err
 		}
 	}
-	for _, index := range rand.New(rand.NewPCG(draw, 0)).Perm(g.want.Members) {
+	for i, index := range rand.New(rand.NewPCG(o.Draw, 0)).Perm(g.want.Members) {
+		if g.want.Collects && i == g.want.Members/2 {
+			e.lapse(ctx, o.Lag)
+			if err := e.editGroup(ctx, g, &o.Edit); err != nil {
+				return err
+			}
+			e.count("gangs edited while members collect", 1)
+		}
 		if err := e.makeMember(ctx, g, index); err != nil {
 			return err
 		}
 	}
-	if g.want.Group && g.want.Late {
+	if g.want.Group && late {
 		return e.makeGroup(ctx, g)
 	}
 	return nil
@@ -129,6 +148,7 @@ func (e *testEnv) makeOwner(ctx context.Context, g *gang) error {
 		owner, err := e.kube.CoreV1().ConfigMaps(namespace).Apply(ctx, corev1ac.ConfigMap(g.name, namespace), metav1.ApplyOptions{FieldManager: "soak"})
 		if err == nil {
 			g.owner = *metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("ConfigMap"))
+			e.past.asks(g.owner.UID, g.want.Minimum)
 		}
 		return err
 	})
@@ -197,7 +217,7 @@ func (e *testEnv) members(ctx context.Context, g *gang) (pods []v1.Pod, err erro
 	return pods, err
 }
 
-func (e *testEnv) deleteGang(ctx context.Context, g *gang) error {
+func (e *testEnv) deleteGang(ctx context.Context, g *gang, grace int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.over = true
@@ -207,11 +227,16 @@ func (e *testEnv) deleteGang(ctx context.Context, g *gang) error {
 		return err
 	}
 	for i := range pods {
-		if err := e.remove(ctx, &pods[i], graceSeconds); err != nil {
+		if err := e.remove(ctx, &pods[i], grace); err != nil {
 			return err
 		}
 	}
-	err = e.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
+	return e.deleteObjects(ctx, g)
+}
+
+// deleteObjects deletes what a gang has beside its pods. It needs g.mu.
+func (e *testEnv) deleteObjects(ctx context.Context, g *gang) error {
+	err := e.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
 		return gone(e.kube.CoreV1().ConfigMaps(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
 	})
 	if err != nil || !g.want.Group {
@@ -222,9 +247,9 @@ func (e *testEnv) deleteGang(ctx context.Context, g *gang) error {
 	})
 }
 
-// killMember ends one live member: it is deleted, or by force with the same name made anew at
-// once, or fails, or is evicted, or has done its work.
-func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64) (bool, error) {
+// killMember ends one live member, of those that have a node if it is to be bound: it is deleted, or
+// by force with the same name made anew at once, or fails, or is evicted, or has done its work.
+func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64, bound bool) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	pods, err := e.members(ctx, g)
@@ -233,7 +258,7 @@ func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64) (bool, e
 	}
 	var live []*v1.Pod
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil && !ended(p) {
+		if p := &pods[i]; p.DeletionTimestamp == nil && !ended(p) && (!bound || p.Spec.NodeName != "") {
 			live = append(live, p)
 		}
 	}
@@ -283,6 +308,7 @@ func (e *testEnv) tend(ctx context.Context, g *gang) error {
 	if g.over {
 		return nil
 	}
+	asked := time.Now()
 	pods, err := e.members(ctx, g)
 	if err != nil {
 		return err
@@ -302,7 +328,7 @@ func (e *testEnv) tend(ctx context.Context, g *gang) error {
 			}
 		}
 	}
-	e.look(g, standing(pods))
+	e.look(g, standing(pods), asked)
 	return nil
 }
 
@@ -327,11 +353,14 @@ func standing(pods []v1.Pod) (s state) {
 	return s
 }
 
-// look takes note of a gang that is whole, and of how long one is partly bound that never was.
-// It needs g.mu.
-func (e *testEnv) look(g *gang, s state) {
+// look takes note of a gang that is whole, and of how long one is partly bound that never was. Its
+// pods were asked for at a time. It needs g.mu.
+func (e *testEnv) look(g *gang, s state, asked time.Time) {
 	switch {
 	case len(s.bound)+s.done >= g.want.Minimum:
+		if len(s.bound) >= g.want.Minimum {
+			e.past.whole(g.owner.UID, asked)
+		}
 		if !g.whole {
 			e.count("gangs whole", 1)
 		}
@@ -365,8 +394,11 @@ func (e *testEnv) disturb(what string) {
 // one of its members, or a disturbance since the last calm, before which there was no gang. How
 // long ago that was does not count, as a slow machine binds a gang slowly. It needs g.mu.
 func (e *testEnv) cutBy(g *gang) string {
-	if g.replaced {
+	switch {
+	case g.replaced:
 		return "the end of a member"
+	case g.cut != "":
+		return g.cut
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

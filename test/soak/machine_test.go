@@ -233,7 +233,7 @@ func (b *box) leave(ctx context.Context) error {
 // node that is no more.
 func (b *box) collectPods(ctx context.Context) error {
 	return b.w.try(ctx, "collect the pods of "+b.name, func(ctx context.Context) error {
-		list, err := b.w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.name})
+		list, err := b.w.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.name})
 		if err != nil {
 			return err
 		}

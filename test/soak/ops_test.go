@@ -34,6 +34,7 @@ func (e *testEnv) churn(ctx context.Context, ph *phase) {
 	e.over, e.deadly = over, ph.Deadly
 	e.mu.Unlock()
 	e.usual()
+	peace := e.attack(burstInChurn)
 	var wg sync.WaitGroup
 	line := func() chan *op {
 		ch := make(chan *op, len(ph.Ops))
@@ -60,7 +61,7 @@ func (e *testEnv) churn(ctx context.Context, ph *phase) {
 			h := fnv.New32a()
 			_, _ = io.WriteString(h, o.Pod) // a hash never fails to write
 			lane[h.Sum32()%lanes] <- o
-		case "node", "graph", "lease":
+		case "node", "graph", "lease", "groups":
 			wg.Go(func() { e.perform(ctx, o) })
 		default:
 			control <- o
@@ -73,6 +74,7 @@ func (e *testEnv) churn(ctx context.Context, ph *phase) {
 		close(l)
 	}
 	wg.Wait()
+	peace()
 	e.none()
 }
 
@@ -119,6 +121,9 @@ func (e *testEnv) perform(ctx context.Context, o *op) {
 		done, err = e.gangOp(ctx, o)
 	case "node", "graph", "lease":
 		done, err = e.nodeOp(ctx, o)
+	case "groups":
+		e.failGroups(ctx, o)
+		done = true
 	default:
 		done, err = e.controlOp(ctx, o)
 	}

@@ -27,9 +27,13 @@ const (
 	opFinish   opKind = "pod-finish"
 	opEvict    opKind = "pod-evict"
 
-	opGangCreate opKind = "gang-create"
-	opGangKill   opKind = "gang-kill-member" // its controller makes another one with its index
-	opGangDelete opKind = "gang-delete"
+	opGangCreate    opKind = "gang-create"
+	opGangKill      opKind = "gang-kill-member" // its controller makes another one with its index
+	opGangKillBound opKind = "gang-kill-bound"  // one that has its node
+	opGangEdit      opKind = "gang-edit"        // minimum, level and timeout of its PodGroup
+	opGangRecreate  opKind = "gang-recreate"    // deleted, and another one made under its name
+	opGangDelete    opKind = "gang-delete"
+	opGroupsFail    opKind = "groups-writes-fail" // of PodGroups
 
 	opCordon        opKind = "node-cordon"
 	opReturn        opKind = "node-delete-readd"      // the same machine under the same name; its pods stay
@@ -69,8 +73,13 @@ var operations = []struct {
 	{kind: opEvict, weight: 8},
 
 	{kind: opGangCreate, weight: 5},
-	{kind: opGangKill, weight: 5},
+	{kind: opGangKill, weight: 3},
+	{kind: opGangKillBound, weight: 4},
+	{kind: opGangEdit, weight: 4},
+	{kind: opGangRecreate, weight: 3},
 	{kind: opGangDelete, weight: 2},
+	// Longer than a gang may be partly bound.
+	{kind: opGroupsFail, weight: 1, min: scheduleTimeout + 2*time.Second, max: scheduleTimeout + 15*time.Second},
 
 	{kind: opCordon, weight: 2, min: 2 * time.Second, max: 8 * time.Second},
 	{kind: opReturn, weight: 2, min: 100 * time.Millisecond, max: 3 * time.Second},
@@ -101,6 +110,9 @@ const (
 	gangEvery    = 1500 * time.Millisecond
 	nodeEvery    = 2500 * time.Millisecond
 	controlEvery = 3 * time.Second
+	// groupsEvery is the mean time from the end of one time in which no PodGroup can be written to
+	// the next.
+	groupsEvery = 20 * time.Second
 	// crowd is what the pods that the plan has created and not ended yet ask for, as
 	// a share of the GPUs there are: some always wait, so that preemption happens.
 	crowd = 1.15
@@ -139,6 +151,7 @@ type op struct {
 	Want podPlan
 	Node int
 	Gang gangPlan
+	Edit gangEdit
 	Draw uint64 // for what the world has to choose, such as which link
 }
 
@@ -147,11 +160,14 @@ func (o *op) String() string {
 	switch {
 	case o.Pod != "" && len(o.Want.GPUs) > 0:
 		s += fmt.Sprintf(" %s %+v", o.Pod, o.Want)
-	case o.Kind == opGangCreate:
-		s += fmt.Sprintf(" %s %+v", o.Pod, o.Gang)
+	case o.Kind == opGangCreate, o.Kind == opGangRecreate:
+		s += fmt.Sprintf(" %s %+v %+v", o.Pod, o.Gang, o.Edit)
+	case o.Kind == opGangEdit:
+		s += fmt.Sprintf(" %s %+v", o.Pod, o.Edit)
 	case o.Pod != "":
 		s += " " + o.Pod
 	case strings.HasPrefix(string(o.Kind), "scheduler") || strings.HasPrefix(string(o.Kind), "api"):
+	case o.Kind == opGroupsFail:
 	default:
 		s += fmt.Sprintf(" node %d draw %d", o.Node, o.Draw%1000)
 	}
@@ -211,7 +227,8 @@ func (b *planner) phase(deadly bool, length time.Duration) []op {
 	b.wants = map[string]podPlan{}
 	var out []op
 	node, control := b.deck("node graph lease", false), b.deck("scheduler apiserver informers watches", deadly)
-	nextNode, nextControl, nextGang := b.gap(nodeEvery), b.gap(controlEvery), b.gap(gangEvery)
+	groups := b.deck("groups", deadly)
+	nextNode, nextControl, nextGang, nextGroups := b.gap(nodeEvery), b.gap(controlEvery), b.gap(gangEvery), b.gap(groupsEvery)/2
 	for at := time.Duration(0); at < length; at += b.gap(podEvery) {
 		for ; nextNode <= at; nextNode += b.gap(nodeEvery) {
 			o := node()
@@ -223,6 +240,12 @@ func (b *planner) phase(deadly bool, length time.Duration) []op {
 			o.At, o.Draw = nextControl, b.rng.Uint64()
 			out = append(out, o)
 			nextControl += o.Lag // one at a time
+		}
+		for ; nextGroups <= at; nextGroups += b.gap(groupsEvery) {
+			o := groups()
+			o.At, o.Draw = nextGroups, b.rng.Uint64()
+			out = append(out, o)
+			nextGroups += o.Lag
 		}
 		for ; nextGang <= at; nextGang += b.gap(gangEvery) {
 			o := b.gangOp()
@@ -247,7 +270,7 @@ func (b *planner) deck(words string, deadly bool) func() op {
 	var once, cards []int
 	for i, o := range operations {
 		word, _, _ := strings.Cut(string(o.kind), "-")
-		if strings.Contains(words, word) && (deadly || !o.deadly) {
+		if slices.Contains(strings.Fields(words), word) && (deadly || !o.deadly) {
 			once = append(once, i)
 			for range o.weight {
 				cards = append(cards, i)

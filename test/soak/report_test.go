@@ -62,8 +62,8 @@ func (e *testEnv) report(p *plan, took time.Duration, leaks []string) string {
 			line(what, e.counts[what])
 		}
 	}
-	line("faults", len(e.faults))
-	for _, f := range e.faults {
+	line("faults", len(e.failures))
+	for _, f := range e.failures {
 		fmt.Fprintf(&b, "    %s\n", f.text)
 	}
 	section("choices that kubelet could not give")

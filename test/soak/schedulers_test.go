@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ const (
 	// lostLease is the exit code of a leader that could not renew its Lease: on a machine with too
 	// much to do that happens. That of a panic is higher.
 	lostLease = 1
+	// drainAfter is how long a gang waits before places are kept for it, and drainFor how long they
+	// are: the least that there may be.
+	drainAfter, drainFor = 20 * time.Second, time.Minute
 	// askTime bounds one question to a scheduler, which may be paused. It is asked again.
 	askTime = 10 * time.Second
 	// revive is how soon a scheduler that ended is started again.
@@ -92,7 +96,8 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 			}
 		}
 		profile["pluginConfig"] = append(profile["pluginConfig"].([]any), map[string]any{
-			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String(), "anyModelAfter": anyModelAfter.String()},
+			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String(), "anyModelAfter": anyModelAfter.String(),
+				"drainAfter": drainAfter.String(), "drainFor": drainFor.String()},
 		})
 		all, out = append(all, profile), c
 	}
@@ -149,6 +154,7 @@ func (r *replica) supervise(ctx context.Context) error {
 		r.mu.Lock()
 		if !r.down && !r.sched.Alive() {
 			r.w.disturb("a scheduler that ended")
+			r.w.lost()
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
 			if code := r.sched.ExitCode(); !r.killed && (code > lostLease || code < 0) {
@@ -321,7 +327,15 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 // impose sets the faults of churn: as many times the usual, and so slow.
 func (e *testEnv) impose(factor, slow float64, wait time.Duration) {
 	e.mu.Lock()
-	r := rules(factor, slow, wait, e.deadly)
+	e.faultsNow = rules(factor, slow, wait, e.deadly)
+	e.mu.Unlock()
+	e.setFaults()
+}
+
+// setFaults has the proxies do what is set for all requests, and for those about PodGroups.
+func (e *testEnv) setFaults() {
+	e.mu.Lock()
+	r := slices.Concat(e.faultsNow, e.groupFaults)
 	e.mu.Unlock()
 	for _, s := range e.schedulers {
 		s.proxy.Set(r)
@@ -333,8 +347,11 @@ func (e *testEnv) usual() { e.impose(1, 0.1, 200*time.Millisecond) }
 
 // none takes all faults away.
 func (e *testEnv) none() {
+	e.mu.Lock()
+	e.faultsNow, e.groupFaults = nil, nil
+	e.mu.Unlock()
+	e.setFaults()
 	for _, s := range e.schedulers {
-		s.proxy.Set(nil)
 		s.proxy.DelayWatches(0)
 	}
 }

@@ -44,12 +44,15 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 }
 
 // TestSoak plays the plan of a seed for a while. NVTOPO_SOAK_SEED and
-// NVTOPO_SOAK_DURATION say which and how long.
+// NVTOPO_SOAK_DURATION say which and how long; with NVTOPO_SOAK_HOSTILE=0 there is no hostile tenant.
 func TestSoak(t *testing.T) {
 	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
 	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
 	binary, log := testkit.OwnProgram(t, "nvtopo-scheduler"), testkit.Log()
 	w := newTestEnv(t, seed, defaultNodes, log)
+	if setting(t, "NVTOPO_SOAK_HOSTILE", true, strconv.ParseBool) {
+		w.admitTenant(t)
+	}
 	p := newPlan(seed, length, len(w.boxes), w.gpus())
 	w.startSchedulers(t, binary, log)
 	t.Logf("seed %d, %v, plan %s: %d phases on %d nodes with %d GPUs", seed, length, p.hash(), len(p.Phases), len(w.boxes), w.gpus())
@@ -108,7 +111,9 @@ func (e *testEnv) play(t *testing.T, p *plan) (leaks []string) {
 func (e *testEnv) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
 	runs, tries := e.tally(checkerRuns), e.tally(checkerTries)
+	e.past.forget()
 	e.churn(ctx, ph)
+	e.expel(ctx)
 	// A checker that cannot read finds nothing. In a deadly phase the API server is away, for as
 	// long as the machine takes to start it.
 	if n, all := e.tally(checkerRuns)-runs, e.tally(checkerTries)-tries; e.ctx.Err() == nil && !ph.Deadly && 3*n < all {
@@ -120,6 +125,7 @@ func (e *testEnv) stretch(ctx context.Context, t *testing.T, ph *phase, baseline
 	}
 	if e.ctx.Err() == nil {
 		e.judgeGangs(ctx)
+		e.judgeHistory(ctx)
 		e.calmed()
 	}
 	if err := e.reported(ctx); err != nil && e.ctx.Err() == nil {
@@ -129,6 +135,10 @@ func (e *testEnv) stretch(ctx context.Context, t *testing.T, ph *phase, baseline
 		e.releaseOneByOne(ctx, t)
 	}
 	if e.ctx.Err() == nil {
+		e.clear(ctx, t)
+	}
+	if e.ctx.Err() == nil && e.hostile != nil {
+		e.besiege(ctx, ph.Length)
 		e.clear(ctx, t)
 	}
 	if e.ctx.Err() == nil {

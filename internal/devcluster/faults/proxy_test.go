@@ -140,6 +140,8 @@ func TestFaults(t *testing.T) {
 		"a rule of watches leaves lists alone":               {Rule{Kind: Expired, On: Watches}, "GET", pods, 200, 1, 0},
 		"a watch may be expired":                             {Rule{Kind: Expired, On: Watches}, "GET", pods + "?watch=1", 410, 0, 1},
 		"a resource can be left alone":                       {Rule{Kind: Conflict, Without: []string{"leases"}}, "PUT", leases + "/a", 200, 1, 0},
+		"a rule of one resource leaves others alone":         {Rule{Kind: Conflict, Only: []string{"leases"}}, "PUT", pods + "/a", 200, 1, 0},
+		"and is about that one":                              {Rule{Kind: Conflict, Only: []string{"leases"}}, "PUT", leases + "/a", 409, 0, 1},
 		"what is no resource is left alone":                  {Rule{Kind: Unavailable, On: Reads}, "GET", "/version", 200, 1, 0},
 		"a slow request is carried out":                      {Rule{Kind: Slow, AtMost: time.Millisecond}, "PUT", pods + "/a", 200, 1, 1},
 	} {

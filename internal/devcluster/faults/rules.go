@@ -52,11 +52,12 @@ type Rule struct {
 	Share   float64       // between 0 and 1
 	AtMost  time.Duration // of Slow and Late: delays are between 0 and this
 	Without []string      // resources left alone, for example leases
+	Only    []string      // the only resources that it is about; empty: all
 }
 
 // about reports whether the rule concerns a request.
 func (r *Rule) about(q *request) bool {
-	return r.On == q.traffic && !slices.Contains(r.Without, q.resource)
+	return r.On == q.traffic && !slices.Contains(r.Without, q.resource) && (len(r.Only) == 0 || slices.Contains(r.Only, q.resource))
 }
 
 // verdict is what happens to one request.
