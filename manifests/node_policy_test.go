@@ -213,25 +213,31 @@ func TestStatusOwnership(t *testing.T) {
 		}
 		return out
 	}
-	const theirs, agents = "are the exporter's", "are the node agent's"
+	const theirs, agents, schedulers = "are the exporter's", "are the node agent's", "is the scheduler's"
 	tests := map[string]struct {
 		old, status map[string]any
 		want        string // whose it is; empty: nobody's in particular
 	}{
-		"nothing changed":                {full, full, ""},
-		"an empty status":                {nil, map[string]any{}, ""},
-		"conditions in another order":    {full, with("conditions", []any{condition("Pinned", "False"), condition("Enforced", "True"), condition("Ready", "True")}), ""},
-		"the first allocation":           {nil, map[string]any{"allocations": allocation("GPU-0")}, agents},
-		"another GPU in an allocation":   {full, with("allocations", allocation("GPU-1")), agents},
-		"no allocation any more":         {full, with("allocations", nil), agents},
-		"kubelet's policy":               {full, with("kubelet", map[string]any{"topologyManagerPolicy": "restricted"}), agents},
-		"kubelet's policy dropped":       {full, with("kubelet", nil), agents},
-		"the first Enforced":             {conditions(condition("Ready", "True")), conditions(condition("Ready", "True"), condition("Enforced", "True")), agents},
-		"Enforced turns false":           {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "False"), condition("Pinned", "False")}), agents},
-		"Pinned dropped":                 {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True")}), agents},
-		"Ready turns false":              {full, with("conditions", []any{condition("Ready", "False"), condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
-		"Ready dropped":                  {full, with("conditions", []any{condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
-		"a condition that nobody knows":  {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True"), condition("Pinned", "False"), condition("New", "True")}), theirs},
+		"nothing changed":               {full, full, ""},
+		"an empty status":               {nil, map[string]any{}, ""},
+		"conditions in another order":   {full, with("conditions", []any{condition("Pinned", "False"), condition("Enforced", "True"), condition("Ready", "True")}), ""},
+		"the first allocation":          {nil, map[string]any{"allocations": allocation("GPU-0")}, agents},
+		"another GPU in an allocation":  {full, with("allocations", allocation("GPU-1")), agents},
+		"no allocation any more":        {full, with("allocations", nil), agents},
+		"kubelet's policy":              {full, with("kubelet", map[string]any{"topologyManagerPolicy": "restricted"}), agents},
+		"kubelet's policy dropped":      {full, with("kubelet", nil), agents},
+		"the first Enforced":            {conditions(condition("Ready", "True")), conditions(condition("Ready", "True"), condition("Enforced", "True")), agents},
+		"Enforced turns false":          {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "False"), condition("Pinned", "False")}), agents},
+		"Pinned dropped":                {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True")}), agents},
+		"Ready turns false":             {full, with("conditions", []any{condition("Ready", "False"), condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
+		"Ready dropped":                 {full, with("conditions", []any{condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
+		"a condition that nobody knows": {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True"), condition("Pinned", "False"), condition("New", "True")}), theirs},
+		"a cordon acknowledged": {
+			full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True"), condition("Pinned", "False"), condition("CordonAcknowledged", "True")}), schedulers,
+		},
+		"a cordon acknowledged that was not": {
+			conditions(condition("CordonAcknowledged", "False")), conditions(condition("CordonAcknowledged", "True")), schedulers,
+		},
 		"a GPU that looks healthy again": {full, with("gpuHealth", nil), theirs},
 		"the summary":                    {full, with("summary", map[string]any{"gpus": int64(9)}), theirs},
 	}

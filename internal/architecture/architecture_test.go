@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership", "pkg/pools/refusal", "pkg/pools/serverclock"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
-	{"pkg/nodestate/candidates", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
+	{"pkg/nodestate/candidates", "pkg/nodestate/cordons", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},
 	{"pkg/usage"},
@@ -80,6 +80,11 @@ var never = []struct {
 		who:  []string{"pkg/nodestate/reservations"},
 		what: []string{"pkg/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
 		why:  "the table of reservations says what changed by return values, and knows no scheduler",
+	},
+	{
+		who:  []string{"pkg/nodestate/cordons"},
+		what: []string{"pkg/nodestate", "pkg/nodestate/leader", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		why:  "the table of cordons knows no scheduler",
 	},
 	{
 		who:  []string{"pkg/nodestate/waking"},

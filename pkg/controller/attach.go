@@ -26,12 +26,13 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	unproven := NewUnprovenMarker(state, h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
 	run := both(c.Run, both(foreign.Run, unproven.Run))
 	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
-		klog.FromContext(ctx).Error(err, "Stale topologies, and what became of the ClusterTopology, are not reported by this process")
+		klog.FromContext(ctx).Error(err, "Stale topologies, and what became of the ClusterTopology, are not reported, and no cordon is acknowledged, by this process")
 	} else {
 		nodes := h.SharedInformerFactory().Core().V1().Nodes().Lister()
 		stale := NewStaleReporter(state, client, h.EventRecorder(), clock.RealClock{})
 		fabric := NewFabricReporter(state, nodes, client, h.KubeConfig(), clock.RealClock{})
 		run = both(run, both(stale.Run, fabric.Run))
+		go NewCordonAcknowledger(state, client, clock.RealClock{}).Run(ctx)
 	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), synced) {

@@ -11,8 +11,8 @@
 // What it asks others: package topologies what is known of a node's devices, package
 // reservations which choices are on their way to their pods, pkg/usage what is used of a node,
 // pkg/placement which GPUs a pod gets there, package candidates which nodes a cycle looks at,
-// package waking which waiting pods are tried again, and package leader whether a choice may be
-// carried out.
+// package waking which waiting pods are tried again, package leader whether a choice may be
+// carried out, and package cordons which nodes take no pods while their devices are divided.
 //
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
@@ -28,7 +28,7 @@
 //		nvtopo.Registry
 //	State.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
 //	the scheduling queue's lock (PreEnqueue) ► waking's list.mu; reservations.Table.mu
-//	firstLists.mu, profiles.mu, leader.Leader.mu, deadline.mu, busySince.mu: with no other
+//	firstLists.mu, profiles.mu, leader.Leader.mu, cordons.Table.mu, deadline.mu, busySince.mu: with no other
 //
 // State.choosing guards no field: whoever holds it is the only one that chooses devices and
 // adds the choice to the table. What is reserved on a node is read without a lock. No lock is

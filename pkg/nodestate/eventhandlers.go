@@ -33,6 +33,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	s.pods = informerPods{pods.Lister()}
 	s.leader.Connect(leader.ListFrom(h.ClientSet()))
+	s.readNode = readNodesFrom(h.ClientSet())
 	s.nominated = h.NominatedPodsForNode // of the queue that all profiles share
 	s.stores = informerStores{pods: pods.Lister(), nodes: h.SharedInformerFactory().Core().V1().Nodes().Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
@@ -67,10 +68,11 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
-// nodeHandler tells the index which nodes to look at.
+// nodeHandler tells the index which nodes to look at, and which are cordoned.
 func (s *State) nodeHandler() cache.ResourceEventHandler {
 	touch := func(obj any) {
 		if node, ok := obj.(*v1.Node); ok {
+			s.cordons.See(node)
 			s.touchNode(node.Name)
 		}
 	}
@@ -81,7 +83,11 @@ func (s *State) nodeHandler() cache.ResourceEventHandler {
 		touch(obj)
 	}
 	// A node that goes changes the list of nodes, which the index sees.
-	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { touch(obj) }}
+	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { touch(obj) }, DeleteFunc: func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			s.cordons.Remove(name.Name)
+		}
+	}}
 }
 
 // startLeases watches the Leases of exporters, agents and the scheduler itself.

@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/cordons"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
@@ -54,6 +55,8 @@ type State struct {
 	leader       *leader.Leader
 	releases     nodelease.OtherReleases
 	reservations *reservations.Table
+	cordons      *cordons.Table
+	readNode     nodeReader // nil until Connect
 	annotations  *allocation.Memo
 	fabric       *fabricview.Views
 	index        *candidates.Index
@@ -86,7 +89,8 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()), annotations: allocation.NewMemo(),
 		retries: candidates.NewRetries(clk), fabric: fabricview.New(clk),
-		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: newFirstLists(clk),
+		reservations: reservations.New(clk, config.RequestTimeout), cordons: cordons.New(clk, config.RequestTimeout),
+		writes: newWrites(), lists: newFirstLists(clk),
 		pods: noPods{}, nodes: noNodes{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},

@@ -49,6 +49,19 @@ func (l *Leader) TakingOver() bool {
 	return l.pods != nil && l.clock.Since(l.elected()) <= ConfirmFor
 }
 
+// Settled reports whether all that a predecessor of this process sent is decided, and the informers
+// have brought it.
+func (l *Leader) Settled() bool {
+	since, wait := l.started, l.config.RequestTimeout
+	if elected := l.elected(); elected.After(since) {
+		since = elected
+	}
+	if l.config.Lease != "" {
+		wait = max(wait, ConfirmFor)
+	}
+	return l.clock.Since(since) > wait
+}
+
 // Confirm fails if, in the time after this process was elected, the API server knows of
 // a pod on the node of the choice a, other than its own, that has one of its GPUs.
 func (l *Leader) Confirm(ctx context.Context, a *allocation.Allocation) error {

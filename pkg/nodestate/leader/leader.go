@@ -146,6 +146,10 @@ func (l *Leader) elected() time.Time {
 	return l.acquired
 }
 
+// Known reports whether Check is about this process: its identity in the election is known, or it takes part
+// in none.
+func (l *Leader) Known() bool { return l.config.Lease == "" || l.known() }
+
 // known reports whether this process's identity is known.
 func (l *Leader) known() bool {
 	l.mu.Lock()

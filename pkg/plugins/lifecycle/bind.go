@@ -12,6 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // Bind puts the choice on the Binding. The API server merges it into the pod in the
@@ -23,6 +24,11 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	}
 	if err := p.present(pod); err != nil {
 		return fwk.AsStatus(err)
+	}
+	if units.AsksForDevices(pod) {
+		if err := p.state.MayBind(ctx, nodeName); err != nil {
+			return fwk.AsStatus(err)
+		}
 	}
 	// Also if the choice is already written: the process may have been paused since
 	// then.

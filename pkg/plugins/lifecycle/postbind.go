@@ -37,6 +37,7 @@ func (b byCount) Clone() fwk.StateData { return b }
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
 	p.shared.assumed.bind(pod)
+	p.state.Bound(pod.UID, nodeName)
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return

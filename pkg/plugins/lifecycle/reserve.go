@@ -10,7 +10,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // Reserve chooses the devices on the node and records the choice. If that is no longer
@@ -20,6 +22,9 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	// The scheduler's cache would keep such a pod for ever.
 	if p.state.Gone(pod.UID) {
 		return fwk.NewStatus(fwk.Unschedulable, placement.PodGone.String())
+	}
+	if units.AsksForDevices(pod) && !p.state.Assume(pod, nodeName) {
+		return fwk.NewStatus(fwk.Unschedulable, nodestate.ErrCordoned.Error())
 	}
 	c := p.Cycle(state)
 	if c == nil {
@@ -76,5 +81,6 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
 	p.shared.assumed.forget(pod.UID)
+	p.state.Forget(pod.UID, nodeName)
 	p.state.Unreserve(pod.UID, nodeName)
 }

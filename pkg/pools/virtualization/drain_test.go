@@ -4,6 +4,7 @@ package virtualization
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
@@ -31,17 +34,22 @@ type testEnv struct {
 	*reconciler
 	clock  *clocktesting.FakeClock
 	events *record.FakeRecorder
+	told   *string // the pool's condition as it was applied last
 }
+
+// why is what the pool's condition says last.
+func (e *testEnv) why() string { return *e.told }
 
 func newTestEnv(t *testing.T, node *v1.Node, patch func(client.Object) error, pods ...client.Object) *testEnv {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddToScheme(s), topologyv1alpha1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	node.Labels[v1alpha1.LabelPool] = "p"
 	pool := poolOf(&v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG, Profile: "all-3g.40gb"})
 	pool.Name = "p"
+	told := ""
 	api := fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(pool).WithObjects(append(pods, pool, node)...).
 		WithIndex(&v1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -53,12 +61,14 @@ func newTestEnv(t *testing.T, node *v1.Node, patch func(client.Object) error, po
 				}
 				return c.Patch(ctx, o, p, opts...)
 			},
-			SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-				return nil // the pool's condition, which other tests are about
+			SubResourcePatch: func(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+				text, err := json.Marshal(o)
+				told = string(text)
+				return err
 			},
 		}).Build()
 	clock, events := clocktesting.NewFakeClock(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)), record.NewFakeRecorder(50)
-	return &testEnv{&reconciler{Client: api, api: api, events: events, clock: clock}, clock, events}
+	return &testEnv{&reconciler{Client: api, api: api, events: events, clock: clock}, clock, events, &told}
 }
 
 // look has the controller look once, and returns the node after it.
@@ -166,6 +176,118 @@ func TestSettle(t *testing.T) {
 	e.clock.Step(time.Second)
 	if n, _ := e.look(t); n.Labels[LabelMIG] == "" {
 		t.Error("the manager was not told")
+	}
+}
+
+// graphOf is the node's NodeGPUTopology with what the scheduler says of a cordon; nil if it says nothing.
+func graphOf(word *metav1.Condition) *topologyv1alpha1.NodeGPUTopology {
+	graph := &topologyv1alpha1.NodeGPUTopology{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	if word != nil {
+		word.Type = topologyv1alpha1.ConditionCordonAcknowledged
+		graph.Status.Conditions = []metav1.Condition{*word}
+	}
+	return graph
+}
+
+// TestAcknowledgement: where the scheduler can acknowledge a cordon, the devices are divided once it did, or
+// has said nothing for silence.
+func TestAcknowledgement(t *testing.T) {
+	const waits = "pod team/a is being bound to the node, or may still be"
+	for name, tc := range map[string]struct {
+		word     func(token string) *metav1.Condition
+		after    time.Duration
+		wantTold bool
+		wantWhy  string // why not
+		wantSays bool   // that nobody acknowledged it
+	}{
+		"acknowledged": {
+			word: func(token string) *metav1.Condition {
+				return &metav1.Condition{Status: metav1.ConditionTrue, Message: topologyv1alpha1.CordonMessage(token, "")}
+			},
+			after: settleTime, wantTold: true,
+		},
+		"acknowledged, and too early for other schedulers": {
+			word: func(token string) *metav1.Condition {
+				return &metav1.Condition{Status: metav1.ConditionTrue, Message: topologyv1alpha1.CordonMessage(token, "")}
+			},
+			after: settleTime - time.Second, wantWhy: "it takes no pods since",
+		},
+		"a pod is in flight for longer than the settle time": {
+			word: func(token string) *metav1.Condition {
+				return &metav1.Condition{Status: metav1.ConditionFalse, Message: topologyv1alpha1.CordonMessage(token, waits)}
+			},
+			after: 2 * settleTime, wantWhy: waits,
+		},
+		"a pod is in flight for longer than a scheduler may be silent": {
+			word: func(token string) *metav1.Condition {
+				return &metav1.Condition{Status: metav1.ConditionFalse, Message: topologyv1alpha1.CordonMessage(token, waits)}
+			},
+			after: silence + time.Hour, wantWhy: waits,
+		},
+		"an earlier cordon was acknowledged": {
+			word: func(string) *metav1.Condition {
+				return &metav1.Condition{Status: metav1.ConditionTrue, Message: topologyv1alpha1.CordonMessage("2026-11-29T11:00:00Z", "")}
+			},
+			after: 2 * settleTime, wantWhy: "the scheduler has not acknowledged the cordon of",
+		},
+		"nobody says anything": {
+			word: func(string) *metav1.Condition { return nil }, after: silence - time.Second, wantWhy: "the scheduler has not acknowledged the cordon of",
+		},
+		"nobody says anything for long": {
+			word: func(string) *metav1.Condition { return nil }, after: silence, wantTold: true, wantSays: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newTestEnv(t, aNode("n"), nil)
+			n, _ := e.look(t)
+			if err := e.Create(t.Context(), graphOf(tc.word(n.Annotations[AnnotationDraining]))); err != nil {
+				t.Fatal(err)
+			}
+			for len(e.events.Events) > 0 {
+				<-e.events.Events
+			}
+			e.clock.Step(tc.after)
+			n, _ = e.look(t)
+			if told := n.Labels[LabelMIG] != ""; told != tc.wantTold {
+				t.Errorf("%v after the cordon the manager was told: %t, want %t", tc.after, told, tc.wantTold)
+			}
+			if !tc.wantTold && !strings.Contains(e.why(), tc.wantWhy) {
+				t.Errorf("the pool says %q, want %q in it", e.why(), tc.wantWhy)
+			}
+			says := false
+			for len(e.events.Events) > 0 {
+				event := <-e.events.Events
+				says = says || strings.HasPrefix(event, "Warning CordonUnacknowledged node n: ")
+			}
+			if says != tc.wantSays {
+				t.Errorf("an event says that nobody acknowledged it: %t, want %t", says, tc.wantSays)
+			}
+		})
+	}
+}
+
+// TestBoundMeanwhile: a pod whose Binding ends between the acknowledgement and the list of pods is seen.
+func TestBoundMeanwhile(t *testing.T) {
+	e := newTestEnv(t, aNode("n"), nil)
+	n, _ := e.look(t)
+	token := n.Annotations[AnnotationDraining]
+	e.clock.Step(settleTime)
+	// The scheduler acknowledges once its last Binding is carried out, which is right before somebody asks.
+	late := gpuPod("late")
+	e.api = interceptor.NewClient(e.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if graph, ok := o.(*topologyv1alpha1.NodeGPUTopology); ok {
+				if err := c.Create(ctx, late); err != nil {
+					return err
+				}
+				*graph = *graphOf(&metav1.Condition{Status: metav1.ConditionTrue, Message: topologyv1alpha1.CordonMessage(token, "")})
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	if n, _ = e.look(t); n.Labels[LabelMIG] != "" {
+		t.Errorf("the manager was told %s while a pod was on the node", n.Labels[LabelMIG])
 	}
 }
 

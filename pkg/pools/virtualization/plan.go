@@ -20,9 +20,8 @@ const (
 	// AnnotationStrategy is the strategy that was applied to a node, so that it is taken back when
 	// the pool no longer asks for it. A node without it was divided by somebody else, or not at all.
 	AnnotationStrategy = v1alpha1.GroupName + "/virtualization"
-	// AnnotationDraining says since when a node that is being divided takes no new pods. It stays until the
-	// node is done.
-	AnnotationDraining = v1alpha1.GroupName + "/draining-since"
+	// AnnotationDraining says since when a node that is being divided takes no new pods; see v1alpha1.
+	AnnotationDraining = v1alpha1.AnnotationDraining
 	// AnnotationRetry on a node whose manager has failed has it tried once more. A person writes it.
 	AnnotationRetry = v1alpha1.GroupName + "/retry-virtualization"
 )

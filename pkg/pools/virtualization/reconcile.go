@@ -30,16 +30,14 @@ import (
 // evicts by hand waits as long (kubectl drain).
 const retryAfter = 5 * time.Second
 
-// settleTime is for how long at least a node takes no new pods before its devices are divided: a scheduler
-// may be binding one to it that it chose before.
-const settleTime = 10 * time.Second
-
 // Reasons of events on a pool.
 const (
 	eventCordoned   = "NodeCordoned"
 	eventDivided    = "NodeLabelled"
 	eventUncordoned = "NodeUncordoned"
 	eventEvicted    = "PodEvicted"
+	// eventUnacknowledged: no scheduler acknowledged a cordon, and the node is divided all the same.
+	eventUnacknowledged = "CordonUnacknowledged"
 )
 
 // reconciler brings the nodes of one pool nearer to its spec.
@@ -204,12 +202,16 @@ func (r *reconciler) clear(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 	return left, blocked, nil
 }
 
-// now is the time as annotations have it.
-func (r *reconciler) now() string { return r.clock.Now().UTC().Format(time.RFC3339) }
+// now is the time as annotations have it, which two cordons never have in common.
+func (r *reconciler) now() string { return r.clock.Now().UTC().Format(time.RFC3339Nano) }
 
-// drain evicts the pods that hold devices. It tells the manager once there are none, settleTime after the
-// node was cordoned at the earliest.
+// drain evicts the pods that hold devices. It tells the manager once there are none and none can come any
+// more.
 func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
+	word, published, err := r.cordonWord(ctx, n.Node)
+	if err != nil {
+		return nil, err
+	}
 	left, blocked, err := r.clear(ctx, pool, n)
 	if left || err != nil {
 		return blocked, err
@@ -218,8 +220,8 @@ func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 	if err != nil { // somebody else has cordoned it, at an unknown time
 		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, r.now()))
 	}
-	if r.clock.Since(since) < settleTime {
-		return []string{"it takes no pods since " + n.Annotations[AnnotationDraining] + ", and has to for " + settleTime.String()}, nil
+	if why := r.unsettled(pool, n.Node, r.clock.Since(since), word, published); why != "" {
+		return []string{why}, nil
 	}
 	label, state := labelOf(n.target.strategy)
 	labels := map[string]any{label: n.target.value}

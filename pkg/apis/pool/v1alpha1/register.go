@@ -46,6 +46,9 @@ const (
 	// LabelPool is on the nodes of a pool that has no nodeSelector; its value is the pool's
 	// name.
 	LabelPool = GroupName + "/pool"
+	// AnnotationDraining on a Node says since when it takes no pods with devices, because these are being
+	// divided. Its value is also the token that the scheduler acknowledges. It stays until the node is done.
+	AnnotationDraining = GroupName + "/draining-since"
 )
 
 var (

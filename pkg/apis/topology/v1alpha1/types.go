@@ -290,6 +290,10 @@ const (
 	// ConditionStale is true while the scheduler does not choose by the graph, because
 	// nobody vouches for it; its reason says why. The scheduler writes it.
 	ConditionStale = "Stale"
+	// ConditionCordonAcknowledged is true once the scheduler has no pod with devices on its way to the
+	// node, and sends none there, as long as the cordon lasts that the message names; see CordonMessage.
+	// The scheduler writes it.
+	ConditionCordonAcknowledged = "CordonAcknowledged"
 	// ConditionPinned is true while the node's agent confines GPU containers to the
 	// CPUs and memory of their GPUs' NUMA nodes; its reason says why it does not.
 	ConditionPinned = "Pinned"
@@ -309,7 +313,7 @@ const (
 
 // NodeGPUTopologyStatus is what changes without the graph changing.
 type NodeGPUTopologyStatus struct {
-	// conditions: Ready by the exporter, Enforced and Pinned by the node agent, Stale by the scheduler.
+	// conditions: Ready by the exporter, Enforced and Pinned by the node agent, Stale and CordonAcknowledged by the scheduler.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
