@@ -105,6 +105,9 @@ func heldMessage(held []types.NamespacedName) string {
 // writeStatus writes an account's amounts and conditions. refused is what the API server refuses of its
 // invoices; empty if nothing.
 func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, refused string) error {
+	if err := r.countStored(ctx); err != nil {
+		return err
+	}
 	account := books.Account
 	status := account.Status.DeepCopy()
 	status.Balance, status.Billed, status.Accrued = v1alpha1.Money(s.Balance.String()), v1alpha1.Money(s.Billed.String()), v1alpha1.Money(s.Accrued.String())

@@ -3,8 +3,12 @@
 package invoicing
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +26,8 @@ type storage struct {
 	mu    sync.Mutex
 	bytes map[string]int64 // guarded by mu; by tenant
 	total int64            // guarded by mu
+	// counted says that bytes have all tenants. Until then total is too small. Guarded by mu.
+	counted bool
 }
 
 func newStorage(limit int64) *storage { return &storage{limit: limit, bytes: map[string]int64{}} }
@@ -35,6 +41,34 @@ func (s *storage) set(tenant string, bytes int64) (total int64) {
 		delete(s.bytes, tenant)
 	}
 	return s.total
+}
+
+// countStored counts what the records and batches of all tenants take, once: a process that has just started
+// would take the few tenants that it has billed for all, and say for a moment that there is room.
+func (r *reconciler) countStored(ctx context.Context) error {
+	r.storage.mu.Lock()
+	defer r.storage.mu.Unlock()
+	if r.storage.counted || r.storage.limit == 0 {
+		return nil
+	}
+	// The caches have synced: the manager starts no controller before.
+	var records v1alpha1.UsageRecordList
+	var batches v1alpha1.UsageBatchList
+	if err := errors.Join(r.client.List(ctx, &records, client.UnsafeDisableDeepCopy), r.client.List(ctx, &batches, client.UnsafeDisableDeepCopy)); err != nil {
+		return fmt.Errorf("count what records and batches take: %w", err)
+	}
+	bytes := map[string]int64{}
+	for i := range records.Items {
+		bytes[records.Items[i].Spec.Tenant] += accounting.StoredBytes(records.Items[i:i+1], nil)
+	}
+	for i := range batches.Items {
+		bytes[batches.Items[i].Spec.Tenant] += accounting.StoredBytes(nil, batches.Items[i:i+1])
+	}
+	r.storage.bytes, r.storage.total, r.storage.counted = bytes, 0, true
+	for _, n := range bytes {
+		r.storage.total += n
+	}
+	return nil
 }
 
 // setStored has the condition say whether the records and batches of all tenants take as much as they may.

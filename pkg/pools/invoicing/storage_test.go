@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -57,6 +58,38 @@ func TestAccountSaysThatStorageIsFull(t *testing.T) {
 			got := strings.Join(said(status), "\n")
 			if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) {
 				t.Errorf("it says %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The condition does not change because a controller has started, which has billed one tenant of several.
+func TestStorageStaysFullAtAStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit int64
+		want  metav1.ConditionStatus
+	}{
+		"the other tenant's sessions fill it": {4 << 20, metav1.ConditionTrue},
+		"it was raised meanwhile":             {1 << 30, metav1.ConditionFalse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			account := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+			account.Status.Conditions = []metav1.Condition{{
+				Type: v1alpha1.ConditionUsageStorageFull, Status: metav1.ConditionTrue, Reason: reasonAboveLimit, LastTransitionTime: metav1.NewTime(day(12, 1)),
+			}}
+			e := newTestEnv(t, account)
+			for i := range 4000 {
+				r := sold(uuidOf(i), 1)
+				r.Spec.Tenant = "team-b"
+				if err := e.Create(t.Context(), &r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.r.storage = newStorage(tc.limit)
+			e.look(t, 1)
+			c := meta.FindStatusCondition(e.account(t).Status.Conditions, v1alpha1.ConditionUsageStorageFull)
+			if c == nil || c.Status != tc.want {
+				t.Errorf("after the first look the condition is %+v, want %s", c, tc.want)
 			}
 		})
 	}
