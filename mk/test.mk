@@ -157,6 +157,16 @@ test-long: cluster-programs $(BIN)/kueue ## What is too long for make test-all (
 	$(MAKE) site
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 
+# What a pool survives: each of its programs killed, the pool controller killed while it bills, and handovers
+# between two of them.
+KILLS ?= 5
+BILLING_KILLS ?= 20
+HANDOVERS ?= 200
+.PHONY: test-kills
+test-kills: cluster-programs $(BIN)/kueue ## Kill the programs of pools under load, and compare limits and bills (KILLS, BILLING_KILLS, HANDOVERS: rounds)
+	$(call program,nvtopo-pool-controller,pool-controller)
+	$(BUILT) NVTOPO_POOL_KILLS=$(KILLS) NVTOPO_BILLING_KILLS=$(BILLING_KILLS) NVTOPO_HANDOVERS=$(HANDOVERS) go test -v -count=1 -timeout 4h -run '^(TestProgramKills|TestBillingKills|TestHandovers)$$' ./test/pools
+
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
