@@ -300,7 +300,7 @@ func (b *Books) Ready(after time.Duration) (ready, unmarked []v1alpha1.UsageReco
 		final[b.Invoices[i].Name] = b.Invoices[i].Spec.Finalized
 	}
 	alone := b.Prices != nil && b.Prices.Spec.DiscountScope != v1alpha1.ScopeBillingPeriod
-	for _, r := range Unbatched(b.Records, b.Batches) {
+	for _, r := range Unbatched(b.Records, b.AllBatches()) {
 		if r.Spec.Tenant != b.Account.Name || r.Status.End == nil || r.Status.End.Add(after).After(b.Now) {
 			continue
 		}

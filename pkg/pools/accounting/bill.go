@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
@@ -50,12 +53,18 @@ func BillOf(books *Books) (*Bill, error) {
 		Lines: []BillLine{}, Balance: s.Balance, Billed: s.Billed, Accrued: s.Accrued, NoPrices: s.NoPrices,
 	}
 	for _, session := range s.Sessions {
-		line := bill.line(&session.Charge)
+		line := bill.lineOf(&session.Charge)
 		line.Sessions++
 		line.Cost = line.Cost.Plus(session.Charge.Cost)
 	}
+	for i := range s.Sums {
+		sum := &s.Sums[i].Line
+		line := bill.line(BillLine{Resource: sum.Resource, Model: sum.Model, UnitPrice: sum.UnitPrice, NoPrice: sum.NoPrice})
+		line.Sessions += sum.Sessions
+		line.Cost = line.Cost.Plus(sum.Subtotal)
+	}
 	for i := range s.Open {
-		line := bill.line(&s.Open[i])
+		line := bill.lineOf(&s.Open[i])
 		line.Open++
 		line.Accrued = line.Accrued.Plus(s.Open[i].Cost)
 	}
@@ -69,6 +78,38 @@ func BillOf(books *Books) (*Bill, error) {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), first(a.NoPrice, b.NoPrice), a.UnitPrice.Cmp(b.UnitPrice))
 	})
 	return bill, nil
+}
+
+// SummaryOf is the bill that the controller wrote last on an account: amounts without lines. Wrong says that
+// it could not bill all, and why. prices is nil if there is no price book of the account's name.
+func SummaryOf(a *v1alpha1.TenantAccount, prices *v1alpha1.PriceBook) *Bill {
+	bill := &Bill{Tenant: a.Name, Lines: []BillLine{}}
+	if prices != nil {
+		bill.Currency = string(prices.Spec.Currency)
+	}
+	if a.Status.AsOf != nil {
+		bill.AsOf = a.Status.AsOf.UTC()
+	}
+	for _, f := range []struct {
+		from v1alpha1.Money
+		to   *billing.Amount
+	}{{a.Status.Balance, &bill.Balance}, {a.Status.Billed, &bill.Billed}, {a.Status.Accrued, &bill.Accrued}} {
+		if f.from == "" { // nobody has looked at the account yet
+			continue
+		}
+		amount, err := billing.ParseAmount(string(f.from))
+		if err != nil {
+			bill.Wrong = append(bill.Wrong, err.Error())
+		}
+		*f.to = amount
+	}
+	for _, kind := range []string{v1alpha1.ConditionPriced, v1alpha1.ConditionRecordsHeld} {
+		c := meta.FindStatusCondition(a.Status.Conditions, kind)
+		if c != nil && (c.Status == metav1.ConditionTrue) == (kind == v1alpha1.ConditionRecordsHeld) {
+			bill.Wrong = append(bill.Wrong, c.Message)
+		}
+	}
+	return bill
 }
 
 // currency is that of the price book, or else of the last invoice; empty if there is neither. Where the
@@ -87,14 +128,19 @@ func (b *Books) currency() string {
 	return string(last.Spec.Currency)
 }
 
-// line is that of a charge's resource, model and price.
-func (b *Bill) line(c *billing.Charge) *BillLine {
+// lineOf is that of a charge's resource, model and price.
+func (b *Bill) lineOf(c *billing.Charge) *BillLine {
+	return b.line(BillLine{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice})
+}
+
+// line is that of the same resource, model and price.
+func (b *Bill) line(of BillLine) *BillLine {
 	i := slices.IndexFunc(b.Lines, func(l BillLine) bool {
-		return l.Resource == c.Session.Resource && l.Model == c.Session.Model && l.NoPrice == c.NoPrice && l.UnitPrice.Equal(c.UnitPrice)
+		return l.Resource == of.Resource && l.Model == of.Model && l.NoPrice == of.NoPrice && l.UnitPrice.Equal(of.UnitPrice)
 	})
 	if i < 0 {
 		i = len(b.Lines)
-		b.Lines = append(b.Lines, BillLine{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice})
+		b.Lines = append(b.Lines, of)
 	}
 	return &b.Lines[i]
 }

@@ -16,17 +16,20 @@ import (
 // while: of the two, the one counts that says most.
 func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
 	sorted := slices.Clone(records)
-	slices.SortFunc(sorted, func(a, b v1alpha1.UsageRecord) int {
-		return cmp.Or(
-			cmp.Compare(a.Name, b.Name),
-			first(a.Status.Invoice != "", b.Status.Invoice != ""),
-			first(a.Status.UnitPrice != "", b.Status.UnitPrice != ""),
-			first(a.Status.End != nil, b.Status.End != nil),
-			first(a.DeletionTimestamp == nil, b.DeletionTimestamp == nil),
-			cmp.Compare(a.Namespace, b.Namespace),
-		)
-	})
+	slices.SortFunc(sorted, func(a, b v1alpha1.UsageRecord) int { return compareCopies(&a, &b) })
 	return slices.CompactFunc(sorted, func(a, b v1alpha1.UsageRecord) bool { return a.Name == b.Name })
+}
+
+// compareCopies sorts records by name, and of one name the one first that counts.
+func compareCopies(a, b *v1alpha1.UsageRecord) int {
+	return cmp.Or(
+		cmp.Compare(a.Name, b.Name),
+		first(a.Status.Invoice != "", b.Status.Invoice != ""),
+		first(a.Status.UnitPrice != "", b.Status.UnitPrice != ""),
+		first(a.Status.End != nil, b.Status.End != nil),
+		first(a.DeletionTimestamp == nil, b.DeletionTimestamp == nil),
+		cmp.Compare(a.Namespace, b.Namespace),
+	)
 }
 
 // restoredAfter is the least time between the controller's note on a record and the creation of its object

@@ -29,6 +29,21 @@ type Books struct {
 	// Grace is how long after a month its invoice is closed. Records that come later are on a
 	// later invoice.
 	Grace time.Duration
+	// Sums are of sessions that have ended and are in neither Records nor Batches, for discounts of the
+	// scope Session. Summed are all batches, where Batches has only the sessions that are in no sum. Marks are
+	// how many records and batches there are by the invoice that they are marked with, also of those in
+	// Sums. A Tally makes them.
+	Sums   []billing.Subtotal
+	Summed []v1alpha1.UsageBatch
+	Marks  map[string]int
+}
+
+// AllBatches are the batches, also those whose sessions are in Sums.
+func (b *Books) AllBatches() []v1alpha1.UsageBatch {
+	if b.Summed != nil {
+		return b.Summed
+	}
+	return b.Batches
 }
 
 // Statement is what follows from them.
@@ -40,6 +55,8 @@ type Statement struct {
 	Stale []string
 	// Sessions are the records that have ended and are on no final invoice, with what they cost.
 	Sessions []Session
+	// Sums are what those sessions cost that were in the books as sums, with the page that each is on.
+	Sums []SumOn
 	// Open are the charges of sessions that go on, as if they ended now.
 	Open []billing.Charge
 	// Balance is the credits less Billed; Accrued is the sum of Open.
@@ -71,26 +88,32 @@ type Session struct {
 // nothing may be missing from the books.
 func (s *Statement) Settles() bool {
 	return slices.ContainsFunc(s.Invoices, func(v v1alpha1.InvoiceSpec) bool { return v.Finalized }) ||
-		slices.ContainsFunc(s.Sessions, func(s Session) bool { return s.Late })
+		slices.ContainsFunc(s.Sessions, func(s Session) bool { return s.Late }) ||
+		slices.ContainsFunc(s.Sums, func(s SumOn) bool { return s.Late })
 }
 
 // Unpriced are the resources, with their models, that sessions have and the price book does not.
 func (s *Statement) Unpriced() []string {
 	var out []string
-	add := func(c billing.Charge) {
-		name := c.Session.Resource
-		if c.Session.Model != "" {
-			name += " (" + c.Session.Model + ")"
+	add := func(resource, model string, noPrice bool) {
+		if model != "" {
+			resource += " (" + model + ")"
 		}
-		if c.NoPrice && !slices.Contains(out, name) {
-			out = append(out, name)
+		if noPrice && !slices.Contains(out, resource) {
+			out = append(out, resource)
 		}
 	}
-	for _, session := range s.Sessions {
-		add(session.Charge)
+	for i := range s.Sessions {
+		c := &s.Sessions[i].Charge
+		add(c.Session.Resource, c.Session.Model, c.NoPrice)
 	}
-	for _, c := range s.Open {
-		add(c)
+	for i := range s.Sums {
+		line := &s.Sums[i].Line
+		add(line.Resource, line.Model, line.NoPrice)
+	}
+	for i := range s.Open {
+		c := &s.Open[i]
+		add(c.Session.Resource, c.Session.Model, c.NoPrice)
 	}
 	slices.Sort(out)
 	return out
@@ -109,8 +132,9 @@ type desk struct {
 	invoiced []billing.Session         // that are on final pages
 	on       map[string]string         // the invoice, by its first page, of each session that has ended
 	records  map[string]types.NamespacedName
-	marked   map[string]bool // sessions whose record names their invoice
-	batched  map[string]bool // sessions that are in a batch
+	marked   map[string]bool               // sessions whose record names their invoice
+	batched  map[string]bool               // sessions that are in a batch
+	sums     map[string][]billing.Subtotal // of the books, by the invoice that they are on
 	// earlier are the accounts of this name that were deleted before an invoice of theirs was closed, by
 	// the ID of the invoice. What it bills is owed all the same.
 	earlier map[string]billing.Account
@@ -122,7 +146,7 @@ func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
 		on: map[string]string{}, records: map[string]types.NamespacedName{}, marked: map[string]bool{}, batched: map[string]bool{},
-		earlier: map[string]billing.Account{},
+		earlier: map[string]billing.Account{}, sums: map[string][]billing.Subtotal{},
 	}
 	s := &Statement{}
 	var err error
@@ -136,6 +160,7 @@ func (b *Books) Compute() (*Statement, error) {
 	d.readRecords(s)
 	d.book.Parts = partsOf(d.sessions)
 	d.assign(s)
+	d.assignSums(s)
 	s.Stale = slices.DeleteFunc(s.Stale, func(id string) bool {
 		invoice, _ := billing.PageOf(id)
 		_, owed := d.earlier[invoice]
@@ -181,6 +206,7 @@ func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
 		invoice, _ := billing.PageOf(v.InvoiceID)
 		counts := v.Finalized || invoice == billing.InvoiceID(account, period) ||
+			b.Marks[v.InvoiceID] > 0 ||
 			slices.ContainsFunc(b.Records, func(r v1alpha1.UsageRecord) bool { return r.Status.Invoice == v.InvoiceID }) ||
 			slices.ContainsFunc(b.Batches, func(batch v1alpha1.UsageBatch) bool { return batch.Spec.Invoice == v.InvoiceID })
 		if v.Tenant == b.Account.Name && counts && string(v.Currency) != currency && v.Currency != noCurrency {
@@ -195,6 +221,9 @@ func (s *Statement) holdInvoices() {
 	s.Invoices, s.Stale = nil, nil
 	for i := range s.Sessions {
 		s.Sessions[i].Late = false
+	}
+	for i := range s.Sums {
+		s.Sums[i].Late = false
 	}
 }
 
@@ -227,7 +256,7 @@ func (d *desk) readInvoices(s *Statement) error {
 }
 
 func (d *desk) readRecords(s *Statement) {
-	for _, r := range append(d.openBatched(), Distinct(Unbatched(d.books.Records, d.books.Batches))...) {
+	for _, r := range append(d.openBatched(), Distinct(Unbatched(d.books.Records, d.books.AllBatches()))...) {
 		switch {
 		case r.Spec.Tenant != d.account.Tenant:
 			continue
@@ -292,8 +321,7 @@ func (d *desk) readInvoicedBatches(final []v1alpha1.UsageBatch) {
 	}
 }
 
-// assign finds the invoice of each session that has ended: the one of the month it ended in, or of
-// the first month after that whose invoice is not final. The first page of an invoice is final last.
+// assign finds the invoice of each session that has ended.
 func (d *desk) assign(s *Statement) {
 	var kept []billing.Session
 	for _, session := range d.sessions {
@@ -301,25 +329,36 @@ func (d *desk) assign(s *Statement) {
 			kept = append(kept, session)
 			continue
 		}
-		p, marked := Month(session.End), session.Invoice != ""
-		invoice, _ := billing.PageOf(session.Invoice)
-		for p.Start.Before(d.books.Now) && invoice != billing.InvoiceID(d.account, p) &&
-			(marked || d.isFinal[billing.InvoiceID(d.account, p)]) {
-			p = after(p)
-		}
-		id := billing.InvoiceID(d.account, p)
-		switch {
-		case marked && invoice != id && d.ofEarlier(invoice):
-			d.on[session.ID] = invoice
-		case marked && invoice != id:
+		id, known := d.invoiceFor(session.End, session.Invoice)
+		if !known {
 			s.Wrong = append(s.Wrong, fmt.Errorf("record %s: status.invoice: %s is not there", d.records[session.ID], session.Invoice))
 			continue
-		default:
-			d.on[session.ID], d.periods[id] = id, p
 		}
+		d.on[session.ID] = id
 		kept = append(kept, session)
 	}
 	d.sessions = kept
+}
+
+// invoiceFor is the invoice of what ended at a time: the one of the month it ended in, or of the first month
+// after that whose invoice is not final. The first page of an invoice is final last. known is false for a
+// mark that names no invoice.
+func (d *desk) invoiceFor(end time.Time, mark string) (id string, known bool) {
+	p, marked := Month(end), mark != ""
+	invoice, _ := billing.PageOf(mark)
+	for p.Start.Before(d.books.Now) && invoice != billing.InvoiceID(d.account, p) &&
+		(marked || d.isFinal[billing.InvoiceID(d.account, p)]) {
+		p = after(p)
+	}
+	id = billing.InvoiceID(d.account, p)
+	switch {
+	case marked && invoice != id && d.ofEarlier(invoice):
+		return invoice, true
+	case marked && invoice != id:
+		return "", false
+	}
+	d.periods[id] = p
+	return id, true
 }
 
 // ofEarlier reports whether an invoice is one of an earlier account of this name, and has it written.
@@ -347,7 +386,7 @@ func (d *desk) invoice(s *Statement) error {
 		if !earlier {
 			account = d.account
 		}
-		pages, err := billing.Bill(d.book, account, p, on[id], d.finalPages(id), d.books.Now)
+		pages, err := billing.Bill(d.book, account, p, on[id], d.sums[id], d.finalPages(id), d.books.Now)
 		if err != nil {
 			return fmt.Errorf("invoice %s: %w", id, err)
 		}
@@ -357,6 +396,7 @@ func (d *desk) invoice(s *Statement) error {
 				written[page.ID] = true
 				s.Invoices = append(s.Invoices, specOf(page.Invoice, due))
 				d.charge(s, page, toBatch)
+				s.addSums(page)
 			}
 		}
 	}
@@ -412,6 +452,10 @@ func (d *desk) balance(s *Statement) error {
 		return err
 	}
 	s.Billed = billing.Sum(charges)
+	for i := range s.Sums {
+		s.Balance = s.Balance.Minus(s.Sums[i].Line.Subtotal)
+		s.Billed = s.Billed.Plus(s.Sums[i].Line.Subtotal)
+	}
 	for _, v := range d.final {
 		s.Billed = s.Billed.Plus(v.Total)
 	}

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +87,7 @@ func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Tim
 	if err != nil {
 		return Invoice{}, err
 	}
-	return invoiceOf(book, a, p, charges, now), nil
+	return invoiceOf(book, a, p, charges, nil, now), nil
 }
 
 // billable refuses an account or a period that no invoice is made for.
@@ -103,12 +101,16 @@ func billable(a Account, p Period) error {
 	return nil
 }
 
-// invoiceOf sums charges as an account's invoice for a period.
-func invoiceOf(book Book, a Account, p Period, charges []Charge, now time.Time) Invoice {
-	return Invoice{
+// invoiceOf adds up charges and sums as an account's invoice for a period.
+func invoiceOf(book Book, a Account, p Period, charges []Charge, sums []Subtotal, now time.Time) Invoice {
+	v := Invoice{
 		ID: InvoiceID(a, p), Tenant: a.Tenant, Period: p, Currency: book.Currency,
-		Lines: linesOf(charges), Total: Sum(charges), GeneratedAt: now,
+		Lines: linesOf(charges, sums), Total: Sum(charges), GeneratedAt: now,
 	}
+	for i := range sums {
+		v.Total = v.Total.Plus(sums[i].Line.Subtotal)
+	}
+	return v
 }
 
 // lineKey is what the charges of a line have in common.
@@ -121,37 +123,41 @@ func (c *Charge) line() lineKey {
 	return lineKey{c.Session.Resource, c.Session.Model, c.UnitPrice.String(), c.NoPrice}
 }
 
-// linesOf sums charges by resource, model and price.
-func linesOf(charges []Charge) []Line {
-	lines, hours := map[lineKey]Line{}, map[lineKey]*big.Rat{}
+// linesOf adds up charges and sums by resource, model and price.
+func linesOf(charges []Charge, sums []Subtotal) []Line {
+	by := map[lineKey]*Subtotal{}
+	of := func(k lineKey, empty Line) *Subtotal {
+		if by[k] == nil {
+			by[k] = &Subtotal{Line: empty}
+		}
+		return by[k]
+	}
 	for i := range charges {
-		c := &charges[i]
-		k := c.line()
-		l := lines[k]
-		if hours[k] == nil {
-			l = emptyLine(c)
-			hours[k] = new(big.Rat)
-		}
-		hours[k].Add(hours[k], c.Hours)
-		l.Discount = l.Discount.Plus(c.Discount())
-		l.Subtotal = l.Subtotal.Plus(c.Cost)
-		l.Sessions++
-		if c.Session.Estimated {
-			l.Estimated++
-		}
-		lines[k] = l
+		of(charges[i].line(), emptyLine(&charges[i])).Add(&charges[i])
 	}
-	for k, l := range lines {
-		l.Hours = toHours(hours[k])
-		lines[k] = l
+	for i := range sums {
+		of(sums[i].Line.key(), sums[i].Line.empty()).plus(&sums[i])
 	}
-	return slices.SortedFunc(maps.Values(lines), compareLines)
+	lines := make([]Line, 0, len(by))
+	for _, sum := range by {
+		sum.Line.Hours = toHours(sum.hours())
+		lines = append(lines, sum.Line)
+	}
+	slices.SortFunc(lines, compareLines)
+	return lines
 }
 
 // emptyLine is the line of a charge, without sessions.
 func emptyLine(c *Charge) Line {
 	return Line{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
 }
+
+// empty is the line without sessions.
+func (l *Line) empty() Line {
+	return Line{Resource: l.Resource, Model: l.Model, UnitPrice: l.UnitPrice, NoPrice: l.NoPrice}
+}
+
+func (l *Line) key() lineKey { return lineKey{l.Resource, l.Model, l.UnitPrice.String(), l.NoPrice} }
 
 // compareLines is the order of lines on an invoice.
 func compareLines(a, b Line) int {

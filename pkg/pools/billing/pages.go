@@ -17,12 +17,13 @@ const (
 	maxPages = 1000
 )
 
-// Page is a page of an invoice, with the charges that it sums.
+// Page is a page of an invoice, with the charges and the subtotals that it adds up.
 type Page struct {
 	Invoice
 
 	Number  int // from 1 on
 	Charges []Charge
+	Sums    []Subtotal
 }
 
 // pageInfix is between the ID of an invoice and the number of a page beyond the first.
@@ -50,10 +51,10 @@ func PageOf(id string) (invoice string, page int) {
 }
 
 // Bill computes an account's invoice for a period from the sessions that are on it, in pages of at most
-// MaxLines lines. A session that says on which page it is stays there. The others go, line by line, to the
-// first page with room that is not final; final says which pages are. Discounts of the scope PerPeriod count
-// over all pages.
-func Bill(book Book, a Account, p Period, sessions []Session, final map[int]bool, now time.Time) ([]Page, error) {
+// MaxLines lines. sums are of sessions that are on it, too, and were rated before. A session that says on
+// which page it is stays there. The others go, line by line, to the first page with room that is not final;
+// final says which pages are. Discounts of the scope PerPeriod count over all pages.
+func Bill(book Book, a Account, p Period, sessions []Session, sums []Subtotal, final map[int]bool, now time.Time) ([]Page, error) {
 	if err := billable(a, p); err != nil {
 		return nil, err
 	}
@@ -61,9 +62,12 @@ func Bill(book Book, a Account, p Period, sessions []Session, final map[int]bool
 	if err != nil {
 		return nil, err
 	}
+	if len(sums) > 0 && book.DiscountScope != PerSession {
+		return nil, fmt.Errorf("discountScope: %s: its sessions cannot be added up before", book.DiscountScope)
+	}
 	id := InvoiceID(a, p)
 	l := layout{id: id, final: final, lines: []map[lineKey]bool{{}}}
-	on := l.place(charges)
+	on := l.place(itemsOf(charges, sums))
 	if len(l.lines) > maxPages {
 		return nil, fmt.Errorf("its lines take %d pages, want at most %d of %d lines", len(l.lines), maxPages, MaxLines)
 	}
@@ -73,9 +77,13 @@ func Bill(book Book, a Account, p Period, sessions []Session, final map[int]bool
 		charges[i].Session.Invoice = PageID(id, on[i])
 		page.Charges = append(page.Charges, charges[i])
 	}
+	for i := range sums {
+		page := &pages[on[len(charges)+i]-1]
+		page.Sums = append(page.Sums, sums[i])
+	}
 	for i := range pages {
 		page := &pages[i]
-		page.Number, page.Invoice = i+1, invoiceOf(book, a, p, page.Charges, now)
+		page.Number, page.Invoice = i+1, invoiceOf(book, a, p, page.Charges, page.Sums, now)
 		page.ID = PageID(id, page.Number)
 		if len(pages) > 1 {
 			page.Page = page.Number
@@ -87,6 +95,25 @@ func Bill(book Book, a Account, p Period, sessions []Session, final map[int]bool
 	return pages, nil
 }
 
+// item is a charge or a subtotal that has its place on a page.
+type item struct {
+	invoice string // that its sessions say
+	line    Line   // without sessions
+	key     lineKey
+}
+
+// itemsOf are the charges and then the sums.
+func itemsOf(charges []Charge, sums []Subtotal) []item {
+	out := make([]item, 0, len(charges)+len(sums))
+	for i := range charges {
+		out = append(out, item{charges[i].Session.Invoice, emptyLine(&charges[i]), charges[i].line()})
+	}
+	for i := range sums {
+		out = append(out, item{sums[i].Invoice, sums[i].Line.empty(), sums[i].Line.key()})
+	}
+	return out
+}
+
 // layout is which lines are on which page of an invoice.
 type layout struct {
 	id    string
@@ -94,25 +121,24 @@ type layout struct {
 	lines []map[lineKey]bool // by page
 }
 
-// place is the page of each charge: the one that its session says, or else the one that its line is on.
-func (l *layout) place(charges []Charge) []int {
-	on := make([]int, len(charges))
+// place is the page of each item: the one that its sessions say, or else the one that its line is on.
+func (l *layout) place(items []item) []int {
+	on := make([]int, len(items))
 	free := map[lineKey][]int{}
-	for i := range charges {
-		key := charges[i].line()
-		if invoice, page := PageOf(charges[i].Session.Invoice); invoice == l.id {
+	for i := range items {
+		if invoice, page := PageOf(items[i].invoice); invoice == l.id {
 			on[i] = page
-			l.put(page, key)
+			l.put(page, items[i].key)
 			continue
 		}
-		free[key] = append(free[key], i)
+		free[items[i].key] = append(free[items[i].key], i)
 	}
 	groups := slices.SortedFunc(maps.Values(free), func(a, b []int) int {
-		return compareLines(emptyLine(&charges[a[0]]), emptyLine(&charges[b[0]]))
+		return compareLines(items[a[0]].line, items[b[0]].line)
 	})
 	room := 1 // no page before it has room
 	for _, group := range groups {
-		key := charges[group[0]].line()
+		key := items[group[0]].key
 		page := l.with(key)
 		if page == 0 {
 			for l.full(room) {

@@ -105,7 +105,7 @@ func TestPages(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pages, err := Bill(book(t, requirementBook), teamA(), november, tc.sessions, tc.final, november.End)
+			pages, err := Bill(book(t, requirementBook), teamA(), november, tc.sessions, nil, tc.final, november.End)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("error %v, want %q", err, tc.wantErr)
@@ -158,7 +158,7 @@ func TestPagesSum(t *testing.T) {
 			sessions = append(sessions, plain.session(t))
 		}
 		whole := invoice(t, b, teamA(), november, sessions)
-		first, err := Bill(b, teamA(), november, sessions, nil, november.End)
+		first, err := Bill(b, teamA(), november, sessions, nil, nil, november.End)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestPagesSum(t *testing.T) {
 			unmarked[i] = s
 		}
 		whole = invoice(t, b, teamA(), november, unmarked)
-		second, err := Bill(b, teamA(), november, sessions, final, november.End)
+		second, err := Bill(b, teamA(), november, sessions, nil, final, november.End)
 		if err != nil {
 			t.Fatal(err)
 		}
