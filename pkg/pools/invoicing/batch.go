@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -37,17 +38,11 @@ type batching struct {
 
 // batching decides by the cache whether records are to go into batches, or batches stand for records that
 // are still there; nil if not. The records of pods that are there do not count: they stay.
-func (r *reconciler) batching(ctx context.Context, books *accounting.Books) (*batching, error) {
+func (r *reconciler) batching(ctx context.Context, books *accounting.Books, tally *accounting.Tally) (*batching, error) {
 	if r.batchAfter <= 0 {
 		return nil, nil
 	}
-	shown := &batching{there: map[types.UID]bool{}}
-	for i := range books.Batches {
-		shown.there[books.Batches[i].UID] = true
-	}
-	ready, unmarked := books.Ready(r.batchAfter)
-	ready = append(ready, unmarked...)
-	replaced := accounting.Replaced(books.Records, books.Batches)
+	ready, replaced := tally.Ready(books.Prices, r.batchAfter, books.Now), tally.Replaced()
 	if len(replaced) == 0 && !r.fills(ready, books.Now) {
 		return nil, nil
 	}
@@ -55,7 +50,7 @@ func (r *reconciler) batching(ctx context.Context, books *accounting.Books) (*ba
 	if err != nil {
 		return nil, err
 	}
-	shown.fill = r.fills(withoutPods(ready, alive), books.Now)
+	shown := &batching{fill: r.fills(withoutPods(ready, alive), books.Now), there: tally.BatchUIDs()}
 	if !shown.fill && len(withoutPods(replaced, alive)) == 0 {
 		return nil, nil
 	}
@@ -63,8 +58,8 @@ func (r *reconciler) batching(ctx context.Context, books *accounting.Books) (*ba
 }
 
 // fills: so many records are ready, or one for so long, that they go into batches now.
-func (r *reconciler) fills(ready []v1alpha1.UsageRecord, now time.Time) bool {
-	return len(ready) >= manyRecords || slices.ContainsFunc(ready, func(u v1alpha1.UsageRecord) bool {
+func (r *reconciler) fills(ready []*v1alpha1.UsageRecord, now time.Time) bool {
+	return len(ready) >= manyRecords || slices.ContainsFunc(ready, func(u *v1alpha1.UsageRecord) bool {
 		return !u.Status.End.Add(r.batchAfter + fewWait).After(now)
 	})
 }
@@ -81,9 +76,9 @@ func (b *batching) readyAfter(after time.Duration) time.Duration {
 // are those of the API server. A record is deleted once the cache has shown its batch, too, so that no bill
 // of this process is made without both.
 func (r *reconciler) batch(ctx context.Context, books *accounting.Books, shown *batching) error {
-	ready, _ := books.Ready(shown.readyAfter(r.batchAfter))
-	seen := slices.DeleteFunc(slices.Clone(books.Batches), func(b v1alpha1.UsageBatch) bool { return !shown.there[b.UID] })
-	old := accounting.Replaced(books.Records, seen)
+	all, _ := books.Ready(shown.readyAfter(r.batchAfter))
+	seen := slices.DeleteFunc(slices.Clone(books.AllBatches()), func(b v1alpha1.UsageBatch) bool { return !shown.there[b.UID] })
+	ready, old := pointers(all), pointers(accounting.Replaced(books.Records, seen))
 	if len(ready)+len(old) == 0 {
 		return nil
 	}
@@ -91,7 +86,11 @@ func (r *reconciler) batch(ctx context.Context, books *accounting.Books, shown *
 	if err != nil {
 		return err
 	}
-	made, err := accounting.Batches(withoutPods(ready, alive), books.Batches)
+	var gone []v1alpha1.UsageRecord
+	for _, u := range withoutPods(ready, alive) {
+		gone = append(gone, *u)
+	}
+	made, err := accounting.Batches(gone, books.AllBatches())
 	if err != nil {
 		return err
 	}
@@ -101,22 +100,34 @@ func (r *reconciler) batch(ctx context.Context, books *accounting.Books, shown *
 		}
 	}
 	old = withoutPods(old, alive)
-	return inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.letGo(ctx, &old[i]) })
+	return inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.letGo(ctx, old[i]) })
+}
+
+func pointers(records []v1alpha1.UsageRecord) []*v1alpha1.UsageRecord {
+	out := make([]*v1alpha1.UsageRecord, len(records))
+	for i := range records {
+		out[i] = &records[i]
+	}
+	return out
 }
 
 // podMetadata is a list for names and UIDs of pods alone.
 func podMetadata() *metav1.PartialObjectMetadataList {
+	return metadata(v1.SchemeGroupVersion.WithKind("PodList"))
+}
+
+func metadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("PodList"))
+	list.SetGroupVersionKind(kind)
 	return list
 }
 
 // alivePods are the UIDs of the pods in the namespaces of records' pods.
-func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, records ...[]v1alpha1.UsageRecord) (map[types.UID]bool, error) {
+func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, records ...[]*v1alpha1.UsageRecord) (map[types.UID]bool, error) {
 	namespaces := map[string]bool{}
 	for _, list := range records {
-		for i := range list {
-			namespaces[accounting.NamespaceOf(&list[i])] = true
+		for _, u := range list {
+			namespaces[accounting.NamespaceOf(u)] = true
 		}
 	}
 	alive := map[types.UID]bool{}
@@ -140,6 +151,6 @@ func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, 
 }
 
 // withoutPods are the records whose pod is gone.
-func withoutPods(records []v1alpha1.UsageRecord, alive map[types.UID]bool) []v1alpha1.UsageRecord {
-	return slices.DeleteFunc(records, func(u v1alpha1.UsageRecord) bool { return alive[u.Spec.PodUID] })
+func withoutPods(records []*v1alpha1.UsageRecord, alive map[types.UID]bool) []*v1alpha1.UsageRecord {
+	return slices.DeleteFunc(records, func(u *v1alpha1.UsageRecord) bool { return alive[u.Spec.PodUID] })
 }

@@ -121,7 +121,7 @@ func TestFills(t *testing.T) {
 				}
 				records[i].Status.End = &at
 			}
-			if got := r.fills(records, now); got != tc.want {
+			if got := r.fills(pointers(records), now); got != tc.want {
 				t.Errorf("they go into batches: %v, want %v", got, tc.want)
 			}
 		})

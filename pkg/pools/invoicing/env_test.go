@@ -11,8 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +34,7 @@ type testEnv struct {
 	clock    *clocktesting.FakePassiveClock
 	events   *record.FakeRecorder
 	registry *prometheus.Registry
+	tallied  map[string]client.Object // what the tallies were told of
 }
 
 func day(month time.Month, day int) time.Time {
@@ -60,10 +63,10 @@ func newTestEnv(t *testing.T, objects ...client.Object) *testEnv {
 		t.Fatal(err)
 	}
 	e := &testEnv{
-		WithWatch: api, clock: clocktesting.NewFakePassiveClock(day(12, 3)), events: record.NewFakeRecorder(1000), registry: registry,
+		WithWatch: api, clock: clocktesting.NewFakePassiveClock(day(12, 3)), events: record.NewFakeRecorder(1000), registry: registry, tallied: map[string]client.Object{},
 	}
 	e.r = &reconciler{
-		client: api, reader: api, clock: e.clock, events: e.events, metrics: m, storage: newStorage(0),
+		client: api, reader: api, clock: e.clock, events: e.events, metrics: m, storage: newStorage(0), tallies: newTallies(),
 		grace: 24 * time.Hour, keep: 90 * 24 * time.Hour,
 	}
 	return e
@@ -77,11 +80,43 @@ func (e *testEnv) intercept(funcs *interceptor.Funcs) {
 	}
 }
 
+// reconcile has the reconciler look at the account once, which has been told of all events.
+func (e *testEnv) reconcile(t *testing.T) (reconcile.Result, error) {
+	t.Helper()
+	var records v1alpha1.UsageRecordList
+	var batches v1alpha1.UsageBatchList
+	var invoices v1alpha1.InvoiceList
+	there := map[string]client.Object{}
+	for _, list := range []client.ObjectList{&records, &batches, &invoices} {
+		if err := e.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			object, ok := o.(client.Object)
+			if !ok {
+				return fmt.Errorf("%T is no object", o)
+			}
+			there[fmt.Sprintf("%T %s", o, client.ObjectKeyFromObject(object))] = object
+			e.r.tallies.set(object)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, object := range e.tallied {
+		if there[key] == nil {
+			e.r.tallies.remove(object)
+		}
+	}
+	e.tallied = there
+	return e.r.Reconcile(t.Context(), "team-a")
+}
+
 // look has the reconciler look at the account so many times.
 func (e *testEnv) look(t *testing.T, times int) {
 	t.Helper()
 	for range times {
-		if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+		if _, err := e.reconcile(t); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,4 +238,13 @@ func (e *testEnv) checkBilled(t *testing.T) {
 	if account := e.account(t); string(account.Status.Billed) != want.String() {
 		t.Errorf("billed %s, want %s", account.Status.Billed, want)
 	}
+}
+
+func (e *testEnv) prices(t *testing.T) *v1alpha1.PriceBook {
+	t.Helper()
+	b := &v1alpha1.PriceBook{}
+	if err := e.Get(t.Context(), client.ObjectKey{Name: v1alpha1.DefaultPriceBook}, b); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

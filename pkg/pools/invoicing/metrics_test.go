@@ -26,7 +26,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	e := newTestEnv(t, slices.Concat(hours(0, 300, day(12, 2)), held, []client.Object{anAccount(3)})...)
-	if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+	if _, err := e.reconcile(t); err != nil {
 		t.Fatal(err)
 	}
 	gathered, err := e.registry.Gather()
@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+	if _, err := e.reconcile(t); err != nil {
 		t.Fatal(err)
 	}
 	if gathered, err := e.registry.Gather(); err != nil || len(gathered) != 0 {

@@ -70,7 +70,7 @@ func TestPagesKilled(t *testing.T) {
 					e := newTestEnv(t, append(hours(0, sessions, day(11, 20)), anAccount(1))...)
 					k := &killer{left: at, committed: committed}
 					e.intercept(k.funcs())
-					if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil && !errors.Is(err, errKilled) {
+					if _, err := e.reconcile(t); err != nil && !errors.Is(err, errKilled) {
 						t.Fatal(err)
 					}
 					e.intercept(nil)
@@ -90,7 +90,7 @@ func TestPagesKilled(t *testing.T) {
 // are.
 func TestPageNames(t *testing.T) {
 	e := newTestEnv(t, append(hours(0, 600, day(11, 20)), anAccount(1))...)
-	if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+	if _, err := e.reconcile(t); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

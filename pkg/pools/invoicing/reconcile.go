@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -45,12 +46,17 @@ type reconciler struct {
 	// batchAfter is how long after their end sessions go into batches; 0: never.
 	batchAfter time.Duration
 	storage    *storage
+	tallies    *tallies
 	exporter   *exporter // nil if nothing is exported by itself
 }
 
 // Reconcile computes the tenant's statement and writes what differs.
 func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Result, error) {
-	account, err := r.account(ctx, tenant)
+	tally, err := r.tallies.read(ctx, r.client, tenant)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	account, err := r.account(ctx, tenant, tally)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -59,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Re
 		r.storage.set(tenant, 0)
 		return reconcile.Result{}, nil
 	}
-	after, err := r.keepBooks(ctx, account)
+	after, err := r.keepBooks(ctx, account, tally)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
@@ -67,7 +73,7 @@ func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Re
 }
 
 // account is the tenant's. One who has used devices has one, whether somebody made it or not.
-func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.TenantAccount, error) {
+func (r *reconciler) account(ctx context.Context, tenant string, tally *accounting.Tally) (*v1alpha1.TenantAccount, error) {
 	var account v1alpha1.TenantAccount
 	err := r.client.Get(ctx, client.ObjectKey{Name: tenant}, &account)
 	if err == nil {
@@ -76,18 +82,8 @@ func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.Tena
 	if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("get TenantAccount %s: %w", tenant, err)
 	}
-	var records v1alpha1.UsageRecordList
-	if err := r.client.List(ctx, &records, client.MatchingFields{fieldTenant: tenant}); err != nil {
-		return nil, fmt.Errorf("list records of %s: %w", tenant, err)
-	}
-	if len(records.Items) == 0 {
-		var batches v1alpha1.UsageBatchList
-		if err := r.client.List(ctx, &batches, client.MatchingFields{fieldTenant: tenant}, client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("list batches of %s: %w", tenant, err)
-		}
-		if len(batches.Items) == 0 {
-			return nil, nil
-		}
+	if tally.Empty() {
+		return nil, nil
 	}
 	account = v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: tenant}}
 	if err := r.client.Create(ctx, &account, client.FieldOwner(names.FieldOwner)); err != nil {
@@ -98,8 +94,8 @@ func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.Tena
 
 // keepBooks writes what follows from all that is known of an account, and says when it is to be
 // looked at again.
-func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAccount) (time.Duration, error) {
-	books, statement, shown, err := r.readBooks(ctx, account)
+func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAccount, tally *accounting.Tally) (time.Duration, error) {
+	books, statement, shown, err := r.readBooks(ctx, account, tally)
 	if err != nil {
 		return idle, r.unreadable(ctx, account, err)
 	}
@@ -111,10 +107,10 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 			}
 		}
 	}
-	if err := r.writeStatus(ctx, books, statement, refused); err != nil {
+	if err := r.writeStatus(ctx, books, statement, tally.StoredBytes(), refused); err != nil {
 		return 0, err
 	}
-	too, err := r.tidy(ctx, books, statement)
+	too, err := r.tidy(ctx, books, statement, tally)
 	if err != nil {
 		return 0, err
 	}
@@ -128,24 +124,29 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	return idle, nil
 }
 
-// readBooks computes the statement: of the cache, or of the API server if something is to be written that is
+// readBooks makes the statement: of the cache, or of the API server if something is to be written that is
 // for good. shown is what is to be done about batches; nil if nothing is.
-func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAccount) (books *accounting.Books, statement *accounting.Statement, shown *batching, err error) {
-	if books, statement, err = r.compute(ctx, r.client, account, 0); err != nil {
+func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAccount, tally *accounting.Tally) (books *accounting.Books, statement *accounting.Statement, shown *batching, err error) {
+	prices, err := priceBook(ctx, r.client, account)
+	if err != nil {
 		return nil, nil, nil, err
+	}
+	books, statement, err = tally.Statement(accounting.Books{Account: account, Prices: prices, Now: r.clock.Now(), Grace: r.grace})
+	if err != nil {
+		return nil, nil, nil, &problem{err.Error()}
 	}
 	if statement.NoPrices != "" {
 		return books, statement, nil, nil // nothing is written
 	}
-	if shown, err = r.batching(ctx, books); err != nil {
+	if shown, err = r.batching(ctx, books, tally); err != nil {
 		return nil, nil, nil, err
 	}
 	// What was written a moment ago may be missing from the cache.
 	switch {
 	case shown != nil:
-		books, statement, err = r.compute(ctx, r.reader, account, shown.readyAfter(r.batchAfter))
+		books, statement, err = r.computeLive(ctx, account, shown.readyAfter(r.batchAfter), tally)
 	case statement.Settles():
-		books, statement, err = r.compute(ctx, r.reader, account, 0)
+		books, statement, err = r.computeLive(ctx, account, 0, tally)
 	}
 	return books, statement, shown, err
 }
@@ -160,9 +161,9 @@ func (r *reconciler) writeBooks(ctx context.Context, books *accounting.Books, st
 
 // tidy deletes the records that nobody needs any more, and puts old credits together. refused is what the
 // API server refuses of that; empty if nothing.
-func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statement *accounting.Statement) (refused string, err error) {
+func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statement *accounting.Statement, tally *accounting.Tally) (refused string, err error) {
 	tenant := books.Account.Name
-	if err := r.expire(ctx, books); err != nil {
+	if err := r.expire(ctx, tally, books.Now); err != nil {
 		if refused = refusal.Forbidden(err, "the deletion of billed records of tenant "+tenant); refused == "" {
 			return "", err
 		}
@@ -178,34 +179,82 @@ func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statemen
 	return refused, nil
 }
 
-// compute reads all that is known of an account and makes its statement. The error is for people
-// where there is no *apierrors.StatusError in it.
-func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
+// priceBook is the price book of an account; nil if there is none.
+func priceBook(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount) (*v1alpha1.PriceBook, error) {
 	name, prices := accounting.PriceBookOf(account), &v1alpha1.PriceBook{}
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, prices); apierrors.IsNotFound(err) {
-		prices = nil
+		return nil, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("get PriceBook %s: %w", name, err)
+		return nil, fmt.Errorf("get PriceBook %s: %w", name, err)
+	}
+	return prices, nil
+}
+
+// compute reads all that is known of an account and makes its statement anew. The error is for people
+// where there is no *apierrors.StatusError in it.
+func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
+	books, err := r.listRecords(ctx, from, account, batchAfter)
+	if err != nil {
+		return nil, nil, err
+	}
+	return withBatches(ctx, from, books)
+}
+
+// computeLive makes the statement of what the API server has. Batches never change: those of the tally are not
+// read again where the API server has just them.
+func (r *reconciler) computeLive(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration, tally *accounting.Tally) (*accounting.Books, *accounting.Statement, error) {
+	books, err := r.listRecords(ctx, r.reader, account, batchAfter)
+	if err != nil {
+		return nil, nil, err
+	}
+	batches := metadata(v1alpha1.SchemeGroupVersion.WithKind("UsageBatchList"))
+	if err := r.reader.List(ctx, batches, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list batches of %s: %w", account.Name, err)
+	}
+	uids := make(map[types.UID]bool, len(batches.Items))
+	for i := range batches.Items {
+		uids[batches.Items[i].UID] = true
+	}
+	live, statement, ok, err := tally.WithBatches(*books, uids)
+	switch {
+	case err != nil:
+		return nil, nil, &problem{err.Error()}
+	case !ok:
+		return withBatches(ctx, r.reader, books)
+	}
+	return live, statement, nil
+}
+
+// listRecords reads all that is known of an account but batches.
+func (r *reconciler) listRecords(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, error) {
+	prices, err := priceBook(ctx, from, account)
+	if err != nil {
+		return nil, err
 	}
 	// The invoices first: records are marked before their invoice is final. In the other order, one
 	// that was marked in between would seem late.
 	var invoices v1alpha1.InvoiceList
 	if err := from.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
-		return nil, nil, fmt.Errorf("list invoices of %s: %w", account.Name, err)
+		return nil, fmt.Errorf("list invoices of %s: %w", account.Name, err)
 	}
 	var records v1alpha1.UsageRecordList
 	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
-		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
+		return nil, fmt.Errorf("list records of %s: %w", account.Name, err)
 	}
-	// The batches last: records are deleted once they are in one.
-	var batches v1alpha1.UsageBatchList
-	if err := from.List(ctx, &batches, client.MatchingFields{fieldTenant: account.Name}); err != nil {
-		return nil, nil, fmt.Errorf("list batches of %s: %w", account.Name, err)
-	}
-	books := &accounting.Books{
-		Account: account, Prices: prices, Records: records.Items, Batches: batches.Items, Invoices: invoices.Items,
+	return &accounting.Books{
+		Account: account, Prices: prices, Records: records.Items, Invoices: invoices.Items,
 		Now: r.clock.Now(), Grace: r.grace, BatchAfter: batchAfter,
+	}, nil
+}
+
+// withBatches reads the batches of books, and makes their statement. They are last: records are deleted once
+// they are in one.
+func withBatches(ctx context.Context, from client.Reader, books *accounting.Books) (*accounting.Books, *accounting.Statement, error) {
+	var batches v1alpha1.UsageBatchList
+	if err := from.List(ctx, &batches, client.MatchingFields{fieldTenant: books.Account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list batches of %s: %w", books.Account.Name, err)
 	}
+	books.Batches = batches.Items
 	statement, err := books.Compute()
 	if err != nil {
 		return nil, nil, &problem{err.Error()}
@@ -214,13 +263,12 @@ func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v
 }
 
 // expire deletes the records and batches that nobody needs any more.
-func (r *reconciler) expire(ctx context.Context, books *accounting.Books) error {
-	old := accounting.Expired(books.Records, books.Invoices, r.keep, books.Now)
-	if err := inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, &old[i]) }); err != nil {
+func (r *reconciler) expire(ctx context.Context, tally *accounting.Tally, now time.Time) error {
+	old, batches := tally.Expired(r.keep, now)
+	if err := inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, old[i]) }); err != nil {
 		return err
 	}
-	batches := accounting.ExpiredBatches(books.Batches, books.Invoices, r.keep, books.Now)
-	return inParallel(ctx, len(batches), func(ctx context.Context, i int) error { return r.letGo(ctx, &batches[i]) })
+	return inParallel(ctx, len(batches), func(ctx context.Context, i int) error { return r.letGo(ctx, batches[i]) })
 }
 
 // delete deletes a record. One whose pod is still there would be made anew, and stays.
@@ -240,17 +288,17 @@ func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) erro
 
 // letGo deletes a record or a batch, unless it has changed since it was read.
 func (r *reconciler) letGo(ctx context.Context, old client.Object) error {
-	before, ok := old.DeepCopyObject().(client.Object)
+	gone, ok := old.DeepCopyObject().(client.Object)
 	if !ok {
 		return fmt.Errorf("copy %T: it is no object", old)
 	}
-	old.SetFinalizers(without(old.GetFinalizers(), names.FinalizerBilling))
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, old, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+	gone.SetFinalizers(without(gone.GetFinalizers(), names.FinalizerBilling))
+	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, gone, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("let %T %s go: %w", old, client.ObjectKeyFromObject(old), err)
 	}
 	uid := old.GetUID()
-	if err := r.client.Delete(ctx, old, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+	if err := r.client.Delete(ctx, gone, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete %T %s: %w", old, client.ObjectKeyFromObject(old), err)
 	}
 	return nil

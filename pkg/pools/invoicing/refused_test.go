@@ -83,7 +83,7 @@ func TestRefusedBill(t *testing.T) {
 			e := newTestEnv(t, slices.Concat(tc.objects, []client.Object{anAccount(1)})...)
 			e.intercept(&tc.refuse)
 			for range 2 {
-				result, err := e.r.Reconcile(t.Context(), "team-a")
+				result, err := e.reconcile(t)
 				if err != nil || result.RequeueAfter != refusal.Again {
 					t.Fatalf("looked at again after %v, %v; want after %v", result.RequeueAfter, err, refusal.Again)
 				}
@@ -103,7 +103,7 @@ func TestRefusedBill(t *testing.T) {
 				t.Errorf("balance %s, want %s", account.Status.Balance, tc.wantBalance)
 			}
 			e.intercept(nil)
-			if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+			if _, err := e.reconcile(t); err != nil {
 				t.Fatal(err)
 			}
 			if told := refused(); len(told) > 0 {

@@ -53,14 +53,14 @@ func TestRollUpKilled(t *testing.T) {
 				first = false
 				return tc.write(e, do)
 			}})
-			if _, err := e.r.Reconcile(t.Context(), "team-a"); (err != nil) != tc.wantErr {
+			if _, err := e.reconcile(t); (err != nil) != tc.wantErr {
 				t.Fatalf("error %v, want one: %t", err, tc.wantErr)
 			}
 			if n := len(e.account(t).Spec.Credits); n != tc.wantAfter {
 				t.Errorf("%d credits after that, want %d", n, tc.wantAfter)
 			}
 			for range 3 {
-				if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+				if _, err := e.reconcile(t); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -90,7 +90,7 @@ func TestRollUpWaits(t *testing.T) {
 	open := hours(0, 1, day(10, 20))
 	e := newTestEnv(t, anAccount(600))
 	e.r.reader = newTestEnv(t, append(open, anAccount(600))...).WithWatch
-	if _, err := e.r.Reconcile(t.Context(), "team-a"); err != nil {
+	if _, err := e.reconcile(t); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(e.account(t).Spec.Credits); n != 600 {

@@ -10,13 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -24,7 +22,7 @@ import (
 )
 
 const (
-	// pause collects what changes of one tenant, whose whole bill is computed each time.
+	// pause collects what changes of one tenant.
 	pause = time.Second
 	// workers bill several tenants at once.
 	workers = 4
@@ -60,7 +58,7 @@ func Setup(mgr manager.Manager, opts Options) error {
 	}
 	r := &reconciler{
 		client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: opts.Clock, metrics: m, grace: opts.Grace, keep: opts.Keep, batchAfter: opts.BatchAfter,
-		events: mgr.GetEventRecorderFor(names.FieldOwner), storage: newStorage(opts.StorageLimit),
+		events: mgr.GetEventRecorderFor(names.FieldOwner), storage: newStorage(opts.StorageLimit), tallies: newTallies(),
 	}
 	m.limit.WithLabelValues().Set(float64(opts.StorageLimit))
 	if opts.ExportDir != "" {
@@ -80,10 +78,10 @@ func Setup(mgr manager.Manager, opts Options) error {
 	skip := true // tests have several managers in one process
 	err = builder.TypedControllerManagedBy[string](mgr).
 		Named("invoicing").
-		Watches(&v1alpha1.TenantAccount{}, tenants(tenantOf), builder.WithPredicates(specOrBook)).
-		Watches(&v1alpha1.UsageRecord{}, tenants(tenantOf)).
-		Watches(&v1alpha1.UsageBatch{}, tenants(tenantOf)).
-		Watches(&v1alpha1.Invoice{}, tenants(tenantOf)).
+		Watches(&v1alpha1.TenantAccount{}, r.tallies.events(), builder.WithPredicates(specOrBook)).
+		Watches(&v1alpha1.UsageRecord{}, r.tallies.events()).
+		Watches(&v1alpha1.UsageBatch{}, r.tallies.events()).
+		Watches(&v1alpha1.Invoice{}, r.tallies.events()).
 		Watches(&v1alpha1.PriceBook{}, handler.TypedEnqueueRequestsFromMapFunc(r.all)).
 		WithOptions(controller.TypedOptions[string]{MaxConcurrentReconciles: workers, SkipNameValidation: &skip}).
 		Complete(r)
@@ -110,22 +108,6 @@ func tenantOf(o client.Object) []string {
 
 // specOrBook lets events through that say more than what was written here.
 var specOrBook = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-
-type queue = workqueue.TypedRateLimitingInterface[string]
-
-// tenants asks for the tenant of an object, after a pause.
-func tenants(of func(client.Object) []string) handler.TypedEventHandler[client.Object, string] {
-	add := func(o client.Object, q queue) {
-		for _, tenant := range of(o) {
-			q.AddAfter(tenant, pause)
-		}
-	}
-	return handler.TypedFuncs[client.Object, string]{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
-	}
-}
 
 // all are the tenants with an account, of whom each may have the price book that changed.
 func (r *reconciler) all(ctx context.Context, _ client.Object) []string {

@@ -102,9 +102,10 @@ func heldMessage(held []types.NamespacedName) string {
 		len(held), strings.Join(named, ", "), more, accounting.HowToSettle)
 }
 
-// writeStatus writes an account's amounts and conditions. refused is what the API server refuses of its
+// writeStatus writes an account's amounts and conditions. stored is how many bytes of etcd its records and
+// batches take. refused is what the API server refuses of its
 // invoices; empty if nothing.
-func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, refused string) error {
+func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, stored int64, refused string) error {
 	if err := r.countStored(ctx); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s
 	} else {
 		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionFalse, reasonCredit, "the credits cover the sessions that have ended")
 	}
-	r.setStored(status, books)
+	r.setStored(status, account, stored)
 	r.setExported(status, account)
 	r.metrics.set(account, s)
 	was := meta.IsStatusConditionTrue(account.Status.Conditions, v1alpha1.ConditionOverdrawn)

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
 // storage adds up what the records and batches of all tenants take of etcd, and compares it with a bound.
@@ -72,20 +71,19 @@ func (r *reconciler) countStored(ctx context.Context) error {
 }
 
 // setStored has the condition say whether the records and batches of all tenants take as much as they may.
-// It is absent where they never did.
-func (r *reconciler) setStored(status *v1alpha1.TenantAccountStatus, books *accounting.Books) {
-	own := accounting.StoredBytes(books.Records, books.Batches)
-	total := r.storage.set(books.Account.Name, own)
-	r.metrics.stored.WithLabelValues(books.Account.Name).Set(float64(own))
+// It is absent where they never did. own is how many bytes those of the account's tenant take.
+func (r *reconciler) setStored(status *v1alpha1.TenantAccountStatus, account *v1alpha1.TenantAccount, own int64) {
+	total := r.storage.set(account.Name, own)
+	r.metrics.stored.WithLabelValues(account.Name).Set(float64(own))
 	limit := r.storage.limit
 	switch was := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUsageStorageFull); {
 	case limit > 0 && total >= limit:
-		r.set(status, books.Account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionTrue, reasonAboveLimit, fmt.Sprintf(
+		r.set(status, account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionTrue, reasonAboveLimit, fmt.Sprintf(
 			"UsageRecords and UsageBatches of all tenants take %s of %s, those of this tenant %s. Pods run on and are billed. "+
 				"Export final invoices (--export-dir, or nvtopo pool invoice TENANT --export), shorten --usage-retention-days, or raise --usage-storage-limit",
 			inMi(total), inMi(limit), inMi(own)))
 	case was != nil:
-		r.set(status, books.Account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionFalse, reasonBelowLimit, "UsageRecords and UsageBatches take less than --usage-storage-limit")
+		r.set(status, account, v1alpha1.ConditionUsageStorageFull, metav1.ConditionFalse, reasonBelowLimit, "UsageRecords and UsageBatches take less than --usage-storage-limit")
 	}
 }
 

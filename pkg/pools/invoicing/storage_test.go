@@ -54,7 +54,7 @@ func TestAccountSaysThatStorageIsFull(t *testing.T) {
 			r := &reconciler{clock: clocktesting.NewFakePassiveClock(time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC)), metrics: m, storage: newStorage(tc.limit)}
 			r.storage.set("others", tc.others)
 			status := &v1alpha1.TenantAccountStatus{Conditions: tc.before}
-			r.setStored(status, &accounting.Books{Account: account, Records: []v1alpha1.UsageRecord{sold("u1", 1)}})
+			r.setStored(status, account, 1300)
 			got := strings.Join(said(status), "\n")
 			if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) {
 				t.Errorf("it says %q, want %q", got, tc.want)

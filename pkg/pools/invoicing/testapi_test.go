@@ -196,7 +196,7 @@ func (a *testAPI) controller(t *testing.T, cache client.Client, rate int) *recon
 	f := &faults{random: rand.New(rand.NewPCG(a.random.Uint64(), 1)), rate: rate} //nolint:gosec // tests want the same numbers again
 	return &reconciler{
 		client: &lateClient{a.Client, cache, f}, reader: a.Client, clock: clocktesting.NewFakePassiveClock(a.now), events: &record.FakeRecorder{},
-		metrics: m, grace: 24 * time.Hour, keep: 90 * 24 * time.Hour, batchAfter: time.Hour, storage: newStorage(0),
+		metrics: m, grace: 24 * time.Hour, keep: 90 * 24 * time.Hour, batchAfter: time.Hour, storage: newStorage(0), tallies: newTallies(),
 	}
 }
 

@@ -99,7 +99,7 @@ func (r *reconciler) writeOpen(ctx context.Context, there []v1alpha1.Invoice, wa
 }
 
 // writeSessions writes what sessions cost and at which price, and the invoice of those that are late
-// or whose invoice is to be closed. Only records that change are written.
+// or whose invoice is to be closed. Only records that change are written, and are in records then as they are now.
 func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.UsageRecord, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) error {
 	byName := make(map[types.NamespacedName]*v1alpha1.UsageRecord, len(records))
 	for i := range records {
@@ -119,15 +119,16 @@ func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.Usage
 		if want == record.Status {
 			continue
 		}
-		before = append(before, record.DeepCopy())
-		record.Status = want
-		changed = append(changed, record)
+		after := record.DeepCopy() // the record may be the cache's
+		after.Status = want
+		before, changed = append(before, record), append(changed, after)
 	}
 	return inParallel(ctx, len(changed), func(ctx context.Context, i int) error {
 		err := r.client.Status().Patch(ctx, changed[i], client.MergeFrom(before[i]), client.FieldOwner(names.FieldOwner))
 		if err != nil {
 			return fmt.Errorf("write the cost of record %s/%s: %w", changed[i].Namespace, changed[i].Name, err)
 		}
+		*before[i] = *changed[i] // as it is now, it may go into a batch
 		return nil
 	})
 }
