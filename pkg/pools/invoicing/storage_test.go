@@ -73,7 +73,7 @@ func TestStorageStaysFullAtAStart(t *testing.T) {
 		"it was raised meanwhile":             {1 << 30, metav1.ConditionFalse},
 	} {
 		t.Run(name, func(t *testing.T) {
-			account := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+			account := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "account"}}
 			account.Status.Conditions = []metav1.Condition{{
 				Type: v1alpha1.ConditionUsageStorageFull, Status: metav1.ConditionTrue, Reason: reasonAboveLimit, LastTransitionTime: metav1.NewTime(day(12, 1)),
 			}}
