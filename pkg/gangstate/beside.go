@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -83,8 +84,9 @@ func KeptFor(q *Question) string {
 	return strings.Join(whys, "; ")
 }
 
-// beside takes off a node's supply what is kept there from the members; placed are those of other shapes.
-func (b *build) beside(s *shape, info fwk.NodeInfo, placed []nodestate.Placed, supply fabric.Supply) fabric.Supply {
+// beside takes off a node's supply what is kept there from the members, beside what is used and reserved;
+// placed are those of other shapes, and gone have nothing there.
+func (b *build) beside(s *shape, info fwk.NodeInfo, placed []nodestate.Placed, gone sets.Set[types.UID], supply fabric.Supply) fabric.Supply {
 	places := b.q.Kept[info.Node().Name]
 	if len(places) == 0 || b.q.Empty || supply.Slots == nil {
 		return supply
@@ -95,7 +97,8 @@ func (b *build) beside(s *shape, info fwk.NodeInfo, placed []nodestate.Placed, s
 		if asks == 0 {
 			continue
 		}
-		free := candidates.AmountIn(info.GetAllocatable(), k.Resource) - candidates.AmountIn(info.GetRequested(), k.Resource)
+		free := candidates.AmountIn(info.GetAllocatable(), k.Resource) - candidates.AmountIn(info.GetRequested(), k.Resource) -
+			b.p.supplier.ReservedBeside(info, k.Resource, gone)
 		for _, o := range placed {
 			free -= int64(o.Count) * candidates.AmountOf(o.Demand.Request, k.Resource)
 		}

@@ -49,6 +49,7 @@ func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 			x.waits = &Wait{Why: c.Because, ForChange: true, Until: c.Until}
 		}
 		ok = true
+		g.showHeld(x)
 		return nil, effects{}
 	})
 	return ok
@@ -84,6 +85,18 @@ func (g *Gangs) ClaimedNode(uid types.UID) string {
 		}
 	}
 	return ""
+}
+
+// HoldsPlace reports whether a place is held for a member: until others are gone, or by an attempt that has not
+// ended.
+func (g *Gangs) HoldsPlace(uid types.UID) bool {
+	if g.ClaimedNode(uid) != "" {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.byPod[uid]
+	return x != nil && x.attempt.has(uid)
 }
 
 // endClaim needs g.mu.

@@ -31,6 +31,8 @@ type drain struct {
 	minimum  int                           // of the gang
 	revision uint64                        // of the gang, when the nodes were chosen
 	failed   int                           // attempts that failed since
+	lacks    time.Time                     // since when the gang is not complete; zero while it is
+	shown    holding                       // what the gang held when places were published last
 }
 
 // maxFailed is how many attempts of a gang may fail before nothing is kept for it: what keeps it
@@ -218,7 +220,7 @@ func (g *Gangs) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
 	}
 	d.keep(n, nodes)
 	if was != nil && d.sameAs(was) {
-		d.places = was.places // the same: no waiting pod has to be tried again
+		d.places, d.shown = was.places, was.shown // the same: no waiting pod has to be tried again
 		return
 	}
 	g.publish()
@@ -320,7 +322,11 @@ func (g *Gangs) completed(x *gang) time.Time {
 		later(group.CreationTimestamp.Time)
 	}
 	if last.IsZero() {
-		return x.ready
+		last = x.ready
+	}
+	// A replacement of one of its members does not make a gang younger for which places are kept.
+	if d := g.drains[x.priority]; d != nil && d.gang == x && x.read.Minimum <= d.minimum && d.complete.Before(last) {
+		return d.complete
 	}
 	return last
 }

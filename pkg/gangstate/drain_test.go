@@ -228,6 +228,74 @@ func TestRetryOnOpening(t *testing.T) {
 	}
 }
 
+// TestDrainReplacement: a member that waits is deleted and made anew, as controllers do. What is kept for its
+// gang stays, on the same nodes and until the same time, for as long as the place of a member is kept.
+func TestDrainReplacement(t *testing.T) {
+	t.Parallel()
+	kept, nothing := map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"}, map[string]string{}
+	tests := map[string]struct {
+		keepFreed time.Duration
+		lacks     time.Duration // until the member is made anew
+		deleted   []string      // other members
+		size      int           // of the gang after that
+		want      map[string]string
+		wantYoung bool // the gang is as young as the new member
+	}{
+		"made anew in time":                   {keepFreed: time.Minute, lacks: 50 * time.Second, size: 2, want: kept},
+		"made anew too late":                  {keepFreed: time.Minute, lacks: 70 * time.Second, size: 2, want: nothing, wantYoung: true},
+		"no place of a member is kept":        {lacks: 2 * time.Second, size: 2, want: nothing, wantYoung: true},
+		"all members were deleted":            {keepFreed: time.Minute, lacks: 2 * time.Second, deleted: []string{"a-0"}, size: 2, want: nothing, wantYoung: true},
+		"made anew for a gang that is larger": {keepFreed: time.Minute, lacks: 2 * time.Second, size: 3, want: kept, wantYoung: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDrainEnvWith(t, Config{DrainAfter: drainAfter, DrainFor: drainFor, DrainShare: 50, DrainTotalShare: 75, KeepFreed: tc.keepFreed})
+			pods := r.gang("a", 0, 0)
+			r.clock.Step(drainAfter)
+			r.refuse(pods[0], "n1", "n2")
+			r.want("before", kept)
+			first := r.kept["n1"][0]
+			for _, name := range append(tc.deleted, "a-1") {
+				r.delete(name)
+			}
+			r.after(tc.lacks)
+			r.want("while a member lacks", tc.want)
+			made := r.clock.Now()
+			for i := range tc.size {
+				pod := member("a", tc.size, fmt.Sprint("a-", i)).Created(made)
+				if i > 0 || len(tc.deleted) > 0 {
+					pod.UID(fmt.Sprint("anew-", i))
+				} else {
+					pod.Created(pods[0].CreationTimestamp.Time)
+				}
+				r.set(pod.Obj())
+			}
+			r.after(2 * time.Minute)
+			r.want("after it", tc.want)
+			wantFrom := time.Unix(0, 0).Add(drainAfter)
+			if tc.wantYoung {
+				wantFrom = made.Add(drainAfter)
+			}
+			turn, _ := r.gangs.Begin(pods[0])
+			if len(tc.deleted) > 0 {
+				turn, _ = r.gangs.Begin(r.pods["a-0"])
+			}
+			if s := r.gangs.Starving(&turn); !s.From.Equal(wantFrom) {
+				t.Errorf("places are kept for it from %v on (%s), want %v", s.From, s.Why, wantFrom)
+			}
+			if tc.wantYoung {
+				return
+			}
+			r.refuse(pods[0], "n3", "n4")
+			r.want("after a cycle without room", tc.want)
+			if got := r.kept["n1"]; len(got) != 1 || got[0] != first {
+				t.Errorf("kept on n1: %+v, want what was kept before, %+v", got, *first)
+			}
+		})
+	}
+}
+
 // TestLateGate counts from when the members might be scheduled.
 func TestLateGate(t *testing.T) {
 	t.Parallel()

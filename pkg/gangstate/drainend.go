@@ -46,8 +46,8 @@ func (g *Gangs) endInVain(x *gang) {
 	})
 }
 
-// endDrained ends the drains of gangs that have been placed or are incomplete, or have another
-// priority, and those whose time is over. It needs g.mu.
+// endDrained ends the drains of gangs that have been placed, have another priority, or are incomplete for
+// longer than the replacement of a member may take, and those whose time is over. It needs g.mu.
 func (g *Gangs) endDrained() {
 	now := g.clock.Now()
 	g.endDrains(now, func(d *drain) outcome {
@@ -58,16 +58,35 @@ func (g *Gangs) endDrained() {
 		if x.attempt != nil || x.busy > 0 {
 			return goesOn
 		}
-		switch whole := g.incomplete(x) == ""; {
-		case whole && !x.turns.needed && x.bound()+len(x.read.Members.Ended) >= d.minimum:
+		if g.incomplete(x) != "" {
+			return inVain.when(!d.awaitsMember(now, g.config.KeepFreed))
+		}
+		if !d.lacks.IsZero() {
+			d.lacks, d.revision = time.Time{}, x.revision // its nodes stay the same
+		}
+		switch {
+		case !x.turns.needed && x.bound()+len(x.read.Members.Ended) >= d.minimum:
 			return placed
-		case !whole || !x.turns.needed || x.priority != d.priority:
+		case !x.turns.needed || x.priority != d.priority:
 			return inVain
 		}
 		return goesOn
 	})
 	g.heldNodes.forget(now)
 	g.holders.forget(now)
+}
+
+// awaitsMember reports whether a gang that is not complete may still get a replacement for a member that
+// is gone: others of it wait, and it lacks one for no longer than the place of a member would be kept.
+func (d *drain) awaitsMember(now time.Time, keepFreed time.Duration) bool {
+	if d.lacks.IsZero() {
+		d.lacks = now
+	}
+	waits := false
+	for _, pod := range d.gang.pods {
+		waits = waits || pod.Spec.NodeName == ""
+	}
+	return waits && now.Sub(d.lacks) < keepFreed
 }
 
 // outcome is whether a drain ends, and why.

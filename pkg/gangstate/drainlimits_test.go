@@ -411,10 +411,11 @@ func (x *drainWatch) check(t *testing.T, when string, placedOn map[string]bool, 
 			x.nodes[node] = now
 			begun++
 		}
-		if closed.KeptFrom(pod, &podrequest.Request{MilliCPU: 4000}, node, have, used) != nil {
+		use := &candidates.Use{Have: have, Used: used}
+		if k, _ := closed.KeptFrom(pod, &podrequest.Request{MilliCPU: 4000}, node, use); k != nil {
 			t.Fatalf("%s: a pod without GPUs is kept off %s", when, node)
 		}
-		if closed.KeptFrom(pod, &podrequest.Request{Scalars: map[v1.ResourceName]int64{gpu: 1}}, node, have, used) == nil {
+		if k, _ := closed.KeptFrom(pod, &podrequest.Request{Scalars: map[v1.ResourceName]int64{gpu: 1}}, node, use); k == nil {
 			t.Fatalf("%s: a younger pod with a GPU is not kept off %s", when, node)
 		}
 	}

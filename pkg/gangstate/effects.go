@@ -26,6 +26,9 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 		if e.over {
 			g.close(x, e.done)
 		}
+		if !e.done { // else nothing is released
+			g.showHeld(x)
+		}
 		x.busy++
 		g.mu.Unlock()
 		end()
@@ -45,6 +48,7 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 		delete(g.gangs, x.key)
 	}
 	g.endDrained()
+	g.showHeld(x)
 	g.endKept(x)
 }
 

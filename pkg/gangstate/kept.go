@@ -88,7 +88,8 @@ func (g *Gangs) lacksOne(x *gang) bool {
 func (g *Gangs) publishKept() {
 	nodes := map[string][]*candidates.Kept{}
 	for _, d := range g.drains {
-		for node, places := range d.places {
+		d.shown = d.gang.holding()
+		for node, places := range d.beside() {
 			nodes[node] = append(nodes[node], places...)
 		}
 	}

@@ -131,6 +131,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
 		}
 		x.commit = &Commit{Key: x.key, Group: g.group[x.key], Members: uids, Fresh: !x.turns.follows, Answer: answer}
+		g.showHeld(x)
 		ok = true
 		return nil, effects{}
 	})

@@ -120,7 +120,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			continue
 		}
 		if c := b.clearedOn(node); c != nil {
-			out[node] = b.beside(s, c.Info, nil, b.askCleared(s, c))
+			out[node] = b.beside(s, c.Info, nil, c.Gone, b.askCleared(s, c))
 			continue
 		}
 		x := &known.nodes[node]
@@ -130,7 +130,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		if !x.known || !stamper.Holds(node, &x.stamp, info) {
 			b.renew(x, stamper.Stamp(node, info), s, node)
 		}
-		out[node] = b.beside(s, info, nil, x.supply)
+		out[node] = b.beside(s, info, nil, nil, x.supply)
 		if b.q.Freest {
 			out[node].Preference = freeFor(s.demand, info)
 		}
@@ -242,5 +242,5 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 		info, gone = c.Info, c.Gone
 	}
 	supply := s.bound(b.p.supplier.SupplyAfter(s.demand, info, b.q.Snapshot, b.p.slotter, used, others, gone), info.Node())
-	return b.beside(s, info, others, supply)
+	return b.beside(s, info, others, gone, supply)
 }

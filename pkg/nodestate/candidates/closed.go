@@ -3,15 +3,18 @@
 package candidates
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Closed are the places that are kept now. It may be used at any time and under any lock; nobody
@@ -50,14 +53,38 @@ func (c *Closed) Waited() (nodes int) {
 	return nodes
 }
 
-// KeptFrom returns what a pod that is in no gang would take of what is kept on a node that has so
-// much, of which so much is used; nil if nothing. A pod that asks for none of the resources that are
-// kept takes nothing, nor does one that leaves enough of them free. Pods of DaemonSets belong to
-// every node. A pod that is nominated may have had pods evicted there.
-func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string, have, used fwk.Resource) *Kept {
+// Use is what a node has, and what is used of it.
+type Use struct {
+	Have, Used fwk.Resource
+	Pods       []fwk.PodInfo       // Used is of these
+	Reserved   []usage.Reservation // of these and of others, which use what is reserved for them, too
+	Own        types.UID           // whose reservation does not count: it is in doubt, and may be taken again
+}
+
+// free is how much of a resource nobody uses.
+func (u *Use) free(name v1.ResourceName) int64 {
+	return AmountIn(u.Have, name) - AmountIn(u.Used, name) - ReservedBeside(u.Pods, u.Reserved, u.Own, name)
+}
+
+// ReservedBeside is how much of a resource is reserved for others than some pods and own.
+func ReservedBeside(pods []fwk.PodInfo, reserved []usage.Reservation, own types.UID, name v1.ResourceName) (amount int64) {
+	for i := range reserved {
+		r := &reserved[i]
+		if r.Request != nil && r.UID != own && !slices.ContainsFunc(pods, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == r.UID }) {
+			amount += AmountOf(r.Request, name)
+		}
+	}
+	return amount
+}
+
+// KeptFrom returns what a pod that is in no gang would take of what is kept on a node; nil if
+// nothing. A pod that asks for none of the resources that are kept takes nothing, nor does one that
+// leaves enough of them free. Pods of DaemonSets belong to every node. A pod that is nominated may
+// have had pods evicted there. never: it would not even if nobody used anything of the node.
+func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string, use *Use) (k *Kept, never bool) {
 	places := c.Kept()[node]
 	if len(places) == 0 || request == nil || exempt(pod, node) {
-		return nil
+		return nil, false
 	}
 	priority, made := corev1.PodPriority(pod), pod.CreationTimestamp.Time
 	for _, k := range places {
@@ -65,17 +92,17 @@ func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string,
 		if asks == 0 || !k.keepsOut(priority, made) {
 			continue
 		}
-		free := AmountIn(have, k.Resource) - AmountIn(used, k.Resource) - asks
+		needs := asks
 		for _, o := range places {
 			if o.Resource == k.Resource && o.keepsOut(priority, made) {
-				free -= o.Count
+				needs += o.Count
 			}
 		}
-		if free < 0 {
-			return k
+		if use.free(k.Resource) < needs {
+			return k, AmountIn(use.Have, k.Resource) < needs
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // KeptFromGang returns what is kept on a node from a gang of that key and priority, which was complete

@@ -41,6 +41,19 @@ func NewKept(gang gangrequest.Key, k Kept, why string) *Kept {
 	return &k
 }
 
+// Less is what is left of it when so much of it is held; nil if nothing.
+func (k *Kept) Less(held int64) *Kept {
+	switch {
+	case held <= 0:
+		return k
+	case held >= k.Count:
+		return nil
+	}
+	rest := *k
+	rest.Count -= held
+	return &rest
+}
+
 func (k *Kept) saidIn(namespace string) *saying {
 	if namespace == k.namespace {
 		return &k.own

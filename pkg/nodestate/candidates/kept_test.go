@@ -82,14 +82,15 @@ func TestKeptPlaces(t *testing.T) {
 			if node == "" {
 				node = "n"
 			}
-			if k := closed.KeptFrom(pod, &tc.asks, node, have, used); k != nil {
+			use := &Use{Have: have, Used: used}
+			if k, _ := closed.KeptFrom(pod, &tc.asks, node, use); k != nil {
 				got = k.Gang
 			}
 			if got != tc.want {
 				t.Errorf("it would take what is kept for %q, want %q", got, tc.want)
 			}
 			if n := testing.AllocsPerRun(100, func() {
-				if k := closed.KeptFrom(pod, &tc.asks, node, have, used); k != nil {
+				if k, _ := closed.KeptFrom(pod, &tc.asks, node, use); k != nil {
 					_ = k.Why(pod.Namespace)
 				}
 			}); n != 0 {

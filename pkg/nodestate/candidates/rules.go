@@ -33,8 +33,13 @@ func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 // Admit reports whether nothing of that keeps the pod off a node which has so much, of
 // which so much is used, and on which so many pods are.
 func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
-	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) &&
-		r.closed.KeptFrom(r.pod, r.request, node.Name, have, used) == nil
+	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) && !r.keptOut(node, have, used)
+}
+
+// keptOut leaves out what is reserved: the list is advice.
+func (r *Rules) keptOut(node *v1.Node, have, used fwk.Resource) bool {
+	k, _ := r.closed.KeptFrom(r.pod, r.request, node.Name, &Use{Have: have, Used: used})
+	return k != nil
 }
 
 func (r *Rules) tolerates(node *v1.Node) bool {

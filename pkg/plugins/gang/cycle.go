@@ -262,12 +262,18 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 }
 
 // Filter keeps a member to its node, since a nominated node is tried whatever PreFilter answers.
-// It keeps other pods off what is kept for gangs.
+// It keeps other pods off what is kept for gangs: also those that would have room beside it once others
+// are evicted there.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
-		if k := p.state.Closed().KeptFrom(pod, requestOf(state), info.Node().Name, info.GetAllocatable(), info.GetRequested()); k != nil {
+		k, never := p.state.KeptFrom(pod, requestOf(state), info)
+		switch {
+		case k == nil:
+		case never:
 			return refused(k.Why(pod.Namespace))
+		default:
+			return fwk.NewStatus(fwk.Unschedulable, k.Why(pod.Namespace))
 		}
 	case info.Node().Name != c.node:
 		return refused("the gang's plan has another node for the pod")
@@ -308,7 +314,7 @@ func (p *Plugin) goesOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 	if info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(c.node); err == nil {
 		generation = info.GetGeneration()
 	}
-	p.holdOn(c)
+	p.holdOn(ctx, c, pod)
 	p.gangs.PlanTook(c.took) // in vain
 	p.gangs.RefusedBy(pod, refusal, generation, fmt.Sprintf("gang: node %s is refused: %s", c.node, status.Message()))
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")

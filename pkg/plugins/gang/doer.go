@@ -51,7 +51,7 @@ func (d *doer) Release(uids []types.UID) {
 	for _, uid := range uids {
 		d.handle.DeleteNominatedPodIfExists(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 	}
-	for _, pod := range d.nominees.take(uids...) {
+	for _, pod := range d.nominees.end(d.clock.Now(), uids...) {
 		go d.endNomination(pod)
 	}
 	d.state.EndPlanned(uids...)

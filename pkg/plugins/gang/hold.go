@@ -45,10 +45,7 @@ func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 	}
 	p.nominate(ctx, members, pod) // before Hold: the end of the attempt takes nominations back
 	if !p.gangs.Hold(c.turn, pod, c.answer) {
-		p.state.EndPlanned(uidsOf(members)...)
-		for i := range members {
-			p.handle.DeleteNominatedPodIfExists(members[i].Pod)
-		}
+		p.unclaimed(members)
 		return fwk.NewStatus(fwk.Unschedulable, "the gang changed while it was planned")
 	}
 	return nil

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
@@ -47,4 +50,125 @@ func TestKeptDevices(t *testing.T) {
 	r.place(r.create(member("runs", 2, 1, 4).UID("runs-1-again").Node("node-0-0").Obj()))
 	testkit.Soon(t, "nothing is kept", func() bool { return !r.state.Closed().Any() })
 	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
+}
+
+// keepsFour has the place of a member with four GPUs be kept on node-0-1, for a gang of priority 5. On node-0-0
+// pods of priority 9 have what its other member leaves.
+func keepsFour(t *testing.T) *testEnv {
+	t.Helper()
+	r := newTestEnvWith(t, `{"keepFreed": "10m"}`, 2)
+	r.place(r.create(gpuPod("fills", 7).Priority(9).Node("node-0-0").Obj()))
+	for i, gpus := range []int{1, 4} {
+		r.place(r.create(member("runs", 2, i, gpus).Priority(5).Node(fmt.Sprintf("node-0-%d", i)).Obj()))
+	}
+	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), "runs-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.leave()
+	testkit.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
+	return r
+}
+
+// TestReservedBesideKept: what a gang holds beside a kept place is not free for others, before the scheduler's
+// snapshot shows it.
+func TestReservedBesideKept(t *testing.T) {
+	t.Parallel()
+	r := keepsFour(t)
+	later := time.Now().Add(time.Hour)
+	first, second := r.gangIn("default", "first", 2, 2, later), r.gangIn("default", "second", 2, 2, later)
+	r.known(first[0])
+	r.known(second[0])
+	if c := r.cycle(first[0]); !c.status.IsWait() {
+		t.Fatalf("the first gang has no places beside the kept one: %v", c.status)
+	}
+	if c := r.cycle(second[0]); c.node != "" {
+		t.Errorf("a second gang is planned on %s, where one has 4 GPUs and 4 are kept", c.node)
+	}
+	pod := gpuPod("important", 4).Priority(3).Created(later).Obj() // than the first gang, whose nominations do not bind it
+	if got := r.keptOut(t, pod); got["node-0-1"] == "" {
+		t.Errorf("a pod with 4 GPUs is let in, where a gang has 4 and 4 are kept: kept off %v", got)
+	}
+}
+
+// TestHeldKeptPlaces: what is kept for a gang and what it holds there are the same devices. Others have the
+// rest until the gang's attempt ends, and no more then.
+func TestHeldKeptPlaces(t *testing.T) {
+	t.Parallel()
+	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 1)
+	r.place(r.create(gpuPod("before", 8).Namespace("others").Node("node-0-0").Obj()))
+	waits := r.gang("waits", 2, 2, nil)
+	r.known(waits[0])
+	count := func() (n int64) {
+		for _, k := range r.state.Closed().Kept()["node-0-0"] {
+			n += k.Count
+		}
+		return n
+	}
+	testkit.Soon(t, "places are kept for the gang", func() bool {
+		r.cycle(waits[0])
+		return count() == 4
+	})
+	if err := r.client.CoreV1().Pods("others").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.leave()
+	var c *cycle
+	testkit.Soon(t, "the gang holds its places", func() bool {
+		c = r.cycle(waits[0])
+		return c.status.IsWait()
+	})
+	assumed := waits[0].DeepCopy()
+	assumed.Spec.NodeName = "node-0-0"
+	r.place(assumed)
+	later := time.Now().Add(time.Hour)
+	younger := r.gangIn("others", "younger", 2, 2, later)
+	r.known(younger[0])
+	if got := r.keptOut(t, gpuPod("beside", 4).Created(later).Obj()); len(got) > 0 {
+		t.Errorf("a pod is kept off the GPUs beside those that the gang holds: %v", got)
+	}
+	if got := r.keptOut(t, gpuPod("more", 5).Created(later).Obj()); len(got) > 0 {
+		t.Errorf("a pod is told that GPUs are kept which the gang holds: %v", got)
+	}
+	if c := r.cycle(younger[0]); !c.status.IsWait() {
+		t.Errorf("a younger gang is kept off the GPUs beside those that the gang holds: %v", c.status)
+	}
+	r.fw.RejectWaitingPod(waits[0].UID)
+	r.fw.WaitOnPermit(t.Context(), waits[0])
+	r.fw.RunReservePluginsUnreserve(t.Context(), c.state, waits[0], c.node)
+	if got := count(); got != 4 {
+		t.Errorf("%d GPUs are kept once the gang holds none, want 4", got)
+	}
+}
+
+// TestPreemptionBesideKept: a pod evicts others for what is not kept of a node, and nobody for what is.
+func TestPreemptionBesideKept(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		gpus int
+		want []string
+		code fwk.Code
+	}{
+		"there is room beside the kept place once others are gone": {4, []string{"low"}, fwk.Unschedulable},
+		"there is none": {5, nil, fwk.UnschedulableAndUnresolvable},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := keepsFour(t)
+			r.place(r.create(gpuPod("low", 4).Node("node-0-1").Obj()))
+			pod := r.create(gpuPod("pod", tc.gpus).Priority(3).Created(time.Now().Add(time.Hour)).Obj())
+			testkit.Soon(t, "the informer has the pod", func() bool {
+				_, err := r.factory.Core().V1().Pods().Lister().Pods("default").Get(pod.Name)
+				return err == nil
+			})
+			if statuses := r.refusedSingle(pod); statuses.Get("node-0-1").Code() != tc.code {
+				t.Errorf("the node with a kept place says %v, want code %v", statuses.Get("node-0-1"), tc.code)
+			}
+			tc.want = append(tc.want, "runs-1") // which the test deleted
+			testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) >= len(tc.want) })
+			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {
+				t.Errorf("evicted (-want,+got)\n%s", diff)
+			}
+		})
+	}
 }

@@ -81,11 +81,15 @@ func TestNoEvictionForOneModel(t *testing.T) {
 				}
 				return
 			}
-			if why := r.failing(gang[0]); !strings.Contains(why, tc.wantWhy) {
-				t.Errorf("%q, want %q", why, tc.wantWhy)
-			}
+			c := r.cycle(gang[0])
 			if closed := r.state.Closed().Any(); closed != tc.wantEnds {
 				t.Errorf("nodes are closed: %v, want %v", closed, tc.wantEnds)
+			}
+			if _, status := r.fw.RunPostFilterPlugins(t.Context(), c.state, gang[0], nil); !strings.Contains(status.Message(), tc.wantWhy) {
+				t.Errorf("%q, want %q", status.Message(), tc.wantWhy)
+			}
+			if r.state.Closed().Any() {
+				t.Error("nodes are closed whose devices the gang holds until others are gone")
 			}
 			if tc.wantEnds {
 				testkit.Soon(t, "somebody is evicted", func() bool { return len(r.evicted()) > 0 })

@@ -52,5 +52,9 @@ func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string)
 	}
 	d, err := p.demand(pod)
 	info, gone := snapshot.Get(node)
-	return err == nil && gone == nil && p.state.Closed().KeptFrom(pod, d.Request, node, info.GetAllocatable(), info.GetRequested()) != nil
+	if err != nil || gone != nil {
+		return false
+	}
+	k, _ := p.state.KeptFrom(pod, d.Request, info)
+	return k != nil
 }

@@ -3,8 +3,10 @@
 package gang
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,50 +15,119 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
+// nominationsEvery is how often nominations are looked at that are to be taken back, and nominationWithin how
+// long after the end of a place the framework may still write one for it.
+const (
+	nominationsEvery = time.Second
+	nominationWithin = time.Minute
+)
+
 // nominees are the members that the framework nominated, because a cycle of theirs ended while places were held
-// for their gang. It writes that on the pod, so what we say to the queue alone would not end it.
+// for their gang. It writes that on the pod, so what we say to the queue alone would not end it. It writes it after
+// the cycle, which may be after the place has ended: so an end is remembered for a while.
 type nominees struct {
 	mu   sync.Mutex
-	pods map[types.UID]*v1.Pod
+	pods map[types.UID]*nominee
 }
 
-func newNominees() *nominees { return &nominees{pods: map[types.UID]*v1.Pod{}} }
+type nominee struct {
+	pod   *v1.Pod
+	lost  bool      // it was found without a place
+	ended time.Time // when its place ended; zero before
+}
+
+func newNominees() *nominees { return &nominees{pods: map[types.UID]*nominee{}} }
 
 func (n *nominees) put(pods ...*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, pod := range pods {
-		n.pods[pod.UID] = pod
+		n.pods[pod.UID] = &nominee{pod: pod}
 	}
 }
 
-// take returns those of the pods that are nominated, and forgets them.
+// take returns those of the pods that are nominated for a place, and forgets them.
 func (n *nominees) take(uids ...types.UID) (pods []*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, uid := range uids {
-		if pod := n.pods[uid]; pod != nil {
-			pods = append(pods, pod)
+		if x := n.pods[uid]; x != nil && x.ended.IsZero() {
+			pods = append(pods, x.pod)
 			delete(n.pods, uid)
 		}
 	}
 	return pods
 }
 
+// end takes note that the places of pods have ended. It returns those that were nominated for them.
+func (n *nominees) end(now time.Time, uids ...types.UID) (pods []*v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, uid := range uids {
+		if x := n.pods[uid]; x != nil && x.ended.IsZero() {
+			x.ended = now
+			pods = append(pods, x.pod)
+		}
+	}
+	return pods
+}
+
+// over returns the pods whose places have ended, and drops those of them of which no write can come any more. A
+// pod that is found twice in a row without a place, of whose end nobody told, is one of them.
+func (n *nominees) over(now time.Time, placed func(types.UID) bool) (pods []*v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid, x := range n.pods {
+		if x.ended.IsZero() {
+			lost := !placed(uid)
+			if lost && x.lost {
+				x.ended = now
+			}
+			x.lost = lost
+		}
+		if x.ended.IsZero() {
+			continue
+		}
+		pods = append(pods, x.pod)
+		if now.Sub(x.ended) > nominationWithin {
+			delete(n.pods, uid)
+		}
+	}
+	return pods
+}
+
+// runNominations takes back the nominations that outlived their places, until ctx ends.
+func (d *doer) runNominations(ctx context.Context, clk clock.WithTicker) {
+	ticker := clk.NewTicker(nominationsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		for _, pod := range d.nominees.over(clk.Now(), d.gangs.HoldsPlace) {
+			d.endNomination(pod)
+		}
+	}
+}
+
 // nomination has the framework nominate a member for the place that is held for it until others are gone, as its
 // siblings are: otherwise its CPU, memory and ports there would be open to other pods. It takes back a
 // nomination for a place that is not held any more.
 func (p *Plugin) nomination(pod *v1.Pod) *fwk.PostFilterResult {
+	p.doer.nominees.put(pod) // before the look: who ends the place after it finds the pod
 	node := p.gangs.ClaimedNode(pod.UID)
-	switch {
-	case node != "":
-		p.doer.nominees.put(pod)
-	case pod.Status.NominatedNodeName == "":
-		return nil
+	if node == "" {
+		p.doer.nominees.take(pod.UID)
+		if pod.Status.NominatedNodeName == "" {
+			return nil
+		}
 	}
 	return framework.NewPostFilterResultWithNominatedNode(node)
 }
@@ -76,10 +147,11 @@ func (p *Plugin) replaceClaim(turn *gangstate.Turn) {
 	p.doer.nominees.put(still...)
 }
 
-// endNomination takes a nomination off a pod, unless it is gone or bound.
+// endNomination takes the nomination off a pod that has one, unless it is gone or bound. It is tried again while the
+// pod is one of nominees.
 func (d *doer) endNomination(pod *v1.Pod) {
 	now, err := d.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" {
+	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.Status.NominatedNodeName == "" {
 		return
 	}
 	ctx, cancel := d.state.Bounded(d.ctx)
@@ -87,7 +159,7 @@ func (d *doer) endNomination(pod *v1.Pod) {
 	if d.state.Leads(ctx) != nil {
 		return
 	}
-	if d.gangs.ClaimedNode(pod.UID) != "" {
+	if d.gangs.HoldsPlace(pod.UID) {
 		return // it has another place meanwhile, and is nominated for that
 	}
 	body, err := json.Marshal(map[string]any{

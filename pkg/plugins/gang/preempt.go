@@ -21,6 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -227,11 +228,11 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 		return refused(fmt.Sprintf("preemption: what would be freed cannot be held: %s on %s: %s", m.Pod.Name, m.Node, reason.Text(m.Demand.Request)))
 	}
 	claim := p.claim(q, e)
+	p.nominate(ctx, members, pod) // before Claim: the end of the claim takes nominations back
 	if !p.gangs.Claim(q.Turn, claim) {
-		p.state.EndPlanned(uidsOf(members)...)
+		p.unclaimed(members)
 		return refused("the gang changed while victims were looked for")
 	}
-	p.nominate(ctx, members, pod)
 	for _, other := range e.Ends {
 		p.gangs.Yield(other, fmt.Sprintf("%s: its places are taken by %s, which has a higher priority", other, key.NameIn(other.Namespace)))
 	}
@@ -266,7 +267,7 @@ func (p *Plugin) claim(q *gangstate.Question, e *gangstate.Eviction) *gangstate.
 
 // holdOn holds the places of a plan that another plugin refused, if pods were evicted for the gang: others
 // must not get what those left before the gang has another plan. It ends when the claim would have.
-func (p *Plugin) holdOn(c *cycle) {
+func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if c.turn == nil || c.turn.Claim == nil {
 		return
 	}
@@ -278,8 +279,17 @@ func (p *Plugin) holdOn(c *cycle) {
 	for i := range members {
 		claim.Places = append(claim.Places, gangstate.Located{Pod: members[i].Pod, Node: members[i].Node})
 	}
+	p.nominate(ctx, members, pod)
 	if !p.gangs.Claim(c.turn, claim) {
-		p.state.EndPlanned(uidsOf(members)...)
+		p.unclaimed(members)
+	}
+}
+
+// unclaimed takes back what was reserved for members, and their nominations.
+func (p *Plugin) unclaimed(members []nodestate.GangMember) {
+	p.state.EndPlanned(uidsOf(members)...)
+	for i := range members {
+		p.handle.DeleteNominatedPodIfExists(members[i].Pod)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -399,6 +400,91 @@ func TestPreemptorNomination(t *testing.T) {
 	})
 }
 
+// claims has a gang of two wait for its victims, which have two nodes.
+func claims(t *testing.T) (r *testEnv, gang []*v1.Pod) {
+	t.Helper()
+	r = newTestEnv(t, 2)
+	for i := range 2 {
+		r.place(r.create(gpuPod(fmt.Sprint("low-", i), 8).Node(fmt.Sprint("node-0-", i)).Obj()))
+	}
+	gang = r.gangOf("gang", 2, 8, 10)
+	r.known(gang[0])
+	r.fails(gang[0])
+	if diff := cmp.Diff([]string{"gang-0", "gang-1"}, r.nominated()); diff != "" {
+		t.Fatalf("nominated while victims leave (-want,+got)\n%s", diff)
+	}
+	return r, gang
+}
+
+// TestLateNomination: a nomination does not outlive the place that it is for, whenever the framework writes it.
+func TestLateNomination(t *testing.T) {
+	t.Parallel()
+	write := func(r *testEnv, pod *v1.Pod) { // as upstream does, after the cycle
+		written := pod.DeepCopy()
+		written.Status.NominatedNodeName = "node-0-0"
+		if _, err := r.client.CoreV1().Pods("default").UpdateStatus(r.t.Context(), written, metav1.UpdateOptions{}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	end := func(r *testEnv, gang []*v1.Pod) {
+		if err := r.client.CoreV1().Pods("default").Delete(r.t.Context(), gang[1].Name, metav1.DeleteOptions{}); err != nil {
+			r.t.Fatal(err)
+		}
+		testkit.Soon(r.t, "nothing is held", func() bool { return len(r.held()) == 0 })
+	}
+	tests := map[string]func(r *testEnv, gang []*v1.Pod){
+		"it is written after the place has ended": func(r *testEnv, gang []*v1.Pod) {
+			end(r, gang)
+			time.Sleep(100 * time.Millisecond) // whoever takes it back only at the end has done so
+			write(r, gang[0])
+		},
+		"the gang is planned, and its places are not held": func(r *testEnv, gang []*v1.Pod) {
+			write(r, gang[0])
+			testkit.Soon(r.t, "the victims are evicted", func() bool { return len(r.evicted()) == 2 })
+			r.leave()
+			state := framework.NewCycleState()
+			testkit.Soon(r.t, "the gang is planned", func() bool {
+				_, status, _ := r.fw.RunPreFilterPlugins(r.t.Context(), state, gang[0])
+				return status.IsSuccess()
+			})
+		},
+	}
+	for name, do := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, gang := claims(t)
+			do(r, gang)
+			testkit.Soon(t, "the API server has no nomination", func() bool {
+				pod, err := r.client.CoreV1().Pods("default").Get(t.Context(), gang[0].Name, metav1.GetOptions{})
+				return err == nil && pod.Status.NominatedNodeName == ""
+			})
+		})
+	}
+}
+
+// TestNominationsHeldOn: another plugin refuses the plan of a gang for which pods were evicted. Its places are held
+// until it has another plan, and all members are nominated for them.
+func TestNominationsHeldOn(t *testing.T) {
+	t.Parallel()
+	r, gang := claims(t)
+	testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) == 2 })
+	r.leave()
+	refuses := gang[0].DeepCopy()
+	refuses.Labels = map[string]string{refusesLabel: "node-0-"}
+	var c *cycle
+	testkit.Soon(t, "the gang is planned", func() bool {
+		c = r.cycle(refuses)
+		return c.node != ""
+	})
+	result, _ := r.fw.RunPostFilterPlugins(t.Context(), c.state, refuses, framework.NewNodeToStatus(map[string]*fwk.Status{c.node: c.status}, nil))
+	if result == nil || result.NominatedNodeName != c.node {
+		t.Errorf("the member whose node is refused is nominated for %+v, want %s", result, c.node)
+	}
+	if got := r.nominated(); !slices.Contains(got, "gang-1") {
+		t.Errorf("nominated while places are held: %v, want gang-1 as well", got)
+	}
+}
+
 // TestSinglePodAndGang: for a pod that wants a node of a gang the whole gang goes, and a gang stays of which
 // one member matters more.
 func TestSinglePodAndGang(t *testing.T) {
@@ -446,8 +532,9 @@ func TestSinglePodAndGang(t *testing.T) {
 	}
 }
 
-// refusedSingle is a cycle of a pod in no gang that no node has room for, to its end.
-func (e *testEnv) refusedSingle(pod *v1.Pod) {
+// refusedSingle is a cycle of a pod in no gang that no node has room for, to its end. It returns what the nodes
+// say.
+func (e *testEnv) refusedSingle(pod *v1.Pod) fwk.NodeToStatusReader {
 	e.t.Helper()
 	state := framework.NewCycleState()
 	if _, status, _ := e.fw.RunPreFilterPlugins(e.t.Context(), state, pod); !status.IsSuccess() {
@@ -466,4 +553,5 @@ func (e *testEnv) refusedSingle(pod *v1.Pod) {
 		statuses.Set(node.Name, status)
 	}
 	e.fw.RunPostFilterPlugins(e.t.Context(), state, pod, statuses)
+	return statuses
 }

@@ -91,6 +91,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.gangs.LeadsBy(state.MayLead)
 		p.gangs.SyncedBy(state.Synced)
 		p.gangs.KeepBy(state.Keep)
+		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
 		return p.start(ctx, h)

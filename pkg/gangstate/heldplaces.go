@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+)
+
+// What is kept for a gang and what it holds by an attempt or a claim are the same devices. While it holds
+// them they count as used, so what is published as kept is the rest: others may have what is free beside.
+
+// holding is by what a gang holds places; the zero value is nothing.
+type holding struct {
+	attempt *attempt
+	claim   *Claim
+}
+
+// holding is what all members of a gang hold. It is nothing once a place is given up: then all is kept again
+// before the place is released. It needs Gangs.mu.
+func (x *gang) holding() holding {
+	h := holding{claim: x.claim}
+	if x.attempt.live() && !x.attempt.lost {
+		h.attempt = x.attempt
+	}
+	return h
+}
+
+// showHeld publishes what is kept for a gang again if it holds other places than before. It is called before
+// places are released. It needs g.mu.
+func (g *Gangs) showHeld(x *gang) {
+	for _, d := range g.drains {
+		if d.gang == x && d.shown != x.holding() {
+			g.publishKept()
+			return
+		}
+	}
+}
+
+// places returns the members that hold places, with their nodes. It needs Gangs.mu.
+func (h holding) places(x *gang) (all []Located) {
+	if h.claim != nil {
+		all = append(all, h.claim.Places...)
+	}
+	if h.attempt != nil && x.commit != nil && x.commit.Answer != nil {
+		for i := range x.commit.Answer.Members {
+			m := &x.commit.Answer.Members[i]
+			all = append(all, Located{Pod: m.Pod, Node: m.Node})
+		}
+	}
+	return all
+}
+
+// beside returns what of the drain's places its gang does not hold. It needs Gangs.mu.
+func (d *drain) beside() map[string][]*candidates.Kept {
+	held := map[string][]*v1.Pod{}
+	for _, l := range d.shown.places(d.gang) {
+		held[l.Node] = append(held[l.Node], l.Pod)
+	}
+	if len(held) == 0 {
+		return d.places
+	}
+	rest := map[string][]*candidates.Kept{}
+	for node, places := range d.places {
+		for _, k := range places {
+			if k = k.Less(amountOf(held[node], k.Resource)); k != nil {
+				rest[node] = append(rest[node], k)
+			}
+		}
+	}
+	return rest
+}
+
+// amountOf is how much of a resource pods request, in the units of candidates.Kept.
+func amountOf(pods []*v1.Pod, name v1.ResourceName) (amount int64) {
+	for _, pod := range pods {
+		q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]
+		if name == v1.ResourceCPU {
+			amount += q.MilliValue()
+		} else {
+			amount += q.Value()
+		}
+	}
+	return amount
+}
