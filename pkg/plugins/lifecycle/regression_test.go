@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,9 +22,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -234,6 +237,43 @@ func TestEndedPodBinding(t *testing.T) {
 			}
 			if got := writes(b.client); len(got) > 0 {
 				t.Errorf("writes %q of a pod that has ended", got)
+			}
+		})
+	}
+}
+
+// TestDeletedPodLateWrite: nothing is written of a pod that was deleted after its devices were chosen, though its
+// write waits for longer than it is known of others that they are gone. The API server would bind a pod that has
+// ended.
+func TestDeletedPodLateWrite(t *testing.T) {
+	for _, write := range []string{"PreBind", "Binding"} {
+		t.Run(write, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Now())
+			b := newTestEnvOf(t, setting{write: write, clock: clk}, topology.Name, numa.Name)
+			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
+			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
+			if clk.Step(reservations.ReleaseWithin + time.Second); b.state(t).Gone(pod.UID) {
+				t.Fatal("that the pod is gone is known for longer than its devices may take to follow")
+			}
+			b.client.ClearActions()
+			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
+			if status.IsSuccess() {
+				status = b.fw.RunBindPlugins(ctx, state, pod, "n")
+			}
+			if status.Code() != fwk.Error {
+				t.Errorf("the binding ends with %v, want an error", status)
+			}
+			if got := writes(b.client); len(got) > 0 {
+				t.Errorf("writes %q of a pod that is gone", got)
 			}
 		})
 	}
