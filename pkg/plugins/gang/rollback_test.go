@@ -7,15 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
+	fakegroups "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/fake"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
@@ -96,5 +108,54 @@ func TestSameAttempt(t *testing.T) {
 				t.Errorf("the same attempt: %t, want %t", got, tc.want)
 			}
 		})
+	}
+}
+
+// handle is a framework of which only the client is there.
+type handle struct {
+	fwk.Handle
+	client kubernetes.Interface
+}
+
+func (h handle) ClientSet() kubernetes.Interface { return h.client }
+
+// TestWholeBesideWrites: that a gang is whole is written although others write its PodGroup between the two
+// times that it is read. It was left out then, and the gang stayed one that was never whole.
+func TestWholeBesideWrites(t *testing.T) {
+	t.Parallel()
+	const name = "g"
+	stored := &schedulingv1alpha1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: "group", Annotations: map[string]string{gangrequest.StateKey: gangrequest.State{Attempt: 1}.Encode()},
+		},
+		Spec: schedulingv1alpha1.PodGroupSpec{MinMember: 1},
+	}
+	groups, reads := fakegroups.NewClientset(), 0
+	groups.PrependReactor("get", groupResource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		reads++
+		now := stored.DeepCopy()
+		now.ResourceVersion, now.Status.Running = fmt.Sprint(reads), int32(reads) // a controller counts
+		return true, now, nil
+	})
+	written := ""
+	groups.PrependReactor("patch", groupResource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(clienttesting.PatchAction); ok {
+			written = string(patch.GetPatch())
+		}
+		return true, stored, nil
+	})
+	member := schedtest.Pod("p").Namespace("ns").Label(schedulingv1alpha1.PodGroupLabel, name).Node("n").Obj()
+	d := &doer{
+		ctx: t.Context(), handle: handle{client: fake.NewClientset(member)}, gangs: gangstate.New(clock.RealClock{}),
+		state:  nodestate.New(nodestate.Config{RequestTimeout: time.Minute}, clock.RealClock{}),
+		groups: func() (versioned.Interface, error) { return groups, nil },
+	}
+	key := gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: name}
+	if evicted, err := d.settle(&gangstate.Settlement{Key: key, Group: stored}); err != nil || evicted > 0 {
+		t.Fatalf("%d are evicted: %v", evicted, err)
+	}
+	want := `{"metadata":{"uid":"group","resourceVersion":"2","annotations":{"nvtopo.dev/gang-state":"{\"attempt\":1,\"whole\":true}"}}}`
+	if diff := cmp.Diff(want, written); diff != "" || reads != 2 {
+		t.Errorf("after %d reads, want 2, is written (-want,+got)\n%s", reads, diff)
 	}
 }
