@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
 // settled waits until the scheduler has heard of all that was done before: of pods it hears in
@@ -163,4 +164,21 @@ func TestGoneGangPlaces(t *testing.T) {
 	next := r.gang("second", 3, 8, nil)
 	r.known(next[0])
 	testkit.Soon(t, "the second gang is planned", func() bool { return r.cycle(next[0]).status.IsWait() })
+}
+
+// TestMembersAmongOthers: after a change without an event the waiting pods have their turn, and members of gangs
+// have none of these: a gang is told of the same changes. 2,000 members delayed a pod without GPUs by half a
+// minute.
+func TestMembersAmongOthers(t *testing.T) {
+	t.Parallel()
+	r := newTestEnv(t, 1)
+	waits := r.create(member("waits", 2, 0, 8).Obj()) // for a member that does not come
+	single := r.create(gpuPod("single", 0).Obj())
+	r.settled()
+	r.state.Keep(map[string][]*candidates.Kept{"node-0-0": {{Resource: gpuResource, Count: 8}}})
+	r.state.Keep(nil) // the node is open again
+	testkit.Soon(t, "the pod without GPUs has its turn", func() bool { return r.awake.has(single.Name) })
+	if r.awake.has(waits.Name) {
+		t.Error("a member whose gang cannot begin has a turn as well")
+	}
 }
