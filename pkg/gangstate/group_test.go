@@ -49,8 +49,9 @@ func TestSameGroup(t *testing.T) {
 	}
 }
 
-// TestEditWhileCollecting: what is held for the members of a gang that waits for the last of them is given
-// up when its PodGroup or a member asks for something else, and kept when anything else is written.
+// TestEditWhileCollecting: what is held for the members of a gang that waits for the last of them, or for its
+// victims to leave, is given up when its PodGroup or a member asks for something else, and kept when anything
+// else is written.
 func TestEditWhileCollecting(t *testing.T) {
 	t.Parallel()
 	edit := func(change func(*schedulingv1alpha1.PodGroup)) func(*Gangs, []*v1.Pod) {
@@ -86,13 +87,7 @@ func TestEditWhileCollecting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := &releaser{}
-			g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-			g.Serve(testProfile, r)
-			g.SetGroup(testGroup(2, ""))
-			pods := groupMembers(2, 0)
-			for _, pod := range pods {
-				g.SetPod(pod)
-			}
+			g, pods := twoOfAGroup(r)
 			turn, _ := g.Begin(pods[0])
 			if turn.Why != "" || !g.Hold(&turn, pods[0], nil) {
 				t.Fatalf("the gang is not held: %q", turn.Why)
@@ -102,5 +97,31 @@ func TestEditWhileCollecting(t *testing.T) {
 				t.Errorf("given up: %t, want %t; places that are given back: %v", got, tc.want, r.released)
 			}
 		})
+		t.Run(name+", while its victims leave", func(t *testing.T) {
+			t.Parallel()
+			r := &releaser{}
+			g, pods := twoOfAGroup(r)
+			turn, _ := g.Begin(pods[0])
+			claim := &Claim{Places: []Located{{pods[0], "n"}, {pods[1], "n"}}, Waits: []Located{{&v1.Pod{}, "n"}}, Until: time.Unix(60, 0)}
+			if turn.Why != "" || !g.Claim(&turn, claim) {
+				t.Fatalf("nothing is held: %q", turn.Why)
+			}
+			tc.edit(g, pods)
+			if got := g.byPod[pods[0].UID].claim == nil; got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
+				t.Errorf("given up: %t, want %t; places that are given back: %v", got, tc.want, r.released)
+			}
+		})
 	}
+}
+
+// twoOfAGroup is a gang of two members, neither of which has a node.
+func twoOfAGroup(d Doer) (*Gangs, []*v1.Pod) {
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	g.Serve(testProfile, d)
+	g.SetGroup(testGroup(2, ""))
+	pods := groupMembers(2, 0)
+	for _, pod := range pods {
+		g.SetPod(pod)
+	}
+	return g, pods
 }
