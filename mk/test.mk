@@ -134,7 +134,7 @@ hostile_packages = $(shell grep -rlE '^func ($(HOSTILE)).[tf] ' --include='*_tes
 .PHONY: test-hostile
 test-hostile: programs $(BIN)/kueue $(BIN)/jobset ## Every attack that docs/security.md names, as the account it names; parts of make test-all run the same tests
 	$(call program,nvtopo-pool-controller,pool-controller)
-	code=0; $(BUILT) $(GOTEST) test-hostile '$(call hostile_packages,manifests pkg test/integration test/pools)' -count=1 -parallel 3 -run '^($(HOSTILE))$$' || code=1; \
+	code=0; $(BUILT) $(GOTEST) test-hostile '$(call hostile_packages,manifests pkg internal test/integration test/pools)' -count=1 -parallel 3 -run '^($(HOSTILE))$$' || code=1; \
 	cd bench && $(BUILT) ../$(GOTEST) test-hostile.bench '$(patsubst ./bench/%,./%,$(call hostile_packages,bench))' -count=1 -run '^($(HOSTILE))$$' || code=1; exit $$code
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
