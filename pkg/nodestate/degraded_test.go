@@ -149,7 +149,8 @@ func TestDegradedGPUWithoutCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
 	info, l := r.view(t)
-	pod := schedtest.Pod("p").GPUs(1).CPU("41").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj()
+	pod := schedtest.Pod("p").GPUs(1).CPU("41").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").
+		Annotation(podrequest.NUMAAffinityKey, "required").Obj()
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.NoNUMACPU {
 		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, placement.NoNUMACPU)
 	}

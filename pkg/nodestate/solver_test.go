@@ -53,9 +53,19 @@ func TestJointSolver(t *testing.T) {
 			pod:        schedtest.Pod("p").GPUs(1).CPU("1").Memory("2Ti").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 			wantReason: placement.NoNUMAMemory,
 		},
-		"single-numa-node keeps CPU and GPUs on one node": {
-			pod:        schedtest.Pod("p").GPUs(4).CPU("50").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+		"single-numa-node with required keeps CPU and GPUs on one node": {
+			pod: schedtest.Pod("p").GPUs(4).CPU("50").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").
+				Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 			wantReason: placement.NoNUMACPU,
+		},
+		"single-numa-node alone is about GPUs": {
+			pod:      schedtest.Pod("p").GPUs(4).CPU("50").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+			wantGPUs: []int{0, 1, 2, 3}, wantNUMA: []int{0}, wantCPUs: 50,
+		},
+		"single-numa-node with preferred is about GPUs": {
+			pod: schedtest.Pod("p").GPUs(4).CPU("50").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").
+				Annotation(podrequest.NUMAAffinityKey, "preferred").Obj(),
+			wantGPUs: []int{0, 1, 2, 3}, wantNUMA: []int{0}, wantCPUs: 50,
 		},
 		"single-numa-node refuses GPUs over two nodes": {
 			used: []int{0, 4}, pod: schedtest.Pod("p").GPUs(4).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),

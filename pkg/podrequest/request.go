@@ -265,9 +265,10 @@ func (r *Request) NeedsGraph() bool {
 	return r.LinkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || r.Picky()
 }
 
-// NeedsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
+// NeedsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice. The policy is about
+// GPUs: of CPUs and memory it says something where there are no GPUs.
 func (r *Request) NeedsNUMAFit() bool {
-	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode) &&
+	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode && !r.HasGPUs()) &&
 		(r.MilliCPU > 0 || r.Memory > 0)
 }
 
