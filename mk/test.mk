@@ -111,7 +111,7 @@ test-chart-server: $(BIN)/helm $(BIN)/gotestsum ## Apply chart and manifests to 
 test-images: $(BIN)/gotestsum ## Tests of make images
 	cd tools/images && ../../$(GOTEST) test-images ./... -count=1
 
-# Two minutes of make soak, some three with its calms, and the tests of its plan.
+# Two minutes of make soak, some four with its calms and sieges, and the tests of its plan.
 .PHONY: test-soak
 test-soak: $(BIN)/gotestsum ## A short make soak
 	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m $(GOTEST) -again -format standard-verbose test-soak ./test/soak -count=1

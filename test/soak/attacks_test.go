@@ -4,7 +4,6 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,11 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -196,12 +193,6 @@ var inputs = slices.Concat(slices.Sorted(slices.Values(podrequest.InputKeys())),
 	gangrequest.GangKey, gangrequest.GangSizeKey, gangrequest.NearKey,
 })
 
-// outputs are those that only the scheduler writes.
-var outputs = []string{
-	allocation.Key, allocation.GPUIDsKey, allocation.NUMANodeKey, allocation.CPUSetKey, allocation.DecisionKey,
-	gangrequest.PlacementKey, gangrequest.NodesKey, gangrequest.RankKey,
-}
-
 // junk is what no reader expects.
 func (h *hostile) junk() string {
 	return one(h, "", " ", "-1", "0", "NaN", "1e309", "1e-100000000", "99999999999999999999", "2147483648", "true", "{}", "null", "\"",
@@ -265,75 +256,6 @@ func (h *hostile) longPod(ctx context.Context) error {
 
 func (h *hostile) tooLongPod(ctx context.Context) error {
 	return h.create(ctx, h.annotated(mostAnnotations+1+h.random.IntN(1500)))
-}
-
-func (h *hostile) forgedPod(ctx context.Context) error {
-	p := h.pod(h.name("forged"), 1)
-	p.Annotations[one(h, outputs...)] = h.copied()
-	return h.create(ctx, p)
-}
-
-// copied is what stands in an allocation of another tenant, or junk.
-func (h *hostile) copied() string {
-	for _, o := range h.w.pods.GetStore().List() {
-		if p, ok := o.(*v1.Pod); ok && p.Annotations[allocation.Key] != "" {
-			return p.Annotations[allocation.Key]
-		}
-	}
-	return h.junk() + "x"
-}
-
-// errNothing: there is nothing to attack.
-var errNothing = errors.New("there is no object to attack")
-
-func (h *hostile) forge(ctx context.Context) error {
-	own := h.own()
-	if len(own) == 0 {
-		return errNothing
-	}
-	return h.patchPod(ctx, one(h, own...).Name, map[string]any{"annotations": map[string]any{one(h, outputs...): h.copied() + " "}})
-}
-
-func (h *hostile) patchPod(ctx context.Context, name string, metadata map[string]any) error {
-	body, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	_, err = h.kube.CoreV1().Pods(hostileNamespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-	return err
-}
-
-func (h *hostile) patchGroup(ctx context.Context, namespace, name string, patch map[string]any) error {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	_, err = h.dyn.Resource(groupResource).Namespace(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-	return err
-}
-
-func (h *hostile) forgedGroup(ctx context.Context) error {
-	if len(h.groups) == 0 {
-		return errNothing
-	}
-	return h.patchGroup(ctx, hostileNamespace, one(h, h.groups...), map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{one(h, gangrequest.StateKey, gangrequest.PlacementKey): "forged " + h.name("v")},
-	}})
-}
-
-func (h *hostile) trespass(ctx context.Context) error {
-	p := h.pod(h.name("trespass"), 1)
-	p.Namespace = namespace
-	_, err := h.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
-	return err
-}
-
-func (h *hostile) editForeign(ctx context.Context) error {
-	all := h.w.gangs.list()
-	if len(all) == 0 {
-		return errNothing
-	}
-	return h.patchGroup(ctx, namespace, one(h, all...).name, map[string]any{"spec": map[string]any{"minMember": 1000}})
 }
 
 // falseOwner names a controller that does not exist, or one of another tenant, and has long inputs.

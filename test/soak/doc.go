@@ -5,11 +5,13 @@
 // invariants of package check all the time: `make soak SEED=1 DURATION=4m`.
 //
 // What happens is a plan made from the seed alone: pods created, deleted, deleted by
-// force and made anew, failed, finished, evicted; gangs created, deleted, and members
-// of theirs killed; nodes cordoned, moved to other racks, deleted and made anew;
-// graphs changed, shrunk and removed; Leases stopped; schedulers killed and paused;
-// the API server restarted, slow and faulty; watches delayed and cut. The same seed gives the same plan and the same fault for a client's n-th request of a
-// kind; only their timing differs.
+// force and made anew, failed, finished, evicted; gangs created, edited, deleted, made
+// anew under their names, and members of theirs killed; nodes cordoned, moved to other
+// racks, deleted and made anew; graphs changed, shrunk and removed; Leases stopped;
+// schedulers killed and paused; the API server restarted, slow and faulty; writes of
+// PodGroups refused; watches delayed and cut. The same seed gives the same plan and the
+// same fault for a client's n-th request of a kind; only their timing differs. A hostile
+// tenant acts beside all that, and in sieges after it.
 //
 // The schedulers, the exporters, the comparison of kubelet's record with the choices
 // (package verify) and the controller that repairs annotations are the product's own

@@ -26,6 +26,8 @@ const (
 	// soonest is how long a gang has to be short of members at least when it is rolled back. The
 	// scheduler waits for scheduleTimeout; half of it is for what it hears late.
 	soonest = scheduleTimeout / 2
+	// lasting is for how long a gang has to be whole that the scheduler notices in any case.
+	lasting = 5 * time.Second
 	// theRest is for how long the members of a gang may be evicted that goes whole: each is tried after
 	// 1, 2, 4 … s, and that six of them fail in a row does not happen.
 	theRest = time.Minute
@@ -131,28 +133,32 @@ func (h *history) broken(victims, judged map[types.UID]time.Time) string {
 		if v == nil || h.mixed[v.run] {
 			continue
 		}
-		stayed, have := 0, 0
-		for other, m := range h.members {
-			_, victim := victims[other]
-			switch {
-			case m.run != v.run || victim || m.created.After(at):
-			case m.ended.IsZero() && !m.finished:
-				if !m.boundBy.IsZero() {
-					have++
-					if m.boundBy.Before(at) {
-						stayed++
-					}
-				}
-			case m.finished || m.ended.After(at.Add(-unseen)):
-				have++
-			}
-		}
+		stayed, have := h.left(v.run, victims, at)
 		if stayed > 0 && have < h.least[v.run] {
 			return fmt.Sprintf("gang %s has %d members left of a minimum of %d, after %s was preempted and %d that were bound stayed",
 				v.gang, have, h.least[v.run], v.name, stayed)
 		}
 	}
 	return ""
+}
+
+// left is how many members of a run that were bound at a time are bound still, and how many it has
+// but for those that preemptions took away. It needs h.mu.
+func (h *history) left(run types.UID, victims map[types.UID]time.Time, at time.Time) (stayed, have int) {
+	for uid, m := range h.members {
+		_, victim := victims[uid]
+		switch {
+		case m.run != run || victim || m.created.After(at):
+		case m.finished, !m.ended.IsZero() && m.ended.After(at.Add(-unseen)):
+			have++
+		case m.ended.IsZero() && !m.boundBy.IsZero():
+			have++
+			if m.boundBy.Before(at) {
+				stayed++
+			}
+		}
+	}
+	return stayed, have
 }
 
 // known is how many of some pods were members.
@@ -178,7 +184,7 @@ func (h *history) hasty(victims map[types.UID]time.Time) string {
 			continue
 		}
 		for _, s := range h.wholes[v.run] {
-			if after := at.Sub(s.to); s.from.Before(at) && after < soonest {
+			if after := at.Sub(s.to); s.from.Before(at) && s.to.Sub(s.from) >= lasting && after < soonest {
 				return fmt.Sprintf("gang %s was rolled back %.1f s after it was whole: %s was evicted", v.gang, max(after, 0).Seconds(), v.name)
 			}
 		}
@@ -288,6 +294,7 @@ func TestHistory(t *testing.T) {
 		"one has done its work":           {members: []member{gone(bound, after), {run: "r", gang: "g", created: before, boundBy: before, finished: true}, bound, bound, bound}},
 		"two gangs of one name":           {members: []member{gone(bound, after), bound, bound}, mixed: true},
 		"it was rolled back while whole":  {members: []member{gone(bound, after)}, whole: []span{{before, at.Add(-time.Second)}}, hasty: true},
+		"it was whole for a moment":       {members: []member{gone(bound, after)}, whole: []span{{at.Add(-2 * time.Second), at.Add(-time.Second)}}},
 		"it was whole a long time before": {members: []member{gone(bound, after)}, whole: []span{{before.Add(-time.Minute), before}}},
 		"it is whole again afterwards":    {members: []member{gone(bound, after)}, whole: []span{{after, after}}},
 	} {
