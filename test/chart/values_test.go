@@ -26,6 +26,11 @@ const (
 
 	pod       = "spec/template/spec/"
 	container = pod + "containers/0/"
+
+	// exported are values with all that an export of invoices can have.
+	exported = `{pools: {enabled: true, usageStorageLimit: 4Gi, extraArgs: [--v=4], export: {
+		volume: {persistentVolumeClaim: {claimName: bills}}, command: "aws s3 cp {} s3://bills/",
+		env: [{name: AWS_REGION, value: eu}], envFrom: [{secretRef: {name: bills}}]}}}`
 )
 
 // TestValues: where a value has its effect. What the values of test same do is compared there.
@@ -51,6 +56,20 @@ func TestValues(t *testing.T) {
 		"flags of the exporter":        {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
 		"flags of the agent that pins": {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
 		"flags of the pool controller": {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
+		"an export, a limit and flags": {
+			exported, controller, container + "args",
+			[]any{"--export-dir=/export", "--export-command=aws s3 cp {} s3://bills/", "--usage-storage-limit=4Gi", "--v=4"},
+		},
+		"the volume of an export": {
+			exported, controller, pod + "volumes", []any{map[string]any{"name": "export", "persistentVolumeClaim": map[string]any{"claimName": "bills"}}},
+		},
+		"where it is mounted":          {exported, controller, container + "volumeMounts", []any{map[string]any{"name": "export", "mountPath": "/export"}}},
+		"who may write there":          {exported, controller, pod + "securityContext/fsGroup", 65532.0},
+		"the environment of a program": {exported, controller, container + "env", []any{map[string]any{"name": "HOME", "value": "/export"}, map[string]any{"name": "AWS_REGION", "value": "eu"}}},
+		"its credentials":              {exported, controller, container + "envFrom", []any{map[string]any{"secretRef": map[string]any{"name": "bills"}}}},
+		"an export without a program":  {"{pools: {enabled: true, export: {volume: {emptyDir: {}}}}}", controller, container + "args", []any{"--export-dir=/export"}},
+		"no export, and no volume":     {"{pools: {enabled: true}}", controller, pod + "volumes", nil},
+		"a limit by itself":            {"{pools: {enabled: true, usageStorageLimit: '0'}}", controller, container + "args", []any{"--usage-storage-limit=0"}},
 		"flags of the web view": {
 			"{ui: {enabled: true, extraArgs: [--v=4]}}", "Deployment nvtopo-system/nvtopo-ui", container + "args", []any{"ui", "--address=:8443", "--require-token", "--v=4"},
 		},
@@ -127,18 +146,21 @@ func TestSwitches(t *testing.T) {
 // TestWrongValues: wrong values are refused by the name of the value, with what is allowed.
 func TestWrongValues(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
-		"a name that is none":       {"{exporter: {sauce: nvml}}", "at '/exporter': additional properties 'sauce' not allowed"},
-		"a part that is none":       {"{agent: {mode: strict}}", "additional properties 'agent' not allowed"},
-		"a mode that is none":       {"{nodeAgent: {mode: lenient}}", "at '/nodeAgent/mode': value must be one of 'repair', 'strict'"},
-		"a profile that is none":    {"{scheduler: {profile: Prebind}}", "at '/scheduler/profile': value must be one of 'PreBind', 'Binding', 'DefaultScheduler'"},
-		"text for a number":         {"{scheduler: {replicas: two}}", "at '/scheduler/replicas': got string, want integer"},
-		"text for a switch":         {"{pools: {enabled: 'yes'}}", "at '/pools/enabled': got string, want boolean"},
-		"a source that is none":     {"{exporter: {source: smi}}", "at '/exporter/source': 'smi' does not match pattern"},
-		"a flag without hyphens":    {"{nodeAgent: {extraArgs: [v=4]}}", "at '/nodeAgent/extraArgs/0': 'v=4' does not match pattern"},
-		"a quantity that is none":   {"{scheduler: {resources: {requests: {cpu: much}}}}", "at '/scheduler/resources/requests/cpu': 'much' does not match pattern"},
-		"a toleration that is none": {"{exporter: {tolerations: [{operator: exists}]}}", "at '/exporter/tolerations/0/operator': value must be one of 'Exists', 'Equal'"},
-		"nobody who may connect":    {"{networkPolicy: {from: []}}", "at '/networkPolicy/from': minItems: got 0, want 1"},
-		"a tag with a digest":       {"{image: {tag: 'v1@sha256:12'}}", "at '/image/tag': 'v1@sha256:12' does not match pattern"},
+		"a name that is none":         {"{exporter: {sauce: nvml}}", "at '/exporter': additional properties 'sauce' not allowed"},
+		"a part that is none":         {"{agent: {mode: strict}}", "additional properties 'agent' not allowed"},
+		"a mode that is none":         {"{nodeAgent: {mode: lenient}}", "at '/nodeAgent/mode': value must be one of 'repair', 'strict'"},
+		"a profile that is none":      {"{scheduler: {profile: Prebind}}", "at '/scheduler/profile': value must be one of 'PreBind', 'Binding', 'DefaultScheduler'"},
+		"text for a number":           {"{scheduler: {replicas: two}}", "at '/scheduler/replicas': got string, want integer"},
+		"text for a switch":           {"{pools: {enabled: 'yes'}}", "at '/pools/enabled': got string, want boolean"},
+		"a source that is none":       {"{exporter: {source: smi}}", "at '/exporter/source': 'smi' does not match pattern"},
+		"a flag without hyphens":      {"{nodeAgent: {extraArgs: [v=4]}}", "at '/nodeAgent/extraArgs/0': 'v=4' does not match pattern"},
+		"a quantity that is none":     {"{scheduler: {resources: {requests: {cpu: much}}}}", "at '/scheduler/resources/requests/cpu': 'much' does not match pattern"},
+		"a toleration that is none":   {"{exporter: {tolerations: [{operator: exists}]}}", "at '/exporter/tolerations/0/operator': value must be one of 'Exists', 'Equal'"},
+		"nobody who may connect":      {"{networkPolicy: {from: []}}", "at '/networkPolicy/from': minItems: got 0, want 1"},
+		"a program that gets no file": {"{pools: {export: {volume: {emptyDir: {}}, command: sync}}}", "at '/pools/export/command': 'sync' does not match pattern"},
+		"a program without a volume":  {"{pools: {export: {command: 'sync {}'}}}", "at '/pools/export/volume': minProperties: got 0, want 1"},
+		"a limit that is none":        {"{pools: {usageStorageLimit: much}}", "at '/pools/usageStorageLimit': 'much' does not match pattern"},
+		"a tag with a digest":         {"{image: {tag: 'v1@sha256:12'}}", "at '/image/tag': 'v1@sha256:12' does not match pattern"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

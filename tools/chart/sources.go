@@ -89,7 +89,9 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"pools/network-policy.yaml", "pools", "and " + withNetworkPolicy + " " + withPools, connecting},
 		{"pools/deployment.yaml", "pools", withPools, slices.Concat(workload("pools", "nvtopo-pool-controller"), []edit{
 			{path: "spec/replicas", text: "replicas: {{ .Values.pools.replicas }}"},
-			{path: container + "ports", where: before, text: "{{- with .Values.pools.extraArgs }}\nargs:\n{{- toYaml . | nindent 8 }}\n{{- end }}"},
+			{path: container + "ports", where: before, text: poolArgs + "\n" + exportMount},
+			{path: pod + "securityContext/runAsGroup", where: after, text: "{{- if .Values.pools.export.volume }}\nfsGroup: 65532\n{{- end }}"},
+			{path: pod + "containers", where: before, text: "{{- with .Values.pools.export.volume }}\nvolumes:\n- name: export\n  {{- toYaml . | nindent 8 }}\n{{- end }}"},
 			{path: "spec/template/metadata/labels", where: after, text: annotations("pools", "")},
 			{path: "spec/template/spec/affinity", where: before, text: field("pools", "nodeSelector") + "\n" + field("pools", "tolerations")},
 		})},
@@ -112,6 +114,40 @@ const (
 	pod       = "spec/template/spec/"
 	container = pod + "containers/0/"
 )
+
+// poolArgs are the flags of the pool controller.
+const poolArgs = `{{- if or .Values.pools.export.volume .Values.pools.usageStorageLimit .Values.pools.extraArgs }}
+args:
+{{- if .Values.pools.export.volume }}
+- --export-dir=/export
+{{- with .Values.pools.export.command }}
+- {{ printf "--export-command=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.pools.usageStorageLimit }}
+- --usage-storage-limit={{ . }}
+{{- end }}
+{{- with .Values.pools.extraArgs }}
+{{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}`
+
+// exportMount is where the pool controller writes invoices, and what its command gets. All else is read-only.
+const exportMount = `{{- if .Values.pools.export.volume }}
+env:
+- name: HOME
+  value: /export
+{{- with .Values.pools.export.env }}
+{{- toYaml . | nindent 8 }}
+{{- end }}
+{{- with .Values.pools.export.envFrom }}
+envFrom:
+{{- toYaml . | nindent 8 }}
+{{- end }}
+volumeMounts:
+- name: export
+  mountPath: /export
+{{- end }}`
 
 // workload makes the edits that all workloads have.
 func workload(values, image string) []edit {
