@@ -46,7 +46,10 @@ func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books,
 			due = append(due, written)
 		}
 	}
-	if err := r.writeSessions(ctx, books.Records, statement.Sessions, closing); err != nil {
+	if err := r.writeSessions(ctx, books.Records, steady(books, statement.Sessions, closing), closing); err != nil {
+		return err
+	}
+	if err := r.recost(ctx, books, statement.Sessions, closing); err != nil {
 		return err
 	}
 	for _, invoice := range slices.Backward(due) {
