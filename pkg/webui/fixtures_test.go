@@ -127,7 +127,8 @@ func (e *testEnv) addCustom(tb testing.TB, resource schema.GroupVersionResource,
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := e.dyn.Resource(resource).Create(tb.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
+	object := &unstructured.Unstructured{Object: u}
+	if _, err := e.dyn.Resource(resource).Namespace(object.GetNamespace()).Create(tb.Context(), object, metav1.CreateOptions{}); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -3,12 +3,16 @@
 package webui
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 )
 
 // maxUsage bounds the sessions of one answer.
@@ -23,7 +27,7 @@ type poolsDocument struct {
 
 type billsDocument struct {
 	Items []*accounting.Bill `json:"items"`
-	// Problems are the accounts whose bill cannot be computed, or that have no price book.
+	// Problems are the accounts whose bill cannot be computed, or that have no price book, and why.
 	Problems []string `json:"problems"`
 }
 
@@ -37,28 +41,62 @@ func pools(st *state, _ *http.Request, _ *Caller) (any, error) {
 	return poolsDocument{st.version, append([]poolv1alpha1.ComputePool{}, st.snapshot.Pools...)}, nil
 }
 
+// bills are the amounts of all tenants as the controller wrote them last, or with the query tenant the bill of
+// that one, computed from its own records.
 func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
-	all, err := s.config.Ledger.AllBooks(r.Context(), s.config.Clock.Now())
+	out := billsDocument{Items: []*accounting.Bill{}, Problems: []string{}}
+	tenant, err := tenantOf(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case tenant == "":
+		bills, err := s.config.Ledger.Summaries(r.Context())
+		if err != nil {
+			return nil, ledgerRefusal(err)
+		}
+		for _, b := range bills {
+			for _, wrong := range b.Wrong {
+				out.Problems = append(out.Problems, b.Tenant+": "+wrong)
+			}
+			b.Wrong = nil
+			out.Items = append(out.Items, b)
+		}
+		return out, nil
+	}
+	books, err := s.config.Ledger.Books(r.Context(), tenant, s.config.Clock.Now())
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, &Refusal{http.StatusNotFound, "tenant " + tenant + " has no account", "see /pools/bills for those that have one"}
+	}
 	if err != nil {
 		return nil, ledgerRefusal(err)
 	}
-	out := billsDocument{Items: []*accounting.Bill{}, Problems: []string{}}
-	for _, books := range all {
-		b, err := accounting.BillOf(books)
-		if err != nil {
-			out.Problems = append(out.Problems, books.Account.Name+": "+err.Error())
-			continue
-		}
-		if b.NoPrices != "" {
-			out.Problems = append(out.Problems, books.Account.Name+": "+b.NoPrices)
-		}
-		out.Items = append(out.Items, b)
+	b, err := accounting.BillOf(books)
+	if err != nil {
+		out.Problems = append(out.Problems, tenant+": "+err.Error())
+		return out, nil
 	}
+	if b.NoPrices != "" {
+		out.Problems = append(out.Problems, tenant+": "+b.NoPrices)
+	}
+	out.Items = append(out.Items, b)
 	return out, nil
 }
 
+// tenantOf is the query tenant; empty if there is none.
+func tenantOf(r *http.Request) (string, error) {
+	tenant := r.URL.Query().Get("tenant")
+	if tenant != "" && len(validation.IsDNS1123Subdomain(tenant)) > 0 {
+		return "", &Refusal{http.StatusBadRequest, "the query tenant is no name of a tenant", "ask for ?tenant=NAME"}
+	}
+	return tenant, nil
+}
+
 func (s *Server) usage(_ *state, r *http.Request, _ *Caller) (any, error) {
-	records, err := s.config.Ledger.Records(r.Context(), "")
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.config.Ledger.Records(r.Context(), tenant)
 	if err != nil {
 		return nil, ledgerRefusal(err)
 	}

@@ -188,8 +188,9 @@ export function pools(c: MockCluster): Pool[] {
   ];
 }
 
-export function bills(asOf: string): Bill[] {
-  return [
+/** The bill of a tenant, or the amounts of all without lines. */
+export function bills(asOf: string, tenant: string): Bill[] {
+  const all: Bill[] = [
     {
       tenant: "team-a",
       currency: "USD",
@@ -230,6 +231,8 @@ export function bills(asOf: string): Bill[] {
       wrong: ["record r-17: the quantity is not a number"],
     },
   ];
+  if (tenant) return all.filter((b) => b.tenant === tenant);
+  return all.map((b) => ({ ...b, lines: [], wrong: undefined }));
 }
 
 export function usage(c: MockCluster): UsageRecord[] {

@@ -45,18 +45,18 @@ class MockServer {
     if (url.pathname === "/mock/burst") void this.burst(Number(url.searchParams.get("changes")), res);
     else if (url.pathname === "/api/v1/stream") this.stream(req, res);
     else if (url.pathname.startsWith("/api/v1/"))
-      this.answer(url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent), res);
+      this.answer(url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent), url.searchParams.get("tenant") ?? "", res);
     else next();
   };
 
-  private answer(path: string[], res: ServerResponse): void {
-    const value = this.valueOf(path);
+  private answer(path: string[], tenant: string, res: ServerResponse): void {
+    const value = this.valueOf(path, tenant);
     res.setHeader("Content-Type", "application/json");
     res.statusCode = value === undefined ? 404 : 200;
     res.end(JSON.stringify(value ?? { error: `There is no ${path.join(" ")}.`, hint: "It may have been deleted; go back to the list." }));
   }
 
-  private valueOf([kind, a = "", b = "", c = ""]: string[]): unknown {
+  private valueOf([kind, a = "", b = "", c = ""]: string[], tenant: string): unknown {
     const now = new Date().toISOString();
     switch (kind) {
       case "cluster":
@@ -72,7 +72,7 @@ class MockServer {
       case "gangs":
         return a ? this.gang(a, b) : { version: this.cluster.version, items: [...this.cluster.gangs.values()] };
       case "pools":
-        if (a === "bills") return { items: bills(now), problems: [] };
+        if (a === "bills") return { items: bills(now, tenant), problems: [] };
         return a === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
       case "whoami":
         return { user: "mock", mode: "kubeconfig", version: "mock" };

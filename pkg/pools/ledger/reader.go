@@ -137,49 +137,25 @@ func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*acco
 	return &accounting.Books{Account: account, Prices: prices, Records: records, Batches: batches, Invoices: invoices, Now: now}, nil
 }
 
-// AllBooks are those of all tenants that have an account, by name.
-func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Books, error) {
+// Summaries are the bills of all tenants that have an account, by name, as the controller wrote their amounts
+// last. They have no lines: no record is read.
+func (r *Reader) Summaries(ctx context.Context) ([]*accounting.Bill, error) {
 	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
 	if err != nil {
 		return nil, err
 	}
-	prices, err := listAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, "")
+	books, err := listAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, "")
 	if err != nil {
 		return nil, err
 	}
-	invoices, err := r.Invoices(ctx, "") // first, as in Books
-	if err != nil {
-		return nil, err
-	}
-	records, batches, err := r.usage(ctx, "")
-	if err != nil {
-		return nil, err
+	prices := map[string]*poolv1alpha1.PriceBook{}
+	for i := range books {
+		prices[books[i].Name] = &books[i]
 	}
 	slices.SortFunc(accounts, func(a, b poolv1alpha1.TenantAccount) int { return cmp.Compare(a.Name, b.Name) })
-	invoicesOf, recordsOf := map[string][]poolv1alpha1.Invoice{}, map[string][]poolv1alpha1.UsageRecord{}
-	for i := range invoices {
-		tenant := invoices[i].Spec.Tenant
-		invoicesOf[tenant] = append(invoicesOf[tenant], invoices[i])
-	}
-	for i := range records {
-		tenant := records[i].Spec.Tenant
-		recordsOf[tenant] = append(recordsOf[tenant], records[i])
-	}
-	batchesOf := map[string][]poolv1alpha1.UsageBatch{}
-	for i := range batches {
-		tenant := batches[i].Spec.Tenant
-		batchesOf[tenant] = append(batchesOf[tenant], batches[i])
-	}
-	var out []*accounting.Books
+	out := make([]*accounting.Bill, len(accounts))
 	for i := range accounts {
-		account := &accounts[i]
-		b := &accounting.Books{
-			Account: account, Invoices: invoicesOf[account.Name], Records: recordsOf[account.Name], Batches: batchesOf[account.Name], Now: now,
-		}
-		if at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == accounting.PriceBookOf(account) }); at >= 0 {
-			b.Prices = &prices[at]
-		}
-		out = append(out, b)
+		out[i] = accounting.SummaryOf(&accounts[i], prices[accounting.PriceBookOf(&accounts[i])])
 	}
 	return out, nil
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Table, Tabs, Text, Title } from "@mantine/core";
+import { Anchor, Table, Tabs, Text, Title } from "@mantine/core";
 
 import type { Bill, Bills as BillList, Pool, Share, Usage as UsageList } from "../api";
 import { Bar, BarLegend } from "../components/Bar";
@@ -32,7 +32,7 @@ export function PoolsPage() {
   return (
     <>
       <PageTitle text="Pools" />
-      <Tabs value={tab} onChange={(t) => setParams({ tab: t === "shares" || !t ? "" : t })}>
+      <Tabs value={tab} onChange={(t) => setParams({ tab: t === "shares" || !t ? "" : t, tenant: "" })}>
         <Tabs.List aria-label="What of the pools">
           {tabs.map((t) => (
             <Tabs.Tab key={t} value={t}>
@@ -43,7 +43,7 @@ export function PoolsPage() {
         <Tabs.Panel value={tab} pt="sm">
           {tab === "shares" && <Shares text={text} />}
           {tab === "usage" && <Usage text={text} />}
-          {tab === "bills" && <Bills text={text} />}
+          {tab === "bills" && <Bills text={text} tenant={params.get("tenant") ?? ""} open={(tenant) => setParams({ tenant })} />}
         </Tabs.Panel>
       </Tabs>
     </>
@@ -198,7 +198,8 @@ function Usage({ text }: { text: string }) {
   );
 }
 
-function Bills({ text }: { text: string }) {
+/** The amounts of all tenants, and the bill of the one that is open. */
+function Bills({ text, tenant, open }: { text: string; tenant: string; open: (tenant: string) => void }) {
   const answer = useFetched<BillList>(
     "pools/bills",
     useLive((l) => l.pools),
@@ -214,12 +215,40 @@ function Bills({ text }: { text: string }) {
         {answer.value?.problems.map((p) => (
           <Notice key={p} title={p} />
         ))}
-        <div className="bills">
+        {tenant && <TenantBill tenant={tenant} />}
+        <DataTable label="Tenants" head={["Tenant", "Billed", "Balance", "Accrued", "Currency", "As of"]} tall>
           {bills.map((b) => (
-            <BillCard key={b.tenant} bill={b} />
+            <Table.Tr key={b.tenant}>
+              <Table.Th scope="row">
+                <Anchor component="button" type="button" size="sm" underline="always" onClick={() => open(b.tenant)}>
+                  {b.tenant}
+                </Anchor>
+              </Table.Th>
+              <Table.Td>{b.billed}</Table.Td>
+              <Table.Td>{b.balance}</Table.Td>
+              <Table.Td>{b.accrued}</Table.Td>
+              <Table.Td>{b.currency}</Table.Td>
+              <Table.Td>{utc(b.asOf)}</Table.Td>
+            </Table.Tr>
           ))}
-        </div>
+        </DataTable>
       </>
+    )
+  );
+}
+
+function TenantBill({ tenant }: { tenant: string }) {
+  const answer = useFetched<BillList>(
+    `pools/bills?tenant=${encodeURIComponent(tenant)}`,
+    useLive((l) => l.pools),
+  );
+  return (
+    missing(answer) ?? (
+      <div className="bills">
+        {answer.value?.items.map((b) => (
+          <BillCard key={b.tenant} bill={b} />
+        ))}
+      </div>
     )
   );
 }
