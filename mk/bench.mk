@@ -3,7 +3,7 @@
 ##@ Benchmarks
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-webui bench-admission ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-bills bench-webui bench-admission ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -25,6 +25,10 @@ bench-scheduler: cluster-programs ## Throughput on a real control plane, beside 
 bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
 	$(call program,nvtopo-pool-controller,pool-controller)
 	go -C bench run ./pools $(BENCHFLAGS)
+
+.PHONY: bench-bills
+bench-bills: ## What an event costs that changes a bill, beside the bill computed anew
+	go -C bench run ./bills $(BENCHFLAGS)
 
 .PHONY: bench-webui
 bench-webui: ## What the web view costs, as a process of its own, with viewers in another
