@@ -100,14 +100,15 @@ func (e *testEnv) holdGroupWrites(t *testing.T) *faults.Proxy {
 
 // startSchedulerBehind starts the scheduler behind a proxy. It gives up a write later than an
 // attempt of a gang, so that it is the attempt that ends first.
-func (e *testEnv) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) {
+func (e *testEnv) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) *devcluster.Scheduler {
 	t.Helper()
 	config := schedulerConfig(profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	config = bytes.ReplaceAll(config, fmt.Appendf(nil, "requestTimeout: %s", requestTimeout), []byte("requestTimeout: 15s"))
-	_, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+	s, err := e.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: testkit.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: e.schedulerAccount, Server: proxy.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
 }

@@ -50,7 +50,8 @@ type Rule struct {
 	Kind    Kind
 	On      Traffic
 	Share   float64       // between 0 and 1
-	AtMost  time.Duration // of Slow and Late: delays are between 0 and this
+	AtLeast time.Duration // of Slow and Late: delays are between this
+	AtMost  time.Duration // and this
 	Without []string      // resources left alone, for example leases
 	Only    []string      // the only resources that it is about; empty: all
 }
@@ -81,7 +82,7 @@ func decide(seed uint64, rules []Rule, q *request, n uint64) verdict {
 		if !hit || !r.about(q) {
 			continue
 		}
-		delay := time.Duration(part * float64(r.AtMost))
+		delay := r.AtLeast + time.Duration(part*float64(r.AtMost-r.AtLeast))
 		switch {
 		case r.Kind == Slow:
 			v.slow += delay
