@@ -30,20 +30,20 @@ const (
 // parts are the maps and lists of an object that its sender may make as long as a request may be, each with
 // a function that fills it with n entries.
 var parts = map[string]func(object map[string]any, n int){
-	"annotations":                 func(o map[string]any, n int) { meta(o)["annotations"] = keys("nvtopo.dev/a%d", n) },
-	"annotations of others":       func(o map[string]any, n int) { meta(o)["annotations"] = keys("a%d", n) },
-	"annotations of Kueue":        func(o map[string]any, n int) { meta(o)["annotations"] = keys("kueue.x-k8s.io/a%d", n) },
-	"labels":                      func(o map[string]any, n int) { meta(o)["labels"] = keys("nvtopo.dev/a%d", n) },
-	"labels of Kueue":             func(o map[string]any, n int) { meta(o)["labels"] = keys("kueue.x-k8s.io/a%d", n) },
+	"annotations":                 func(o map[string]any, n int) { metaOf(o)["annotations"] = keys("nvtopo.dev/a%d", n) },
+	"annotations of others":       func(o map[string]any, n int) { metaOf(o)["annotations"] = keys("a%d", n) },
+	"annotations of Kueue":        func(o map[string]any, n int) { metaOf(o)["annotations"] = keys("kueue.x-k8s.io/a%d", n) },
+	"labels":                      func(o map[string]any, n int) { metaOf(o)["labels"] = keys("nvtopo.dev/a%d", n) },
+	"labels of Kueue":             func(o map[string]any, n int) { metaOf(o)["labels"] = keys("kueue.x-k8s.io/a%d", n) },
 	"annotations of the template": func(o map[string]any, n int) { eachTemplate(o, "annotations", keys("nvtopo.dev/a%d", n)) },
 	"labels of the template":      func(o map[string]any, n int) { eachTemplate(o, "labels", keys("kueue.x-k8s.io/a%d", n)) },
-	"owners":                      func(o map[string]any, n int) { meta(o)["ownerReferences"] = list(n, owner) },
+	"owners":                      func(o map[string]any, n int) { metaOf(o)["ownerReferences"] = list(n, owner) },
 	"finalizers": func(o map[string]any, n int) {
-		meta(o)["finalizers"] = list(n, func(i int) any { return fmt.Sprintf("kueue.x-k8s.io/f%d", i) })
+		metaOf(o)["finalizers"] = list(n, func(i int) any { return fmt.Sprintf("kueue.x-k8s.io/f%d", i) })
 	},
 	"gates": func(o map[string]any, n int) { specOf(o)["schedulingGates"] = list(n, named) },
 	"gates in an annotation": func(o map[string]any, n int) {
-		meta(o)["annotations"] = map[string]any{"kueue.x-k8s.io/admission-gated-by": strings.Repeat(",", n)}
+		metaOf(o)["annotations"] = map[string]any{"kueue.x-k8s.io/admission-gated-by": strings.Repeat(",", n)}
 	},
 	"containers":            func(o map[string]any, n int) { eachPod(o, "containers", list(n, container)) },
 	"init containers":       func(o map[string]any, n int) { eachPod(o, "initContainers", list(n, container)) },
@@ -57,10 +57,10 @@ var parts = map[string]func(object map[string]any, n int){
 	"resources of a LimitRange": func(o map[string]any, n int) {
 		specOf(o)["limits"] = []any{map[string]any{"default": keys("x%d/y", n)}}
 	},
-	"labels of the node's own kind": func(o map[string]any, n int) { meta(o)["labels"] = keys("a%d", n) },
+	"labels of the node's own kind": func(o map[string]any, n int) { metaOf(o)["labels"] = keys("a%d", n) },
 }
 
-func meta(o map[string]any) map[string]any   { return child(o, "metadata") }
+func metaOf(o map[string]any) map[string]any { return child(o, "metadata") }
 func specOf(o map[string]any) map[string]any { return child(o, "spec") }
 
 // child is a field that is an object, made where it is not there.

@@ -10,8 +10,10 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -84,7 +86,32 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	t.Helper()
 	e := compileExpressions(t, p)
 	matcher := matchconditions.NewMatcher(e.conditions, p.Spec.FailurePolicy, "policy", "validate", p.Name)
-	return validating.NewValidator(e.rules, matcher, cel.NewCondition(nil), e.messages, p.Spec.FailurePolicy)
+	selector := labels.Everything()
+	if s := p.Spec.MatchConstraints.ObjectSelector; s != nil {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(s); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+	}
+	return selected{validating.NewValidator(e.rules, matcher, cel.NewCondition(nil), e.messages, p.Spec.FailurePolicy), selector}
+}
+
+// selected is a policy that is asked only about objects that its selector matches, before the change
+// or after it.
+type selected struct {
+	validating.Validator
+	selector labels.Selector
+}
+
+func (s selected) Validate(ctx context.Context, resource schema.GroupVersionResource, attr *admission.VersionedAttributes, params runtime.Object,
+	namespace *v1.Namespace, budget int64, authz authorizer.Authorizer,
+) validating.ValidateResult {
+	for _, o := range []runtime.Object{attr.VersionedObject, attr.VersionedOldObject} {
+		if accessor, err := meta.Accessor(o); o != nil && err == nil && s.selector.Matches(labels.Set(accessor.GetLabels())) {
+			return s.Validator.Validate(ctx, resource, attr, params, namespace, budget, authz)
+		}
+	}
+	return validating.ValidateResult{}
 }
 
 // request is what an account sends; object and old are nil where there is none.
@@ -115,9 +142,9 @@ func (r *request) versioned() *admission.VersionedAttributes {
 	if named == nil {
 		named = r.old
 	}
-	meta, _ := named["metadata"].(map[string]any)
-	name, _ := meta["name"].(string)
-	namespace, _ := meta["namespace"].(string)
+	metadata, _ := named["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	namespace, _ := metadata["namespace"].(string)
 	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: r.resource}
 	who := r.user
 	if who == nil {

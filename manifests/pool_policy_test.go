@@ -40,7 +40,7 @@ func compiledPoolPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 22)
+	return compiledList(t, list, bindings, 23)
 }
 
 // thing is an object of a tenant's namespace with a part of its metadata and one field.
@@ -94,22 +94,27 @@ func TestPoliciesOfProtectedJobs(t *testing.T) {
 			map[string]any{"parallelism": pods, "completions": pods})
 	}
 	checkPolicy(t, "nvtopo-pool-protected", "only the pool controller gives or takes it", map[string]policyCase{
-		"a job with another class":                   {request{resource: "jobs", object: plain}, true},
-		"a protected job":                            {request{resource: "jobs", object: protected}, false},
-		"a protected pod":                            {request{resource: "pods", object: protected}, false},
-		"one by the pool controller":                 {request{resource: "jobs", object: protected, may: mayProtect}, true},
-		"a running job that becomes protected":       {request{resource: "jobs", object: protected, old: plain}, false},
-		"by another door":                            {request{resource: "jobs", subresource: "status", object: protected, old: plain}, false},
-		"a job that is protected no more":            {request{resource: "jobs", object: plain, old: protected}, false},
-		"a protected job that changes otherwise":     {request{resource: "jobs", object: protected, old: protected}, true},
-		"a protected job that becomes larger":        {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q")}, false},
-		"by the pool controller":                     {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q"), may: mayProtect}, true},
-		"a protected job that changes its queue":     {request{resource: "jobs", object: sized(1, "r"), old: sized(1, "q")}, false},
-		"a protected job that stays as it is":        {request{resource: "jobs", object: sized(1, "q"), old: sized(1, "q")}, true},
+		"a job with another class":               {request{resource: "jobs", object: plain}, true},
+		"a protected job":                        {request{resource: "jobs", object: protected}, false},
+		"a protected pod":                        {request{resource: "pods", object: protected}, false},
+		"one by the pool controller":             {request{resource: "jobs", object: protected, may: mayProtect}, true},
+		"a running job that becomes protected":   {request{resource: "jobs", object: protected, old: plain}, false},
+		"by another door":                        {request{resource: "jobs", subresource: "status", object: protected, old: plain}, false},
+		"a job that is protected no more":        {request{resource: "jobs", object: plain, old: protected}, false},
+		"a protected job that changes otherwise": {request{resource: "jobs", object: protected, old: protected}, true},
+		"a protected job that becomes larger":    {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q")}, false},
+		"by the pool controller":                 {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q"), may: mayProtect}, true},
+		"a protected job that changes its queue": {request{resource: "jobs", object: sized(1, "r"), old: sized(1, "q")}, false},
+		"a protected job that stays as it is":    {request{resource: "jobs", object: sized(1, "q"), old: sized(1, "q")}, true},
+	})
+	checkPolicy(t, "nvtopo-pool-protected-workloads", "only the pool controller gives or takes it", map[string]policyCase{
+		"a Workload with another class":              {request{resource: "workloads", object: plain}, true},
+		"a Workload by its label":                    {request{resource: "workloads", object: protected}, false},
 		"a protected Workload":                       {request{resource: "workloads", object: workload}, false},
 		"a Workload that becomes protected":          {request{resource: "workloads", object: workload, old: thing(nil, "", nil)}, false},
 		"a protected Workload by Kueue":              {request{resource: "workloads", object: workload, may: mayProtect}, true},
 		"a protected Workload that changes its spec": {request{resource: "workloads", object: workload, old: workload}, true},
+		"a Workload that is protected no more":       {request{resource: "workloads", object: plain, old: workload}, false},
 	})
 }
 
@@ -195,6 +200,7 @@ func TestPoliciesOfQueues(t *testing.T) {
 		"a job with a queue":    {request{resource: "jobs", object: thing(labelled(kueue.LabelQueue, "x"), "", nil)}, false},
 		"a pod with a queue":    {request{resource: "pods", object: thing(labelled(kueue.LabelQueue, "x"), "", nil)}, false},
 		"a job without a queue": {request{resource: "jobs", object: thing(labelled("a", "b"), "", nil)}, true},
+		"a pod without labels":  {request{resource: "pods", object: thing(nil, "", nil)}, true},
 	})
 	managed := func(quota string) map[string]any {
 		return thing(labelled(names.LabelManaged, "training"), "spec", spec("quota", quota))
