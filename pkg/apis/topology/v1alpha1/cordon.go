@@ -30,6 +30,8 @@ func CordonMessage(token, waits string) string {
 }
 
 // CordonWord is what the scheduler says of one cordon.
+//
+// +kubebuilder:object:generate=false
 type CordonWord struct {
 	Heard        bool   // it says something
 	Acknowledged bool   // no pod with devices comes to the node any more
