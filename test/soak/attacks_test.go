@@ -228,6 +228,7 @@ func (h *hostile) impossible(ctx context.Context) error {
 		case 0:
 			p.Spec.Containers[0] = container("main", 64)
 		case 1:
+			p.Spec.Containers[0] = container("main", 2) // one GPU has no links to ask for
 			p.Annotations[podrequest.MinBandwidthKey] = "1000000"
 		case 2:
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "nowhere"}

@@ -237,10 +237,10 @@ func (e *testEnv) excuse(v *check.Violation) string {
 }
 
 // gaveOther reports whether kubelet gave a pod something else than was chosen. The
-// checker's view may be older than the correction.
+// checker's view may be older than the correction, and than the pod's end.
 func (k *kubelet) gaveOther(uid types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.record[uid]
-	return h != nil && h.unlike()
+	return h != nil && h.unlike() || !k.left[uid].IsZero()
 }

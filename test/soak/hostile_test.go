@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 )
@@ -161,7 +160,7 @@ func (h *hostile) do(ctx context.Context, a *attack) {
 	h.w.count("hostile: "+a.name+", "+what, 1)
 }
 
-// expel ends all that the hostile tenant has, by force, as whoever runs the cluster can.
+// expel deletes all that the hostile tenant has, and waits until kubelets have let its pods go.
 func (e *testEnv) expel(ctx context.Context) {
 	h := e.hostile
 	if h == nil || e.ctx.Err() != nil {
@@ -172,7 +171,7 @@ func (e *testEnv) expel(ctx context.Context) {
 	err := e.try(ctx, "expel the hostile tenant", func(ctx context.Context) error {
 		err := e.dyn.Resource(groupResource).Namespace(hostileNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		return errors.Join(err, e.kube.CoreV1().Pods(hostileNamespace).DeleteCollection(ctx,
-			metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}, metav1.ListOptions{}))
+			metav1.DeleteOptions{}, metav1.ListOptions{}))
 	})
 	if err == nil {
 		err = e.try(ctx, "see the hostile tenant's pods gone", func(ctx context.Context) error {

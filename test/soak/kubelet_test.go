@@ -70,14 +70,15 @@ type kubelet struct {
 	kick chan struct{}
 
 	mu     sync.Mutex
-	record map[types.UID]*held // guarded by mu
-	done   map[types.UID]bool  // pods that ended or were refused, whether the API server's say so yet or not; guarded by mu
+	record map[types.UID]*held     // guarded by mu
+	left   map[types.UID]time.Time // pods that had not got what was chosen -> when they left the record; guarded by mu
+	done   map[types.UID]bool      // pods that ended or were refused, whether the API server's say so yet or not; guarded by mu
 }
 
 func newKubelet(b *box, dir string, seed uint64) (*kubelet, error) {
 	k := &kubelet{
 		b: b, rng: rand.New(rand.NewPCG(seed, uint64(b.index))), path: filepath.Join(dir, b.name, "kubelet_internal_checkpoint"),
-		kick: make(chan struct{}, 1), record: map[types.UID]*held{}, done: map[types.UID]bool{},
+		kick: make(chan struct{}, 1), record: map[types.UID]*held{}, left: map[types.UID]time.Time{}, done: map[types.UID]bool{},
 	}
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
 		return nil, err
@@ -119,10 +120,21 @@ func (k *kubelet) exited(uid types.UID) {
 	k.mu.Unlock()
 }
 
+// leave takes a pod out of the record. The caller holds mu.
+func (k *kubelet) leave(uid types.UID, h *held) {
+	delete(k.record, uid)
+	if h.unlike() {
+		k.left[uid] = time.Now()
+	}
+	maps.DeleteFunc(k.left, func(_ types.UID, at time.Time) bool { return time.Since(at) > echo })
+}
+
 // forget is the end of the machine.
 func (k *kubelet) forget() {
 	k.mu.Lock()
-	clear(k.record)
+	for uid, h := range k.record {
+		k.leave(uid, h)
+	}
 	k.mu.Unlock()
 }
 
@@ -197,7 +209,7 @@ func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Po
 		if now.Before(h.until) && !k.done[uid] {
 			continue
 		}
-		delete(k.record, uid)
+		k.leave(uid, h)
 		changed = true
 	}
 	for uid := range k.done {
@@ -228,7 +240,9 @@ func (k *kubelet) compare(p *v1.Pod, h *held) {
 func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 	k.mu.Lock()
 	for uid := range k.done {
-		delete(k.record, uid) // what ended makes room before anybody is refused
+		if h := k.record[uid]; h != nil {
+			k.leave(uid, h) // what ended makes room before anybody is refused
+		}
 	}
 	offered := k.b.healthy()
 	holders := map[string]*held{}
