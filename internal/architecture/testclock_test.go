@@ -41,6 +41,11 @@ var clockAllowed = map[string]string{
 	"test/pools.nothingOverdue": "limits of five minutes, after which it is a violation",
 	"test/pools.neverBound":     "looks for a minute whether a thing happens that must not",
 
+	"test/soak.besiege": "goes on for a time, whatever it comes to",
+	"test/soak.do":      "an attack without an answer is given up and counted, which fails nothing",
+	"test/soak.served":  "a limit of minutes; ten seconds count only as far as the machine had time",
+	"test/soak.leave":   "excuses for minutes what is a violation otherwise",
+
 	"test/soak.get":           "a process that does not answer is asked again, or is what the soak is about",
 	"test/soak.unlike":        "excuses for minutes what is a violation otherwise",
 	"test/soak.once":          "excuses for minutes what is a violation otherwise",
