@@ -68,10 +68,10 @@ func TestKustomizeBuild(t *testing.T) {
 		"the examples":           {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
 		"pools": {"pools", map[string]int{
 			"CustomResourceDefinition": 8, "ServiceAccount": 1, "ClusterRole": 5, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1,
-			"ValidatingAdmissionPolicy": 22, "ValidatingAdmissionPolicyBinding": 22, "NetworkPolicy": 1, "Deployment": 1,
+			"ValidatingAdmissionPolicy": 23, "ValidatingAdmissionPolicyBinding": 23, "NetworkPolicy": 1, "Deployment": 1,
 		}, ""},
 		"the base with pools": {"overlays/pools", map[string]int{
-			"CustomResourceDefinition": 10, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 28, "Deployment": 2, "DaemonSet": 2,
+			"CustomResourceDefinition": 10, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 29, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
 		"the web view": {"ui", map[string]int{
 			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1, "NetworkPolicy": 1,
