@@ -33,7 +33,8 @@ const (
 
 // CordonSource is the scheduler that acknowledges cordons.
 type CordonSource interface {
-	Cordons() (words []cordons.Word, settled bool)
+	Cordons() []cordons.Word
+	CordonsSettled() bool
 	KnowsItself() bool
 	Leads(ctx context.Context) error
 }
@@ -77,9 +78,10 @@ func (a *CordonAcknowledger) Run(ctx context.Context) {
 }
 
 // look writes what is new. It asks who leads after it has read the cordons: a process that loses its
-// Lease then has seen them before its successor was elected.
+// Lease then has seen them before its successor was elected. And it asks since when it leads after it
+// has asked who leads, which waits for the process's own Lease.
 func (a *CordonAcknowledger) look(ctx context.Context) {
-	words, settled := a.source.Cordons()
+	words := a.source.Cordons()
 	if len(words) == 0 {
 		clear(a.told)
 		return
@@ -87,6 +89,7 @@ func (a *CordonAcknowledger) look(ctx context.Context) {
 	if !a.source.KnowsItself() && !a.elected() || a.source.Leads(ctx) != nil {
 		return
 	}
+	settled := a.source.CordonsSettled()
 	told, left, now := map[string]toldWord{}, maxCordons, a.clock.Now()
 	for _, w := range words {
 		c := acknowledgement(w, settled)

@@ -30,6 +30,7 @@ type fakeCordons struct {
 
 	words   []cordons.Word
 	settled bool
+	elects  bool
 	known   bool
 	leads   error
 	refused error
@@ -37,9 +38,16 @@ type fakeCordons struct {
 	clock   *clocktesting.FakeClock
 }
 
-func (f *fakeCordons) Cordons() ([]cordons.Word, bool) { return f.words, f.settled }
-func (f *fakeCordons) KnowsItself() bool               { return f.known }
-func (f *fakeCordons) Leads(context.Context) error     { return f.leads }
+func (f *fakeCordons) Cordons() []cordons.Word { return f.words }
+func (f *fakeCordons) CordonsSettled() bool    { return f.settled }
+func (f *fakeCordons) KnowsItself() bool       { return f.known }
+
+func (f *fakeCordons) Leads(context.Context) error {
+	if f.elects {
+		f.settled = false // its own Lease has come, which tells that it was elected a moment ago
+	}
+	return f.leads
+}
 
 func newFakeCordons(words ...cordons.Word) *fakeCordons {
 	f := &fakeCordons{words: words, settled: true, known: true, clock: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))}
@@ -88,6 +96,10 @@ func TestAcknowledgement(t *testing.T) {
 		},
 		"the scheduler was elected lately": {
 			words: word(), with: func(f *fakeCordons) { f.settled = false },
+			want: []string{"n CordonAcknowledged False TakingOver: " + token + ": the scheduler was started or elected lately, and writes of another may still be carried out"},
+		},
+		"the scheduler hears of its own election when it asks who leads": {
+			words: word(), with: func(f *fakeCordons) { f.elects = true },
 			want: []string{"n CordonAcknowledged False TakingOver: " + token + ": the scheduler was started or elected lately, and writes of another may still be carried out"},
 		},
 		"a standby says nothing": {words: word(), with: func(f *fakeCordons) { f.known = false }},

@@ -66,11 +66,12 @@ func (s *State) MayBind(ctx context.Context, node string) error {
 	return nil
 }
 
-// Cordons returns what this process can say of each cordon, and whether all that its predecessor sent is
-// decided.
-func (s *State) Cordons() (words []cordons.Word, settled bool) {
-	return s.cordons.Words(), s.leader.Settled()
-}
+// Cordons returns what this process can say of each cordon, if CordonsSettled.
+func (s *State) Cordons() []cordons.Word { return s.cordons.Words() }
+
+// CordonsSettled reports whether all that this process's predecessor sent is decided. Ask after Leads: until then
+// the Lease of the predecessor may be the last that is known.
+func (s *State) CordonsSettled() bool { return s.leader.Settled() }
 
 // KnowsItself reports whether Leads is about this process: a standby beside a leader on its host would
 // take that for itself.

@@ -178,8 +178,8 @@ func (h *cordonRun) schedules(p *cordonProcess) {
 		}
 	}
 	p.attempts = slices.DeleteFunc(p.attempts, func(a *cordonAttempt) bool { return h.goesOn(p, a) })
-	words, settled := p.Cordons()
-	if now%3 == 0 && len(words) == 1 && len(words[0].InFlight) == 0 && (settled || h.without == takeover) && p.Leads(h.t.Context()) == nil {
+	words := p.Cordons()
+	if now%3 == 0 && len(words) == 1 && len(words[0].InFlight) == 0 && p.Leads(h.t.Context()) == nil && (p.CordonsSettled() || h.without == takeover) {
 		token := words[0].Token
 		h.carriesOut(func() { h.acknowledged = token })
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -108,6 +111,36 @@ func follow(t *testing.T, by *rest.Config, addr string) <-chan streamed {
 		}
 	}()
 	return events
+}
+
+// TestWebViewBills: the shipped account of the web view may read all that a tenant's bill is made of.
+func TestWebViewBills(t *testing.T) {
+	l := newTestEnv(t, devcluster.Config{})
+	l.install(t)
+	for _, folder := range []fs.FS{manifests.UI, manifests.Pools} {
+		if err := l.ApplyManifests(t.Context(), folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	viewer := account(t, l, "viewer")
+	bindCluster(t, l.client, "viewer", "nvtopo-ui-viewer")
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := poolExample(t, "tenant-account.yaml")
+	for _, o := range []*unstructured.Unstructured{poolExample(t, "price-book.yaml"), tenant} {
+		if _, err := objectsOf(dyn, o).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addr := l.serveUI(t)
+	for _, path := range []string{"/pools/bills", "/pools/bills?tenant=" + tenant.GetName(), "/pools/usage?tenant=" + tenant.GetName()} {
+		testkit.Eventually(t, waitLimit, "the viewer sees "+path, func(context.Context) (bool, string) {
+			code, body := askUI(t, viewer, addr, "/api/v1"+path)
+			return code == http.StatusOK, fmt.Sprintf("%d %.300s", code, body)
+		})
+	}
 }
 
 // TestWebViewAuthorization runs the web view with the shipped account's rights on a real

@@ -65,8 +65,7 @@ func TestCordonedNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			words := func() []cordons.Word {
-				w, _ := e.state(t).Cordons()
-				return w
+				return e.state(t).Cordons()
 			}
 			testkit.Soon(t, "the cordon is known", func() bool { return len(words()) == 1 })
 			want := []cordons.Word{{Node: e.node.Name, Token: token}}
@@ -117,7 +116,7 @@ func TestBoundPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Soon(t, "the cordon is known, and nothing in flight", func() bool {
-		w, _ := e.state(t).Cordons()
+		w := e.state(t).Cordons()
 		return len(w) == 1 && len(w[0].InFlight) == 0
 	})
 }

@@ -127,7 +127,9 @@ func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.Usage
 		before, changed = append(before, record), append(changed, after)
 	}
 	return inParallel(ctx, len(changed), func(ctx context.Context, i int) error {
-		err := r.client.Status().Patch(ctx, changed[i], client.MergeFrom(before[i]), client.FieldOwner(names.FieldOwner))
+		// With the version that the price was decided by: a price that is set stays, and the cache may be late.
+		patch := client.MergeFromWithOptions(before[i], client.MergeFromWithOptimisticLock{})
+		err := r.client.Status().Patch(ctx, changed[i], patch, client.FieldOwner(names.FieldOwner))
 		if err != nil {
 			return fmt.Errorf("write the cost of record %s/%s: %w", changed[i].Namespace, changed[i].Name, err)
 		}
