@@ -111,7 +111,7 @@ func (s *source) fetch(cmd *cobra.Command) (*input, error) {
 		return nil, err
 	}
 	switch o, err := clients.readNode(cmd.Context(), obj); {
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		cmd.PrintErrf("--node %s: GPUs that the node's agent has not reported yet are shown as free: %s\n", s.node, printable(err.Error()))
 	case err != nil:
 		return nil, inputf("--node %s: %w", s.node, err)

@@ -33,6 +33,9 @@ func readNodesFrom(client clientset.Interface) nodeReader {
 // node takes none; see package cordons.
 func (s *State) Assume(pod *v1.Pod, node string) bool { return s.cordons.Assume(pod, node) }
 
+// Cordoned reports whether a node takes no pods with devices.
+func (s *State) Cordoned(node string) bool { return s.cordons.Cordoned(node) }
+
 // Bound ends the flight of a pod whose Binding was carried out.
 func (s *State) Bound(uid types.UID, node string) { s.cordons.Bound(uid, node) }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ import (
 type Table struct {
 	clock          clock.PassiveClock
 	requestTimeout time.Duration
+
+	cordoned atomic.Int32 // nodes; Filter asks about every node
 
 	mu    sync.Mutex
 	nodes map[string]*node // those with a cordon or with pods in flight
@@ -67,6 +70,12 @@ func (t *Table) set(name string, cordoned bool, token string) {
 		n = &node{pods: map[types.UID]flight{}}
 		t.nodes[name] = n
 	}
+	switch {
+	case cordoned && !n.cordoned:
+		t.cordoned.Add(1)
+	case !cordoned && n.cordoned:
+		t.cordoned.Add(-1)
+	}
 	n.cordoned, n.token = cordoned, token
 	t.prune(name, n)
 }
@@ -86,6 +95,9 @@ func (t *Table) prune(name string, n *node) {
 
 // Cordoned reports whether a node takes no pods with devices.
 func (t *Table) Cordoned(name string) bool {
+	if t.cordoned.Load() == 0 {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodes[name]
@@ -96,16 +108,17 @@ func (t *Table) Cordoned(name string) bool {
 func (t *Table) Assume(pod *v1.Pod, name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if n := t.nodes[name]; n != nil {
+		if n.cordoned {
+			return false
+		}
+		t.prune(name, n)
+	}
 	n := t.nodes[name]
 	if n == nil {
 		n = &node{pods: map[types.UID]flight{}}
 		t.nodes[name] = n
 	}
-	if n.cordoned {
-		return false
-	}
-	t.prune(name, n)
-	t.nodes[name] = n // prune may have taken it out
 	n.pods[pod.UID] = flight{name: pod.Namespace + "/" + pod.Name}
 	return true
 }

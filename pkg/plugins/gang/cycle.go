@@ -105,6 +105,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	state.Write(askedKey, asked{})
 	switch {
 	case turn.Why != "":
+		p.doer.Activate([]*v1.Pod{pod}) // as wait does
 		return nil, refused(turn.Why)
 	case turn.Held:
 		return p.goOn(state, pod)
@@ -217,7 +218,7 @@ func (p *Plugin) unplaceable(state fwk.CycleState, pod *v1.Pod, q *gangstate.Que
 // some 2 ms an event. It does not ask about one that PreEnqueue refused, since we register no events.
 func (p *Plugin) wait(pod *v1.Pod, key gangrequest.Key, w *gangstate.Wait) {
 	p.gangs.Wait(key, w)
-	p.handle.Activate(klog.Background(), map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+	p.doer.Activate([]*v1.Pod{pod})
 }
 
 // alike are the members above the minimum that ask for the same as the one that is planned.

@@ -124,7 +124,7 @@ func (p *Plugin) nomination(pod *v1.Pod) *fwk.PostFilterResult {
 	p.doer.nominees.put(pod) // before the look: who ends the place after it finds the pod
 	node := p.gangs.ClaimedNode(pod.UID)
 	if node == "" {
-		p.doer.nominees.take(pod.UID)
+		p.doer.nominees.end(p.shared.Clock().Now(), pod.UID)
 		if pod.Status.NominatedNodeName == "" {
 			return nil
 		}
@@ -163,7 +163,7 @@ func (d *doer) endNomination(pod *v1.Pod) {
 		return // it has another place meanwhile, and is nominated for that
 	}
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": now.ResourceVersion}, // a later nomination stays
 		"status":   map[string]any{"nominatedNodeName": nil},
 	})
 	if err == nil {

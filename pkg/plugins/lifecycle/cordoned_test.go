@@ -81,6 +81,10 @@ func TestCordonedNode(t *testing.T) {
 					t.Errorf("%s of a pod to a cordoned node: %v, want it refused: %t", what, status, tc.counts)
 				}
 			}
+			filtered := strings.Contains(e.fw.RunFilterPlugins(t.Context(), state, first, e.info(t)).Message(), nodestate.ErrCordoned.Error())
+			if want := tc.resource == gpuResource; filtered != want {
+				t.Errorf("Filter refuses the cordoned node: %t, want %t: Reserve would, and no other node be tried", filtered, want)
+			}
 			refuses("Bind", e.fw.RunBindPlugins(t.Context(), state, first, e.node.Name))
 			e.fw.RunReservePluginsUnreserve(t.Context(), state, first, e.node.Name)
 			if diff := cmp.Diff(want, words()); diff != "" {

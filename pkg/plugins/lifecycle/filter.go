@@ -20,6 +20,9 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if c == nil || c.FilteredBy != p.name {
 		return nil
 	}
+	if c.Demand.HasGPUs() && p.state.Cordoned(info.Node().Name) { // Reserve would refuse it, and no other node be tried
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, nodestate.ErrCordoned.Error())
+	}
 	v := p.judge(c, info)
 	if v.Reason == 0 {
 		return nil

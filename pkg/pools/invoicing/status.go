@@ -103,8 +103,7 @@ func heldMessage(held []types.NamespacedName) string {
 }
 
 // writeStatus writes an account's amounts and conditions. stored is how many bytes of etcd its records and
-// batches take. refused is what the API server refuses of its
-// invoices; empty if nothing.
+// batches take. refused is what the API server refuses of its invoices; empty if nothing.
 func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, stored int64, refused string) error {
 	if err := r.countStored(ctx); err != nil {
 		return err

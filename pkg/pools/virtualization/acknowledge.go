@@ -50,7 +50,7 @@ func (r *reconciler) unsettled(pool *v1alpha1.ComputePool, n *v1.Node, cordoned 
 	case word.Acknowledged || !published:
 		return ""
 	case word.Heard:
-		return "the scheduler waits before it acknowledges the cordon: " + word.Waits
+		return "the scheduler waits before it acknowledges the cordon: " + word.Waits + "; if no scheduler runs any more: kubectl uncordon " + n.Name
 	case cordoned < silence:
 		return fmt.Sprintf("the scheduler has not acknowledged the cordon of %s (condition %s of NodeGPUTopology %s); without a word of it the devices are divided after %v",
 			since, topologyv1alpha1.ConditionCordonAcknowledged, n.Name, silence)
