@@ -91,6 +91,7 @@ func (e *testEnv) testNUMAFit(t *testing.T) {
 	const machine = "dgx1-v100"
 	required := notes{podrequest.NUMAAffinityKey: "required"}
 	single := notes{podrequest.TopologyPolicyKey: "single-numa-node"}
+	both := notes{podrequest.TopologyPolicyKey: "single-numa-node", podrequest.NUMAAffinityKey: "required"}
 	preferred := notes{podrequest.NUMAAffinityKey: "preferred"}
 	t.Run("refused", func(t *testing.T) {
 		node := e.freshName("numa")
@@ -100,16 +101,21 @@ func (e *testEnv) testNUMAFit(t *testing.T) {
 			notes       notes
 			want        string
 		}{
-			"required, too many CPUs":           {"41", "1Gi", required, placement.NoNUMACPU.String()},
-			"required, too much memory":         {"1", "257Gi", required, placement.NoNUMAMemory.String()},
-			"single-numa-node, too many CPUs":   {"41", "1Gi", single, placement.NoNUMACPU.String()},
-			"single-numa-node, too much memory": {"1", "257Gi", single, placement.NoNUMAMemory.String()},
+			"required, too many CPUs":                         {"41", "1Gi", required, placement.NoNUMACPU.String()},
+			"required, too much memory":                       {"1", "257Gi", required, placement.NoNUMAMemory.String()},
+			"required with single-numa-node, too many CPUs":   {"41", "1Gi", both, placement.NoNUMACPU.String()},
+			"required with single-numa-node, too much memory": {"1", "257Gi", both, placement.NoNUMAMemory.String()},
 		} {
 			t.Run(name, func(t *testing.T) {
 				e.wantRefused(t, gpuPod(e.freshName("numa-pod"), preBindProfile,
 					1).Annotations(tc.notes).CPU(tc.cpu).Memory(tc.memory).NodeSelector(host(node)).Obj(), tc.want)
 			})
 		}
+	})
+	t.Run("single-numa-node is about GPUs, and takes CPUs from elsewhere", func(t *testing.T) {
+		s := e.slot(t, e.freshName("numa"), machine)
+		e.create(t, gpuPod(s.node, preBindProfile, 2).Annotations(single).CPU("48").Memory("300Gi").NodeSelector(host(s.node)).Obj())
+		s.take(t, e.bound(t, s.node))
 	})
 	t.Run("preferred takes CPUs from elsewhere", func(t *testing.T) {
 		s := e.slot(t, e.freshName("numa"), machine)
