@@ -74,7 +74,7 @@ func checkSeries(t *testing.T, o *options, s *series) {
 
 func checkWaiting(t *testing.T, o *options, res *result) {
 	t.Helper()
-	if want := 2*len(o.waitingGangs) - 1; len(res.Waiting) != want {
+	if want := 3*len(o.waitingGangs) - 2; len(res.Waiting) != want {
 		t.Errorf("%d cases of gangs that wait, want %d", len(res.Waiting), want)
 	}
 	for _, w := range res.Waiting {

@@ -146,7 +146,7 @@ func (e *testEnv) showMachine(t *testing.T, node string) {
 	t.Helper()
 	s := transcript.New("machine")
 	s.HideTimes()
-	s.Say("Commands about one machine, read from the NodeGPUTopology of node %s. They ask about the\nhardware: pods do not count.", node)
+	s.Say("Commands about one machine, read from the NodeGPUTopology of node %s. What the node's\npods hold is not offered.", node)
 	for _, line := range []string{
 		"matrix", "matrix --show bandwidth", "pick -n 4", "pick -n 2 --free 1,4,5 -o json", "groups -g 2", "estimate --gpus 0-3 --size 1GB",
 		"affinity --gpus 0-3", "generate kubelet-config", "generate docker -n 2 --cpus 16",
