@@ -56,7 +56,7 @@ func TestValues(t *testing.T) {
 		"flags of the exporter":        {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
 		"flags of the agent that pins": {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
 		"flags of the pool controller": {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
-		"an export, a limit and flags": {
+		"an export and a limit and flags": {
 			exported, controller, container + "args",
 			[]any{"--export-dir=/export", "--export-command=aws s3 cp {} s3://bills/", "--usage-storage-limit=4Gi", "--v=4"},
 		},
@@ -68,7 +68,7 @@ func TestValues(t *testing.T) {
 		"the environment of a program": {exported, controller, container + "env", []any{map[string]any{"name": "HOME", "value": "/export"}, map[string]any{"name": "AWS_REGION", "value": "eu"}}},
 		"its credentials":              {exported, controller, container + "envFrom", []any{map[string]any{"secretRef": map[string]any{"name": "bills"}}}},
 		"an export without a program":  {"{pools: {enabled: true, export: {volume: {emptyDir: {}}}}}", controller, container + "args", []any{"--export-dir=/export"}},
-		"no export, and no volume":     {"{pools: {enabled: true}}", controller, pod + "volumes", nil},
+		"no export and no volume":      {"{pools: {enabled: true}}", controller, pod + "volumes", nil},
 		"a limit by itself":            {"{pools: {enabled: true, usageStorageLimit: '0'}}", controller, container + "args", []any{"--usage-storage-limit=0"}},
 		"flags of the web view": {
 			"{ui: {enabled: true, extraArgs: [--v=4]}}", "Deployment nvtopo-system/nvtopo-ui", container + "args", []any{"ui", "--address=:8443", "--require-token", "--v=4"},

@@ -121,7 +121,7 @@ func TestSessionSpan(t *testing.T) {
 		}
 		want := poolv1alpha1.UsageRecordSpec{
 			Tenant: s.tenant("a"), Pool: s.name, Pod: pods[k].Name, PodUID: pods[k].UID, Node: pods[k].Spec.NodeName,
-			Resource: "nvidia.com/gpu", Model: r.Spec.Model, Quantity: "4", Start: r.Spec.Start,
+			Namespace: s.tenant("a"), Queue: s.name, Owner: "Job/train", Resource: "nvidia.com/gpu", Model: r.Spec.Model, Quantity: "4", Start: r.Spec.Start,
 		}
 		if r.Spec != want || !r.Spec.Start.Time.Equal(bound(t, pods[k])) || !strings.Contains(r.Spec.Model, "A100") {
 			t.Errorf("record %+v, want %+v from %v", r.Spec, want, bound(t, pods[k]))
