@@ -38,7 +38,7 @@ func newChangingCluster(t *testing.T) *changingCluster {
 	return c
 }
 
-func (c *changingCluster) node(name string) *v1.Node { return c.cachedState.nodes[name] }
+func (c *changingCluster) node(name string) *v1.Node { return c.nodes[name] }
 
 func (c *changingCluster) podsOn(string) []*v1.Pod { return nil }
 
@@ -49,7 +49,7 @@ func (c *changingCluster) come(name string) {
 	obj := topologyOf(c.t, name, "a100-pcie-4-bridged")
 	obj.UID, obj.Spec.NodeUID = types.UID(fmt.Sprint("topology-", c.came)), types.UID(fmt.Sprint("node-", c.came))
 	node := schedtest.Node(name).UID(string(obj.Spec.NodeUID)).GPUs(len(obj.Spec.GPUs)).CPU("512").Memory("4Ti").Obj()
-	c.cachedState.nodes[name] = node
+	c.nodes[name] = node
 	c.nodeHandler().OnAdd(node, false)
 	c.cache.AddNode(c.logger, node)
 	c.passOn(c.t.Context())(c.topologies.Apply(obj))
@@ -61,7 +61,7 @@ func (c *changingCluster) come(name string) {
 // goAway removes a node, its object and its Leases.
 func (c *changingCluster) goAway(name string) {
 	c.t.Helper()
-	node, object := c.cachedState.nodes[name], c.cells.get(name).entry.Object()
+	node, object := c.nodes[name], c.cells.get(name).entry.Object()
 	delete(c.cachedState.nodes, name)
 	c.nodeHandler().OnDelete(node)
 	c.must(c.cache.RemoveNode(c.logger, node))

@@ -73,7 +73,7 @@ func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
 	b, err := accounting.BillOf(books)
 	if err != nil {
 		out.Problems = append(out.Problems, tenant+": "+err.Error())
-		return out, nil
+		return out, nil //nolint:nilerr // it is shown
 	}
 	if b.NoPrices != "" {
 		out.Problems = append(out.Problems, tenant+": "+b.NoPrices)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -262,7 +261,7 @@ func (h *hostile) tooLongPod(ctx context.Context) error {
 // falseOwner names a controller that does not exist, or one of another tenant, and has long inputs.
 func (h *hostile) falseOwner(ctx context.Context) error {
 	p := h.pod(h.name("owned"), one(h, 0, 1))
-	ref := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "nobody", UID: "00000000-0000-0000-0000-000000000000", Controller: ptr.To(true)}
+	ref := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "nobody", UID: "00000000-0000-0000-0000-000000000000", Controller: new(true)}
 	if all := h.w.gangs.list(); len(all) > 0 && h.random.IntN(2) == 0 {
 		g := one(h, all...)
 		g.mu.Lock()
@@ -321,5 +320,5 @@ func (h *hostile) remove(ctx context.Context) error {
 	case kind == 1:
 		return h.drop(ctx, one(h, h.gangs...))
 	}
-	return gone(h.kube.CoreV1().Pods(hostileNamespace).Delete(ctx, one(h, own...).Name, metav1.DeleteOptions{GracePeriodSeconds: one[*int64](h, nil, ptr.To(int64(0)))}))
+	return gone(h.kube.CoreV1().Pods(hostileNamespace).Delete(ctx, one(h, own...).Name, metav1.DeleteOptions{GracePeriodSeconds: one[*int64](h, nil, new(int64(0)))}))
 }

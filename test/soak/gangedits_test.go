@@ -5,6 +5,7 @@ package soak
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,9 +67,7 @@ func (e *testEnv) recreateGang(ctx context.Context, old *gang, o *op) error {
 	mixed := !old.want.Group && !next.want.Group && o.Draw%2 == 0
 	forced := o.Draw/2%2 == 0
 	if mixed || !forced {
-		for index, lives := range old.lives {
-			next.lives[index] = lives
-		}
+		maps.Copy(next.lives, old.lives)
 	}
 	old.mu.Unlock()
 	if mixed {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -301,7 +302,7 @@ func TestHistory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory()
 			for i := range tc.members {
-				h.members[types.UID(fmt.Sprint(i))] = &tc.members[i]
+				h.members[types.UID(strconv.Itoa(i))] = &tc.members[i]
 			}
 			h.least["r"], h.mixed["r"], h.wholes["r"] = 4, tc.mixed, slices.Clone(tc.whole)
 			victims := map[types.UID]time.Time{"0": at}

@@ -77,7 +77,7 @@ func (b *planner) gangOp() op {
 		}
 	}
 	o := op{Kind: kinds[b.rng.IntN(len(kinds))]}
-	switch o.Kind { //nolint:exhaustive // operations on gangs only
+	switch o.Kind {
 	case opGangCreate:
 		g.made++
 		o.Pod = fmt.Sprintf("%s-gang-%03d", b.prefix, g.made)

@@ -96,8 +96,10 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 			}
 		}
 		profile["pluginConfig"] = append(profile["pluginConfig"].([]any), map[string]any{
-			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String(), "anyModelAfter": anyModelAfter.String(),
-				"drainAfter": drainAfter.String(), "drainFor": drainFor.String()},
+			"name": "GangPlacement", "args": map[string]any{
+				"scheduleTimeout": scheduleTimeout.String(), "anyModelAfter": anyModelAfter.String(),
+				"drainAfter": drainAfter.String(), "drainFor": drainFor.String(),
+			},
 		})
 		all, out = append(all, profile), c
 	}

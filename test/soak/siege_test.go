@@ -259,7 +259,7 @@ func TestSiegeWindow(t *testing.T) {
 		l := &look{at: at.Add(time.Duration(seconds * float64(time.Second))), leader: 1, fits: map[string]bool{}, bound: map[string]map[types.UID]bool{}}
 		l.cpu, l.stalled = time.Duration(cpu*float64(time.Second)), time.Duration(stalled*float64(time.Second))
 		for i := range fits {
-			l.fits[fmt.Sprint(i)] = true
+			l.fits[strconv.Itoa(i)] = true
 		}
 		for i, uid := range more {
 			l.bound[fmt.Sprint(i)] = map[types.UID]bool{uid: true}

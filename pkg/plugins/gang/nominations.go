@@ -112,7 +112,7 @@ func (d *doer) runNominations(ctx context.Context, clk clock.WithTicker) {
 		case <-ticker.C():
 		}
 		for _, pod := range d.nominees.over(clk.Now(), d.gangs.HoldsPlace) {
-			d.endNomination(pod)
+			d.endNomination(pod) //nolint:contextcheck // it has the doer's own
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func TestWholeBesideWrites(t *testing.T) {
 	groups.PrependReactor("get", groupResource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		reads++
 		now := stored.DeepCopy()
-		now.ResourceVersion, now.Status.Running = fmt.Sprint(reads), int32(reads) // a controller counts
+		now.ResourceVersion, now.Status.Running = strconv.Itoa(reads), int32(reads) // a controller counts
 		return true, now, nil
 	})
 	written := ""

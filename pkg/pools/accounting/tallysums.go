@@ -5,7 +5,6 @@ package accounting
 import (
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -172,7 +171,7 @@ func (t *Tally) setTerms(by *terms) error {
 			e.summed, t.changed[name] = source{}, true
 			t.entries[name] = e
 		}
-	case was.noPrices != by.noPrices || !reflect.DeepEqual(was.book, by.book):
+	case was.noPrices != by.noPrices || !was.book.Equal(by.book):
 		for name := range t.apart {
 			t.changed[name] = true
 		}

@@ -5,6 +5,7 @@ package billing
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -65,6 +66,18 @@ type Price struct {
 type Discount struct {
 	ThresholdHours Decimal `json:"thresholdHours"`
 	Multiplier     Decimal `json:"multiplier"`
+}
+
+// Equal reports whether two books price every session alike and say so in the same words.
+func (b Book) Equal(o Book) bool {
+	prices := func(p, q Price) bool {
+		return p.Resource == q.Resource && p.Model == q.Model && p.ValidFrom.Equal(q.ValidFrom) && p.PerHour.equal(q.PerHour)
+	}
+	discounts := func(p, q Discount) bool {
+		return p.ThresholdHours.equal(q.ThresholdHours) && p.Multiplier.equal(q.Multiplier)
+	}
+	return b.Currency == o.Currency && b.MinPeriodSeconds == o.MinPeriodSeconds && b.Mode == o.Mode && b.DiscountScope == o.DiscountScope &&
+		maps.Equal(b.Parts, o.Parts) && slices.EqualFunc(b.Prices, o.Prices, prices) && slices.EqualFunc(b.Discounts, o.Discounts, discounts)
 }
 
 // DecodeBook reads a price book from JSON. What is not said: a minimum of 60 s, AllUnits,

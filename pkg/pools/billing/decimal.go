@@ -32,6 +32,8 @@ func ParseDecimal(s string) (Decimal, error) {
 // whole is a whole number.
 func whole(n int64) Decimal { return Decimal{big.NewRat(n, 1)} }
 
+func (d Decimal) equal(o Decimal) bool { return d.Rat().Cmp(o.Rat()) == 0 }
+
 // Rat returns a copy of the number.
 func (d Decimal) Rat() *big.Rat {
 	if d.rat == nil {

@@ -145,3 +145,39 @@ func TestDecodeSessions(t *testing.T) {
 		t.Error("a session without a start was taken")
 	}
 }
+
+// TestBookEqual: two books are equal that price alike, however their numbers are written.
+func TestBookEqual(t *testing.T) {
+	const text = `{"currency":"USD","prices":[{"resource":"nvidia.com/gpu","pricePerHour":"2.5","validFrom":"2026-11-01T00:00:00Z"}],"discounts":[{"thresholdHours":"10","multiplier":"0.9"}]}`
+	for name, tc := range map[string]struct {
+		old, new string
+		want     bool
+	}{
+		"the same":           {"", "", true},
+		"more places":        {"2.5", "2.50", true},
+		"another price":      {"2.5", "2.6", false},
+		"another model":      {`"pricePerHour"`, `"model":"A100","pricePerHour"`, false},
+		"another time":       {"11-01", "11-02", false},
+		"another threshold":  {`"10"`, `"11"`, false},
+		"another multiplier": {"0.9", "0.8", false},
+		"another currency":   {"USD", "EUR", false},
+		"another least":      {`"currency"`, `"minPeriodSeconds":1,"currency"`, false},
+		"another mode":       {`"currency"`, `"mode":"Marginal","currency"`, false},
+		"another scope":      {`"currency"`, `"discountScope":"BillingPeriod","currency"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := DecodeBook([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := strings.Replace(text, tc.old, tc.new, 1)
+			b, err := DecodeBook([]byte(changed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.Equal(b) && b.Equal(a); got != tc.want {
+				t.Errorf("%s: equal %t, want %t", changed, got, tc.want)
+			}
+		})
+	}
+}
