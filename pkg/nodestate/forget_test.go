@@ -62,7 +62,7 @@ func (c *changingCluster) come(name string) {
 func (c *changingCluster) goAway(name string) {
 	c.t.Helper()
 	node, object := c.nodes[name], c.cells.get(name).entry.Object()
-	delete(c.cachedState.nodes, name)
+	delete(c.nodes, name)
 	c.nodeHandler().OnDelete(node)
 	c.must(c.cache.RemoveNode(c.logger, node))
 	c.Remove(name, object)
@@ -240,7 +240,7 @@ func (c *changingCluster) chooseOn(name string, chosen map[types.UID]string, ser
 func (c *changingCluster) checkAliases(stamper *Stamper, chosen map[types.UID]string) bool {
 	c.t.Helper()
 	failed := c.t.Failed()
-	for name := range c.cachedState.nodes {
+	for name := range c.nodes {
 		x := c.cells.get(name)
 		if x == nil {
 			c.t.Errorf("node %s has no cell", name)

@@ -262,7 +262,7 @@ func TestSiegeWindow(t *testing.T) {
 			l.fits[strconv.Itoa(i)] = true
 		}
 		for i, uid := range more {
-			l.bound[fmt.Sprint(i)] = map[types.UID]bool{uid: true}
+			l.bound[strconv.Itoa(i)] = map[types.UID]bool{uid: true}
 		}
 		return l
 	}
