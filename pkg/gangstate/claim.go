@@ -75,6 +75,11 @@ func (g *Gangs) EndClaim(key gangrequest.Key, why string) {
 func (g *Gangs) ClaimedNode(uid types.UID) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.claimedNode(uid)
+}
+
+// claimedNode needs g.mu.
+func (g *Gangs) claimedNode(uid types.UID) string {
 	x := g.byPod[uid]
 	if x == nil || x.claim == nil {
 		return ""
@@ -90,13 +95,10 @@ func (g *Gangs) ClaimedNode(uid types.UID) string {
 // HoldsPlace reports whether a place is held for a member: until others are gone, or by an attempt that has not
 // ended.
 func (g *Gangs) HoldsPlace(uid types.UID) bool {
-	if g.ClaimedNode(uid) != "" {
-		return true
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	x := g.byPod[uid]
-	return x != nil && x.attempt.has(uid)
+	return x != nil && (x.attempt.has(uid) || g.claimedNode(uid) != "")
 }
 
 // endClaim needs g.mu.

@@ -12,14 +12,14 @@ import (
 // What is kept for a gang and what it holds by an attempt or a claim are the same devices. While it holds
 // them they count as used, so what is published as kept is the rest: others may have what is free beside.
 
-// holding is by what a gang holds places; the zero value is nothing.
+// holding is the attempt or the claim by which a gang holds its places; the zero value says that it holds none.
 type holding struct {
 	attempt *attempt
 	claim   *Claim
 }
 
-// holding is what all members of a gang hold. It is nothing once a place is given up: then all is kept again
-// before the place is released. It needs Gangs.mu.
+// holding returns how a gang holds its places. Once one of them is given up it holds none: then all is kept
+// again before the place is released. It needs Gangs.mu.
 func (x *gang) holding() holding {
 	h := holding{claim: x.claim}
 	if x.attempt.live() && !x.attempt.lost {

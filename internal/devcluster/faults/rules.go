@@ -50,8 +50,8 @@ type Rule struct {
 	Kind    Kind
 	On      Traffic
 	Share   float64       // between 0 and 1
-	AtLeast time.Duration // of Slow and Late: delays are between this
-	AtMost  time.Duration // and this
+	AtLeast time.Duration // of Slow and Late: the shortest delay
+	AtMost  time.Duration // the longest delay
 	Without []string      // resources left alone, for example leases
 	Only    []string      // the only resources that it is about; empty: all
 }

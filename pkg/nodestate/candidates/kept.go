@@ -41,7 +41,7 @@ func NewKept(gang gangrequest.Key, k Kept, why string) *Kept {
 	return &k
 }
 
-// Less is what is left of it when so much of it is held; nil if nothing.
+// Less returns k without what is held of it; nil if nothing is left.
 func (k *Kept) Less(held int64) *Kept {
 	switch {
 	case held <= 0:

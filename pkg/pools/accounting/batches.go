@@ -313,15 +313,3 @@ func (b *Books) Ready(after time.Duration) (ready, unmarked []v1alpha1.UsageReco
 	}
 	return Distinct(ready), Distinct(unmarked)
 }
-
-// ExpiredBatches are the batches that nobody needs any more, as Expired.
-func ExpiredBatches(batches []v1alpha1.UsageBatch, invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) []v1alpha1.UsageBatch {
-	over := overIn(invoices, keep, now)
-	var out []v1alpha1.UsageBatch
-	for i := range batches {
-		if over[batches[i].Spec.Invoice] {
-			out = append(out, batches[i])
-		}
-	}
-	return out
-}

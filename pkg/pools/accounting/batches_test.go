@@ -236,9 +236,20 @@ func TestExpiredBatches(t *testing.T) {
 	exported := invoice(october, 10, "8.00", true)
 	at := metav1.NewTime(day(11, 5, 0))
 	exported.Status.ExportedAt = &at
-	invoices := []v1alpha1.Invoice{exported, invoice(november, 11, "8.00", true)}
+	open := invoice(november, 11, "8.00", true)
+	tally := NewTally()
+	for i := range batches {
+		tally.SetBatch(&batches[i])
+	}
+	tally.SetInvoice(&exported)
+	tally.SetInvoice(&open)
 	for now, want := range map[time.Time][]string{day(11, 6, 23): nil, day(11, 7, 0): {october + ".team-a.1"}} {
-		if diff := cmp.Diff(want, namesOf(ExpiredBatches(batches, invoices, 48*time.Hour, now))); diff != "" {
+		var got []string
+		_, expired := tally.Expired(48*time.Hour, now)
+		for _, b := range expired {
+			got = append(got, b.Name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("at %s: (-want +got)\n%s", now, diff)
 		}
 	}

@@ -66,19 +66,6 @@ func first(a, b bool) int {
 	return 1
 }
 
-// Expired are the records that nobody needs any more: their invoice is final, and was exported so
-// long ago. The account's balance has the invoice in their place.
-func Expired(records []v1alpha1.UsageRecord, invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) []v1alpha1.UsageRecord {
-	over := overIn(invoices, keep, now)
-	var out []v1alpha1.UsageRecord
-	for i := range records {
-		if r := &records[i]; r.Status.End != nil && r.Status.Invoice != "" && over[r.Status.Invoice] {
-			out = append(out, *r)
-		}
-	}
-	return out
-}
-
 // overIn are the invoices, by name, whose sessions nobody needs any more.
 func overIn(invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) map[string]bool {
 	over := map[string]bool{}

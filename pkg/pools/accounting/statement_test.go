@@ -526,7 +526,10 @@ func TestExpired(t *testing.T) {
 		"marked and not yet over": {marked(session("s", "1", day(11, 2, 0), time.Time{}), november), exported(invoice(november, 11, "2.00", true), day(12, 3, 0)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Expired([]v1alpha1.UsageRecord{tc.record}, []v1alpha1.Invoice{tc.invoice}, 48*time.Hour, day(12, 5, 0))
+			tally := NewTally()
+			tally.SetRecord(&tc.record)
+			tally.SetInvoice(&tc.invoice)
+			got, _ := tally.Expired(48*time.Hour, day(12, 5, 0))
 			if (len(got) == 1) != tc.want {
 				t.Errorf("expired: %d records, want %v", len(got), tc.want)
 			}

@@ -297,7 +297,8 @@ func (t *Tally) Replaced() []*v1alpha1.UsageRecord {
 	return out
 }
 
-// Expired are the records and batches that nobody needs any more, as Expired and ExpiredBatches.
+// Expired are the records and batches that nobody needs any more: their invoice is final, and was exported so
+// long ago. The account's balance has the invoice in their place.
 func (t *Tally) Expired(keep time.Duration, now time.Time) ([]*v1alpha1.UsageRecord, []*v1alpha1.UsageBatch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -507,9 +507,14 @@ func (w *world) checkLists(t *testing.T, b *Books) {
 		return w.records[types.NamespacedName{Namespace: "elsewhere", Name: name}] != nil && !slices.Contains(got.Ready, name)
 	})
 	want.Replaced, got.Replaced = list(Replaced(b.Records, b.Batches)), listed(w.tally.Replaced())
-	want.Expired = list(Expired(b.Records, b.Invoices, 0, w.now))
-	for _, batch := range ExpiredBatches(b.Batches, b.Invoices, 0, w.now) {
-		want.Batches = append(want.Batches, batch.Name)
+	over := overIn(b.Invoices, 0, w.now)
+	want.Expired = list(slices.DeleteFunc(slices.Clone(b.Records), func(r v1alpha1.UsageRecord) bool {
+		return r.Status.End == nil || r.Status.Invoice == "" || !over[r.Status.Invoice]
+	}))
+	for i := range b.Batches {
+		if over[b.Batches[i].Spec.Invoice] {
+			want.Batches = append(want.Batches, b.Batches[i].Name)
+		}
 	}
 	records, batches := w.tally.Expired(0, w.now)
 	got.Expired = listed(records)

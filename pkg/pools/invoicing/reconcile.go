@@ -190,20 +190,20 @@ func priceBook(ctx context.Context, from client.Reader, account *v1alpha1.Tenant
 	return prices, nil
 }
 
-// compute reads all that is known of an account and makes its statement anew. The error is for people
-// where there is no *apierrors.StatusError in it.
-func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
-	books, err := r.listRecords(ctx, from, account, batchAfter)
+// compute reads all that the API server has of an account and makes its statement anew. The error is for
+// people where there is no *apierrors.StatusError in it.
+func (r *reconciler) compute(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
+	books, err := r.listRecords(ctx, account, batchAfter)
 	if err != nil {
 		return nil, nil, err
 	}
-	return withBatches(ctx, from, books)
+	return r.withBatches(ctx, books)
 }
 
 // computeLive makes the statement of what the API server has. Batches never change: those of the tally are not
 // read again where the API server has just them.
 func (r *reconciler) computeLive(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration, tally *accounting.Tally) (*accounting.Books, *accounting.Statement, error) {
-	books, err := r.listRecords(ctx, r.reader, account, batchAfter)
+	books, err := r.listRecords(ctx, account, batchAfter)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -220,25 +220,25 @@ func (r *reconciler) computeLive(ctx context.Context, account *v1alpha1.TenantAc
 	case err != nil:
 		return nil, nil, &problem{err.Error()}
 	case !ok:
-		return withBatches(ctx, r.reader, books)
+		return r.withBatches(ctx, books)
 	}
 	return live, statement, nil
 }
 
-// listRecords reads all that is known of an account but batches.
-func (r *reconciler) listRecords(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, error) {
-	prices, err := priceBook(ctx, from, account)
+// listRecords reads all that the API server has of an account but batches.
+func (r *reconciler) listRecords(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, error) {
+	prices, err := priceBook(ctx, r.reader, account)
 	if err != nil {
 		return nil, err
 	}
 	// The invoices first: records are marked before their invoice is final. In the other order, one
 	// that was marked in between would seem late.
 	var invoices v1alpha1.InvoiceList
-	if err := from.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+	if err := r.reader.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
 		return nil, fmt.Errorf("list invoices of %s: %w", account.Name, err)
 	}
 	var records v1alpha1.UsageRecordList
-	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+	if err := r.reader.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
 		return nil, fmt.Errorf("list records of %s: %w", account.Name, err)
 	}
 	return &accounting.Books{
@@ -249,9 +249,9 @@ func (r *reconciler) listRecords(ctx context.Context, from client.Reader, accoun
 
 // withBatches reads the batches of books, and makes their statement. They are last: records are deleted once
 // they are in one.
-func withBatches(ctx context.Context, from client.Reader, books *accounting.Books) (*accounting.Books, *accounting.Statement, error) {
+func (r *reconciler) withBatches(ctx context.Context, books *accounting.Books) (*accounting.Books, *accounting.Statement, error) {
 	var batches v1alpha1.UsageBatchList
-	if err := from.List(ctx, &batches, client.MatchingFields{fieldTenant: books.Account.Name}); err != nil {
+	if err := r.reader.List(ctx, &batches, client.MatchingFields{fieldTenant: books.Account.Name}); err != nil {
 		return nil, nil, fmt.Errorf("list batches of %s: %w", books.Account.Name, err)
 	}
 	books.Batches = batches.Items

@@ -36,7 +36,7 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 	if err != nil {
 		return fmt.Errorf("get TenantAccount %s: %w", books.Account.Name, err)
 	}
-	books, statement, err = r.compute(ctx, r.reader, account, 0)
+	books, statement, err = r.compute(ctx, account, 0)
 	var p *problem
 	if errors.As(err, &p) {
 		return nil // the next look says so in the account's condition

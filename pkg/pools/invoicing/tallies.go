@@ -115,7 +115,6 @@ func (t *tallies) read(ctx context.Context, cache client.Reader, tenant string) 
 		return own.Tally, nil
 	}
 	of := []client.ListOption{client.MatchingFields{fieldTenant: tenant}, client.UnsafeDisableDeepCopy}
-	// In the order of compute.
 	var invoices v1alpha1.InvoiceList
 	if err := cache.List(ctx, &invoices, of...); err != nil {
 		return nil, fmt.Errorf("list invoices of %s: %w", tenant, err)

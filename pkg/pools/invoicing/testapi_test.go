@@ -294,7 +294,7 @@ func (a *testAPI) check(t *testing.T, when string) {
 	if err := a.Get(t.Context(), client.ObjectKey{Name: "a"}, &account); err != nil {
 		t.Fatal(err)
 	}
-	books, s, err := a.controller(t, a.Client, 0).compute(t.Context(), a.Client, &account, 0)
+	books, s, err := a.controller(t, a.Client, 0).compute(t.Context(), &account, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
