@@ -130,7 +130,12 @@ func (a *account) check(of string, held, kept func() map[string]int64) {
 	}
 }
 
+// add notes an excess. Those that are none by what was learned since go whenever as many have come again:
+// each has a copy of what was bound.
 func (a *account) add(said string, still func() bool) {
+	if len(a.wrong) >= 2*a.judged+64 {
+		a.judged = len(a.beyond())
+	}
 	a.wrong = append(a.wrong, excess{said: time.Now().Format(time.StampMilli) + ": " + said, before: slices.Clone(a.history), still: still})
 }
 

@@ -51,6 +51,7 @@ type account struct {
 	activated  []string             // jobs whose Workloads were inactive before
 	deleted    map[types.UID]string // of Jobs -> at which version
 	wrong      []excess             // who was beyond a limit
+	judged     int                  // how many of wrong were left when they were judged last
 	history    []string             // the last changes of quota
 	changed    time.Time
 	written    []string // the last writes: of what, and by whom
