@@ -3,7 +3,7 @@
 ##@ Benchmarks
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-bills bench-webui bench-admission ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-bills bench-webui bench-admission bench-tenants ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -38,6 +38,11 @@ bench-webui: ## What the web view costs, as a process of its own, with viewers i
 .PHONY: bench-admission
 bench-admission: ## What the admission policies add to requests that are as long as they may be
 	go -C bench run ./admission $(BENCHFLAGS)
+
+.PHONY: bench-tenants
+bench-tenants: cluster-programs ## What one tenant's large requests do to the latency of another's pods
+	$(call program,nvtopo,nvtopo)
+	go -C bench run ./tenants $(BENCHFLAGS)
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins
