@@ -186,8 +186,8 @@ func TestNodeEventsPolicy(t *testing.T) {
 		r := request{resource: "events", object: event(map[string]any{"reason": strings.Trim(cells[0], "`"), "type": "Warning"}), user: n1, may: allocations}
 		checkAnswer(t, answer(t, policies, r, "nvtopo-node-events"), want)
 	}
-	if agents != 6 {
-		t.Errorf("docs/events.md has %d reasons of the node agent, want 6", agents)
+	if agents != 7 {
+		t.Errorf("docs/events.md has %d reasons of the node agent, want 7", agents)
 	}
 }
 

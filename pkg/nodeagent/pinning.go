@@ -37,7 +37,7 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 		Node: a.cfg.Node, Socket: a.cfg.NRISocket, Mode: mode, SysfsRoot: a.cfg.SysfsRoot, Exempt: a.cfg.NRIExempt,
 		Records:  kubeletRecords(a.checkpoint(), clk),
 		Topology: a.graph.object, Kubelet: a.settings.Current, Allocation: a.allocation, Changed: a.verifier.Trigger,
-		Escaped: a.escaped, Pinned: a.verifier.SetPinned,
+		Escaped: a.escaped, Misbound: a.misbound, Pinned: a.verifier.SetPinned,
 	}, clk)
 	if err != nil {
 		return fmt.Errorf("build the NRI plugin: %w", err)
@@ -85,6 +85,13 @@ func (a *Agent) pod(uid types.UID) *v1.Pod {
 func (a *Agent) escaped(e pinning.Escape) {
 	if pod := a.pod(e.PodUID); pod != nil {
 		a.verifier.Escaped(pod, e.Container, e.String())
+	}
+}
+
+// misbound passes on which threads would be bound elsewhere, if the pod still exists.
+func (a *Agent) misbound(uid types.UID, container, what string) {
+	if pod := a.pod(uid); pod != nil {
+		a.verifier.Misbound(pod, container, what)
 	}
 }
 

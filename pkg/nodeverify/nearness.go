@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/openmp"
 )
 
 // Shares of a process's pages that lie beside its GPUs. All of them never do: pages of shared
@@ -46,6 +47,29 @@ func (c *Container) pinned() []Line {
 		l.Found += "; the node agent pins CPUs only where it is told to"
 	}
 	return []Line{l}
+}
+
+// bound compares the CPUs to which the environment binds threads of OpenMP with those that the container may
+// use. A variable has one line: of the process in which most of its CPUs are elsewhere.
+func (c *Container) bound() []Line {
+	allowed := c.cpus()
+	worst := map[string]openmp.Binding{}
+	for _, p := range c.Processes {
+		for _, b := range openmp.Bindings(p.Environment) {
+			if last, seen := worst[b.Variable]; !seen || len(b.CPUs.Minus(allowed)) > len(last.CPUs.Minus(allowed)) {
+				worst[b.Variable] = b
+			}
+		}
+	}
+	var lines []Line
+	for _, variable := range slices.Sorted(maps.Keys(worst)) {
+		if b := worst[variable]; b.Err != nil {
+			lines = append(lines, unknown(variable, b.Err))
+		} else {
+			lines = append(lines, compare(variable, b.CPUs, allowed, " of the container"))
+		}
+	}
+	return lines
 }
 
 // beside compares CPUs, memory, pages and threads with the NUMA nodes of the GPUs.

@@ -78,6 +78,7 @@ func Examine(c *Container, inside string) *Result {
 	}
 	r.Lines = append(r.Lines, c.cuda(ids))
 	r.Lines = append(r.Lines, c.pinned()...)
+	r.Lines = append(r.Lines, c.bound()...)
 	r.Lines = append(r.Lines, c.beside(&where, err)...)
 	return r
 }

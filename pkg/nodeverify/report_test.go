@@ -154,6 +154,21 @@ func TestExamine(t *testing.T) {
 			change: func(c *Container) { c.RecordErr, c.Recorded = gone, nil },
 			want:   map[string]string{"kubelet's record": "unknown: nobody said"},
 		},
+		"threads are bound beside the container's CPUs": {
+			change: func(c *Container) {
+				c.Processes[0].Environment = append(c.Processes[0].Environment, "GOMP_CPU_AFFINITY=0-3", "OMP_PLACES={4:2}", "KMP_AFFINITY=explicit,proclist=[x]")
+			},
+			want: map[string]string{
+				"GOMP_CPU_AFFINITY": "warning: 0-3: 2 of 4 are elsewhere", "OMP_PLACES": "wrong: 4-5",
+				"KMP_AFFINITY": `unknown: "x": want a number up to 32764`,
+			},
+		},
+		"threads are bound to the container's CPUs": {
+			change: func(c *Container) {
+				c.Processes[0].Environment = append(c.Processes[0].Environment, "GOMP_CPU_AFFINITY=0 1")
+			},
+			want: map[string]string{},
+		},
 		"what only root may read": {
 			change: func(c *Container) { c.Processes[0].EnvironmentErr, c.Processes[0].PagesErr = gone, gone },
 			want: map[string]string{

@@ -52,6 +52,9 @@ type Config struct {
 	Changed func()
 	// Escaped is called for each container that asks for GPUs it was not given.
 	Escaped func(Escape)
+	// Misbound is called for each container whose environment binds threads to CPUs that it may not use. what
+	// says which.
+	Misbound func(uid types.UID, container, what string)
 	// Exempt lists namespaces whose containers may ask for any GPU: device plugins,
 	// monitoring and the GPU operator need to ask for all.
 	Exempt []string
@@ -98,6 +101,9 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	}
 	if cfg.Escaped == nil {
 		cfg.Escaped = func(Escape) {}
+	}
+	if cfg.Misbound == nil {
+		cfg.Misbound = func(types.UID, string, string) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}

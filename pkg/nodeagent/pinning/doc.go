@@ -3,7 +3,8 @@
 // Package pinning is the agent's NRI plugin: a plugin of the container runtime.
 // When a container is created, it confines the container to the CPUs and the memory
 // of the NUMA nodes of its GPUs. It also reports containers whose environment,
-// mounts or CDI devices ask for GPUs that kubelet did not give them.
+// mounts or CDI devices ask for GPUs that kubelet did not give them, or whose
+// environment binds threads to CPUs that they may not use.
 //
 // Its one invariant: a container is confined by kubelet's complete record of it, or
 // left alone. Whatever goes wrong (no record, an unknown NUMA node, no time), the

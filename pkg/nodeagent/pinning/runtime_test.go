@@ -52,6 +52,7 @@ type testEnv struct {
 	topology   *v1alpha1.NodeGPUTopology
 	allocation *allocation.Allocation
 	escapes    []string
+	misbound   []string // containers and which CPUs they name
 	conditions []metav1.Condition
 	asked      int // how often the record was read
 	changes    int // of what containers are confined to
@@ -85,6 +86,11 @@ func newTestEnv(t *testing.T, mode Mode) *testEnv {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.escapes = append(n.escapes, e.Namespace+"/"+e.Pod+" "+e.Container+" "+e.String())
+		},
+		Misbound: func(_ types.UID, container, what string) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.misbound = append(n.misbound, container+" "+what)
 		},
 		Pinned: func(c metav1.Condition) { n.mu.Lock(); defer n.mu.Unlock(); n.conditions = append(n.conditions, c) },
 	}, clock.RealClock{})
@@ -443,6 +449,31 @@ func TestEscapeReports(t *testing.T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if diff := cmp.Diff(want, n.escapes); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+}
+
+// TestThreadsOutsideCPUs: containers whose environment binds threads to CPUs beyond their own are reported,
+// whoever confined them.
+func TestThreadsOutsideCPUs(t *testing.T) {
+	n := newTestEnv(t, Pin)
+	n.records = []kubelet.Record{record("train", "GPU-5"), record("fits", "GPU-0")}
+	running := container("0", "old", "2-3", "", "GOMP_CPU_AFFINITY=0-3")
+	r := startRuntime(t, n.socket, []*api.PodSandbox{sandbox()}, []*api.Container{running})
+	n.run(t)
+	n.awaitPlugin(t, r)
+	r.create(t, sandbox(), container("1", "train", "", "", "GOMP_CPU_AFFINITY=0-7"))
+	r.create(t, sandbox(), container("2", "fits", "", "", "OMP_PLACES={0:4}"))
+	r.create(t, sandbox(), container("3", "free", "", "", "GOMP_CPU_AFFINITY=0-7"))
+	r.create(t, sandbox(), container("4", "static", "4-5", "", "KMP_AFFINITY=explicit,proclist=[4,6]"))
+	want := []string{
+		"old GOMP_CPU_AFFINITY names CPUs 0-3; the container may use 2-3",
+		"train GOMP_CPU_AFFINITY names CPUs 0-7; the container may use 9-15",
+		"static KMP_AFFINITY names CPUs 4,6; the container may use 4-5",
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if diff := cmp.Diff(want, n.misbound); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet/kubeletconf"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/openmp"
 )
 
 // budget is the time for one answer. The runtime waits two seconds; then it goes on
@@ -63,6 +64,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 		if pod := sandboxes[c.GetPodSandboxId()]; pod != nil && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
 			if cpus := presentCPUs(c); cpus != "" {
 				set[keyOf(pod, c)] = confinement{id: c.GetId(), cpus: cpus}
+				s.checkBinding(keyOf(pod, c), c, cpus)
 			}
 		}
 	}
@@ -120,6 +122,7 @@ func (s *session) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api
 	if cpus != before {
 		s.cfg.Changed()
 	}
+	s.checkBinding(k, c, cpus)
 	return adjust, nil, nil
 }
 
@@ -234,6 +237,18 @@ func (p *Plugin) inspect(pod *api.PodSandbox, c *api.Container, held []kubelet.R
 	p.cfg.Escaped(Escape{
 		PodUID: k.uid, Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: k.name, Asked: asked, Given: given, Ways: w.ways,
 	})
+}
+
+// checkBinding reports a container whose environment binds threads to CPUs beyond those that it is confined to,
+// if it is.
+func (p *Plugin) checkBinding(k key, c *api.Container, confined string) {
+	cpus, err := nvtopo.ParseCPUList(confined)
+	if err != nil || len(cpus) == 0 {
+		return // the runtime's own list, which it reads itself
+	}
+	if what := openmp.Outside(c.GetEnv(), cpus); what != "" {
+		p.cfg.Misbound(k.uid, k.name, what)
+	}
 }
 
 // once logs a message the first time only.

@@ -19,6 +19,7 @@ const (
 	eventReassigned          = "GPUsReassigned"
 	eventSwapped             = "GPUsSwapped"
 	eventEscaped             = "GPUsEscaped"
+	eventMisbound            = "ThreadsOutsideCPUs"
 	eventUnrecorded          = "GPUsUnrecorded"
 	eventMalformedAllocation = "MalformedAllocation"
 	eventStaleAllocation     = "StaleAllocation"

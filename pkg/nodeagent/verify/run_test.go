@@ -555,8 +555,8 @@ func TestContainerWithoutRecord(t *testing.T) {
 	})
 }
 
-// TestEscapeReport: an escape is reported once.
-func TestEscapeReport(t *testing.T) {
+// TestContainerReports: what is said of a container is reported once for each reason.
+func TestContainerReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestEnv(t, nil)
 		pod := running("a").Obj()
@@ -566,8 +566,14 @@ func TestEscapeReport(t *testing.T) {
 			s.Escaped(pod, "m", "asks for all GPUs")
 		}
 		s.Escaped(pod, "n", "asks for all GPUs")
+		for range 2 {
+			s.Misbound(pod, "n", "GOMP_CPU_AFFINITY names CPUs 0-7; the container may use 8-15")
+		}
 		time.Sleep(time.Minute)
-		want := []string{"Warning GPUsEscaped container m: asks for all GPUs", "Warning GPUsEscaped container n: asks for all GPUs"}
+		want := []string{
+			"Warning GPUsEscaped container m: asks for all GPUs", "Warning GPUsEscaped container n: asks for all GPUs",
+			"Warning ThreadsOutsideCPUs container n: GOMP_CPU_AFFINITY names CPUs 0-7; the container may use 8-15; leave the variable out, or set OMP_PLACES=cores",
+		}
 		if diff := cmp.Diff(want, s.said()); diff != "" {
 			t.Errorf("events (-want,+got):\n%s", diff)
 		}
@@ -575,8 +581,8 @@ func TestEscapeReport(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.Verifier.mu.Lock()
 		defer s.Verifier.mu.Unlock()
-		if len(s.escaped) != 0 {
-			t.Errorf("%v is remembered of a pod that is gone", s.escaped)
+		if len(s.containers) != 0 {
+			t.Errorf("%v is remembered of a pod that is gone", s.containers)
 		}
 	})
 }

@@ -40,12 +40,12 @@ type Verifier struct {
 	api     client
 	kick    chan struct{}
 
-	mu        sync.Mutex
-	kubelet   *v1alpha1.Kubelet                  // guarded by mu
-	pinned    *metav1.Condition                  // guarded by mu
-	resources func() []interposer.ResourceStatus // guarded by mu
-	escaped   map[types.UID]map[string]string    // pod UID -> container -> what was reported; guarded by mu
-	kicked    time.Time                          // when Trigger was first called since the last round; guarded by mu
+	mu         sync.Mutex
+	kubelet    *v1alpha1.Kubelet                        // guarded by mu
+	pinned     *metav1.Condition                        // guarded by mu
+	resources  func() []interposer.ResourceStatus       // guarded by mu
+	containers map[types.UID]map[containerReason]string // pod UID -> container -> what was reported last; guarded by mu
+	kicked     time.Time                                // when Trigger was first called since the last round; guarded by mu
 
 	// Only the round uses the rest.
 	record   *kubelet.RecordFile
@@ -78,7 +78,7 @@ func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface
 	api := client{node: cfg.Node, namespace: cfg.Namespace, kube: kube, dyn: dyn, schema: &schemaskew.Applier{}}
 	return &Verifier{
 		cfg: cfg, pods: pods, clock: clk, random: rand.Float64, metrics: m, api: api, kick: make(chan struct{}, 1),
-		resources: func() []interposer.ResourceStatus { return nil }, escaped: map[types.UID]map[string]string{},
+		resources: func() []interposer.ResourceStatus { return nil }, containers: map[types.UID]map[containerReason]string{},
 		record: kubelet.NewRecordFile(cfg.CheckpointPath, clk), book: newPodBook(cfg.Node), reporter: newReporter(recorder, m, cfg.Strict), pub: &publisher{api: api},
 		vouching: make(chan struct{}, 1),
 	}, nil
@@ -231,7 +231,7 @@ func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology,
 	v.metrics.count(entries)
 	v.reporter.entries(entries)
 	v.reporter.unrecorded(unrecorded(pods, records, ours, now))
-	v.forgetEscapes(pods)
+	v.forgetContainers(pods)
 	return entries, again, nil
 }
 
@@ -277,34 +277,50 @@ func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
 // says how, for example which variable asks for which GPUs. The same text is reported
 // once.
 func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
-	v.mu.Lock()
-	said := v.escaped[pod.UID]
-	if said == nil {
-		said = map[string]string{}
-		v.escaped[pod.UID] = said
+	if v.once(pod, container, eventEscaped, what) {
+		v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
 	}
-	again := said[container] == what
-	said[container] = what
-	v.mu.Unlock()
-	if again {
-		return
-	}
-	v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
-	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, eventEscaped, actionVerify, "container %s: %s", container, what)
 }
 
-// forgetEscapes drops the reports about pods that are gone.
-func (v *Verifier) forgetEscapes(pods []*v1.Pod) {
+// Misbound reports a container whose environment binds threads to CPUs that it may not use. what says which.
+// The same text is reported once.
+func (v *Verifier) Misbound(pod *v1.Pod, container, what string) {
+	v.once(pod, container, eventMisbound, what+"; leave the variable out, or set OMP_PLACES=cores")
+}
+
+// once writes an event about a container, unless the last one with this reason said the same.
+func (v *Verifier) once(pod *v1.Pod, container, reason, what string) bool {
+	of := containerReason{container, reason}
+	v.mu.Lock()
+	said := v.containers[pod.UID]
+	if said == nil {
+		said = map[containerReason]string{}
+		v.containers[pod.UID] = said
+	}
+	again := said[of] == what
+	said[of] = what
+	v.mu.Unlock()
+	if !again {
+		v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify, "container %s: %s", container, what)
+	}
+	return !again
+}
+
+// containerReason is a container of a pod and why an event about it was written.
+type containerReason struct{ container, reason string }
+
+// forgetContainers drops the reports about pods that are gone.
+func (v *Verifier) forgetContainers(pods []*v1.Pod) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.escaped) == 0 {
+	if len(v.containers) == 0 {
 		return
 	}
 	here := map[types.UID]bool{}
 	for _, p := range pods {
 		here[p.UID] = true
 	}
-	maps.DeleteFunc(v.escaped, func(uid types.UID, _ map[string]string) bool { return !here[uid] })
+	maps.DeleteFunc(v.containers, func(uid types.UID, _ map[containerReason]string) bool { return !here[uid] })
 }
 
 // resourcesOf lists the resources that the node's GPUs are counted under.
