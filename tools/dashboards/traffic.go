@@ -12,7 +12,8 @@ const (
 	several = `max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_allreduce_seconds)`
 	crosses = `(max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_numa_nodes)` +
 		` > max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_numa_nodes_least))`
-	ofPod = "{{pod_namespace}}/{{pod_name}}"
+	rdmaSent = `rate(node_infiniband_port_data_transmitted_bytes_total[$__rate_interval])`
+	ofPod    = "{{pod_namespace}}/{{pod_name}}"
 )
 
 // traffic joins what nvtopo chose with what dcgm-exporter and node-exporter measure.
@@ -41,6 +42,24 @@ func traffic() board {
 							` "pod_namespace", "$1", "namespace", "(.+)"), "pod_name", "$1", "pod", "(.+)"))` +
 							` and on (pod_namespace, pod_name) topk(10, ` + several + `)`, ofPod,
 					}},
+				},
+			}},
+			{"Network between nodes", []panel{
+				{
+					"InfiniBand and RoCE, sent", "", "Bps",
+					[]query{{`topk(10, sum by (instance) (` + rdmaSent + `))`, "{{instance}}"}},
+				},
+				{
+					"Share of the rate of the busiest port", "Near 100 % the network sets the pace of a gang.", "percentunit",
+					[]query{{`topk(10, max by (instance) (` + rdmaSent + ` / node_infiniband_rate_bytes_per_second))`, "{{instance}}"}},
+				},
+				{
+					"Ethernet, sent", "Physical devices, not those of pods.", "Bps",
+					[]query{{`topk(10, sum by (instance) (rate(node_network_transmit_bytes_total{device=~"en.*|eth.*|bond.*"}[$__rate_interval])))`, "{{instance}}"}},
+				},
+				{
+					"All-reduce of gangs, estimate", "By the links of the ClusterTopology; see which gangs should load the network.", "s",
+					[]query{{`topk(10, max by (gang) (scheduler_nvtopo_gang_allreduce_seconds))`, "{{gang}}"}},
 				},
 			}},
 			{"Nodes", []panel{
