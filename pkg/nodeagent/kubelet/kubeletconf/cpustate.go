@@ -3,6 +3,7 @@
 package kubeletconf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -24,17 +25,50 @@ type CPUState struct {
 	Exclusive map[types.UID]map[string]nvtopo.CPUSet
 }
 
-// ParseCPUState reads cpu_manager_state. Unknown fields are errors: a newer kubelet may
-// keep CPUs in them, and those would count as free. The file's checksum is not
-// verified: kubelet replaces the file as a whole, so a half-written file is never seen.
-func ParseCPUState(data []byte) (*CPUState, error) {
-	var file struct {
-		PolicyName    string                       `json:"policyName"`
-		DefaultCPUSet string                       `json:"defaultCpuSet"`
-		Entries       map[string]map[string]string `json:"entries"`
-		Checksum      uint64                       `json:"checksum"`
+// cpuAssignments are what cpu_manager_state has of kubelet's CPUs.
+type cpuAssignments struct {
+	PolicyName    string                       `json:"policyName"`
+	DefaultCPUSet string                       `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string `json:"entries"`
+	PodEntries    podEntries                   `json:"podEntries"`
+	Baselines     any                          `json:"baselines"` // parts of Entries: what containers had before a resize
+}
+
+// podEntries are what pods have for all their containers together, since kubelet 1.36 with the feature gate
+// PodLevelResourceManagers.
+type podEntries map[string]any
+
+func (p podEntries) refuse() error {
+	for uid := range p {
+		return fmt.Errorf("podEntries: pod %q has a share of its own (feature gate PodLevelResourceManagers), which is not understood; turn the gate off", uid)
 	}
-	if err := strictJSON(data, &file); err != nil {
+	return nil
+}
+
+// embedded is the state once more, which kubelet writes since 1.37 and reads in place of the rest.
+type embedded struct {
+	Data         string `json:"data"`
+	DataChecksum uint64 `json:"dataChecksum"`
+}
+
+// ParseCPUState reads cpu_manager_state of kubelet 1.18 to 1.37. Unknown fields are errors: a newer kubelet may
+// keep CPUs in them, and those would count as free. The file's checksums are not verified: kubelet replaces the
+// file as a whole, so a half-written file is never seen.
+func ParseCPUState(data []byte) (*CPUState, error) {
+	var whole struct {
+		cpuAssignments
+		embedded
+		Checksum uint64 `json:"checksum"`
+	}
+	err := strictJSON(data, &whole)
+	file := whole.cpuAssignments
+	if err == nil && whole.Data != "" {
+		file = cpuAssignments{}
+		if err = strictJSON([]byte(whole.Data), &file); err != nil {
+			err = fmt.Errorf("data: %w", err)
+		}
+	}
+	if err = cmp.Or(err, file.PodEntries.refuse()); err != nil {
 		return nil, fmt.Errorf("CPU manager state: %w", err)
 	}
 	if file.PolicyName == "" {

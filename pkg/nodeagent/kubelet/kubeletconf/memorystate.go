@@ -46,16 +46,31 @@ type memoryBlock struct {
 	Size         uint64 `json:"size"`
 }
 
+// memoryAssignments are what memory_manager_state has of kubelet's memory.
+type memoryAssignments struct {
+	PolicyName   string                              `json:"policyName"`
+	MachineState map[int32]*memoryNode               `json:"machineState"`
+	Entries      map[string]map[string][]memoryBlock `json:"entries"`
+	PodEntries   podEntries                          `json:"podEntries"`
+}
+
 // ParseMemoryState reads memory_manager_state, as strictly as ParseCPUState and for the
 // same reason. Huge pages are not published: no scheduler plugin uses them.
 func ParseMemoryState(data []byte) (*MemoryState, error) {
-	var file struct {
-		PolicyName   string                              `json:"policyName"`
-		MachineState map[int32]*memoryNode               `json:"machineState"`
-		Entries      map[string]map[string][]memoryBlock `json:"entries"`
-		Checksum     uint64                              `json:"checksum"`
+	var whole struct {
+		memoryAssignments
+		embedded
+		Checksum uint64 `json:"checksum"`
 	}
-	if err := strictJSON(data, &file); err != nil {
+	err := strictJSON(data, &whole)
+	file := whole.memoryAssignments
+	if err == nil && whole.Data != "" {
+		file = memoryAssignments{}
+		if err = strictJSON([]byte(whole.Data), &file); err != nil {
+			err = fmt.Errorf("data: %w", err)
+		}
+	}
+	if err = cmp.Or(err, file.PodEntries.refuse()); err != nil {
 		return nil, fmt.Errorf("memory manager state: %w", err)
 	}
 	if file.PolicyName == "" {

@@ -115,6 +115,53 @@ func TestMemoryState(t *testing.T) {
 	}
 }
 
+// TestStatesOfKubelets: the states that the code of each kubelet wrote are read, those with shares of whole pods
+// refused. scripts/kubelet-states.sh has them written.
+func TestStatesOfKubelets(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join("testdata", "1.*"))
+	if err != nil || len(folders) < 4 {
+		t.Fatalf("%q: %v, want a folder for each of 1.34 to 1.37", folders, err)
+	}
+	read := func(t *testing.T, dir, name string) []byte {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for _, dir := range folders {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			cpus, err := ParseCPUState(read(t, dir, cpuStateFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cpus.Policy != CPUPolicyStatic || cpus.Shared.String() != "0-1,8-9" || cpus.All().String() != "2-7,10" || len(cpus.Exclusive) != 2 {
+				t.Errorf("CPUs %+v", cpus)
+			}
+			memory, err := ParseMemoryState(read(t, dir, memoryStateFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var free []string
+			for i := range memory.Nodes {
+				free = append(free, memory.Nodes[i].Free.String())
+			}
+			if diff := cmp.Diff([]string{"1Gi", "0", "16Gi"}, free); diff != "" {
+				t.Errorf("free memory (-want +got)\n%s", diff)
+			}
+			pods := filepath.Join(dir, "pods")
+			if _, err := os.Stat(pods); err != nil {
+				return // this kubelet knows no shares of pods
+			}
+			_, err = ParseCPUState(read(t, pods, cpuStateFile))
+			checkErr(t, err, `podEntries: pod "uid-c" has a share of its own`)
+			_, err = ParseMemoryState(read(t, pods, memoryStateFile))
+			checkErr(t, err, `podEntries: pod "uid-c" has a share of its own`)
+		})
+	}
+}
+
 // TestUnknownState: a state that is not understood is refused.
 func TestUnknownState(t *testing.T) {
 	cpu := func(b []byte) error { _, err := ParseCPUState(b); return err }
@@ -124,7 +171,9 @@ func TestUnknownState(t *testing.T) {
 		data    string
 		wantErr string
 	}{
-		"CPUs held in a field of a newer kubelet": {cpu, `{"policyName":"static","defaultCpuSet":"0","podEntries":{},"checksum":1}`, `unknown field "podEntries"`},
+		"CPUs held in a field of a newer kubelet": {cpu, `{"policyName":"static","defaultCpuSet":"0","entriesOfPods":{},"checksum":1}`, `unknown field "entriesOfPods"`},
+		"such a field in the embedded state":      {cpu, `{"policyName":"static","data":"{\"policyName\":\"static\",\"more\":1}"}`, `data: unknown field "more"`},
+		"an embedded state that is none":          {memory, `{"policyName":"Static","data":"{"}`, "data: unexpected end"},
 		"the entries of kubelet before 1.18":      {cpu, `{"policyName":"static","defaultCpuSet":"0","entries":{"id":"1"}}`, "cannot unmarshal"},
 		"a container without CPUs":                {cpu, `{"policyName":"static","entries":{"u":{"c":""}}}`, "want a pod, a container and CPUs"},
 		"a container's list that is none":         {cpu, `{"policyName":"static","entries":{"u":{"c":"a"}}}`, "not a CPU number"},
