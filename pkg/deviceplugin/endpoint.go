@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
@@ -50,8 +51,8 @@ type Handler interface {
 type EndpointConfig struct {
 	// Resource is the extended resource, e.g. nvidia.com/gpu.
 	Resource string
-	// Socket is where the plugin API is served. Kubelet joins its own directory and the
-	// base name.
+	// Socket is where the plugin API is served. Kubelet is told a name of its own for each
+	// registration, in the same directory.
 	Socket string
 	// KubeletSocket is the Registration service to register with.
 	KubeletSocket string
@@ -81,7 +82,8 @@ type Endpoint struct {
 	ended   time.Time     // when the last stream ended; guarded by mu
 	pause   time.Duration // time from ended to the next registration with the same kubelet; guarded by mu
 
-	taken bool // it was logged that another process serves the socket; only Run uses it
+	last  int64 // number of the last name; only Run uses it
+	taken bool  // it was logged that another process serves the socket; only Run uses it
 }
 
 // registration is one attempt to register.
@@ -204,6 +206,7 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 	if req == nil {
 		return delay, false
 	}
+	req.Endpoint = e.name(logger)
 	err := Register(ctx, e.cfg.KubeletSocket, req, registerTimeout)
 	if ctx.Err() != nil {
 		return 0, false
@@ -218,8 +221,25 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 	e.mu.Lock()
 	e.reg.accepted = e.clk.Now()
 	e.mu.Unlock()
-	logger.Info("Registered", "kubelet", e.cfg.KubeletSocket)
+	e.socket.RemoveAliases(req.GetEndpoint())
+	logger.Info("Registered", "kubelet", e.cfg.KubeletSocket, "endpoint", req.GetEndpoint())
 	return streamWait, false
+}
+
+// name returns a name of the socket that no registration had before. A kubelet since 1.37 keeps plugins by their
+// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts.
+func (e *Endpoint) name(logger klog.Logger) string {
+	var name string
+	err := fs.ErrExist
+	for tries := 0; errors.Is(err, fs.ErrExist) && tries < 16; tries++ { // the process before may have the same time
+		e.last = max(e.clk.Now().UnixMilli(), e.last+1)
+		name, err = e.socket.Alias(e.last)
+	}
+	if err != nil {
+		logger.Error(err, "Registering by the socket's own name, which kubelet 1.37 and later may refuse")
+		return filepath.Base(e.cfg.Socket)
+	}
+	return name
 }
 
 // begin decides whether a registration is needed. If not, it says when to look again.
@@ -251,7 +271,6 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 	e.reg = registration{kubelet: kubelet, options: e.options}
 	return &pluginapi.RegisterRequest{
 		Version:      pluginapi.Version,
-		Endpoint:     filepath.Base(e.cfg.Socket),
 		ResourceName: e.cfg.Resource,
 		Options:      e.options,
 	}, 0

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -122,10 +124,13 @@ func TestPluginRegistration(t *testing.T) {
 	if diff := cmp.Diff(want, c.Devices, protocmp.Transform()); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	wantReq := &pluginapi.RegisterRequest{
-		Version: "v1beta1", Endpoint: "nvidia.com_gpu.sock", ResourceName: gpu, Options: &pluginapi.DevicePluginOptions{},
+	wantReq := &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Options: &pluginapi.DevicePluginOptions{}}
+	request := k.Request(gpu)
+	if name := request.GetEndpoint(); !regexp.MustCompile(`^nvidia\.com_gpu~[0-9a-z]{8}\.sock$`).MatchString(name) {
+		t.Errorf("registered at %q, want a name of its own beside nvidia.com_gpu.sock", name)
 	}
-	if diff := cmp.Diff(wantReq, k.Request(gpu), protocmp.Transform()); diff != "" {
+	request.Endpoint = ""
+	if diff := cmp.Diff(wantReq, request, protocmp.Transform()); diff != "" {
 		t.Errorf("registration (-want +got):\n%s", diff)
 	}
 }
@@ -338,6 +343,33 @@ func TestOverlappingPlugins(t *testing.T) {
 		c, n := k.Get(gpu)
 		return n == 3 && isNew(c)
 	})
+}
+
+// TestKubeletKeepsSockets: kubelet 1.37 refuses a registration on a socket that it takes for connected, and may
+// refuse it for ever. A plugin that comes back before kubelet has noticed registers, each time.
+func TestKubeletKeepsSockets(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	k.KeepSockets()
+	var stop func()
+	for i := range 5 {
+		id := strconv.Itoa(i)
+		next := run(t, newPlugin(t, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: id}}}))
+		wait(t, k, func(c kubelettest.Current) bool { return listed(c) && c.Devices[0].GetID() == id })
+		if stop != nil {
+			stop()
+		}
+		stop = next
+	}
+	for range 5 { // the connection alone breaks
+		k.Drop(gpu)
+		wait(t, k, func(c kubelettest.Current) bool { return c.Stopped })
+		wait(t, k, listed)
+	}
+	sockets, err := filepath.Glob(filepath.Join(d, "nvidia*"))
+	if err != nil || len(sockets) != 2 {
+		t.Errorf("%q: %v, want the socket and its last name", sockets, err)
+	}
 }
 
 // TestPluginEarlyStart: the plugin may start before kubelet.

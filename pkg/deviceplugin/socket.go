@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,11 +22,16 @@ import (
 )
 
 // MaxSocketPath is the longest path that a socket can be bound to. On Linux sun_path
-// has 108 bytes including the final zero, and Socket first binds to a temporary name,
-// which is longer than the final one.
-const MaxSocketPath = 107 - len(temporarySuffix)
+// has 108 bytes including the final zero, and Socket's other names are longer than this one.
+const MaxSocketPath = 107 - len(aliasMark) - aliasDigits
 
-const temporarySuffix = "~"
+const (
+	temporarySuffix = "~"
+	// An alias is the path with aliasMark and a number of aliasDigits in base 36 at most before the extension:
+	// milliseconds since 1970 have 8 until the year 2059. No name of a resource has the mark.
+	aliasMark   = "~"
+	aliasDigits = 9
+)
 
 // FileID tells one socket file from the next at the same path. File systems reuse inode
 // numbers at once, so the time is part of it.
@@ -150,9 +157,45 @@ func (s *Socket) Bind() error {
 	return nil
 }
 
-// Close stops the server, and removes the file if it is still this socket's.
+// Alias gives the bound socket one more name in its folder, which the number makes, and returns the name.
+func (s *Socket) Alias(number int64) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stem, extension := s.stem()
+	name := stem + aliasMark + strconv.FormatInt(number, 36) + extension
+	if err := os.Link(s.path, filepath.Join(filepath.Dir(s.path), name)); err != nil {
+		return "", fmt.Errorf("naming socket %q once more: %w", s.path, err)
+	}
+	return name, nil
+}
+
+// RemoveAliases removes all further names of the path but one, those of earlier processes too. Connections stay.
+func (s *Socket) RemoveAliases(except string) {
+	dir := filepath.Dir(s.path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // the next call removes them
+	}
+	stem, extension := s.stem()
+	for _, e := range entries {
+		number, found := strings.CutPrefix(e.Name(), stem+aliasMark)
+		number, ends := strings.CutSuffix(number, extension)
+		if found && ends && len(number) <= aliasDigits && e.Name() != except && e.Type() == fs.ModeSocket {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // likewise
+		}
+	}
+}
+
+// stem returns the file's name without its extension, and the extension.
+func (s *Socket) stem() (stem, extension string) {
+	extension = filepath.Ext(s.path)
+	return strings.TrimSuffix(filepath.Base(s.path), extension), extension
+}
+
+// Close stops the server, and removes the file and its aliases if it is still this socket's.
 func (s *Socket) Close() {
 	if s.State() == Bound {
+		s.RemoveAliases("")
 		_ = os.Remove(s.path) // the next Bind replaces a file left behind
 	}
 	s.server.Stop()

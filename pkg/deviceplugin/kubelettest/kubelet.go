@@ -3,7 +3,7 @@
 // Package kubelettest is the device plugin side of a kubelet, for tests. Like kubelet
 // 1.35, it removes sockets when it starts, connects back when a plugin registers,
 // follows ListAndWatch, and drops the current client of a resource when any of its
-// streams ends.
+// streams ends. After KeepSockets it is like kubelet 1.37.
 //
 // Its invariant: it is no kinder to a plugin than kubelet is. It keeps no record of
 // pods; test/kubelet has the real device manager.
@@ -41,6 +41,18 @@ type Kubelet struct {
 	count     map[string]int      // registrations by resource; guarded by mu
 	requests  map[string]*pluginapi.RegisterRequest
 	changed   chan struct{} // closed and replaced when something changes; guarded by mu
+	// sockets are those that plugins of a resource have registered with, by KeepSockets; true: kubelet does
+	// not notice any more when the plugin goes. Guarded by mu.
+	sockets map[string]bool
+}
+
+// KeepSockets makes it refuse a registration on a socket that is in use, as kubelet 1.37 does. After such a
+// registration the socket counts as in use until kubelet ends: kubelet then forgets the client that it had, and
+// hears nothing of its end.
+func (k *Kubelet) KeepSockets() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sockets = map[string]bool{}
 }
 
 // Current is what kubelet knows of a resource's plugin.
@@ -140,16 +152,23 @@ func (k *Kubelet) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*
 	if k.stopped {
 		return nil, errors.Join(errors.New("stopped"), conn.Close())
 	}
+	if k.sockets != nil {
+		if _, connected := k.sockets[r.GetEndpoint()]; connected {
+			k.sockets[r.GetEndpoint()] = true
+			return nil, errors.Join(fmt.Errorf("device plugin already connected: %s", r.GetEndpoint()), conn.Close())
+		}
+		k.sockets[r.GetEndpoint()] = false
+	}
 	k.resources[r.GetResourceName()] = c
 	k.count[r.GetResourceName()]++
 	k.requests[r.GetResourceName()] = r
 	k.notifyLocked()
-	k.wg.Go(func() { k.follow(context.WithoutCancel(ctx), r.GetResourceName(), c) })
+	k.wg.Go(func() { k.follow(context.WithoutCancel(ctx), r, c) })
 	return &pluginapi.Empty{}, nil
 }
 
 // follow ends when the connection does, as kubelet's does.
-func (k *Kubelet) follow(ctx context.Context, resource string, c *Current) {
+func (k *Kubelet) follow(ctx context.Context, r *pluginapi.RegisterRequest, c *Current) {
 	stream, err := c.Client.ListAndWatch(ctx, &pluginapi.Empty{})
 	for err == nil {
 		var resp *pluginapi.ListAndWatchResponse
@@ -162,8 +181,13 @@ func (k *Kubelet) follow(ctx context.Context, resource string, c *Current) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// The current client, which may not be the one whose stream ended.
-	if current := k.resources[resource]; current != nil {
+	if k.sockets != nil {
+		c.Stopped = true
+		if !k.sockets[r.GetEndpoint()] {
+			delete(k.sockets, r.GetEndpoint())
+		}
+	} else if current := k.resources[r.GetResourceName()]; current != nil {
+		// The current client, which may not be the one whose stream ended.
 		current.Stopped = true
 		_ = current.conn.Close()
 	}

@@ -5,6 +5,7 @@ package interposer_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,10 +63,13 @@ func TestRegistrationAndList(t *testing.T) {
 			if diff := cmp.Diff(tc.wantOptions, c.Options, protocmp.Transform()); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
-			wantReq := &pluginapi.RegisterRequest{
-				Version: "v1beta1", Endpoint: "nvtopo-nvidia.com_gpu.sock", ResourceName: gpu, Options: tc.wantOptions,
+			request := k.Request(gpu)
+			if name := request.GetEndpoint(); !strings.HasPrefix(name, "nvtopo-nvidia.com_gpu~") {
+				t.Errorf("registered at %q, want a name beside nvtopo-nvidia.com_gpu.sock", name)
 			}
-			if diff := cmp.Diff(wantReq, k.Request(gpu), protocmp.Transform()); diff != "" {
+			request.Endpoint = ""
+			wantReq := &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Options: tc.wantOptions}
+			if diff := cmp.Diff(wantReq, request, protocmp.Transform()); diff != "" {
 				t.Errorf("registration (-want +got):\n%s", diff)
 			}
 			want := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Registered: true, Devices: 2, Healthy: 2}}
