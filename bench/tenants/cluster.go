@@ -146,8 +146,12 @@ func (c *cluster) startScheduler(ctx context.Context, o *options) error {
 		return fmt.Errorf("encode the profile: %w", err)
 	}
 	log := &devcluster.Tail{}
+	var flags []string
+	if o.Gates != "" {
+		flags = []string{"--feature-gates=" + o.Gates}
+	}
 	_, err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
-		Binary: filepath.Join(o.bin, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler", Log: log,
+		Binary: filepath.Join(o.bin, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler", Log: log, Args: flags,
 	})
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log)

@@ -46,12 +46,13 @@ func quiet() error {
 
 // options are the flags.
 type options struct {
-	Nodes      int  `json:"nodes"`
-	Pods       int  `json:"pods"`
-	Impossible int  `json:"impossible"`
-	Streams    int  `json:"streams"`
-	Callers    int  `json:"callers"`
-	Bars       bool `json:"bars"`
+	Nodes      int    `json:"nodes"`
+	Pods       int    `json:"pods"`
+	Impossible int    `json:"impossible"`
+	Streams    int    `json:"streams"`
+	Callers    int    `json:"callers"`
+	Bars       bool   `json:"bars"`
+	Gates      string `json:"featureGates,omitempty"`
 	bin, out   string
 }
 
@@ -65,6 +66,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Streams, "streams", 32, "streams of the web view, by one account")
 	fs.IntVar(&o.Callers, "callers", 8, "clients that ask what-if questions without end, by one account")
 	fs.BoolVar(&o.Bars, "bars", true, "end with 1 where a bar is missed")
+	fs.StringVar(&o.Gates, "feature-gates", "", "of the scheduler, such as SchedulerAsyncAPICalls=true")
 	fs.StringVar(&o.bin, "bin", "../bin", "folder of nvtopo-scheduler and nvtopo")
 	fs.StringVar(&o.out, "out", "../out", "folder of the results")
 	if err := fs.Parse(args); err != nil {
