@@ -39,7 +39,8 @@ func newGroups() *cobra.Command {
 		Use:   "groups -g SIZE",
 		Short: "Divide the GPUs into groups for data parallelism",
 		Long: `Divide the free GPUs into as many groups of SIZE as possible, so that the slowest of
-the groups' rings is as fast as possible, and then the sum of the rings.
+the groups' rings is as fast as possible, and then the sum of the rings. Of equal rings
+the groups are on as few NUMA nodes as possible.
 
 The free GPUs are those of --free. Without it they are all healthy GPUs, except those
 that pods hold: with --node as NVTOPO top counts them, with -f those of the

@@ -11,8 +11,10 @@ import (
 
 // Split divides a set into disjoint subsets of the given sizes, in their
 // order. It maximises the worst ring among the subsets of two or more, then the
-// sum of the rings, then takes the lexicographically smallest sequence of sets.
-// A size of 0 gives an empty set; it fails when the sizes do not fit.
+// sum of the rings, then minimises the sum of the subsets' numbers of NUMA nodes,
+// then that of their NUMA distances, then takes the lexicographically smallest
+// sequence of sets. A size of 0 gives an empty set; it fails when the sizes do
+// not fit.
 //
 // It is exact up to 16 GPUs in the set. Above that the largest subsets are
 // taken first, each the best that Pick finds among what is left.
@@ -67,17 +69,23 @@ func (t *Tables) splitGreedily(set Mask, sizes []int) []Mask {
 // chosen a number of members is left that belongs to i alone (empty subsets
 // aside), so tables indexed by what is left serve all i.
 //
-// "Worst, then sum" does not decompose, so the worst is settled first, and then
-// the sum among divisions whose subsets all reach it.
+// "Worst, then sum" does not decompose, so the worst is settled first, then the sum
+// among divisions whose subsets all reach it, then the spread among those of that sum.
 type splitter struct {
 	steps  []int64
 	ring   []uint8
-	global []Mask // the set of positions a local set stands for
+	spread []int64 // of a local set: its NUMA nodes, then the greatest distance between two of them
+	global []Mask  // the set of positions a local set stands for
 	sizes  []int
-	worst  []int64 // by what is left: the best worst ring of the subsets to come
-	sum    []int64 // the best sum with every ring at least floor, or -1
-	floor  int64
+	// By what is left: the best that the subsets to come can reach.
+	worst []int64 // the worst ring
+	sum   []int64 // of the rings, each at least floor, or impossible
+	near  []int64 // the sum of the spreads, negated, of subsets with the best sum; or impossible
+	floor int64
 }
+
+// impossible is worse than what any subset is worth.
+const impossible = math.MinInt64
 
 func newSplitter(m *matrix, set Mask, sizes []int) *splitter {
 	n := set.Len()
@@ -90,13 +98,31 @@ func newSplitter(m *matrix, set Mask, sizes []int) *splitter {
 	}
 	s := &splitter{
 		steps: m.stepsOf(set), sizes: sizes,
-		global: make([]Mask, 1<<n), worst: make([]int64, 1<<n), sum: make([]int64, 1<<n),
+		global: make([]Mask, 1<<n), worst: make([]int64, 1<<n), sum: make([]int64, 1<<n), near: make([]int64, 1<<n),
 	}
 	s.ring = ringTable(n, bw, s.steps)
 	for l := 1; l < len(s.global); l++ {
 		s.global[l] = s.global[l&(l-1)] | 1<<pos[bits.TrailingZeros16(uint16(l))]
 	}
+	s.spread = m.spreads(s.global)
 	return s
+}
+
+// spreads returns for each local set a number that is smaller for fewer NUMA nodes,
+// and of as many for a smaller distance. A local set comes after its subsets.
+func (m *matrix) spreads(global []Mask) []int64 {
+	const distances = 1 << 32
+	spread := make([]int64, len(global))
+	for l := 1; l < len(global); l++ {
+		rest := l & (l - 1)
+		distance := spread[rest] % distances
+		low := (global[l] &^ global[rest]).First()
+		for r := global[rest]; r != 0; r &= r - 1 {
+			distance = max(distance, int64(m.dist[low*m.n+r.First()]))
+		}
+		spread[l] = int64(m.numaCount(global[l]))*distances + distance
+	}
+	return spread
 }
 
 // stepsOf returns the distinct bandwidths inside a set, descending.
@@ -125,31 +151,40 @@ func (s *splitter) value(l Mask) (int64, bool) {
 	return s.steps[s.ring[l]], true
 }
 
-// solve fills both tables from the last subset to the first.
+// solve fills the tables from the last subset to the first.
 func (s *splitter) solve() {
 	full := Mask(len(s.global) - 1)
-	s.fill(s.worst, math.MaxInt64, func(t Mask, later int64) int64 {
+	s.fill(s.worst, math.MaxInt64, func(t, rest Mask) int64 {
 		if v, ok := s.value(t); ok {
-			return min(v, later)
+			return min(v, s.worst[rest])
 		}
-		return later
+		return s.worst[rest]
 	})
 	s.floor = s.worst[full]
-	s.fill(s.sum, 0, s.add)
+	s.fill(s.sum, 0, s.sumWith)
+	s.fill(s.near, 0, s.nearWith)
 }
 
-// add is the sum with subset t before later, or -1 when t is below the floor.
-func (s *splitter) add(t Mask, later int64) int64 {
+// sumWith is the best sum that begins with subset t and leaves rest, or impossible.
+func (s *splitter) sumWith(t, rest Mask) int64 {
 	v, ok := s.value(t)
-	if later < 0 || ok && v < s.floor {
-		return -1
+	if s.sum[rest] == impossible || ok && v < s.floor {
+		return impossible
 	}
-	return v + later
+	return v + s.sum[rest]
 }
 
-// fill computes table[left] for all that can be left before each subset:
-// the greatest combine(subset, table[rest]); end is the value after the last.
-func (s *splitter) fill(table []int64, end int64, combine func(t Mask, later int64) int64) {
+// nearWith is the same of near.
+func (s *splitter) nearWith(t, rest Mask) int64 {
+	if s.near[rest] == impossible || s.sumWith(t, rest) != s.sum[t|rest] {
+		return impossible
+	}
+	return s.near[rest] - s.spread[t]
+}
+
+// fill computes table[left] for all that can be left before each subset: the greatest
+// worth(subset, rest), which may read table[rest]; end is the value after the last.
+func (s *splitter) fill(table []int64, end int64, worth func(t, rest Mask) int64) {
 	var walk, inner combinations
 	n := bits.TrailingZeros(uint(len(s.global)))
 	full := Mask(len(s.global) - 1)
@@ -166,9 +201,9 @@ func (s *splitter) fill(table []int64, end int64, combine func(t Mask, later int
 		}
 		left += k
 		for m := range subsetsOf(&walk, full, left) {
-			best := int64(-1)
+			best := int64(impossible)
 			for t := inner.start(m, k); t != 0; t = inner.next(t) {
-				best = max(best, combine(t, table[m&^t]))
+				best = max(best, worth(t, m&^t))
 			}
 			table[m] = best
 		}
@@ -188,7 +223,7 @@ func subsetsOf(c *combinations, m Mask, k int) func(yield func(Mask) bool) {
 	}
 }
 
-// sets reads the lexicographically smallest best division off the sum table.
+// sets reads the lexicographically smallest best division off the last table.
 func (s *splitter) sets() []Mask {
 	var walk combinations
 	out := make([]Mask, len(s.sizes))
@@ -199,7 +234,7 @@ func (s *splitter) sets() []Mask {
 		}
 		var pick Mask
 		for t := walk.start(left, k); t != 0; t = walk.next(t) {
-			if s.add(t, s.sum[left&^t]) == s.sum[left] && (pick == 0 || t.LexLess(pick)) {
+			if s.nearWith(t, left&^t) == s.near[left] && (pick == 0 || t.LexLess(pick)) {
 				pick = t
 			}
 		}

@@ -5,7 +5,10 @@ package placement
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -100,6 +103,41 @@ func TestRingShare(t *testing.T) {
 			got, ok := RingShare(n.Idle, &allocation.Allocation{Node: "n", Containers: []allocation.Container{c}})
 			if ok != tc.wantOK || got < tc.want-0.01 || got > tc.want+0.01 {
 				t.Errorf("share %v, %v; want %v, %v", got, ok, tc.want, tc.wantOK)
+			}
+		})
+	}
+}
+
+// TestContainersOnOneNUMANode: where containers can have as fast rings on fewer NUMA nodes, they do.
+func TestContainersOnOneNUMANode(t *testing.T) {
+	n := nodeOf(t, "hgx-a100-8")
+	tests := map[string]struct {
+		gpus []int // by container
+		want [][]int
+	}{
+		"four between two twos": {[]int{2, 4, 2}, [][]int{{0}, {1}, {0}}},
+		"three and five":        {[]int{3, 5}, [][]int{{0}, {0, 1}}},
+		"one, four and three":   {[]int{1, 4, 3}, [][]int{{0}, {1}, {0}}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := &podrequest.Request{
+				UID: "p", MilliCPU: 8000, Affinity: podrequest.AffinityRequired,
+				Resources: []podrequest.ResourceRequest{{Name: gpu, Count: 8}},
+			}
+			for i, k := range tc.gpus {
+				r.Containers = append(r.Containers, podrequest.Container{Name: strconv.Itoa(i), GPUs: []int{k}})
+			}
+			a, reason := Choose(n.Idle, r, false)
+			if reason != Fits {
+				t.Fatalf("refused: %s", reason)
+			}
+			var got [][]int
+			for i := range a.Containers {
+				got = append(got, a.Containers[i].NUMANodes)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("NUMA nodes of the containers (-want,+got)\n%s", diff)
 			}
 		})
 	}

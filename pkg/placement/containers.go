@@ -39,7 +39,7 @@ func divideAll(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) (
 }
 
 // divide divides one resource's set. Containers that run at the same time get
-// disjoint parts that maximise the worst one's ring.
+// disjoint parts by nvtopo.Tables.Split: the best rings, then the fewest NUMA nodes.
 //
 // kubelet hands the devices of init containers on to whoever comes next, before it
 // asks for others: all of them if the next asks for at least as many, else some at
