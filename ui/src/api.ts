@@ -309,7 +309,7 @@ export interface Pool {
 export interface Bill {
   tenant: string;
   currency: string;
-  asOf: string;
+  asOf?: string; // absent: never billed
   lines: {
     resource: string;
     model?: string;

@@ -18,7 +18,7 @@ import (
 type Bill struct {
 	Tenant   string         `json:"tenant"`
 	Currency string         `json:"currency"`
-	AsOf     time.Time      `json:"asOf"`
+	AsOf     time.Time      `json:"asOf,omitzero"` // zero: the account was never billed
 	Lines    []BillLine     `json:"lines"`
 	Balance  billing.Amount `json:"balance"`
 	Billed   billing.Amount `json:"billed"`

@@ -3,6 +3,7 @@
 package accounting
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -568,5 +569,17 @@ func TestLenientBooks(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestNeverBilled: the amounts of an account that the controller has not billed yet have no time.
+func TestNeverBilled(t *testing.T) {
+	a := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+	text, err := json.Marshal(SummaryOf(a, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "asOf") {
+		t.Errorf("%s, want no asOf", text)
 	}
 }

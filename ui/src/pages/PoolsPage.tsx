@@ -224,11 +224,11 @@ function Bills({ text, tenant, open }: { text: string; tenant: string; open: (te
                   {b.tenant}
                 </Anchor>
               </Table.Th>
-              <Table.Td>{b.billed}</Table.Td>
-              <Table.Td>{b.balance}</Table.Td>
-              <Table.Td>{b.accrued}</Table.Td>
+              <Table.Td>{b.asOf ? b.billed : "–"}</Table.Td>
+              <Table.Td>{b.asOf ? b.balance : "–"}</Table.Td>
+              <Table.Td>{b.asOf ? b.accrued : "–"}</Table.Td>
               <Table.Td>{b.currency}</Table.Td>
-              <Table.Td>{utc(b.asOf)}</Table.Td>
+              <Table.Td>{b.asOf ? utc(b.asOf) : "not billed yet"}</Table.Td>
             </Table.Tr>
           ))}
         </DataTable>
@@ -292,7 +292,7 @@ function BillCard({ bill: b }: { bill: Bill }) {
         </Text>
       ))}
       <Text size="xs" className="dim">
-        as of {utc(b.asOf)}
+        {b.asOf ? `as of ${utc(b.asOf)}` : "not billed yet"}
       </Text>
     </section>
   );
