@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -59,7 +60,7 @@ var kinds = []kind{
 	}, false},
 	{"owners", pods, func(o object, n int) {
 		o.child("metadata")["ownerReferences"] = list(n, func(i int) object {
-			return object{"apiVersion": "v1", "kind": "A", "name": "a", "uid": fmt.Sprint(i)}
+			return object{"apiVersion": "v1", "kind": "A", "name": "a", "uid": strconv.Itoa(i)}
 		})
 	}, false},
 	{"finalizers", pods, func(o object, n int) {

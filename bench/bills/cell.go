@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -195,8 +196,8 @@ func (t *tenant) session(i int) *v1alpha1.UsageRecord {
 	return &v1alpha1.UsageRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: uid, UID: types.UID(uid)},
 		Spec: v1alpha1.UsageRecordSpec{
-			Tenant: t.account.Name, Namespace: namespace, Pool: "training", Queue: "research", Owner: "Job/sweep-" + fmt.Sprint(i/100), Pod: "sweep-" + fmt.Sprint(i),
-			PodUID: types.UID(uid), Node: "gpu-node-" + fmt.Sprint(i%100), Resource: "nvidia.com/gpu", Model: []string{"H100-SXM5-80GB", "A100-SXM4-40GB"}[i%2],
+			Tenant: t.account.Name, Namespace: namespace, Pool: "training", Queue: "research", Owner: "Job/sweep-" + strconv.Itoa(i/100), Pod: "sweep-" + strconv.Itoa(i),
+			PodUID: types.UID(uid), Node: "gpu-node-" + strconv.Itoa(i%100), Resource: "nvidia.com/gpu", Model: []string{"H100-SXM5-80GB", "A100-SXM4-40GB"}[i%2],
 			Quantity: "1", Start: metav1.NewTime(end.Add(-time.Hour)),
 		},
 		Status: v1alpha1.UsageRecordStatus{End: &end},

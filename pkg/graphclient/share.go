@@ -26,9 +26,24 @@ type machines struct {
 func (m *machines) transform(obj any) (any, error) {
 	if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
 		t.ManagedFields = nil
+		format(&t.Spec)
 		m.share(&t.Spec)
 	}
 	return obj, nil
+}
+
+// format has the quantities of what is shared keep their text. The first call of String writes it into the
+// quantity, which several goroutines read from then on, and equal quantities differ by it.
+func format(spec *v1alpha1.NodeGPUTopologySpec) {
+	for i := range spec.NUMANodes {
+		_ = spec.NUMANodes[i].Memory.String() // for what it keeps
+	}
+	for i := range spec.Links {
+		_ = spec.Links[i].Bandwidth.String() // likewise
+	}
+	for i := range spec.LinkKinds {
+		_ = spec.LinkKinds[i].Bandwidth.String() // likewise
+	}
 }
 
 func (m *machines) share(spec *v1alpha1.NodeGPUTopologySpec) {

@@ -69,6 +69,37 @@ func TestListSharing(t *testing.T) {
 	}
 }
 
+// TestSharedQuantities: the first call of String writes into a quantity, and several goroutines read those of
+// shared lists. They have their text before they are shared, and machines that differ by it alone are equal.
+func TestSharedQuantities(t *testing.T) {
+	var m machines
+	first, second := decodedObject(t, "dgx-h100", false), decodedObject(t, "dgx-h100", false)
+	clear := func(q *resource.Quantity) { *q = *resource.NewQuantity(q.Value(), q.Format) } // as if it had come in bytes
+	for _, obj := range []*v1alpha1.NodeGPUTopology{first, second} {
+		for i := range obj.Spec.NUMANodes {
+			clear(obj.Spec.NUMANodes[i].Memory)
+		}
+		for i := range obj.Spec.Links {
+			clear(&obj.Spec.Links[i].Bandwidth)
+		}
+	}
+	_ = first.Spec.Links[1].Bandwidth.String() // somebody printed it
+	for _, obj := range []*v1alpha1.NodeGPUTopology{first, second} {
+		if _, err := m.transform(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if &first.Spec.NUMANodes[0] != &second.Spec.NUMANodes[0] {
+		t.Error("machines that differ in the text that quantities keep do not share their lists")
+	}
+	for _, q := range []*resource.Quantity{first.Spec.NUMANodes[0].Memory, &first.Spec.Links[0].Bandwidth} {
+		before := *q
+		if text := q.String(); *q != before {
+			t.Errorf("String of %s has changed a shared quantity", text)
+		}
+	}
+}
+
 // TestComparedFields fails when a field is added that sameMachine does not
 // know: machines that differ in it would become one.
 func TestComparedFields(t *testing.T) {

@@ -112,7 +112,8 @@ func layoutKey(nodes []NUMANode) (key [sha256.Size]byte) {
 		if n.Memory == nil {
 			word("")
 		} else {
-			word(n.Memory.String())
+			memory := *n.Memory // String writes into its quantity, and others may be reading this one
+			word(memory.String())
 		}
 		number(int64(len(n.Distances)))
 		for _, d := range n.Distances {
