@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/pkg/generate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -28,7 +30,7 @@ type affine struct {
 	NUMANodes []int  `json:"numaNodes"` // the GPUs' NUMA nodes, if known
 	CPUs      string `json:"cpus"`      // in the kernel's list format
 	MemNodes  []int  `json:"memNodes"`  // NUMA nodes to take memory from
-	Distance  int    `json:"distance"`  // greatest distance between two of the GPUs' NUMA nodes
+	Distance  *int   `json:"distance"`  // greatest distance between two of the GPUs' NUMA nodes; null if one is not known
 	Numactl   string `json:"numactl"`
 	Docker    string `json:"docker"`
 
@@ -38,10 +40,10 @@ type affine struct {
 func newAffinity() *cobra.Command {
 	var o affinityOptions
 	cmd := &cobra.Command{
-		Use:   "affinity --gpus LIST",
+		Use:   "affinity --gpus LIST [flags] [-- COMMAND]",
 		Short: "Find the CPUs and NUMA nodes nearest to a set of GPUs",
 		Long: `Find the CPUs and NUMA nodes nearest to a set of GPUs, with the lines that start a
-program or a container there.
+program or a container there: the COMMAND, if there is one.
 
 With --cpus N the answer is N CPUs, in equal parts for each of the GPUs' NUMA nodes,
 as the scheduler divides them. CPUs of the node itself come first, then those of
@@ -52,9 +54,10 @@ CPUs that kubelet reserves according to a NodeGPUTopology are left out, unless
 --free-cpus says which CPUs may be used.`,
 		Example: `  NVTOPO affinity --machine dgx-a100 --gpus 0,1 --cpus 16
   NVTOPO affinity -f topo.txt --numactl numa.txt --gpus 4-7
-  NVTOPO affinity --node gpu-node-7 --gpus 0 --cpus 8 -o json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+  NVTOPO affinity --node gpu-node-7 --gpus 0 --cpus 8 -o json
+  NVTOPO affinity --machine dgx-a100 --gpus 0 --cpus 8 -- python train.py`,
+		Args: commandArgs,
+		RunE: o.run,
 	}
 	o.src.bind(cmd)
 	o.out.bind(cmd)
@@ -65,7 +68,7 @@ CPUs that kubelet reserves according to a NodeGPUTopology are left out, unless
 	return cmd
 }
 
-func (o *affinityOptions) run(cmd *cobra.Command) error {
+func (o *affinityOptions) run(cmd *cobra.Command, command []string) error {
 	if err := o.out.check(); err != nil {
 		return err
 	}
@@ -88,8 +91,8 @@ func (o *affinityOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	answer.writeLines()
-	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer) })
+	answer.writeLines(command)
+	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer, len(command) > 0) })
 }
 
 // near finds where to run beside GPUs: with n CPUs, or with all of the GPUs' NUMA nodes if
@@ -113,10 +116,14 @@ func near(in *input, set nvtopo.Mask, n int, freeCPUs string) (*affine, error) {
 	default:
 		return nil, noAnswerf("the input names no CPUs near GPUs %s; --cpus N takes any", in.list(set))
 	}
-	return &affine{
+	out := &affine{
 		GPUs: in.members(set), NUMANodes: append([]int{}, a.NUMANodes...), CPUs: cpus.String(),
-		MemNodes: memoryNodes(in.graph, a.NUMANodes, cpus), Distance: a.Distance, cpus: cpus,
-	}, nil
+		MemNodes: memoryNodes(in.graph, a.NUMANodes, cpus), cpus: cpus,
+	}
+	if a.Unknown == 0 {
+		out.Distance = &a.Distance
+	}
+	return out, nil
 }
 
 // freeCPUs returns the CPUs that may be used: those of the list if there is one.
@@ -164,9 +171,9 @@ func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
 	return out
 }
 
-// writeLines makes the command lines. Docker reads --gpus as CSV, so a list of devices
-// needs quotes of its own inside the shell's.
-func (a *affine) writeLines() {
+// writeLines makes the command lines, with the command if there is one. Docker reads --gpus as CSV,
+// so a list of devices needs quotes of its own inside the shell's.
+func (a *affine) writeLines(command []string) {
 	mems := ""
 	if len(a.MemNodes) > 0 {
 		mems = join(a.MemNodes)
@@ -176,22 +183,37 @@ func (a *affine) writeLines() {
 		numactl, docker = append(numactl, "--membind="+mems), append(docker, "--cpuset-mems="+mems)
 	}
 	docker = append(docker, fmt.Sprintf(`--gpus '"device=%s"'`, join(a.GPUs)))
+	if len(command) > 0 {
+		line := generate.CommandLine(command)
+		numactl, docker = append(numactl, "--", line), append(docker, imagePlace, line)
+	}
 	a.Numactl, a.Docker = strings.Join(numactl, " "), strings.Join(docker, " ")
 }
 
-func writeAffinity(w io.Writer, a *affine) error {
+// imagePlace stands where the user has to write an image.
+const imagePlace = "IMAGE"
+
+func writeAffinity(w io.Writer, a *affine, complete bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	nodes := join(a.NUMANodes)
 	if len(a.NUMANodes) == 0 {
 		nodes = "unknown"
 	}
+	distance := "unknown"
+	if a.Distance != nil {
+		distance = strconv.Itoa(*a.Distance)
+	}
 	printf(t, "GPUs\t%s\n", join(a.GPUs))
 	printf(t, "NUMA nodes\t%s\n", nodes)
-	printf(t, "NUMA distance\t%d\n", a.Distance)
+	printf(t, "NUMA distance\t%s\n", distance)
 	printf(t, "CPUs\t%s\n", a.CPUs)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	printf(w, "\n%s PROGRAM\n%s IMAGE\n", a.Numactl, a.Docker)
+	numactl, docker := a.Numactl, a.Docker
+	if !complete {
+		numactl, docker = numactl+" -- PROGRAM", docker+" "+imagePlace
+	}
+	printf(w, "\n%s\n%s\n", numactl, docker)
 	return nil
 }

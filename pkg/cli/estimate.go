@@ -53,13 +53,14 @@ func newEstimate() *cobra.Command {
 		Use:   "estimate",
 		Short: "Estimate how long collective operations take on a set of GPUs",
 		Long: `Estimate how long all-reduce, all-gather and reduce-scatter take on a set of GPUs,
-by the algorithms ring, tree and recursive-halving.
+by the algorithms ring, tree and recursive-halving. Names with underscores
+(all_reduce) are read too.
 
 A message of b bytes takes latency + b/bandwidth. Bandwidth and latency are those
 of the weakest link of the set's best ring, unless --bandwidth or --latency says
 otherwise. With -n and --bandwidth no machine is needed.
 
-Sizes are SI (1 GB = 1000 MB); MiB and the like are exact. With --binary-units
+Sizes are SI (1 GB = 1000 MB), in upper or lower case; MiB and the like are exact. With --binary-units
 1 GB = 1024 MB, where the GB is that of the bandwidths.`,
 		Example: `  NVTOPO estimate --machine dgx-h100 --gpus 0-3 --size 1GB
   NVTOPO estimate -f topo.txt --gpus 0,1 --size 64MiB --algorithm ring
@@ -122,10 +123,11 @@ func (o *estimateOptions) selection() ([]nvtopo.Algorithm, []string, error) {
 	if o.collective == "all" {
 		return algorithms, collectives, nil
 	}
-	if !slices.Contains(collectives, o.collective) {
+	collective := strings.ReplaceAll(o.collective, "_", "-")
+	if !slices.Contains(collectives, collective) {
 		return nil, nil, usagef("--collective %q: want %s or all", o.collective, strings.Join(collectives, ", "))
 	}
-	return algorithms, []string{o.collective}, nil
+	return algorithms, []string{collective}, nil
 }
 
 // model is the set of GPUs and the cost of a message between them.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +36,14 @@ why it is so. Nothing is changed.`,
 	return cmd
 }
 
+// commandOf is the command of a container: the words after "--", or those of --command.
+func commandOf(flag string, words []string) ([]string, error) {
+	if flag != "" && len(words) > 0 {
+		return nil, usagef("--command cannot be used with a command after \"--\"")
+	}
+	return append(strings.Fields(flag), words...), nil
+}
+
 // writeGenerated prints what a generator made, or says what was wrong with its flags.
 func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
 	switch {
@@ -48,20 +58,30 @@ func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
 	return nil
 }
 
-// parseQuantity reads an amount of memory in Kubernetes' form, in whole bytes.
+// dockerAmount matches an amount of memory in Docker's form, which is binary.
+var dockerAmount = regexp.MustCompile(`^([0-9]+)([bmg])$`)
+
+// dockerUnits are its units in Kubernetes' form.
+var dockerUnits = map[string]string{"b": "", "m": "Mi", "g": "Gi"}
+
+// parseQuantity reads an amount of memory in Kubernetes' form or in Docker's, in whole bytes.
 func parseQuantity(flag, value string) (resource.Quantity, error) {
 	const longest = 64 // a longer number is none, and would be slow to read
 	if len(value) > longest {
 		return resource.Quantity{}, usagef("%s: %d characters are no amount of memory", flag, len(value))
 	}
-	q, err := resource.ParseQuantity(value)
+	amount := value
+	if m := dockerAmount.FindStringSubmatch(value); m != nil { // Kubernetes would read m as a thousandth
+		amount = m[1] + dockerUnits[m[2]]
+	}
+	q, err := resource.ParseQuantity(amount)
 	switch {
 	case err != nil:
-		return q, usagef("%s %q: want an amount of memory such as 16Gi", flag, value)
+		return q, usagef("%s %q: want an amount of memory such as 16Gi or 16g", flag, value)
 	case q.Sign() < 0 || q.CmpInt64(maxMemory) > 0:
 		return q, usagef("%s %q: want 0 to 1Pi", flag, value)
 	}
-	// "0.5" and "100m" are bytes too, rounded up.
+	// "0.5" is an amount too, rounded up.
 	return *resource.NewQuantity(q.Value(), resource.BinarySI), nil
 }
 

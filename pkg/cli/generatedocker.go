@@ -4,7 +4,6 @@ package cli
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +23,7 @@ type dockerOptions struct {
 func newGenerateDocker() *cobra.Command {
 	var o dockerOptions
 	cmd := &cobra.Command{
-		Use:   "docker -n COUNT | --gpus LIST",
+		Use:   "docker -n COUNT | --gpus LIST [flags] [-- COMMAND]",
 		Short: "Write a docker command that runs a container beside its GPUs",
 		Long: `Write a docker command line, for a POSIX shell, that runs a container on the CPUs and
 the memory nearest to its GPUs. -n COUNT takes the best free GPUs as pick does, --gpus
@@ -37,9 +36,9 @@ The containers of two such commands are not kept apart: leave out what others ha
 with --free and --free-cpus.`,
 		Example: `  NVTOPO generate docker --machine dgx-a100 -n 2 --cpus 16
   NVTOPO generate docker -f topo.txt --numactl numa.txt --gpus 0-3 --shm-size 32Gi
-  NVTOPO generate docker --node gpu-node-7 --gpus 0 --cpus 8 --image example.com/serve:1 --command "python serve.py"`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+  NVTOPO generate docker --node gpu-node-7 --gpus 0 --cpus 8 --image example.com/serve:1 -- python serve.py`,
+		Args: commandArgs,
+		RunE: o.run,
 	}
 	o.src.bind(cmd)
 	f := cmd.Flags()
@@ -49,16 +48,16 @@ with --free and --free-cpus.`,
 	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs (default: all of the GPUs' NUMA nodes)")
 	f.StringVar(&o.freeCPUs, "free-cpus", "", "CPUs that may be used, for example 2-31,64-95 (default: all)")
 	f.IntVar(&o.docker.CPUShares, "cpu-shares", 1024, "weight against other containers on the same CPUs")
-	f.StringVar(&o.memory, "memory", "", "limit of the memory, for example 64Gi (default: 32Gi for each GPU)")
+	f.StringVar(&o.memory, "memory", "", "limit of the memory, for example 64Gi or 64g (default: 32Gi for each GPU)")
 	f.StringVar(&o.reservation, "memory-reservation", "", "memory that is left to the container when others want it (default: 7/8 of --memory)")
 	f.StringVar(&o.shared, "shm-size", "", "size of /dev/shm, a part of the memory (default: 16Gi for each GPU)")
 	f.StringVar(&o.docker.Name, "name", "", "name of the container")
-	f.StringVar(&o.docker.Image, "image", "IMAGE", "image")
-	f.StringVar(&o.command, "command", "", "command line in the container; its words are divided at spaces")
+	f.StringVar(&o.docker.Image, "image", imagePlace, "image")
+	f.StringVar(&o.command, "command", "", "command line in the container, instead of the COMMAND; its words are divided at spaces")
 	return cmd
 }
 
-func (o *dockerOptions) run(cmd *cobra.Command) error {
+func (o *dockerOptions) run(cmd *cobra.Command, command []string) error {
 	flags := cmd.Flags()
 	switch {
 	case flags.Changed("gpus") == flags.Changed("count"):
@@ -69,6 +68,10 @@ func (o *dockerOptions) run(cmd *cobra.Command) error {
 		return usagef("-n %d: want the number of GPUs, 1 or more", o.pick.count)
 	case flags.Changed("cpus") && o.cpus < 1:
 		return usagef("--cpus %d: want the number of CPUs, 1 or more", o.cpus)
+	}
+	command, err := commandOf(o.command, command)
+	if err != nil {
+		return err
 	}
 	in, err := o.src.load(cmd)
 	if err != nil {
@@ -83,7 +86,7 @@ func (o *dockerOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	d := &o.docker
-	d.GPUs, d.CPUs, d.MemNodes, d.Command = a.GPUs, a.cpus, a.MemNodes, strings.Fields(o.command)
+	d.GPUs, d.CPUs, d.MemNodes, d.Command = a.GPUs, a.cpus, a.MemNodes, command
 	if err := o.setMemory(in.graph); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +40,7 @@ type podOptions struct {
 func newGeneratePod() *cobra.Command {
 	var o podOptions
 	cmd := &cobra.Command{
-		Use:   "pod --gpus COUNT",
+		Use:   "pod --gpus COUNT [flags] [-- COMMAND]",
 		Short: "Write a pod that runs beside its GPUs",
 		Long: `Write a pod that the scheduler places by its GPUs' links and NUMA nodes: for training,
 or an inference server of the class Guaranteed, which gets CPUs of its own under
@@ -52,19 +51,19 @@ it, 16Gi of /dev/shm for each GPU. CUDA indices restart at 0 inside the containe
 		Example: `  NVTOPO generate pod --gpus 4 | kubectl apply -f -
   NVTOPO generate pod --workload inference --gpus 1 --policy single-numa-node
   NVTOPO generate pod --gpus 5 --cpus 48 --memory 192Gi --shm-size 96Gi --nccl-topo-configmap nccl-topology
-  NVTOPO generate pod --gpus 2 --min-link NVLINK --image example.com/train:1 --command "python train.py"`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+  NVTOPO generate pod --gpus 2 --min-link NVLINK --image example.com/train:1 -- python train.py`,
+		Args: commandArgs,
+		RunE: o.run,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.workload, "workload", string(generate.Training), "training or inference")
 	f.IntVar(&o.pod.GPUs, "gpus", 0, "how many GPUs (required)")
 	f.IntVar(&o.pod.CPUs, "cpus", 0, "how many CPUs (default: 8 for each GPU)")
-	f.StringVar(&o.memory, "memory", "", "memory, for example 64Gi (default: 32Gi for each GPU)")
+	f.StringVar(&o.memory, "memory", "", "memory, for example 64Gi or 64g (default: 32Gi for each GPU)")
 	f.StringVar(&o.shared, "shm-size", "", "size of /dev/shm, a part of the memory (default: 16Gi for each GPU)")
 	f.StringVar(&o.pod.Name, "name", "", "name of the pod (default: the workload and the number of GPUs)")
 	f.StringVar(&o.pod.Image, "image", "", "image (default: PyTorch for training, vLLM for inference)")
-	f.StringVar(&o.command, "command", "", "command line in the container; its words are divided at spaces (default: that of the image)")
+	f.StringVar(&o.command, "command", "", "command line in the container, instead of the COMMAND; its words are divided at spaces (default: that of the image)")
 	f.StringVar(&o.pod.Resource, "resource", v1alpha1.DefaultResource, "extended resource that counts GPUs")
 	f.StringVar(&o.pod.Scheduler, "scheduler-name", "topology-aware-scheduler", "schedulerName of the pod")
 	f.StringVar(&o.policy, "policy", "best-effort", "none, best-effort, restricted or single-numa-node")
@@ -76,7 +75,7 @@ it, 16Gi of /dev/shm for each GPU. CUDA indices restart at 0 inside the containe
 	return cmd
 }
 
-func (o *podOptions) run(cmd *cobra.Command) error {
+func (o *podOptions) run(cmd *cobra.Command, command []string) error {
 	p := &o.pod
 	switch {
 	case p.GPUs < 1:
@@ -94,6 +93,9 @@ func (o *podOptions) run(cmd *cobra.Command) error {
 	if p.SharedMemory, err = parseQuantity("--shm-size", cmp.Or(o.shared, perGPU(sharedMemoryPerGPU, p.GPUs))); err != nil {
 		return err
 	}
+	if p.Command, err = commandOf(o.command, command); err != nil {
+		return err
+	}
 	p.Workload = generate.Workload(o.workload)
 	o.fillIn()
 	data, err := p.Write()
@@ -104,7 +106,6 @@ func (o *podOptions) run(cmd *cobra.Command) error {
 func (o *podOptions) fillIn() {
 	p, own := &o.pod, o.pod.Image != ""
 	p.Name = cmp.Or(p.Name, fmt.Sprintf("%s-%dgpu", o.workload, p.GPUs))
-	p.Command = strings.Fields(o.command)
 	affinity := "preferred"
 	switch {
 	case p.Workload == generate.Inference:
@@ -112,12 +113,12 @@ func (o *podOptions) fillIn() {
 		if !own {
 			p.Image, p.Port = inferenceImage, inferencePort
 		}
-		if !own && o.command == "" {
+		if !own && len(p.Command) == 0 {
 			p.Command = []string{"vllm", "serve", "Qwen/Qwen3-8B", "--tensor-parallel-size=" + strconv.Itoa(p.GPUs)}
 		}
 	case !own:
 		p.Image = trainingImage
-		if o.command == "" {
+		if len(p.Command) == 0 {
 			p.Command = []string{"torchrun", "--standalone", "--nproc-per-node=" + strconv.Itoa(p.GPUs), "train.py"}
 		}
 	}

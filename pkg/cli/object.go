@@ -30,6 +30,20 @@ func looksLikeObject(data []byte) bool {
 
 func isJSON(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
 
+// configMapKind is the kind of a ConfigMap.
+const configMapKind = "ConfigMap"
+
+// kindOf is the kind of an object; empty if it cannot be read, which whoever decodes it will say.
+func kindOf(data []byte) string {
+	var head struct {
+		Kind string `json:"kind"`
+	}
+	if yaml.Unmarshal(data, &head) != nil {
+		return ""
+	}
+	return head.Kind
+}
+
 // decodeObject reads one NodeGPUTopology.
 func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 	obj := &v1alpha1.NodeGPUTopology{}

@@ -163,6 +163,8 @@ func TestSizes(t *testing.T) {
 		"SI without a unit":                  {text: "100M", want: 1e8},
 		"SI with a blank":                    {text: "1.5 GB", want: 1.5e9},
 		"a small k":                          {text: "2kB", want: 2000},
+		"lower case":                         {text: "16g", want: 16e9},
+		"lower case with a unit":             {text: "64mib", want: 64 << 20},
 		"IEC":                                {text: "64MiB", want: 64 << 20},
 		"IEC without a unit":                 {text: "1Ti", want: 1 << 40},
 		"binary units keep a GB":             {text: "1GB", binary: true, want: 1e9},

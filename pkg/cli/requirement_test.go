@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,5 +61,77 @@ func TestRequiredConfigMapKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("topology.json (-required,+got):\n%s", diff)
+	}
+}
+
+// TestRequiredForms: amounts, names and commands are read as the required examples write them.
+func TestRequiredForms(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want []string // parts of the answer
+	}{
+		"amounts as Docker writes them": {
+			args: strings.Fields("generate docker --machine hgx-a100-8 --gpus 0 --memory 32g --memory-reservation 28g --shm-size 16g"),
+			want: []string{"--memory=32g", "--memory-reservation=28g", "--shm-size=16g"},
+		},
+		"mebibytes as Docker writes them": {
+			args: strings.Fields("generate docker --machine hgx-a100-8 --gpus 0 --memory 32768m --shm-size 512m"),
+			want: []string{"--memory=32g", "--shm-size=512m"},
+		},
+		"a pod's memory as Docker writes it": {
+			args: strings.Fields("generate pod --gpus 1 --memory 64g --shm-size 16g"),
+			want: []string{"memory: 64Gi", "sizeLimit: 16Gi"},
+		},
+		"memory for the system as Docker writes it": {
+			args: strings.Fields("generate kubelet-config --machine hgx-a100-8 --kube-reserved 4g"),
+			want: []string{"memory: 4Gi"},
+		},
+		"a message of lower case": {
+			args: strings.Fields("estimate -n 8 --bandwidth 600 --latency 0 --size 16g -o json"),
+			want: []string{`"sizeBytes":16000000000`},
+		},
+		"an operation with an underscore": {
+			args: strings.Fields("estimate -n 8 --bandwidth 600 --latency 0 --collective all_reduce --algorithm ring"),
+			want: []string{"all-reduce  ring "},
+		},
+		"an algorithm with an underscore": {
+			args: strings.Fields("estimate -n 8 --bandwidth 600 --latency 0 --collective reduce_scatter --algorithm recursive_halving"),
+			want: []string{"reduce-scatter  recursive-halving "},
+		},
+		"a command for numactl": {
+			args: strings.Fields("affinity --machine hgx-a100-8 --gpus 0 --cpus 8 -- python train.py --gpu 0"),
+			want: []string{"numactl --physcpubind=0-3,64-67 --membind=0 -- python train.py --gpu 0\n", "IMAGE python train.py --gpu 0\n"},
+		},
+		"a command for Docker": {
+			args: append(strings.Fields("generate docker --machine hgx-a100-8 --gpus 0 --image my-training-image:latest -- python train.py --name"), "a run"),
+			want: []string{"  my-training-image:latest python train.py --name 'a run'\n"},
+		},
+		"a command for a pod": {
+			args: strings.Fields("generate pod --gpus 1 -- torchrun --nproc_per_node=1 train.py"),
+			want: []string{"- torchrun\n", "- --nproc_per_node=1\n", "- train.py\n"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := mustRun(t, "", tc.args...)
+			for _, part := range tc.want {
+				if !strings.Contains(got, part) {
+					t.Errorf("%q is not in\n%s", part, got)
+				}
+			}
+		})
+	}
+}
+
+// TestCommandAfterDashes: what stands before "--", or beside --command, is no command.
+func TestCommandAfterDashes(t *testing.T) {
+	for line, want := range map[string]string{
+		"affinity --machine hgx-a100-8 --gpus 0 python":                                     `"python": affinity takes flags, and a command after "--"`,
+		"affinity --machine hgx-a100-8 --gpus 0 python -- train.py":                         `"python": affinity takes flags, and a command after "--"`,
+		"generate docker --machine hgx-a100-8 --gpus 0 --command python -- python train.py": `--command cannot be used with a command after "--"`,
+	} {
+		if _, err := run(t, "", strings.Fields(line)...); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
 	}
 }

@@ -98,6 +98,14 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q: %s", args[0], hint)
 }
 
+// commandArgs accepts positional arguments after "--" only: the command that is to be started.
+func commandArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return usagef("%q: %s takes flags, and a command after \"--\", see '%s --help'", args[0], cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}
+
 // noArgs refuses positional arguments: every command takes flags only.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// sizeText matches a number with an SI or IEC prefix; the unit B may be left out.
-var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKMGT]?)(i?)B?$`)
+// sizeText matches a number with an SI or IEC prefix in upper or lower case; the unit B may be left out.
+var sizeText = regexp.MustCompile(`(?i)^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?$`)
 
 // maxSize is the largest message: 1 PB, far above any GPU's memory.
 const maxSize = 1e15

@@ -47,13 +47,13 @@ type input struct {
 	resource string
 	graph    *nvtopo.Graph
 	used     nvtopo.Mask               // GPUs that pods hold
-	object   *v1alpha1.NodeGPUTopology // nil unless the input was one
+	object   *v1alpha1.NodeGPUTopology // nil unless the input was one, or the ConfigMap of one
 }
 
 // bind adds these flags to a command.
 func (s *source) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&s.file, "file", "f", "", `file with the text of "nvidia-smi topo -m", "npu-smi info -t topo" or "rocm-smi --showtopo", or a NodeGPUTopology (YAML or JSON); "-" is standard input`)
+	f.StringVarP(&s.file, "file", "f", "", `file with the text of "nvidia-smi topo -m", "npu-smi info -t topo" or "rocm-smi --showtopo", a NodeGPUTopology, or the ConfigMap that export makes of one (YAML or JSON); "-" is standard input`)
 	f.StringVar(&s.machine, "machine", "", "machine of the built-in catalogue")
 	f.StringVar(&s.node, "node", "", "node of a cluster whose NodeGPUTopology is read")
 	f.StringVar(&s.numactl, "numactl", "", `with such text: file with the output of "numactl --hardware" of that machine`)
@@ -104,14 +104,7 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 	}
 	shown := shownName(s.file)
 	if looksLikeObject(data) {
-		if err := s.refuseTextFlags(shown + " is a NodeGPUTopology"); err != nil {
-			return nil, err
-		}
-		obj, err := decodeObject(data)
-		if err != nil {
-			return nil, inputf("%s: %w", shown, err)
-		}
-		return s.fromObject(obj, shown)
+		return s.readObject(data, shown)
 	}
 	opts := smi.Options{Model: s.gpuModel, PCIeGen: nvtopo.PCIeGen(s.pcieGen)}
 	if s.numactl != "" {
@@ -132,6 +125,25 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 		name = strings.TrimSuffix(filepath.Base(s.file), filepath.Ext(s.file))
 	}
 	return s.fromGraph(name, tool.Resource(), g), nil
+}
+
+// readObject reads a NodeGPUTopology, or the ConfigMap that export makes of one.
+func (s *source) readObject(data []byte, shown string) (*input, error) {
+	kind := cmp.Or(kindOf(data), v1alpha1.Kind)
+	if err := s.refuseTextFlags(shown + " is a " + kind); err != nil {
+		return nil, err
+	}
+	var obj *v1alpha1.NodeGPUTopology
+	var err error
+	if kind == configMapKind {
+		obj, err = decodeConfigMap(data)
+	} else {
+		obj, err = decodeObject(data)
+	}
+	if err != nil {
+		return nil, inputf("%s: %w", shown, err)
+	}
+	return s.fromObject(obj, shown)
 }
 
 // fromGraph takes vendors as the resource unless the user names one.

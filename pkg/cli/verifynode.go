@@ -46,7 +46,8 @@ Without POD, in a container: of --pid, which is process 1, and of all that it st
 The annotation is known if --annotations names a file of the downward API.
 
 Which NUMA nodes the GPUs are on is known by the node's NodeGPUTopology, or by -f, or by
-"nvidia-smi topo -m" where that program is. Verdicts:
+"nvidia-smi topo -m" where that program is. The text in -f has no UUIDs: they come from
+"nvidia-smi -L", or else from the NodeGPUTopology. Verdicts:
   ok       all of it, or equal; of the pages, nine tenths
   warning  a part of it; of the pages, half
   wrong    none of it, or something else
@@ -81,7 +82,7 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 3 it could not be
 	f.StringVarP(&v.container, "container", "c", "", "container to verify (default: all that run; without POD, the only one of the annotation)")
 	f.IntVar(&v.pid, "pid", 1, "without POD: process to verify, with all that it started")
 	f.StringVar(&v.annotations, "annotations", "", "without POD: file that the downward API makes of metadata.annotations")
-	f.StringVarP(&v.file, "file", "f", "", `file with the output of "nvidia-smi topo -m" or a NodeGPUTopology; "-" is standard input`)
+	f.StringVarP(&v.file, "file", "f", "", `file with the output of "nvidia-smi topo -m", a NodeGPUTopology, or the ConfigMap that export makes of one; "-" is standard input`)
 	f.StringVar(&v.root, "root", "/", "folder with the node's proc, sys and var/lib/kubelet")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 	return cmd

@@ -170,6 +170,58 @@ func TestVerifyNodeStdin(t *testing.T) {
 	}
 }
 
+// TestVerifyNodeMatrixWithoutUUIDs: -f takes a matrix where there is no nvidia-smi to ask for UUIDs.
+func TestVerifyNodeMatrixWithoutUUIDs(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	dir := t.TempDir()
+	matrix, pod := filepath.Join(dir, "topo.txt"), filepath.Join(dir, "pod.yaml")
+	for file, text := range map[string]string{matrix: mustRun(t, "", "matrix", "--machine", "dgx1-v100"), pod: trainerPod} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	numbers := fakeNode(t, "0-9", "NVIDIA_VISIBLE_DEVICES=0,3", gpu0, gpu3)
+	tests := map[string]struct {
+		args        []string
+		wantGPUs    []string
+		wantCPUs    string
+		wantUnknown string // part of why the place of the CPUs is not known
+		wantVisible nodeverify.Verdict
+	}{
+		"the node's NodeGPUTopology has them": {
+			args: []string{"trainer-0", "-c", "train", "--from", savedPod(t)}, wantGPUs: []string{gpu0, gpu3}, wantCPUs: "0-19,40-59", wantVisible: nodeverify.OK,
+		},
+		"the environment has numbers": {
+			args: []string{"--pid", "4242"}, wantGPUs: []string{"GPU-0", "GPU-3"}, wantCPUs: "0-19,40-59", wantVisible: nodeverify.Unknown,
+		},
+		"nobody has them": {
+			args: []string{"trainer-0", "-c", "train", "--from", pod}, wantGPUs: []string{gpu0, gpu3},
+			wantUnknown: "which GPU of the graph is " + gpu0 + " is not known: " + matrix + " has no UUIDs", wantVisible: nodeverify.Unknown,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			out := mustRun(t, "", append([]string{"verify-node", "-f", matrix, "--root", numbers, "-o", "json"}, tc.args...)...)
+			var r nodeverify.Report
+			if err := json.Unmarshal([]byte(out), &r); err != nil {
+				t.Fatal(err)
+			}
+			c := r.Containers[0]
+			if diff := cmp.Diff(tc.wantGPUs, c.GPUs); diff != "" || c.CPUs != tc.wantCPUs {
+				t.Errorf("CPUs %q, want %q; GPUs (-want,+got)\n%s", c.CPUs, tc.wantCPUs, diff)
+			}
+			for _, l := range c.Lines {
+				if l.Check == "visible GPUs" && l.Verdict != tc.wantVisible {
+					t.Errorf("%+v, want %s", l, tc.wantVisible)
+				}
+				if l.Check == "allowed CPUs" && (l.Verdict == nodeverify.Unknown) != (tc.wantUnknown != "") || !strings.Contains(l.Found, tc.wantUnknown) && l.Check == "allowed CPUs" {
+					t.Errorf("%+v, want unknown because %q", l, tc.wantUnknown)
+				}
+			}
+		})
+	}
+}
+
 // TestVerifyNodeErrors: errors of verify-node say what is wrong.
 func TestVerifyNodeErrors(t *testing.T) {
 	from := savedPod(t)

@@ -51,7 +51,7 @@ func (v *verifying) ownContainer(cmd *cobra.Command, root fs.FS) (*nodeverify.Re
 	}
 	c := &nodeverify.Container{
 		Name: v.container, Processes: processes, RecordErr: errNoPod, ListErr: errOutside, ChoiceErr: errNoAnnotations,
-		Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Resource: v.resource,
+		Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Unidentified: on.unidentified, Resource: v.resource,
 	}
 	if nodeverify.Beside(root, v.pid) {
 		c.Listed, c.ListErr = v.list(cmd.Context())
@@ -118,7 +118,7 @@ func (v *verifying) pod(cmd *cobra.Command, root fs.FS, name string) (*nodeverif
 		c := &nodeverify.Container{
 			Name: name, Processes: containers[name], Choice: choice, ChoiceErr: choiceErr,
 			Recorded: record[name], RecordErr: recordErr, ListErr: errOutside,
-			Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Resource: v.resource,
+			Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Unidentified: on.unidentified, Resource: v.resource,
 		}
 		inside := fmt.Sprintf("kubectl exec -n %s %s -c %s -- ", pod.Namespace, pod.Name, name)
 		report.Containers = append(report.Containers, nodeverify.Examine(c, inside))
@@ -178,6 +178,8 @@ type surroundings struct {
 	machine  nodeverify.Machine
 	graph    *nvtopo.Graph
 	graphErr error // why there is none
+	// unidentified is why its GPUs have numbers in place of UUIDs.
+	unidentified error
 }
 
 // surroundings reads them. in is the machine's graph as the cluster has it, and inErr why it has none.
@@ -189,7 +191,7 @@ func (v *verifying) surroundings(cmd *cobra.Command, root fs.FS, in *input, inEr
 	}
 	switch {
 	case v.file != "":
-		on.graph, on.graphErr, err = v.readGraph(cmd)
+		on.graph, on.unidentified, err = v.readGraph(cmd, in)
 		return on, err
 	case in != nil:
 		on.graph = in.graph
@@ -201,9 +203,10 @@ func (v *verifying) surroundings(cmd *cobra.Command, root fs.FS, in *input, inEr
 	return on, nil
 }
 
-// readGraph reads the graph of -f; unknown says why the file's graph is not this machine's. The text
-// of nvidia-smi has no UUIDs; those come from `nvidia-smi -L`.
-func (v *verifying) readGraph(cmd *cobra.Command) (g *nvtopo.Graph, unknown, err error) {
+// readGraph reads the graph of -f; unidentified says why its GPUs have no UUIDs. The text of
+// nvidia-smi has none: they come from `nvidia-smi -L`, or else from the node's graph as the cluster
+// has it, which may be nil.
+func (v *verifying) readGraph(cmd *cobra.Command, node *input) (g *nvtopo.Graph, unidentified, err error) {
 	s := source{file: v.file, resource: v.resource}
 	in, err := s.load(cmd)
 	if err != nil {
@@ -213,13 +216,18 @@ func (v *verifying) readGraph(cmd *cobra.Command) (g *nvtopo.Graph, unknown, err
 		return in.graph, nil, nil
 	}
 	listed, err := v.list(cmd.Context())
+	if err == nil {
+		if err = identify(in.graph, listed); err != nil {
+			err = fmt.Errorf("nvidia-smi -L: %w", err)
+		}
+	}
+	if err != nil && node != nil && len(node.graph.GPUs) == len(in.graph.GPUs) && identify(in.graph, node.graph.GPUs) == nil {
+		err = nil
+	}
 	if err != nil {
-		return nil, nil, inputf("%s has no UUIDs: %w", shownName(v.file), err)
+		unidentified = fmt.Errorf("%s has no UUIDs: %w", shownName(v.file), err)
 	}
-	if unknown = identify(in.graph, listed); unknown != nil {
-		return nil, unknown, nil
-	}
-	return in.graph, nil, nil
+	return in.graph, unidentified, nil
 }
 
 // ask makes the graph of what nvidia-smi prints.
@@ -237,7 +245,7 @@ func (v *verifying) ask(ctx context.Context) (*nvtopo.Graph, error) {
 		return nil, err
 	}
 	if err := identify(g, listed); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nvidia-smi -L: %w", err)
 	}
 	return g, nil
 }
@@ -263,15 +271,18 @@ func smiError(err error) error {
 	return err
 }
 
-// identify gives the GPUs of a graph that was read from text their UUIDs. Nobody else has the
-// graph yet.
+// identify gives the GPUs of a graph that was read from text their UUIDs, all or none. Nobody else
+// has the graph yet.
 func identify(g *nvtopo.Graph, listed []nvtopo.GPU) error {
+	at := make([]int, len(g.GPUs))
 	for i := range g.GPUs {
-		at := slices.IndexFunc(listed, func(l nvtopo.GPU) bool { return l.Index == g.GPUs[i].Index })
-		if at < 0 {
-			return fmt.Errorf("nvidia-smi -L does not list GPU %d", g.GPUs[i].Index)
+		at[i] = slices.IndexFunc(listed, func(l nvtopo.GPU) bool { return l.Index == g.GPUs[i].Index })
+		if at[i] < 0 {
+			return fmt.Errorf("GPU %d is not listed", g.GPUs[i].Index)
 		}
-		g.GPUs[i].UUID, g.GPUs[i].Slices = listed[at].UUID, listed[at].Slices
+	}
+	for i := range g.GPUs {
+		g.GPUs[i].UUID, g.GPUs[i].Slices = listed[at[i]].UUID, listed[at[i]].Slices
 	}
 	return nil
 }

@@ -49,11 +49,7 @@ func (d *Docker) Write() ([]byte, error) {
 	for _, e := range openMP(len(d.CPUs), len(d.GPUs)) {
 		lines = append(lines, "-e "+e.Name+"="+quote(e.Value))
 	}
-	last := []string{quote(d.Image)}
-	for _, word := range d.Command {
-		last = append(last, quote(word))
-	}
-	lines = append(lines, strings.Join(last, " "))
+	lines = append(lines, CommandLine(append([]string{d.Image}, d.Command...)))
 	return []byte(strings.Join(lines, " \\\n  ") + "\n"), nil
 }
 

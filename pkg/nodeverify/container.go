@@ -42,6 +42,9 @@ type Container struct {
 
 	Graph    *nvtopo.Graph
 	GraphErr error
+	// Unidentified is why the GPUs of Graph are known by their numbers only, which stand in place
+	// of UUIDs; nil if they are known.
+	Unidentified error
 }
 
 // Machine is what bounds the lists of every process: CPUs and NUMA nodes that exist.
@@ -181,9 +184,10 @@ func (c *Container) resolve(names []string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// devices are the machine's GPUs.
+// devices are the machine's GPUs. Numbers in place of UUIDs are not compared with the UUIDs of a
+// record or an annotation.
 func (c *Container) devices() []visible.Device {
-	if c.Graph == nil {
+	if c.Graph == nil || c.Unidentified != nil && (c.RecordErr == nil || c.ChoiceErr == nil) {
 		return nil
 	}
 	all := make([]visible.Device, len(c.Graph.GPUs))
@@ -215,6 +219,9 @@ func (c *Container) positions(ids []string) (nvtopo.Mask, error) {
 		i := slices.IndexFunc(c.Graph.GPUs, func(g nvtopo.GPU) bool {
 			return g.UUID == id || slices.ContainsFunc(g.Slices, func(s nvtopo.Slice) bool { return s.UUID == id })
 		})
+		if i < 0 && c.Unidentified != nil {
+			return 0, fmt.Errorf("which GPU of the graph is %s is not known: %w", id, c.Unidentified)
+		}
 		if i < 0 {
 			return 0, fmt.Errorf("the graph of the machine has no %s", id)
 		}

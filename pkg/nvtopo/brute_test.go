@@ -90,16 +90,26 @@ func (b *brute) ring(s Mask) int64 {
 	return best
 }
 
-// ringOrder is the first best order.
+// ringOrder is the best order with the greatest sum of links, the first of such.
 func (b *brute) ringOrder(s Mask) []int {
 	var first []int
+	most := int64(-1)
 	best := b.ring(s)
 	eachOrder(s, func(order []int) {
-		if first == nil && bottleneck(b.g, order) == best {
-			first = slices.Clone(order)
+		if sum := linkSum(b.g, order); sum > most && bottleneck(b.g, order) == best {
+			first, most = slices.Clone(order), sum
 		}
 	})
 	return first
+}
+
+// linkSum is the sum of the bandwidths of a ring's links.
+func linkSum(g *Graph, order []int) int64 {
+	sum := int64(0)
+	for i := range order {
+		sum += g.Link(order[i], order[(i+1)%len(order)]).Bandwidth
+	}
+	return sum
 }
 
 func (b *brute) key(s Mask) bruteKey {

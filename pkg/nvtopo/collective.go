@@ -5,6 +5,7 @@ package nvtopo
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 )
 
 // Algorithm is how a collective operation is carried out.
@@ -27,10 +28,10 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("Algorithm(%d)", uint8(a))
 }
 
-// ParseAlgorithm reads an algorithm's name.
+// ParseAlgorithm reads an algorithm's name, also with underscores.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	for i, name := range algorithmNames {
-		if name == s {
+		if name == strings.ReplaceAll(s, "_", "-") {
 			return Algorithm(i), nil
 		}
 	}

@@ -63,6 +63,9 @@ func TestParseAlgorithm(t *testing.T) {
 			t.Errorf("ParseAlgorithm(%q) = %v, %v", a, got, err)
 		}
 	}
+	if got, err := ParseAlgorithm("recursive_halving"); err != nil || got != AlgorithmRecursiveHalving {
+		t.Errorf("with an underscore: %v, %v", got, err)
+	}
 	if _, err := ParseAlgorithm("butterfly"); err == nil {
 		t.Error("an unknown algorithm was read")
 	}

@@ -2,7 +2,10 @@
 
 package nvtopo
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // ringBudget bounds the search for a ring through more than 16 GPUs, in steps.
 const ringBudget = 1 << 16
@@ -126,12 +129,41 @@ func (p *pathSearch) open(v int, left Mask) bool {
 }
 
 // searchRing is ringOrder above 16 members: the first ring a depth-first search
-// meets, which is the lexicographically smallest; the members in ascending
-// order when the budget ends first.
+// meets, which is the lexicographically smallest, with as many links exchanged as
+// raise the sum; the members in ascending order when the budget ends first.
 func (m *matrix) searchRing(s Mask, least int64) []int {
 	p := pathSearch{adj: m.adjacency(least), start: s.First(), budget: ringBudget}
-	if p.extend(p.start, s&(s-1)) {
-		return p.path
+	if !p.extend(p.start, s&(s-1)) {
+		return s.Positions()
 	}
-	return s.Positions()
+	m.exchangeLinks(p.path, least)
+	return p.path
+}
+
+// exchangeLinks reverses parts of a ring as long as two links of at least the given
+// bandwidth replace two with a smaller sum, within a budget. The ring still begins at its
+// first member, with the lower of that one's two neighbours.
+func (m *matrix) exchangeLinks(ring []int, least int64) {
+	k := len(ring)
+	link := func(i, j int) int64 { return m.bw[ring[i]*m.n+ring[j%k]] }
+	budget := ringBudget
+	for raised := true; raised; {
+		raised = false
+		for i := range k - 2 {
+			for j := i + 2; j < k && budget > 0; j++ {
+				budget--
+				if i == 0 && j == k-1 {
+					continue // the same two links
+				}
+				across, back := link(i, j), link(i+1, j+1)
+				if across >= least && back >= least && across+back > link(i, i+1)+link(j, j+1) {
+					slices.Reverse(ring[i+1 : j+1])
+					raised = true
+				}
+			}
+		}
+	}
+	if ring[1] > ring[k-1] {
+		slices.Reverse(ring[1:])
+	}
 }

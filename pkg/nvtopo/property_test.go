@@ -294,3 +294,42 @@ func TestOddQuestions(t *testing.T) {
 		}
 	}
 }
+
+// TestRingOrder: of the rings with the fastest weakest link the one with the greatest sum is shown.
+func TestRingOrder(t *testing.T) {
+	t.Parallel()
+	apart := machine{numa: make([]int, 20), level: func(int, int) PCIeLevel { return PCIePHB }, lanes: map[[2]int]int{}}
+	alternating := make([]int, 0, 20)
+	for i := range 10 {
+		apart.lanes[[2]int{i, i + 10}] = 4
+		alternating = append(alternating, i, i+10)
+	}
+	tests := map[string]struct {
+		machine machine
+		set     []int
+		wantSum int64 // GB/s
+		want    []int // nil: any of that sum
+	}{
+		"two bridged pairs that cross":  {machine: machines()["split8"], set: []int{0, 1, 2, 3}, wantSum: 2*300 + 2*12, want: []int{0, 2, 1, 3}},
+		"four bridged pairs":            {machine: machines()["split8"], set: []int{0, 1, 2, 3, 4, 5, 6, 7}, wantSum: 4*300 + 4*12, want: []int{0, 2, 1, 3, 4, 5, 6, 7}},
+		"equal links in their order":    {machine: machines()["hgx8"], set: []int{1, 2, 4, 7}, wantSum: 4 * 300, want: []int{1, 2, 4, 7}},
+		"more than 16 in bridged pairs": {machine: apart, set: alternating, wantSum: 10*100 + 10*21},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := tc.machine.graph(t)
+			tables := NewTables(g, DefaultWeights())
+			got := tables.RingOrder(MaskOf(tc.set...))
+			if sum := linkSum(g, got) / kBpsPerGBps; sum != tc.wantSum || MaskOf(got...) != MaskOf(tc.set...) || got[0] != 0 && tc.want == nil {
+				t.Errorf("ring %v with links of %d GB/s, want %d GB/s over %v", got, sum, tc.wantSum, tc.set)
+			}
+			if least := bottleneck(g, got); least != tables.Ring(MaskOf(tc.set...)) {
+				t.Errorf("ring %v has a link of %d kB/s, the best ring %d", got, least, tables.Ring(MaskOf(tc.set...)))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" && tc.want != nil {
+				t.Errorf("ring (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

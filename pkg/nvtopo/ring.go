@@ -101,25 +101,57 @@ func (l *local) paths(reach []uint16) {
 	}
 }
 
-// order returns the lexicographically smallest ring from vertex 0, or nil. A
-// vertex may come next when a path from vertex 0 over all that is left ends at
-// it, because that path walked backwards completes the ring.
-func (l *local) order() []int {
-	reach := make([]uint16, 1<<(l.n-1))
-	l.paths(reach)
+// sums fills most[at(s, v)], for s over vertices 1…n-1, with the greatest sum of links of a
+// path from vertex 0 that visits exactly s and ends at v; noPath where there is none.
+func (l *local) sums(m *matrix, most []int64) {
+	for s := 1; s < 1<<(l.n-1); s++ {
+		for r := uint16(s); r != 0; r &= r - 1 {
+			v := bits.TrailingZeros16(r) + 1
+			best := int64(noPath)
+			before := uint16(s) &^ (1 << (v - 1))
+			if before == 0 && l.adj[v]&1 != 0 {
+				best = l.link(m, 0, v)
+			}
+			for u := before & (l.adj[v] >> 1); u != 0; u &= u - 1 {
+				end := bits.TrailingZeros16(u) + 1
+				if sum := most[l.at(before, end)]; sum != noPath {
+					best = max(best, sum+l.link(m, end, v))
+				}
+			}
+			most[l.at(uint16(s), v)] = best
+		}
+	}
+}
+
+// noPath is less than any sum of links.
+const noPath = -1
+
+func (l *local) at(s uint16, v int) int { return int(s)*l.n + v }
+
+func (l *local) link(m *matrix, u, v int) int64 { return m.bw[l.pos[u]*m.n+l.pos[v]] }
+
+// order returns, of the rings from vertex 0 with the greatest sum of links, the
+// lexicographically smallest; nil if there is no ring. A vertex may come next when the best
+// path from vertex 0 over all that is left ends at it, because that path walked backwards
+// completes the ring.
+func (l *local) order(m *matrix) []int {
+	most := make([]int64, l.n<<(l.n-1))
+	l.sums(m, most)
 	out := make([]int, 1, l.n)
 	at := 0
 	for left := uint16(1)<<(l.n-1) - 1; left != 0; {
-		next := reach[left] & l.adj[at]
+		next, best := 0, int64(noPath)
+		for r := left & (l.adj[at] >> 1); r != 0; r &= r - 1 {
+			v := bits.TrailingZeros16(r) + 1
+			if sum := most[l.at(left, v)]; sum != noPath && sum+l.link(m, at, v) > best {
+				next, best = v, sum+l.link(m, at, v)
+			}
+		}
 		if next == 0 {
 			return nil
 		}
-		at = bits.TrailingZeros16(next)
-		out = append(out, at)
+		out, at = append(out, next), next
 		left &^= 1 << (at - 1)
-	}
-	if l.adj[at]&1 == 0 {
-		return nil
 	}
 	for i, v := range out {
 		out[i] = l.pos[v]
@@ -127,8 +159,9 @@ func (l *local) order() []int {
 	return out
 }
 
-// ringOrder returns the lexicographically smallest ring of s, whose bottleneck
-// is the given one, starting at the lowest member.
+// ringOrder returns, of the rings of s whose bottleneck is the given one, that with the
+// greatest sum of links, of these the lexicographically smallest, starting at the lowest
+// member.
 func (m *matrix) ringOrder(s Mask, bottleneck int64) []int {
 	switch k := s.Len(); {
 	case k < 3:
@@ -137,7 +170,7 @@ func (m *matrix) ringOrder(s Mask, bottleneck int64) []int {
 		return m.searchRing(s, bottleneck)
 	}
 	l := m.local(s, bottleneck)
-	return l.order()
+	return l.order(m)
 }
 
 // ringClass is the class of the weakest edge of a ring: the least bandwidth,

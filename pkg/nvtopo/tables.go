@@ -61,9 +61,10 @@ func (t *Tables) Ring(set Mask) int64 {
 	return t.c.steps[t.c.ringStep(set)]
 }
 
-// RingOrder returns the positions of a set in the order of its best ring: the
-// lexicographically smallest of those with the greatest bottleneck, from the
-// lowest member.
+// RingOrder returns the positions of a set in the order of its best ring: of those
+// with the greatest bottleneck that with the greatest sum of links, of these the
+// lexicographically smallest, from the lowest member. Above 16 GPUs it need not be
+// the greatest sum.
 func (t *Tables) RingOrder(set Mask) []int { return slices.Clone(t.c.ringOf(set & t.c.all)) }
 
 // RingClass is the class of the weakest edge of RingOrder's ring; zero below
