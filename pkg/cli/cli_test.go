@@ -92,6 +92,7 @@ func TestGoldenOutputs(t *testing.T) {
 		"export-configmap":       "export -f testdata/object.yaml --format configmap --namespace ns-a",
 		"generate-kubelet":       "generate kubelet-config --machine dgx1-v100",
 		"generate-kubelet-text":  "generate kubelet-config -f testdata/dgx1v.txt --numactl testdata/numactl.txt --policy single-numa-node --memory-manager None",
+		"generate-kubelet-lscpu": "generate kubelet-config -f testdata/dgx1v.txt --lscpu testdata/lscpu.txt",
 		"generate-pod":           "generate pod --gpus 4 --nccl-topo-configmap nccl-topology",
 		"generate-pod-inference": "generate pod --workload inference --gpus 1 --policy single-numa-node",
 		"generate-docker":        "generate docker --machine dgx-a100 -n 2 --cpus 16",

@@ -21,6 +21,12 @@ func TestBadGenerators(t *testing.T) {
 		"memory that is none":                  {line: "generate kubelet-config --machine dgx-a100 --kube-reserved much", code: ExitUsage, want: `--kube-reserved "much"`},
 		"memory below nothing":                 {line: "generate kubelet-config --machine dgx-a100 --system-reserved -1Gi", code: ExitUsage, want: `--system-reserved "-1Gi"`},
 		"a number without end":                 {line: "generate kubelet-config --machine dgx-a100 --eviction-memory " + strings.Repeat("1", 65), code: ExitUsage, want: "65 characters"},
+		"threads of a core twice":              {line: "generate kubelet-config -f testdata/dgx1v.txt --threads-per-core 2 --lscpu x", code: ExitUsage, want: "--threads-per-core cannot be used with it"},
+		"more threads than a core has":         {line: "generate kubelet-config -f testdata/dgx1v.txt --threads-per-core 9", code: ExitUsage, want: "--threads-per-core 9: want 1 to 8"},
+		"threads of a machine that is known":   {line: "generate kubelet-config --machine dgx-a100 --threads-per-core 2", code: ExitUsage, want: "--threads-per-core goes with captured text only"},
+		"lscpu and matrix at once":             {line: "generate kubelet-config -f - --lscpu -", input: pair, code: ExitUsage, want: "-f and --lscpu cannot both be standard input"},
+		"lscpu of another machine":             {line: "generate kubelet-config -f testdata/dgx1v.txt --lscpu -", input: "# CPU,Core\n0,0\n1,1\n", code: ExitInput, want: "which lscpu does not list"},
+		"lscpu that is something else":         {line: "generate kubelet-config -f testdata/dgx1v.txt --lscpu -", input: "CPU(s): 2\n", code: ExitInput, want: "standard input: line 1, column 10: no cores found"},
 		"a machine without NUMA nodes":         {line: "generate kubelet-config -f -", input: pair, code: ExitNoAnswer, want: "--numactl"},
 		"a pod without GPUs":                   {line: "generate pod", code: ExitUsage, want: "--gpus is needed"},
 		"a pod without CPUs":                   {line: "generate pod --gpus 1 --cpus 0", code: ExitUsage, want: "--cpus 0"},
@@ -49,6 +55,39 @@ func TestBadGenerators(t *testing.T) {
 			_, err := run(t, tc.input, strings.Fields(tc.line)...)
 			if err == nil || ExitCode(err) != tc.code || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("exit code %d: %v; want %d and %q", ExitCode(err), err, tc.code, tc.want)
+			}
+		})
+	}
+}
+
+// TestReservedSiblings: the CPUs that are reserved of a pasted machine are whole cores.
+func TestReservedSiblings(t *testing.T) {
+	const text = "generate kubelet-config -f testdata/dgx1v.txt"
+	tests := map[string]struct {
+		line, input string
+		want        string // reservedSystemCPUs, and the option that whole cores have
+	}{
+		"nobody knows the hyper-threads":    {line: text, want: "0,20"},
+		"two of each core":                  {line: text + " --threads-per-core 2", want: "0,20,40,60 full-pcpus-only"},
+		"two of each core, beside numactl":  {line: text + " --numactl testdata/numactl.txt --threads-per-core 2", want: "0,20,40,60 full-pcpus-only"},
+		"one of each core":                  {line: text + " --threads-per-core 1", want: "0,20"},
+		"two cores of each node":            {line: text + " --threads-per-core 2 --reserved-cores 2", want: "0-1,20-21,40-41,60-61 full-pcpus-only"},
+		"lscpu":                             {line: text + " --lscpu -", input: "Thread(s) per core:   2\n", want: "0,20,40,60 full-pcpus-only"},
+		"lscpu -p, whose cores are counted": {line: text + " --lscpu testdata/lscpu.txt", want: "0-1,20-21 full-pcpus-only"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			for line := range strings.Lines(mustRun(t, tc.input, strings.Fields(tc.line)...)) {
+				if reserved, ok := strings.CutPrefix(line, "reservedSystemCPUs: "); ok {
+					got = strings.Trim(reserved, "\"\n") + got
+				}
+				if strings.HasPrefix(line, "  full-pcpus-only: ") {
+					got += " full-pcpus-only"
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -25,8 +25,9 @@ func newGenerateKubelet() *cobra.Command {
 machine, with the steps that put it into force as comments.
 
 The CPU manager is static. The CPUs of --reserved-cores cores of every NUMA node are
-reserved for the system; without knowledge of hyper-threads a core is one CPU. The
-memory manager is Static, and what --kube-reserved, --system-reserved and
+reserved for the system. Of captured text --lscpu or --threads-per-core tells the
+hyper-threads of a core; without knowledge of them a core is one CPU. The memory manager
+is Static, and what --kube-reserved, --system-reserved and
 --eviction-memory keep from pods is divided among the NUMA nodes by their memory.
 
 The topology manager's policy:
@@ -38,7 +39,7 @@ The topology manager's policy:
 The scheduler foresees what kubelet refuses under each of them.`,
 		Example: `  NVTOPO generate kubelet-config --node gpu-node-7
   NVTOPO generate kubelet-config --machine dgx-a100 --policy single-numa-node
-  NVTOPO generate kubelet-config -f topo.txt --numactl numa.txt --reserved-cores 2`,
+  NVTOPO generate kubelet-config -f topo.txt --numactl numa.txt --lscpu lscpu.txt --reserved-cores 2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}

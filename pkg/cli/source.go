@@ -34,8 +34,8 @@ const maxCluster = 1 << 30
 type source struct {
 	file, machine, node string
 
-	numactl, gpuModel string // what captured text does not contain
-	pcieGen           uint8
+	numactl, lscpu, gpuModel string // what captured text does not contain
+	pcieGen, threadsPerCore  uint8
 
 	resource            string // which of the object's resources
 	kubeconfig, context string // for --node: the cluster that has the node
@@ -57,6 +57,8 @@ func (s *source) bind(cmd *cobra.Command) {
 	f.StringVar(&s.machine, "machine", "", "machine of the built-in catalogue")
 	f.StringVar(&s.node, "node", "", "node of a cluster whose NodeGPUTopology is read")
 	f.StringVar(&s.numactl, "numactl", "", `with such text: file with the output of "numactl --hardware" of that machine`)
+	f.StringVar(&s.lscpu, "lscpu", "", `with such text: file with the output of "lscpu -e", "lscpu -p" or "lscpu" of that machine, which tells the hyper-threads of each core`)
+	f.Uint8Var(&s.threadsPerCore, "threads-per-core", 0, "with such text and without --lscpu: hyper-threads of each core (unknown counts as 1)")
 	f.StringVar(&s.gpuModel, "gpu-model", "", "with such text: product name of the GPUs, which decides the bandwidth of a fabric link")
 	f.Uint8Var(&s.pcieGen, "pcie-gen", 0, "with such text: PCI Express generation of the GPUs, 3 to 5 (unknown counts as 4)")
 	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; selects one if a NodeGPUTopology has several (default: the only one, else the vendor's)")
@@ -95,9 +97,6 @@ func (s *source) load(cmd *cobra.Command) (*input, error) {
 }
 
 func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
-	if s.file == stdin && s.numactl == stdin {
-		return nil, usagef("-f and --numactl cannot both be standard input")
-	}
 	data, err := readFile(cmd, s.file)
 	if err != nil {
 		return nil, err
@@ -106,15 +105,9 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 	if looksLikeObject(data) {
 		return s.readObject(data, shown)
 	}
-	opts := smi.Options{Model: s.gpuModel, PCIeGen: nvtopo.PCIeGen(s.pcieGen)}
-	if s.numactl != "" {
-		text, err := readFile(cmd, s.numactl)
-		if err != nil {
-			return nil, err
-		}
-		if opts.NUMA, err = smi.ParseNUMA(bytes.NewReader(text)); err != nil {
-			return nil, inputf("%s: %w", shownName(s.numactl), err)
-		}
+	opts, err := s.textOptions(cmd)
+	if err != nil {
+		return nil, err
 	}
 	g, tool, err := smi.ParseTool(bytes.NewReader(data), opts)
 	if err != nil {
@@ -125,6 +118,30 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 		name = strings.TrimSuffix(filepath.Base(s.file), filepath.Ext(s.file))
 	}
 	return s.fromGraph(name, tool.Resource(), g), nil
+}
+
+// textOptions are what captured text does not contain.
+func (s *source) textOptions(cmd *cobra.Command) (smi.Options, error) {
+	opts := smi.Options{Model: s.gpuModel, PCIeGen: nvtopo.PCIeGen(s.pcieGen), Cores: smi.Cores{PerCore: int(s.threadsPerCore)}}
+	for _, f := range []struct {
+		name string
+		read func(text io.Reader) error
+	}{
+		{s.numactl, func(text io.Reader) (err error) { opts.NUMA, err = smi.ParseNUMA(text); return err }},
+		{s.lscpu, func(text io.Reader) (err error) { opts.Cores, err = smi.ParseCores(text); return err }},
+	} {
+		if f.name == "" {
+			continue
+		}
+		text, err := readFile(cmd, f.name)
+		if err != nil {
+			return opts, err
+		}
+		if err := f.read(bytes.NewReader(text)); err != nil {
+			return opts, inputf("%s: %w", shownName(f.name), err)
+		}
+	}
+	return opts, nil
 }
 
 // readObject reads a NodeGPUTopology, or the ConfigMap that export makes of one.
@@ -157,7 +174,10 @@ func (s *source) refuseTextFlags(because string) error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"--numactl", s.numactl != ""}, {"--gpu-model", s.gpuModel != ""}, {"--pcie-gen", s.pcieGen != 0}} {
+	}{
+		{"--numactl", s.numactl != ""}, {"--lscpu", s.lscpu != ""}, {"--threads-per-core", s.threadsPerCore != 0},
+		{"--gpu-model", s.gpuModel != ""}, {"--pcie-gen", s.pcieGen != 0},
+	} {
 		if f.set {
 			return usagef("%s goes with captured text only, not with %s", f.name, because)
 		}
@@ -178,12 +198,31 @@ func (s *source) check() error {
 		return usagef("exactly one of -f, --machine and --node is needed, %d are given", n)
 	case s.pcieGen != 0 && (s.pcieGen < 3 || s.pcieGen > 5):
 		return usagef("--pcie-gen %d: want 3, 4 or 5", s.pcieGen)
+	case s.threadsPerCore > smi.MaxThreadsPerCore:
+		return usagef("--threads-per-core %d: want 1 to %d", s.threadsPerCore, smi.MaxThreadsPerCore)
+	case s.lscpu != "" && s.threadsPerCore != 0:
+		return usagef("--lscpu tells the threads of each core: --threads-per-core cannot be used with it")
 	case s.node == "" && (s.kubeconfig != "" || s.context != ""):
 		return usagef("--kubeconfig and --context go with --node only")
 	case s.machine != "":
 		return s.refuseTextFlags("--machine " + s.machine)
 	case s.node != "":
 		return s.refuseTextFlags("--node " + s.node)
+	}
+	return s.checkStdin()
+}
+
+// checkStdin refuses standard input for two files.
+func (s *source) checkStdin() error {
+	first := ""
+	for _, f := range []struct{ flag, file string }{{"-f", s.file}, {"--numactl", s.numactl}, {"--lscpu", s.lscpu}} {
+		switch {
+		case f.file != stdin:
+		case first != "":
+			return usagef("%s and %s cannot both be standard input", first, f.flag)
+		default:
+			first = f.flag
+		}
 	}
 	return nil
 }

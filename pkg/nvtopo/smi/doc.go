@@ -2,7 +2,7 @@
 
 // Package smi reads the link graph of a machine from text that people paste:
 // the matrix of `nvidia-smi topo -m` (or `-mp`) or of `npu-smi info -t topo`, the
-// tables of `rocm-smi --showtopo`, and `numactl --hardware`. The text shows which.
+// tables of `rocm-smi --showtopo`, `numactl --hardware`, and `lscpu`. The text shows which.
 //
 // Its one invariant: what the text does not say is reported as unknown or as an
 // error with line and column, never guessed. A matrix with a missing row, a
@@ -18,6 +18,7 @@
 //   - How many links of HCCS or XGMI join a pair: one, the fewest. npu.go has what
 //     its other words count as. XGMI over several hops divides one's bandwidth.
 //   - Of a PCIe path of rocm-smi more than whether it stays at one CPU: NODE or SYS.
+//   - The hyper-threads of a core: unknown, unless lscpu or their number per core tells.
 //   - The NUMA node of a GPU whose "NUMA Affinity" is empty, "N/A" or several
 //     nodes: unknown, unless exactly one of those nodes has CPUs by numactl. Old
 //     drivers print no such column; numa.go has the rule for those.

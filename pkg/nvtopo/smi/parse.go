@@ -35,6 +35,8 @@ type Options struct {
 	PCIeGen nvtopo.PCIeGen
 	// NUMA lists the machine's NUMA nodes, from ParseNUMA.
 	NUMA []nvtopo.NUMANode
+	// Cores tells the hyper-threads of each core, from ParseCores.
+	Cores Cores
 }
 
 // SyntaxError says where a text could not be read, and why. Line and Column
@@ -63,9 +65,19 @@ func ParseTool(r io.Reader, opts Options) (*nvtopo.Graph, Tool, error) {
 		return nil, NVIDIA, err
 	}
 	tool := toolOf(lines)
+	g, err := parseLines(tool, lines, opts)
+	if err == nil {
+		err = opts.Cores.place(g.NUMANodes) // nobody else has the graph yet
+	}
+	if err != nil {
+		return nil, tool, err
+	}
+	return g, tool, nil
+}
+
+func parseLines(tool Tool, lines []line, opts Options) (*nvtopo.Graph, error) {
 	if tool == AMD {
-		g, err := parseROCm(lines, opts)
-		return g, tool, err
+		return parseROCm(lines, opts)
 	}
 	read := readMatrix
 	if tool == Ascend {
@@ -73,10 +85,9 @@ func ParseTool(r io.Reader, opts Options) (*nvtopo.Graph, Tool, error) {
 	}
 	m, err := read(lines)
 	if err != nil {
-		return nil, tool, err
+		return nil, err
 	}
-	g, err := m.graph(opts)
-	return g, tool, err
+	return m.graph(opts)
 }
 
 // graph turns a complete matrix into a link graph.
