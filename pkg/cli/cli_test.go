@@ -236,6 +236,7 @@ func TestBadCalls(t *testing.T) {
 		"a pair with one for one only":    {line: "pick -n 2 -f testdata/degraded.yaml --min-link NVLINK --free 1", code: ExitNoAnswer, want: []string{"2 GPUs", "1 are free: 1"}},
 		"GPUs of two models":              {line: "pick -n 2 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"one model", "--allow-mixed-models"}},
 		"NUMA nodes that are too small":   {line: "pick -n 2 -f testdata/object.yaml --allow-mixed-models --policy restricted", code: ExitNoAnswer, want: []string{"--policy restricted", "1 NUMA"}},
+		"NUMA nodes that nobody knows":    {line: "pick -n 2 -f - --policy single-numa-node", input: pair, code: ExitNoAnswer, want: []string{"NUMA nodes of GPUs 0,1 are not known", "--policy single-numa-node", "--numactl"}},
 		"links that are too slow":         {line: "pick -n 5 -f testdata/dgx1v.txt --min-link NVLINK", code: ExitNoAnswer, want: []string{"--min-link", "NV1"}},
 		"a ring that is too slow":         {line: "pick -n 2 -f -  --min-bandwidth 25.5", input: pair, code: ExitNoAnswer, want: []string{"has 25 GB/s", "--min-bandwidth demands 25.5"}},
 		"groups that do not fit":          {line: "groups -g 3 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"groups of 3", "2 are free: 2,5"}},

@@ -185,6 +185,10 @@ func (o *pickOptions) shortage(in *input, t *nvtopo.Tables, free nvtopo.Mask, co
 		if con.Policy == nvtopo.PolicyRestricted {
 			most = t.MinNUMA(o.count)
 		}
+		if t.Graph().MightShareNUMA(free, o.count, con.Policy) {
+			return noAnswerf("the NUMA nodes of GPUs %s are not known, and --policy %s demands %d GPUs on at most %d of them: with captured text --numactl tells them",
+				in.list(free&t.Graph().NUMAUnknown()), con.Policy, o.count, most)
+		}
 		return noAnswerf("no %d of the free GPUs (%s) are on at most %d NUMA nodes, which --policy %s demands", o.count, list, most, con.Policy)
 	case nvtopo.ShortLink:
 		return noAnswerf("no %d of the free GPUs (%s) are all joined by %s or better, which --min-link demands", o.count, list, con.MinLink)

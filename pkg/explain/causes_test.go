@@ -351,6 +351,39 @@ func TestCauses(t *testing.T) {
 			},
 			want: causeOf(placement.FewSuitableGPUs), wantWish: podrequest.GPUModelKey,
 		},
+		"the policy asks one NUMA node, and nobody knows on which the GPUs are": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				for i := range w.topology("n0").Spec.GPUs {
+					w.topology("n0").Spec.GPUs[i].NUMANode = -1
+				}
+				w.waits(asks(2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj())
+			},
+			want: causeOf(placement.UnknownNUMA), wantText: "NUMA nodes of GPUs, CPUs or memory are not known", wantWish: podrequest.TopologyPolicyKey,
+		},
+		"the pod asks for GPU memory, and the driver tells none": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				for i := range w.topology("n0").Spec.GPUs {
+					w.topology("n0").Spec.GPUs[i].Memory = nil
+				}
+				w.waits(asks(1).Annotation(podrequest.MinGPUMemoryKey, "16Gi").Obj())
+			},
+			want: causeOf(placement.UnknownGPUMemory), wantText: "whose memory is not known", wantWish: podrequest.MinGPUMemoryKey,
+		},
+		"the pod asks for a model, and that of the GPUs is not known": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				for i := range w.topology("n0").Spec.GPUs {
+					w.topology("n0").Spec.GPUs[i].Model = ""
+				}
+				w.waits(asks(1).Annotation(podrequest.GPUModelKey, "V100").Obj())
+			},
+			want: causeOf(placement.UnknownGPUModel), wantText: "whose model is not known", wantWish: podrequest.GPUModelKey,
+		},
 		"a value that cannot be read": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

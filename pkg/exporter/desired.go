@@ -69,6 +69,29 @@ func ready(problems []Problem, readErr error) metav1.Condition {
 	return c
 }
 
+// unknowns says what a graph lacks of healthy GPUs that pods may ask about.
+func unknowns(g *nvtopo.Graph) (out []Problem) {
+	for _, x := range []struct {
+		what    string
+		unknown func(d *nvtopo.GPU) bool
+	}{
+		{"NUMA node", func(d *nvtopo.GPU) bool { return d.NUMANode == nvtopo.UnknownNUMA }},
+		{"memory", func(d *nvtopo.GPU) bool { return d.Memory == 0 }},
+		{"model", func(d *nvtopo.GPU) bool { return d.Model == "" }},
+	} {
+		var of nvtopo.CPUSet // a list of numbers in short
+		for i := range g.GPUs {
+			if d := &g.GPUs[i]; d.Unhealthy == "" && x.unknown(d) {
+				of = of.Union(nvtopo.NewCPUSet(d.Index))
+			}
+		}
+		if len(of) > 0 {
+			out = append(out, Problem{Text: x.what + " of GPU " + of.String() + " is not known"})
+		}
+	}
+	return out
+}
+
 // withConditions completes a status. A condition keeps its time on the server unless
 // its status has changed.
 func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopology, now metav1.Time, conds ...metav1.Condition) {

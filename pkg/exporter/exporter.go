@@ -186,6 +186,7 @@ func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 		e.metrics.readErrors.Inc()
 		return problems, err
 	}
+	problems = append(problems, unknowns(g)...)
 	e.metrics.read(g, len(problems))
 	e.tell(ctx, problems)
 	e.tellHealth(ctx, before)

@@ -110,6 +110,39 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// TestUnknownsAreSaid: Ready names what pods may ask about and the source does not have.
+func TestUnknownsAreSaid(t *testing.T) {
+	both := strings.NewReplacer("\t0-7\t0\n", "\t0-15\t0-1\n", "\t8-15\t1\n", "\t0-15\t0-1\n").Replace(twoGPUs)
+	tests := map[string]struct {
+		spec, model             string
+		wantReason, wantMessage string
+	}{
+		"a machine of the catalogue": {spec: "machine:dgx-h100", wantReason: "Read", wantMessage: "all GPUs were read"},
+		"a text that has NUMA nodes": {spec: "file:" + write(t, twoGPUs), model: "NVIDIA A40", wantReason: "ReadWithProblems", wantMessage: "memory of GPU 0-1 is not known"},
+		"a text in which all GPUs are near two NUMA nodes": {
+			spec: "file:" + write(t, both), wantReason: "ReadWithProblems",
+			wantMessage: "NUMA node of GPU 0-1 is not known; memory of GPU 0-1 is not known; model of GPU 0-1 is not known",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			src, err := Open(tc.spec, "n1", "", smi.Options{Model: tc.model})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newTestEnv(t, Config{})
+			kube, dyn := r.api.clients(t)
+			if r.exporter, err = New(r.cfg, src, kube, dyn, WithClock(r.clk)); err != nil {
+				t.Fatal(err)
+			}
+			r.publish(t)
+			if c := readyOf(t, r.api.topology(t)); c.Reason != tc.wantReason || c.Message != tc.wantMessage {
+				t.Errorf("Ready is %s: %q, want %s: %q", c.Reason, c.Message, tc.wantReason, tc.wantMessage)
+			}
+		})
+	}
+}
+
 // TestFileReload: a file is read again each time.
 func TestFileReload(t *testing.T) {
 	path := write(t, twoGPUs)

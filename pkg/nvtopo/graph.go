@@ -147,6 +147,37 @@ func (g *Graph) Degraded() Mask {
 	return m & g.Healthy()
 }
 
+// NUMAUnknown is the set of GPUs whose NUMA node is not known.
+func (g *Graph) NUMAUnknown() Mask {
+	var m Mask
+	for i := range g.GPUs {
+		if g.GPUs[i].NUMANode == UnknownNUMA {
+			m |= 1 << i
+		}
+	}
+	return m
+}
+
+// MightShareNUMA reports whether k of some GPUs that a policy refuses could be on as few NUMA nodes as
+// it wants, if the nodes of all were known.
+func (g *Graph) MightShareNUMA(among Mask, k int, policy Policy) bool {
+	unknown := among & g.NUMAUnknown()
+	if unknown == 0 || policy != PolicySingleNUMANode {
+		return unknown != 0
+	}
+	most := 0
+	for i := range g.NUMANodes {
+		n := 0
+		for p := range among.All() {
+			if g.GPUs[p].NUMANode == g.NUMANodes[i].ID {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most+unknown.Len() >= k
+}
+
 // Positions returns the positions of the given UUIDs as a set and the UUIDs
 // the graph does not have.
 func (g *Graph) Positions(uuids []string) (found Mask, missing []string) {

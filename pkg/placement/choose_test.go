@@ -22,6 +22,12 @@ const gpu = "nvidia.com/gpu"
 // nodeOf is a node of a machine from the catalogue.
 func nodeOf(t *testing.T, kind string) *usage.Node {
 	t.Helper()
+	return editedNode(t, kind, func(*nvtopo.Graph) {})
+}
+
+// editedNode is a machine of the catalogue of which something else is published.
+func editedNode(t *testing.T, kind string, edit func(g *nvtopo.Graph)) *usage.Node {
+	t.Helper()
 	m, err := machine.Lookup(kind)
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +36,7 @@ func nodeOf(t *testing.T, kind string) *usage.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	edit(g)
 	tables, _ := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
 	n := &usage.Node{
 		Name: "n", Resources: []string{gpu}, NUMA: g,

@@ -31,6 +31,9 @@ const (
 	UnknownDevices
 	NoNUMACPU
 	NoNUMAMemory
+	UnknownNUMA
+	UnknownGPUMemory
+	UnknownGPUModel
 	GPUCountMismatch
 	KubeletRefuses
 	KubeletElsewhere
@@ -62,6 +65,9 @@ var reasonTexts = [reasons]string{
 	UnknownDevices:   "node(s) had pods whose GPUs are not known, and the pod's policy needs to know",
 	NoNUMACPU:        "fewer free CPUs than asked in the NUMA nodes of the choice",
 	NoNUMAMemory:     "less free memory than asked in the NUMA nodes of the choice",
+	UnknownNUMA:      "node(s) where the NUMA nodes of GPUs, CPUs or memory are not known: loosen topology-policy or numa-affinity, or publish a graph read with sysfs or numactl",
+	UnknownGPUMemory: "node(s) with free GPUs whose memory is not known: ask for gpu-model instead of min-gpu-memory",
+	UnknownGPUModel:  "node(s) with free GPUs whose model is not known: leave out gpu-model, or run the exporter with --gpu-model",
 	GPUCountMismatch: "the containers' GPUs could not be split out of the pod's GPUs",
 	KubeletRefuses:   "node(s) whose kubelet would refuse the pod under its topology, CPU or memory policy",
 	KubeletElsewhere: "node(s) whose kubelet would take other GPUs than the pod's policy and demands allow",
@@ -92,6 +98,9 @@ var reasonNames = [reasons]string{
 	UnknownDevices:   "UnknownDevices",
 	NoNUMACPU:        "NoNUMACPU",
 	NoNUMAMemory:     "NoNUMAMemory",
+	UnknownNUMA:      "UnknownNUMA",
+	UnknownGPUMemory: "UnknownGPUMemory",
+	UnknownGPUModel:  "UnknownGPUModel",
 	GPUCountMismatch: "GPUCountMismatch",
 	KubeletRefuses:   "KubeletRefuses",
 	KubeletElsewhere: "KubeletElsewhere",

@@ -35,10 +35,7 @@ func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask,
 	c := constraintOf(u, r)
 	set, ok := accel.Tables.Pick(free, allowed, k, c)
 	if !ok {
-		if (free & allowed).Len() < k {
-			return 0, FewSuitableGPUs
-		}
-		return 0, fromShortfall(accel.Tables.Shortfall(free, allowed, k, c))
+		return 0, whyNone(accel, r, &question{free: free, allowed: allowed, k: k, c: c}, within)
 	}
 	if (!r.NeedsNUMAFit() || fitOf(u, r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
 		return set, Fits
@@ -73,7 +70,7 @@ func pickAlone(u *usage.Usage, r *podrequest.Request, ai int, among nvtopo.Mask,
 		set := m & -m
 		switch {
 		case r.NeedsNUMAFit() && fitOf(u, r, g, set) != Fits:
-			reason = fitReason(u, r)
+			reason = whyNoFit(u, r, g, among, 1)
 		case f.honours(ai, g, set):
 			return set, Fits
 		}
@@ -105,7 +102,7 @@ func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *qu
 	if r.NeedsNUMAFit() {
 		set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
 		if !ok {
-			return 0, fitReason(u, r)
+			return 0, whyNoFit(u, r, accel.Graph, q.free&q.allowed, q.k)
 		}
 		if f.honours(ai, accel.Graph, set) {
 			return set, Fits
@@ -157,6 +154,9 @@ func pickAll(u *usage.Usage, r *podrequest.Request) (sets Sets, f *forecast, rea
 			}
 			return sets, f, Fits
 		}
+	}
+	if (reason == FewSuitableGPUs || reason == FewInNUMA) && anyUnplaced(u, r) {
+		reason = UnknownNUMA // no NUMA node that was tried has them
 	}
 	return Sets{}, nil, reason
 }
@@ -305,10 +305,7 @@ func pickNUMA(u *usage.Usage, r *podrequest.Request) (uint64, Reason) {
 	if !hard {
 		return 0, Fits
 	}
-	if len(u.NUMA) == 0 {
-		return 0, NoGraph
-	}
-	return 0, fitReason(u, r)
+	return 0, whyNoRoom(u, r)
 }
 
 func fewestWhenEmpty(u *usage.Usage, r *podrequest.Request) int {

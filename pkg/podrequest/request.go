@@ -337,7 +337,7 @@ func normalModel(s string) string {
 // Picky reports whether the pod asks for certain models or memory.
 func (r *Request) Picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
 
-// Suitable returns the GPUs whose model and memory the pod accepts.
+// Suitable returns the GPUs whose model and memory the pod accepts. What is not known is not accepted.
 func (r *Request) Suitable(g *nvtopo.Graph) nvtopo.Mask {
 	full := nvtopo.FullMask(g.Len())
 	if len(r.models) == 0 && r.minGPUMemory == 0 {
@@ -345,17 +345,36 @@ func (r *Request) Suitable(g *nvtopo.Graph) nvtopo.Mask {
 	}
 	var m nvtopo.Mask
 	for i := range g.GPUs {
-		d := &g.GPUs[i]
-		if d.Memory < r.minGPUMemory {
-			continue
-		}
-		if len(r.models) == 0 || slices.ContainsFunc(r.models, func(want string) bool {
-			return strings.Contains(" "+normalModel(d.Model)+" ", " "+want+" ")
-		}) {
+		if d := &g.GPUs[i]; d.Memory >= r.minGPUMemory && r.acceptsModel(d.Model) {
 			m |= 1 << i
 		}
 	}
 	return m
+}
+
+// Undecided returns the GPUs that the pod might accept if their memory were known, and those that it
+// might accept if their model were.
+func (r *Request) Undecided(g *nvtopo.Graph) (memory, model nvtopo.Mask) {
+	for i := range g.GPUs {
+		d := &g.GPUs[i]
+		noMemory, noModel := r.minGPUMemory > 0 && d.Memory == 0, len(r.models) > 0 && d.Model == ""
+		if !noMemory && d.Memory < r.minGPUMemory || !noModel && !r.acceptsModel(d.Model) {
+			continue
+		}
+		if noMemory {
+			memory |= 1 << i
+		}
+		if noModel {
+			model |= 1 << i
+		}
+	}
+	return memory, model
+}
+
+func (r *Request) acceptsModel(model string) bool {
+	return len(r.models) == 0 || slices.ContainsFunc(r.models, func(want string) bool {
+		return strings.Contains(" "+normalModel(model)+" ", " "+want+" ")
+	})
 }
 
 // initKind tells a sidecar from a container that ends before the next begins.

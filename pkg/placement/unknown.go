@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// What is not known of a node meets no demand. It is refused as unknown, and not as a shortage: waiting
+// and asking for less do not help.
+
+// whyNone is why the tables have no set for a question. within are the GPUs that it is about, suitable
+// or not.
+func whyNone(accel *usage.Accel, r *podrequest.Request, q *question, within nvtopo.Mask) Reason {
+	if (q.free & q.allowed).Len() < q.k {
+		return whyUnsuitable(accel.Graph, r, q, q.free&within)
+	}
+	reason := fromShortfall(accel.Tables.Shortfall(q.free, q.allowed, q.k, q.c))
+	if reason == FewInNUMA && accel.Graph.MightShareNUMA(q.free&q.allowed, q.k, q.c.Policy) {
+		return UnknownNUMA
+	}
+	return reason
+}
+
+// whyUnsuitable says whether enough of the free GPUs might be suitable, and what is not known of them.
+func whyUnsuitable(g *nvtopo.Graph, r *podrequest.Request, q *question, free nvtopo.Mask) Reason {
+	memory, model := r.Undecided(g)
+	switch {
+	case (free & (q.allowed | memory | model)).Len() < q.k:
+		return FewSuitableGPUs
+	case free&memory != 0:
+		return UnknownGPUMemory
+	default:
+		return UnknownGPUModel
+	}
+}
+
+// anyUnplaced reports whether the NUMA node of some GPU that the pod might have is not known.
+func anyUnplaced(u *usage.Usage, r *podrequest.Request) bool {
+	for ri := range r.Resources {
+		ai := u.AccelIndex(r.Resources[ri].Name)
+		if ai < 0 {
+			continue
+		}
+		if g := u.Node.Accels[ai].Graph; u.FreeAt(ai)&r.Suitable(g)&g.NUMAUnknown() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// whyNoFit is why no k of some GPUs have the CPU and memory asked beside them.
+func whyNoFit(u *usage.Usage, r *podrequest.Request, g *nvtopo.Graph, among nvtopo.Mask, k int) Reason {
+	if among&unplaced(u, g) != 0 && mightFit(u, r, k) {
+		return UnknownNUMA
+	}
+	return whyNoRoom(u, r)
+}
+
+// unplaced are the GPUs whose NUMA node is not known, or none that the node has.
+func unplaced(u *usage.Usage, g *nvtopo.Graph) (m nvtopo.Mask) {
+	for i := range g.GPUs {
+		if u.Position(g.GPUs[i].NUMANode) < 0 {
+			m |= 1 << i
+		}
+	}
+	return m
+}
+
+// mightFit reports whether the NUMA nodes of k GPUs could have the CPU and memory asked, wherever these
+// are: one node for one GPU, and at most all together.
+func mightFit(u *usage.Usage, r *podrequest.Request, k int) bool {
+	if k > 1 {
+		return fit(u, r, 1<<len(u.NUMA)-1) == Fits
+	}
+	for i := range u.NUMA {
+		if fit(u, r, 1<<i) == Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// whyNoRoom says which of CPU and memory the NUMA nodes are short of, or that it is not known how much
+// they have.
+func whyNoRoom(u *usage.Usage, r *podrequest.Request) Reason {
+	reason := fitReason(u, r)
+	for i := range u.Node.Empty.NUMA {
+		empty := &u.Node.Empty.NUMA[i]
+		if reason == NoNUMACPU && empty.MilliCPU > 0 || reason == NoNUMAMemory && empty.Memory > 0 {
+			return reason
+		}
+	}
+	return UnknownNUMA // a machine has both somewhere
+}
