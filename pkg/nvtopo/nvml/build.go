@@ -57,7 +57,8 @@ var errGone = &Error{Call: "nvmlDeviceGetCount", Kind: KindLost, Text: "the driv
 
 // keepMissing adds a tombstone for each GPU of the last graph the driver no
 // longer lists: pods may still hold it, and indices after it have shifted, so it
-// keeps its number only if that is free. expired says of which it has been so for long.
+// keeps its number only if that is free. expired says of which it has been so for long. One whose slot
+// another GPU has now is known to be out of the machine, and gets none.
 func (b *build) keepMissing(expired func(uuid string) bool) {
 	// A place whose UUID turned up elsewhere was a guess that proved wrong.
 	b.devs = slices.DeleteFunc(b.devs, func(r *reading) bool {
@@ -69,6 +70,10 @@ func (b *build) keepMissing(expired func(uuid string) bool) {
 			if slices.ContainsFunc(b.devs, func(r *reading) bool { return r.uuid == old.UUID }) {
 				continue
 			}
+			if by := b.inPlaceOf(old); by != nil {
+				b.note(old.UUID, "left out, %s is in its place at %s", by.uuid, by.addr)
+				continue
+			}
 			if expired(old.UUID) {
 				b.note(old.UUID, "left out, the driver has not listed it for long")
 				continue
@@ -78,6 +83,19 @@ func (b *build) keepMissing(expired func(uuid string) bool) {
 		}
 	}
 	slices.SortStableFunc(b.devs, func(x, y *reading) int { return x.index - y.index })
+}
+
+// inPlaceOf returns the device that is read at the PCI address of a GPU of the last graph, nil if none is.
+func (b *build) inPlaceOf(old *nvtopo.GPU) *reading {
+	addr, err := parsePCIAddr(old.PCIBusID)
+	if err != nil || addr.hidden() {
+		return nil
+	}
+	i := slices.IndexFunc(b.devs, func(r *reading) bool { return r.handle != nil && r.addr == addr })
+	if i < 0 {
+		return nil
+	}
+	return b.devs[i]
 }
 
 func (b *build) freeIndex(want int) int {

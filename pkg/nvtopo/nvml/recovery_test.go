@@ -329,3 +329,41 @@ func TestLongGoneGPU(t *testing.T) {
 	step("after an hour", all[:3], time.Minute, full[:3])
 	step("it can still come back", all, time.Minute, full)
 }
+
+// TestReplacedGPU: a GPU in whose slot another one is counts no more, after a restart of the exporter too;
+// one whose slot is empty is lost.
+func TestReplacedGPU(t *testing.T) {
+	lib, s := h100(t, 4)
+	spare := *lib.gpus[1]
+	spare.uuid = "GPU-99"
+	spare.bus = strings.ToLower(spare.bus) // written differently, and the same
+	all := lib.gpus
+	swapped := []*fakeGPU{all[0], &spare, all[2], all[3]}
+	d := New(lib, s.root, Options{})
+	read := func(when string, d *Discoverer, want ...string) *nvtopo.Graph {
+		t.Helper()
+		g, _, err := d.Graph(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range g.GPUs {
+			stable, _, _ := strings.Cut(g.GPUs[i].Unhealthy, ":")
+			got = append(got, strings.TrimSpace(g.GPUs[i].UUID+" "+stable))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want,+got):\n%s", when, diff)
+		}
+		return g
+	}
+	read("at first", d, "GPU-00", "GPU-01", "GPU-02", "GPU-03")
+	lib.gpus = []*fakeGPU{all[0], all[2], all[3]}
+	lost := read("when one is taken out", d, "GPU-00", "GPU-02", "GPU-03", "GPU-01 GPU is lost")
+	lib.gpus = swapped
+	read("when another is in its slot", d, "GPU-00", "GPU-99", "GPU-02", "GPU-03")
+	read("an exporter that starts then", New(lib, s.root, Options{Previous: lost}), "GPU-00", "GPU-99", "GPU-02", "GPU-03")
+	lib.gpus = all
+	read("when the first is back", d, "GPU-00", "GPU-01", "GPU-02", "GPU-03")
+	lib.gpus = all[:3]
+	read("a slot that is empty", d, "GPU-00", "GPU-01", "GPU-02", "GPU-03 GPU is lost")
+}
