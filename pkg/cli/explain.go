@@ -74,7 +74,7 @@ renewal of a Lease.`,
 	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of what is explained (default: the context's, or default)")
 	suggest(cmd, "namespace", c.cluster.suggestNamespaces)
 	f.StringVar(&c.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	f.StringArrayVar(&c.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
+	f.StringArrayVar(&c.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained, beside those under which nvtopo has placed pods; may be repeated")
 	f.StringArrayVar(&c.resources, "resource", shipped.Options.Resources, "extended resource whose devices that scheduler chooses; may be repeated")
 	bindForm(cmd, &c.output, plainForms[:]...)
 	return cmd

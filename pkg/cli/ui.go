@@ -93,7 +93,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
 	f.StringSliceVar(&v.proxies, "trusted-proxies", nil, "with --require-token: addresses or CIDRs of proxies whose X-Forwarded-For is believed")
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
+	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained, beside those under which nvtopo has placed pods; may be repeated")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 	return cmd, v
 }

@@ -60,6 +60,43 @@ func TestBoundPod(t *testing.T) {
 	}
 }
 
+// TestOtherSchedulerNames: pods are known by their choices, whatever name their scheduler has.
+func TestOtherSchedulerNames(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotation  func(string) string // of the pod that is bound
+		wantSet     string              // of that pod; empty: none
+		wantWaiting Cause               // of another pod of the same scheduler
+	}{
+		"a pod with its choice":            {func(s string) string { return s }, "GPUs 0,1, NV1, 25 GB/s of 50", WaitsForItsTurn},
+		"a pod with the choice of another": {func(s string) string { return strings.Replace(s, "uid-p", "uid-q", 1) }, "", OtherScheduler},
+		"a pod without a choice":           {func(string) string { return "" }, "", OtherScheduler},
+		"a pod with what is none":          {func(string) string { return "{" }, "", OtherScheduler},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			w.node(t, "n0", cube, nil).holds(t, "p", "n0", 0, 1)
+			p := w.pod("p")
+			p.Spec.SchedulerName = "night-shift"
+			p.Annotations[allocation.Key] = tc.annotation(p.Annotations[allocation.Key])
+			w.waits(pod("next", 2).Scheduler("night-shift").Obj())
+			e, err := Pod(w.World, "team", "p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var set string
+			if e.Choice.Set != nil {
+				set = e.Choice.Set.String()
+			}
+			if e.State != Bound || set != tc.wantSet {
+				t.Errorf("%s with %q, want %q", e.State, set, tc.wantSet)
+			}
+			if e, err = Pod(w.World, "team", "next"); err != nil || e.Cause != tc.wantWaiting {
+				t.Errorf("the waiting pod: %s, %s (%v), want %s", e.Cause, e.Reason, err, tc.wantWaiting)
+			}
+		})
+	}
+}
+
 // TestJobExplanation: a job is explained by the first pod that waits.
 func TestJobExplanation(t *testing.T) {
 	w := newTestEnv()

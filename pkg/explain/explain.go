@@ -145,7 +145,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	case len(gates) > 0:
 		e.Cause, e.Reason = SchedulingGated, "the pod has scheduling gates: "+strings.Join(gates, ", ")
 	case !s.ours(p):
-		e.Cause, e.Reason = OtherScheduler, fmt.Sprintf("spec.schedulerName is %q, which is not %s", p.Spec.SchedulerName, strings.Join(s.Profile.SchedulerNames, " or "))
+		e.Cause, e.Reason = OtherScheduler, fmt.Sprintf("spec.schedulerName is %q, which is not %s", p.Spec.SchedulerName, strings.Join(s.schedulers, " or "))
 	case missing != "":
 		e.Cause, e.Reason = VolumeMissing, fmt.Sprintf("PersistentVolumeClaim %q is not there", missing)
 	case unbound != "":

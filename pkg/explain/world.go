@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
@@ -82,6 +83,8 @@ type scene struct {
 	levels  []gangrequest.Level // of the tree, outermost first
 	slotter *placement.SlotCounter
 	budgets *eviction.Budgets
+	// schedulers are the profile's names, and those under which the scheduler has placed pods that are there.
+	schedulers []string
 }
 
 func newScene(w *World) *scene {
@@ -119,6 +122,7 @@ func newScene(w *World) *scene {
 		s.nodes, s.byName[name] = append(s.nodes, n), n
 	}
 	s.readPods()
+	s.readSchedulers()
 	return s
 }
 
@@ -151,14 +155,24 @@ func (s *scene) readPods() {
 	}
 }
 
+// readSchedulers finds out under which other names the scheduler has placed pods: by their allocations,
+// which nobody else may write.
+func (s *scene) readSchedulers() {
+	s.schedulers = slices.Clone(s.Profile.SchedulerNames)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if p.Spec.NodeName != "" && p.Annotations[allocation.Key] != "" && !s.ours(p) && (usage.AnnotationReader{}).Allocation(p, p.Spec.NodeName) != nil {
+			s.schedulers = append(s.schedulers, p.Spec.SchedulerName)
+		}
+	}
+}
+
 func ended(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
 // ours reports whether the profile's scheduler places the pod.
-func (s *scene) ours(p *v1.Pod) bool {
-	return slices.Contains(s.Profile.SchedulerNames, p.Spec.SchedulerName)
-}
+func (s *scene) ours(p *v1.Pod) bool { return slices.Contains(s.schedulers, p.Spec.SchedulerName) }
 
 // demandOf reads what a pod asks for. Of a pod of another scheduler only numbers count.
 func (s *scene) demandOf(p *v1.Pod) (*placement.Demand, error) {
