@@ -78,7 +78,7 @@ func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 	}
 }
 
-// configure tells the source what the command was given.
+// configure tells the source what the command was given, and refuses plugin names of others.
 func configure(source *debug.Source, cmd *cobra.Command) error {
 	file := cmd.Flags().Lookup("config").Value.String()
 	if file == "" {
@@ -87,6 +87,9 @@ func configure(source *debug.Source, cmd *cobra.Command) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
+	}
+	if err := lifecycle.CheckPluginNames(text); err != nil {
+		return fmt.Errorf("--config %s: %w", file, err)
 	}
 	source.Configure(string(text), cmd.Flags().Lookup("feature-gates").Value.String())
 	return nil

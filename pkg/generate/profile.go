@@ -3,6 +3,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,22 +18,24 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Mixed is a profile for training and inference on the same nodes: the shipped one.
 const Mixed Workload = "mixed"
 
-// Names of our scoring plugins in the shipped profile, as in pkg/apis/config, which links
+// Names of our plugins in the shipped profile, as in pkg/apis/config, which links
 // the scheduler.
 const (
 	topologyAware = "TopologyAware"
 	numaAffinity  = "NUMAAffinity"
+	gangPlacement = "GangPlacement" // scores nothing
 )
 
-// leastBest is the least score of TopologyAware, of 100, for a node with the best links; other
-// nodes get 0. See manifests/scheduler/scheduler-config.yaml.
-const leastBest = 80
+// otherScorers is the weight of those of kube-scheduler's scorers that the shipped profile does not list:
+// VolumeBinding has the default, 1.
+const otherScorers = 1
 
 // Profile says how the scheduler shall weigh nodes. ProfileFor has values for a workload.
 type Profile struct {
@@ -96,24 +99,21 @@ func (p *Profile) Config() (*schedulerv1.KubeSchedulerConfiguration, error) {
 	profile := &c.Profiles[0]
 	profile.SchedulerName = &p.SchedulerName
 	enabled := profile.Plugins.MultiPoint.Enabled
-	sum := int32(0)
+	others := int32(otherScorers)
 	for i := range enabled {
 		switch enabled[i].Name {
+		case gangPlacement:
+			continue
 		case topologyAware:
 			enabled[i].Weight = &p.TopologyWeight
 			continue
 		case numaAffinity:
 			enabled[i].Weight = &p.NUMAWeight
 		}
-		if enabled[i].Weight == nil {
-			sum++ // kube-scheduler's default
-			continue
-		}
-		sum += *enabled[i].Weight
+		others += *cmp.Or(enabled[i].Weight, new(int32(1))) // kube-scheduler's default
 	}
-	if p.TopologyWeight*leastBest <= sum*100 {
-		return nil, fmt.Errorf("weight %d of %s: want %d or more, or the other plugins (weights %d in all) outvote the best links",
-			p.TopologyWeight, topologyAware, sum*100/leastBest+1, sum)
+	if err := nodeindex.CheckWeight(int64(p.TopologyWeight), int64(others)); err != nil {
+		return nil, err
 	}
 	return c, p.setArgs(profile)
 }
@@ -126,7 +126,7 @@ func (p *Profile) Write() ([]byte, error) {
 	}
 	return document([]string{
 		"Configuration of nvtopo-scheduler for " + string(p.Workload) + ", made of the shipped one.",
-		fmt.Sprintf("TopologyAware gives nodes with the best links %d to 100 points and other nodes none; with its", leastBest),
+		fmt.Sprintf("TopologyAware gives nodes with the best links %d to 100 points and other nodes none; with its", nodeindex.LeastBest),
 		fmt.Sprintf("weight of %d it outvotes all other scorers together.", p.TopologyWeight),
 		"Pods choose the profile by schedulerName: " + p.SchedulerName + ".",
 	}, c, "pluginConfig")

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -49,6 +50,7 @@ type profile struct {
 	binders []string          // plugins.bind; what the write needs when empty
 
 	percentage int // percentageOfNodesToScore; the scheduler's own choice when 0
+	weight     int // of TopologyAware; as shipped when 0
 }
 
 // schedulerConfig returns a configuration with the stock profile and these.
@@ -76,7 +78,7 @@ profiles:
 		for _, name := range plugins {
 			weight := 4
 			if name == topologyPlugin {
-				weight = 25 // as shipped: a band is not to be outvoted
+				weight = cmp.Or(p.weight, 25)
 			}
 			fmt.Fprintf(&b, "      - {name: %s, weight: %d}\n", name, weight)
 		}

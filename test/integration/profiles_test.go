@@ -145,6 +145,12 @@ func (e *testEnv) testRefusedConfigs(t *testing.T) {
 		"Binding, but only DefaultBinder": {
 			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder"}}, bindOrder,
 		},
+		"weights with which other plugins outvote the links": {
+			profile{name: "p", write: "PreBind", weight: 19}, "profile p: weight 19 of TopologyAware: want ",
+		},
+		"names of plugins that are parts of ours": {
+			profile{name: "p", write: "PreBind", plugins: []string{"TopologyAwareScore"}}, "{name: TopologyAware, weight: 25}",
+		},
 		"an argument that does not exist": {
 			profile{name: "p", write: "PreBind", args: map[string]string{topologyPlugin: "bandwithWeight: 0.5"}},
 			`unknown field \"bandwithWeight\"`,

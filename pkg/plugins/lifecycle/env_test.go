@@ -142,7 +142,11 @@ func (e *testEnv) build(ctx context.Context, tb testing.TB, set setting, plugins
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: fmt.Sprintf("profile-%d", e.profiles), Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	for _, name := range plugins {
-		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
+		weight := int32(1)
+		if name == topology.Name {
+			weight = 25 // as shipped
+		}
+		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: weight})
 		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, set)})
 	}
 	for _, p := range set.others {

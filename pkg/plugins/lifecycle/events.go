@@ -16,6 +16,7 @@ import (
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
 // EventsToRegister lists the events that can make a waiting pod fit, except changes of
@@ -91,6 +92,27 @@ func (p *Plugin) CheckPostFilterOrder(lists bool) error {
 	if position(enabled.PreEnqueue, p.name) < 0 {
 		return fmt.Errorf("profile %s: plugins.preEnqueue must not leave out %s, which keeps pods waiting there while their victims are evicted",
 			p.handle.ProfileName(), p.name)
+	}
+	return nil
+}
+
+// CheckScoreWeight refuses a profile whose other scorers could outvote the best nodes of the plugin. A
+// profile may leave the plugin out of Score.
+func (p *Plugin) CheckScoreWeight() error {
+	enabled := p.enabled()
+	if enabled == nil {
+		return nil
+	}
+	own := position(enabled.Score, p.name)
+	if own < 0 {
+		return nil
+	}
+	others := -int64(enabled.Score.Enabled[own].Weight)
+	for _, scorer := range enabled.Score.Enabled {
+		others += int64(scorer.Weight)
+	}
+	if err := nodeindex.CheckWeight(int64(enabled.Score.Enabled[own].Weight), others); err != nil {
+		return fmt.Errorf("profile %s: %w; nvtopo generate scheduler-profile writes weights that do", p.handle.ProfileName(), err)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	w.client.PrependReactor("create", "pods", w.bindPod)
 	w.factory = informers.NewSharedInformerFactory(w.client, 0)
 	plugins := *defaults.PluginsV1
-	enabled := []schedconfig.Plugin{{Name: topology.Name, Weight: 5}, {Name: "Counter"}}
+	enabled := []schedconfig.Plugin{{Name: topology.Name, Weight: 25}, {Name: "Counter"}}
 	plugins.MultiPoint.Enabled = append(slices.Clone(plugins.MultiPoint.Enabled), enabled...)
 	plugins.PostFilter.Enabled = []schedconfig.Plugin{{Name: topology.Name}}
 	config := append(slices.Clone(defaults.PluginConfigsV1), schedconfig.PluginConfig{Name: topology.Name, Args: argsOf(t, topology.Name, setting{write: "PreBind"})})

@@ -13,5 +13,8 @@ func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 	if err := p.CheckPostFilterOrder(p.narrowing.Limit > 0); err != nil {
 		return nil, err
 	}
+	if err := p.CheckScoreWeight(); err != nil {
+		return nil, err
+	}
 	return p.Plugin.EventsToRegister(ctx)
 }

@@ -18,10 +18,11 @@ import (
 const (
 	// bandFloor is the lowest score of a node that is one of the best in reserve, preference and
 	// cost; all other nodes have 0. Times this plugin's weight it must be more than all other scorers of
-	// the profile can add up to. Otherwise they could outvote better links.
+	// the profile can add up to. Otherwise they could outvote better links, and the scheduler refuses
+	// to start.
 	// The 20 points above it, at a weight of 25, count as much beside the other plugins as 100
 	// points at a weight of 5.
-	bandFloor = 80
+	bandFloor = nodeindex.LeastBest
 	// softFloor is bandFloor for pods with soft terms of their own, which decide between such nodes:
 	// the 2 points above it, at a weight of 25, are less than half of one that is met, at a weight
 	// of 2.

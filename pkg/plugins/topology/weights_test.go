@@ -3,7 +3,11 @@
 package topology
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/informers"
@@ -19,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/generate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
@@ -63,13 +68,86 @@ func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
 	return ranked(p.narrowing.Order.Weights.Raw(o, best), 0)
 }
 
-// scorers builds the framework of a configuration and returns our weight and those of
-// all other plugins that score, by name.
+// TestWeightsAtStart: the scheduler starts with a weight exactly if nvtopo generate scheduler-profile
+// writes it, and says which is needed if not.
+func TestWeightsAtStart(t *testing.T) {
+	shipped, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		topology, numa string
+		want           string // in the refusal; empty: it starts
+	}{
+		"the shipped weights":    {"25", "3", ""},
+		"just enough":            {"23", "3", ""},
+		"one less":               {"22", "3", "weight 22 of TopologyAware: want 23 or more, or the other plugins (weights 18 in all) outvote the best links"},
+		"a heavier NUMAAffinity": {"25", "6", "want 27 or more"},
+		"a heavier NUMAAffinity, and as much more": {"27", "6", ""},
+		"that of an earlier release":               {"5", "3", "want 23 or more"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			text := strings.NewReplacer("TopologyAware, weight: 25", "TopologyAware, weight: "+tc.topology, "NUMAAffinity, weight: 3", "NUMAAffinity, weight: "+tc.numa).Replace(string(shipped))
+			path := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			profile, err := generate.ProfileFor(generate.Mixed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			profile.TopologyWeight, profile.NUMAWeight = parse(t, tc.topology), parse(t, tc.numa)
+			_, written := profile.Write()
+			for who, err := range map[string]error{"the scheduler": starts(t, path), "generate": written} {
+				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("%s says %v, want %q", who, err, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, weight string) int32 {
+	t.Helper()
+	n, err := strconv.ParseInt(weight, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(n)
+}
+
+// starts asks the plugins of a configuration what the scheduler asks at its start.
+func starts(t *testing.T, path string) error {
+	t.Helper()
+	var errs []error
+	for _, p := range frameworkOf(t, path).EnqueueExtensions() {
+		_, err := p.EventsToRegister(t.Context())
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// scorers returns our weight in a configuration and those of all other plugins that score, by name.
 func scorers(t *testing.T, path string) (own int32, others map[string]int32) {
+	t.Helper()
+	others = map[string]int32{}
+	for _, p := range frameworkOf(t, filepath.Join("..", "..", "..", "manifests", filepath.FromSlash(path))).ListPlugins().Score.Enabled {
+		if p.Name == Name {
+			own = p.Weight
+		} else {
+			others[p.Name] = p.Weight
+		}
+	}
+	return own, others
+}
+
+// frameworkOf builds the framework of a configuration's first profile.
+func frameworkOf(t *testing.T, path string) framework.Framework {
 	t.Helper()
 	logger, ctx := ktesting.NewTestContext(t)
 	metrics.Register()
-	cfg, err := options.LoadConfigFromFile(logger, filepath.Join("..", "..", "..", "manifests", filepath.FromSlash(path)))
+	cfg, err := options.LoadConfigFromFile(logger, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +162,5 @@ func scorers(t *testing.T, path string) (own int32, others map[string]int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others = map[string]int32{}
-	for _, p := range fw.ListPlugins().Score.Enabled {
-		if p.Name == Name {
-			own = p.Weight
-		} else {
-			others[p.Name] = p.Weight
-		}
-	}
-	return own, others
+	return fw
 }
