@@ -128,7 +128,9 @@ func (s *source) fetch(cmd *cobra.Command) (*input, error) {
 func (in *input) hold(v *clusterview.View) (counted int) {
 	in.used = 0
 	for _, n := range v.Nodes {
-		counted += n.CountedGPUs
+		for i := range n.Pods {
+			counted += n.Pods[i].Counted
+		}
 		for i := range n.GPUs {
 			if gpu := &n.GPUs[i]; gpu.State == clusterview.Used || len(gpu.Pods) > 0 {
 				held, _ := in.graph.Positions([]string{gpu.UUID})

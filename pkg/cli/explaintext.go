@@ -101,6 +101,9 @@ func inTheWay(c *explain.Candidate) string {
 		if len(p.GPUs) > 0 {
 			text += " (GPUs " + join(p.GPUs) + ")"
 		}
+		if p.Lost != "" {
+			text += ", " + p.Lost
+		}
 		if p.MovesTo != "" {
 			text += ", which " + p.MovesTo + " would take"
 		}

@@ -231,7 +231,7 @@ func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
 		}
 		topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, g)
 		topology.Spec.NodeUID = types.UID("uid-" + name)
-		w.Nodes = append(w.Nodes, *testobj.Node(name).UID("uid-" + name).Labels(nodes[name]).Obj())
+		w.Nodes = append(w.Nodes, *testobj.Node(name).UID("uid-" + name).Labels(nodes[name]).GPUs(g.Len()).Obj())
 		w.Topologies = append(w.Topologies, *topology)
 	}
 	return w
@@ -290,6 +290,36 @@ cluster     7      1      15/32  0   2   7   15
 	} {
 		if !strings.Contains(got.String(), "Problem  "+problem) {
 			t.Errorf("%s is not said:\n%s", problem, got.String())
+		}
+	}
+}
+
+// TestFabricShowByNumber: no more GPUs are free than are left by number, and the pod that holds what is gone
+// is named.
+func TestFabricShowByNumber(t *testing.T) {
+	w := liveWorld(t, map[string]map[string]string{"a": {}})
+	holds := testobj.Pod("holds").Node("a").GPUs(2).Obj()
+	text, err := (&allocation.Allocation{
+		Version: allocation.Version, PodUID: holds.UID, Node: "a",
+		Containers: []allocation.Container{{Name: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 0, 0), "GPU-replaced"}}},
+	}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds.Annotations[allocation.Key] = text
+	w.Pods = []v1.Pod{*holds}
+	con, err := (&pickOptions{policy: "best-effort"}).constraint(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if err := liveFabric(nil, w, v1alpha1.DefaultResource).view(con).drawText(&got, true); err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(strings.Fields(got.String()), " ")
+	for _, want := range []string{"a 1 0 6/8 0 1 3 6", `Problem node "a": default/holds holds 1 GPU that is no longer part of the node`} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, got.String())
 		}
 	}
 }

@@ -34,7 +34,8 @@ func newTop() *cobra.Command {
 		Short: "Show each node's GPUs: who uses what is free, how good it is, and what is fragmented",
 		Long: `Show what every node has free and how good that is. One line a node:
   GPUS     one sign a GPU: # held by a pod, . free, ~ degraded and free, x unhealthy,
-           m partitioned, and after + how many of them pods hold by number only
+           m partitioned, and after + how many of the free ones cannot be had: pods hold
+           them by number only, or kubelet has fewer left than the graph, see NOTE
   LARGEST  the largest free linked group: its GPUs and the class of its weakest link
   RING 8, 4, 2  the best ring of so many free GPUs now, in GB/s, and after / what it is
            on the empty machine if that is more
@@ -186,8 +187,10 @@ func topRow(n *clusterview.Node, p palette, wide bool) []any {
 		row = append(row, orDash(n.Model), orDash(strings.Join(n.Domains, "/")), orDash(strings.Join(pods, " ")))
 	}
 	note := n.Closed
-	if n.NoGraph != "" {
-		note = strings.TrimPrefix(note+"; "+n.NoGraph, "; ")
+	for _, more := range []string{n.NoGraph, n.Note} {
+		if more != "" {
+			note = strings.TrimPrefix(note+"; "+more, "; ")
+		}
 	}
 	return append(row, p.warning(note))
 }
@@ -259,8 +262,11 @@ func ringCell(n *clusterview.Node, k int, p palette) safe {
 func speed(gbps float64) string { return strconv.FormatFloat(gbps, 'f', -1, 64) }
 
 func podAndGPUs(pod *clusterview.Pod) string {
-	if pod.Counted > 0 {
+	switch {
+	case pod.Counted > 0:
 		return fmt.Sprintf("%s[%d by number]", pod.FullName(), pod.Counted)
+	case len(pod.GPUs) == 0:
+		return fmt.Sprintf("%s[%d gone]", pod.FullName(), pod.AbsentGPUs)
 	}
 	return fmt.Sprintf("%s[%s]", pod.FullName(), join(pod.GPUs))
 }

@@ -122,7 +122,8 @@ func treeRows(t *table, g *clusterview.Group, first, rest string, p palette) {
 		}
 		row = append(row, cell)
 	}
-	t.row(append(row, p.warning(g.Closed)+safe(printable(podNote(g.Pod))))...)
+	note := strings.TrimPrefix(strings.TrimSuffix(g.Closed+"; "+g.Note, "; "), "; ")
+	t.row(append(row, p.warning(note)+safe(printable(podNote(g.Pod))))...)
 	for i := range g.Groups {
 		own, below := "├─ ", "│  "
 		if i == len(g.Groups)-1 {
@@ -138,8 +139,14 @@ func podNote(pod *clusterview.Pod) string {
 		return ""
 	}
 	note := "GPUs " + join(pod.GPUs)
-	if pod.Counted > 0 {
+	switch {
+	case pod.Counted > 0:
 		note = "GPUs by number"
+	case len(pod.GPUs) == 0:
+		note = ""
+	}
+	if pod.Lost != "" {
+		note = strings.TrimPrefix(note+"; "+pod.Lost, "; ")
 	}
 	if pod.Ring != nil {
 		note += ", " + pod.Ring.Class
@@ -205,6 +212,9 @@ func writeNode(w io.Writer, v *clusterview.View, n *clusterview.Node, p palette)
 	if why := strings.Join(slices.DeleteFunc([]string{n.Closed, n.NoGraph}, func(s string) bool { return s == "" }), "; "); why != "" {
 		head.row("Closed", p.warning(why))
 	}
+	if n.Note != "" {
+		head.row("Note", p.warning(n.Note))
+	}
 	if err := head.write(w); err != nil {
 		return err
 	}
@@ -253,6 +263,9 @@ func podRow(pod *clusterview.Pod, p palette) []any {
 	if pod.Counted > 0 {
 		gpus = strings.TrimPrefix(fmt.Sprintf("%s and %d by number", gpus, pod.Counted), " and ")
 	}
+	if pod.AbsentGPUs > 0 {
+		gpus = strings.TrimPrefix(fmt.Sprintf("%s and %d gone", gpus, pod.AbsentGPUs), " and ")
+	}
 	row := []any{pod.FullName(), gpus, "-", "-", "-"}
 	if r := pod.Ring; r != nil {
 		now := safe(speed(r.BandwidthGBps))
@@ -262,6 +275,9 @@ func podRow(pod *clusterview.Pod, p palette) []any {
 		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, now, speed(r.BestBandwidthGBps)
 	}
 	note := pod.Gang
+	if pod.Lost != "" {
+		note = strings.TrimPrefix(note+"; "+pod.Lost, "; ")
+	}
 	if pod.Gone {
 		note = "gone, its GPUs are not released yet"
 	}

@@ -5,6 +5,8 @@ package clusterview
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -58,8 +60,10 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		}
 		node.Domains = v.domainsOf(at)
 		known[n.Name] = remembered{key, node}
-		if node.NoGraph != "" {
-			v.Problems = append(v.Problems, "node \""+n.Name+"\": "+node.NoGraph)
+		for _, problem := range []string{node.NoGraph, node.Note} {
+			if problem != "" {
+				v.Problems = append(v.Problems, "node \""+n.Name+"\": "+problem)
+			}
 		}
 		v.Nodes[at] = node
 	}
@@ -114,6 +118,7 @@ func (v *View) node(object *v1.Node, known *usage.Node, why string, pods usage.L
 	n := &Node{Name: object.Name, Closed: placement.Closed(object), NoGraph: why, object: object, known: known, accel: -1}
 	if known != nil {
 		n.input = usage.Input{Node: known, Now: v.objects.Now, Pods: pods, Listed: pods, Reader: usage.AnnotationReader{}}
+		n.input.Allocatable = new(usage.AmountsOf(object.Status.Allocatable))
 		n.used = usage.Compute(&n.input)
 		n.accel = n.used.AccelIndex(v.Resource)
 	}
@@ -122,6 +127,7 @@ func (v *View) node(object *v1.Node, known *usage.Node, why string, pods usage.L
 	} else {
 		n.Pods = g.holders(n, pods)
 		n.describe()
+		n.Note = n.note()
 		n.Rings, n.Largest = v.counter.rings(n)
 	}
 	n.Supply = v.counter.supply(n)
@@ -168,6 +174,34 @@ func (n *Node) describe() {
 	for i := range g.NICs {
 		n.NICs = append(n.NICs, NIC{Name: g.NICs[i].Name, NUMANode: g.NICs[i].NUMANode})
 	}
+}
+
+// maxNoted bounds the pods that a note names.
+const maxNoted = 3
+
+// note is why the node has fewer GPUs by number than by its graph, or gives fewer than it has by number.
+func (n *Node) note() string {
+	var notes []string
+	pods, withheld := 0, n.used.Withheld[n.accel] > 0
+	for i := range n.Pods {
+		p := &n.Pods[i]
+		if p.Lost == "" || !withheld && p.AbsentGPUs == 0 {
+			continue
+		}
+		if pods++; pods <= maxNoted {
+			notes = append(notes, p.FullName()+" "+p.Lost)
+		}
+	}
+	if pods > maxNoted {
+		notes = append(notes, strconv.Itoa(pods-maxNoted)+" more pods hold such GPUs")
+	}
+	if short := n.known.Short(n.accel, n.input.Allocatable); short != "" && withheld && pods == 0 {
+		notes = append(notes, short)
+	}
+	if whole := n.known.WholeOnly(n.accel, n.input.Allocatable); whole != "" {
+		notes = append(notes, whole)
+	}
+	return strings.Join(notes, "; ")
 }
 
 // indices are the GPUs of a set by their index, ascending.

@@ -3,6 +3,7 @@
 package clusterview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type Group struct {
 	Pod  *Pod  `json:"pod,omitempty"`
 	// Closed is of a node: why nothing goes there.
 	Closed string `json:"closed,omitempty"`
+	Note   string `json:"note,omitempty"` // that of the node
 }
 
 // AllLevels are the levels that the cluster can be grouped by, outermost first.
@@ -55,7 +57,7 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 		g.Supply.add(&n.Supply)
 	}
 	if level == LevelNode {
-		g.Node, g.Closed = nodes[0], nodes[0].why()
+		g.Node, g.Closed, g.Note = nodes[0], nodes[0].why(), nodes[0].Note
 	}
 	if len(below) == 0 {
 		return g
@@ -80,12 +82,7 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 }
 
 // why is why nothing goes to a node.
-func (n *Node) why() string {
-	if n.Closed != "" {
-		return n.Closed
-	}
-	return n.NoGraph
-}
+func (n *Node) why() string { return cmp.Or(n.Closed, n.NoGraph) }
 
 // domain is where a node is in a level: domains of one name in different domains of an outer
 // level are told apart by their path.
@@ -108,7 +105,7 @@ func podsOf(nodes []*Node) []Group {
 		for i := range n.Pods {
 			p := &n.Pods[i]
 			s := newSupply()
-			s.GPUs = len(p.GPUs) + p.Counted
+			s.GPUs = len(p.GPUs) + p.Counted + p.AbsentGPUs
 			s.UsedGPUs = s.GPUs
 			out = append(out, Group{Level: LevelPod, Name: p.FullName(), Supply: s, Node: n, Pod: p})
 		}

@@ -43,13 +43,18 @@ func (g *people) holders(n *Node, pods usage.LivePods) []Pod {
 		here[string(object.UID)] = true
 		alone := usage.Alone(&n.input, pods, i)
 		set, counted := alone.Used[n.accel], alone.Counted[n.accel]
-		if set == 0 && counted == 0 {
+		lost := n.known.LostBy(n.accel, pods[i], n.input.Reader)
+		if set == 0 && counted == 0 && lost.Len() == 0 {
 			continue
 		}
-		out = append(out, Pod{
+		pod := Pod{
 			Namespace: object.Namespace, Name: object.Name, UID: object.UID, GPUs: indices(graph, set), Counted: counted,
-			Gang: gangOf(object), Ring: ringOf(tables, set), Unmovable: g.unmovable(object, n.Name, counted),
-		})
+			Gang: gangOf(object), Ring: ringOf(tables, set), Unmovable: g.unmovable(object, n.Name, counted), AbsentGPUs: lost.Absent,
+		}
+		if lost.Len() > 0 {
+			pod.Lost = lost.String()
+		}
+		out = append(out, pod)
 	}
 	for uid, records := range n.known.Records {
 		var ids []string

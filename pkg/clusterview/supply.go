@@ -32,7 +32,10 @@ func (c *counter) supply(n *Node) Supply {
 		return s
 	}
 	s.GPUs = len(n.GPUs)
-	s.UsedGPUs = n.used.Used[n.accel].Len() + n.CountedGPUs
+	s.UsedGPUs = n.used.Used[n.accel].Len() + n.CountedGPUs - n.used.Withheld[n.accel]
+	for i := range n.Pods {
+		s.UsedGPUs += n.Pods[i].AbsentGPUs
+	}
 	for i := range n.GPUs {
 		if state := n.GPUs[i].State; state != Used && state != Free {
 			s.BadGPUs++
@@ -106,7 +109,8 @@ func (s *Slots) add(o *Slots) {
 }
 
 // rings are the best rings there are now of the sizes that are counted, and the largest free
-// linked group. Among GPUs that pods known by number may hold there are none.
+// linked group. Among GPUs that pods known by number may hold there are none, and none is of more
+// GPUs than the node has left by number.
 func (c *counter) rings(n *Node) (best []Ring, largest *Ring) {
 	t := n.Tables()
 	free := n.FreeMask() &^ n.known.Accels[n.accel].Degraded
@@ -114,12 +118,13 @@ func (c *counter) rings(n *Node) (best []Ring, largest *Ring) {
 		return nil, nil
 	}
 	con := c.Demand(2).Constraint
+	most := placement.Intact(n.used, n.accel)
 	for _, k := range Sizes() {
-		if set, ok := t.Pick(free, free, k, con); ok && k > 1 {
+		if set, ok := t.Pick(free, free, k, con); ok && k > 1 && k <= most {
 			best = append(best, *ringOf(t, set))
 		}
 	}
-	for k := free.Len(); k > 1 && largest == nil; k-- {
+	for k := most; k > 1 && largest == nil; k-- {
 		if set, ok := t.Pick(free, free, k, con); ok && nodeindex.BandOf(t, set) == nodeindex.BandBest {
 			largest = ringOf(t, set)
 		}

@@ -44,11 +44,14 @@ type Node struct {
 	NoGraph string `json:"noGraph,omitempty"`
 	Model   string `json:"model,omitempty"` // of its GPUs; "mixed" if there are several
 	GPUs    []GPU  `json:"gpus,omitempty"`
-	// CountedGPUs is how many GPUs pods hold of which nobody knows which these are.
-	CountedGPUs int        `json:"countedGPUs,omitempty"`
-	NUMANodes   []NUMANode `json:"numaNodes,omitempty"`
-	NICs        []NIC      `json:"nics,omitempty"`
-	Pods        []Pod      `json:"pods,omitempty"` // that hold GPUs, by namespace and name
+	// CountedGPUs is how many of the free GPUs nobody can be given: pods hold as many of which nobody
+	// knows which these are, or by number the node has fewer left than its graph.
+	CountedGPUs int `json:"countedGPUs,omitempty"`
+	// Note is why it has fewer by number than by its graph, or gives fewer than it has by number.
+	Note      string     `json:"note,omitempty"`
+	NUMANodes []NUMANode `json:"numaNodes,omitempty"`
+	NICs      []NIC      `json:"nics,omitempty"`
+	Pods      []Pod      `json:"pods,omitempty"` // that hold GPUs, by namespace and name
 	// Rings are the best rings of 8, 4 and 2 GPUs there are now.
 	Rings []Ring `json:"rings,omitempty"`
 	// Largest is the largest free linked group; nil if no two free GPUs are one.
@@ -109,6 +112,10 @@ type Pod struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	GPUs      []int     `json:"gpus"` // by index
+	// Lost is what is said of those of its GPUs that are unhealthy or no longer part of the node.
+	// kubelet counts them as given until the pod goes. AbsentGPUs is how many are no longer part of it.
+	Lost       string `json:"lost,omitempty"`
+	AbsentGPUs int    `json:"absentGPUs,omitempty"`
 	// Counted is how many GPUs it has of which nobody knows which these are.
 	Counted int `json:"counted,omitempty"`
 	// Gone: the pod does not exist any more, and kubelet has not released its GPUs yet.

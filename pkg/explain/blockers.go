@@ -63,21 +63,26 @@ func distance(c *Candidate) int {
 }
 
 // unblock finds the fewest pods whose going lets the pod in, and what it would get then. Of as
-// many it takes those that may be moved, and then those of the lowest priority.
+// many it takes those that hold lost GPUs, then those that may be moved, and then those of the lowest
+// priority.
 func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	var inTheWay []usage.LivePod
-	stay := map[types.UID]int{} // 1: the pod is not to be moved
+	whole := map[types.UID]int{} // 0: it holds lost GPUs
+	stay := map[types.UID]int{}  // 1: the pod is not to be moved
 	for _, p := range n.here {
 		if belongsHere(p.Object) || p.Object.UID == q.pod.UID {
 			continue
 		}
 		inTheWay = append(inTheWay, p)
+		if lost := n.lostBy(q, p); lost.Len() == 0 {
+			whole[p.Object.UID] = 1
+		}
 		if s.unmovable(n, p) != "" {
 			stay[p.Object.UID] = 1
 		}
 	}
 	slices.SortStableFunc(inTheWay, func(a, b usage.LivePod) int {
-		return cmp.Or(cmp.Compare(stay[a.Object.UID], stay[b.Object.UID]), cmp.Compare(corev1.PodPriority(a.Object), corev1.PodPriority(b.Object)), strings.Compare(a.Object.Name, b.Object.Name))
+		return cmp.Or(cmp.Compare(whole[a.Object.UID], whole[b.Object.UID]), cmp.Compare(stay[a.Object.UID], stay[b.Object.UID]), cmp.Compare(corev1.PodPriority(a.Object), corev1.PodPriority(b.Object)), strings.Compare(a.Object.Name, b.Object.Name))
 	})
 	search := &search{s: s, q: q, n: n, pods: inTheWay, gone: map[types.UID]bool{}, left: maxTries}
 	found, exact := search.fewest()
@@ -91,7 +96,11 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	}
 	c.Gets = n.without(gone).set(q, s.Now)
 	for _, i := range found {
-		c.Blockers = append(c.Blockers, s.blocker(n, inTheWay[i], gone))
+		b := s.blocker(n, inTheWay[i], gone)
+		if lost := n.lostBy(q, inTheWay[i]); lost.Len() > 0 {
+			b.Lost = lost.String()
+		}
+		c.Blockers = append(c.Blockers, b)
 	}
 }
 

@@ -43,6 +43,10 @@ const (
 	HostPort    Cause = "HostPort"  // members of a gang want one port of the node
 	KeptApart   Cause = "KeptApart" // an anti-affinity keeps members of a gang on nodes of their own
 	NoNodes     Cause = "NoNodes"
+	// LostGPUs: pods hold GPUs that are unhealthy or gone, and these still count as given.
+	LostGPUs Cause = "LostGPUs"
+	// WholeGPUsOnly: kubelet offers parts or shares of GPUs under the name of whole ones.
+	WholeGPUsOnly Cause = "WholeGPUsOnly"
 )
 
 // Those of placement that are named here.
@@ -140,6 +144,8 @@ var nextSteps = map[Cause]string{
 	HostPort:                            "add nodes, or let the members do without the host port",
 	KeptApart:                           "add nodes, or loosen the anti-affinity of the members",
 	NoNodes:                             "add nodes",
+	LostGPUs:                            "delete or restart the pods that are named: what they hold is lost, and counts until they go",
+	WholeGPUsOnly:                       "ask for fewer GPUs, or let the device plugin offer parts and shares under another resource name",
 	FewGPUs:                             "wait for the pods that are named, move those that may be moved, or add nodes",
 	StaleGraph:                          "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases",
 	causeOf(placement.NoGraph):          "run the exporter on the nodes that have GPUs",

@@ -23,6 +23,7 @@ import (
 const (
 	cube   = "dgx1-v100" // two NUMA nodes of four GPUs, 40 CPUs each
 	hopper = "dgx-h100"
+	quad   = "hgx-a100-4"
 )
 
 // keptApart gives pods a label and an anti-affinity to it: each is on a node of its own.
@@ -451,6 +452,84 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil).waits(p)
 			},
 			want: OtherPlugin, wantText: "free ports",
+		},
+		"a GPU is lost under a pod, and kubelet offers one less": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).holds(t, "h0", "n0", 0, 1)
+				w.holds(t, "d0", "n0", 2, 3)
+				w.holds(t, "d1", "n0", 4, 5)
+				lost := w.topology("n0")
+				lost.Status.GPUHealth = []topologyv1alpha1.GPUHealth{{ID: lost.Spec.GPUs[0].ID, Reason: "GPU is lost"}}
+				w.object("n0").Status.Allocatable[gpu] = resource.MustParse("7")
+				w.waits(asks(2).Obj())
+			},
+			want: LostGPUs, wantText: "n0: asks 2, 1 of 7 free; team/h0 holds GPU 0, which is unhealthy", wantBlockers: []string{"team/h0"},
+		},
+		"all GPUs are replaced under two pods": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", quad, nil).holds(t, "p1", "n0", 0, 1)
+				w.holds(t, "p2", "n0", 2)
+				w.replaced("n0", 0, 1, 2, 3)
+				w.waits(asks(2).Obj())
+			},
+			want: LostGPUs, wantBlockers: []string{"team/p1"},
+			wantText: "n0: asks 2, 1 of 4 free; team/p1 holds 2 GPUs that are no longer part of the node; team/p2 holds 1 GPU that is no longer part of the node",
+		},
+		"one GPU is replaced under a pod that has all": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", quad, nil).holds(t, "q4", "n0", 0, 1, 2, 3)
+				w.replaced("n0", 3)
+				w.waits(asks(1).Obj())
+			},
+			want: LostGPUs, wantText: "n0: asks 1, 0 of 4 free; team/q4 holds 1 GPU that is no longer part of the node", wantBlockers: []string{"team/q4"},
+		},
+		"a GPU is replaced under a pod, and too few are free even by the graph": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", quad, nil).holds(t, "a3", "n0", 0, 1, 2)
+				w.holds(t, "z1", "n0", 3)
+				w.replaced("n0", 3)
+				w.waits(asks(2).Obj())
+			},
+			want: FewGPUs, wantText: "n0: asks 2, 0 of 4 free; team/z1 holds 1 GPU that is no longer part of the node", wantBlockers: []string{"team/a3"},
+		},
+		"two GPUs are partitioned, and kubelet offers as many devices as before": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				for _, i := range []int{0, 1} {
+					w.topology("n0").Spec.GPUs[i].MIG = true
+				}
+				w.waits(asks(8).Obj())
+			},
+			want: WholeGPUsOnly, wantText: "2 of 8 GPUs are partitioned (MIG): whole GPUs only",
+		},
+		"all GPUs are partitioned, and kubelet offers the parts": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				for i := range 8 {
+					w.topology("n0").Spec.GPUs[i].MIG = true
+				}
+				w.object("n0").Status.Allocatable[gpu] = resource.MustParse("56")
+				w.waits(asks(1).Obj())
+			},
+			want: WholeGPUsOnly, wantText: "8 of 8 GPUs are partitioned (MIG): whole GPUs only",
+		},
+		"four GPUs are shared as 16 devices, and pods have all four": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", quad, nil)
+				for i := range 4 {
+					w.holds(t, fmt.Sprint("p", i), "n0", i)
+				}
+				w.object("n0").Status.Allocatable[gpu] = resource.MustParse("16")
+				w.waits(asks(1).Obj())
+			},
+			want: WholeGPUsOnly, wantText: "kubelet offers 16 devices of 4 GPUs, which are shared: whole GPUs only", wantBlockers: []string{"team/p0"},
 		},
 		"no nodes": {build: func(_ *testing.T, w *testEnv) { w.waits(asks(1).Obj()) }, want: NoNodes},
 	} {

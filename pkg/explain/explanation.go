@@ -73,6 +73,8 @@ type Blocker struct {
 	Pod      string `json:"pod"` // namespace/name
 	Priority int32  `json:"priority"`
 	GPUs     []int  `json:"gpus,omitempty"` // indices of those that it has
+	// Lost is what is said of those of its GPUs that are unhealthy or no longer part of the node.
+	Lost string `json:"lost,omitempty"`
 	// MovesTo is a node that would take it now; empty if none would, and if it stays.
 	MovesTo string `json:"movesTo,omitempty"`
 	// Stays is why nobody should move it; empty if it may be moved.

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -92,6 +93,13 @@ func (e *testEnv) topology(name string) *topologyv1alpha1.NodeGPUTopology {
 		}
 	}
 	return nil
+}
+
+// replaced gives GPUs of a node other UUIDs than its pods were given.
+func (e *testEnv) replaced(name string, gpus ...int) {
+	for _, i := range gpus {
+		e.topology(name).Spec.GPUs[i].ID = "GPU-new-" + strconv.Itoa(i)
+	}
 }
 
 // pod is one that asks for GPUs, a CPU and 1 GiB.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -91,13 +92,19 @@ func (n *node) usage(now time.Time) *usage.Usage {
 }
 
 func (n *node) beside(now time.Time, given []usage.Reservation) *usage.Usage {
-	return usage.Compute(&usage.Input{Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reservations: given, Reader: usage.AnnotationReader{}})
+	return usage.Compute(&usage.Input{
+		Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reservations: given, Reader: usage.AnnotationReader{},
+		Allocatable: n.allocatable(),
+	})
 }
+
+// allocatable is what the node's kubelet offers.
+func (n *node) allocatable() *usage.Amounts { return new(usage.AmountsOf(n.object.Status.Allocatable)) }
 
 // room is what is left of all that the scheduler counts.
 func (n *node) room() placement.Room {
-	allocatable := usage.AmountsOf(n.object.Status.Allocatable)
-	room := placement.NewRoom(&allocatable, allocatable.Pods())
+	allocatable := n.allocatable()
+	room := placement.NewRoom(allocatable, allocatable.Pods())
 	for i := range n.here {
 		room.TakeAll(n.here[i].Amounts(), 1)
 	}
@@ -153,10 +160,26 @@ func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
 	if reason := placement.CheckEnforcement(q.demand.Request, q.demand.Unenforced, n.graph, now); reason != placement.Fits {
 		out = append(out, refused(q, reason, ""))
 	}
-	if reason := placement.Check(n.usage(now), q.demand.Request); reason != placement.Fits {
-		out = add(out, refused(q, reason, n.detail(q, now)))
+	return n.byGraph(q, now, out)
+}
+
+// byGraph adds what keeps the pod off the node by its graph. That there are too few GPUs may be there by
+// number.
+func (n *node) byGraph(q *question, now time.Time, out []Obstacle) []Obstacle {
+	reason := placement.Check(n.usage(now), q.demand.Request)
+	if reason == placement.Fits {
+		return out
 	}
-	return out
+	o := refused(q, reason, n.detail(q, now))
+	if reason == placement.FewGPUs && !tooFew(out) && n.wholeOnly(q) != "" {
+		o.Cause, o.Text = WholeGPUsOnly, "fewer whole GPUs than asked: the others are partitioned or shared"
+	}
+	return add(out, o)
+}
+
+// tooFew reports whether there are too few devices by number.
+func tooFew(out []Obstacle) bool {
+	return slices.ContainsFunc(out, func(o Obstacle) bool { return o.Cause == FewGPUs || o.Cause == LostGPUs })
 }
 
 // why says more about a graph that does not count.
@@ -174,7 +197,7 @@ func (n *node) why() string {
 
 // add takes an obstacle that is not there yet: too few devices are seen by count and by graph.
 func add(out []Obstacle, o Obstacle) []Obstacle {
-	if slices.ContainsFunc(out, func(have Obstacle) bool { return have.Cause == o.Cause }) {
+	if slices.ContainsFunc(out, func(have Obstacle) bool { return have.Cause == o.Cause }) || o.Cause == FewGPUs && tooFew(out) {
 		return out
 	}
 	return append(out, o)
@@ -192,8 +215,10 @@ func (n *node) shortages(q *question, now time.Time) (out []Obstacle) {
 		o := Obstacle{Cause: CauseOf(l.Resource), Text: "less " + string(l.Resource) + " than the pod asks", kind: ofPods}
 		o.Detail = fmt.Sprintf("asks %s, %s left", amount(l.Resource, l.Asks), amount(l.Resource, max(0, l.Left)))
 		if string(l.Resource) == q.resource() {
-			o.Cause, o.Text = FewGPUs, placement.FewGPUs.String()
-			o.Detail = fmt.Sprintf("asks %d, %d of %d free", l.Asks, n.free(now, q.resource()), n.offers(q.resource()))
+			o.Cause, o.Text, o.Detail = FewGPUs, placement.FewGPUs.String(), n.detail(q, now)
+			if n.lostWouldDo(q, now) {
+				o.Cause, o.Text = LostGPUs, "pods hold GPUs that are lost, and they still count as given"
+			}
 		}
 		out = append(out, o)
 	}
@@ -212,7 +237,59 @@ func (n *node) detail(q *question, now time.Time) string {
 	if !q.demand.HasGPUs() {
 		return ""
 	}
-	return fmt.Sprintf("asks %d, %d of %d free", q.demand.Resources[0].Count, n.free(now, q.resource()), n.offers(q.resource()))
+	text := fmt.Sprintf("asks %d, %d of %d free", q.demand.Resources[0].Count, n.free(now, q.resource()), n.offers(q.resource()))
+	if lost := n.losers(q); len(lost) > 0 {
+		text += "; " + strings.Join(lost[:min(len(lost), maxNamed)], "; ")
+	}
+	if whole := n.wholeOnly(q); whole != "" {
+		text += "; " + whole
+	}
+	return text
+}
+
+// lostBy are the GPUs that a pod of the node holds and that are lost, of the resource that is asked.
+func (n *node) lostBy(q *question, p usage.LivePod) (lost usage.Lost) {
+	if i := n.accelOf(q); i >= 0 {
+		lost = n.graph.LostBy(i, p, usage.AnnotationReader{})
+	}
+	return lost
+}
+
+// losers say which pods hold lost GPUs.
+func (n *node) losers(q *question) (out []string) {
+	for _, p := range n.here {
+		if lost := n.lostBy(q, p); lost.Len() > 0 {
+			out = append(out, p.Object.Namespace+"/"+p.Object.Name+" "+lost.String())
+		}
+	}
+	return out
+}
+
+// lostWouldDo reports whether the graph has enough GPUs free, and by number they are not only because
+// pods hold lost ones.
+func (n *node) lostWouldDo(q *question, now time.Time) bool {
+	i := n.accelOf(q)
+	if i < 0 {
+		return false
+	}
+	u := n.usage(now)
+	return u.FreeAt(i).Len()-u.Counted[i]+u.Withheld[i] >= q.demand.Resources[0].Count && len(n.losers(q)) > 0
+}
+
+// wholeOnly says why kubelet offers devices of the resource that is asked that no pod is given.
+func (n *node) wholeOnly(q *question) string {
+	if i := n.accelOf(q); i >= 0 {
+		return n.graph.WholeOnly(i, n.allocatable())
+	}
+	return ""
+}
+
+// accelOf is the position of the resource that is asked in the node's graph, -1 if it has none.
+func (n *node) accelOf(q *question) int {
+	if n.graph == nil || !q.demand.HasGPUs() {
+		return -1
+	}
+	return slices.IndexFunc(n.graph.Accels, func(a *usage.Accel) bool { return a.Resource == q.resource() })
 }
 
 // set is what the node would give the pod, nil if nothing is chosen there.

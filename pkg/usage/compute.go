@@ -61,6 +61,9 @@ type Input struct {
 	Reader       Reader
 	// Retried is the pod whose own reservations do not count; empty for none.
 	Retried types.UID
+	// Allocatable, if not nil, is what the node's kubelet offers: what the graph has free beyond the
+	// number that pods leave of it is not. The scheduler needs none: the stock plugin counts by number.
+	Allocatable *Amounts
 	// Released, if not nil, names pods that are gone and whose records do not count.
 	Released func(types.UID) bool
 }
@@ -68,7 +71,7 @@ type Input struct {
 // Compute returns what is used on a node.
 func Compute(in *Input) *Usage {
 	n := in.Node
-	if in.Pods.Len() == 0 && len(in.Reservations) == 0 && len(n.Records) == 0 {
+	if in.Pods.Len() == 0 && len(in.Reservations) == 0 && len(n.Records) == 0 && in.Allocatable == nil {
 		idle := *n.Idle // what it refers to never changes
 		idle.Generation, idle.Revision = in.Generation, in.Revision
 		return &idle
@@ -81,6 +84,9 @@ func Compute(in *Input) *Usage {
 	}
 	c.addUnlisted(in)
 	c.settle()
+	if in.Allocatable != nil {
+		u.withhold(in)
+	}
 	return &u
 }
 

@@ -17,12 +17,15 @@ type Usage struct {
 	Generation int64  // of the input it was computed from
 	Revision   uint64 // of the same
 
-	Used    []nvtopo.Mask           // in the order of Node.Accels
-	Counted []int                   // devices held by pods known only by count, same order
-	Foreign []bool                  // some of those pods run already, so nobody knows their GPUs
-	NUMA    []NUMAFree              // in the order of Node.NUMA.NUMANodes
-	Taken   []nvtopo.CPUSet         // CPUs of pods of ours
-	Held    *kubeletadmission.State // as kubelet has it; nil where there is nothing to predict
+	Used    []nvtopo.Mask // in the order of Node.Accels
+	Counted []int         // devices held by pods known only by count, and Withheld; same order
+	// Withheld are devices that the graph has free and kubelet's number does not; nil if Input.Allocatable
+	// is.
+	Withheld []int
+	Foreign  []bool                  // some of those pods run already, so nobody knows their GPUs
+	NUMA     []NUMAFree              // in the order of Node.NUMA.NUMANodes
+	Taken    []nvtopo.CPUSet         // CPUs of pods of ours
+	Held     *kubeletadmission.State // as kubelet has it; nil where there is nothing to predict
 	// ToAdmit are pods bound to the node whose kubelet, which may refuse some, has not
 	// admitted them yet, and Before is what it has until then.
 	ToAdmit []*kubeletadmission.Pod

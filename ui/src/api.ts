@@ -86,6 +86,8 @@ export interface NodePod {
   name: string;
   uid: string;
   gpus: number[];
+  lost?: string;
+  absentGPUs?: number;
   counted?: number;
   gone?: boolean;
   gang?: string;
@@ -102,6 +104,7 @@ export interface NodeDetail {
   model?: string;
   gpus?: GPU[];
   countedGPUs?: number;
+  note?: string;
   numaNodes?: { id: number; cpus?: string; memoryBytes?: number }[];
   nics?: { name: string; numaNode: number }[];
   pods?: NodePod[];
@@ -162,6 +165,7 @@ export interface Blocker {
   pod: string;
   priority: number;
   gpus?: number[];
+  lost?: string;
   movesTo?: string;
   stays?: string;
 }
