@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
 	{"pkg/nodestate/candidates", "pkg/nodestate/cordons", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
-	{"pkg/eviction"},
+	{"pkg/eviction", "pkg/refusals"},
 	{"pkg/placement"},
 	{"pkg/usage"},
 	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
@@ -59,7 +59,7 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/webui/...", "pkg/pools/..."},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/refusals", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/webui/...", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{

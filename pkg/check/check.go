@@ -42,6 +42,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 		s.checkPod(p)
 	}
 	s.checkReleases()
+	s.checkRefusals()
 	s.checkSharing()
 	s.checkRecordSharing()
 	s.checkGangs()

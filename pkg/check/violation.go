@@ -78,6 +78,9 @@ const (
 	Unverified = "unverified"
 	// MalformedTopology: a NodeGPUTopology cannot be read.
 	MalformedTopology = "malformed-topology"
+	// KubeletRefuses: a node's kubelet refused several pods with GPUs within minutes, so that others are
+	// preferred for a while.
+	KubeletRefuses = "kubelet-refuses"
 	// SameUUID: two nodes publish one UUID.
 	SameUUID = "same-uuid"
 	// LateClaim: a claim is old, but its pod may still be bound with it, or no cycle

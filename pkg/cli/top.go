@@ -187,7 +187,7 @@ func topRow(n *clusterview.Node, p palette, wide bool) []any {
 		row = append(row, orDash(n.Model), orDash(strings.Join(n.Domains, "/")), orDash(strings.Join(pods, " ")))
 	}
 	note := n.Closed
-	for _, more := range []string{n.NoGraph, n.Note} {
+	for _, more := range []string{n.NoGraph, n.Note, n.Refuses} {
 		if more != "" {
 			note = strings.TrimPrefix(note+"; "+more, "; ")
 		}

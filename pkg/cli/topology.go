@@ -212,8 +212,10 @@ func writeNode(w io.Writer, v *clusterview.View, n *clusterview.Node, p palette)
 	if why := strings.Join(slices.DeleteFunc([]string{n.Closed, n.NoGraph}, func(s string) bool { return s == "" }), "; "); why != "" {
 		head.row("Closed", p.warning(why))
 	}
-	if n.Note != "" {
-		head.row("Note", p.warning(n.Note))
+	for _, note := range []string{n.Note, n.Refuses} {
+		if note != "" {
+			head.row("Note", p.warning(note))
+		}
 	}
 	if err := head.write(w); err != nil {
 		return err

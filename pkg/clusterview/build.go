@@ -14,6 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -44,7 +45,7 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 	m.forget(o.Now)
 	r, pods := m.reader.at(o), boundPods(o.Pods)
 	gangs, budgets := newPeople(o), budgetsKey(o)
-	known := make(map[string]remembered, len(o.Nodes))
+	known, refusing := make(map[string]remembered, len(o.Nodes)), refusals.Of(refusals.Seen(o.Pods), o.Now)
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
 		at, ok := tree.Node(n.Name)
@@ -60,7 +61,11 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		}
 		node.Domains = v.domainsOf(at)
 		known[n.Name] = remembered{key, node}
-		for _, problem := range []string{node.NoGraph, node.Note} {
+		node.Refuses = ""
+		if mark, ok := refusing[n.Name]; ok {
+			node.Refuses = mark.String()
+		}
+		for _, problem := range []string{node.NoGraph, node.Note, node.Refuses} {
 			if problem != "" {
 				v.Problems = append(v.Problems, "node \""+n.Name+"\": "+problem)
 			}

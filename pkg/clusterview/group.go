@@ -27,7 +27,8 @@ type Group struct {
 	Pod  *Pod  `json:"pod,omitempty"`
 	// Closed is of a node: why nothing goes there.
 	Closed string `json:"closed,omitempty"`
-	Note   string `json:"note,omitempty"` // that of the node
+	// Note is of a node: what it is said to have beside its graph, and that its kubelet refuses pods.
+	Note string `json:"note,omitempty"`
 }
 
 // AllLevels are the levels that the cluster can be grouped by, outermost first.
@@ -57,7 +58,7 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 		g.Supply.add(&n.Supply)
 	}
 	if level == LevelNode {
-		g.Node, g.Closed, g.Note = nodes[0], nodes[0].why(), nodes[0].Note
+		g.Node, g.Closed, g.Note = nodes[0], nodes[0].why(), joined(nodes[0].Note, nodes[0].Refuses)
 	}
 	if len(below) == 0 {
 		return g
@@ -83,6 +84,11 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 
 // why is why nothing goes to a node.
 func (n *Node) why() string { return cmp.Or(n.Closed, n.NoGraph) }
+
+// joined are some texts as one; empty ones are left out.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
+}
 
 // domain is where a node is in a level: domains of one name in different domains of an outer
 // level are told apart by their path.

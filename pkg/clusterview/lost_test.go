@@ -5,10 +5,13 @@ package clusterview_test
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
@@ -159,5 +162,32 @@ func TestNumberBesideGraph(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRefusingKubelet: a view says of which node the kubelet refuses pods, and no longer once that is long
+// ago.
+func TestRefusingKubelet(t *testing.T) {
+	c := viewtest.New()
+	if err := c.AddNode("n", "dgx-h100"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		p := c.AddPod("p"+strconv.Itoa(i), "n", 2, 0, 1)
+		p.Status.Phase, p.Status.Reason, p.CreationTimestamp = v1.PodFailed, "OutOfnvidia.com/gpu", metav1.NewTime(c.Now)
+		p.ResourceVersion = "1"
+	}
+	c.Nodes[0].ResourceVersion, c.Topologies[0].ResourceVersion = "1", "1"
+	memo := clusterview.NewMemo()
+	for _, after := range []time.Duration{0, 5 * time.Minute} {
+		c.Now = c.Now.Add(after)
+		want := ""
+		if after == 0 {
+			want = "kubelet refused 3 pods with GPUs within 5 minutes, the last with OutOfnvidia.com/gpu: other nodes are preferred"
+		}
+		v := memo.Of(&c.Objects, clusterview.Options{})
+		if n := v.Node("n"); n.Refuses != want || n.Supply.UsedGPUs != 0 {
+			t.Errorf("after %v: %q, %d GPUs used, want %q and none", after, n.Refuses, n.Supply.UsedGPUs, want)
+		}
 	}
 }

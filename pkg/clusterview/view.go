@@ -48,7 +48,9 @@ type Node struct {
 	// knows which these are, or by number the node has fewer left than its graph.
 	CountedGPUs int `json:"countedGPUs,omitempty"`
 	// Note is why it has fewer by number than by its graph, or gives fewer than it has by number.
-	Note      string     `json:"note,omitempty"`
+	Note string `json:"note,omitempty"`
+	// Refuses says that its kubelet refuses pods, so that others are preferred for a while.
+	Refuses   string     `json:"refuses,omitempty"`
 	NUMANodes []NUMANode `json:"numaNodes,omitempty"`
 	NICs      []NIC      `json:"nics,omitempty"`
 	Pods      []Pod      `json:"pods,omitempty"` // that hold GPUs, by namespace and name

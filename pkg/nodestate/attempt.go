@@ -63,7 +63,12 @@ func (a Attempt) BeginWrite(ctx context.Context) (end func(), err error) {
 }
 
 // BindingBegan marks that the first write of the choice may now happen.
-func (a Attempt) BindingBegan() { a.state.reservations.BindingBegan(a.r) }
+func (a Attempt) BindingBegan() {
+	a.state.reservations.BindingBegan(a.r)
+	if a.r != nil && a.r.Request != nil && a.r.Request.HasGPUs() {
+		a.state.refusals.Sent(a.uid, a.r.Allocation.Node)
+	}
+}
 
 // BindingRefused marks that the API server refused the write for certain.
 func (a Attempt) BindingRefused() { a.state.reservations.BindingRefused(a.r) }

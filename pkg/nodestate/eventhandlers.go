@@ -58,6 +58,9 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
+	if err := s.watchRefusals(ctx, h); err != nil {
+		return err
+	}
 	go s.waker.Run(ctx, h.Activate)
 	go s.waker.RunOthers(ctx, pods.Lister(), h.Activate)
 	go s.resolveDoubts(ctx, h.ClientSet())

@@ -36,6 +36,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 // cachedState is a State beside the scheduler's own cache and snapshot.
@@ -468,6 +469,36 @@ func TestWidenedPod(t *testing.T) {
 	if s.RetriesOnAllNodes(pod.UID) {
 		t.Error("a deleted pod is still marked")
 	}
+}
+
+// TestRefusingNodesListed: nodes whose kubelets refuse pods are not listed, and where there are no others
+// the cycle is not narrowed.
+func TestRefusingNodesListed(t *testing.T) {
+	s := newCachedState(t)
+	s.add("n0", "dgx-h100")
+	s.add("n1", "l40s-8")
+	refuse := func(node string) {
+		for i := range refusals.Enough {
+			p := schedtest.Pod(fmt.Sprint("refused-", node, i)).Node(node).Phase(v1.PodFailed).Obj()
+			p.Status.Reason = "OutOf" + testResource
+			s.refusals.Sent(p.UID, node)
+			s.refusals.See(p)
+		}
+	}
+	pod := schedtest.Pod("pod").GPUs(2).Obj()
+	want := func(when string, names ...string) {
+		t.Helper()
+		if got := sets.List(s.candidates(pod, narrowing())); !slices.Equal(got, names) {
+			t.Errorf("%s: listed %v, want %v", when, got, names)
+		}
+	}
+	want("at first", "n0")
+	refuse("n0")
+	want("once the kubelet of the better node refuses pods", "n1")
+	refuse("n1")
+	want("once both do")
+	s.ticks.now = s.ticks.now.Add(refusals.Window)
+	want("after a while", "n0")
 }
 
 // TestBestNodeWithCPUs: pods that need CPUs beside their GPUs get the best node that has them. It

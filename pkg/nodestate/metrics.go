@@ -46,7 +46,7 @@ type stateCollector struct {
 	metrics.BaseStableCollector
 	state                                                      *State
 	reservations, classes, tableBytes, narrowings, late, nodes *metrics.Desc
-	waiting, wakes, writes, domains, closed                    *metrics.Desc
+	waiting, wakes, writes, domains, closed, refused           *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -66,6 +66,7 @@ func newStateCollector(s *State) *stateCollector {
 		writes:  desc("writes", "Writes of choices, and of the bindings of their pods: under_way (not answered yet) and waiting (until fewer are).", "state"),
 		domains: desc("fabric_domains", "Domains of each level of the fabric that has labels, as the nodes' labels have it now; a node without a label is one of its own.", "level"),
 		closed:  desc("closed_nodes", "Nodes of which a place is kept from younger pods, because a gang has waited for long."),
+		refused: desc("refused_pods", "Pods with GPUs that a node's kubelet refused within five minutes, of nodes that others are preferred to for it.", "node_name"),
 		late:    desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
@@ -85,6 +86,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.nodes
 	ch <- c.domains
 	ch <- c.closed
+	ch <- c.refused
 }
 
 // CollectWithStability implements metrics.StableCollector.
@@ -122,6 +124,9 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
 	}
 	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(c.state.closed.Waited()))
+	for _, m := range c.state.refusals.Marks() {
+		ch <- metrics.NewLazyConstMetric(c.refused, metrics.GaugeValue, float64(m.Pods), m.Node)
+	}
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.topologies.HeldBack())))
 }
 

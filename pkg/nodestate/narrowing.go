@@ -58,6 +58,9 @@ func (s *State) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Nar
 		return nil, nodeindex.Best{}
 	}
 	q.Again = s.mayTakeAgain(d, q.Snapshot)
+	if s.refusals.Any() {
+		q.Refuses = s.refusals.Refuses
+	}
 	return s.index.List(&q)
 }
 

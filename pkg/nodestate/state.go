@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -62,6 +63,7 @@ type State struct {
 	index        *candidates.Index
 	retries      *candidates.Retries
 	closed       candidates.Closed
+	refusals     *refusals.Table
 	profiles     *profiles
 	waker        *waking.Waker
 	pods         podLister
@@ -80,6 +82,7 @@ type State struct {
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
+	onRefusing  func(refusals.Mark)
 	onFreed     func() // it must not block
 }
 
@@ -93,8 +96,9 @@ func New(config Config, clk clock.WithTicker) *State {
 		writes: newWrites(), lists: newFirstLists(clk),
 		pods: noPods{}, nodes: noNodes{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
-		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
+		onMalformed: func(*v1.Pod, error) {}, onRefusing: func(refusals.Mark) {}, onFreed: func() {},
 	}
+	s.refusals = refusals.NewTable(clk, func(m refusals.Mark) { s.onRefusing(m) })
 	s.topologies = topologies.New(clk, s.leases, s.registry, s.Synced)
 	s.waker = waking.New(clk, cluster{s})
 	s.cells = newCells(s.newCell)

@@ -105,6 +105,7 @@ export interface NodeDetail {
   gpus?: GPU[];
   countedGPUs?: number;
   note?: string;
+  refuses?: string;
   numaNodes?: { id: number; cpus?: string; memoryBytes?: number }[];
   nics?: { name: string; numaNode: number }[];
   pods?: NodePod[];

@@ -62,12 +62,17 @@ func (f *finder) find(x *Index) sets.Set[string] {
 // admitsAgain reports whether the node of a choice in doubt is worth listing.
 func (f *finder) admitsAgain(x *Index) bool {
 	i := slices.IndexFunc(f.Nodes, func(info fwk.NodeInfo) bool { return info.Node().Name == f.Again })
-	return i >= 0 && f.admits(x, i)
+	return i >= 0 && f.mayTake(x, i)
 }
 
-// admits reports whether a node is worth listing: its graph counts, and nothing
-// that is cheap to see keeps the pod away.
+// admits reports whether a node is worth listing: it may take the pod, and its kubelet does not refuse
+// pods again and again.
 func (f *finder) admits(x *Index, i int) bool {
+	return f.mayTake(x, i) && (f.Refuses == nil || !f.Refuses(f.Nodes[i].Node().Name))
+}
+
+// mayTake reports whether a node's graph counts, and nothing that is cheap to see keeps the pod away.
+func (f *finder) mayTake(x *Index, i int) bool {
 	if f.checks++; f.checks > maxChecks {
 		return false
 	}

@@ -35,6 +35,8 @@ type Query struct {
 	Snapshot   fwk.NodeInfoLister
 	Queue      Nominator
 	Closed     *Closed
+	// Refuses says which nodes' kubelets refuse pods, so that others are listed; nil: none.
+	Refuses func(node string) bool
 	// Again names the node on which the pod may take a choice again that is in doubt; empty
 	// if there is none. It is listed alone.
 	Again string

@@ -142,9 +142,16 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return only(c.node), nil
 }
 
-// plan finds places, on any model where that of the members that run, or the promised one, has no room
-// and has had its time.
+// plan finds places: if it can, without nodes whose kubelets refuse pods; and on any model where that of
+// the members that run, or the promised one, has no room and has had its time.
 func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, error) {
+	if refusals := p.state.Refusals(); refusals.Any() && q.Closed == nil {
+		elsewhere := *q
+		elsewhere.Closed = refusals.Refuses
+		if answer, err := p.planner.Plan(&elsewhere); err == nil {
+			return answer, nil
+		}
+	}
 	answer, err := p.planner.Plan(q)
 	var room *fabric.UnplaceableError
 	if from := p.gangs.AnyModelFrom(q.Turn); errors.As(err, &room) && room.MixedFits && !from.IsZero() && !now.Before(from) {

@@ -39,6 +39,9 @@ type Cycle struct {
 	Best nodeindex.Best
 	// Spares decide between nodes of equal score, by node; set by PreScore.
 	Spares map[string]nodeindex.Spare
+	// Behind are nodes that others are preferred to, because their kubelets refuse pods; nil if there are
+	// none, or no others. Set by PreScore.
+	Behind map[string]bool
 	// Preferences are how much the pod would like nodes for their hardware, by node; nil if it does not
 	// say; set by PreScore.
 	Preferences map[string]int64

@@ -43,8 +43,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		}
 		return nil
 	}
-	c.Best = nodeindex.Best{}
+	c.Best, c.Behind = nodeindex.Best{}, nil
 	if c.Demand.HasGPUs() {
+		c.Behind = p.behind(nodes)
 		c.Preferences = preferences(c.Demand.Request, nodes)
 		c.Best = p.compare(state, c, nodes)
 		if left, ok := c.Best.LeftFaster(); ok && !c.Narrowed {
@@ -53,6 +54,24 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		c.Spares = p.State().Spares(c.Demand.Request.Resources[0].Name, nodes)
 	}
 	return nil
+}
+
+// behind are those of some nodes whose kubelets refuse pods; nil if there are none, or no others.
+func (p *Plugin) behind(nodes []fwk.NodeInfo) map[string]bool {
+	refusals := p.State().Refusals()
+	if !refusals.Any() {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, info := range nodes {
+		if name := info.Node().Name; refusals.Refuses(name) {
+			out[name] = true
+		}
+	}
+	if len(out) == len(nodes) {
+		return nil
+	}
+	return out
 }
 
 // preferences are how much the pod would like each node for its hardware; nil if it does not say.
@@ -92,7 +111,7 @@ func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.No
 	return func(yield func(int, *nodeindex.Offer) bool) {
 		for i, info := range nodes {
 			_, u := p.View(state, info)
-			if u == nil {
+			if u == nil || c.Behind[info.Node().Name] {
 				continue
 			}
 			o, ok := placement.Rate(u, c.Demand.Request)
@@ -106,13 +125,14 @@ func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.No
 
 // Score rates the node's best choice if it is one of the best in reserve, preference and cost, else it is 0. The
 // rating adds relative ring bandwidth, relative latency and relative loss, each with
-// its weight. Of equal nodes the one with the least to spare around it is the best.
+// its weight. Of equal nodes the one with the least to spare around it is the best. A node whose kubelet
+// refuses pods is 0 as long as there are others.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {
 		return p.withoutGPUs(info), nil
 	}
-	if u == nil {
+	if u == nil || c.Behind[info.Node().Name] {
 		return 0, nil
 	}
 	o, ok := placement.Rate(u, c.Demand.Request)
