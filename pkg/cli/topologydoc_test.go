@@ -44,7 +44,7 @@ func TestConfigMapErrors(t *testing.T) {
 	}{
 		"of something else":         {`topology.json: |`, `other.json: |`, "has no entry topology.json"},
 		"a key that nobody writes":  {`"matrix": [`, `"matrices": [`, `unknown field "matrices"`},
-		"a class that nobody knows": {`"PIX"`, `"PIXEL"`, `unknown link class "PIXEL"`},
+		"a class that nobody knows": {`"SYS"`, `"FAR"`, `unknown link class "FAR"`},
 		"a GPU twice":               {`"index": 1,`, `"index": 0,`, "0 is negative or there twice"},
 		"a number out of range":     {`"index": 1,`, `"index": 4294967296,`, "index 4294967296"},
 		"CPUs that are no list":     {`"cpus": "`, `"cpus": "x`, "is not a CPU number"},

@@ -85,9 +85,9 @@ func TestGraphCores(t *testing.T) {
 		"one of each core":                {text: whole, cores: Cores{PerCore: 1}, want: [][]nvtopo.CPUSet{{{0}, {1}, {2}, {3}}}},
 		"core by core":                    {text: whole, cores: Cores{Siblings: []nvtopo.CPUSet{{0, 1}, {2, 3}, {4, 5}}}, want: [][]nvtopo.CPUSet{{{0, 1}, {2, 3}}}},
 		"two of each core, in one run":    {text: whole, cores: Cores{PerCore: 2}, wantErr: "NUMA node 0 has the CPUs 0-3: which 2 of them are one core is not told by that number; lscpu -e tells it"},
-		"four of each core of two":        {text: apart, cores: Cores{PerCore: 8}, wantErr: "NUMA node 0 has the CPUs 0-1,4-5"},
+		"more threads than CPUs":          {text: apart, cores: Cores{PerCore: 8}, wantErr: "NUMA node 0 has the CPUs 0-1,4-5"},
 		"lscpu of another machine":        {text: apart, cores: Cores{Siblings: []nvtopo.CPUSet{{0, 4}, {1, 5}}}, wantErr: "NUMA node 1 has the CPUs 2-3,6-7, which lscpu does not list"},
-		"no CPUs are known":               {text: "\tGPU0\nGPU0\t X \n", cores: Cores{PerCore: 2}, wantErr: "numactl --hardware tells it"},
+		"no CPUs are known":               {text: "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n", cores: Cores{PerCore: 2}, wantErr: "numactl --hardware tells it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
