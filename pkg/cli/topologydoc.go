@@ -87,7 +87,7 @@ func (in *input) document() *topologyDoc {
 	g := in.graph
 	doc := &topologyDoc{
 		Node: in.name, Resource: in.resource, GPUs: []gpuDoc{}, NUMA: []numaDoc{}, Document: alias.Describe(g),
-		Matrix: cells[string](g), BandwidthGBps: cells[float64](g), PCIe: cells[string](g), LatencyMicros: cells[float64](g), Switched: cells[bool](g),
+		Matrix: emptyCells[string](g), BandwidthGBps: emptyCells[float64](g), PCIe: emptyCells[string](g), LatencyMicros: emptyCells[float64](g), Switched: emptyCells[bool](g),
 	}
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
@@ -124,8 +124,8 @@ func (in *input) document() *topologyDoc {
 	return doc
 }
 
-// cells is an empty cell for each two GPUs.
-func cells[T any](g *nvtopo.Graph) [][]T {
+// emptyCells is an empty cell for each two GPUs.
+func emptyCells[T any](g *nvtopo.Graph) [][]T {
 	rows := make([][]T, g.Len())
 	for i := range rows {
 		rows[i] = make([]T, g.Len())

@@ -138,7 +138,7 @@ func TestActual(t *testing.T) {
 		"an init container with another's":  {chosen: "init:i=0 m=0,3", recorded: "i=5 m=0,3", want: "init:i=5 m=0,3", wantNUMA: []int{0, 1}},
 		"an init container stays as it was": {chosen: "init:i=0,1 m=0", recorded: "i=0,1 m=1", want: "init:i=0,1 m=1", wantNUMA: []int{0}},
 		"an init container whose pod got others": {
-			chosen: "init:i=0,2 m=0,1,2,3", recorded: "i=2,3 m=2,3,4,7", want: "init:i=2,3 m=2,3,4,7", wantNUMA: []int{0, 1},
+			chosen: "init:i=0,2 m=0,1,2,3", recorded: "i=2,3 m=2,3,4,7", want: "init:i=2,3 m=2,3,7,4", wantNUMA: []int{0, 1},
 		},
 		"an init container that was left behind": {chosen: "init:i=0,2 m=2,3", recorded: "i=2,3 m=2,3", want: "init:i=2,3 m=2,3", wantNUMA: []int{0}},
 		"a container nobody chose for":           {chosen: "m=0", recorded: "m=0 other=1", want: "nothing"},

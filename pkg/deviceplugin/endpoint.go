@@ -227,8 +227,12 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 }
 
 // name returns a name of the socket that no registration had before. A kubelet since 1.37 keeps plugins by their
-// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts.
+// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts. Who listens in
+// another directory, such as the node agent, is told the socket's own name.
 func (e *Endpoint) name(logger klog.Logger) string {
+	if filepath.Dir(e.cfg.KubeletSocket) != filepath.Dir(e.cfg.Socket) {
+		return filepath.Base(e.cfg.Socket)
+	}
 	var name string
 	err := fs.ErrExist
 	for tries := 0; errors.Is(err, fs.ErrExist) && tries < 16; tries++ { // the process before may have the same time
