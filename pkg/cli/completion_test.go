@@ -194,6 +194,9 @@ func checkExample(t *testing.T, path, line string) {
 			continue
 		}
 		for _, word := range rest {
+			if word == "--" {
+				break // a command of others
+			}
 			name, _, _ := strings.Cut(word, "=")
 			var flag *pflag.Flag
 			switch {
