@@ -51,7 +51,7 @@ func start(ctx context.Context, o *options) (_ *cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, dev.Stop())
+			err = errors.Join(err, dev.Stop()) //nolint:contextcheck // it has to end although ctx may be over
 		}
 	}()
 	c := &cluster{Cluster: dev}

@@ -17,8 +17,10 @@ import (
 // TestJudge: rows whose median is more than twice that of all rows alone are named.
 func TestJudge(t *testing.T) {
 	rows := []row{
-		{Beside: alone, Millis: report.Sample{10, 10}}, {Beside: "a", Millis: report.Sample{20, 20}},
-		{Beside: alone, Millis: report.Sample{10, 12}}, {Beside: "b", Millis: report.Sample{30, 30}},
+		{Beside: alone, Millis: report.Sample{10, 10}},
+		{Beside: "a", Millis: report.Sample{20, 20}},
+		{Beside: alone, Millis: report.Sample{10, 12}},
+		{Beside: "b", Millis: report.Sample{30, 30}},
 	}
 	if diff := cmp.Diff([]string{"b: 3.0 times as long as alone, want at most 2"}, judge(rows)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
@@ -99,7 +100,9 @@ func ReasonOf(p *v1.Pod) string {
 		return ""
 	}
 	// CPU, memory and the number of pods are not about devices, and have no domain in their names.
-	if short, ok := strings.CutPrefix(reason, "OutOf"); ok && strings.Contains(short, "/") || reason == "UnexpectedAdmissionError" {
+	// A node may write any text of any length.
+	resource, ok := strings.CutPrefix(reason, "OutOf")
+	if ok && strings.Contains(resource, "/") && len(validation.IsQualifiedName(resource)) == 0 || reason == "UnexpectedAdmissionError" {
 		return reason
 	}
 	return ""

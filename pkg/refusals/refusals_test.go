@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,8 @@ func TestReasons(t *testing.T) {
 	}{
 		"the device plugin fails":                      {v1.PodFailed, "n", "UnexpectedAdmissionError", true},
 		"kubelet has fewer GPUs":                       {v1.PodFailed, "n", "OutOfnvidia.com/gpu", true},
+		"a node writes a megabyte":                     {v1.PodFailed, "n", "OutOf/" + strings.Repeat("x", 1<<20), false},
+		"a node writes control characters":             {v1.PodFailed, "n", "OutOfa/\x1b[2J", false},
 		"kubelet has less CPU":                         {v1.PodFailed, "n", "OutOfcpu", false},
 		"kubelet has no place for pods":                {v1.PodFailed, "n", "OutOfpods", false},
 		"what the pod asks cannot be aligned":          {v1.PodFailed, "n", "TopologyAffinityError", false},
@@ -197,6 +200,9 @@ func TestTable(t *testing.T) {
 				if s.fails != nil {
 					table.See(s.fails)
 				}
+			}
+			if got := table.Any(); got != (len(tc.want) > 0) {
+				t.Errorf("any node is marked: %t, want %q", got, tc.want)
 			}
 			var got []string
 			for _, m := range table.Marks() {

@@ -42,8 +42,20 @@ func NewTable(clk clock.PassiveClock, marked func(Mark)) *Table {
 	return &Table{clock: clk, marked: marked, sent: map[types.UID]string{}, turned: clk.Now()}
 }
 
-// Any reports whether there may be marked nodes.
-func (t *Table) Any() bool { return len(t.load()) > 0 }
+// Any reports whether a node is marked.
+func (t *Table) Any() bool {
+	marks := t.load()
+	if len(marks) == 0 {
+		return false
+	}
+	now := t.clock.Now()
+	for node := range marks {
+		if marks.Has(node, now) {
+			return true
+		}
+	}
+	return false
+}
 
 // Refuses reports whether a node is marked.
 func (t *Table) Refuses(node string) bool {
@@ -147,6 +159,6 @@ func Strip(obj any) (any, error) {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
 		Spec:       v1.PodSpec{NodeName: p.Spec.NodeName},
-		Status:     v1.PodStatus{Phase: p.Status.Phase, Reason: p.Status.Reason},
+		Status:     v1.PodStatus{Phase: p.Status.Phase, Reason: ReasonOf(p)},
 	}, nil
 }

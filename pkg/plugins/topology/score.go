@@ -68,7 +68,7 @@ func (p *Plugin) behind(nodes []fwk.NodeInfo) map[string]bool {
 			out[name] = true
 		}
 	}
-	if len(out) == len(nodes) {
+	if len(out) == 0 || len(out) == len(nodes) {
 		return nil
 	}
 	return out
