@@ -175,8 +175,11 @@ func (s *source) refuseTextFlags(because string) error {
 		name string
 		set  bool
 	}{
-		{"--numactl", s.numactl != ""}, {"--lscpu", s.lscpu != ""}, {"--threads-per-core", s.threadsPerCore != 0},
-		{"--gpu-model", s.gpuModel != ""}, {"--pcie-gen", s.pcieGen != 0},
+		{"--numactl", s.numactl != ""},
+		{"--lscpu", s.lscpu != ""},
+		{"--threads-per-core", s.threadsPerCore != 0},
+		{"--gpu-model", s.gpuModel != ""},
+		{"--pcie-gen", s.pcieGen != 0},
 	} {
 		if f.set {
 			return usagef("%s goes with captured text only, not with %s", f.name, because)

@@ -182,7 +182,7 @@ func readPlaces(value string) (named, error) {
 // readPlace reads what is between the braces of a place.
 func readPlace(list string) (named, error) {
 	var place named
-	for _, field := range strings.Split(list, ",") {
+	for field := range strings.SplitSeq(list, ",") {
 		firstText, tail, _ := strings.Cut(field, ":")
 		first, err := number(strings.TrimSpace(firstText))
 		if err != nil {
