@@ -49,9 +49,9 @@ func start(ctx context.Context, o *options) (_ *cluster, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // it has to end although ctx may be over
 		if err != nil {
-			err = errors.Join(err, dev.Stop()) //nolint:contextcheck // it has to end although ctx may be over
+			err = errors.Join(err, dev.Stop())
 		}
 	}()
 	c := &cluster{Cluster: dev}

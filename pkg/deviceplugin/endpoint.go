@@ -221,7 +221,6 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 	e.mu.Lock()
 	e.reg.accepted = e.clk.Now()
 	e.mu.Unlock()
-	e.socket.RemoveAliases(req.GetEndpoint())
 	logger.Info("Registered", "kubelet", e.cfg.KubeletSocket, "endpoint", req.GetEndpoint())
 	return streamWait, false
 }
@@ -243,6 +242,7 @@ func (e *Endpoint) name(logger klog.Logger) string {
 		logger.Error(err, "Registering by the socket's own name, which kubelet 1.37 and later may refuse")
 		return filepath.Base(e.cfg.Socket)
 	}
+	e.socket.RemoveAliases(name) // nobody follows the list when this is called
 	return name
 }
 

@@ -399,7 +399,14 @@ func TestPluginRegistrationRetry(t *testing.T) {
 	k.Refuse(status.Error(codes.Unavailable, "later"))
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	run(t, newPluginAt(t, clk, deviceplugin.Config{PluginDir: d}))
+	for range 5 { // each registration that is refused had a name of its own
+		testkit.Soon(t, "it waits after it was refused", clk.HasWaiters)
+		clk.Step(4 * time.Second)
+	}
 	testkit.Soon(t, "it waits after it was refused", clk.HasWaiters)
+	if names, err := filepath.Glob(filepath.Join(d, "nvidia.com_gpu~*")); err != nil || len(names) > 1 {
+		t.Errorf("%q: %v, want one name at most", names, err)
+	}
 	k.Refuse(nil)
 	testkit.Soon(t, "registered", func() bool { clk.Step(10 * time.Millisecond); _, n := k.Get(gpu); return n > 0 })
 	wait(t, k, listed)
