@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -124,12 +125,29 @@ func Seen(pods []v1.Pod) (out []Refusal) {
 	return out
 }
 
+// Dates returns what of a pod's managed fields Seen reads: when its status was written. nil if the pod
+// was not refused.
+func Dates(p *v1.Pod) (out []metav1.ManagedFieldsEntry) {
+	if ReasonOf(p) == "" {
+		return nil
+	}
+	for i := range p.ManagedFields {
+		if f := &p.ManagedFields[i]; f.Subresource == statusWrite && f.Time != nil {
+			out = append(out, metav1.ManagedFieldsEntry{Subresource: f.Subresource, Time: f.Time})
+		}
+	}
+	return out
+}
+
+// statusWrite is the subresource of managed fields that somebody wrote into the status.
+const statusWrite = "status"
+
 // writtenAt is when the pod's status was last written, by the API server's clock, since nodes have
 // others; when the pod was made if that is not known.
 func writtenAt(p *v1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for i := range p.ManagedFields {
-		if f := &p.ManagedFields[i]; f.Subresource == "status" && f.Time != nil && f.Time.After(at) {
+		if f := &p.ManagedFields[i]; f.Subresource == statusWrite && f.Time != nil && f.Time.After(at) {
 			at = f.Time.Time
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 // collection is a kind of object at an API server, of all namespaces or of one.
@@ -155,7 +158,11 @@ func (k *kind[T]) take(o any) (any, error) {
 		o = typed
 	}
 	if m, err := meta.Accessor(o); err == nil {
-		m.SetManagedFields(nil)
+		var kept []metav1.ManagedFieldsEntry
+		if pod, ok := o.(*v1.Pod); ok {
+			kept = refusals.Dates(pod)
+		}
+		m.SetManagedFields(kept)
 	}
 	return o, nil
 }

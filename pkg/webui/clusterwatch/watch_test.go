@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -25,9 +28,11 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/testobj"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 var start = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -125,6 +130,37 @@ func TestSnapshotChanges(t *testing.T) {
 	})
 	if len(before.World.Pods) != 1 {
 		t.Error("the earlier snapshot has changed")
+	}
+}
+
+// TestRefusalTimes: a snapshot dates kubelet's refusals as the objects of the API server do, and marks
+// the nodes that those mark.
+func TestRefusalTimes(t *testing.T) {
+	var objects []runtime.Object
+	for i, written := range []time.Duration{-time.Minute, -time.Minute, -2 * time.Minute} {
+		uid := fmt.Sprintf("refused-%d", i)
+		a := &allocation.Allocation{
+			Version: allocation.Version, Node: "n", PodUID: types.UID(uid),
+			Containers: []allocation.Container{{Name: "main", Resource: "nvidia.com/gpu", GPUs: []string{"GPU-1"}}},
+		}
+		text, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := testobj.Pod(uid).Namespace("ns").UID(uid).Node("n").Phase(v1.PodFailed).Annotation(allocation.Key, text).Obj()
+		p.CreationTimestamp, p.Status.Reason = metav1.NewTime(start.Add(-time.Hour)), "UnexpectedAdmissionError"
+		p.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}, Time: new(metav1.NewTime(start))},
+			{Manager: "kubelet", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}, Time: new(metav1.NewTime(start.Add(written)))},
+		}
+		objects = append(objects, p)
+	}
+	r := newTestEnv(t, objects...)
+	r.run(t)
+	got := refusals.Of(refusals.Seen(r.watch.Snapshot().World.Pods), start)
+	want := refusals.Marks{"n": {Node: "n", Pods: 3, Reason: "UnexpectedAdmissionError", Until: start.Add(3 * time.Minute)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("marked nodes (-want +got):\n%s", diff)
 	}
 }
 
