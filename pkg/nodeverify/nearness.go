@@ -65,6 +65,8 @@ func (c *Container) bound() []Line {
 	for _, variable := range slices.Sorted(maps.Keys(worst)) {
 		if b := worst[variable]; b.Err != nil {
 			lines = append(lines, unknown(variable, b.Err))
+		} else if len(allowed) == 0 {
+			lines = append(lines, unknown(variable, errors.New("the CPUs that the container may use are not known")))
 		} else {
 			lines = append(lines, compare(variable, b.CPUs, allowed, " of the container"))
 		}

@@ -163,6 +163,16 @@ func TestExamine(t *testing.T) {
 				"KMP_AFFINITY": `unknown: "x": want a number up to 32764`,
 			},
 		},
+		"threads are bound, and no CPU is known that the container may use": {
+			change: func(c *Container) {
+				c.Processes[0].Environment = append(c.Processes[0].Environment, "GOMP_CPU_AFFINITY=0-3")
+				c.Processes[0].CPUs = nil
+			},
+			want: map[string]string{
+				"GOMP_CPU_AFFINITY": "unknown: the CPUs that the container may use are not known",
+				"allowed CPUs":      "unknown: no process", "chosen CPUs": "unknown: no process",
+			},
+		},
 		"threads are bound to the container's CPUs": {
 			change: func(c *Container) {
 				c.Processes[0].Environment = append(c.Processes[0].Environment, "GOMP_CPU_AFFINITY=0 1")

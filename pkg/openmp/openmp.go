@@ -63,19 +63,30 @@ func Bindings(environment []string) []Binding {
 	return all
 }
 
+// maxList bounds a list of CPUs in a sentence, in characters: a tenant may name every second of 8192.
+const maxList = 128
+
 // Outside returns a sentence about the variables that name CPUs which are not among the allowed ones, and ""
-// if none does. What cannot be read is left out.
+// if none does. It names those CPUs, and the beginning of long lists. What cannot be read is left out.
 func Outside(environment []string, allowed nvtopo.CPUSet) string {
 	var parts []string
 	for _, b := range Bindings(environment) {
-		if b.Err == nil && len(b.CPUs.Minus(allowed)) > 0 {
-			parts = append(parts, b.Variable+" names CPUs "+b.CPUs.String())
+		if far := b.CPUs.Minus(allowed); b.Err == nil && len(far) > 0 {
+			parts = append(parts, b.Variable+" names CPUs "+beginning(far))
 		}
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, " and ") + "; the container may use " + allowed.String()
+	return strings.Join(parts, " and ") + "; the container may use " + beginning(allowed)
+}
+
+func beginning(cpus nvtopo.CPUSet) string {
+	list := cpus.String()
+	if len(list) <= maxList {
+		return list
+	}
+	return list[:strings.LastIndexByte(list[:maxList+1], ',')] + ",…"
 }
 
 // named are CPU numbers, which may repeat.

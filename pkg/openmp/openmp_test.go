@@ -64,7 +64,7 @@ func TestOutside(t *testing.T) {
 		want    string
 	}{
 		"all are allowed":  {nvtopo.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7), ""},
-		"one is elsewhere": {nvtopo.NewCPUSet(0, 1, 2, 3), "GOMP_CPU_AFFINITY names CPUs 2-5; the container may use 0-3"},
+		"one is elsewhere": {nvtopo.NewCPUSet(0, 1, 2, 3), "GOMP_CPU_AFFINITY names CPUs 4-5; the container may use 0-3"},
 		"both are": {
 			nvtopo.NewCPUSet(8, 9), "OMP_PLACES names CPUs 0-3 and GOMP_CPU_AFFINITY names CPUs 2-5; the container may use 8-9",
 		},
@@ -74,6 +74,15 @@ func TestOutside(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestLongLists: of a long list its beginning is named, which ends behind a CPU or a range.
+func TestLongLists(t *testing.T) {
+	got := Outside([]string{"GOMP_CPU_AFFINITY=0-8190:2"}, nvtopo.NewCPUSet(1))
+	const want = "GOMP_CPU_AFFINITY names CPUs 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,66,68,70,72,74,76,78,80,82,84,86,…; the container may use 1"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
