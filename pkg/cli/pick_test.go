@@ -180,7 +180,7 @@ func TestSizes(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", "0", "-1MB", "1XB", "1iB", "MB", "1e9", "2000TB", "1 0MB"} {
+	for _, bad := range []string{"", "0", "-1MB", "1XB", "1iB", "MB", "1e9", "2000TB", "1 0MB", "1\u212aB"} {
 		if got, err := parseSize(bad, false); err == nil {
 			t.Errorf("%q: got %v, want an error", bad, got)
 		}

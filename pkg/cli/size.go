@@ -11,7 +11,7 @@ import (
 )
 
 // sizeText matches a number with an SI or IEC prefix in upper or lower case; the unit B may be left out.
-var sizeText = regexp.MustCompile(`(?i)^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?$`)
+var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKmMgGtT]?)([iI]?)[bB]?$`)
 
 // maxSize is the largest message: 1 PB, far above any GPU's memory.
 const maxSize = 1e15

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"sigs.k8s.io/yaml"
@@ -152,6 +153,9 @@ func decodeConfigMap(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 	if err := d.Decode(doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", topologyKey, located([]byte(text), err, true))
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: want one JSON object and nothing behind it", topologyKey)
+	}
 	g, err := doc.graph()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", topologyKey, err)
@@ -177,6 +181,9 @@ func (doc *topologyDoc) graph() (*nvtopo.Graph, error) {
 	var nics []nvtopo.NIC
 	for i := range doc.NICs {
 		nic := nvtopo.NIC{Name: doc.NICs[i].Name, NUMANode: doc.NICs[i].NUMANode}
+		if nic.NUMANode < nvtopo.UnknownNUMA || nic.NUMANode > maxIndex {
+			return nil, fmt.Errorf("nics[%d]: numaNode %d: want -1 to %d", i, nic.NUMANode, maxIndex)
+		}
 		for _, text := range doc.NICs[i].PCIe {
 			level, err := readLevel(text)
 			if err != nil {

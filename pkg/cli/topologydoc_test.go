@@ -49,6 +49,8 @@ func TestConfigMapErrors(t *testing.T) {
 		"a number out of range":     {`"index": 1,`, `"index": 4294967296,`, "index 4294967296"},
 		"CPUs that are no list":     {`"cpus": "`, `"cpus": "x`, "is not a CPU number"},
 		"one direction of a pair":   {`"NV12"`, `"NV4"`, "the two directions differ"},
+		"a second object":           {"\n    }\n", "\n    }\n    {}\n", "nothing behind it"},
+		"a NIC on no node":          {`"numa": [`, `"nics": [{"name": "mlx5_9", "numaNode": -2}], "numa": [`, "numaNode -2: want -1 to 1023"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
