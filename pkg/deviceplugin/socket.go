@@ -180,7 +180,7 @@ func (s *Socket) RemoveAliases(except string) {
 	for _, e := range entries {
 		number, found := strings.CutPrefix(e.Name(), stem+aliasMark)
 		number, ends := strings.CutSuffix(number, extension)
-		if found && ends && len(number) <= aliasDigits && e.Name() != except && e.Type() == fs.ModeSocket {
+		if found && ends && number != "" && len(number) <= aliasDigits && e.Name() != except && e.Type() == fs.ModeSocket {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // likewise
 		}
 	}
