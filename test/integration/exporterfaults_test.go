@@ -238,15 +238,8 @@ func hardwareFaults() map[string]hardwareFault {
 		strike: nothing, shown: "nothing", heal: set(), cure: "no matter",
 	}
 	faults["the driver lacks other calls"] = hardwareFault{
-		before: without(otherCalls...),
-		strike: nothing, shown: "the graph, without what they tell",
-		heal: func(t *testing.T, n *exporterNode) {
-			t.Helper()
-			again(t, n)
-			n.becomes(t, []string{"GPU 3 has memory now"})
-			n.sound = nil
-		},
-		cure: "a restart with the whole library",
+		before: without(otherCalls...), late: true, strike: nothing, heal: again, cure: "a restart with the whole library",
+		published: []string{"ReadWithProblems: memory of GPU 0-7 is not known"}, logged: "memory of GPU 0-7 is not known",
 	}
 	faults["Xids of applications (13, 31, 43, 45, 68, 109)"] = hardwareFault{
 		strike: func(t *testing.T, n *exporterNode) {

@@ -163,11 +163,6 @@ func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 		return nil
 	}
 	var out []string
-	for i, g := range top.Spec.GPUs {
-		if i < len(n.sound.Spec.GPUs) && g.Memory != nil && n.sound.Spec.GPUs[i].Memory == nil {
-			out = append(out, fmt.Sprintf("GPU %d has memory now", g.Index))
-		}
-	}
 	for i, l := range top.Spec.Links {
 		if i < len(n.sound.Spec.Links) && l != n.sound.Spec.Links[i] {
 			out = append(out, fmt.Sprintf("link %d-%d %s%d", l.A, l.B, l.Class, l.Lanes))

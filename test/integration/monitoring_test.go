@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -53,7 +55,7 @@ func watchedMetrics(t *testing.T, prefix string) []string {
 }
 
 // TestWatchedMetrics: watched metrics are scraped. Everything of scheduler and exporter that alerts
-// and dashboards name is in a scrape, once a pod and a gang with several GPUs each run; and what
+// and dashboards name is in a scrape, once a pod and a gang with several GPUs each run and a kubelet has refused pods; and what
 // the scheduler says of free groups is what top works out from the API server's objects.
 func TestWatchedMetrics(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
@@ -61,6 +63,16 @@ func TestWatchedMetrics(t *testing.T) {
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	graph := l.node(t, "n1", "dgx1-v100")
 	l.node(t, "n2", "hgx-a100-8")
+	// A kubelet that refuses pods has its node marked, which is a metric.
+	for i := range 3 {
+		name := fmt.Sprintf("refused-%d", i)
+		l.create(t, gpuPod(name, gangProfile, 1).NodeSelector(host("n1")).Obj())
+		pod := l.bound(t, name)
+		pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "UnexpectedAdmissionError"
+		if _, err := l.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l.create(t, gpuPod("pair", gangProfile, 2).Obj())
 	l.bound(t, "pair")
 	members := gangPods(0, "couple", 2, 2, nil)
