@@ -30,7 +30,10 @@ const (
 	// it is sent.
 	bodyTime  = 10 * time.Second
 	writeTime = time.Minute
-	// maxBodies bounds how many questions, of maxAsked bytes each, are read or wait at once.
+	// turnTime is how long a request waits for the one before it. To refuse it at once would cost more:
+	// a client that asks without end then does little but be refused.
+	turnTime = 2 * time.Second
+	// maxBodies bounds how many requests, of maxAsked bytes each, are read or wait at once.
 	maxBodies = 8
 	// maxAnswer bounds the size of an answer: 16 KiB for each of whatif.MaxAsked pods.
 	maxAnswer = 16 << 20
@@ -128,12 +131,13 @@ type whatIf struct {
 	ready    func() error          // why nothing can be answered now
 	ask      Ask
 	bodyTime time.Duration // for a client to send what is asked for
-	bodies   chan struct{} // has one entry for each question in memory
+	turnTime time.Duration // for the request before to be answered
+	bodies   chan struct{} // has one entry for each request in memory
 	turn     chan struct{} // has one entry while a request is answered
 }
 
 func newWhatIf(write func(io.Writer) error, ready func() error, ask Ask) *whatIf {
-	return &whatIf{write: write, ready: ready, ask: ask, bodyTime: bodyTime, bodies: make(chan struct{}, maxBodies), turn: make(chan struct{}, 1)}
+	return &whatIf{write: write, ready: ready, ask: ask, bodyTime: bodyTime, turnTime: turnTime, bodies: make(chan struct{}, maxBodies), turn: make(chan struct{}, 1)}
 }
 
 func (a *whatIf) register(mux *http.ServeMux) {
@@ -147,8 +151,28 @@ func take(w http.ResponseWriter, entries chan struct{}) bool {
 	case entries <- struct{}{}:
 		return true
 	default:
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "another question is being answered", http.StatusTooManyRequests)
+		refuse(w)
+		return false
+	}
+}
+
+func refuse(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, "another question is being answered", http.StatusTooManyRequests)
+}
+
+// await waits until it is the request's turn, and takes it. If that takes too long, the request is
+// refused.
+func (a *whatIf) await(w http.ResponseWriter, r *http.Request) bool {
+	timer := time.NewTimer(a.turnTime)
+	defer timer.Stop()
+	select {
+	case a.turn <- struct{}{}:
+		return true
+	case <-r.Context().Done():
+		return false // the client is gone
+	case <-timer.C:
+		refuse(w)
 		return false
 	}
 }
@@ -190,7 +214,7 @@ func (a *whatIf) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 
 // answer has a question answered, in its turn. If that fails, it says so to the client.
 func (a *whatIf) answer(w http.ResponseWriter, r *http.Request, asked []byte) (answer []byte, ok bool) {
-	if !take(w, a.turn) {
+	if !a.await(w, r) {
 		return nil, false
 	}
 	defer func() { <-a.turn }()
@@ -218,7 +242,11 @@ func (a *whatIf) inTurn(ctx context.Context, asked []byte) (answer []byte, code 
 }
 
 func (a *whatIf) serveSnapshot(w http.ResponseWriter, r *http.Request) {
-	if !take(w, a.turn) {
+	if !take(w, a.bodies) {
+		return
+	}
+	defer func() { <-a.bodies }()
+	if !a.await(w, r) {
 		return
 	}
 	defer func() { <-a.turn }()

@@ -50,6 +50,7 @@ func TestWhatIfHandler(t *testing.T) {
 			})
 			if tc.busy {
 				a.turn <- struct{}{}
+				a.turnTime = 0
 			}
 			code, body := request(t, serve(t, a), tc.method, tc.path, tc.body)
 			if code != tc.want || !strings.Contains(body, tc.wantBody) {
@@ -59,6 +60,34 @@ func TestWhatIfHandler(t *testing.T) {
 				t.Error("the turn was not given back")
 			}
 		})
+	}
+}
+
+// TestTurns: a question that comes while another is being answered waits, and is answered then.
+func TestTurns(t *testing.T) {
+	goOn := make(chan struct{})
+	a := newWhatIf(writeSnapshot, func() error { return nil }, func(context.Context, func(io.Writer) error, []byte) ([]byte, error) {
+		<-goOn
+		return []byte("an answer"), nil
+	})
+	a.turnTime = time.Hour
+	server := serve(t, a)
+	const questions = 3
+	codes := make(chan int, questions)
+	for range questions {
+		go func() {
+			code, _ := request(t, server, http.MethodPost, whatif.Path, askedPod)
+			codes <- code
+		}()
+	}
+	testkit.Eventually(t, 2*time.Minute, "all questions are read", func(context.Context) (done bool, seen string) {
+		return len(a.bodies) == questions && len(a.turn) == 1, fmt.Sprintf("%d are", len(a.bodies))
+	})
+	close(goOn)
+	for range questions {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("status %d, want %d", code, http.StatusOK)
+		}
 	}
 }
 
