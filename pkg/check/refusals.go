@@ -20,8 +20,8 @@ func (s *scene) checkRefusals() {
 		return
 	}
 	lately := map[types.UID]string{} // pod -> the node that refused it
-	for _, r := range seen {
-		if s.w.Now.Before(r.At.Add(refusals.Window)) {
+	for i := range seen {
+		if r := &seen[i]; r.Counts(s.w.Now) {
 			lately[r.Pod] = r.Node
 		}
 	}

@@ -86,7 +86,7 @@ func beginning(cpus nvtopo.CPUSet) string {
 	if len(list) <= maxList {
 		return list
 	}
-	return list[:strings.LastIndexByte(list[:maxList+1], ',')] + ",…"
+	return list[:max(0, strings.LastIndexByte(list[:maxList+1], ','))] + ",…"
 }
 
 // named are CPU numbers, which may repeat.

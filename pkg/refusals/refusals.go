@@ -35,6 +35,9 @@ type Refusal struct {
 	At                      time.Time
 }
 
+// Counts reports whether the refusal counts still.
+func (r *Refusal) Counts(now time.Time) bool { return now.Before(r.At.Add(Window)) }
+
 // Mark is a node whose kubelet refuses pods.
 type Mark struct {
 	Node   string
@@ -64,7 +67,7 @@ func Of(refused []Refusal, now time.Time) Marks {
 		if r.At.After(now) {
 			r.At = now
 		}
-		if !now.Before(r.At.Add(Window)) {
+		if !r.Counts(now) {
 			continue
 		}
 		if byNamespace[r.Namespace] == nil {

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -55,8 +55,9 @@ func watchedMetrics(t *testing.T, prefix string) []string {
 }
 
 // TestWatchedMetrics: watched metrics are scraped. Everything of scheduler and exporter that alerts
-// and dashboards name is in a scrape, once a pod and a gang with several GPUs each run and a kubelet has refused pods; and what
-// the scheduler says of free groups is what top works out from the API server's objects.
+// and dashboards name is in a scrape, once a pod and a gang with several GPUs each run and a kubelet
+// has refused pods; and what the scheduler says of free groups is what top works out from the API
+// server's objects.
 func TestWatchedMetrics(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -67,9 +68,10 @@ func TestWatchedMetrics(t *testing.T) {
 	for i := range 3 {
 		name := fmt.Sprintf("refused-%d", i)
 		l.create(t, gpuPod(name, gangProfile, 1).NodeSelector(host("n1")).Obj())
-		pod := l.bound(t, name)
-		pod.Status.Phase, pod.Status.Reason = v1.PodFailed, "UnexpectedAdmissionError"
-		if _, err := l.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		l.bound(t, name)
+		failed := []byte(`{"status":{"phase":"Failed","reason":"UnexpectedAdmissionError"}}`)
+		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, failed, metav1.PatchOptions{}, "status")
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
