@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -20,7 +21,7 @@ import (
 // buildSettings makes the reader of kubelet's configuration.
 func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err error) {
 	a.settings, err = kubeletconf.New(kubeletconf.Config{
-		Node: a.cfg.Node, File: a.cfg.KubeletConfig, Address: a.kubeletAddress, REST: config, RootDir: a.cfg.KubeletDir,
+		Node: a.cfg.Node, File: a.cfg.KubeletConfig, GetNode: a.getNode, REST: config, RootDir: a.cfg.KubeletDir,
 		Allocatable: a.kubelet.AllocatableCPUs, Online: a.onlineCPUs, Unaligned: a.unaligned,
 	}, clk)
 	if err != nil {
@@ -29,13 +30,13 @@ func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err er
 	return nil
 }
 
-// kubeletAddress reads kubelet's address from the Node object.
-func (a *Agent) kubeletAddress(ctx context.Context) (string, error) {
+// getNode reads the agent's Node, which has kubelet's address and version.
+func (a *Agent) getNode(ctx context.Context) (*v1.Node, error) {
 	node, err := a.kube.CoreV1().Nodes().Get(ctx, a.cfg.Node, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("get node %s: %w", a.cfg.Node, err)
+		return nil, fmt.Errorf("get node %s: %w", a.cfg.Node, err)
 	}
-	return kubeletconf.NodeAddress(node)
+	return node, nil
 }
 
 // onlineCPUs reads from the kernel which CPUs are online.

@@ -386,6 +386,12 @@ type GPUHealth struct {
 
 // Kubelet is the part of the kubelet's configuration that decides admission.
 type Kubelet struct {
+	// version of the kubelet, as the Node's status.nodeInfo.kubeletVersion has it. From 1.36 on the hints
+	// that its device manager gives the topology manager name only NUMA nodes that have such devices.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
+	Version string `json:"version,omitempty"`
 	// topologyManagerPolicy of the kubelet.
 	// +kubebuilder:validation:Enum=none;best-effort;restricted;single-numa-node
 	TopologyManagerPolicy string `json:"topologyManagerPolicy"`

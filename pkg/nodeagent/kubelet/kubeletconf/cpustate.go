@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	kjson "sigs.k8s.io/json"
 
@@ -39,10 +41,12 @@ type cpuAssignments struct {
 type podEntries map[string]any
 
 func (p podEntries) refuse() error {
-	for uid := range p {
-		return fmt.Errorf("podEntries: pod %q has a share of its own (feature gate PodLevelResourceManagers), which is not understood; turn the gate off", uid)
+	if len(p) == 0 {
+		return nil
 	}
-	return nil
+	// The first by name, so that the same state gives the same error.
+	return fmt.Errorf("podEntries: pod %q has a share of its own (feature gate PodLevelResourceManagers), which is not understood; turn the gate off",
+		slices.Min(slices.Collect(maps.Keys(p))))
 }
 
 // embedded is the state once more, which kubelet writes since 1.37 and reads in place of the rest.

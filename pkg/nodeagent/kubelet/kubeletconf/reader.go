@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,11 @@ const (
 	// statePoll is how often the managers' state is read, if their policy keeps one: it
 	// changes with every pod, and the next placement depends on it.
 	statePoll = 5 * time.Second
+	// nodeTimeout bounds one reading of the Node.
+	nodeTimeout = 10 * time.Second
+	// nodeDelay is how long after a start, or a restart of kubelet, the configuration is
+	// read once more: kubelet writes its version into the Node some seconds after it has started.
+	nodeDelay = time.Minute
 	// firstRetry is the delay after a failure; it doubles up to the interval.
 	firstRetry = time.Second
 	// maxCPUList is the custom resource's limit for a CPU list, in characters.
@@ -45,8 +51,8 @@ type Config struct {
 	Node string // name of the Node
 	// File is a KubeletConfiguration file; if empty, kubelet's /configz is asked.
 	File string
-	// Address of kubelet's HTTPS server as host:port, for /configz.
-	Address func(ctx context.Context) (string, error)
+	// GetNode reads the Node, which has kubelet's version, and its address for /configz.
+	GetNode func(ctx context.Context) (*v1.Node, error)
 	// REST holds the token that is sent to kubelet, and the cluster's certificate
 	// authority.
 	REST *rest.Config
@@ -86,11 +92,11 @@ type Reader struct {
 
 // New checks the configuration; nothing is read before Run.
 func New(cfg Config, clk clock.WithTicker) (*Reader, error) {
-	if cfg.Node == "" || cfg.RootDir == "" {
-		return nil, errors.New("kubelet configuration: a node name and kubelet's root directory are needed")
+	if cfg.Node == "" || cfg.RootDir == "" || cfg.GetNode == nil {
+		return nil, errors.New("kubelet configuration: a node name, a way to read the Node and kubelet's root directory are needed")
 	}
-	if cfg.File == "" && (cfg.Address == nil || cfg.REST == nil) {
-		return nil, errors.New("kubelet configuration: asking configz needs kubelet's address and credentials")
+	if cfg.File == "" && cfg.REST == nil {
+		return nil, errors.New("kubelet configuration: asking configz needs credentials")
 	}
 	if cfg.Interval == 0 {
 		cfg.Interval = defaultInterval
@@ -139,14 +145,14 @@ func (r *Reader) CPUs(uid types.UID, container string) string {
 func (r *Reader) Run(ctx context.Context) error {
 	poll := r.clk.NewTicker(statePoll)
 	defer poll.Stop()
-	retry := firstRetry
+	retry, interval := firstRetry, min(nodeDelay, r.cfg.Interval) // this process may have come before kubelet
 	next := r.clk.Now()
 	for {
 		if !r.clk.Now().Before(next) {
 			if err := r.refresh(ctx); err != nil {
 				next, retry = r.clk.Now().Add(retry), min(2*retry, r.cfg.Interval)
 			} else {
-				next, retry = r.clk.Now().Add(r.cfg.Interval), firstRetry
+				next, retry, interval = r.clk.Now().Add(interval), firstRetry, r.cfg.Interval
 			}
 		} else {
 			r.publish(ctx)
@@ -158,7 +164,7 @@ func (r *Reader) Run(ctx context.Context) error {
 			due.Stop()
 			return nil
 		case <-r.wake:
-			next, retry = r.clk.Now(), firstRetry
+			next, retry, interval = r.clk.Now(), firstRetry, min(nodeDelay, r.cfg.Interval)
 		case <-poll.C():
 		case <-due.C():
 		}
@@ -182,19 +188,50 @@ func (r *Reader) refresh(ctx context.Context) error {
 }
 
 // configuration reads what does not change while kubelet runs. It returns both a value
-// and an error if only the reserved CPUs are unknown, or options are left out.
+// and an error if only the version or the reserved CPUs are unknown, or options are left out.
 func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
-	s, err := r.source(ctx)
+	node, nodeErr := r.getNode(ctx)
+	if nodeErr != nil && r.cfg.File == "" {
+		return nil, fmt.Errorf("configz: address of kubelet: %w", nodeErr)
+	}
+	s, err := r.source(ctx, node)
 	if err != nil {
 		return nil, err
 	}
 	k, err := s.kubelet()
+	if k != nil {
+		var versionErr error
+		k.Version, versionErr = r.version(node, nodeErr)
+		err = errors.Join(err, versionErr)
+	}
 	if k != nil && k.CPUManagerPolicy == CPUPolicyStatic && k.ReservedCPUs == "" {
 		var reservedErr error
 		k.ReservedCPUs, reservedErr = r.reserved(ctx, s)
 		err = errors.Join(err, reservedErr)
 	}
 	return k, err
+}
+
+// getNode reads the Node, or gives up in time: with a file, what it says does not need the API server.
+func (r *Reader) getNode(ctx context.Context) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	return r.cfg.GetNode(ctx)
+}
+
+// version returns kubelet's version, the last known one if the Node does not tell it.
+func (r *Reader) version(node *v1.Node, err error) (string, error) {
+	var v string
+	if err == nil {
+		v, err = nodeVersion(node)
+	}
+	if err == nil {
+		return v, nil
+	}
+	if r.base != nil {
+		v = r.base.Version
+	}
+	return v, fmt.Errorf("version of kubelet: %w", err)
 }
 
 // publish combines the last configuration with the managers' current state. Without a
@@ -228,7 +265,7 @@ func (r *Reader) publish(ctx context.Context) {
 	if !changed {
 		return
 	}
-	klog.FromContext(ctx).Info("Read how kubelet aligns resources", "topologyManagerPolicy", k.TopologyManagerPolicy, "scope", k.Scope,
+	klog.FromContext(ctx).Info("Read how kubelet aligns resources", "version", k.Version, "topologyManagerPolicy", k.TopologyManagerPolicy, "scope", k.Scope,
 		"cpuManagerPolicy", k.CPUManagerPolicy, "memoryManagerPolicy", k.MemoryManagerPolicy, "reservedCPUs", k.ReservedCPUs)
 	if r.onChange != nil {
 		r.onChange(k)

@@ -5,14 +5,20 @@ package kubeletconf
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -26,16 +32,54 @@ type testEnv struct {
 	allocatable nvtopo.CPUSet
 	unreachable error
 	changes     []*v1alpha1.Kubelet
+	node        atomic.Pointer[nodeAnswer]
+}
+
+// nodeAnswer is what the API server answers about the Node; without either it never answers.
+type nodeAnswer struct {
+	node *v1.Node
+	err  error
+}
+
+func (e *testEnv) getNode(ctx context.Context) (*v1.Node, error) {
+	a := e.node.Load()
+	if a.node == nil && a.err == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return a.node, a.err
+}
+
+// nodeOf returns a Node with the version and, unless it is empty, the address of a kubelet.
+func nodeOf(tb testing.TB, version, address string) *v1.Node {
+	tb.Helper()
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode}, Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{KubeletVersion: version}}}
+	if address == "" {
+		return n
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: host}}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	return n
 }
 
 func newTestEnv(t *testing.T, file string) *testEnv {
 	t.Helper()
 	b := &testEnv{file: filepath.Join(t.TempDir(), "config.yaml"), root: t.TempDir()}
+	b.node.Store(&nodeAnswer{node: nodeOf(t, "v1.35.8", "")})
 	if file != "" {
 		write(t, b.file, file)
 	}
 	r, err := New(Config{
 		Node: testNode, File: b.file, RootDir: b.root,
+		GetNode:     b.getNode,
 		Allocatable: func(context.Context) (nvtopo.CPUSet, error) { return b.allocatable, b.unreachable },
 		Online:      func() (nvtopo.CPUSet, error) { return nvtopo.ParseCPUList("0-7") },
 		Unaligned:   func() []string { return []string{"nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu"} },
@@ -180,13 +224,61 @@ func TestKubeletRestart(t *testing.T) {
 	})
 }
 
+// TestKubeletVersion: the version of the Node is published, also after kubelet was replaced by
+// another and wrote the Node later than it read its configuration.
+func TestKubeletVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestEnv(t, fileHead)
+		defer b.run(t)()
+		check := func(when, want, wantProblem string) {
+			t.Helper()
+			synctest.Wait()
+			if got := b.Current(); got == nil || got.Version != want {
+				t.Errorf("%s: current %+v, want version %q", when, got, want)
+			}
+			checkErr(t, b.Problem(), wantProblem)
+		}
+		check("at first", "v1.35.8", "")
+		tell := func(a nodeAnswer) {
+			b.node.Store(&a)
+			b.Trigger()
+		}
+		b.Trigger()
+		synctest.Wait()
+		b.node.Store(&nodeAnswer{node: nodeOf(t, "v1.37.2-gke.100", "")})
+		time.Sleep(nodeDelay)
+		check("a minute after a restart", "v1.37.2-gke.100", "")
+		tell(nodeAnswer{err: errors.New("no connection")})
+		check("without the API server", "v1.37.2-gke.100", "no connection")
+		for name, version := range map[string]string{
+			"with a word in its place":       "latest",
+			"with one that is too long":      "v1.37.3-" + strings.Repeat("x", maxVersion),
+			"with a control character in it": "v1.37.3\x1b[2J",
+		} {
+			tell(nodeAnswer{node: nodeOf(t, version, "")})
+			check(name, "v1.37.2-gke.100", "status.nodeInfo.kubeletVersion")
+		}
+		tell(nodeAnswer{})
+		synctest.Wait()
+		write(t, b.file, fileHead+"topologyManagerPolicy: restricted\n")
+		time.Sleep(nodeTimeout)
+		check("while the API server does not answer", "v1.37.2-gke.100", context.DeadlineExceeded.Error())
+		time.Sleep(nodeTimeout + firstRetry)
+		check("and the file changes", "v1.37.2-gke.100", context.DeadlineExceeded.Error())
+		if got := b.Current().TopologyManagerPolicy; got != "restricted" {
+			t.Errorf("topologyManagerPolicy %q, want the file's, restricted", got)
+		}
+	})
+}
+
 // TestNewErrors: New refuses settings that cannot work.
 func TestNewErrors(t *testing.T) {
+	getNode := func(context.Context) (*v1.Node, error) { return nodeOf(t, "v1.35.8", ""), nil }
 	for name, cfg := range map[string]Config{
-		"no node":                     {RootDir: "/x", File: "f"},
-		"no root directory":           {Node: "n", File: "f"},
-		"configz without an address":  {Node: "n", RootDir: "/x"},
-		"configz without credentials": {Node: "n", RootDir: "/x", Address: func(context.Context) (string, error) { return "", nil }},
+		"no node":                     {RootDir: "/x", File: "f", GetNode: getNode},
+		"no root directory":           {Node: "n", File: "f", GetNode: getNode},
+		"no way to read the Node":     {Node: "n", RootDir: "/x", File: "f"},
+		"configz without credentials": {Node: "n", RootDir: "/x", GetNode: getNode},
 	} {
 		if _, err := New(cfg, clock.RealClock{}); err == nil {
 			t.Errorf("%s: no error", name)

@@ -20,7 +20,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 const (
@@ -33,8 +36,8 @@ const (
 	selfSigned = "pki/kubelet.crt"
 )
 
-// NodeAddress returns host:port of the node's kubelet, from the Node object.
-func NodeAddress(node *v1.Node) (string, error) {
+// nodeAddress returns host:port of the node's kubelet, from the Node object.
+func nodeAddress(node *v1.Node) (string, error) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	i := slices.IndexFunc(node.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type == v1.NodeInternalIP })
 	if port == 0 || i < 0 {
@@ -43,8 +46,21 @@ func NodeAddress(node *v1.Node) (string, error) {
 	return net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(int(port))), nil
 }
 
-// source reads the settings from the configured place.
-func (r *Reader) source(ctx context.Context) (*settings, error) {
+// maxVersion is the custom resource's limit for kubelet's version, in characters.
+const maxVersion = 64
+
+// nodeVersion returns the version of the node's kubelet, from the Node object.
+func nodeVersion(node *v1.Node) (string, error) {
+	v := node.Status.NodeInfo.KubeletVersion
+	_, err := version.ParseGeneric(v)
+	if err != nil || len(v) > maxVersion || v1alpha1.WithoutControls(v) != v {
+		return "", fmt.Errorf("node %s: status.nodeInfo.kubeletVersion %.64q is no version of at most %d characters", node.Name, v, maxVersion)
+	}
+	return v, nil
+}
+
+// source reads the settings from the configured place. node may be nil if that is a file.
+func (r *Reader) source(ctx context.Context, node *v1.Node) (*settings, error) {
 	if r.cfg.File != "" {
 		data, err := readBounded(r.cfg.File, maxConfigBytes)
 		if err != nil {
@@ -52,7 +68,7 @@ func (r *Reader) source(ctx context.Context) (*settings, error) {
 		}
 		return parseFile(data)
 	}
-	data, err := r.configz(ctx)
+	data, err := r.configz(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +78,10 @@ func (r *Reader) source(ctx context.Context) (*settings, error) {
 // configz asks kubelet with the agent's own token. The certificate is always verified:
 // otherwise whoever took over the port would get the token. The certificate may be for
 // the node's name, like those that kubelet makes, or for its address.
-func (r *Reader) configz(ctx context.Context) ([]byte, error) {
+func (r *Reader) configz(ctx context.Context, node *v1.Node) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, configzTimeout)
 	defer cancel()
-	address, err := r.cfg.Address(ctx)
+	address, err := nodeAddress(node)
 	if err != nil {
 		return nil, fmt.Errorf("configz: address of kubelet: %w", err)
 	}

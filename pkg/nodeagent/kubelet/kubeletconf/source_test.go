@@ -94,7 +94,7 @@ func TestConfigzVerification(t *testing.T) {
 			k := startKubelet(t, tc.certName, tc.answer)
 			cfg := Config{
 				Node: testNode, RootDir: t.TempDir(),
-				Address: func(context.Context) (string, error) { return k.address, nil },
+				GetNode: func(context.Context) (*v1.Node, error) { return nodeOf(t, "v1.35.8", k.address), nil },
 				REST:    &rest.Config{Host: "https://api.example", BearerToken: testToken, TLSClientConfig: rest.TLSClientConfig{CAData: otherAuthority(t)}},
 			}
 			if tc.pinned {
@@ -129,12 +129,12 @@ func TestNodeAddress(t *testing.T) {
 		Addresses:       []v1.NodeAddress{{Type: v1.NodeHostName, Address: "a"}, {Type: v1.NodeInternalIP, Address: "fd00::1"}},
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: 10250}},
 	}}
-	got, err := NodeAddress(node)
+	got, err := nodeAddress(node)
 	if err != nil || got != "[fd00::1]:10250" {
 		t.Errorf("address %q, %v, want [fd00::1]:10250", got, err)
 	}
 	node.Status.Addresses = node.Status.Addresses[:1]
-	_, err = NodeAddress(node)
+	_, err = nodeAddress(node)
 	checkErr(t, err, "no internal address")
 }
 

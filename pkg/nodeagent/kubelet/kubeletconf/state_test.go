@@ -116,7 +116,7 @@ func TestMemoryState(t *testing.T) {
 }
 
 // TestStatesOfKubelets: the states that the code of each kubelet wrote are read, those with shares of whole pods
-// refused. scripts/kubelet-states.sh has them written.
+// refused. scripts/kubelet-golden.sh has them written.
 func TestStatesOfKubelets(t *testing.T) {
 	folders, err := filepath.Glob(filepath.Join("testdata", "1.*"))
 	if err != nil || len(folders) < 4 {
