@@ -1,29 +1,50 @@
 #!/usr/bin/env bash
-# Has the code of each kubelet write the state files of its CPU and memory manager into
-# pkg/nodeagent/kubelet/kubeletconf/testdata/VERSION. Needs the network; the files are committed.
+# Has the code of each kubelet write what tests compare with, into testdata/…/VERSION:
+#   pkg/nodeagent/kubelet/kubeletconf   state files of its CPU and memory manager
+#   pkg/nvtopo/kubeletadmission         what it makes of hints for devices
+# Needs the network; the files are committed.
 #
-# usage: scripts/kubelet-states.sh [VERSION...]
+# usage: scripts/kubelet-golden.sh [VERSION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=$PWD/pkg/nodeagent/kubelet/kubeletconf/testdata
+root=$PWD
 versions=("$@")
 [ ${#versions[@]} -gt 0 ] || versions=(1.34.4 1.35.8 1.36.5 1.37.2)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for version in "${versions[@]}"; do
-	module=$work/$version
-	mkdir -p "$module"
-	cp "$out/write.go.txt" "$module/main.go"
-	cd "$module"
-	go mod init kubelet-states 2>/dev/null
-	kubernetes=$(go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+
+# module VERSION SOURCE makes a program of one kubelet's packages.
+module() {
+	rm -rf "${work:?}/program"
+	mkdir "$work/program"
+	cd "$work/program"
+	cp "$2" main.go
+	go mod init kubelet-golden 2>/dev/null
+	local answer go_mod
+	answer=$(go mod download -json "k8s.io/kubernetes@v$1")
+	go_mod=$(sed -n 's/.*"GoMod": "\(.*\)".*/\1/p' <<<"$answer")
+	kubernetes=$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$answer")
 	# Kubernetes replaces its own modules by folders that its module does not have.
-	go mod edit -json "$kubernetes" | sed -n 's/.*"Path": "\(k8s\.io\/[a-z-]*\)",\{0,1\}$/\1/p' | sort -u | grep -v '^k8s.io/kubernetes$' |
+	go mod edit -json "$go_mod" | sed -n 's/.*"Path": "\(k8s\.io\/[a-z-]*\)",\{0,1\}$/\1/p' | sort -u | grep -v '^k8s.io/kubernetes$' |
 		while read -r m; do
-			grep -q "$m => ./staging" "$kubernetes" && go mod edit -replace "$m=$m@v0.${version#1.}" || true
+			grep -q "$m => ./staging" "$go_mod" && go mod edit -replace "$m=$m@v0.${1#1.}" || true
 		done
-	go mod edit -require "k8s.io/kubernetes@v$version"
+	go mod edit -require "k8s.io/kubernetes@v$1"
 	go mod tidy 2>/dev/null
-	rm -rf "${out:?}/$version"
-	go run . "$out/$version"
+}
+
+states=$root/pkg/nodeagent/kubelet/kubeletconf/testdata
+hints=$root/pkg/nvtopo/kubeletadmission/testdata
+for version in "${versions[@]}"; do
+	module "$version" "$states/write.go.txt"
+	rm -rf "${states:?}/$version"
+	go run . "$states/$version"
+
+	module "$version" "$hints/write.go.txt"
+	# One file more in kubelet's package calls what it does not export.
+	cp -R "$kubernetes" kubernetes
+	chmod -R u+w kubernetes
+	cp "$hints/export.go.txt" kubernetes/pkg/kubelet/cm/devicemanager/export_golden.go
+	go mod edit -replace "k8s.io/kubernetes=./kubernetes"
+	go run -mod=mod . "$hints/hints/$version"
 done

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
@@ -23,6 +25,18 @@ type Kubelet struct {
 	Kind      uint64                          // equal for kubelets that decide alike on one machine
 	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
 	pinsCPUs, pinsMemory bool
+}
+
+// deviceNodesFrom is the first kubelet whose device hints name only NUMA nodes that have such
+// devices (kubernetes#138244). A distribution may have the same change in an older one, which is then
+// predicted wrongly.
+var deviceNodesFrom = version.MajorMinor(1, 36)
+
+// deviceNodes reports whether the kubelet's device hints name only NUMA nodes that have such devices.
+// Without a version, as older agents publish it, they do not.
+func deviceNodes(k *v1alpha1.Kubelet) bool {
+	v, err := version.ParseGeneric(k.Version)
+	return err == nil && v.AtLeast(deviceNodesFrom)
 }
 
 // sameSocket is the SLIT distance from which on two NUMA nodes are taken to be on
@@ -44,6 +58,7 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	machine, err := kubeletadmission.New(&kubeletadmission.Config{
 		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
 		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
+		DeviceNodes: deviceNodes(k),
 	}, admissionNodes(n.NUMA), admissionResources(n, k.UnalignedResources))
 	if err != nil || machine.Idle() {
 		return nil, nil //nolint:nilerr // a newer kubelet's options must not take the node's graph away
@@ -138,7 +153,7 @@ func (k *Kubelet) left(n *Node) []NUMAFree {
 // SettingsOf is equal for kubelets that decide alike.
 func SettingsOf(k *v1alpha1.Kubelet) string {
 	return fmt.Sprint(k.TopologyManagerPolicy, k.Scope, k.CPUManagerPolicy, k.MemoryManagerPolicy,
-		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources)
+		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources, k.TopologyManagerPolicy == "best-effort" && deviceNodes(k))
 }
 
 func admissionNodes(g *nvtopo.Graph) []kubeletadmission.Node {

@@ -20,6 +20,7 @@ type bruteMachine struct {
 	policy    Policy
 	podScope  bool
 	closest   bool
+	own       bool // hints for devices name only nodes that have such devices
 	ids       []int
 	distances map[[2]int]int
 	numa      [][]int // by resource, by device
@@ -57,9 +58,13 @@ func (b *bruteMachine) deviceHints(r, n int, free, reuse nvtopo.Mask) []bruteHin
 		}
 		return c
 	}
-	fewest := len(b.ids)
+	ids := b.ids
+	if b.own {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return count(b.all[r], []int{id}) == 0 })
+	}
+	fewest := len(ids)
 	var out []bruteHint
-	for _, nodes := range subsetsOf(b.ids) {
+	for _, nodes := range subsetsOf(ids) {
 		if count(b.all[r], nodes) >= n {
 			fewest = min(fewest, len(nodes))
 		}

@@ -8,7 +8,8 @@ import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 // are those the pod's init containers left, which must be inside every hint.
 //
 // A set of nodes is a hint if it has n devices that are free or reused. It is
-// preferred if no smaller set has n devices at all, free or not.
+// preferred if no smaller set has n devices at all, free or not. Kubelets from 1.36
+// on make hints of the nodes only that have such devices.
 func (m *Machine) addDevices(l *lists, r, n int, free, reuse nvtopo.Mask) {
 	res := &m.resources[r]
 	if n == 0 || !res.aligned {
@@ -30,8 +31,11 @@ func (m *Machine) addDevices(l *lists, r, n int, free, reuse nvtopo.Mask) {
 	}
 	reused := (reuse & res.known).Len()
 	row := l.next()
-	width := m.nodes
+	width := res.hinted.len()
 	for set := NodeSet(1); set <= m.all; set++ {
+		if !set.in(res.hinted) {
+			continue
+		}
 		total, have := 0, reused
 		for i := range m.nodes {
 			if set.has(i) {

@@ -2,8 +2,8 @@
 
 // Package kubeletadmission predicts what a node's kubelet will do with a pod: whether
 // its topology manager, device manager, CPU manager and memory manager admit it,
-// and from which devices each container may be served. It follows Kubernetes
-// 1.35; the rules are described where they are applied.
+// and from which devices each container may be served. It follows the kubelets of
+// Kubernetes 1.34 to 1.37; the rules are described where they are applied.
 //
 // Its one invariant: given the same free devices, CPUs and memory, it refuses a
 // pod exactly when kubelet does, and every device set it calls honoured is one

@@ -59,6 +59,9 @@ type Config struct {
 	TopologyOptions          map[string]string // as configured
 	CPUOptions               map[string]string // as configured
 	ReservedCPUs             nvtopo.CPUSet     // never given to one container alone
+	// DeviceNodes: hints for devices name only NUMA nodes that have such devices, as
+	// kubelet makes them from 1.36 on. Before, they name any.
+	DeviceNodes bool
 }
 
 // Node is one NUMA node of the machine.
@@ -106,6 +109,7 @@ type resource struct {
 	all     nvtopo.Mask
 	onNode  [MaxNodes]nvtopo.Mask
 	known   nvtopo.Mask // devices whose node is known
+	hinted  NodeSet     // the nodes that hints may name
 	aligned bool        // kubelet is told at least one device's node
 }
 
@@ -138,7 +142,7 @@ func New(cfg *Config, nodes []Node, resources []Resource) (*Machine, error) {
 		}
 	}
 	for _, r := range resources {
-		m.resources = append(m.resources, m.resourceOf(&r))
+		m.resources = append(m.resources, m.resourceOf(&r, cfg.DeviceNodes))
 	}
 	if cfg.StaticCPUs {
 		if m.cpu, err = newLayout(ordered, cfg.ReservedCPUs, cfg.CPUOptions); err != nil {
@@ -167,8 +171,8 @@ func (m *Machine) addDistances(nodes []Node, sorted []int, i int) error {
 	return nil
 }
 
-func (m *Machine) resourceOf(r *Resource) resource {
-	out := resource{all: r.All}
+func (m *Machine) resourceOf(r *Resource, deviceNodes bool) resource {
+	out := resource{all: r.All, hinted: m.all}
 	if r.Unaligned {
 		return out
 	}
@@ -179,6 +183,15 @@ func (m *Machine) resourceOf(r *Resource) resource {
 		}
 	}
 	out.aligned = out.known != 0
+	if !deviceNodes || !out.aligned {
+		return out
+	}
+	out.hinted = 0
+	for i := range m.nodes {
+		if out.onNode[i] != 0 {
+			out.hinted |= 1 << i
+		}
+	}
 	return out
 }
 

@@ -14,8 +14,13 @@ import (
 // randomCase makes a small machine, a state and a pod.
 func randomCase(r *rand.Rand) (*Machine, *bruteMachine, State, *Pod) {
 	n := 1 + r.IntN(4)
-	b := &bruteMachine{policy: Policy(r.IntN(4)), podScope: r.IntN(2) == 0, closest: r.IntN(3) == 0, distances: map[[2]int]int{}}
-	cfg := &Config{Policy: b.policy, PodScope: b.podScope, TopologyOptions: map[string]string{preferClosest: strconv.FormatBool(b.closest)}}
+	b := &bruteMachine{
+		policy: Policy(r.IntN(4)), podScope: r.IntN(2) == 0, closest: r.IntN(3) == 0, own: r.IntN(2) == 0, distances: map[[2]int]int{},
+	}
+	cfg := &Config{
+		Policy: b.policy, PodScope: b.podScope, DeviceNodes: b.own,
+		TopologyOptions: map[string]string{preferClosest: strconv.FormatBool(b.closest)},
+	}
 	var nodes []Node
 	id := 0
 	for range n {
