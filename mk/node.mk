@@ -20,6 +20,12 @@ CONTAINERD := github.com/containerd/containerd/v2/cmd
 $(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
 	$(BUILD) kubelet -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 
+# The newest kubelet that the agent is tested with. It shares nothing that is compiled.
+KUBELET_137 := tools/kubelet-1.37
+$(BIN)/kubelet-1.37: $(KUBELET_137)/go.mod $(KUBELET_137)/go.sum
+	$(BUILD) kubelet-1.37 -C $(KUBELET_137) -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(go -C $(KUBELET_137) list -m -f '{{.Version}}' k8s.io/kubernetes)" \
+		-o ../../$(BIN)/kubelet-1.37 k8s.io/kubernetes/cmd/kubelet
+
 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
 	CGO_ENABLED=0 $(BUILD) $* -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
 
@@ -35,7 +41,7 @@ $(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-devi
 	$(BUILD) nvidia-device-plugin -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
 
 .PHONY: node-tools
-node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(BIN)/cni/ptp $(BIN)/cni/host-local $(BIN)/helm
+node-tools: $(BIN)/kubelet $(BIN)/kubelet-1.37 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(BIN)/cni/ptp $(BIN)/cni/host-local $(BIN)/helm
 
 # What the last parts of make test-all run, compiled beside those before them, which must not
 # notice.

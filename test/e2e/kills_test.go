@@ -99,18 +99,10 @@ func TestKills(t *testing.T) {
 	others := 0 // pods that run with other GPUs than the chosen ones
 	pods := workload(n, rng)
 	judge := func(pod *v1.Pod, containers []gpunode.Observation) []string {
-		var out []string
-		for _, s := range survivors {
-			for _, id := range held(containers) {
-				if slices.Contains(held(before[s.Name]), id) {
-					out = append(out, fmt.Sprintf(testkit.ViolationPrefix+"pod %s has %s, which is %s's", pod.Name, id, s.Name))
-				}
-			}
-		}
 		if len(differences(pod.Name, containers)) > 0 {
 			others++
 		}
-		return append(out, inside(pod, containers)...)
+		return besides(before, pod, containers)
 	}
 	// The killer has the other source of chance: the two run side by side.
 	c := &churn{env: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
@@ -169,6 +161,20 @@ func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
 		}
 	}
 	return append(out, shared(pod.Name, containers)...)
+}
+
+// besides has to hold of a pod that runs beside others, whose containers were seen before: what
+// inside says, and it has none of their GPUs.
+func besides(others map[string][]gpunode.Observation, pod *v1.Pod, containers []gpunode.Observation) []string {
+	out := inside(pod, containers)
+	for name, theirs := range others {
+		for _, id := range held(containers) {
+			if slices.Contains(held(theirs), id) {
+				out = append(out, fmt.Sprintf(testkit.ViolationPrefix+"pod %s has %s, which is %s's", pod.Name, id, name))
+			}
+		}
+	}
+	return out
 }
 
 // settled checks that the survivors are as they were, once all programs are up again.

@@ -59,19 +59,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		if err := l.Agent.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, patience, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
-			metrics, err := l.AgentMetrics(ctx)
-			if err != nil || metrics["nvtopo_agent_registrations_total"] == nil {
-				return false, errorText(err)
-			}
-			for _, m := range metrics["nvtopo_agent_registrations_total"].Metric {
-				if labelled(m, "side", "kubelet") && labelled(m, "result", "ok") {
-					return true, ""
-				}
-			}
-			return false, "not registered"
-		})
-		if err := l.WaitDevices(t.Context()); err != nil {
+		if err := l.waitRegistered(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		only(fmt.Sprintf("after restart %d", restart+1))

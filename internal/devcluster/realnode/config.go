@@ -32,6 +32,8 @@ type Config struct {
 	Name string
 	// Bin is the folder of kubelet, containerd, its shim, ctr and the probe.
 	Bin string
+	// KubeletProgram is kubelet's file in Bin; "kubelet" when empty.
+	KubeletProgram string
 	// Dir is the folder that logs and configuration are kept in. When empty, a
 	// temporary one is made and Stop removes it. It must not be in /run,
 	// /var/lib or /var/log, which the node has its own of.
@@ -89,6 +91,12 @@ func (c *Config) prepare() (dir string, owned bool, err error) {
 		if _, err := os.Stat(filepath.Join(c.Bin, cniFolder, plugin)); c.Network && err != nil {
 			return "", false, fmt.Errorf("a network of pods needs a program that is not there (make node-programs): %w", err)
 		}
+	}
+	if c.KubeletProgram == "" {
+		c.KubeletProgram = kubeletBinary
+	}
+	if _, err := os.Stat(filepath.Join(c.Bin, c.KubeletProgram)); err != nil {
+		return "", false, fmt.Errorf("a real node needs a program that is not there (make node-programs): %w", err)
 	}
 	if c.Name == "" {
 		return "", false, errors.New("the node has no name")

@@ -74,7 +74,7 @@ func (n *Node) startKubelet(ctx context.Context) error {
 	if n.cfg.Network {
 		args = append(args, "--node-ip="+nodeAddress)
 	}
-	n.kubelet, err = n.Run(Program{Name: "kubelet", Path: filepath.Join(n.cfg.Bin, kubeletBinary), Args: args})
+	n.kubelet, err = n.Run(Program{Name: "kubelet", Path: filepath.Join(n.cfg.Bin, n.cfg.KubeletProgram), Args: args})
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,10 @@ type Config struct {
 	Bin string
 	// Node is the name of the node; "gpu-node" when empty.
 	Node string
-	// Kubelet and NRI are those of realnode.Config.
-	Kubelet map[string]any
-	NRI     bool
+	// KubeletProgram, Kubelet and NRI are those of realnode.Config.
+	KubeletProgram string
+	Kubelet        map[string]any
+	NRI            bool
 	// Agent runs the node agent between kubelet and the device plugin, with
 	// AgentArgs as further flags. Without it the plugin registers with kubelet.
 	Agent     bool

@@ -3,6 +3,7 @@
 package gpunode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func (l *Lab) steps() []step {
 	}
 	return slices.Concat([]step{
 		{what: "starting etcd and kube-apiserver, installing the manifests", do: l.startCluster},
-		{what: "starting containerd and kubelet " + kubeVersion, do: l.startNode},
+		{what: "starting containerd and " + cmp.Or(l.cfg.KubeletProgram, "kubelet "+kubeVersion), do: l.startNode},
 		publish,
 	}, register, []step{
 		{what: "starting the scheduler", do: l.startScheduler},
@@ -198,7 +199,7 @@ func (l *Lab) newCluster(ctx context.Context, cfg devcluster.Config) (err error)
 
 func (l *Lab) startNode(ctx context.Context) (err error) {
 	cfg := realnode.Config{
-		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.cfg.Dir, Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
+		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.cfg.Dir, KubeletProgram: l.cfg.KubeletProgram, Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
 	}
 	if l.cfg.NVIDIA && l.cfg.Library == "" {
 		if cfg.Binds, err = l.writeDriver(); err != nil {
