@@ -21,7 +21,10 @@ module() {
 	cp "$2" main.go
 	go mod init kubelet-golden 2>/dev/null
 	local answer go_mod
-	answer=$(go mod download -json "k8s.io/kubernetes@v$1")
+	answer=$(go mod download -json "k8s.io/kubernetes@v$1") || {
+		echo "$answer" >&2
+		exit 1
+	}
 	go_mod=$(sed -n 's/.*"GoMod": "\(.*\)".*/\1/p' <<<"$answer")
 	kubernetes=$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$answer")
 	# Kubernetes replaces its own modules by folders that its module does not have.
@@ -30,7 +33,7 @@ module() {
 			grep -q "$m => ./staging" "$go_mod" && go mod edit -replace "$m=$m@v0.${1#1.}" || true
 		done
 	go mod edit -require "k8s.io/kubernetes@v$1"
-	go mod tidy 2>/dev/null
+	go mod tidy
 }
 
 states=$root/pkg/nodeagent/kubelet/kubeletconf/testdata

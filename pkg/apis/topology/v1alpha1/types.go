@@ -386,8 +386,9 @@ type GPUHealth struct {
 
 // Kubelet is the part of the kubelet's configuration that decides admission.
 type Kubelet struct {
-	// version of the kubelet, as the Node's status.nodeInfo.kubeletVersion has it. From 1.36 on the hints
-	// that its device manager gives the topology manager name only NUMA nodes that have such devices.
+	// version of the kubelet, as the Node's status.nodeInfo.kubeletVersion has it. By it the scheduler
+	// predicts how devices are aligned: from 1.36 on the hints of the device manager name only NUMA nodes
+	// that have such devices. Absent: predicted as before 1.36.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
