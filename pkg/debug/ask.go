@@ -156,9 +156,10 @@ func take(w http.ResponseWriter, entries chan struct{}) bool {
 	}
 }
 
+// refuse answers that the request has to be sent again.
 func refuse(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	http.Error(w, "another question is being answered", http.StatusTooManyRequests)
+	http.Error(w, "another question or snapshot is being answered: ask again in 5 seconds", http.StatusTooManyRequests)
 }
 
 // await waits until it is the request's turn, and takes it. If that takes too long, the request is

@@ -226,8 +226,8 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 }
 
 // name returns a name of the socket that no registration had before. A kubelet since 1.37 keeps plugins by their
-// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts. Who listens in
-// another directory, such as the node agent, is told the socket's own name.
+// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts. A registrar
+// in another directory, such as the node agent, gets the socket's own name.
 func (e *Endpoint) name(logger klog.Logger) string {
 	if filepath.Dir(e.cfg.KubeletSocket) != filepath.Dir(e.cfg.Socket) {
 		return filepath.Base(e.cfg.Socket)
@@ -242,7 +242,7 @@ func (e *Endpoint) name(logger klog.Logger) string {
 		logger.Error(err, "Registering by the socket's own name, which kubelet 1.37 and later may refuse")
 		return filepath.Base(e.cfg.Socket)
 	}
-	e.socket.RemoveAliases(name) // nobody follows the list when this is called
+	e.socket.RemoveAliases(name) // begin returns a request only while kubelet has no ListAndWatch stream
 	return name
 }
 

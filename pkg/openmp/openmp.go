@@ -81,6 +81,7 @@ func Outside(environment []string, allowed nvtopo.CPUSet) string {
 	return strings.Join(parts, " and ") + "; the container may use " + beginning(allowed)
 }
 
+// beginning returns a list that is cut behind a CPU or a range where it is longer than maxList.
 func beginning(cpus nvtopo.CPUSet) string {
 	list := cpus.String()
 	if len(list) <= maxList {

@@ -131,7 +131,7 @@ func agreeNode(t *testing.T, name string, n *clusterview.Node, got *documents.No
 	if len(got.States) != len(n.GPUs) || got.Name != n.Name || got.GPUs != len(n.GPUs) || got.Used != n.Supply.UsedGPUs || got.Free != n.Supply.FreeGPUs {
 		t.Errorf("%s, node %s: %+v", name, n.Name, got)
 	}
-	// Of the GPUs that nobody can be given, pods hold some, and kubelet does not offer the others.
+	// CountedGPUs are held by pods, or not offered by kubelet.
 	if known := strings.Count(got.States, "u"); got.Used < known || got.Used > known+n.CountedGPUs {
 		t.Errorf("%s, node %s: %d are used, of which %d are known; %d cannot be given", name, n.Name, got.Used, known, n.CountedGPUs)
 	}

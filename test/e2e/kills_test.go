@@ -81,20 +81,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 func TestKills(t *testing.T) {
 	rng := seed(t)
 	l := start(t, gpunode.Config{Agent: true})
-	// These two live through all of it.
-	var survivors []*v1.Pod
-	before := map[string][]gpunode.Observation{}
-	for i, gpus := range []int{1, 2} {
-		name := fmt.Sprintf("survivor-%d", i)
-		l.create(t, gpunode.Pod(name, gpus))
-		pod := l.running(t, name)
-		survivors = append(survivors, pod)
-		before[name] = l.observe(t, pod)
-		for _, d := range differences(name, before[name]) {
-			complain(t, d)
-		}
-	}
-
+	survivors, before := l.survivors(t)
 	n := number(t, "NVTOPO_E2E_KILL_PODS", defaultKillPods)
 	others := 0 // pods that run with other GPUs than the chosen ones
 	pods := workload(n, rng)
@@ -161,6 +148,23 @@ func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
 		}
 	}
 	return append(out, shared(pod.Name, containers)...)
+}
+
+// survivors makes two pods that live through a test, and returns them and what their containers saw.
+func (e *testEnv) survivors(t *testing.T) (pods []*v1.Pod, seen map[string][]gpunode.Observation) {
+	t.Helper()
+	seen = map[string][]gpunode.Observation{}
+	for i, gpus := range []int{1, 2} {
+		name := fmt.Sprintf("survivor-%d", i)
+		e.create(t, gpunode.Pod(name, gpus))
+		pod := e.running(t, name)
+		pods = append(pods, pod)
+		seen[name] = e.observe(t, pod)
+		for _, d := range differences(name, seen[name]) {
+			complain(t, d)
+		}
+	}
+	return pods, seen
 }
 
 // besides has to hold of a pod that runs beside others, whose containers were seen before: what

@@ -76,13 +76,8 @@ func TestAgentRestarts(t *testing.T) {
 			if kubelet == nextKubelet {
 				l.wantKubelet(t, nextKubeletVersion)
 			}
-			rng, survivors, had := seed(t), []*v1.Pod{}, map[string][]gpunode.Observation{}
-			for i, gpus := range []int{1, 2} {
-				name := fmt.Sprintf("survivor-%d", i)
-				l.create(t, gpunode.Pod(name, gpus))
-				pod := l.running(t, name)
-				survivors, had[name] = append(survivors, pod), l.observe(t, pod)
-			}
+			rng := seed(t)
+			survivors, had := l.survivors(t)
 			c := &churn{env: l, patient: true, hold: time.Second, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
 				return besides(had, pod, containers)
 			}}
