@@ -15,7 +15,7 @@ export CGO_ENABLED := 1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # component-base parses gitVersion, so it starts with the Kubernetes version the scheduler is built from.
-KUBE_VERSION := v1.35.6
+KUBE_VERSION := v1.35.8
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)+nvtopo.$(VERSION) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35 \
 	-X k8s.io/component-base/version.gitCommit=$(COMMIT)

@@ -16,11 +16,11 @@ import (
 // sharing are the modules beside the product's that link much of what the product links.
 // What has one version in all of them is compiled once; one module of another version, such
 // as golang.org/x/sys, has all above it compiled again, which is minutes.
-// tools/containerd and tools/nvidia-device-plugin are left as they are released.
+// tools/containerd, tools/kubelet-1.37 and tools/nvidia-device-plugin are left as they are released.
 var sharing = map[string]struct{ except []string }{
 	"bench":          {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
 	"test/kubelet":   {},
-	"tools":          {except: []string{"golang.org/x/term", "golang.org/x/tools"}}, // little is above them: gotestsum, the generator
+	"tools":          {},
 	"tools/helm":     {},
 	"tools/kubelet":  {},
 	"tools/kwok":     {},

@@ -30,7 +30,7 @@ const (
 	// readVersion is what the API server calls itself in a program that is linked
 	// without a version, a test's: Kueue cannot read the default of component-base,
 	// and ends. Only 0.0.0 may be put in its place.
-	readVersion = "v0.0.0-devcluster.1.35.6"
+	readVersion = "v0.0.0-devcluster.1.35.8"
 )
 
 // KueueOptions say which Kueue to run; its two paths are made by make bin/kueue.

@@ -138,7 +138,7 @@ func NodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
 			}},
 			NodeInfo: v1.NodeSystemInfo{
 				MachineID: string(uuid.NewUUID()), SystemUUID: string(uuid.NewUUID()), BootID: string(uuid.NewUUID()),
-				OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v1.35.6",
+				OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v1.35.8",
 				KernelVersion: "simulated", OSImage: spec.Machine, ContainerRuntimeVersion: "simulated://1",
 			},
 		},

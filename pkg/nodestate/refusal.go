@@ -6,7 +6,7 @@ import apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 // ProvesNoWrite reports whether an answer to the PATCH or the Binding of a pod proves that the
 // API server wrote nothing and will not, if the request was sent once. These are all the
-// codes that do, by the sources of Kubernetes 1.35.6 (paths under k8s.io/apiserver/pkg
+// codes that do, by the sources of Kubernetes 1.35.8 (paths under k8s.io/apiserver/pkg
 // unless said otherwise):
 //
 //   - 400, 422: the body is decoded, and names, Binding and pod are validated, before the

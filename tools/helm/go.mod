@@ -84,28 +84,28 @@ require (
 	github.com/xlab/treeprint v1.2.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
-	golang.org/x/crypto v0.46.0 // indirect
-	golang.org/x/net v0.48.0 // indirect
+	golang.org/x/crypto v0.53.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/oauth2 v0.30.0 // indirect
-	golang.org/x/sync v0.19.0 // indirect
-	golang.org/x/sys v0.40.0 // indirect
-	golang.org/x/term v0.39.0 // indirect
-	golang.org/x/text v0.33.0 // indirect
+	golang.org/x/sync v0.21.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/term v0.44.0 // indirect
+	golang.org/x/text v0.39.0 // indirect
 	golang.org/x/time v0.12.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20250528174236-200df99c418a // indirect
 	google.golang.org/grpc v1.72.2 // indirect
-	google.golang.org/protobuf v1.36.8 // indirect
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	helm.sh/helm/v3 v3.20.2 // indirect
-	k8s.io/api v0.35.6 // indirect
+	k8s.io/api v0.35.8 // indirect
 	k8s.io/apiextensions-apiserver v0.35.1 // indirect
-	k8s.io/apimachinery v0.35.6 // indirect
-	k8s.io/apiserver v0.35.6 // indirect
-	k8s.io/cli-runtime v0.35.6 // indirect
-	k8s.io/client-go v0.35.6 // indirect
-	k8s.io/component-base v0.35.6 // indirect
+	k8s.io/apimachinery v0.35.8 // indirect
+	k8s.io/apiserver v0.35.8 // indirect
+	k8s.io/cli-runtime v0.35.8 // indirect
+	k8s.io/client-go v0.35.8 // indirect
+	k8s.io/component-base v0.35.8 // indirect
 	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20250910181357-589584f1c912 // indirect
 	k8s.io/kubectl v0.35.1 // indirect
@@ -135,30 +135,30 @@ replace github.com/spf13/pflag => github.com/spf13/pflag v1.0.9
 
 replace go.yaml.in/yaml/v3 => go.yaml.in/yaml/v3 v3.0.5
 
-replace golang.org/x/crypto => golang.org/x/crypto v0.45.0
+replace golang.org/x/crypto => golang.org/x/crypto v0.53.0
 
-replace golang.org/x/net => golang.org/x/net v0.47.0
+replace golang.org/x/net => golang.org/x/net v0.56.0
 
-replace golang.org/x/sync => golang.org/x/sync v0.18.0
+replace golang.org/x/sync => golang.org/x/sync v0.21.0
 
-replace golang.org/x/sys => golang.org/x/sys v0.39.0
+replace golang.org/x/sys => golang.org/x/sys v0.46.0
 
-replace golang.org/x/term => golang.org/x/term v0.37.0
+replace golang.org/x/term => golang.org/x/term v0.44.0
 
-replace golang.org/x/text => golang.org/x/text v0.31.0
+replace golang.org/x/text => golang.org/x/text v0.39.0
 
 replace golang.org/x/time => golang.org/x/time v0.9.0
 
-replace k8s.io/api => k8s.io/api v0.35.6
+replace k8s.io/api => k8s.io/api v0.35.8
 
-replace k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.6
+replace k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.8
 
-replace k8s.io/apimachinery => k8s.io/apimachinery v0.35.6
+replace k8s.io/apimachinery => k8s.io/apimachinery v0.35.8
 
-replace k8s.io/apiserver => k8s.io/apiserver v0.35.6
+replace k8s.io/apiserver => k8s.io/apiserver v0.35.8
 
-replace k8s.io/client-go => k8s.io/client-go v0.35.6
+replace k8s.io/client-go => k8s.io/client-go v0.35.8
 
-replace k8s.io/component-base => k8s.io/component-base v0.35.6
+replace k8s.io/component-base => k8s.io/component-base v0.35.8
 
-replace k8s.io/kubectl => k8s.io/kubectl v0.35.6
+replace k8s.io/kubectl => k8s.io/kubectl v0.35.8

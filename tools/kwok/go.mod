@@ -80,13 +80,13 @@ require (
 	go.opentelemetry.io/proto/otlp v1.9.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
-	golang.org/x/crypto v0.48.0 // indirect
+	golang.org/x/crypto v0.53.0 // indirect
 	golang.org/x/exp v0.0.0-20251219203646-944ab1f22d93 // indirect
-	golang.org/x/net v0.51.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
 	golang.org/x/term v0.44.0 // indirect
-	golang.org/x/text v0.34.0 // indirect
+	golang.org/x/text v0.39.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260226221140-a57be14db171 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260226221140-a57be14db171 // indirect
@@ -139,23 +139,23 @@ replace (
 	go.opentelemetry.io/otel/trace => go.opentelemetry.io/otel/trace v1.41.0
 	go.opentelemetry.io/proto/otlp => go.opentelemetry.io/proto/otlp v1.5.0
 	go.yaml.in/yaml/v3 => go.yaml.in/yaml/v3 v3.0.5
-	golang.org/x/crypto => golang.org/x/crypto v0.45.0
+	golang.org/x/crypto => golang.org/x/crypto v0.53.0
 	golang.org/x/exp => golang.org/x/exp v0.0.0-20250103183323-7d7fa50e5329
-	golang.org/x/net => golang.org/x/net v0.47.0
+	golang.org/x/net => golang.org/x/net v0.56.0
 	golang.org/x/oauth2 => golang.org/x/oauth2 v0.30.0
-	golang.org/x/sys => golang.org/x/sys v0.39.0
-	golang.org/x/term => golang.org/x/term v0.37.0
-	golang.org/x/text => golang.org/x/text v0.31.0
+	golang.org/x/sys => golang.org/x/sys v0.46.0
+	golang.org/x/term => golang.org/x/term v0.44.0
+	golang.org/x/text => golang.org/x/text v0.39.0
 	golang.org/x/time => golang.org/x/time v0.9.0
 	google.golang.org/genproto/googleapis/api => google.golang.org/genproto/googleapis/api v0.0.0-20250303144028-a0af3efb3deb
 	google.golang.org/genproto/googleapis/rpc => google.golang.org/genproto/googleapis/rpc v0.0.0-20250528174236-200df99c418a
 	google.golang.org/grpc => google.golang.org/grpc v1.72.2
-	google.golang.org/protobuf => google.golang.org/protobuf v1.36.8
-	k8s.io/api => k8s.io/api v0.35.6
-	k8s.io/apimachinery => k8s.io/apimachinery v0.35.6
-	k8s.io/apiserver => k8s.io/apiserver v0.35.6
-	k8s.io/client-go => k8s.io/client-go v0.35.6
-	k8s.io/component-base => k8s.io/component-base v0.35.6
+	google.golang.org/protobuf => google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
+	k8s.io/api => k8s.io/api v0.35.8
+	k8s.io/apimachinery => k8s.io/apimachinery v0.35.8
+	k8s.io/apiserver => k8s.io/apiserver v0.35.8
+	k8s.io/client-go => k8s.io/client-go v0.35.8
+	k8s.io/component-base => k8s.io/component-base v0.35.8
 	k8s.io/klog/v2 => k8s.io/klog/v2 v2.130.1
 	k8s.io/kube-openapi => k8s.io/kube-openapi v0.0.0-20250910181357-589584f1c912
 	k8s.io/utils => k8s.io/utils v0.0.0-20251002143259-bc988d571ff4

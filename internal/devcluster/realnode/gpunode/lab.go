@@ -174,7 +174,7 @@ func (l *Lab) steps() []step {
 }
 
 // kubeVersion is that of tools/kubelet/go.mod.
-const kubeVersion = "1.35.6"
+const kubeVersion = "1.35.8"
 
 func (l *Lab) startCluster(ctx context.Context) error {
 	if err := l.newCluster(ctx, devcluster.Config{Log: l.cfg.Log}); err != nil {
