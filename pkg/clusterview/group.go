@@ -58,7 +58,7 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 		g.Supply.add(&n.Supply)
 	}
 	if level == LevelNode {
-		g.Node, g.Closed, g.Note = nodes[0], nodes[0].why(), joined(nodes[0].Note, nodes[0].Refuses)
+		g.Node, g.Closed, g.Note = nodes[0], nodes[0].why(), nodes[0].Notes()
 	}
 	if len(below) == 0 {
 		return g
@@ -84,6 +84,9 @@ func (v *View) group(level, name string, nodes []*Node, below []string) Group {
 
 // why is why nothing goes to a node.
 func (n *Node) why() string { return cmp.Or(n.Closed, n.NoGraph) }
+
+// Notes are Note and Refuses in one text.
+func (n *Node) Notes() string { return joined(n.Note, n.Refuses) }
 
 // joined are some texts as one; empty ones are left out.
 func joined(texts ...string) string {

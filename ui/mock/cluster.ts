@@ -17,6 +17,7 @@ interface Node {
   pods: (string | null)[]; // on each GPU
   closed: string;
   noGraph: string;
+  refuses: string;
 }
 
 export class MockCluster {
@@ -55,6 +56,10 @@ export class MockCluster {
       pods: Array.from({ length: machine.gpus }, () => null),
       closed: i % 37 === 19 ? "the node is cordoned" : "",
       noGraph: i % 41 === 23 ? "its graph is stale: the exporter's Lease has run out" : "",
+      refuses:
+        i % 43 === 3
+          ? "kubelet refused 3 pods with GPUs within 5 minutes, the last with UnexpectedAdmissionError: other nodes are preferred"
+          : "",
     };
     if (i % 13 === 5) node.letters[machine.gpus - 1] = "x";
     if (i % 17 === 9) node.letters[machine.gpus - 2] = "d";
@@ -239,6 +244,7 @@ export class MockCluster {
       states: n.letters.join(""),
       closed: n.closed,
       noGraph: n.noGraph,
+      note: n.refuses,
     };
   }
 
@@ -276,7 +282,7 @@ export class MockCluster {
       levels: ["spine", "rack"],
       supply: this.supply(),
       nodes: this.nodes.map((n) => this.sum(n)),
-      problems: this.nodes.filter((n) => n.noGraph).map((n) => `node "${n.name}": ${n.noGraph}`),
+      problems: this.nodes.filter((n) => n.noGraph || n.refuses).map((n) => `node "${n.name}": ${n.noGraph || n.refuses}`),
       features: { pools: true, gangs: true },
     };
   }
@@ -302,6 +308,7 @@ export class MockCluster {
       domains: n.domains,
       closed: n.closed,
       noGraph: n.noGraph,
+      refuses: n.refuses,
       model: machine.model,
       gpus: n.letters.map((l, index) => ({
         index,

@@ -45,6 +45,7 @@ export interface NodeSum {
   states: string; // a Letter for each GPU
   closed: string;
   noGraph: string;
+  note: string;
 }
 
 export interface Cluster {

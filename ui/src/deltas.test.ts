@@ -20,6 +20,7 @@ function node(name: string, used = 0): NodeSum {
     states: "",
     closed: "",
     noGraph: "",
+    note: "",
   };
 }
 

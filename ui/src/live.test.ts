@@ -21,6 +21,7 @@ function node(used: number): NodeSum {
     states: "",
     closed: "",
     noGraph: "",
+    note: "",
   };
 }
 

@@ -45,6 +45,7 @@ type Node struct {
 	States  string `json:"states"`
 	Closed  string `json:"closed"`  // why nothing goes there; empty if pods may
 	NoGraph string `json:"noGraph"` // why nobody chooses GPUs by the graph; empty if the scheduler does
+	Note    string `json:"note"`    // as clusterview's Node.Notes
 }
 
 // letters are those of Node.States.
@@ -69,6 +70,7 @@ func NodeOf(n *clusterview.Node) Node {
 	out := Node{
 		Name: n.Name, Domains: append([]string{}, n.Domains...), Model: n.Model, GPUs: n.Supply.GPUs, Used: n.Supply.UsedGPUs, Free: n.Supply.FreeGPUs,
 		Bad: n.Supply.BadGPUs, Slots: map[string]int{}, Capacity: map[string]int{}, Closed: n.Closed, NoGraph: n.NoGraph,
+		Note: n.Notes(),
 	}
 	for _, s := range n.Supply.Slots {
 		size := strconv.Itoa(s.GPUs)

@@ -6,7 +6,7 @@ import { GPUStrip } from "../components/GPUStrip";
 import type { Column } from "../components/VirtualGrid";
 import { VirtualGrid } from "../components/VirtualGrid";
 import { useParams } from "../url";
-import { nodeShade, nodeSign, shadeOf } from "./shade";
+import { nodeNote, nodeShade, nodeSign, shadeOf } from "./shade";
 import type { Domain, Part } from "./tree";
 import { visibleParts } from "./tree";
 
@@ -113,8 +113,8 @@ function Free({ part, size, current }: { part: Part; size: number; current: bool
 
 function Note({ part }: { part: Part }) {
   if (part.kind === "domain") return <span className="dim">{part.totals.nodes} nodes</span>;
-  const { closed, noGraph, model } = part.node;
-  const note = closed || noGraph;
+  const { model } = part.node;
+  const note = nodeNote(part.node);
   return (
     <span className={note ? "" : "dim"} title={note || model}>
       {note || model}

@@ -6,7 +6,7 @@ import { memo, useId, useMemo, useState } from "react";
 import type { NodeSum } from "../api";
 import { GPUSign, stripLabel } from "../components/GPUStrip";
 import { nearest, sideOf } from "./nearest";
-import { nodeShade, nodeSign, shortName } from "./shade";
+import { nodeNote, nodeShade, nodeSign, shortName } from "./shade";
 import type { Domain, Part, Target } from "./tree";
 import type { Tile } from "./treemap";
 import { layoutTreemap, sameShape } from "./treemap";
@@ -155,7 +155,8 @@ function NodeInside({ node, sign, width, height }: { node: NodeSum; sign: string
 
 function nodeFace(n: NodeSum, size: number) {
   const sign = nodeSign(n, size);
-  const why = n.noGraph || n.closed || `of ${n.capacity[size] ?? 0} slots of ${size} free`;
+  const slots = n.noGraph || n.closed ? "" : `of ${n.capacity[size] ?? 0} slots of ${size} free`;
+  const why = [slots, nodeNote(n)].filter(Boolean).join("; ");
   return { shade: nodeShade(n, size), sign, label: `${n.name} ${sign} ${why}; ${stripLabel(n.states)}${n.model ? `; ${n.model}` : ""}` };
 }
 

@@ -24,6 +24,7 @@ export function ShadeLegend({ size }: { size: number }) {
             <span className={`swatch shade-${shade}`}>{sign || "\u00a0"}</span> {word}
           </span>
         ))}
+        <span>! the node has a note</span>
       </span>
       <GPULegend />
     </div>

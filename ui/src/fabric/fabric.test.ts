@@ -22,6 +22,7 @@ function node(name: string, domains: string[], change: Partial<NodeSum> = {}): N
     states: "uuuuffff",
     closed: "",
     noGraph: "",
+    note: "",
     ...change,
   };
 }
@@ -133,6 +134,12 @@ describe("shades and signs", () => {
     "too small": { node: node("a", [], { slots: {}, capacity: {} }), wantShade: "none", wantSign: "–" },
     closed: { node: node("a", [], { closed: "cordoned" }), wantShade: "closed", wantSign: "×" },
     "no graph, whatever else": { node: node("a", [], { closed: "cordoned", noGraph: "stale" }), wantShade: "noGraph", wantSign: "?" },
+    "a kubelet that refuses pods": { node: node("a", [], { note: "kubelet refused 3 pods" }), wantShade: "2", wantSign: "1!" },
+    "closed, with a note": {
+      node: node("a", [], { closed: "cordoned", note: "kubelet refused 3 pods" }),
+      wantShade: "closed",
+      wantSign: "×",
+    },
   };
   it.each(Object.entries(table))("%s", (_, { node: n, wantShade, wantSign }) => {
     expect([nodeShade(n, 4), nodeSign(n, 4)]).toEqual([wantShade, wantSign]);

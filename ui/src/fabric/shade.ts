@@ -25,9 +25,14 @@ export function shortName(name: string): string {
   return name.slice(Math.max(0, name.lastIndexOf("-")));
 }
 
-/** What is written on a node: its free slots, or a sign where they do not count. */
+/** What is written on a node: its free slots, or a sign where they do not count; "!" behind it if the node has a note. */
 export function nodeSign(n: NodeSum, size: number): string {
   if (n.noGraph) return "?";
   if (n.closed) return "×";
-  return (n.capacity[size] ?? 0) === 0 ? "–" : String(n.slots[size] ?? 0);
+  return ((n.capacity[size] ?? 0) === 0 ? "–" : String(n.slots[size] ?? 0)) + (n.note ? "!" : "");
+}
+
+/** Why a node has no GPUs to give, or what else is to be known of it; empty if there is nothing. */
+export function nodeNote(n: NodeSum): string {
+  return [n.closed, n.noGraph, n.note].filter(Boolean).join("; ");
 }

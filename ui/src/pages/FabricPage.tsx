@@ -126,7 +126,7 @@ function Problems({ problems }: { problems: string[] }) {
     <div className="notice" role="note">
       <details>
         <summary>
-          {problems.length === 1 ? problems[0] : `${problems.length} problems: what of labels, ClusterTopology and graphs does not count`}
+          {problems.length === 1 ? problems[0] : `${problems.length} problems of nodes, labels, graphs and of reading them`}
         </summary>
         <List size="sm">
           {problems.map((p) => (

@@ -57,6 +57,10 @@ function Detail({ node }: { node: NodeDetail }) {
         </Notice>
       )}
       {node.closed && <Notice title="Nothing goes to this node">{node.closed}</Notice>}
+      {node.refuses && (
+        <Notice title="Other nodes are preferred to this one">{node.refuses}. The node’s events and its kubelet’s log say why.</Notice>
+      )}
+      {node.note && <Notice title="What to know of this node">{node.note}</Notice>}
       {gpus.length === 0 ? (
         <EmptyState title="The node reports no GPUs.">Install nvtopo-exporter there; it publishes the node’s link graph.</EmptyState>
       ) : (
