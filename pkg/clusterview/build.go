@@ -184,7 +184,8 @@ func (n *Node) describe() {
 // maxNoted bounds the pods that a note names.
 const maxNoted = 3
 
-// note is why the node has fewer GPUs by number than by its graph, or gives fewer than it has by number.
+// note is why the node has fewer GPUs by number than by its graph, or gives fewer than it has by number,
+// and why its kubelet's CPUs are not known.
 func (n *Node) note() string {
 	var notes []string
 	pods, withheld := 0, n.used.Withheld[n.accel] > 0
@@ -205,6 +206,9 @@ func (n *Node) note() string {
 	}
 	if whole := n.known.WholeOnly(n.accel, n.input.Allocatable); whole != "" {
 		notes = append(notes, whole)
+	}
+	if k := n.known.KubeletStatus; k != nil && k.ExclusiveCPUsProblem != "" {
+		notes = append(notes, "kubelet's exclusive CPUs are not known: "+k.ExclusiveCPUsProblem)
 	}
 	return strings.Join(notes, "; ")
 }

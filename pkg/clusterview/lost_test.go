@@ -191,3 +191,18 @@ func TestRefusingKubelet(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownCPUAccount: a view says why a kubelet's exclusive CPUs are not known.
+func TestUnknownCPUAccount(t *testing.T) {
+	c := viewtest.New()
+	if err := c.AddNode("n", "dgx-h100"); err != nil {
+		t.Fatal(err)
+	}
+	c.Topologies[0].Status.Kubelet = &v1alpha1.Kubelet{
+		TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ExclusiveCPUsProblem: "CPU manager state: unknown field podEntries",
+	}
+	n := clusterview.Of(&c.Objects, clusterview.Options{}).Node("n")
+	if want := "kubelet's exclusive CPUs are not known: CPU manager state: unknown field podEntries"; n.Note != want {
+		t.Errorf("note %q, want %q", n.Note, want)
+	}
+}

@@ -95,12 +95,14 @@ func TestNUMANodeAccount(t *testing.T) {
 	tests := map[string]struct {
 		exclusive string
 		pods      []*v1.Pod
+		problem   string
 		want      []int64 // CPUs by node; 40 each, of which node 0 has 2 reserved
 	}{
 		"nothing runs": {want: []int64{38, 40}},
 		"exclusive CPUs are where the account says":   {exclusive: "20-29", pods: []*v1.Pod{running}, want: []int64{38, 30}},
 		"kubelet will put a pod on the lowest node":   {exclusive: "20-29", pods: []*v1.Pod{running, coming}, want: []int64{32, 30}},
 		"an account without a running pod is too old": {pods: []*v1.Pod{running}, want: []int64{28, 40}},
+		"an account that cannot be read":              {problem: "CPU manager state: unknown field", pods: []*v1.Pod{running, coming}, want: []int64{22, 24}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,6 +110,7 @@ func TestNUMANodeAccount(t *testing.T) {
 			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 				s.Kubelet = &v1alpha1.Kubelet{
 					TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: tc.exclusive,
+					ExclusiveCPUsProblem: tc.problem,
 				}
 			})
 			info, l := r.view(t, tc.pods...)

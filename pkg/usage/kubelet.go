@@ -43,8 +43,8 @@ func deviceNodes(k *v1alpha1.Kubelet) bool {
 // different processors: firmware gives neighbours on one 11 or 12, others 20 to 32.
 const sameSocket = 20
 
-// NewKubelet reads status.kubelet; nil where kubelet aligns nothing, and where it is
-// configured in a way that cannot be predicted (Tighten then has to do).
+// NewKubelet reads status.kubelet; nil where kubelet aligns nothing, and where its choice cannot be
+// predicted, by its options or because its exclusive CPUs are not known (Tighten then has to do).
 func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	exclusive, err := nvtopo.ParseCPUList(k.ExclusiveCPUs)
 	if err != nil {
@@ -55,6 +55,9 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 		return nil, fmt.Errorf("topologyManagerPolicy: %w", err)
 	}
 	out := &Kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
+	if n.StaticCPUs && k.ExclusiveCPUsProblem != "" {
+		return nil, nil // the pods' requests are all that is known of their CPUs
+	}
 	machine, err := kubeletadmission.New(&kubeletadmission.Config{
 		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
 		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
@@ -153,7 +156,7 @@ func (k *Kubelet) left(n *Node) []NUMAFree {
 // SettingsOf is equal for kubelets that decide alike.
 func SettingsOf(k *v1alpha1.Kubelet) string {
 	return fmt.Sprint(k.TopologyManagerPolicy, k.Scope, k.CPUManagerPolicy, k.MemoryManagerPolicy,
-		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources, k.TopologyManagerPolicy == "best-effort" && deviceNodes(k))
+		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources, k.TopologyManagerPolicy == "best-effort" && deviceNodes(k), k.ExclusiveCPUsProblem != "")
 }
 
 func admissionNodes(g *nvtopo.Graph) []kubeletadmission.Node {

@@ -32,7 +32,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG, Slices: fromSlices(d.Slices),
 		})
 		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{
-			ID: d.UUID, Healthy: d.Unhealthy == "", Degraded: d.Unhealthy == "" && d.Degraded != "", Reason: shortened(cmp.Or(d.Unhealthy, d.Degraded)),
+			ID: d.UUID, Healthy: d.Unhealthy == "", Degraded: d.Unhealthy == "" && d.Degraded != "", Reason: BoundedText(cmp.Or(d.Unhealthy, d.Degraded)),
 		})
 		for j := i + 1; j < g.Len(); j++ {
 			t.Spec.Links = append(t.Spec.Links, fromLink(d.Index, g.GPUs[j].Index, g.Link(i, j)))
@@ -62,7 +62,8 @@ func fromSlices(slices []nvtopo.Slice) (out []Slice) {
 // maxReason is the schema's bound of a reason; drivers' own words are of any length.
 const maxReason = 256
 
-func shortened(s string) string {
+// BoundedText is a text without control characters, cut where it is longer than the schema's reasons may be.
+func BoundedText(s string) string {
 	s = WithoutControls(s)
 	if len(s) <= maxReason {
 		return s

@@ -49,6 +49,13 @@ type Kubelet struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
 	ExclusiveCPUs string `json:"exclusiveCPUs,omitempty"`
+	// exclusiveCPUsProblem is why exclusiveCPUs are not known under cpuManagerPolicy static: the CPU
+	// manager's state cannot be read. The scheduler then goes by what the node's pods ask for, and does not
+	// predict the kubelet's choice of CPUs.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
+	ExclusiveCPUsProblem string `json:"exclusiveCPUsProblem,omitempty"`
 	// memory is the memory manager's account of each NUMA node; known only under
 	// memoryManagerPolicy Static.
 	// +optional

@@ -245,7 +245,9 @@ func (r *Reader) publish(ctx context.Context) {
 	var exclusive map[types.UID]map[string]nvtopo.CPUSet
 	var cpuErr, memoryErr error
 	if k.CPUManagerPolicy == CPUPolicyStatic {
-		exclusive, k.ExclusiveCPUs, cpuErr = r.cpus()
+		if exclusive, k.ExclusiveCPUs, cpuErr = r.cpus(); cpuErr != nil {
+			k.ExclusiveCPUsProblem = v1alpha1.BoundedText(cpuErr.Error())
+		}
 	}
 	if k.MemoryManagerPolicy == MemoryPolicyStatic {
 		k.Memory, memoryErr = r.memory()

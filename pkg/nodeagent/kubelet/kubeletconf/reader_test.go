@@ -148,6 +148,8 @@ func TestUnknownSettings(t *testing.T) {
 		prepare  func(t *testing.T, b *testEnv)
 		wantErr  string
 		wantCPUs string // reserved
+		// wantAccount: the problem is of the CPU manager's state, and is published.
+		wantAccount bool
 	}{
 		"kubelet does not tell its CPUs": {
 			prepare: func(t *testing.T, b *testEnv) {
@@ -167,7 +169,7 @@ func TestUnknownSettings(t *testing.T) {
 		},
 		"no state file": {
 			prepare: func(_ *testing.T, b *testEnv) { b.allocatable, _ = nvtopo.ParseCPUList("2-7") },
-			wantErr: "CPU manager state: open", wantCPUs: "0-1",
+			wantErr: "CPU manager state: open", wantCPUs: "0-1", wantAccount: true,
 		},
 		"a state file of another policy": {
 			prepare: func(t *testing.T, b *testEnv) {
@@ -175,7 +177,15 @@ func TestUnknownSettings(t *testing.T) {
 				b.allocatable, _ = nvtopo.ParseCPUList("2-7")
 				write(t, filepath.Join(b.root, cpuStateFile), `{"policyName":"none"}`)
 			},
-			wantErr: `of policy "none"`, wantCPUs: "0-1",
+			wantErr: `of policy "none"`, wantCPUs: "0-1", wantAccount: true,
+		},
+		"a state file with what this agent does not know": {
+			prepare: func(t *testing.T, b *testEnv) {
+				t.Helper()
+				b.allocatable, _ = nvtopo.ParseCPUList("2-7")
+				write(t, filepath.Join(b.root, cpuStateFile), `{"policyName":"static","\u001b[31m`+strings.Repeat("x", 300)+`":1}`)
+			},
+			wantErr: "unknown field", wantCPUs: "0-1", wantAccount: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +196,13 @@ func TestUnknownSettings(t *testing.T) {
 			got := b.Current()
 			if got == nil || got.CPUManagerPolicy != CPUPolicyStatic || got.ReservedCPUs != tc.wantCPUs || got.ExclusiveCPUs != "" {
 				t.Errorf("current %+v, want the policy, reserved CPUs %q and no exclusive ones", got, tc.wantCPUs)
+			}
+			problem := ""
+			if tc.wantAccount {
+				problem = v1alpha1.BoundedText(b.Problem().Error())
+			}
+			if got.ExclusiveCPUsProblem != problem || len(problem) > 256 {
+				t.Errorf("problem of the exclusive CPUs %q, want %q", got.ExclusiveCPUsProblem, problem)
 			}
 		})
 	}
