@@ -44,6 +44,9 @@ type waitingPod struct {
 	wanted   bool // the queue wanted to try it while it was gated; guarded by list.mu
 	inMetric bool // see RefusedPod; guarded by list.mu
 	over     bool // not on the list any more; guarded by list.mu
+	// same is the resourceVersion of the last version of the pod that was found to ask for the same;
+	// guarded by list.mu.
+	same string
 
 	// The waker's alone: when it woke the pod last, how often since the node had more, and
 	// for which node, nil once that is over.
@@ -144,9 +147,12 @@ func (l *list) gated(pod *v1.Pod) (gated, inMetric bool) {
 	if !ok || w.gate == open || pod.Status.NominatedNodeName != "" {
 		return false, false
 	}
-	if !sameWishes(pod, w.pod) {
-		l.end(w)
-		return false, false
+	if version := pod.ResourceVersion; version == "" || version != w.same {
+		if !sameWishes(pod, w.pod) {
+			l.end(w)
+			return false, false
+		}
+		w.same = version
 	}
 	inMetric, w.inMetric, w.wanted = w.inMetric, true, true
 	return true, inMetric

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,29 @@ func TestGating(t *testing.T) {
 	}
 }
 
+// TestGatedVersions: a version of a pod that asks for something else ends the wait, also after one that
+// asked for the same.
+func TestGatedVersions(t *testing.T) {
+	pod := schedtest.Pod("p").Obj()
+	pod.ResourceVersion = "1"
+	l := newList()
+	l.add(newWaitingPod(refused(pod, 0)))
+	told, changed := pod.DeepCopy(), pod.DeepCopy()
+	told.ResourceVersion, told.Status.Message = "2", "m"
+	changed.ResourceVersion, changed.Annotations = "3", map[string]string{"a": "b"}
+	for _, tc := range []struct {
+		pod       *v1.Pod
+		wantGated bool
+	}{{pod, true}, {told, true}, {told, true}, {pod, true}, {changed, false}} {
+		if gated, _ := l.gated(tc.pod); gated != tc.wantGated {
+			t.Errorf("resourceVersion %s is gated: %t, want %t", tc.pod.ResourceVersion, gated, tc.wantGated)
+		}
+	}
+	if l.has(pod.UID) {
+		t.Error("it is on the list still")
+	}
+}
+
 // A pod is taken from the list of those that were added, or removed, once.
 func TestChangesTakenOnce(t *testing.T) {
 	l := newList()
@@ -150,5 +174,31 @@ func TestGatedAllocations(t *testing.T) {
 	k.list.add(newWaitingPod(refused(pod, 0)))
 	if n := testing.AllocsPerRun(100, func() { k.Gated(pod) }); n > 0 {
 		t.Errorf("%v allocations each time, want none", n)
+	}
+}
+
+// BenchmarkGated is what a waiting pod of 250 KiB costs the scheduling queue, under its lock, at each event
+// that could help the pod. The version that waits is the one that has the refusal in its status.
+func BenchmarkGated(b *testing.B) {
+	l := newList()
+	var pods []*v1.Pod
+	for i := range 200 {
+		pod := schedtest.Pod(fmt.Sprintf("pod-%03d", i)).Obj()
+		pod.ResourceVersion, pod.Annotations = "1", map[string]string{}
+		for n := range 512 {
+			pod.Annotations[fmt.Sprintf("example.com/x%03d", n)] = strings.Repeat("v", 480)
+		}
+		l.add(newWaitingPod(refused(pod, 0)))
+		now := pod.DeepCopy()
+		now.ResourceVersion = "2"
+		for key, value := range now.Annotations {
+			now.Annotations[key] = strings.Clone(value)
+		}
+		pods = append(pods, now)
+	}
+	for i := 0; b.Loop(); i++ {
+		if gated, _ := l.gated(pods[i%len(pods)]); !gated {
+			b.Fatal("a pod that no node would take is not gated")
+		}
 	}
 }
