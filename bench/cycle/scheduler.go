@@ -28,6 +28,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -136,6 +137,7 @@ func (r *rig) registry() frameworkruntime.Registry {
 	}
 	return frameworkruntime.Registry{
 		topology.Name: keep(topology.New(shared)), numa.Name: keep(numa.New(shared)), gang.Name: gang.New(gang.NewProcess(shared)),
+		fairsort.Name: fairsort.New(fairsort.NewTurns()),
 	}
 }
 

@@ -40,12 +40,12 @@ const (
 )
 
 // impossible is a pod of whose kind no node has room: its 8 GPUs have to be joined better than any are.
-func (c *cluster) impossible(i int) *v1.Pod {
+func (c *cluster) impossible(i int, scheduler string) *v1.Pod {
 	eight := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse("8")}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("impossible-%05d", i), Annotations: map[string]string{podrequest.MinLinkKey: "NV64"}},
 		Spec: v1.PodSpec{
-			SchedulerName: c.scheduler, TerminationGracePeriodSeconds: new(int64(0)),
+			SchedulerName: scheduler, TerminationGracePeriodSeconds: new(int64(0)),
 			Containers: []v1.Container{{Name: "main", Image: "i", Resources: v1.ResourceRequirements{Limits: eight}}},
 		},
 	}
@@ -58,8 +58,8 @@ func (c *cluster) impossible(i int) *v1.Pod {
 	return p
 }
 
-// makeImpossible makes them all at once.
-func (c *cluster) makeImpossible(ctx context.Context, n int, made *atomic.Int64) error {
+// makeImpossible makes them all at once, for a scheduler of that name.
+func (c *cluster) makeImpossible(ctx context.Context, n int, scheduler string, made *atomic.Int64) error {
 	kube, err := kubernetes.NewForConfig(c.tenant)
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -68,7 +68,7 @@ func (c *cluster) makeImpossible(ctx context.Context, n int, made *atomic.Int64)
 	g.SetLimit(senders)
 	for i := range n {
 		g.Go(func() error {
-			if _, err := kube.CoreV1().Pods(other).Create(ctx, c.impossible(i), metav1.CreateOptions{}); err != nil {
+			if _, err := kube.CoreV1().Pods(other).Create(ctx, c.impossible(i, scheduler), metav1.CreateOptions{}); err != nil {
 				return fmt.Errorf("make an impossible pod: %w", err)
 			}
 			made.Add(1)
@@ -88,11 +88,28 @@ func (c *cluster) removeImpossible(ctx context.Context) error {
 
 // comingPods makes impossible pods while others are measured. The next row removes them.
 func comingPods(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
+	return coming(ctx, c, o, c.scheduler)
+}
+
+// foreignPods makes the same pods for a scheduler that does not run: what they cost the API server, and the
+// scheduler by being there. It removes them.
+func foreignPods(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
+	stop, err := coming(ctx, c, o, "another")
+	if err != nil {
+		return nil, err
+	}
+	return func() (string, error) {
+		words, err := stop()
+		return words, errors.Join(err, c.removeImpossible(ctx))
+	}, nil
+}
+
+func coming(ctx context.Context, c *cluster, o *options, scheduler string) (func() (string, error), error) {
 	var made atomic.Int64
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
-		err := c.makeImpossible(ctx, o.Impossible, &made)
+		err := c.makeImpossible(ctx, o.Impossible, scheduler, &made)
 		if ctx.Err() != nil {
 			err = nil
 		}
@@ -111,7 +128,7 @@ func waitingPods(ctx context.Context, c *cluster, o *options) (func() (string, e
 		return nil, err
 	}
 	var made atomic.Int64
-	if err := c.makeImpossible(ctx, o.Impossible, &made); err != nil {
+	if err := c.makeImpossible(ctx, o.Impossible, c.scheduler, &made); err != nil {
 		return nil, err
 	}
 	return func() (string, error) { return fmt.Sprintf("%d wait", made.Load()), c.removeImpossible(ctx) }, nil

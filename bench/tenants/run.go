@@ -33,6 +33,7 @@ type load struct {
 // loads are in the order in which they are measured.
 var loads = []load{
 	{alone, nothing},
+	{"such pods of no scheduler that come", foreignPods},
 	{"impossible pods that come", comingPods},
 	{"impossible pods that wait", waitingPods},
 	{alone, nothing},

@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 // TestImpossible: an impossible pod is nearly as large as the API server takes, and has no more
 // annotations than the admission policies let a pod have.
 func TestImpossible(t *testing.T) {
-	p := (&cluster{scheduler: "s"}).impossible(0)
+	p := (&cluster{scheduler: "s"}).impossible(0, "ours")
 	if len(p.Annotations) != annotations || len(p.Spec.Containers) != containers {
 		t.Errorf("%d annotations and %d containers, want %d and %d", len(p.Annotations), len(p.Spec.Containers), annotations, containers)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/controller"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/debug"
+	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -72,6 +73,7 @@ func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 		topology.Name:             topology.New(shared),
 		numa.Name:                 numa.New(shared),
 		gang.Name:                 gang.New(gangs),
+		fairsort.Name:             fairsort.New(fairsort.NewTurns()),
 		noderesourcetopology.Name: noderesourcetopology.New,
 		coscheduling.Name:         gangs.Coscheduling(coscheduling.New),
 		capacityscheduling.Name:   capacityscheduling.New,

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"pkg/webui/documents"},
 	{"pkg/webui/clusterwatch"},
 	{"pkg/nodeverify"},
-	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
+	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang", "pkg/plugins/fairsort"},
 	{"pkg/plugins/lifecycle"},
 	{"pkg/whatif/memoryapi"},
 	{"pkg/whatif"},
@@ -116,6 +116,9 @@ var never = []struct {
 	},
 	{
 		who: []string{"pkg/plugins/gang"}, what: []string{"pkg/plugins/topology", "pkg/plugins/numa"}, why: "plugins never import each other",
+	},
+	{
+		who: []string{"pkg/plugins/fairsort"}, what: []string{"pkg/nodestate/...", "pkg/plugins/lifecycle"}, why: "the order of pods says nothing of nodes",
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},

@@ -31,6 +31,7 @@ const (
 	topologyAware = "TopologyAware"
 	numaAffinity  = "NUMAAffinity"
 	gangPlacement = "GangPlacement" // scores nothing
+	fairSort      = "FairSort"      // scores nothing
 )
 
 // otherScorers is the weight of those of kube-scheduler's scorers that the shipped profile does not list:
@@ -102,7 +103,7 @@ func (p *Profile) Config() (*schedulerv1.KubeSchedulerConfiguration, error) {
 	others := int32(otherScorers)
 	for i := range enabled {
 		switch enabled[i].Name {
-		case gangPlacement:
+		case gangPlacement, fairSort:
 			continue
 		case topologyAware:
 			enabled[i].Weight = &p.TopologyWeight

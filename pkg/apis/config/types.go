@@ -10,6 +10,7 @@ const (
 	TopologyAwareName = "TopologyAware"
 	NUMAAffinityName  = "NUMAAffinity"
 	GangPlacementName = "GangPlacement"
+	FairSortName      = "FairSort" // has no arguments
 )
 
 // AnnotationWrite says how a pod's annotations reach the API server.

@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/generate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -154,6 +155,7 @@ func frameworkOf(t *testing.T, path string) framework.Framework {
 	shared := lifecycle.NewShared(clock.RealClock{})
 	registry := plugins.NewInTreeRegistry()
 	registry[Name], registry[numa.Name], registry[gang.Name] = New(shared), numa.New(shared), gang.New(gang.NewProcess(shared))
+	registry[fairsort.Name] = fairsort.New(fairsort.NewTurns())
 	client := fake.NewClientset()
 	fw, err := frameworkruntime.NewFramework(ctx, registry, &cfg.Profiles[0],
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(informers.NewSharedInformerFactory(client, 0)),

@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -38,6 +39,7 @@ import (
 func plugins(shared *lifecycle.Shared) frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		topology.Name: topology.New(shared), numa.Name: numa.New(shared), gang.Name: gang.New(gang.NewProcess(shared)),
+		fairsort.Name: fairsort.New(fairsort.NewTurns()),
 	}
 }
 
