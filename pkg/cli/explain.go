@@ -161,7 +161,7 @@ func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 	if w.Now = w.Moment(); w.Now.IsZero() {
 		w.Now = c.clock.Now()
 	}
-	w.ClaimsKnown = len(w.Claims) > 0 // a file without any may just not have them
+	w.ClaimsKnown, w.QueuesKnown = len(w.Claims) > 0, len(w.LocalQueues) > 0 // a file without any may just not have them
 	if c.namespace == "" {
 		c.namespace = "default"
 	}

@@ -43,6 +43,7 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 		return nil, err
 	}
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	queues := kueue.SchemeGroupVersion.WithResource("localqueues")
 	w := &explain.World{}
 	for _, p := range []explainPart{
 		{v1.SchemeGroupVersion.WithResource("pods"), "", true},
@@ -56,13 +57,14 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "", false},
 		{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "", false},
 		{kueue.SchemeGroupVersion.WithResource("workloads"), "", false},
-		{kueue.SchemeGroupVersion.WithResource("localqueues"), namespace, false},
+		{queues, namespace, false},
 		{kueue.SchemeGroupVersion.WithResource("clusterqueues"), "", false},
 	} {
 		err := p.read(ctx, clients.dyn, w)
 		switch {
 		case err == nil:
 			w.ClaimsKnown = w.ClaimsKnown || p.resource == claims
+			w.QueuesKnown = w.QueuesKnown || p.resource == queues
 		case !p.needed && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		default:
 			return nil, inputf("list %s: %w", p.resource.Resource, err)

@@ -177,26 +177,11 @@ func (s *scene) blame(e *Explanation, a *ask, found []beside, fits string) {
 
 // fitsWithout reports whether the gang would be placed if its members did without some things.
 func (s *scene) fitsWithout(a *ask, what ...beside) bool {
-	less := *a
-	less.shapes, less.asks = nil, nil
-	for _, q := range a.shapes {
-		pod := q.pod.DeepCopy()
-		for _, b := range what {
-			b.drop(pod)
-		}
-		relaxed, err := s.question(pod)
-		if err != nil {
-			return false
-		}
-		less.shapes = append(less.shapes, relaxed)
+	var dropped []wish
+	for _, b := range what {
+		dropped = append(dropped, wish{drop: b.drop})
 	}
-	for _, shape := range less.of {
-		if shape >= 0 {
-			less.asks = append(less.asks, less.shapes[shape].demand)
-		}
-	}
-	_, err := s.plan(&less)
-	return err == nil
+	return s.fitsAsking(a, dropped)
 }
 
 // leftBeside says what nodes have left of a resource beside as many members as they take.

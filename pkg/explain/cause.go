@@ -20,6 +20,8 @@ const (
 	OtherScheduler  Cause = "OtherScheduler"
 	SchedulingGated Cause = "SchedulingGated"
 	NoQuota         Cause = "NoQuota"         // Kueue has not admitted the job
+	NoQueue         Cause = "NoQueue"         // no label, or a queue that is not there
+	OverQuota       Cause = "OverQuota"       // it asks more than its queue can ever have
 	NoPlaceYet      Cause = "NoPlaceYet"      // it has quota, and an admission check says no
 	Suspended       Cause = "Suspended"       // the job makes no pods
 	Unreadable      Cause = "Unreadable"      // what the pod or its gang asks for
@@ -43,6 +45,8 @@ const (
 	HostPort    Cause = "HostPort"  // members of a gang want one port of the node
 	KeptApart   Cause = "KeptApart" // an anti-affinity keeps members of a gang on nodes of their own
 	NoNodes     Cause = "NoNodes"
+	// NeverFits: no room even if no other pod ran, no node were cordoned and all exporters were there.
+	NeverFits Cause = "NeverFits"
 	// LostGPUs: pods hold GPUs that are unhealthy or gone, and these still count as given.
 	LostGPUs Cause = "LostGPUs"
 	// WholeGPUsOnly: kubelet offers parts or shares of GPUs under the name of whole ones.
@@ -125,6 +129,8 @@ var nextSteps = map[Cause]string{
 	OtherScheduler:                      "set spec.schedulerName, or ask that scheduler",
 	SchedulingGated:                     "whoever set the gates has to take them away",
 	NoQuota:                             "wait for quota, or ask for more of it; the evidence says who holds it",
+	NoQueue:                             "create the LocalQueue, or correct the label kueue.x-k8s.io/queue-name",
+	OverQuota:                           "ask for less, or have the quota of the ClusterQueue raised",
 	NoPlaceYet:                          "wait: the job is tried again when room comes free",
 	Suspended:                           "set spec.suspend to false, or wait for whoever suspended it",
 	Unreadable:                          "correct the value that is named",
@@ -144,6 +150,7 @@ var nextSteps = map[Cause]string{
 	HostPort:                            "add nodes, or let the members do without the host port",
 	KeptApart:                           "add nodes, or loosen the anti-affinity of the members",
 	NoNodes:                             "add nodes",
+	NeverFits:                           "ask for what the cluster has, or add nodes",
 	LostGPUs:                            "delete or restart the pods that are named: what they hold is lost, and counts until they go",
 	WholeGPUsOnly:                       "ask for fewer GPUs, or let the device plugin offer parts and shares under another resource name",
 	FewGPUs:                             "wait for the pods that are named, move those that may be moved, or add nodes",

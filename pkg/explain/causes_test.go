@@ -55,6 +55,7 @@ func TestCauses(t *testing.T) {
 		wantText     string // in the reason or the evidence
 		wantBlockers []string
 		wantWish     string // in the first relaxation
+		wantNext     string // in the next step
 	}{
 		"16 GPUs are free on four nodes, and the gang asks 8 on each of two": {
 			build: func(t *testing.T, w *testEnv) {
@@ -104,7 +105,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, wantPort80(asks(1).Obj(), pod("second", 1).Obj()))
 			},
-			want: HostPort, wantText: "one member on each node, for they want the host port 80: room for 1 of 2 members",
+			want: NeverFits, wantText: "one member on each node, for they want the host port 80; even if",
 		},
 		"members of a gang ask more CPU together than a node has beside its GPUs": {
 			build: func(t *testing.T, w *testEnv) {
@@ -112,7 +113,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, []*v1.Pod{pod("asks", 1).CPU("40").Obj(), pod("second", 1).CPU("40").Obj()})
 			},
-			want: FewCPUs, wantText: "n0: asks 40, 24 left beside 1 member",
+			want: NeverFits, wantText: "because of 40 of cpu for each member; even if no other pod ran: room for 1 of 2 members; n0: asks 40, 24 left beside 1 member",
 		},
 		"members of a gang ask more CPU and more memory than a node has": {
 			build: func(t *testing.T, w *testEnv) {
@@ -120,7 +121,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, []*v1.Pod{pod("asks", 1).CPU("40").Memory("300Gi").Obj(), pod("second", 1).CPU("40").Memory("300Gi").Obj()})
 			},
-			want: FewCPUs, wantText: "n0: asks 300Gi, 212Gi left beside 1 member",
+			want: NeverFits, wantText: "n0: asks 300Gi, 212Gi left beside 1 member",
 		},
 		"members of a gang ask CPU, of which there is plenty, and too much memory and storage": {
 			build: func(t *testing.T, w *testEnv) {
@@ -133,7 +134,7 @@ func TestCauses(t *testing.T) {
 				}
 				w.group("train", 2, members)
 			},
-			want: LowMemory, wantText: "less memory than the members ask together; less ephemeral-storage than the members ask together: room for 1 of 2 members",
+			want: NeverFits, wantText: "because of 300Gi of memory for each member and 60Gi of ephemeral-storage for each member",
 		},
 		"a launcher without GPUs, and workers that ask more CPU than a node has beside its GPUs": {
 			build: func(t *testing.T, w *testEnv) {
@@ -142,7 +143,7 @@ func TestCauses(t *testing.T) {
 				w.Nodes = append(w.Nodes, *testobj.Node("cpu").Label(v1.LabelHostname, "cpu").CPU("8").Memory("8Gi").Ready(v1.ConditionTrue).Obj())
 				w.group("train", 3, []*v1.Pod{pod("asks", 0).CPU("1").Obj(), pod("one", 1).CPU("40").Obj(), pod("two", 1).CPU("40").Obj()})
 			},
-			want: FewCPUs, wantText: "n0: asks 40, 24 left beside 1 member",
+			want: NeverFits, wantText: "n0: asks 40, 24 left beside 1 member",
 		},
 		"members of a gang want one host port and have an anti-affinity": {
 			build: func(t *testing.T, w *testEnv) {
@@ -150,7 +151,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, wantPort80(keptApart(asks(1).Obj(), pod("second", 1).Obj())...))
 			},
-			want: HostPort, wantText: "the host port 80; one member on each node, by their anti-affinity: room for 1 of 2 members",
+			want: NeverFits, wantText: "the host port 80 and one member on each node, by their anti-affinity; even if no other pod ran: room for 1 of 2 members",
 		},
 		"members of a gang ask more GPUs together than there are, and more CPU": {
 			build: func(t *testing.T, w *testEnv) {
@@ -158,7 +159,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, []*v1.Pod{pod("asks", 8).CPU("40").Obj(), pod("second", 8).CPU("40").Obj()})
 			},
-			want: FewGPUs, wantText: "the gang asks 16 nvidia.com/gpu, and 8 are free",
+			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu, and the nodes that it may run on have 8",
 		},
 		"an anti-affinity keeps members of a gang apart": {
 			build: func(t *testing.T, w *testEnv) {
@@ -166,7 +167,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, keptApart(asks(1).Obj(), pod("second", 1).Obj()))
 			},
-			want: KeptApart, wantText: "one member on each node, by their anti-affinity: room for 1 of 2 members",
+			want: NeverFits, wantText: "one member on each node, by their anti-affinity; even if",
 		},
 		"one member of a gang selects nodes that are not there": {
 			build: func(t *testing.T, w *testEnv) {
@@ -192,7 +193,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil).node(t, "n1", "hgx-h200", nil)
 				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
 			},
-			want: Fragmented, wantText: "members get one model, of which there is room for 1 of 2 on NVIDIA-", wantWish: gangrequest.MixedModelsKey,
+			want: NeverFits, wantText: "members get one model, of which there is room for 1 of 2 on NVIDIA-", wantWish: gangrequest.MixedModelsKey,
 		},
 		"a gang is a member short": {
 			build: func(t *testing.T, w *testEnv) {
@@ -214,7 +215,7 @@ func TestCauses(t *testing.T) {
 				}
 				w.group("train", 3, append(members, asks(8).Obj()), gangrequest.RequiredKey, "rack")
 			},
-			want: NoDomain, wantText: "no rack has room for the gang: at most 2 of 3 members", wantWish: gangrequest.RequiredKey,
+			want: NeverFits, wantText: "because of nvtopo.dev/required-topology: rack; even if no other pod ran: room for 2 of 3 members", wantWish: gangrequest.RequiredKey,
 		},
 		"a taint": {
 			build: func(t *testing.T, w *testEnv) {
@@ -325,7 +326,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", "l40s-8", nil)
 				w.waits(asks(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
 			},
-			want: causeOf(placement.FewLinked), wantText: "even when empty", wantWish: podrequest.MinLinkKey,
+			want: NeverFits, wantText: "because of nvtopo.dev/min-link: NVLINK: without, 1 node would take it; n0 would give it GPUs 0,1, PIX, 24 GB/s of 24 when empty", wantWish: podrequest.MinLinkKey,
 		},
 		"CPU is short": {
 			build: func(t *testing.T, w *testEnv) {
@@ -342,7 +343,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.waits(pod("asks", 2).Memory("1Ti").Obj())
 			},
-			want: LowMemory, wantText: "even when empty",
+			want: NeverFits, wantText: "because of 1Ti of memory: without, 1 node would take it",
 		},
 		"a model that no node has": {
 			build: func(t *testing.T, w *testEnv) {
@@ -350,7 +351,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1).Annotation(podrequest.GPUModelKey, "H100").Obj())
 			},
-			want: causeOf(placement.FewSuitableGPUs), wantWish: podrequest.GPUModelKey,
+			want: NeverFits, wantText: "because of nvtopo.dev/gpu-model: H100", wantWish: podrequest.GPUModelKey,
 		},
 		"the policy asks one NUMA node, and nobody knows on which the GPUs are": {
 			build: func(t *testing.T, w *testEnv) {
@@ -420,6 +421,63 @@ func TestCauses(t *testing.T) {
 				w.waits(p)
 			},
 			want: NoQuota, wantText: "Workload team/big of queue holds 6",
+		},
+		"no queue": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.Workloads = nil
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.waits(p)
+			},
+			want: NoQueue, wantText: "it has no label kueue.x-k8s.io/queue-name", wantNext: "set the label kueue.x-k8s.io/queue-name to one of local",
+		},
+		"a queue that is not there": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates, p.Labels = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}, map[string]string{kueue.LabelQueue: "lokal"}
+				w.Workloads[1].Spec.QueueName = "lokal"
+				w.waits(p)
+			},
+			want: NoQueue, wantText: `there is no LocalQueue "lokal" in namespace team`, wantNext: "to one of local",
+		},
+		"a queue of a ClusterQueue that is not there": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.QueueName, w.LocalQueues[0].Spec.ClusterQueue = "local", "gone"
+				w.waits(p)
+			},
+			want: NoQueue, wantText: `there is no ClusterQueue "gone"`, wantNext: "create that ClusterQueue",
+		},
+		"more than the quota of the queue": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 5, Template: v1.PodTemplateSpec{Spec: asks(4).Obj().Spec}}}
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "it asks 20 nvidia.com/gpu, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu",
+		},
+		"as much as the queue may have when it borrows": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 5, Template: v1.PodTemplateSpec{Spec: asks(4).Obj().Spec}}}
+				w.ClusterQueues[0].Spec.CohortName = "cohort"
+				w.ClusterQueues[0].Spec.ResourceGroups[0].Flavors[0].Resources[0].BorrowingLimit = new(resource.MustParse("12"))
+				w.waits(p)
+			},
+			want: NoQuota, wantText: "insufficient unused quota", wantNext: "wait for quota",
 		},
 		"a claim that is not there": {
 			build: func(t *testing.T, w *testEnv) {
@@ -531,6 +589,52 @@ func TestCauses(t *testing.T) {
 			},
 			want: WholeGPUsOnly, wantText: "kubelet offers 16 devices of 4 GPUs, which are shared: whole GPUs only", wantBlockers: []string{"team/p0"},
 		},
+		"a gang asks for a bandwidth that two of three empty nodes have": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).node(t, "c0", "dgx-a100", nil)
+				var members []*v1.Pod
+				for _, name := range []string{"asks", "second", "third"} {
+					members = append(members, pod(name, 8).Annotation(podrequest.MinBandwidthKey, "400").Obj())
+				}
+				w.group("train", 3, members, podrequest.AllowMixedModelsKey, "true")
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 400 of the members; even if no other pod ran: room for 2 of 3 members",
+			wantNext: "set nvtopo.dev/min-bandwidth to 300, with which there is room", wantWish: podrequest.MinBandwidthKey,
+		},
+		"a pod asks for a bandwidth that no machine has, and a link that some have": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "p0", "l40s-8", nil).node(t, "p1", "l40s-8", nil)
+				w.waits(asks(8).Annotation(podrequest.MinLinkKey, "NVLINK").Annotation(podrequest.MinBandwidthKey, "500").Obj())
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 500", wantNext: "set nvtopo.dev/min-bandwidth to 450, with which",
+		},
+		"a pod asks for more GPUs than the largest machine has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil)
+				w.waits(asks(16).Obj())
+			},
+			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu on one node, and the largest node has 8", wantNext: "ask for at most 8 on one node", wantWish: "8 of the 16",
+		},
+		"a gang that has room where nodes are cordoned": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				w.object("h1").Spec.Unschedulable = true
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: Cordoned, wantText: "h1",
+		},
+		"a gang that has room where an exporter is silent": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).silence("h1")
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: StaleGraph, wantText: "h1",
+		},
 		"no nodes": {build: func(_ *testing.T, w *testEnv) { w.waits(asks(1).Obj()) }, want: NoNodes},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -543,6 +647,9 @@ func TestCauses(t *testing.T) {
 			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
 			if e.Cause != tc.want || !strings.Contains(said, tc.wantText) {
 				t.Errorf("cause %s, %q\nwant %s, %q\n%+v", e.Cause, said, tc.want, tc.wantText, e)
+			}
+			if !strings.Contains(e.Next, tc.wantNext) {
+				t.Errorf("next step %q, want %q", e.Next, tc.wantNext)
 			}
 			if e.Reason == "" || e.Next == "" {
 				t.Errorf("reason %q, next step %q: want both", e.Reason, e.Next)

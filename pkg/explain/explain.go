@@ -75,7 +75,7 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		if wl := s.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
-			s.explainQuota(e, wl)
+			s.explainQuota(e, j.Labels, wl)
 			if _, why, ok := names.Protection(j.Annotations); ok && e.Cause == NoQuota {
 				e.Reason = "the pool: " + why
 			}
@@ -136,7 +136,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	var gates []string
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == kueue.GateAdmission {
-			s.explainQuota(e, s.workloadOf(p.Namespace, p.UID, workloadName(p)))
+			s.explainQuota(e, p.Labels, s.workloadOf(p.Namespace, p.UID, workloadName(p)))
 			return true
 		}
 		gates = append(gates, g.Name)

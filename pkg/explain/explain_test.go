@@ -25,11 +25,11 @@ func TestWorkloadNamespace(t *testing.T) {
 			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "pod-asks"}, own: true, want: "Workload team/pod-asks",
 		},
 		"one of the same name alone": {
-			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "pod-asks"}, want: "Kueue has made no Workload of it",
+			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "pod-asks"}, want: "it has no label kueue.x-k8s.io/queue-name",
 		},
 		"one that names the pod as its owner": {
 			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "other", OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "asks", UID: "uid-asks"}}},
-			want:    "Kueue has made no Workload of it",
+			want:    "it has no label kueue.x-k8s.io/queue-name",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

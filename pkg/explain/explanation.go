@@ -26,7 +26,10 @@ type Explanation struct {
 	State     State  `json:"state"`
 	// Cause is the one dominant reason, Reason the same in a sentence, and Evidence what it is
 	// seen by.
-	Cause    Cause    `json:"cause,omitempty"`
+	Cause Cause `json:"cause,omitempty"`
+	// Lacks is, for NeverFits, what the cluster has too little of: the causes of the fewest wishes without
+	// which there would be room.
+	Lacks    []Cause  `json:"lacks,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 	Evidence []string `json:"evidence,omitempty"`
 	Next     string   `json:"next,omitempty"` // what to do about it
@@ -39,7 +42,7 @@ type Explanation struct {
 	Choice      *Choice      `json:"choice,omitempty"` // of a bound pod
 }
 
-// Refusal is what keeps the pod off some nodes. A node with several reasons is in each.
+// Refusal is what keeps the pod off some nodes. A node with several reasons is in that of the first.
 type Refusal struct {
 	Cause Cause    `json:"cause"`
 	Text  string   `json:"text"`

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func describeGang(g *gangrequest.Gang) *Gang {
 func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 	g, group := s.readGang(key)
 	e.Gang = describeGang(g)
-	defer func() { e.Next = nextSteps[e.Cause] }()
+	defer func() { e.Next = cmp.Or(e.Next, nextSteps[e.Cause]) }()
 	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
 	switch {
 	case g.Err != nil:
@@ -264,6 +265,9 @@ func (s *scene) explainPlan(e *Explanation, a *ask) {
 // whyNoPlace is the dominant reason of a gang that has no room as a whole.
 func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError, all []judged) {
 	fits := roomOf(room)
+	if s.neverGang(e, a) || s.mendedWouldDo(e, a, fits) {
+		return
+	}
 	if a.wishes.Required != "" {
 		anywhere := *a
 		anywhere.wishes.Required = ""
@@ -350,48 +354,13 @@ func (a *ask) gpus() (total int) {
 
 // relaxedGang is what the gang would get without one of its wishes, or of its members'.
 func (s *scene) relaxedGang(a *ask) (out []Relaxation) {
-	try := func(name string, less *ask) {
+	for _, w := range append(gangWishes(a), s.memberWishes(a)...) {
+		less, ok := s.without(a, []wish{w})
+		if !ok {
+			continue
+		}
 		if plan, err := s.plan(less); err == nil {
-			out = append(out, Relaxation{Wish: name, Nodes: len(nodesOf(plan)), Level: plan.Level})
-		}
-	}
-	w := &a.wishes
-	for _, d := range []struct {
-		set  bool
-		name string
-		drop func(*gangrequest.Wishes)
-	}{
-		{w.Required != "", gangrequest.RequiredKey + ": " + w.Required, func(w *gangrequest.Wishes) { w.Required = "" }},
-		{w.SegmentRequired, gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, func(w *gangrequest.Wishes) { w.SegmentRequired = false }},
-		{!w.MixedModels, "GPUs of one model for the gang, as with " + gangrequest.MixedModelsKey + ": true", func(w *gangrequest.Wishes) { w.MixedModels = true }},
-		{w.MaxPerDomain > 0, gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }},
-	} {
-		if d.set {
-			less := *a
-			d.drop(&less.wishes)
-			try(d.name, &less)
-		}
-	}
-	var wishes []wish
-	for _, q := range a.shapes {
-		for _, w := range s.wishesOf(q) {
-			if !slices.ContainsFunc(wishes, func(o wish) bool { return o.name == w.name }) {
-				wishes = append(wishes, w)
-			}
-		}
-	}
-	for _, wish := range wishes {
-		less := *a
-		less.shapes = nil
-		for _, q := range a.shapes {
-			pod := q.pod.DeepCopy()
-			wish.drop(pod)
-			if relaxed, err := s.question(pod); err == nil {
-				less.shapes = append(less.shapes, relaxed)
-			}
-		}
-		if len(less.shapes) == len(a.shapes) {
-			try(wish.name+" of the members", &less)
+			out = append(out, Relaxation{Wish: w.name, Nodes: len(nodesOf(plan)), Level: plan.Level})
 		}
 	}
 	return out

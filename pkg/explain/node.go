@@ -171,10 +171,28 @@ func (n *node) byGraph(q *question, now time.Time, out []Obstacle) []Obstacle {
 		return out
 	}
 	o := refused(q, reason, n.detail(q, now))
+	if reason == placement.LowBandwidth {
+		o.Detail += n.fastest(q, now)
+	}
 	if reason == placement.FewGPUs && !tooFew(out) && n.wholeOnly(q) != "" {
 		o.Cause, o.Text = WholeGPUsOnly, "fewer whole GPUs than asked: the others are partitioned or shared"
 	}
 	return add(out, o)
+}
+
+// fastest says how fast the best free ring is of as many devices as are asked, and how fast it has to be.
+func (n *node) fastest(q *question, now time.Time) string {
+	less := *q.demand.Request
+	less.Constraint.MinBandwidth = 0
+	a, reason := placement.Choose(n.usage(now), &less, false)
+	if reason != placement.Fits {
+		return ""
+	}
+	set := n.describe(a, q.resource())
+	if set == nil {
+		return ""
+	}
+	return fmt.Sprintf("; asks %.4g GB/s, the best free ring of %d has %.4g", nvtopo.GBps(q.demand.Constraint.MinBandwidth), len(set.Ring), set.BandwidthGBps)
 }
 
 // tooFew reports whether there are too few devices by number.
@@ -238,6 +256,9 @@ func (n *node) detail(q *question, now time.Time) string {
 		return ""
 	}
 	text := fmt.Sprintf("asks %d, %d of %d free", q.demand.Resources[0].Count, n.free(now, q.resource()), n.offers(q.resource()))
+	if n.graph != nil && n.counts != placement.Fits && !q.demand.CountStale {
+		text = fmt.Sprintf("asks %d, none of %d counts as free without a graph that counts", q.demand.Resources[0].Count, n.offers(q.resource()))
+	}
 	if lost := n.losers(q); len(lost) > 0 {
 		text += "; " + strings.Join(lost[:min(len(lost), maxNamed)], "; ")
 	}

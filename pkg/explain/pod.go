@@ -73,7 +73,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	case WaitsForItsTurn:
 		e.fitsNow(all)
 	default:
-		e.Cause, e.Next = cause, nextSteps[cause]
+		e.Cause, e.Next = cause, cmp.Or(e.Next, nextSteps[cause])
 		e.Evidence = append(e.Evidence, e.nearest()...)
 		e.Relaxations = s.relaxations(q)
 	}
@@ -128,7 +128,7 @@ func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
 	case len(by.excluded) > 0:
 		return e.most(by.excluded, ofWish)
 	case len(by.lacking) > 0:
-		return e.most(offering(q, by.lacking), never)
+		return s.neverPod(q, by.lacking, e)
 	case len(by.unwanted) > 0:
 		return e.most(offering(q, by.unwanted), ofWish)
 	}
@@ -259,10 +259,10 @@ func (e *Explanation) nearest() []string {
 	return out
 }
 
-// refusals count nodes by reason, the most frequent first.
+// refusals count nodes by the first reason of each, the most frequent first.
 func refusals(all []judged) (out []Refusal) {
 	for i := range all {
-		for _, o := range all[i].obstacles {
+		for _, o := range all[i].obstacles[:min(1, len(all[i].obstacles))] {
 			at := slices.IndexFunc(out, func(r Refusal) bool { return r.Cause == o.Cause })
 			if at < 0 {
 				at, out = len(out), append(out, Refusal{Cause: o.Cause, Text: o.Text})

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
@@ -18,15 +19,26 @@ import (
 // maxHolders bounds the Workloads that are named for the quota that they hold.
 const maxHolders = 5
 
-// explainQuota explains a job that Kueue does not let in. wl is nil if Kueue has none yet.
-func (s *scene) explainQuota(e *Explanation, wl *kueue.Workload) {
-	defer func() { e.Next = nextSteps[e.Cause] }()
+// explainQuota explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet.
+func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue.Workload) {
+	defer func() { e.Next = cmp.Or(e.Next, nextSteps[e.Cause]) }()
 	e.Cause = NoQuota
+	name := labels[kueue.LabelQueue]
+	if wl != nil {
+		name = wl.Spec.QueueName
+	}
+	if s.explainQueue(e, name) {
+		return
+	}
 	if wl == nil {
-		e.Reason = "Kueue has made no Workload of it: its queue, or Kueue itself, is not there"
+		e.Cause, e.Reason = NoQueue, fmt.Sprintf("Kueue has made no Workload of it, though there is the LocalQueue %q", name)
+		e.Next = "see whether Kueue runs, and whether it manages jobs of this kind"
 		return
 	}
 	queue := s.queueOf(wl)
+	if s.explainLimit(e, wl, queue) {
+		return
+	}
 	e.Evidence = append(e.Evidence, fmt.Sprintf("Workload %s/%s in LocalQueue %s, ClusterQueue %s", wl.Namespace, wl.Name, wl.Spec.QueueName, cmp.Or(queue, "unknown")))
 	checks := checksOf(wl)
 	reserved := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
@@ -47,6 +59,91 @@ func (s *scene) explainQuota(e *Explanation, wl *kueue.Workload) {
 	if e.Cause == NoQuota {
 		e.Evidence = append(e.Evidence, s.holders(wl, queue)...)
 	}
+}
+
+// explainQueue explains a job whose queue is not there. It reports whether that is so.
+func (s *scene) explainQueue(e *Explanation, name string) bool {
+	var there []string
+	var local *kueue.LocalQueue
+	for i := range s.LocalQueues {
+		if q := &s.LocalQueues[i]; q.Namespace == e.Namespace {
+			there = append(there, q.Name)
+			if q.Name == name {
+				local = q
+			}
+		}
+	}
+	cluster := func(q kueue.ClusterQueue) bool { return local != nil && q.Name == local.Spec.ClusterQueue }
+	slices.Sort(there)
+	switch {
+	case name == "":
+		e.Reason = "it has no label " + kueue.LabelQueue
+	case local == nil && !s.QueuesKnown:
+		return false // they may not be read
+	case local == nil:
+		e.Reason = fmt.Sprintf("there is no LocalQueue %q in namespace %s, which its label %s names", name, e.Namespace, kueue.LabelQueue)
+	case len(s.ClusterQueues) > 0 && !slices.ContainsFunc(s.ClusterQueues, cluster):
+		e.Cause, e.Reason = NoQueue, fmt.Sprintf("there is no ClusterQueue %q, which LocalQueue %q names", local.Spec.ClusterQueue, name)
+		e.Next = "create that ClusterQueue, or correct the LocalQueue"
+		return true
+	default:
+		return false
+	}
+	e.Cause = NoQueue
+	if len(there) > 0 {
+		e.Next = fmt.Sprintf("set the label %s to one of %s", kueue.LabelQueue, strings.Join(there, ", "))
+	}
+	return true
+}
+
+// explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
+// that is so.
+func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
+	at := slices.IndexFunc(s.ClusterQueues, func(q kueue.ClusterQueue) bool { return q.Name == queue })
+	if at < 0 {
+		return false
+	}
+	for _, resource := range s.Profile.Options.Resources {
+		most, bounded := limitOf(&s.ClusterQueues[at], v1.ResourceName(resource))
+		if asks := askedBy(wl, v1.ResourceName(resource)); bounded && asks > most {
+			e.Cause = OverQuota
+			e.Reason = fmt.Sprintf("it asks %d %s, and ClusterQueue %s can have at most %d, with all that it may borrow", asks, resource, queue, most)
+			e.Next = fmt.Sprintf("ask for at most %d %s, or have the quota of ClusterQueue %s raised", most, resource, queue)
+			return true
+		}
+	}
+	return false
+}
+
+// limitOf is how much of a resource a ClusterQueue can have in all its flavors; false if nothing bounds that.
+func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (most int64, bounded bool) {
+	for _, group := range q.Spec.ResourceGroups {
+		for _, f := range group.Flavors {
+			for _, r := range f.Resources {
+				switch {
+				case r.Name != name:
+					continue
+				case r.BorrowingLimit != nil:
+					most += r.BorrowingLimit.Value()
+				case q.Spec.CohortName != "":
+					return 0, false // all that the cohort has
+				}
+				most, bounded = most+r.NominalQuota.Value(), true
+			}
+		}
+	}
+	return most, bounded
+}
+
+// askedBy is how much of a resource all pods of a Workload ask.
+func askedBy(wl *kueue.Workload, name v1.ResourceName) (total int64) {
+	for i := range wl.Spec.PodSets {
+		set := &wl.Spec.PodSets[i]
+		of := resourcehelper.PodRequests(&v1.Pod{Spec: set.Template.Spec}, resourcehelper.PodResourcesOptions{})
+		amount := of[name]
+		total += int64(set.Count) * amount.Value()
+	}
+	return total
 }
 
 // checksOf are what admission checks that are not content say.

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -17,7 +18,22 @@ import (
 // wish is something that a pod could do without.
 type wish struct {
 	name string
-	drop func(*v1.Pod)
+	// cause is why a pod fits no node because of the wish alone.
+	cause Cause
+	// key is that of the annotation that it is; empty if it is none.
+	key  string
+	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
+	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
+}
+
+// causesOfKeys are the causes of annotations. Those that decide about no node's fit are not there.
+var causesOfKeys = map[string]Cause{
+	podrequest.TopologyPolicyKey: causeOf(placement.FewInNUMA),
+	podrequest.NUMAAffinityKey:   causeOf(placement.NoNUMACPU),
+	podrequest.MinLinkKey:        causeOf(placement.FewLinked),
+	podrequest.MinBandwidthKey:   causeOf(placement.LowBandwidth),
+	podrequest.GPUModelKey:       causeOf(placement.FewSuitableGPUs),
+	podrequest.MinGPUMemoryKey:   causeOf(placement.FewSuitableGPUs),
 }
 
 // maxTaints bounds the taints that are tried.
@@ -52,11 +68,13 @@ func (s *scene) relaxations(q *question) (out []Relaxation) {
 func (s *scene) wishesOf(q *question) (out []wish) {
 	for _, key := range podrequest.InputKeys() {
 		if value, ok := q.pod.Annotations[key]; ok {
-			out = append(out, wish{key + ": " + value, func(p *v1.Pod) { delete(p.Annotations, key) }})
+			out = append(out, wish{
+				name: key + ": " + value, cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
+			})
 		}
 	}
 	if a := q.pod.Spec.Affinity; len(q.pod.Spec.NodeSelector) > 0 || a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		out = append(out, wish{"the node selector and required node affinity", func(p *v1.Pod) {
+		out = append(out, wish{name: "the node selector and required node affinity", cause: NotSelected, drop: func(p *v1.Pod) {
 			p.Spec.NodeSelector = nil
 			if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
 				p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
@@ -64,7 +82,7 @@ func (s *scene) wishesOf(q *question) (out []wish) {
 		}})
 	}
 	for _, taint := range s.taints(q) {
-		out = append(out, wish{"not to tolerate the taint " + taint.ToString(), func(p *v1.Pod) {
+		out = append(out, wish{name: "not to tolerate the taint " + taint.ToString(), cause: Tainted, drop: func(p *v1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: taint.Key, Operator: v1.TolerationOpExists, Effect: taint.Effect})
 		}})
 	}
@@ -119,7 +137,7 @@ func (s *scene) fewer(q *question) *Relaxation {
 		most = max(most, node.offers(q.resource()))
 	}
 	for n := min(asks-1, most, nvtopo.MaxGPUs); n > 0; n-- {
-		w := wish{fmt.Sprintf("%d of the %d %s", asks-n, asks, name), func(p *v1.Pod) {
+		w := wish{name: fmt.Sprintf("%d of the %d %s", asks-n, asks, name), cause: FewGPUs, drop: func(p *v1.Pod) {
 			for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 				for i := range list {
 					for _, amounts := range []v1.ResourceList{list[i].Resources.Requests, list[i].Resources.Limits} {

@@ -50,6 +50,8 @@ type World struct {
 	Profile         Profile                           // whose pods are explained
 	// ClaimsKnown: Claims are all that the namespace has.
 	ClaimsKnown bool
+	// QueuesKnown: LocalQueues are all that the namespace has.
+	QueuesKnown bool
 }
 
 // Profile is the scheduler whose pods are explained.

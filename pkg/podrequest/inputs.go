@@ -186,3 +186,16 @@ func parseGBps(s string) (int64, error) {
 	}
 	return kBps, nil
 }
+
+// CanonicalKey returns our key for an alias of it, and any other key as it is.
+func CanonicalKey(key string) string {
+	if key == hamiPolicyKey {
+		return TopologyPolicyKey
+	}
+	for _, in := range inputs() {
+		if slices.Contains(in.aliases, key) {
+			return in.key
+		}
+	}
+	return key
+}

@@ -71,7 +71,7 @@ func TestExplain(t *testing.T) {
 	waits(gpuPod("spread", gangProfile, 2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").NodeSelector(inPart("spread")).Obj(),
 		waitingCase{explain.Cause(placement.FewInNUMA.Name()), "2 of 8 free", []string{"default/three-0"}})
 	waits(gpuPod("unlinked", gangProfile, 2).Annotation(podrequest.MinLinkKey, "NVLINK").NodeSelector(inPart("unlinked")).Obj(),
-		waitingCase{explain.Cause(placement.FewLinked.Name()), "even when empty", nil})
+		waitingCase{explain.NeverFits, "because of nvtopo.dev/min-link", nil})
 	waits(gpuPod("cpus", gangProfile, 2).CPU("16").Memory("1Gi").NodeSelector(inPart("cpus")).Obj(),
 		waitingCase{explain.FewCPUs, "asks 16, 8 left", []string{"default/hog"}})
 	waits(gpuPod("full", gangProfile, 2).NodeSelector(inPart("full")).Obj(), waitingCase{explain.FewGPUs, "0 are free", []string{"default/whole"}})

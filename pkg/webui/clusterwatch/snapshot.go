@@ -41,6 +41,7 @@ func (w *Watch) Snapshot() *Snapshot {
 		PodGroups: w.groups.all(), Jobs: w.jobs.all(), Claims: w.claims.all(), StorageClasses: w.classes.all(), Workloads: w.workloads.all(),
 		LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(), Profile: w.config.Profile,
 		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
+		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
 	s.Namespaces, s.Pools = w.namespaces.all(), w.pools.all()
 	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()

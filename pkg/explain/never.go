@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// nodeConditionTaints is the prefix of the taints that Kubernetes gives nodes that are not ready, or cordoned.
+const nodeConditionTaints = "node.kubernetes.io/"
+
+// mended is the scene with no node cordoned or not ready, and with every graph there is.
+func (s *scene) mended() *scene {
+	out := *s
+	out.nodes, out.byName = make([]*node, len(s.nodes)), make(map[string]*node, len(s.nodes))
+	for i, n := range s.nodes {
+		e := *n
+		e.object = n.object.DeepCopy()
+		e.object.Spec.Unschedulable = false
+		e.object.Spec.Taints = slices.DeleteFunc(e.object.Spec.Taints, func(t v1.Taint) bool { return strings.HasPrefix(t.Key, nodeConditionTaints) })
+		if e.graph != nil && e.counts == placement.StaleGraph {
+			e.counts = placement.Fits
+		}
+		out.nodes[i], out.byName[e.object.Name] = &e, &e
+	}
+	return &out
+}
+
+// ideal is the mended scene with nothing on its nodes but the pods of DaemonSets and those that stay.
+func (s *scene) ideal(stay map[types.UID]bool) *scene {
+	out := s.mended()
+	for i, n := range out.nodes {
+		e := n.emptied()
+		for _, p := range n.listed {
+			if stay[p.Object.UID] && !belongsHere(p.Object) {
+				e.here = append(e.here, p)
+			}
+		}
+		e.listed = e.here
+		out.nodes[i], out.byName[e.object.Name] = e, e
+	}
+	return out
+}
+
+// mendedWouldDo finds the nodes that keep a gang waiting because they are cordoned, not ready or without an
+// exporter. It reports whether the gang has room once they are mended.
+func (s *scene) mendedWouldDo(e *Explanation, a *ask, fits string) bool {
+	plan, err := s.mended().plan(a)
+	if err != nil {
+		return false
+	}
+	var away []judged
+	for _, at := range slices.Sorted(maps.Keys(nodesOf(plan))) {
+		j := judged{node: s.nodes[at]}
+		for _, o := range s.nodes[at].obstacles(a.shapes[0], s.Now) {
+			if o.kind == ofFault || o.Cause == Cordoned || o.Cause == Tainted {
+				o.kind = ofFault
+				j.obstacles = append(j.obstacles, o)
+			}
+		}
+		if len(j.obstacles) > 0 {
+			away = append(away, j)
+		}
+	}
+	if len(away) == 0 {
+		return false
+	}
+	e.Cause = e.most(away, ofFault)
+	e.Reason += "; without: " + fits
+	return true
+}
+
+// unknown are the nodes that have devices for the question, by number, and no graph that says which.
+func (s *scene) unknown(q *question) (out []judged) {
+	for _, n := range s.nodes {
+		if q.demand.HasGPUs() && n.offers(q.resource()) > 0 && n.counts != placement.Fits && q.eligible.Allows(n.object) {
+			out = append(out, judged{node: n, obstacles: []Obstacle{refused(q, n.counts, n.why())}})
+		}
+	}
+	return out
+}
+
+// neverPod explains a pod that no node of lacking takes even when it is empty, by the fewest of its wishes
+// without which some node would.
+func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
+	if cause := e.most(offering(q, lacking), never); !ofCluster(cause) {
+		return cause
+	}
+	ideal := s.ideal(nil)
+	e.Evidence = nil
+	if most := mostOffered(q, lacking); q.demand.HasGPUs() && most < q.demand.Resources[0].Count {
+		if most > 0 {
+			e.Lacks = []Cause{FewGPUs}
+			e.Reason = fmt.Sprintf("the pod can never fit in this cluster: it asks %d %s on one node, and the largest node has %d", q.demand.Resources[0].Count, q.resource(), most)
+			e.Next = fmt.Sprintf("ask for at most %d on one node, or divide the job into members of a gang", most)
+			return NeverFits
+		}
+		e.Lacks, e.Next = []Cause{FewGPUs}, "add nodes that have "+q.resource()+", or run their device plugin"
+		e.Reason = "the pod can never fit in this cluster: no node that it may run on has " + q.resource()
+		return NeverFits
+	}
+	wishes := append(s.wishesOf(q), amounts([]*question{q})...)
+	needed := fewest(wishes, func(dropped []wish) bool { return ideal.relaxed(q, together(dropped)) != nil })
+	if needed == nil {
+		return e.most(offering(q, lacking), never)
+	}
+	best := ideal.relaxed(q, together(needed))
+	e.lack(needed)
+	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", named(needed), counted(best.Nodes, "node"))
+	if best.Gets != nil {
+		e.Evidence = append(e.Evidence, fmt.Sprintf("%s would give it %s when empty", best.Node, best.Gets))
+	}
+	for _, text := range ideal.amountsLeft(q, needed) {
+		e.Evidence = append(e.Evidence, text)
+	}
+	e.Next = ideal.lesser(needed, []*question{q}, func(w wish) bool { return ideal.relaxed(q, w) != nil })
+	return NeverFits
+}
+
+// neverGang explains a gang that has no room even in the ideal cluster. It reports whether that is so: not
+// where nodes have devices that no graph describes.
+func (s *scene) neverGang(e *Explanation, a *ask) bool {
+	stay := map[types.UID]bool{}
+	for _, p := range a.gang.Members.Live {
+		stay[p.UID] = placed(p)
+	}
+	ideal := s.ideal(stay)
+	_, err := ideal.plan(a)
+	var room *fabric.UnplaceableError
+	if err == nil || !errors.As(err, &room) {
+		return false
+	}
+	for _, q := range a.shapes {
+		if hidden := ideal.unknown(q); len(hidden) > 0 {
+			e.Cause = e.most(hidden, ofFault)
+			e.Reason += "; without: " + roomOf(room)
+			return true
+		}
+	}
+	wishes := slices.Concat(gangWishes(a), ideal.memberWishes(a), besideWishes(a))
+	needed := fewest(wishes, func(dropped []wish) bool { return ideal.fitsAsking(a, dropped) })
+	if len(needed) == 1 && (needed[0].cause == NotSelected || needed[0].cause == Tainted) {
+		return false // nodes may be labelled
+	}
+	e.Cause = NeverFits
+	if needed == nil {
+		e.Lacks = []Cause{FewGPUs}
+		e.Reason = "the gang can never fit in this cluster; even if no other pod ran: " + roomOf(room)
+		if total := ideal.offered(a.shapes); a.gpus() > total {
+			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.shapes[0].resource(), total)
+		}
+		e.Next = "run fewer or smaller members, or add nodes"
+		return true
+	}
+	e.lack(needed)
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", named(needed), roomOf(room))
+	for _, q := range a.shapes {
+		for _, name := range resourcesOf(&ask{shapes: []*question{q}}) {
+			if slices.Contains(e.Lacks, CauseOf(name)) {
+				e.Evidence = append(e.Evidence, ideal.leftBeside(q, name)...)
+			}
+		}
+	}
+	e.Next = ideal.lesser(needed, a.shapes, func(w wish) bool { return ideal.fitsAsking(a, []wish{w}) })
+	return true
+}
+
+// lack notes the causes of some wishes.
+func (e *Explanation) lack(needed []wish) {
+	for _, w := range needed {
+		if !slices.Contains(e.Lacks, w.cause) {
+			e.Lacks = append(e.Lacks, w.cause)
+		}
+	}
+}
+
+// ofCluster reports whether a cause that even empty nodes have is that the cluster has too little. The others
+// are mended on a node, or by asking in another way.
+func ofCluster(cause Cause) bool {
+	switch cause {
+	case WholeGPUsOnly, causeOf(placement.DegradedGPUs), causeOf(placement.GPUCountMismatch), causeOf(placement.UnknownDevices),
+		causeOf(placement.UnknownNUMA), causeOf(placement.UnknownGPUMemory), causeOf(placement.UnknownGPUModel),
+		causeOf(placement.KubeletRefuses), causeOf(placement.KubeletElsewhere), causeOf(placement.KubeletBusy):
+		return false
+	}
+	return true
+}
+
+// fewest returns a smallest set of wishes without which there is room: one if one does, and else one from
+// which none can be left out. It is nil if not even all do.
+func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
+	wishes = slices.DeleteFunc(slices.Clone(wishes), func(w wish) bool { return w.cause == "" })
+	for i := range wishes {
+		if one := wishes[i : i+1 : i+1]; fits(one) {
+			return one
+		}
+	}
+	if len(wishes) < 2 || !fits(wishes) {
+		return nil
+	}
+	for i := 0; i < len(wishes); {
+		if fewer := slices.Delete(slices.Clone(wishes), i, i+1); fits(fewer) {
+			wishes = fewer
+		} else {
+			i++
+		}
+	}
+	return wishes
+}
+
+// together is the wish that drops all of some.
+func together(wishes []wish) wish {
+	return wish{drop: func(p *v1.Pod) {
+		for _, w := range wishes {
+			if w.drop != nil {
+				w.drop(p)
+			}
+		}
+	}}
+}
+
+func named(wishes []wish) string {
+	var names []string
+	for _, w := range wishes {
+		names = append(names, w.name)
+	}
+	return strings.Join(names, " and ")
+}
+
+// mostOffered is the greatest number of devices that one of the nodes has for pods.
+func mostOffered(q *question, all []judged) (most int) {
+	for i := range all {
+		most = max(most, all[i].offers(q.resource()))
+	}
+	return most
+}
+
+// offered is how many devices the nodes have on which some of the questions may run.
+func (s *scene) offered(shapes []*question) (total int) {
+	for _, n := range s.nodes {
+		if slices.ContainsFunc(shapes, func(q *question) bool { return q.eligible.Allows(n.object) }) {
+			total += n.offers(shapes[0].resource())
+		}
+	}
+	return total
+}
+
+// amounts are what pods ask beside devices, as wishes.
+func amounts(shapes []*question) (out []wish) {
+	for _, name := range resourcesOf(&ask{shapes: shapes}) {
+		most := int64(0)
+		for _, q := range shapes {
+			most = max(most, asks(q, name))
+		}
+		if most > 0 {
+			out = append(out, wish{name: amount(name, most) + " of " + string(name), cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
+		}
+	}
+	return out
+}
+
+// amountsLeft says of how much of the amounts among the wishes the node has that has most.
+func (s *scene) amountsLeft(q *question, wishes []wish) (out []string) {
+	for _, name := range resourcesOf(&ask{shapes: []*question{q}}) {
+		if !slices.ContainsFunc(wishes, func(w wish) bool { return w.cause == CauseOf(name) }) || asks(q, name) == 0 {
+			continue
+		}
+		var most int64 = -1
+		var best string
+		for _, n := range s.nodes {
+			if !q.eligible.Allows(n.object) || n.offers(q.resource()) == 0 && q.demand.HasGPUs() {
+				continue
+			}
+			left := n.object.Status.Allocatable[name]
+			value := left.Value()
+			if name == v1.ResourceCPU {
+				value = left.MilliValue()
+			}
+			if value > most {
+				most, best = value, n.object.Name
+			}
+		}
+		if most >= 0 {
+			out = append(out, fmt.Sprintf("%s asks %s of %s, and the most that a node has is %s (%s)", q.pod.Name, amount(name, asks(q, name)), name, amount(name, most), best))
+		}
+	}
+	return out
+}
+
+// lesser says what to do about the wishes without which there is room: the greatest value of an annotation
+// with which there is, if it is one wish that has such a value.
+func (s *scene) lesser(needed []wish, shapes []*question, fits func(wish) bool) string {
+	if len(needed) == 1 && needed[0].key != "" {
+		w := needed[0]
+		for _, value := range s.lesserValues(w.key, shapes) {
+			if fits(wish{cause: w.cause, drop: func(p *v1.Pod) {
+				if _, ok := p.Annotations[w.key]; ok {
+					p.Annotations[w.key] = value
+				}
+			}}) {
+				return fmt.Sprintf("set %s to %s, with which there is room when no other pod runs, or add nodes that have more", w.key, value)
+			}
+		}
+	}
+	if next := neverNext[needed[0].cause]; next != "" && len(needed) == 1 {
+		return next
+	}
+	return "ask for less of these: " + named(needed) + "; or add nodes that have it"
+}
+
+// neverNext says what to do where one thing is all that the cluster has too little of.
+var neverNext = map[Cause]string{
+	FewCPUs:                            "ask for less CPU, or add nodes that have more",
+	LowMemory:                          "ask for less memory, or add nodes that have more",
+	NoDomain:                           "let the gang be in a greater domain, or add nodes to one",
+	HostPort:                           nextSteps[HostPort],
+	KeptApart:                          nextSteps[KeptApart],
+	causeOf(placement.FewOneModel):     "set nvtopo.dev/allow-mixed-models, run fewer members, or add nodes of one model",
+	causeOf(placement.FewSuitableGPUs): "accept more models or less memory, or add nodes that have such GPUs",
+}
+
+// lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the
+// pods do.
+func (s *scene) lesserValues(key string, shapes []*question) []string {
+	switch podrequest.CanonicalKey(key) {
+	case podrequest.TopologyPolicyKey:
+		return []string{"restricted", "best-effort"}
+	case podrequest.NUMAAffinityKey:
+		return []string{"preferred"}
+	case podrequest.MinLinkKey:
+		return []string{"NVLINK", "PIX", "PXB", "PHB", "NODE", "SYS"}
+	case podrequest.MinBandwidthKey:
+		return s.bandwidths(key, shapes)
+	}
+	return nil
+}
+
+// bandwidths are the ring bandwidths that nodes would give the pods without the annotation, in GB/s, the
+// greatest first.
+func (s *scene) bandwidths(key string, shapes []*question) (out []string) {
+	var all []float64
+	for _, q := range shapes {
+		pod := q.pod.DeepCopy()
+		delete(pod.Annotations, key)
+		less, err := s.question(pod)
+		if err != nil {
+			continue
+		}
+		for _, n := range s.nodes {
+			if set := n.set(less, s.Now); set != nil && set.BandwidthGBps > 0 {
+				all = append(all, rounded(set.BandwidthGBps))
+			}
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	for _, v := range slices.Compact(all) {
+		out = append(out, strconv.FormatFloat(v, 'f', -1, 64))
+	}
+	return out
+}
+
+// rounded is a bandwidth that is no greater, with at most one place.
+func rounded(gbps float64) float64 { return math.Floor(10*gbps) / 10 }
