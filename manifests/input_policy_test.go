@@ -35,8 +35,8 @@ var inputValues = map[string]values{
 		bad:  []string{"", "NV0", "NV65", "NV04", "NV+1", "NV-1", "NVSWITCH", "NVLINK4", "P2P", "PIX PXB", "\u202eNV4", "NV１"},
 	},
 	podrequest.MinBandwidthKey: {
-		good: []string{"1", "0.5", ".5", "5.", " 300 ", "+25", "1e3", "9.5E+2", "1000000", "0x1p4", "0x1_0p0_1", "1_000", "00001"},
-		bad:  []string{"", "0", "0.0", "0e5", "-1", "NaN", "Inf", "300GB/s", "300 GB", "1,5", "1e", "one"},
+		good: []string{"1", "0.5", ".5", "5.", " 300 ", "+25", "1e3", "9.5E+2", "1000000", "0x1p4", "0x1_0p0_1", "1_000", "00001", "300GB/s", "2400 Gb/s", "100Gbps", "1TB/s ", "12.5GBps", "800Gbit/s"},
+		bad:  []string{"", "0", "0.0", "0e5", "-1", "NaN", "Inf", "300 GB", "100G", "0GB/s", "0.0 Gb/s", "100gb/s", "GB/s", "100GB/h", "1,5", "1e", "one"},
 	},
 	podrequest.AllowMixedModelsKey: truths,
 	podrequest.MovableKey:          truths,

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -189,10 +188,8 @@ func (c *checking) wait(ctx context.Context, d time.Duration) bool {
 
 // reader connects to the cluster and its schedulers.
 func (c *checking) reader() (func(context.Context) (*check.World, error), error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	flags := clusterFlags{kubeconfig: c.kubeconfig, context: c.context}
+	config, err := flags.config()
 	if err != nil {
 		return nil, inputf("kubeconfig: %w", err)
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,15 +56,24 @@ func (c *clusterFlags) ownNamespace(given string) (string, error) {
 		return given, nil
 	}
 	namespace, _, err := c.loader().Namespace()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return "", inputf("kubeconfig: %w", errNoKubeconfig)
+	case err != nil:
 		return "", inputf("kubeconfig: %w", err)
 	}
 	return namespace, nil
 }
 
+// errNoKubeconfig is in place of client-go's, which names an environment variable that nobody should set.
+var errNoKubeconfig = errors.New("there is none, neither in KUBECONFIG nor at ~/.kube/config: name a file with --kubeconfig")
+
 func (c *clusterFlags) config() (*rest.Config, error) {
 	config, err := c.loader().ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errNoKubeconfig
+	case err != nil:
 		return nil, err
 	}
 	config.Timeout = clusterTimeout

@@ -188,3 +188,14 @@ func TestNodeErrors(t *testing.T) {
 		})
 	}
 }
+
+// TestNoKubeconfig: without a kubeconfig every command that reads a cluster says how to name one.
+func TestNoKubeconfig(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for _, args := range [][]string{{"matrix", "--node", "n"}, {"top"}, {"check"}, {"explain", "p"}, {"pool", "usage", "team"}, {"verify-node", "n"}} {
+		_, err := run(t, "", args...)
+		if err == nil || !strings.Contains(err.Error(), "name a file with --kubeconfig") || strings.Contains(err.Error(), "KUBERNETES_MASTER") {
+			t.Errorf("%v: %v, want how to name a kubeconfig", args, err)
+		}
+	}
+}

@@ -27,7 +27,7 @@ type estimateOptions struct {
 	algorithm  string
 	collective string
 	latency    float64
-	bandwidth  float64
+	bandwidth  string
 	binary     bool
 }
 
@@ -77,7 +77,7 @@ Sizes are SI (1 GB = 1000 MB), in upper or lower case; MiB and the like are exac
 	f.StringVar(&o.algorithm, "algorithm", "all", "ring, tree, recursive-halving or all")
 	f.StringVar(&o.collective, "collective", "all", "all-reduce, all-gather, reduce-scatter or all")
 	f.Float64Var(&o.latency, "latency", 0, "latency of a message in µs (default: that of the weakest link)")
-	f.Float64Var(&o.bandwidth, "bandwidth", 0, "bandwidth in GB/s (default: that of the weakest link)")
+	f.StringVar(&o.bandwidth, "bandwidth", "", "bandwidth in GB/s, or with a unit: 100GB/s, 800Gb/s (default: that of the weakest link)")
 	f.BoolVar(&o.binary, "binary-units", false, "in --size count 1 GB as 1024 MB")
 	return cmd
 }
@@ -178,7 +178,7 @@ func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
 // override replaces values of the graph by values of the flags.
 func (o *estimateOptions) override(cmd *cobra.Command, m *nvtopo.CostModel) error {
 	if cmd.Flags().Changed("bandwidth") {
-		kBps, err := parseGBps("--bandwidth", o.bandwidth)
+		kBps, err := parseBandwidth("--bandwidth", o.bandwidth)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ type fabricPlacement struct {
 	spreadOver            string
 	maxPerDomain          int
 	policy, minLink, size string
-	minBandwidth          float64
+	minBandwidth          string
 	mixed                 bool
 }
 
@@ -153,7 +153,7 @@ such as "rack: 3 of 4".`,
 	f.IntVar(&o.maxPerDomain, "max-per-domain", 0, "most pods in one domain of that level; 0: any")
 	f.StringVar(&o.policy, "policy", nvtopo.PolicyBestEffort.String(), "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two GPUs of a pod, for example NVLINK, NV4 or PHB")
-	f.Float64Var(&o.minBandwidth, "min-bandwidth", 0, "least bandwidth of the weakest link of a pod's ring in GB/s")
+	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the weakest link of a pod's ring in GB/s, or with a unit: 100GB/s, 800Gb/s")
 	f.BoolVar(&o.mixed, "allow-mixed-models", false, "accept GPUs of different models, in one pod and in the gang")
 	f.StringVar(&o.size, "size", "1GB", "size of each GPU's buffer, for the estimates, by which plans are compared where the network is known")
 	return cmd

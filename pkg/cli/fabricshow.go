@@ -17,7 +17,7 @@ type fabricShow struct {
 	fabric, nodes, free string
 	topology, resource  string
 	policy, minLink     string
-	minBandwidth        float64
+	minBandwidth        string
 	showNodes           bool
 	cluster             clusterFlags
 }
@@ -60,7 +60,7 @@ free. With --fabric, --nodes and --free it is one on paper, see NVTOPO fabric pl
 	f.StringVar(&o.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 	f.StringVar(&o.policy, "policy", nvtopo.PolicyBestEffort.String(), "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two GPUs of a slot")
-	f.Float64Var(&o.minBandwidth, "min-bandwidth", 0, "least bandwidth of the weakest link of a slot's ring in GB/s")
+	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the weakest link of a slot's ring in GB/s, or with a unit: 100GB/s, 800Gb/s")
 	f.BoolVar(&o.showNodes, "show-nodes", false, "draw the nodes, too")
 	return cmd
 }

@@ -69,7 +69,7 @@ it, 16Gi of /dev/shm for each GPU. CUDA indices restart at 0 inside the containe
 	f.StringVar(&o.policy, "policy", "best-effort", "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.affinity, "numa-affinity", "", "none, preferred or required (default: preferred for training, required for inference)")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two of the GPUs, for example NVLINK, NV4 or PHB")
-	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the ring's weakest link in GB/s")
+	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the ring's weakest link in GB/s, or with a unit: 100GB/s, 800Gb/s")
 	f.StringVar(&o.pod.Interface, "nccl-interface", "eth0", "the pod's network interface, for NCCL; \"\" lets NCCL find one")
 	f.StringVar(&o.pod.TopologyConfigMap, "nccl-topo-configmap", "", `ConfigMap with NCCL's topology under the key topo.xml, see "generate nccl-topo"`)
 	return cmd

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,11 +92,11 @@ func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) e
 // gbps writes a bandwidth for people, with no more digits than it has.
 func gbps(kBps int64) string { return strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64) }
 
-// parseGBps reads a bandwidth flag in GB/s; 0 means that the flag is not given.
-func parseGBps(flag string, value float64) (int64, error) {
-	const most = 1e6 // a hundred times the fastest link; keeps kB/s far from overflow
-	if math.IsNaN(value) || value <= 0 || value > most || value*1e6 < 1 {
-		return 0, usagef("%s %v: want GB/s above 0 and at most %g", flag, value, most)
+// parseBandwidth reads a bandwidth flag, in kB/s.
+func parseBandwidth(flag, value string) (int64, error) {
+	kBps, err := nvtopo.ParseBandwidth(value)
+	if err != nil {
+		return 0, usagef("%s %w", flag, err)
 	}
-	return int64(math.Round(value * 1e6)), nil
+	return kBps, nil
 }

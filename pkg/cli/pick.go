@@ -34,7 +34,7 @@ type pickOptions struct {
 	free         string
 	policy       string
 	minLink      string
-	minBandwidth float64
+	minBandwidth string
 	mixed        bool
 }
 
@@ -77,7 +77,7 @@ requirement could not be met.`,
 	f.StringVar(&o.free, "free", "", "indices of the free GPUs, for example 0,2-4")
 	f.StringVar(&o.policy, "policy", nvtopo.PolicyBestEffort.String(), "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two of the GPUs, for example NVLINK, NV4 or PHB")
-	f.Float64Var(&o.minBandwidth, "min-bandwidth", 0, "least bandwidth of the ring's weakest link in GB/s")
+	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the ring's weakest link in GB/s, or with a unit: 100GB/s, 800Gb/s")
 	f.BoolVar(&o.mixed, "allow-mixed-models", false, "accept GPUs of different models in one set")
 	return cmd
 }
@@ -142,7 +142,7 @@ func (o *pickOptions) constraint(minBandwidth bool) (con nvtopo.Constraint, err 
 		}
 	}
 	if minBandwidth {
-		if con.MinBandwidth, err = parseGBps("--min-bandwidth", o.minBandwidth); err != nil {
+		if con.MinBandwidth, err = parseBandwidth("--min-bandwidth", o.minBandwidth); err != nil {
 			return con, err
 		}
 	}

@@ -123,9 +123,7 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 	if best.Gets != nil {
 		e.Evidence = append(e.Evidence, fmt.Sprintf("%s would give it %s when empty", best.Node, best.Gets))
 	}
-	for _, text := range ideal.amountsLeft(q, needed) {
-		e.Evidence = append(e.Evidence, text)
-	}
+	e.Evidence = append(e.Evidence, ideal.amountsLeft(q, needed)...)
 	e.Next = ideal.lesser(needed, []*question{q}, func(w wish) bool { return ideal.relaxed(q, w) != nil })
 	return NeverFits
 }
@@ -190,13 +188,11 @@ func (e *Explanation) lack(needed []wish) {
 // ofCluster reports whether a cause that even empty nodes have is that the cluster has too little. The others
 // are mended on a node, or by asking in another way.
 func ofCluster(cause Cause) bool {
-	switch cause {
-	case WholeGPUsOnly, causeOf(placement.DegradedGPUs), causeOf(placement.GPUCountMismatch), causeOf(placement.UnknownDevices),
+	return !slices.Contains([]Cause{
+		WholeGPUsOnly, causeOf(placement.DegradedGPUs), causeOf(placement.GPUCountMismatch), causeOf(placement.UnknownDevices),
 		causeOf(placement.UnknownNUMA), causeOf(placement.UnknownGPUMemory), causeOf(placement.UnknownGPUModel),
-		causeOf(placement.KubeletRefuses), causeOf(placement.KubeletElsewhere), causeOf(placement.KubeletBusy):
-		return false
-	}
-	return true
+		causeOf(placement.KubeletRefuses), causeOf(placement.KubeletElsewhere), causeOf(placement.KubeletBusy),
+	}, cause)
 }
 
 // fewest returns a smallest set of wishes without which there is room: one if one does, and else one from

@@ -28,8 +28,10 @@ var keysOf = map[Cause][]string{
 func randomWishes(random *rand.Rand) map[string]string {
 	out := map[string]string{}
 	all := [][]string{
-		{podrequest.MinLinkKey, "NVLINK", "PIX", "NV18"}, {podrequest.MinBandwidthKey, "20", "45", "100", "400", "500"},
-		{podrequest.TopologyPolicyKey, "single-numa-node", "restricted"}, {podrequest.GPUModelKey, "H100", "A100", "V100", "GB300"},
+		{podrequest.MinLinkKey, "NVLINK", "PIX", "NV18"},
+		{podrequest.MinBandwidthKey, "20", "45", "100", "400", "500"},
+		{podrequest.TopologyPolicyKey, "single-numa-node", "restricted"},
+		{podrequest.GPUModelKey, "H100", "A100", "V100", "GB300"},
 		{podrequest.MinGPUMemoryKey, "30Gi", "60Gi", "200Gi"},
 	}
 	for range random.IntN(4) {

@@ -3,7 +3,6 @@
 package podrequest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -102,7 +101,7 @@ func (r *Request) readMinLink(v string, _ *Options) (err error) {
 }
 
 func (r *Request) readMinBandwidth(v string, _ *Options) (err error) {
-	r.Constraint.MinBandwidth, err = parseGBps(v)
+	r.Constraint.MinBandwidth, err = nvtopo.ParseBandwidth(v)
 	return err
 }
 
@@ -167,24 +166,6 @@ func ParseMessageSize(v string) (int64, error) {
 		return 0, err
 	}
 	return parseBytes(v)
-}
-
-// maxGBps bounds min-bandwidth: a hundred times the fastest known GPU.
-const maxGBps = 1_000_000
-
-func parseGBps(s string) (int64, error) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a number of GB/s", s)
-	}
-	if !(f > 0 && f <= maxGBps) {
-		return 0, fmt.Errorf("%q GB/s: want more than 0 and at most %d", s, maxGBps)
-	}
-	kBps := int64(f * 1e6)
-	if kBps == 0 {
-		return 0, errors.New("less than 1 kB/s")
-	}
-	return kBps, nil
 }
 
 // CanonicalKey returns our key for an alias of it, and any other key as it is.
