@@ -137,7 +137,7 @@ func (r *rig) registry() frameworkruntime.Registry {
 	}
 	return frameworkruntime.Registry{
 		topology.Name: keep(topology.New(shared)), numa.Name: keep(numa.New(shared)), gang.Name: gang.New(gang.NewProcess(shared)),
-		fairsort.Name: fairsort.New(fairsort.NewTurns()),
+		fairsort.Name: fairsort.New(fairsort.NewTurns(clock.RealClock{})),
 	}
 }
 

@@ -73,7 +73,7 @@ func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 		topology.Name:             topology.New(shared),
 		numa.Name:                 numa.New(shared),
 		gang.Name:                 gang.New(gangs),
-		fairsort.Name:             fairsort.New(fairsort.NewTurns()),
+		fairsort.Name:             fairsort.New(fairsort.NewTurns(clock.RealClock{})),
 		noderesourcetopology.Name: noderesourcetopology.New,
 		coscheduling.Name:         gangs.Coscheduling(coscheduling.New),
 		capacityscheduling.Name:   capacityscheduling.New,

@@ -3,6 +3,7 @@
 package fairsort
 
 import (
+	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,10 +15,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func init() { metrics.Register() }
@@ -30,7 +34,7 @@ type testQueue struct {
 
 func newTestQueue(t *testing.T) *testQueue {
 	t.Helper()
-	p := &Plugin{turns: NewTurns()}
+	p := &Plugin{turns: NewTurns(clock.RealClock{})}
 	return &testQueue{internalqueue.NewTestQueue(t.Context(), p.Less), p}
 }
 
@@ -49,7 +53,7 @@ func (q *testQueue) try(t *testing.T) *v1.Pod {
 		t.Fatal(err)
 	}
 	pod := info.Pod
-	if _, status := q.plugin.PreFilter(t.Context(), nil, pod, nil); !status.IsSkip() {
+	if _, status := q.plugin.PreFilter(t.Context(), cycle(), pod, nil); !status.IsSkip() {
 		t.Fatalf("PreFilter: %v, want Skip", status)
 	}
 	q.Done(pod.UID)
@@ -91,79 +95,154 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestTurnsTaken: of many namespaces that make pods at random, the k-th pod in the queue of its namespace and
-// priority is tried after at most k+1 pods of each other one, and not before those that came before it.
+// cycle is the state of a pod's own cycle.
+func cycle() fwk.CycleState {
+	state := framework.NewCycleState()
+	state.Write(framework.PodsToActivateKey, framework.NewPodsToActivate())
+	return state
+}
+
+// heapOf is the scheduling queue's heap.
+type heapOf struct {
+	plugin *Plugin
+	infos  []*framework.QueuedPodInfo
+}
+
+func (h *heapOf) Len() int           { return len(h.infos) }
+func (h *heapOf) Less(i, j int) bool { return h.plugin.Less(h.infos[i], h.infos[j]) }
+func (h *heapOf) Swap(i, j int)      { h.infos[i], h.infos[j] = h.infos[j], h.infos[i] }
+func (h *heapOf) Push(x any)         { h.infos = append(h.infos, x.(*framework.QueuedPodInfo)) } //nolint:forcetypeassert // the test's
+func (h *heapOf) Pop() any {
+	last := h.infos[len(h.infos)-1]
+	h.infos = h.infos[:len(h.infos)-1]
+	return last
+}
+
+// member is a pod in the queue, by the test's own account.
+type member struct {
+	info   *framework.QueuedPodInfo
+	place  int          // in its line as it came, from 1 on
+	passed map[line]int // pods of its priority that were tried since, by line
+}
+
+func lineOf(info *framework.QueuedPodInfo) line {
+	return line{info.Pod.Namespace, *info.Pod.Spec.Priority, info.Attempts > 0}
+}
+
+// TestTurnsTaken: of many namespaces that make, delete and try pods at random, the k-th pod in the queue of
+// its line is tried after at most k+1 pods of each other line of its priority, and after those that came
+// before it. So it is beside dry runs, for a process that begins to lead late, and where the queue hears of
+// deletions late.
 func TestTurnsTaken(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 34))
-		q := newTestQueue(t)
-		type waiting struct {
-			pod    *v1.Pod
-			place  int            // in its namespace and priority as it came, from 1 on
-			passed map[string]int // pods of its priority that were tried since, by namespace
-		}
-		var queue []*waiting // in the order of coming
-		same := func(x, y *v1.Pod) bool { return x.Namespace == y.Namespace && *x.Spec.Priority == *y.Spec.Priority }
-		for step, made := 0, 0; step < 1000; step++ {
-			if rng.IntN(2) == 0 || len(queue) == 0 {
-				namespace := string('a' + rune(rng.IntN(1+rng.IntN(4))))
-				for range 1 + rng.IntN(5) {
-					w := &waiting{pod: pod(namespace, made, int32(rng.IntN(2))), place: 1, passed: map[string]int{}}
-					made++
-					for _, o := range queue {
-						if same(o.pod, w.pod) {
-							w.place++
-						}
-					}
-					q.add(t, w.pod)
-					queue = append(queue, w)
-				}
-				continue
-			}
-			tried := q.try(t)
-			at := slices.IndexFunc(queue, func(w *waiting) bool { return w.pod == tried })
-			first := slices.IndexFunc(queue, func(w *waiting) bool { return same(w.pod, tried) })
-			if at != first {
-				t.Fatalf("seed %d, step %d: %s is tried before %s, which came before", seed, step, tried.Name, queue[first].pod.Name)
-			}
-			w := queue[at]
-			queue = slices.Delete(queue, at, at+1)
-			for namespace, n := range w.passed {
-				if n > w.place+1 {
-					t.Fatalf("seed %d, step %d: %s, the %d. of its namespace, is tried after %d of namespace %s", seed, step, tried.Name, w.place, n, namespace)
-				}
-			}
+		now := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
+		h := &heapOf{plugin: &Plugin{turns: NewTurns(now)}}
+		var queue, refused []*member
+		lead := rng.IntN(300) // before, another process tries the pods
+		push := func(info *framework.QueuedPodInfo) {
+			m := &member{info: info, place: 1, passed: map[line]int{}}
 			for _, o := range queue {
-				if o.pod.Namespace != tried.Namespace && *o.pod.Spec.Priority == *tried.Spec.Priority {
-					o.passed[tried.Namespace]++
+				if lineOf(o.info) == lineOf(info) {
+					m.place++
 				}
-				if *o.pod.Spec.Priority > *tried.Spec.Priority {
-					t.Fatalf("seed %d, step %d: %s is tried before %s, which is more important", seed, step, tried.Name, o.pod.Name)
+			}
+			queue = append(queue, m)
+			heap.Push(h, info)
+		}
+		for step, made := 0, 0; step < 1500; step++ {
+			now.SetTime(now.Now().Add(time.Duration(rng.IntN(3)) * time.Second))
+			switch n := rng.IntN(10); {
+			case n < 4 || len(queue) == 0:
+				for range 1 + rng.IntN(5) {
+					p := pod(string('a'+rune(rng.IntN(1+rng.IntN(4)))), made, int32(rng.IntN(2)))
+					info := queued(t, p, now.Now())
+					made++
+					push(info)
+				}
+			case n == 4: // the last of a line is deleted, or all, and the queue hears of it after us
+				of, all := lineOf(queue[rng.IntN(len(queue))].info), rng.IntN(2) == 0
+				var gone []*member
+				for _, m := range slices.Backward(queue) {
+					if lineOf(m.info) == of && (all || len(gone) == 0) {
+						gone = append(gone, m)
+						h.plugin.turns.podDeleted(m.info.Pod)
+					}
+				}
+				queue = slices.DeleteFunc(queue, func(m *member) bool { return slices.Contains(gone, m) })
+				if rng.IntN(2) == 0 {
+					push(queued(t, pod("late", made, 0), now.Now()))
+					made++
+				}
+				for _, m := range gone {
+					heap.Remove(h, slices.Index(h.infos, m.info))
+				}
+			case n == 5: // a dry run
+				h.plugin.PreFilter(t.Context(), framework.NewCycleState(), queue[rng.IntN(len(queue))].info.Pod, nil)
+			case n == 6 && len(refused) > 0:
+				m := refused[0]
+				refused = refused[1:]
+				m.info.Timestamp = now.Now()
+				push(m.info)
+			default:
+				info := heap.Pop(h).(*framework.QueuedPodInfo) //nolint:forcetypeassert // the test's
+				at := slices.IndexFunc(queue, func(m *member) bool { return m.info == info })
+				first := slices.IndexFunc(queue, func(m *member) bool { return lineOf(m.info) == lineOf(info) })
+				if at != first {
+					t.Fatalf("seed %d, step %d: %s is tried before %s, which came before", seed, step, info.Pod.Name, queue[first].info.Pod.Name)
+				}
+				m := queue[at]
+				queue = slices.Delete(queue, at, at+1)
+				if step < lead {
+					bound := info.Pod.DeepCopy()
+					bound.Spec.NodeName = "n"
+					h.plugin.turns.podUpdated(bound)
+				} else {
+					h.plugin.PreFilter(t.Context(), cycle(), info.Pod, nil)
+				}
+				for l, n := range m.passed {
+					if n > m.place+1 {
+						t.Fatalf("seed %d, step %d: %s, the %d. of its line, is tried after %d of %v", seed, step, info.Pod.Name, m.place, n, l)
+					}
+				}
+				for _, o := range queue {
+					if *o.info.Pod.Spec.Priority > *info.Pod.Spec.Priority {
+						t.Fatalf("seed %d, step %d: %s is tried before %s, which is more important", seed, step, info.Pod.Name, o.info.Pod.Name)
+					}
+					if l := lineOf(info); lineOf(o.info) != l && *o.info.Pod.Spec.Priority == l.priority {
+						o.passed[l]++
+					}
+				}
+				if info.Attempts++; step >= lead && rng.IntN(2) == 0 {
+					refused = append(refused, m)
 				}
 			}
 		}
 	}
 }
 
-// TestDeletedPods: the turns of pods that are deleted before they are tried are forgotten, by and by.
-func TestDeletedPods(t *testing.T) {
-	turns := NewTurns()
-	for i := range 10 * keepGone {
-		p := pod(fmt.Sprint("ns-", i), i, 0)
-		turns.of(p)
-		turns.podDeleted(cache.DeletedFinalStateUnknown{Obj: p})
-		turns.podDeleted(p) // the watch tells it again
+// TestGonePods: nothing is kept of pods that are gone for long, nor of their namespaces.
+func TestGonePods(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
+	turns := NewTurns(now)
+	for i := range 3000 {
+		info := queued(t, pod(fmt.Sprint("ns-", i), i, int32(i%2)), now.Now())
+		turns.both(info, info, true)
+		switch i % 3 {
+		case 0:
+			turns.podDeleted(cache.DeletedFinalStateUnknown{Obj: info.Pod})
+			turns.podDeleted(info.Pod) // the watch tells it again
+		case 1:
+			bound := info.Pod.DeepCopy()
+			bound.Spec.NodeName = "n"
+			turns.podUpdated(bound)
+		default:
+			turns.tried(info.Pod.UID)
+		}
+		now.SetTime(now.Now().Add(time.Second))
 	}
-	if n := len(turns.pods); n > 2*keepGone {
-		t.Errorf("%d turns are kept, want at most %d", n, 2*keepGone)
-	}
-	for i := range 10 * keepNamespaces {
-		p := pod(fmt.Sprint("ns-", i), i, 1)
-		turns.of(p)
-		turns.tried(p.UID)
-	}
-	if n := len(turns.priorities[1].last); n > keepNamespaces {
-		t.Errorf("%d namespaces are remembered of which no pod waits, want at most %d", n, keepNamespaces)
+	if len(turns.lines) > maxLines+100 || len(turns.pods) > 100 || len(turns.gone) > 100 {
+		t.Errorf("%d lines, %d turns and %d pods that are gone are kept, want those of a minute", len(turns.lines), len(turns.pods), len(turns.gone))
 	}
 }
 
@@ -173,7 +252,7 @@ func TestLongerFirst(t *testing.T) {
 	early, late := pod("a", 1, 0), pod("a", 0, 0)
 	now := time.Unix(1_700_000_000, 0)
 	for _, swapped := range []bool{false, true} {
-		p := &Plugin{turns: NewTurns()}
+		p := &Plugin{turns: NewTurns(clock.RealClock{})}
 		x, y := queued(t, early, now), queued(t, late, now.Add(time.Second))
 		if swapped {
 			x, y = y, x

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 )
@@ -39,12 +40,20 @@ func New(turns *Turns) func(context.Context, runtime.Object, fwk.Handle) (fwk.Pl
 	var once sync.Once
 	return func(_ context.Context, _ runtime.Object, h fwk.Handle) (_ fwk.Plugin, err error) {
 		once.Do(func() {
-			_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: turns.podDeleted})
+			_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+				UpdateFunc: func(_, obj any) { turns.podUpdated(obj) }, DeleteFunc: turns.podDeleted,
+			})
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch the pods: %w", err)
 		}
 		return &Plugin{turns: turns, handle: h}, nil
+	}
+}
+
+func (t *Turns) podUpdated(obj any) {
+	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+		t.bound(pod.UID)
 	}
 }
 
@@ -63,18 +72,20 @@ func (p *Plugin) Name() string { return Name }
 // Less reports whether the first pod is tried before the second: the more important one is, then the one
 // whose turn is earlier, then the one that is in the queue for longer.
 func (p *Plugin) Less(first, second fwk.QueuedPodInfo) bool {
-	a, b := first.GetPodInfo().GetPod(), second.GetPodInfo().GetPod()
 	longer := first.GetTimestamp().Before(second.GetTimestamp())
-	x, y := p.turns.both(a, b, longer)
-	if x.priority != y.priority {
-		return x.priority > y.priority
+	x, y := p.turns.both(first, second, longer)
+	if x.line.priority != y.line.priority {
+		return x.line.priority > y.line.priority
 	}
 	return x.at < y.at || x.at == y.at && longer
 }
 
-// PreFilter notes that the pod is tried.
-func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	p.turns.tried(pod.UID)
+// PreFilter notes that the pod is tried, where it is: other plugins run PreFilter for pods that wait, too.
+// Only the cycle of a pod that has left the queue has a place for pods to activate.
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if _, err := state.Read(framework.PodsToActivateKey); err == nil {
+		p.turns.tried(pod.UID)
+	}
 	return nil, fwk.NewStatus(fwk.Skip)
 }
 

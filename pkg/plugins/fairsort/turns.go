@@ -5,50 +5,72 @@ package fairsort
 import (
 	"maps"
 	"sync"
+	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 )
 
-const (
-	// keepGone is of how many deleted pods the turns are kept: one may be in the queue still.
-	keepGone = 1024
-	// keepNamespaces is how many namespaces may be remembered of which no pod waits.
-	keepNamespaces = 1024
-)
+// maxLines is how many lines there may be before those are dropped in which no pod waits.
+const maxLines = 1024
+
+// keepGone is for how long the turn of a pod is kept that was deleted or bound: the scheduling queue may hear
+// of it later than we do, and a turn must not change while the pod is in its heap.
+const keepGone = time.Minute
 
 // Turns number the pods of the scheduling queue, as start-time fair queueing does: a pod's turn is one after
-// the last of its namespace, and not before that of the pod that was tried last. Pods of different
+// the last that waits in its line, and not before that of the pod that was tried last. Pods of different
 // priorities have turns of their own. The scheduler profiles of a process share one, as they share the
 // queue. Make it with NewTurns.
 type Turns struct {
-	mu         sync.Mutex
-	pods       map[types.UID]turn // guarded by mu
-	gone       []types.UID        // deleted pods, the first one first; guarded by mu
-	priorities map[int32]*clock   // guarded by mu
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	pods    map[types.UID]*turn // guarded by mu
+	gone    []gonePod           // the first one first; guarded by mu
+	lines   map[line]*waiting   // guarded by mu
+	dropped time.Time           // when lines were dropped last; guarded by mu
+	now     map[int32]int64     // priority -> turn of the pod that was tried last; guarded by mu
+}
+
+// line is where pods wait behind each other: a namespace's of one priority. Pods that were tried before have
+// a line of their own, so that one that is woken does not wait for all that its namespace has made since.
+type line struct {
+	namespace string
+	priority  int32
+	again     bool
+}
+
+// waiting are the pods of a line.
+type waiting struct {
+	turns map[types.UID]int64
+	tried int64 // of the pod that was tried last
+	last  int64 // the greatest of these
 }
 
 // turn is the place of a pod among those of its priority. It does not change while the pod is in the queue.
 type turn struct {
-	at       int64
-	priority int32
+	at   int64
+	line line
+	gone bool // the pod waits no more
 }
 
-// clock is how far the turns of one priority are.
-type clock struct {
-	now  int64            // of the pod that was tried last
-	last map[string]int64 // of the pods of each namespace
+// gonePod is a pod that was deleted or bound, with the time at which that was seen.
+type gonePod struct {
+	uid types.UID
+	at  time.Time
 }
 
 // NewTurns returns the Turns of an empty queue.
-func NewTurns() *Turns {
-	return &Turns{pods: map[types.UID]turn{}, priorities: map[int32]*clock{}}
+func NewTurns(clk clock.PassiveClock) *Turns {
+	return &Turns{clock: clk, pods: map[types.UID]*turn{}, lines: map[line]*waiting{}, now: map[int32]int64{}}
 }
 
 // both returns the turns of two pods. Where both get one now, the first is it first if it is in the queue for
 // longer, and the second otherwise: of two that are there for as long, the queue names first who came last.
-func (t *Turns) both(first, second *v1.Pod, longer bool) (x, y turn) {
+func (t *Turns) both(first, second fwk.QueuedPodInfo, longer bool) (x, y turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if longer {
@@ -60,46 +82,98 @@ func (t *Turns) both(first, second *v1.Pod, longer bool) (x, y turn) {
 }
 
 // of returns the turn of a pod, which it gets at the first call. The caller holds t.mu.
-func (t *Turns) of(pod *v1.Pod) turn {
-	if have, ok := t.pods[pod.UID]; ok {
-		return have
+func (t *Turns) of(info fwk.QueuedPodInfo) turn {
+	pod := info.GetPodInfo().GetPod()
+	if have := t.pods[pod.UID]; have != nil {
+		return *have
 	}
-	out := turn{priority: corev1.PodPriority(pod)}
-	c := t.priorities[out.priority]
-	if c == nil {
-		c = &clock{last: map[string]int64{}}
-		t.priorities[out.priority] = c
+	t.forget()
+	l := line{namespace: pod.Namespace, priority: corev1.PodPriority(pod), again: info.GetAttempts() > 0}
+	w := t.lines[l]
+	if w == nil {
+		t.dropLines()
+		w = &waiting{turns: map[types.UID]int64{}, tried: -1, last: -1}
+		t.lines[l] = w
 	}
-	out.at = max(c.now, c.last[pod.Namespace]+1)
-	if c.last[pod.Namespace] = out.at; len(c.last) > keepNamespaces {
-		maps.DeleteFunc(c.last, func(_ string, last int64) bool { return last <= c.now })
-	}
-	t.pods[pod.UID] = out
-	return out
+	out := &turn{at: max(t.now[l.priority], w.last+1), line: l}
+	w.turns[pod.UID], w.last, t.pods[pod.UID] = out.at, out.at, out
+	return *out
 }
 
 // tried notes that a pod has left the queue, to be tried.
 func (t *Turns) tried(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if have, ok := t.pods[uid]; ok {
+	if have := t.pods[uid]; have != nil {
+		t.leave(uid, have, true)
 		delete(t.pods, uid)
-		c := t.priorities[have.priority]
-		c.now = max(c.now, have.at)
 	}
 }
 
-// deleted forgets a pod, once it has left the queue too.
+// bound notes that another process has bound a pod. Its turn counts as over, so that a process that comes to
+// lead goes on from there.
+func (t *Turns) bound(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := t.pods[uid]; have != nil && !have.gone {
+		t.keep(uid, have, true)
+	}
+}
+
+// deleted notes that a pod was deleted. Its place in the line is free for the next one.
 func (t *Turns) deleted(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.pods[uid]; !ok {
+	if have := t.pods[uid]; have != nil && !have.gone {
+		t.keep(uid, have, false)
+	}
+}
+
+// keep has a pod wait no more, and keeps its turn for a while. The caller holds t.mu.
+func (t *Turns) keep(uid types.UID, have *turn, tried bool) {
+	t.leave(uid, have, tried)
+	have.gone = true
+	t.gone = append(t.gone, gonePod{uid, t.clock.Now()})
+	t.forget()
+}
+
+// leave takes a pod out of its line, tried or not. The caller holds t.mu.
+func (t *Turns) leave(uid types.UID, have *turn, tried bool) {
+	if have.gone {
 		return
 	}
-	if t.gone = append(t.gone, uid); len(t.gone) > 2*keepGone {
-		for _, uid := range t.gone[:keepGone] {
-			delete(t.pods, uid)
-		}
-		t.gone = append(t.gone[:0], t.gone[keepGone:]...)
+	w := t.lines[have.line]
+	delete(w.turns, uid)
+	if tried {
+		w.tried = max(w.tried, have.at)
+		t.now[have.line.priority] = max(t.now[have.line.priority], have.at)
 	}
+	if have.at != w.last {
+		return
+	}
+	w.last = w.tried
+	for _, at := range w.turns {
+		w.last = max(w.last, at)
+	}
+}
+
+// forget drops the turns of pods that are gone for long. The caller holds t.mu.
+func (t *Turns) forget() {
+	old := 0
+	for before := t.clock.Now().Add(-keepGone); old < len(t.gone) && t.gone[old].at.Before(before); old++ {
+		if have := t.pods[t.gone[old].uid]; have != nil && have.gone {
+			delete(t.pods, t.gone[old].uid)
+		}
+	}
+	t.gone = t.gone[old:]
+}
+
+// dropLines drops the lines in which no pod waits, once there are many, and not often: a line that is made
+// anew is one turn earlier than it would be. The caller holds t.mu.
+func (t *Turns) dropLines() {
+	if len(t.lines) < maxLines || t.clock.Since(t.dropped) < keepGone {
+		return
+	}
+	t.dropped = t.clock.Now()
+	maps.DeleteFunc(t.lines, func(l line, w *waiting) bool { return len(w.turns) == 0 && w.tried <= t.now[l.priority] })
 }

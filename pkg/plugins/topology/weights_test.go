@@ -155,7 +155,7 @@ func frameworkOf(t *testing.T, path string) framework.Framework {
 	shared := lifecycle.NewShared(clock.RealClock{})
 	registry := plugins.NewInTreeRegistry()
 	registry[Name], registry[numa.Name], registry[gang.Name] = New(shared), numa.New(shared), gang.New(gang.NewProcess(shared))
-	registry[fairsort.Name] = fairsort.New(fairsort.NewTurns())
+	registry[fairsort.Name] = fairsort.New(fairsort.NewTurns(clock.RealClock{}))
 	client := fake.NewClientset()
 	fw, err := frameworkruntime.NewFramework(ctx, registry, &cfg.Profiles[0],
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(informers.NewSharedInformerFactory(client, 0)),

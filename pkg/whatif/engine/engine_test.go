@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/ptr"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -39,7 +40,7 @@ import (
 func plugins(shared *lifecycle.Shared) frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		topology.Name: topology.New(shared), numa.Name: numa.New(shared), gang.Name: gang.New(gang.NewProcess(shared)),
-		fairsort.Name: fairsort.New(fairsort.NewTurns()),
+		fairsort.Name: fairsort.New(fairsort.NewTurns(clock.RealClock{})),
 	}
 }
 
