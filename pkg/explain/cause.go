@@ -4,6 +4,7 @@ package explain
 
 import (
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,6 +38,7 @@ const (
 	NotSelected Cause = "NotSelected"
 	Cordoned    Cause = "Cordoned"
 	Tainted     Cause = "Tainted"
+	NotReady    Cause = "NotReady"   // Kubernetes keeps pods from the node for its conditions
 	Fragmented  Cause = "Fragmented" // enough devices are free, on too many nodes
 	NoDomain    Cause = "NoDomain"   // no domain of the level that the gang requires has room
 	FewCPUs     Cause = "FewCPUs"
@@ -85,11 +87,17 @@ const (
 	never               // even the empty node does not have it
 )
 
+// nodeConditionTaints is the prefix of the taints that Kubernetes gives nodes by their conditions.
+const nodeConditionTaints = "node.kubernetes.io/"
+
 func ineligible(q *question, node *v1.Node, why placement.Ineligible, taint v1.Taint) Obstacle {
 	switch why {
 	case placement.Unschedulable:
 		return Obstacle{Cause: Cordoned, Text: "the node is cordoned", kind: ofWish}
 	case placement.Tainted:
+		if strings.HasPrefix(taint.Key, nodeConditionTaints) {
+			return Obstacle{Cause: NotReady, Text: "the node is not ready", Detail: taint.ToString(), kind: ofWish}
+		}
 		return Obstacle{Cause: Tainted, Text: "a taint that the pod does not tolerate", Detail: taint.ToString(), kind: ofWish}
 	default:
 		o := Obstacle{Cause: NotSelected, Text: "the pod's node selector or required node affinity does not match", kind: ofWish}
@@ -141,6 +149,7 @@ var nextSteps = map[Cause]string{
 	WaitsForItsTurn:                     "wait a moment; if the pod stays, see whether the scheduler runs",
 	NotSelected:                         "correct the node selector or affinity, or label nodes",
 	Cordoned:                            "uncordon the nodes, or wait",
+	NotReady:                            "see the conditions of the nodes: kubectl describe node",
 	Tainted:                             "let the pod tolerate the taint if it belongs there, or take the taint away",
 	Fragmented:                          "wait for the pods that are named, move those that may be moved, or ask for fewer GPUs on one node",
 	NoDomain:                            "wait for room in one domain, or let the gang be in a greater one",

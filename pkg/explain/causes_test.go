@@ -616,7 +616,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "h0", hopper, nil)
 				w.waits(asks(16).Obj())
 			},
-			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu on one node, and the largest node has 8", wantNext: "ask for at most 8 on one node", wantWish: "8 of the 16",
+			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu on one node, and the largest that it may run on has 8", wantNext: "ask for at most 8 on one node", wantWish: "8 of the 16",
 		},
 		"a gang that has room where nodes are cordoned": {
 			build: func(t *testing.T, w *testEnv) {
@@ -634,6 +634,93 @@ func TestCauses(t *testing.T) {
 				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
 			},
 			want: StaleGraph, wantText: "h1",
+		},
+		"a gang asks one NUMA node, and nobody knows on which the GPUs are": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
+				for _, n := range []string{"n0", "n1"} {
+					for i := range w.topology(n).Spec.GPUs {
+						w.topology(n).Spec.GPUs[i].NUMANode = -1
+					}
+				}
+				w.group("train", 2, []*v1.Pod{
+					asks(2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(), pod("second", 2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj(),
+				})
+			},
+			want: causeOf(placement.UnknownNUMA), wantText: "NUMA nodes of GPUs, CPUs or memory are not known",
+		},
+		"a gang never fits, whatever an old node without an exporter has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).node(t, "old", quad, nil)
+				w.Topologies = w.Topologies[:2]
+				var members []*v1.Pod
+				for _, name := range []string{"asks", "second", "third"} {
+					members = append(members, pod(name, 8).Annotation(podrequest.MinBandwidthKey, "400").Obj())
+				}
+				w.group("train", 3, members)
+			},
+			want: NeverFits, wantText: "it asks 24 nvidia.com/gpu, and the nodes that it may run on have 20",
+		},
+		"a gang would have room if a node had an exporter": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				w.Topologies = w.Topologies[:1]
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: causeOf(placement.NoGraph), wantText: "h1 would do but for this; without: room for 1 of 2 members",
+		},
+		"a launcher without GPUs and workers of which there is room for one": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil)
+				w.group("train", 3, []*v1.Pod{asks(0).Obj(), pod("one", 8).Obj(), pod("two", 8).Obj()})
+			},
+			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu, and the nodes that it may run on have 8",
+		},
+		"memory that no node of the zone has, but one of another": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, map[string]string{"zone": "a"}).node(t, "n1", cube, map[string]string{"zone": "b"})
+				w.object("n1").Status.Allocatable[v1.ResourceMemory] = resource.MustParse("2Ti")
+				p := pod("asks", 2).Memory("1Ti").Obj()
+				p.Spec.NodeSelector = map[string]string{"zone": "a"}
+				w.waits(p)
+			},
+			want: NeverFits, wantText: "because of 1Ti of memory: without, 1 node would take it", wantNext: "ask for less memory",
+		},
+		"a node that is not ready": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				w.object("h1").Spec.Taints = []v1.Taint{{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}}
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: NotReady, wantText: "h1", wantNext: "kubectl describe node",
+		},
+		"a Workload that may not be read": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.QueuesKnown = false
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates, p.Labels = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}, map[string]string{kueue.LabelQueue: "local"}
+				w.waits(p)
+			},
+			want: NoQuota, wantText: "no Workload of it that you may read",
+		},
+		"more than the quota of the queue, of which a part may start": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 5, MinCount: new(int32(2)), Template: v1.PodTemplateSpec{Spec: asks(4).Obj().Spec}}}
+				w.waits(p)
+			},
+			want: NoQuota, wantText: "insufficient unused quota",
 		},
 		"no nodes": {build: func(_ *testing.T, w *testEnv) { w.waits(asks(1).Obj()) }, want: NoNodes},
 	} {

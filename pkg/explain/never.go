@@ -19,9 +19,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// nodeConditionTaints is the prefix of the taints that Kubernetes gives nodes that are not ready, or cordoned.
-const nodeConditionTaints = "node.kubernetes.io/"
-
 // mended is the scene with no node cordoned or not ready, and with every graph there is.
 func (s *scene) mended() *scene {
 	out := *s
@@ -65,10 +62,12 @@ func (s *scene) mendedWouldDo(e *Explanation, a *ask, fits string) bool {
 	var away []judged
 	for _, at := range slices.Sorted(maps.Keys(nodesOf(plan))) {
 		j := judged{node: s.nodes[at]}
-		for _, o := range s.nodes[at].obstacles(a.shapes[0], s.Now) {
-			if o.kind == ofFault || o.Cause == Cordoned || o.Cause == Tainted {
-				o.kind = ofFault
-				j.obstacles = append(j.obstacles, o)
+		for _, q := range a.shapes {
+			for _, o := range s.nodes[at].obstacles(q, s.Now) {
+				if o.kind == ofFault || o.Cause == Cordoned || o.Cause == NotReady {
+					o.kind = ofFault
+					j.obstacles = add(j.obstacles, o)
+				}
 			}
 		}
 		if len(j.obstacles) > 0 {
@@ -83,14 +82,33 @@ func (s *scene) mendedWouldDo(e *Explanation, a *ask, fits string) bool {
 	return true
 }
 
-// unknown are the nodes that have devices for the question, by number, and no graph that says which.
-func (s *scene) unknown(q *question) (out []judged) {
+// hidden are the nodes that offer as many devices as the pod asks, and that nothing keeps from taking it but
+// faults, or what the cluster does not lack.
+func (s *scene) hidden(q *question) (out []judged) {
 	for _, n := range s.nodes {
-		if q.demand.HasGPUs() && n.offers(q.resource()) > 0 && n.counts != placement.Fits && q.eligible.Allows(n.object) {
-			out = append(out, judged{node: n, obstacles: []Obstacle{refused(q, n.counts, n.why())}})
+		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.eligible.Allows(n.object) {
+			continue
+		}
+		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
+		for i := range j.obstacles {
+			if o := &j.obstacles[i]; !ofCluster(o.Cause) {
+				o.kind = ofFault
+			}
+		}
+		if len(j.obstacles) > 0 && j.is(ofFault) {
+			out = append(out, j)
 		}
 	}
 	return out
+}
+
+// mayDo reports whether hidden nodes could have room for the members that have none.
+func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
+	members := room.Have
+	for i := range hidden {
+		members += hidden[i].offers(q.resource()) / q.demand.Resources[0].Count
+	}
+	return len(hidden) > 0 && members >= room.Want
 }
 
 // neverPod explains a pod that no node of lacking takes even when it is empty, by the fewest of its wishes
@@ -104,7 +122,7 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 	if most := mostOffered(q, lacking); q.demand.HasGPUs() && most < q.demand.Resources[0].Count {
 		if most > 0 {
 			e.Lacks = []Cause{FewGPUs}
-			e.Reason = fmt.Sprintf("the pod can never fit in this cluster: it asks %d %s on one node, and the largest node has %d", q.demand.Resources[0].Count, q.resource(), most)
+			e.Reason = fmt.Sprintf("the pod can never fit in this cluster: it asks %d %s on one node, and the largest that it may run on has %d for pods", q.demand.Resources[0].Count, q.resource(), most)
 			e.Next = fmt.Sprintf("ask for at most %d on one node, or divide the job into members of a gang", most)
 			return NeverFits
 		}
@@ -112,12 +130,16 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 		e.Reason = "the pod can never fit in this cluster: no node that it may run on has " + q.resource()
 		return NeverFits
 	}
-	wishes := append(s.wishesOf(q), amounts([]*question{q})...)
+	wishes := selectorsLast(append(ideal.wishesOf(q), amounts([]*question{q})...))
 	needed := fewest(wishes, func(dropped []wish) bool { return ideal.relaxed(q, together(dropped)) != nil })
 	if needed == nil {
 		return e.most(offering(q, lacking), never)
 	}
 	best := ideal.relaxed(q, together(needed))
+	if excludes(needed) {
+		e.Reason = fmt.Sprintf("only nodes would do that this keeps the pod from: %s; without, %s would take it when empty", named(needed), counted(best.Nodes, "node"))
+		return needed[0].cause
+	}
 	e.lack(needed)
 	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", named(needed), counted(best.Nodes, "node"))
 	if best.Gets != nil {
@@ -142,23 +164,23 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 		return false
 	}
 	for _, q := range a.shapes {
-		if hidden := ideal.unknown(q); len(hidden) > 0 {
+		if hidden := ideal.hidden(q); mayDo(q, hidden, room) {
 			e.Cause = e.most(hidden, ofFault)
 			e.Reason += "; without: " + roomOf(room)
 			return true
 		}
 	}
-	wishes := slices.Concat(gangWishes(a), ideal.memberWishes(a), besideWishes(a))
+	wishes := selectorsLast(slices.Concat(gangWishes(a), ideal.memberWishes(a), besideWishes(a)))
 	needed := fewest(wishes, func(dropped []wish) bool { return ideal.fitsAsking(a, dropped) })
-	if len(needed) == 1 && (needed[0].cause == NotSelected || needed[0].cause == Tainted) {
-		return false // nodes may be labelled
+	if excludes(needed) {
+		return false // of the member alone the same is said
 	}
 	e.Cause = NeverFits
 	if needed == nil {
 		e.Lacks = []Cause{FewGPUs}
 		e.Reason = "the gang can never fit in this cluster; even if no other pod ran: " + roomOf(room)
-		if total := ideal.offered(a.shapes); a.gpus() > total {
-			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.shapes[0].resource(), total)
+		if total := ideal.offered(a); a.gpus() > total {
+			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.resource(), total)
 		}
 		e.Next = "run fewer or smaller members, or add nodes"
 		return true
@@ -174,6 +196,25 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 	}
 	e.Next = ideal.lesser(needed, a.shapes, func(w wish) bool { return ideal.fitsAsking(a, []wish{w}) })
 	return true
+}
+
+// selectorsLast has what keeps pods from nodes behind what they ask of nodes.
+func selectorsLast(wishes []wish) []wish {
+	slices.SortStableFunc(wishes, func(a, b wish) int {
+		rank := func(w wish) int {
+			if w.cause == NotSelected || w.cause == Tainted {
+				return 1
+			}
+			return 0
+		}
+		return rank(a) - rank(b)
+	})
+	return wishes
+}
+
+// excludes reports whether all that is needed is that a pod may run on other nodes.
+func excludes(needed []wish) bool {
+	return len(needed) == 1 && (needed[0].cause == NotSelected || needed[0].cause == Tainted)
 }
 
 // lack notes the causes of some wishes.
@@ -244,14 +285,24 @@ func mostOffered(q *question, all []judged) (most int) {
 	return most
 }
 
-// offered is how many devices the nodes have on which some of the questions may run.
-func (s *scene) offered(shapes []*question) (total int) {
+// offered is how many devices the nodes have on which members with devices may run.
+func (s *scene) offered(a *ask) (total int) {
 	for _, n := range s.nodes {
-		if slices.ContainsFunc(shapes, func(q *question) bool { return q.eligible.Allows(n.object) }) {
-			total += n.offers(shapes[0].resource())
+		if slices.ContainsFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() && q.eligible.Allows(n.object) }) {
+			total += n.offers(a.resource())
 		}
 	}
 	return total
+}
+
+// resource is that of the first member that asks for devices; empty if none does.
+func (a *ask) resource() string {
+	for _, q := range a.shapes {
+		if q.demand.HasGPUs() {
+			return q.resource()
+		}
+	}
+	return ""
 }
 
 // amounts are what pods ask beside devices, as wishes.
@@ -280,11 +331,12 @@ func (s *scene) amountsLeft(q *question, wishes []wish) (out []string) {
 			if !q.eligible.Allows(n.object) || n.offers(q.resource()) == 0 && q.demand.HasGPUs() {
 				continue
 			}
-			left := n.object.Status.Allocatable[name]
-			value := left.Value()
-			if name == v1.ResourceCPU {
-				value = left.MilliValue()
+			room := n.room()
+			at := slices.IndexFunc(room.Lacks(q.demand.Request), func(l placement.Shortage) bool { return l.Resource == name })
+			if at < 0 {
+				continue // it has enough of this
 			}
+			value := max(0, room.Lacks(q.demand.Request)[at].Left)
 			if value > most {
 				most, best = value, n.object.Name
 			}
@@ -296,8 +348,8 @@ func (s *scene) amountsLeft(q *question, wishes []wish) (out []string) {
 	return out
 }
 
-// lesser says what to do about the wishes without which there is room: the greatest value of an annotation
-// with which there is, if it is one wish that has such a value.
+// lesser says what to do about the wishes without which there is room: a value of an annotation with which
+// there is, the greatest of those that are tried, if it is one wish that has such a value.
 func (s *scene) lesser(needed []wish, shapes []*question, fits func(wish) bool) string {
 	if len(needed) == 1 && needed[0].key != "" {
 		w := needed[0]

@@ -31,8 +31,8 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue
 		return
 	}
 	if wl == nil {
-		e.Cause, e.Reason = NoQueue, fmt.Sprintf("Kueue has made no Workload of it, though there is the LocalQueue %q", name)
-		e.Next = "see whether Kueue runs, and whether it manages jobs of this kind"
+		e.Reason = "Kueue has made no Workload of it that you may read"
+		e.Next = "wait a moment; if that stays, see whether Kueue runs, manages jobs of this kind, and whether you may list Workloads"
 		return
 	}
 	queue := s.queueOf(wl)
@@ -100,7 +100,7 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 // that is so.
 func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
 	at := slices.IndexFunc(s.ClusterQueues, func(q kueue.ClusterQueue) bool { return q.Name == queue })
-	if at < 0 {
+	if at < 0 || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
 	for _, resource := range s.Profile.Options.Resources {
@@ -135,13 +135,17 @@ func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (most int64, bounded b
 	return most, bounded
 }
 
-// askedBy is how much of a resource all pods of a Workload ask.
+// askedBy is how much of a resource the pods of a Workload ask, as few as may start.
 func askedBy(wl *kueue.Workload, name v1.ResourceName) (total int64) {
 	for i := range wl.Spec.PodSets {
 		set := &wl.Spec.PodSets[i]
 		of := resourcehelper.PodRequests(&v1.Pod{Spec: set.Template.Spec}, resourcehelper.PodResourcesOptions{})
 		amount := of[name]
-		total += int64(set.Count) * amount.Value()
+		count := set.Count
+		if set.MinCount != nil {
+			count = min(count, *set.MinCount)
+		}
+		total += int64(count) * amount.Value()
 	}
 	return total
 }

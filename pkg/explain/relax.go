@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -94,7 +95,7 @@ func (s *scene) taints(q *question) (out []v1.Taint) {
 	for _, n := range s.nodes {
 		why, taint := q.eligible.Judge(n.object)
 		same := func(t v1.Taint) bool { return t.MatchTaint(&taint) }
-		if why == placement.Tainted && len(out) < maxTaints && !slices.ContainsFunc(out, same) {
+		if why == placement.Tainted && !strings.HasPrefix(taint.Key, nodeConditionTaints) && len(out) < maxTaints && !slices.ContainsFunc(out, same) {
 			out = append(out, taint)
 		}
 	}

@@ -47,7 +47,7 @@ func ParseBandwidth(text string) (kBps int64, err error) {
 		return 0, fmt.Errorf("%.64q is not a number of GB/s, or one with a unit such as 100GB/s or 800Gb/s", text)
 	}
 	if f *= scale; !(f > 0 && f <= maxGBps) {
-		return 0, fmt.Errorf("%.64q: want more than 0 and at most %g GB/s", text, float64(maxGBps))
+		return 0, fmt.Errorf("%.64q: want more than 0 and at most %.0f GB/s", text, float64(maxGBps))
 	}
 	if kBps = int64(math.Round(f * 1e6)); kBps == 0 {
 		return 0, fmt.Errorf("%.64q is less than 1 kB/s", text)

@@ -23,7 +23,7 @@ func TestParseBandwidth(t *testing.T) {
 		"100GB": "write 100GB/s, or 100Gb/s", "100 Gb": "write 100GB/s, or 100Gb/s", "100GiB": "write 100GB/s",
 		"": "is not a number of GB/s", "fast": "is not a number of GB/s", "GB/s": "is not a number of GB/s", "100 furlongs": "such as 100GB/s or 800Gb/s",
 		"0": "want more than 0", "0Gb/s": "want more than 0", "-1": "want more than 0", "NaN": "want more than 0", "Inf": "want more than 0",
-		"1000001": "at most 1e+06 GB/s", "1001TB/s": "at most 1e+06 GB/s", "1b/s": "is less than 1 kB/s", "100gb/s": "is not a number of GB/s",
+		"1000001": "at most 1000000 GB/s", "1001TB/s": "at most 1000000 GB/s", "1b/s": "is less than 1 kB/s", "100gb/s": "is not a number of GB/s",
 	} {
 		if got, err := ParseBandwidth(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %d kB/s, error %v, want %q", text, got, err, want)

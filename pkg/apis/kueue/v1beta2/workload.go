@@ -48,8 +48,10 @@ type PriorityClassRef struct {
 
 // PodSet is pods of one template.
 type PodSet struct {
-	Name     string             `json:"name"`
-	Count    int32              `json:"count"`
+	Name  string `json:"name"`
+	Count int32  `json:"count"`
+	// MinCount is how many may start where there is no quota for Count; nil: Count.
+	MinCount *int32             `json:"minCount,omitempty"`
 	Template v1.PodTemplateSpec `json:"template,omitzero"`
 }
 
