@@ -43,6 +43,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	}
 	s.checkReleases()
 	s.checkRefusals()
+	s.checkExporters()
 	s.checkSharing()
 	s.checkRecordSharing()
 	s.checkGangs()

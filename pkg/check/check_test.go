@@ -374,7 +374,7 @@ func TestInvariants(t *testing.T) {
 		},
 		"a Node made anew under its name": {
 			build: func(c *testEnv) { c.pod("one", "b", 0); c.Nodes[1].UID = "new" },
-			want:  wanted{notes: []string{Unverified}},
+			want:  wanted{notes: []string{MissingExporter, Unverified}},
 		},
 		"a pod that is older than its node's graph": {
 			build: func(c *testEnv) {

@@ -60,10 +60,10 @@ func TestPodsWithoutAllocation(t *testing.T) {
 		"a graph that came a moment before the pod": {profile: allow, want: wanted{notes: []string{PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
 			func(c *testEnv, _ *v1.Pod) { c.topology("b").CreationTimestamp = *at(-10 * time.Second) },
 		}},
-		"a graph of an earlier Node": {profile: allow, want: wanted{notes: []string{PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
+		"a graph of an earlier Node": {profile: allow, want: wanted{notes: []string{MissingExporter, PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
 			func(c *testEnv, _ *v1.Pod) { c.topology("b").Spec.NodeUID = "earlier" },
 		}},
-		"no graph": {profile: allow, want: wanted{notes: []string{PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
+		"no graph": {profile: allow, want: wanted{notes: []string{MissingExporter, PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
 			func(c *testEnv, _ *v1.Pod) { c.Topologies = c.Topologies[:1] },
 		}},
 		"a graph that cannot be read": {profile: allow, want: wanted{notes: []string{MalformedTopology, PlacedByCount}}, build: []func(*testEnv, *v1.Pod){

@@ -88,12 +88,12 @@ func TestProfileResources(t *testing.T) {
 		},
 		"a node whose graph is gone": {
 			build: func(c *testEnv) { single(c); c.Topologies = c.Topologies[:1] }, pods: 1,
-			want: wanted{notes: []string{Unverified}},
+			want: wanted{notes: []string{MissingExporter, Unverified}},
 		},
 		"a pod of a scheduler that is not named": {build: func(c *testEnv) {
 			single(c).Spec.SchedulerName = "amd-scheduler"
 			c.Topologies[1].Spec.NodeUID = "earlier"
-		}, pods: 1, want: wanted{notes: []string{Unverified}}},
+		}, pods: 1, want: wanted{notes: []string{MissingExporter, Unverified}}},
 		"a resource that its scheduler does not serve": {build: func(c *testEnv) {
 			single(c).Annotations = nil
 			served(c, gpu)

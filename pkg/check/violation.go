@@ -78,6 +78,11 @@ const (
 	Unverified = "unverified"
 	// MalformedTopology: a NodeGPUTopology cannot be read.
 	MalformedTopology = "malformed-topology"
+	// StaleExporter: the exporter of a node with a graph does not renew its Lease, so that the graph does not
+	// count.
+	StaleExporter = "stale-exporter"
+	// MissingExporter: a node has GPUs for pods, and nothing publishes a graph of them.
+	MissingExporter = "missing-exporter"
 	// KubeletRefuses: a node's kubelet refused several pods with GPUs within minutes, so that others are
 	// preferred for a while.
 	KubeletRefuses = "kubelet-refuses"

@@ -36,7 +36,7 @@ const (
 	missingFor = time.Minute
 	// quietFor is the least time between two reports about one node.
 	quietFor = 30 * time.Second
-	// maxReports bounds the reports of one check, because each is a request: if all
+	// maxReports bounds the reports of one check, because each is three requests: if all
 	// exporters of a cluster are gone, the reports take some minutes.
 	maxReports = 50
 )
@@ -158,7 +158,16 @@ func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *tol
 		kind, reason = v1.EventTypeNormal, eventFresh
 	}
 	s.recorder.Eventf(object, nil, kind, reason, actionJudge, "%s", condition.Message)
+	s.recorder.Eventf(r.Node, nil, kind, reason, actionJudge, "%s", onNode[condition.Reason])
 	return true
+}
+
+// onNode is what the events of Nodes say, by the reason of the condition.
+var onNode = map[string]string{
+	reasonFresh:      "GPUs of this node are chosen by its graph again",
+	reasonReplaced:   "no GPUs of this node are chosen: the graph is of an earlier node of the name; the exporter of this one replaces it when it runs",
+	reasonUnreadable: "no GPUs of this node are chosen: its graph cannot be read; is its exporter of a later release than the scheduler?",
+	reasonSilent:     "no GPUs of this node are chosen: its exporter does not renew its Lease; does it run? kubectl -n nvtopo-system get pods -o wide",
 }
 
 func conditionOf(reason placement.Reason, now metav1.Time) metav1.Condition {

@@ -3,6 +3,8 @@
 package nodestate
 
 import (
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/component-base/metrics"
@@ -41,12 +43,16 @@ var (
 	registerOnce sync.Once
 )
 
+// maxUncounted is how many nodes the metric of those whose graph does not count names.
+const maxUncounted = 200
+
 // stateCollector reports the sizes of a State when it is scraped.
 type stateCollector struct {
 	metrics.BaseStableCollector
 	state                                                      *State
 	reservations, classes, tableBytes, narrowings, late, nodes *metrics.Desc
 	waiting, wakes, writes, domains, closed, refused           *metrics.Desc
+	uncounted                                                  *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -70,6 +76,7 @@ func newStateCollector(s *State) *stateCollector {
 		late:    desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
+		uncounted: desc("uncounted_nodes", "1 for each node with accelerators whose graph does not count, of 200 at most, with its state as in nodes.", "node_name", "state"),
 	}
 }
 
@@ -84,6 +91,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.wakes
 	ch <- c.writes
 	ch <- c.nodes
+	ch <- c.uncounted
 	ch <- c.domains
 	ch <- c.closed
 	ch <- c.refused
@@ -99,8 +107,15 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(c.reservations, metrics.GaugeValue, float64(phases[p]), p.String())
 	}
 	nodes := map[string]int{}
+	var uncounted []topologies.Report
 	for _, r := range c.state.Reports() {
-		nodes[r.State()]++
+		if nodes[r.State()]++; r.State() != topologies.Counted {
+			uncounted = append(uncounted, r)
+		}
+	}
+	slices.SortFunc(uncounted, func(a, b topologies.Report) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	for _, r := range uncounted[:min(len(uncounted), maxUncounted)] {
+		ch <- metrics.NewLazyConstMetric(c.uncounted, metrics.GaugeValue, 1, r.Node.Name, r.State())
 	}
 	for _, state := range []string{topologies.Counted, topologies.Stale, topologies.Missing, topologies.Replaced, topologies.Malformed} {
 		ch <- metrics.NewLazyConstMetric(c.nodes, metrics.GaugeValue, float64(nodes[state]), state)

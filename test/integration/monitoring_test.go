@@ -64,6 +64,7 @@ func TestWatchedMetrics(t *testing.T) {
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
 	graph := l.node(t, "n1", "dgx1-v100")
 	l.node(t, "n2", "hgx-a100-8")
+	l.addNode(t, "n3", "dgx1-v100") // nothing publishes its graph
 	// A kubelet that refuses pods has its node marked, which is a metric.
 	for i := range 3 {
 		name := fmt.Sprintf("refused-%d", i)
