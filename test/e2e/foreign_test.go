@@ -29,7 +29,11 @@ const (
 func withStockProfile(fields map[string]any) {
 	fastRetries(fields)
 	profiles, _ := fields["profiles"].([]any)
-	fields["profiles"] = append(profiles, map[string]any{"schedulerName": stockScheduler})
+	named := func(name string) []any { return []any{map[string]any{"name": name}} }
+	fairSort := map[string]any{"enabled": named("FairSort")} // all profiles share one order of the queue
+	fields["profiles"] = append(profiles, map[string]any{"schedulerName": stockScheduler, "plugins": map[string]any{
+		"queueSort": map[string]any{"enabled": named("FairSort"), "disabled": named("PrioritySort")}, "preFilter": fairSort, "multiPoint": fairSort,
+	}})
 }
 
 func scheduledBy(name string) func(*v1.Pod) {
