@@ -65,7 +65,7 @@ func (c *clusterFlags) ownNamespace(given string) (string, error) {
 	return namespace, nil
 }
 
-// errNoKubeconfig is in place of client-go's, which names an environment variable that nobody should set.
+// errNoKubeconfig replaces client-go's error, which advises to set KUBERNETES_MASTER.
 var errNoKubeconfig = errors.New("there is none, neither in KUBECONFIG nor at ~/.kube/config: name a file with --kubeconfig")
 
 func (c *clusterFlags) config() (*rest.Config, error) {

@@ -129,25 +129,11 @@ func apartOf(q *question) string {
 // thing that they would have to do without to be placed, or the fewest. It reports whether there is such
 // a thing.
 func (s *scene) crowded(e *Explanation, a *ask, fits string) bool {
-	asked := besides(a)
-	for _, b := range asked {
-		if s.fitsWithout(a, b) {
-			s.blame(e, a, []beside{b}, fits)
-			return true
-		}
-	}
-	if !s.fitsWithout(a, asked...) {
+	found := fewest(besides(a), func(dropped []beside) bool { return s.fitsWithout(a, dropped...) })
+	if found == nil {
 		return false
 	}
-	for i := 0; i < len(asked); {
-		fewer := slices.Delete(slices.Clone(asked), i, i+1)
-		if s.fitsWithout(a, fewer...) {
-			asked = fewer
-		} else {
-			i++
-		}
-	}
-	s.blame(e, a, asked, fits)
+	s.blame(e, a, found, fits)
 	return true
 }
 

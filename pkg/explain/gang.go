@@ -317,7 +317,7 @@ func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged)
 		if cause == WaitsForItsTurn || cause == FewGPUs || cause == Fragmented {
 			continue
 		}
-		e.Cause, e.Reason = cause, single.Reason+"; "+fits
+		e.Cause, e.Reason, e.Lacks, e.Next = cause, single.Reason+"; "+fits, single.Lacks, single.Next
 		if len(a.shapes) > 1 {
 			e.Reason = "member " + q.pod.Name + ": " + e.Reason
 		}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,41 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-// mended is the scene with no node cordoned or not ready, and with every graph there is.
-func (s *scene) mended() *scene {
-	out := *s
-	out.nodes, out.byName = make([]*node, len(s.nodes)), make(map[string]*node, len(s.nodes))
-	for i, n := range s.nodes {
-		e := *n
-		e.object = n.object.DeepCopy()
-		e.object.Spec.Unschedulable = false
-		e.object.Spec.Taints = slices.DeleteFunc(e.object.Spec.Taints, func(t v1.Taint) bool { return strings.HasPrefix(t.Key, nodeConditionTaints) })
-		if e.graph != nil && e.counts == placement.StaleGraph {
-			e.counts = placement.Fits
-		}
-		out.nodes[i], out.byName[e.object.Name] = &e, &e
-	}
-	return &out
-}
-
-// ideal is the mended scene with nothing on its nodes but the pods of DaemonSets and those that stay.
-func (s *scene) ideal(stay map[types.UID]bool) *scene {
-	out := s.mended()
-	for i, n := range out.nodes {
-		e := n.emptied()
-		for _, p := range n.listed {
-			if stay[p.Object.UID] && !belongsHere(p.Object) {
-				e.here = append(e.here, p)
-			}
-		}
-		e.listed = e.here
-		out.nodes[i], out.byName[e.object.Name] = e, e
-	}
-	return out
-}
 
 // mendedWouldDo finds the nodes that keep a gang waiting because they are cordoned, not ready or without an
 // exporter. It reports whether the gang has room once they are mended.
@@ -82,26 +46,6 @@ func (s *scene) mendedWouldDo(e *Explanation, a *ask, fits string) bool {
 	return true
 }
 
-// hidden are the nodes that offer as many devices as the pod asks, and that nothing keeps from taking it but
-// faults, or what the cluster does not lack.
-func (s *scene) hidden(q *question) (out []judged) {
-	for _, n := range s.nodes {
-		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.eligible.Allows(n.object) {
-			continue
-		}
-		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
-		for i := range j.obstacles {
-			if o := &j.obstacles[i]; !ofCluster(o.Cause) {
-				o.kind = ofFault
-			}
-		}
-		if len(j.obstacles) > 0 && j.is(ofFault) {
-			out = append(out, j)
-		}
-	}
-	return out
-}
-
 // mayDo reports whether hidden nodes could have room for the members that have none.
 func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
 	members := room.Have
@@ -130,7 +74,7 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 		e.Reason = "the pod can never fit in this cluster: no node that it may run on has " + q.resource()
 		return NeverFits
 	}
-	wishes := selectorsLast(append(ideal.wishesOf(q), amounts([]*question{q})...))
+	wishes := deciding(append(ideal.wishesOf(q), amounts([]*question{q})...))
 	needed := fewest(wishes, func(dropped []wish) bool { return ideal.relaxed(q, together(dropped)) != nil })
 	if needed == nil {
 		return e.most(offering(q, lacking), never)
@@ -170,7 +114,7 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 			return true
 		}
 	}
-	wishes := selectorsLast(slices.Concat(gangWishes(a), ideal.memberWishes(a), besideWishes(a)))
+	wishes := deciding(slices.Concat(gangWishes(a), ideal.memberWishes(a), besideWishes(a)))
 	needed := fewest(wishes, func(dropped []wish) bool { return ideal.fitsAsking(a, dropped) })
 	if excludes(needed) {
 		return false // of the member alone the same is said
@@ -198,8 +142,10 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 	return true
 }
 
-// selectorsLast has what keeps pods from nodes behind what they ask of nodes.
-func selectorsLast(wishes []wish) []wish {
+// deciding are the wishes that decide about nodes, with what keeps pods from nodes behind what they ask of
+// nodes.
+func deciding(wishes []wish) []wish {
+	wishes = slices.DeleteFunc(wishes, func(w wish) bool { return w.cause == "" })
 	slices.SortStableFunc(wishes, func(a, b wish) int {
 		rank := func(w wish) int {
 			if w.cause == NotSelected || w.cause == Tainted {
@@ -238,8 +184,7 @@ func ofCluster(cause Cause) bool {
 
 // fewest returns a smallest set of wishes without which there is room: one if one does, and else one from
 // which none can be left out. It is nil if not even all do.
-func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
-	wishes = slices.DeleteFunc(slices.Clone(wishes), func(w wish) bool { return w.cause == "" })
+func fewest[T any](wishes []T, fits func(dropped []T) bool) []T {
 	for i := range wishes {
 		if one := wishes[i : i+1 : i+1]; fits(one) {
 			return one
@@ -248,6 +193,7 @@ func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
 	if len(wishes) < 2 || !fits(wishes) {
 		return nil
 	}
+	wishes = slices.Clone(wishes)
 	for i := 0; i < len(wishes); {
 		if fewer := slices.Delete(slices.Clone(wishes), i, i+1); fits(fewer) {
 			wishes = fewer
@@ -347,79 +293,3 @@ func (s *scene) amountsLeft(q *question, wishes []wish) (out []string) {
 	}
 	return out
 }
-
-// lesser says what to do about the wishes without which there is room: a value of an annotation with which
-// there is, the greatest of those that are tried, if it is one wish that has such a value.
-func (s *scene) lesser(needed []wish, shapes []*question, fits func(wish) bool) string {
-	if len(needed) == 1 && needed[0].key != "" {
-		w := needed[0]
-		for _, value := range s.lesserValues(w.key, shapes) {
-			if fits(wish{cause: w.cause, drop: func(p *v1.Pod) {
-				if _, ok := p.Annotations[w.key]; ok {
-					p.Annotations[w.key] = value
-				}
-			}}) {
-				return fmt.Sprintf("set %s to %s, with which there is room when no other pod runs, or add nodes that have more", w.key, value)
-			}
-		}
-	}
-	if next := neverNext[needed[0].cause]; next != "" && len(needed) == 1 {
-		return next
-	}
-	return "ask for less of these: " + named(needed) + "; or add nodes that have it"
-}
-
-// neverNext says what to do where one thing is all that the cluster has too little of.
-var neverNext = map[Cause]string{
-	FewCPUs:                            "ask for less CPU, or add nodes that have more",
-	LowMemory:                          "ask for less memory, or add nodes that have more",
-	NoDomain:                           "let the gang be in a greater domain, or add nodes to one",
-	HostPort:                           nextSteps[HostPort],
-	KeptApart:                          nextSteps[KeptApart],
-	causeOf(placement.FewOneModel):     "set nvtopo.dev/allow-mixed-models, run fewer members, or add nodes of one model",
-	causeOf(placement.FewSuitableGPUs): "accept more models or less memory, or add nodes that have such GPUs",
-}
-
-// lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the
-// pods do.
-func (s *scene) lesserValues(key string, shapes []*question) []string {
-	switch podrequest.CanonicalKey(key) {
-	case podrequest.TopologyPolicyKey:
-		return []string{"restricted", "best-effort"}
-	case podrequest.NUMAAffinityKey:
-		return []string{"preferred"}
-	case podrequest.MinLinkKey:
-		return []string{"NVLINK", "PIX", "PXB", "PHB", "NODE", "SYS"}
-	case podrequest.MinBandwidthKey:
-		return s.bandwidths(key, shapes)
-	}
-	return nil
-}
-
-// bandwidths are the ring bandwidths that nodes would give the pods without the annotation, in GB/s, the
-// greatest first.
-func (s *scene) bandwidths(key string, shapes []*question) (out []string) {
-	var all []float64
-	for _, q := range shapes {
-		pod := q.pod.DeepCopy()
-		delete(pod.Annotations, key)
-		less, err := s.question(pod)
-		if err != nil {
-			continue
-		}
-		for _, n := range s.nodes {
-			if set := n.set(less, s.Now); set != nil && set.BandwidthGBps > 0 {
-				all = append(all, rounded(set.BandwidthGBps))
-			}
-		}
-	}
-	slices.Sort(all)
-	slices.Reverse(all)
-	for _, v := range slices.Compact(all) {
-		out = append(out, strconv.FormatFloat(v, 'f', -1, 64))
-	}
-	return out
-}
-
-// rounded is a bandwidth that is no greater, with at most one place.
-func rounded(gbps float64) float64 { return math.Floor(10*gbps) / 10 }

@@ -63,18 +63,7 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue
 
 // explainQueue explains a job whose queue is not there. It reports whether that is so.
 func (s *scene) explainQueue(e *Explanation, name string) bool {
-	var there []string
-	var local *kueue.LocalQueue
-	for i := range s.LocalQueues {
-		if q := &s.LocalQueues[i]; q.Namespace == e.Namespace {
-			there = append(there, q.Name)
-			if q.Name == name {
-				local = q
-			}
-		}
-	}
-	cluster := func(q kueue.ClusterQueue) bool { return local != nil && q.Name == local.Spec.ClusterQueue }
-	slices.Sort(there)
+	local := s.localQueue(e.Namespace, name)
 	switch {
 	case name == "":
 		e.Reason = "it has no label " + kueue.LabelQueue
@@ -82,7 +71,7 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 		return false // they may not be read
 	case local == nil:
 		e.Reason = fmt.Sprintf("there is no LocalQueue %q in namespace %s, which its label %s names", name, e.Namespace, kueue.LabelQueue)
-	case len(s.ClusterQueues) > 0 && !slices.ContainsFunc(s.ClusterQueues, cluster):
+	case len(s.ClusterQueues) > 0 && s.clusterQueue(local.Spec.ClusterQueue) == nil:
 		e.Cause, e.Reason = NoQueue, fmt.Sprintf("there is no ClusterQueue %q, which LocalQueue %q names", local.Spec.ClusterQueue, name)
 		e.Next = "create that ClusterQueue, or correct the LocalQueue"
 		return true
@@ -90,7 +79,13 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 		return false
 	}
 	e.Cause = NoQueue
-	if len(there) > 0 {
+	var there []string
+	for i := range s.LocalQueues {
+		if q := &s.LocalQueues[i]; q.Namespace == e.Namespace {
+			there = append(there, q.Name)
+		}
+	}
+	if slices.Sort(there); len(there) > 0 {
 		e.Next = fmt.Sprintf("set the label %s to one of %s", kueue.LabelQueue, strings.Join(there, ", "))
 	}
 	return true
@@ -99,12 +94,12 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 // explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
 // that is so.
 func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
-	at := slices.IndexFunc(s.ClusterQueues, func(q kueue.ClusterQueue) bool { return q.Name == queue })
-	if at < 0 || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
+	q := s.clusterQueue(queue)
+	if q == nil || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
 	for _, resource := range s.Profile.Options.Resources {
-		most, bounded := limitOf(&s.ClusterQueues[at], v1.ResourceName(resource))
+		most, bounded := limitOf(q, v1.ResourceName(resource))
 		if asks := askedBy(wl, v1.ResourceName(resource)); bounded && asks > most {
 			e.Cause = OverQuota
 			e.Reason = fmt.Sprintf("it asks %d %s, and ClusterQueue %s can have at most %d, with all that it may borrow", asks, resource, queue, most)
@@ -162,12 +157,30 @@ func checksOf(wl *kueue.Workload) (out []string) {
 
 // queueOf is the ClusterQueue of a Workload, empty if it is not known.
 func (s *scene) queueOf(wl *kueue.Workload) string {
-	for i := range s.LocalQueues {
-		if q := &s.LocalQueues[i]; q.Namespace == wl.Namespace && q.Name == wl.Spec.QueueName {
-			return q.Spec.ClusterQueue
-		}
+	if q := s.localQueue(wl.Namespace, wl.Spec.QueueName); q != nil {
+		return q.Spec.ClusterQueue
 	}
 	return ""
+}
+
+// localQueue is the LocalQueue of that name; nil if it is not known.
+func (s *scene) localQueue(namespace, name string) *kueue.LocalQueue {
+	for i := range s.LocalQueues {
+		if q := &s.LocalQueues[i]; q.Namespace == namespace && q.Name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// clusterQueue is the ClusterQueue of that name; nil if it is not known.
+func (s *scene) clusterQueue(name string) *kueue.ClusterQueue {
+	for i := range s.ClusterQueues {
+		if q := &s.ClusterQueues[i]; q.Name == name {
+			return q
+		}
+	}
+	return nil
 }
 
 // holder is a Workload that has quota.
@@ -180,10 +193,8 @@ type holder struct {
 // much of it: those of the queue and of its cohort, most first.
 func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 	same := s.lending(queue)
-	for i := range s.ClusterQueues {
-		if q := &s.ClusterQueues[i]; q.Name == queue {
-			out = append(out, quotas(q, s.Profile.Options.Resources)...)
-		}
+	if q := s.clusterQueue(queue); q != nil {
+		out = append(out, quotas(q, s.Profile.Options.Resources)...)
 	}
 	var all []holder
 	for i := range s.Workloads {
@@ -208,10 +219,8 @@ func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 // lending are the ClusterQueues that lend each other quota: this one and those of its cohort.
 func (s *scene) lending(queue string) map[string]bool {
 	var cohort string
-	for i := range s.ClusterQueues {
-		if q := &s.ClusterQueues[i]; q.Name == queue {
-			cohort = q.Spec.CohortName
-		}
+	if q := s.clusterQueue(queue); q != nil {
+		cohort = q.Spec.CohortName
 	}
 	out := map[string]bool{queue: true}
 	for i := range s.ClusterQueues {

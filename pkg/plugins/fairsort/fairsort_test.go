@@ -196,7 +196,7 @@ func TestTurnsTaken(t *testing.T) {
 				if step < lead {
 					bound := info.Pod.DeepCopy()
 					bound.Spec.NodeName = "n"
-					h.plugin.turns.podUpdated(bound)
+					h.plugin.turns.podUpdated(info.Pod, bound)
 				} else {
 					h.plugin.PreFilter(t.Context(), cycle(), info.Pod, nil)
 				}
@@ -235,7 +235,7 @@ func TestGonePods(t *testing.T) {
 		case 1:
 			bound := info.Pod.DeepCopy()
 			bound.Spec.NodeName = "n"
-			turns.podUpdated(bound)
+			turns.podUpdated(info.Pod, bound)
 		default:
 			turns.tried(info.Pod.UID)
 		}

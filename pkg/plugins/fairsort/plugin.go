@@ -41,7 +41,7 @@ func New(turns *Turns) func(context.Context, runtime.Object, fwk.Handle) (fwk.Pl
 	return func(_ context.Context, _ runtime.Object, h fwk.Handle) (_ fwk.Plugin, err error) {
 		once.Do(func() {
 			_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-				UpdateFunc: func(_, obj any) { turns.podUpdated(obj) }, DeleteFunc: turns.podDeleted,
+				UpdateFunc: turns.podUpdated, DeleteFunc: turns.podDeleted,
 			})
 		})
 		if err != nil {
@@ -51,8 +51,9 @@ func New(turns *Turns) func(context.Context, runtime.Object, fwk.Handle) (fwk.Pl
 	}
 }
 
-func (t *Turns) podUpdated(obj any) {
-	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+func (t *Turns) podUpdated(oldObj, newObj any) {
+	before, ok := oldObj.(*v1.Pod)
+	if pod, isPod := newObj.(*v1.Pod); ok && isPod && before.Spec.NodeName == "" && pod.Spec.NodeName != "" {
 		t.bound(pod.UID)
 	}
 }

@@ -168,8 +168,8 @@ func (t *Turns) forget() {
 	t.gone = t.gone[old:]
 }
 
-// dropLines drops the lines in which no pod waits, once there are many, and not often: a line that is made
-// anew is one turn earlier than it would be. The caller holds t.mu.
+// dropLines drops the lines in which no pod waits, once there are many. A namespace that comes back starts one
+// turn early, so that is done once a minute at most. The caller holds t.mu.
 func (t *Turns) dropLines() {
 	if len(t.lines) < maxLines || t.clock.Since(t.dropped) < keepGone {
 		return

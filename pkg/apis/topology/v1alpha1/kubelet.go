@@ -64,8 +64,8 @@ type Kubelet struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296",message="memory: at most 1296 cells in all"
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, m, {m.numaNode: i})) == size(self)",message="memory: numaNode must be unique"
 	Memory []KubeletMemory `json:"memory,omitempty"`
-	// unalignedResources are those whose devices kubelet is told no NUMA node of,
-	// so that its topology manager does not align them.
+	// unalignedResources are the resources whose NUMA nodes the node agent hides from kubelet, so that its
+	// topology manager does not align them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// mended is the scene with no node cordoned or not ready, and with every graph there is.
+func (s *scene) mended() *scene {
+	out := *s
+	out.nodes, out.byName = make([]*node, len(s.nodes)), make(map[string]*node, len(s.nodes))
+	for i, n := range s.nodes {
+		e := *n
+		e.object = n.object.DeepCopy()
+		e.object.Spec.Unschedulable = false
+		e.object.Spec.Taints = slices.DeleteFunc(e.object.Spec.Taints, func(t v1.Taint) bool { return strings.HasPrefix(t.Key, nodeConditionTaints) })
+		if e.graph != nil && e.counts == placement.StaleGraph {
+			e.counts = placement.Fits
+		}
+		out.nodes[i], out.byName[e.object.Name] = &e, &e
+	}
+	return &out
+}
+
+// ideal is the mended scene with nothing on its nodes but the pods of DaemonSets and those that stay.
+func (s *scene) ideal(stay map[types.UID]bool) *scene {
+	out := s.mended()
+	for i, n := range out.nodes {
+		e := n.emptied()
+		for _, p := range n.listed {
+			if stay[p.Object.UID] && !belongsHere(p.Object) {
+				e.here = append(e.here, p)
+			}
+		}
+		e.listed = e.here
+		out.nodes[i], out.byName[e.object.Name] = e, e
+	}
+	return out
+}
+
+// hidden are the nodes that offer as many devices as the pod asks, and that nothing keeps from taking it but
+// faults, or what the cluster does not lack.
+func (s *scene) hidden(q *question) (out []judged) {
+	for _, n := range s.nodes {
+		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.eligible.Allows(n.object) {
+			continue
+		}
+		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
+		for i := range j.obstacles {
+			if o := &j.obstacles[i]; !ofCluster(o.Cause) {
+				o.kind = ofFault
+			}
+		}
+		if len(j.obstacles) > 0 && j.is(ofFault) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
