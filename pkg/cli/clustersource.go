@@ -44,7 +44,21 @@ const saved = `The cluster is that of the kubeconfig, or with --from the output 
 
 // reader returns a function that reads the cluster as it is, or an error if the flags are wrong.
 func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*clusterview.View, error), error) {
-	opt := clusterview.Options{Resource: c.resource}
+	read, err := c.objects(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*clusterview.View, error) {
+		o, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return clusterview.Of(o, clusterview.Options{Resource: c.resource}), nil
+	}, nil
+}
+
+// objects is reader before a view is made of what was read.
+func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (*clusterview.Objects, error), error) {
 	if len(c.from) > 0 {
 		if c.cluster.kubeconfig != "" || c.cluster.context != "" {
 			return nil, usagef("--from reads files: --kubeconfig and --context cannot be used with it")
@@ -53,19 +67,13 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 		if err != nil {
 			return nil, err
 		}
-		return func(context.Context) (*clusterview.View, error) { return clusterview.Of(objectsOf(w), opt), nil }, nil
+		return func(context.Context) (*clusterview.Objects, error) { return objectsOf(w), nil }, nil
 	}
 	clients, err := c.cluster.clients()
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (*clusterview.View, error) {
-		o, err := clients.readObjects(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return clusterview.Of(o, opt), nil
-	}, nil
+	return clients.readObjects, nil
 }
 
 func objectsOf(w *check.World) *clusterview.Objects {

@@ -56,6 +56,8 @@ func TestClusterGoldenOutputs(t *testing.T) {
 		"top-wide": "top -o wide" + from, "top-json": "top -o json" + from, "top-yaml": "top -o yaml" + from,
 		"topology-json": "topology -g rack -o json" + from, "topology-node-json": "topology pcie-0 -o json" + from, "topology-stale": "topology old-0" + from,
 		"defrag-8": "defrag -n 8" + from, "defrag-json": "defrag -o json" + from,
+		"get-pods": "get pods -A" + from, "get-pods-json": "get pods -n default --state running -o json" + from,
+		"get-pods-pending": "get pods -A -o wide --from testdata/explain.yaml", "get-pods-none": "get pods -n nobody" + from, "help-get-pods": "get pods --help",
 		"help-top": "top --help", "help-topology": "topology --help", "help-defrag": "defrag --help",
 	}
 	for name, line := range clusterTranscripts {
@@ -102,6 +104,9 @@ func TestClusterCommandErrors(t *testing.T) {
 		"a picture of a cluster":   {"topology --svg x.svg" + from, ExitUsage, "name it"},
 		"a picture nowhere":        {"topology h100-0 --svg /nonexistent/x.svg" + from, ExitInput, "--svg"},
 		"another resource":         {"topology h100-0 --resource example.com/npu" + from, ExitInput, "no graph of example.com/npu"},
+		"an unknown state":         {"get pods --state waiting" + from, ExitUsage, `--state "waiting": want pending, running, failing or ended`},
+		"all and one namespace":    {"get pods -A -n x" + from, ExitUsage, "contradict"},
+		"an unknown kind of list":  {"get nodes", ExitUsage, `unknown command "nodes"`},
 		"groups of one":            {"defrag -n 1" + from, ExitUsage, "--gpus 1"},
 		"no moves":                 {"defrag --max-moves 0" + from, ExitUsage, "--max-moves 0"},
 		"a file that is not there": {"defrag --from nowhere.yaml", ExitInput, "nowhere.yaml"},

@@ -58,7 +58,7 @@ func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 func decodeAs(data []byte, kind string, into any) error {
 	asJSON := isJSON(data)
 	if !asJSON {
-		if n := documents(data); n > 1 {
+		if n := countDocuments(data); n > 1 {
 			return fmt.Errorf("%d YAML documents, want one %s", n, kind)
 		}
 		var err error
@@ -86,8 +86,8 @@ func decodeAs(data []byte, kind string, into any) error {
 	return nil
 }
 
-// documents counts the YAML documents that are not empty.
-func documents(data []byte) int {
+// countDocuments counts the YAML documents that are not empty.
+func countDocuments(data []byte) int {
 	n := 0
 	for _, d := range document.Split(string(data), -1) {
 		if objectField.MatchString(d) {

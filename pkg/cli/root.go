@@ -63,7 +63,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	})
 	root.AddCommand(
 		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(),
-		newPool(), newTopology(), newTop(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newVersion(),
+		newPool(), newTopology(), newTop(), newGet(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

@@ -250,12 +250,20 @@ func ringCell(n *clusterview.Node, k int, p palette) safe {
 		if len(r.GPUs) != k {
 			continue
 		}
-		if r.BandwidthGBps < r.BestBandwidthGBps {
-			return p.warning(speed(r.BandwidthGBps) + "/" + speed(r.BestBandwidthGBps))
-		}
-		return safe(speed(r.BandwidthGBps))
+		return ringSpeed(r.BandwidthGBps, r.BestBandwidthGBps, p)
 	}
 	return "-"
+}
+
+// ringSpeed is the bandwidth of a ring, and after / the best of as many GPUs if that is more; - for none.
+func ringSpeed(gbps, best float64, p palette) safe {
+	switch {
+	case gbps == 0:
+		return "-"
+	case gbps < best:
+		return p.warning(speed(gbps) + "/" + speed(best))
+	}
+	return safe(speed(gbps))
 }
 
 // speed writes GB/s with no more digits than there are.

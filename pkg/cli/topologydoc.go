@@ -136,7 +136,7 @@ func emptyCells[T any](g *nvtopo.Graph) [][]T {
 
 // decodeConfigMap reads what export --format configmap wrote, as the NodeGPUTopology of that graph.
 func decodeConfigMap(data []byte) (*v1alpha1.NodeGPUTopology, error) {
-	if n := documents(data); n > 1 {
+	if n := countDocuments(data); n > 1 {
 		return nil, fmt.Errorf("%d YAML documents, want one ConfigMap", n)
 	}
 	var cm corev1.ConfigMap

@@ -26,6 +26,9 @@ const (
 	Failing = "failing" // it has failed, or its containers cannot start or do not keep running
 )
 
+// States lists the states of a workload.
+func States() []string { return []string{Pending, Running, Failing, Ended} }
+
 // Unknown is the quality of a pod whose GPUs are not known, or that has no ring.
 const Unknown = -1
 
@@ -108,7 +111,10 @@ func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
 
 // CountsOf counts workloads by state; every state is there.
 func CountsOf(all []Workload) map[string]int {
-	out := map[string]int{Pending: 0, Running: 0, Ended: 0, Failing: 0}
+	out := map[string]int{}
+	for _, state := range States() {
+		out[state] = 0
+	}
 	for i := range all {
 		out[all[i].State]++
 	}
