@@ -43,7 +43,7 @@ const (
 // installed are the kinds that InstallManifests applies, in that order. The
 // workloads are left out: here the programs run outside the cluster.
 var installed = []string{
-	"Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap",
 	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "PriorityLevelConfiguration", "FlowSchema",
 }
 

@@ -138,6 +138,7 @@ var notLists = map[string]string{
 	"nvtopo generate nccl-topo":         "a file",
 	"nvtopo generate pod":               "a file",
 	"nvtopo generate scheduler-profile": "a file",
+	"nvtopo get":                        "help",
 	"nvtopo matrix":                     "the table of nvidia-smi",
 	"nvtopo snapshot":                   "help",
 	"nvtopo snapshot save":              "a file",

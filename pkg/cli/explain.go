@@ -30,7 +30,6 @@ type explaining struct {
 
 func newExplain() *cobra.Command {
 	c := &explaining{clock: clock.RealClock{}}
-	shipped := explain.ShippedProfile()
 	cmd := &cobra.Command{
 		Use:   "explain POD | pod/NAME | podgroup/NAME | job/NAME",
 		Short: "Say why a pod, a gang or a job waits, or why it is where it is",
@@ -46,13 +45,15 @@ by its gang.
 The command asks what the scheduler asks, of the objects that the cluster has now. What
 a scheduler's process alone knows, such as choices on their way, it does not know; where
 it finds a place and the scheduler does not, it says so and repeats the scheduler's words.
-It changes nothing.
+How nodes are compared it takes from the scheduler that leads, which publishes its profiles
+in the ConfigMap nvtopo-scheduler-profiles; without that from the shipped profile. It
+changes nothing.
 
 --from reads files instead, or all .yaml, .yml and .json files of a folder: the output of
   kubectl get pods,nodes,leases,nodegputopologies,clustertopologies,podgroups -A -o yaml
-and of jobs, persistentvolumeclaims, storageclasses, poddisruptionbudgets, workloads,
-localqueues and clusterqueues where there are some. Their time is that of the last
-renewal of a Lease.`,
+and of configmaps of nvtopo-system, jobs, persistentvolumeclaims, storageclasses,
+poddisruptionbudgets, workloads, localqueues and clusterqueues where there are some. Their
+time is that of the last renewal of a Lease.`,
 		Example: `  NVTOPO explain trainer-0
   NVTOPO explain -n vision job/resnet
   NVTOPO explain podgroup/llm -o yaml
@@ -74,10 +75,17 @@ renewal of a Lease.`,
 	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of what is explained (default: the context's, or default)")
 	suggest(cmd, "namespace", c.cluster.suggestNamespaces)
 	f.StringVar(&c.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	f.StringArrayVar(&c.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained, beside those under which nvtopo has placed pods; may be repeated")
-	f.StringArrayVar(&c.resources, "resource", shipped.Options.Resources, "extended resource whose devices that scheduler chooses; may be repeated")
+	bindProfiles(cmd, &c.schedulers)
+	f.StringArrayVar(&c.resources, "resource", nil, "extended resource whose devices that scheduler chooses; may be repeated (default: as published, or nvidia.com/gpu)")
 	bindForm(cmd, &c.output, plainForms[:]...)
 	return cmd
+}
+
+// bindProfiles adds the flag that names schedulers whose pods are explained.
+func bindProfiles(cmd *cobra.Command, into *[]string) {
+	cmd.Flags().StringArrayVar(into, "profile", nil,
+		"schedulerName whose pods are explained, beside those under which nvtopo has placed pods; may be repeated (default: as published, or "+
+			explain.ShippedProfile().SchedulerNames[0]+")")
 }
 
 // explainTarget is what is asked about; kind is empty for whatever has the name.
@@ -119,8 +127,9 @@ func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	w.Profile = explain.ShippedProfile()
-	w.Profile.SchedulerNames, w.Profile.Options.Resources = c.schedulers, c.resources
+	if err := w.UseProfiles(c.schedulers, c.resources); err != nil {
+		return inputf("%w", err)
+	}
 	e, err := of.explain(w, c.namespace)
 	if errors.Is(err, explain.ErrNotFound) {
 		return noAnswerf("%w", err)

@@ -19,6 +19,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
 
@@ -70,8 +71,27 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 			return nil, inputf("list %s: %w", p.resource.Resource, err)
 		}
 	}
+	if err := clients.readProfiles(ctx, c.leases, w); err != nil {
+		return nil, err
+	}
 	w.Now = c.clock.Now()
 	return w, nil
+}
+
+// readProfiles adds what the scheduler of a namespace has published of its profiles; who may not read it
+// goes by the shipped one.
+func (c *clusterClients) readProfiles(ctx context.Context, namespace string, w *explain.World) error {
+	published, err := c.kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return inputf("get configmap %s/%s: %w", namespace, diagnosis.ProfilesName, err)
+	}
+	if w.Published, err = diagnosis.ParseProfiles(published.Data); err != nil {
+		return inputf("namespace %s: %w", namespace, err)
+	}
+	return nil
 }
 
 // read adds all objects of a kind to the World, page by page.

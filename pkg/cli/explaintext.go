@@ -152,9 +152,17 @@ func choiceText(b *bytes.Buffer, c *explain.Choice) {
 	}
 	printf(b, "\nHas   %s on %s\n", c.Set, c.Node)
 	if c.Best != nil {
-		printf(b, "Best  %s on %s, were it placed now\n", c.Best, c.BestNode)
+		printf(b, "Best  %s on %s, were it placed now%s\n", c.Best, c.BestNode, assumed(c))
 	}
 	decisionText(b, c.Decision)
+}
+
+// assumed says that the best is not by what a scheduler has published.
+func assumed(c *explain.Choice) string {
+	if c.Assumed {
+		return " by the shipped profile; its scheduler has published none"
+	}
+	return ""
 }
 
 // decisionText writes what was known when the node was chosen.

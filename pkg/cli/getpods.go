@@ -43,10 +43,12 @@ type listedPod struct {
 
 func newGet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get",
-		Short: "List what has or wants GPUs",
-		Args:  knownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "get",
+		Short:   "List what has or wants GPUs",
+		Long:    "List what has or wants GPUs: NVTOPO get pods.",
+		Example: `  NVTOPO get pods -A`,
+		Args:    knownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGetPods())
 	return cmd

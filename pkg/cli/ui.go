@@ -25,7 +25,6 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
-	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/release"
 	"github.com/nvtopo/nvtopo/pkg/webui"
@@ -85,7 +84,6 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
 	}
 	v.cluster.bind(cmd)
-	shipped := explain.ShippedProfile()
 	f := cmd.Flags()
 	f.StringVar(&v.address, "address", uiAddress, "host:port to serve, [::1]:8473 for IPv6; another than this machine needs --require-token")
 	f.BoolVar(&v.byToken, "require-token", false, "serve over TLS, and only who has a bearer token of the cluster and may list what is shown")
@@ -93,7 +91,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
 	f.StringSliceVar(&v.proxies, "trusted-proxies", nil, "with --require-token: addresses or CIDRs of proxies whose X-Forwarded-For is believed")
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained, beside those under which nvtopo has placed pods; may be repeated")
+	bindProfiles(cmd, &v.schedulers)
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 	return cmd, v
 }
@@ -190,9 +188,9 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	profile := explain.ShippedProfile()
-	profile.SchedulerNames, profile.Options.Resources = v.schedulers, []string{v.resource}
-	watch, err := clusterwatch.New(clusterwatch.Config{Kube: kube, Dynamic: dyn, LeaseNamespace: v.leases, Profile: profile, Clock: v.clock})
+	watch, err := clusterwatch.New(clusterwatch.Config{
+		Kube: kube, Dynamic: dyn, LeaseNamespace: v.leases, Schedulers: v.schedulers, Resources: v.resources(), Clock: v.clock,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -223,6 +221,14 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 	}
 	server, err := webui.New(c)
 	return &viewed{watch, server}, err
+}
+
+// resources are those whose devices the scheduler chooses; nil: as it has published.
+func (v *viewing) resources() []string {
+	if v.resource == v1alpha1.DefaultResource {
+		return nil
+	}
+	return []string{v.resource}
 }
 
 // user is what the kubeconfig calls the user of its context.

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"os"
 	"sync"
 
 	"k8s.io/client-go/dynamic"
@@ -21,6 +22,11 @@ import (
 func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	synced := pods.Informer().HasSynced
+	if host, err := os.Hostname(); err != nil {
+		klog.FromContext(ctx).Error(err, "The profiles are not published by this process")
+	} else {
+		go NewProfilePublisher(state, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
+	}
 	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
 	foreign := NewForeignReporter(state, pods.Lister(), h.EventRecorder(), clock.RealClock{})
 	unproven := NewUnprovenMarker(state, h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})

@@ -15,7 +15,8 @@
 // (docs/exporter.md, "Events on pods"), and if they carry an allocation that is not
 // theirs.
 //
-// It says in the status of the ClusterTopology what became of it (fabric.go).
+// It says in the status of the ClusterTopology what became of it (fabric.go), and publishes the
+// scheduler's profiles (profiles.go).
 //
 // It annotates no pod without a choice by the scheduler, evicts nobody, and does not
 // decide what is used: the scheduler counts kubelet's record by itself.

@@ -45,19 +45,6 @@ type State struct {
 	Nodes []Node `json:"nodes,omitempty"`
 }
 
-// Profile is a scheduler name whose GPU pods get an allocation.
-type Profile struct {
-	Name      string   `json:"name"`
-	Resources []string `json:"resources,omitempty"`
-	// DefaultPolicy is the policy of pods that name none.
-	DefaultPolicy string `json:"defaultPolicy,omitempty"`
-	// AllowNoGraph: pods without hard demands may be bound without an allocation where
-	// no graph counts.
-	AllowNoGraph bool `json:"allowNoGraph,omitempty"`
-	// CountStale: the same where it does not count any more.
-	CountStale bool `json:"countStale,omitempty"`
-}
-
 // Awaiting is the phase of a Reservation whose devices are also those of pods that are to go, for
 // its pod's gang. Its pod gets them when these are gone, with a plan made anew.
 const Awaiting = "awaiting"

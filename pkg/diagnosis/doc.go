@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis has the types of the scheduler's debug endpoint: what one process
-// believes, as JSON. The scheduler writes them; pkg/check and the command nvtopo read them.
-// They belong to the API: fields are added, never renamed.
+// Package diagnosis has the types of what a scheduler process says of itself, as JSON: the state that
+// its debug endpoint shows, and the profiles that it publishes in a ConfigMap. The scheduler writes
+// them; pkg/check, pkg/explain and the command nvtopo read them. They belong to the API: fields are
+// added, never renamed.
 package diagnosis

@@ -125,7 +125,7 @@ func (s *scene) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Block
 
 // unmovable is why nobody should be advised to move a pod of a node; empty if it may be moved.
 func (s *scene) unmovable(n *node, p usage.LivePod) string {
-	devices := slices.ContainsFunc(s.Profile.Options.Resources, func(name string) bool {
+	devices := slices.ContainsFunc(s.resources(), func(name string) bool {
 		return p.Amounts().GetScalarResources()[v1.ResourceName(name)] > 0
 	})
 	return s.budgets.Unmovable(p.Object, !devices || usage.AnnotationReader{}.Allocation(p.Object, n.object.Name) != nil)

@@ -14,10 +14,12 @@ import (
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // Add reads objects in the form of `kubectl get -o yaml` or `-o json`, single or in lists. Objects
@@ -89,6 +91,7 @@ func (w *World) readers() map[string]func([]byte) error {
 	return map[string]func([]byte) error{
 		"v1 Pod":                                    into(&w.Pods),
 		"v1 Node":                                   into(&w.Nodes),
+		"v1 ConfigMap":                              w.addProfiles,
 		"v1 PersistentVolumeClaim":                  into(&w.Claims),
 		"coordination.k8s.io/v1 Lease":              into(&w.Leases),
 		"storage.k8s.io/v1 StorageClass":            into(&w.StorageClasses),
@@ -113,6 +116,20 @@ func (w *World) addClusterTopology(data []byte) error {
 		w.ClusterTopology = &all[0]
 	}
 	return nil
+}
+
+// addProfiles takes the ConfigMap in which a scheduler publishes its profiles.
+func (w *World) addProfiles(data []byte) error {
+	var all []v1.ConfigMap
+	if err := into(&all)(data); err != nil {
+		return err
+	}
+	if all[0].Name != diagnosis.ProfilesName {
+		return nil
+	}
+	var err error
+	w.Published, err = diagnosis.ParseProfiles(all[0].Data)
+	return err
 }
 
 // into reads objects into a list.

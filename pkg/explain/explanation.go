@@ -125,4 +125,6 @@ type Choice struct {
 	Best     *Set             `json:"best,omitempty"`
 	BestNode string           `json:"bestNode,omitempty"`
 	Left     *allocation.Left `json:"left,omitempty"`
+	// Assumed: no scheduler has published a profile of the pod's schedulerName, so Best is by the shipped one.
+	Assumed bool `json:"assumed,omitempty"`
 }

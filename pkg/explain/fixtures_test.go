@@ -35,7 +35,7 @@ type testEnv struct {
 }
 
 func newTestEnv() *testEnv {
-	return &testEnv{World: &World{Now: now, Profile: ShippedProfile(), ClaimsKnown: true, QueuesKnown: true}, graphs: map[string]*nvtopo.Graph{}}
+	return &testEnv{World: &World{Now: now, Profiles: []Profile{ShippedProfile()}, ClaimsKnown: true, QueuesKnown: true}, graphs: map[string]*nvtopo.Graph{}}
 }
 
 // node adds a machine of the catalogue with a fresh graph and a living agent.

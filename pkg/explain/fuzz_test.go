@@ -47,7 +47,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add([]byte("kind: Pod\napiVersion: v1\nmetadata: {name: p}\n---\nnull\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":"n"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &World{Now: now, Profile: ShippedProfile()}
+		w := &World{Now: now, Profiles: []Profile{ShippedProfile()}}
 		if w.Add(data) != nil || len(w.Pods)+len(w.Nodes) > 20 {
 			return
 		}

@@ -254,7 +254,7 @@ func (s *scene) explainPlan(e *Explanation, a *ask) {
 	e.Gang.Room = room.Have
 	member := a.shapes[0]
 	all := s.judge(member)
-	e.Refusals, e.Candidates = refusals(all), s.candidates(member, all)
+	e.Refusals, e.Candidates = refusalsOf(all), s.candidates(member, all)
 	e.Relaxations = s.relaxedGang(a)
 	s.whyNoPlace(e, a, room, all)
 	for _, text := range e.nearest() {
@@ -322,7 +322,7 @@ func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged)
 			e.Reason = "member " + q.pod.Name + ": " + e.Reason
 		}
 		if i > 0 {
-			e.Refusals, e.Candidates = refusals(all), single.Candidates
+			e.Refusals, e.Candidates = refusalsOf(all), single.Candidates
 		}
 		e.Evidence = append(e.Evidence, single.Evidence...)
 		return true

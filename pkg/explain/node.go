@@ -36,6 +36,7 @@ type node struct {
 // question is a pod that asks for a node.
 type question struct {
 	pod      *v1.Pod
+	profile  *Profile // of the pod
 	demand   *placement.Demand
 	eligible placement.Eligibility
 }
@@ -45,7 +46,7 @@ func (s *scene) question(pod *v1.Pod) (*question, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &question{pod: pod, demand: d, eligible: placement.EligibilityOf(pod)}, nil
+	return &question{pod: pod, profile: s.profileOf(pod), demand: d, eligible: placement.EligibilityOf(pod)}, nil
 }
 
 // resource is the first that the pod asks devices of, empty if none.
@@ -318,7 +319,7 @@ func (n *node) set(q *question, now time.Time) *Set {
 	if n.graph == nil || n.counts != placement.Fits || !q.demand.HasGPUs() {
 		return nil
 	}
-	a, reason := placement.Choose(n.usage(now), q.demand.Request, false)
+	a, reason := placement.Choose(n.usage(now), q.demand.Request, q.demand.WantCPUs)
 	if reason != placement.Fits {
 		return nil
 	}

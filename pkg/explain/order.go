@@ -4,24 +4,30 @@ package explain
 
 import (
 	"cmp"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // offered is what a node would give a pod.
 type offered struct {
 	node  *node
 	offer nodeindex.Offer
+	spare nodeindex.Spare
 }
 
 // bestNow finds the node that the scheduler would choose if the pod were placed anew, and the faster
-// one that it would leave to larger pods. Of equal nodes the pod's own is taken.
+// one that it would leave to larger pods. Of nodes between which the scheduler draws lots the pod's own
+// is taken.
 func (s *scene) bestNow(c *Choice, q *question, on *node) {
 	self := map[types.UID]bool{q.pod.UID: true}
 	all, best := s.offers(q, on, self)
@@ -31,21 +37,23 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 		}
 	}
 	var most int64
-	var chosen *node
+	var chosen *offered
 	for i := range all {
 		x := &all[i]
 		if !best.Among(&x.offer) {
 			continue
 		}
-		raw := s.Profile.Order.Weights.Raw(&x.offer, &best)
-		if chosen == nil || raw > most || raw == most && x.node.object.Name == on.object.Name {
-			chosen, most = x.node, raw
+		raw := q.profile.Order.Weights.Raw(&x.offer, &best)
+		better := chosen == nil || raw > most || raw == most && x.spare < chosen.spare
+		if better || raw == most && x.spare == chosen.spare && x.node.object.Name == on.object.Name {
+			chosen, most = x, raw
 		}
 	}
 	if chosen == nil {
 		return
 	}
-	c.Best, c.BestNode = chosen.set(q, s.Now), chosen.object.Name
+	c.Assumed = q.profile.Assumed
+	c.Best, c.BestNode = chosen.node.set(q, s.Now), chosen.node.object.Name
 	if left, ok := best.LeftFaster(); ok {
 		n := all[left.Node].node
 		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
@@ -53,11 +61,14 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 }
 
 // offers are what the nodes that the pod may run on would give it if the pods that are gone were, and
-// the node that leads them.
+// the node that leads them. Nodes whose kubelet refuses pods take part if there are no others.
 func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offered, nodeindex.Best) {
-	var all []offered
-	best := nodeindex.NoBest(s.terms(q, gone))
-	for _, n := range s.nodes {
+	machines := s.machines(q, gone)
+	d := nodeindex.Demand{GPUs: q.demand.Resources[0].Count, Bytes: q.demand.MessageBytes}
+	best := nodeindex.NoBest(nodeindex.TermsOf(&d, &q.profile.Order, machines.Reserved(d.GPUs, q.profile.Order.Headroom)))
+	marks := refusals.Of(refusals.Seen(s.Pods), s.Now)
+	var all, behind []offered
+	for i, n := range s.nodes {
 		if n == on {
 			n = on.without(gone)
 		}
@@ -69,35 +80,61 @@ func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offere
 			continue
 		}
 		o.Preference = q.demand.Prefers(n.object)
-		best.Lead(&o, len(all))
-		all = append(all, offered{n, o})
+		x := offered{node: n, offer: o}
+		if len(s.levels) > 0 {
+			x.spare = machines.Spare(i)
+		}
+		if marks.Has(n.object.Name, s.Now) {
+			behind = append(behind, x)
+		} else {
+			all = append(all, x)
+		}
+	}
+	if len(all) == 0 {
+		all = behind
+	}
+	for i := range all {
+		best.Lead(&all[i].offer, i)
 	}
 	return all, best
 }
 
-// terms are those by which the scheduler compares nodes for the pod, as if the pods that are gone were.
-func (s *scene) terms(q *question, gone map[types.UID]bool) nodeindex.Terms {
+// machines are the nodes as the scheduler compares them for the pod, as if the pods that are gone were.
+func (s *scene) machines(q *question, gone map[types.UID]bool) *nodeindex.Index {
 	x, resource := nodeindex.NewIndex(), q.resource()
+	x.SetPlaces(s.tree.Places(len(s.nodes), func(i int) string { return s.nodes[i].object.Name }))
 	for i, n := range s.nodes {
 		if n.graph == nil {
 			continue
 		}
-		accel := n.graph.Accel(resource)
-		if accel == nil {
+		if slices.ContainsFunc(n.here, func(p usage.LivePod) bool { return gone[p.Object.UID] }) {
+			n = n.without(gone)
+		}
+		used := n.usage(s.Now)
+		at := used.AccelIndex(resource)
+		if at < 0 {
 			continue
+		}
+		accel := n.graph.Accels[at]
+		m := nodeindex.Machine{
+			Tables: accel.Tables, Healthy: accel.Healthy, Degraded: accel.Degraded,
+			Free: used.FreeAt(at), Held: used.Counted[at], Unknown: used.Foreign[at],
 		}
 		var pods []int
 		for j := range n.here {
 			count := n.here[j].Amounts().GetScalarResources()[v1.ResourceName(resource)]
-			if count > 0 && !gone[n.here[j].Object.UID] {
-				pods = append(pods, int(min(count, nvtopo.MaxGPUs)))
+			if count <= 0 {
+				continue
+			}
+			pods = append(pods, int(min(count, nvtopo.MaxGPUs)))
+			if _, member := gangrequest.KeyOf(n.here[j].Object); !member {
+				m.Singles = true
 			}
 		}
-		x.Put(i, nodeindex.Machine{Tables: accel.Tables, Healthy: accel.Healthy, Degraded: accel.Degraded})
+		x.Put(i, m)
 		x.Run(i, pods)
 	}
-	d := nodeindex.Demand{GPUs: q.demand.Resources[0].Count, Bytes: q.demand.MessageBytes}
-	return nodeindex.TermsOf(&d, &s.Profile.Order, x.Reserved(d.GPUs, s.Profile.Order.Headroom))
+	return x
 }
 
 // model names the model of a node's GPUs as node labels do; empty if it is not known.

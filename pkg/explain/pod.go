@@ -67,7 +67,7 @@ func (s *scene) judge(q *question) (out []judged) {
 // explainNodes explains a pod that only nodes keep waiting.
 func (s *scene) explainNodes(e *Explanation, q *question) {
 	all := s.judge(q)
-	e.Refusals = refusals(all)
+	e.Refusals = refusalsOf(all)
 	e.Candidates = s.candidates(q, all)
 	switch cause := s.dominant(q, all, e); cause {
 	case WaitsForItsTurn:
@@ -259,8 +259,8 @@ func (e *Explanation) nearest() []string {
 	return out
 }
 
-// refusals count nodes by the first reason of each, the most frequent first.
-func refusals(all []judged) (out []Refusal) {
+// refusalsOf counts nodes by the first reason of each, the most frequent first.
+func refusalsOf(all []judged) (out []Refusal) {
 	for i := range all {
 		for _, o := range all[i].obstacles[:min(1, len(all[i].obstacles))] {
 			at := slices.IndexFunc(out, func(r Refusal) bool { return r.Cause == o.Cause })

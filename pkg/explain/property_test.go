@@ -96,7 +96,7 @@ func (e *testEnv) place(t *testing.T, p *v1.Pod, name string, gone []string) (re
 			here = append(here, usage.NewLivePod(q))
 		}
 	}
-	options := e.Profile.Options
+	options := e.Profiles[0].Options
 	r, err := podrequest.Parse(p, &options)
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) b
 	if q == nil || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
-	for _, resource := range s.Profile.Options.Resources {
+	for _, resource := range s.resources() {
 		most, bounded := limitOf(q, v1.ResourceName(resource))
 		if asks := askedBy(wl, v1.ResourceName(resource)); bounded && asks > most {
 			e.Cause = OverQuota
@@ -194,7 +194,7 @@ type holder struct {
 func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 	same := s.lending(queue)
 	if q := s.clusterQueue(queue); q != nil {
-		out = append(out, quotas(q, s.Profile.Options.Resources)...)
+		out = append(out, quotas(q, s.resources())...)
 	}
 	var all []holder
 	for i := range s.Workloads {
@@ -234,7 +234,7 @@ func (s *scene) lending(queue string) map[string]bool {
 // held is how many devices a Workload has quota of.
 func (s *scene) held(w *kueue.Workload) (n int64) {
 	for _, a := range w.Status.Admission.PodSetAssignments {
-		for _, resource := range s.Profile.Options.Resources {
+		for _, resource := range s.resources() {
 			q := a.ResourceUsage[v1.ResourceName(resource)]
 			n += q.Value()
 		}

@@ -20,12 +20,12 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -47,33 +47,14 @@ type World struct {
 	LocalQueues     []kueue.LocalQueue                // of the namespace
 	ClusterQueues   []kueue.ClusterQueue              //
 	Budgets         []policyv1.PodDisruptionBudget    // of all namespaces
-	Profile         Profile                           // whose pods are explained
+	// Published is what the scheduler that leads has published of its profiles; nil: nothing.
+	Published *diagnosis.Profiles
+	// Profiles are those by which pods are explained, see UseProfiles; the shipped one if there are none.
+	Profiles []Profile
 	// ClaimsKnown: Claims are all that the namespace has.
 	ClaimsKnown bool
 	// QueuesKnown: LocalQueues are all that the namespace has.
 	QueuesKnown bool
-}
-
-// Profile is the scheduler whose pods are explained.
-type Profile struct {
-	SchedulerNames []string
-	Options        podrequest.Options
-	Unenforced     placement.Unenforced
-	AllowNoGraph   bool
-	CountStale     bool
-	Order          nodeindex.Order // how nodes are compared
-}
-
-// ShippedProfile is the shipped configuration.
-func ShippedProfile() Profile {
-	return Profile{
-		SchedulerNames: []string{"topology-aware-scheduler"},
-		Options: podrequest.Options{
-			Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
-			HardwareLabels: topologyv1alpha1.DefaultHardwareLabels(),
-		},
-		Order: nodeindex.DefaultOrder(),
-	}
 }
 
 // scene is a World, indexed.
@@ -85,11 +66,14 @@ type scene struct {
 	levels  []gangrequest.Level // of the tree, outermost first
 	slotter *placement.SlotCounter
 	budgets *eviction.Budgets
-	// schedulers are the profile's names, and those under which the scheduler has placed pods that are there.
+	// schedulers are the profiles' names, and those under which the scheduler has placed pods that are there.
 	schedulers []string
 }
 
 func newScene(w *World) *scene {
+	if len(w.Profiles) == 0 {
+		w.Profiles = []Profile{ShippedProfile()}
+	}
 	s := &scene{World: w, byName: map[string]*node{}, slotter: placement.NewSlotCounter()}
 	topologies := map[string]*topologyv1alpha1.NodeGPUTopology{}
 	for i := range w.Topologies {
@@ -105,7 +89,7 @@ func newScene(w *World) *scene {
 	for i := range w.Leases {
 		leases.Set(&w.Leases[i], w.Now)
 	}
-	reader, registry, decoder := &topologyv1alpha1.Reader{}, nvtopo.NewRegistry(nvtopo.DefaultWeights()), usage.NewDecoder()
+	reader, registry, decoder := &topologyv1alpha1.Reader{}, nvtopo.NewRegistry(s.Profiles[0].Weights), usage.NewDecoder()
 	objects := map[string]*v1.Node{}
 	for i := range w.Nodes {
 		objects[w.Nodes[i].Name] = &w.Nodes[i]
@@ -160,7 +144,9 @@ func (s *scene) readPods() {
 // readSchedulers finds out under which other names the scheduler has placed pods: by their allocations,
 // which nobody else may write.
 func (s *scene) readSchedulers() {
-	s.schedulers = slices.Clone(s.Profile.SchedulerNames)
+	for i := range s.Profiles {
+		s.schedulers = append(s.schedulers, s.Profiles[i].SchedulerNames...)
+	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		if p.Spec.NodeName != "" && p.Annotations[allocation.Key] != "" && !s.ours(p) && (usage.AnnotationReader{}).Allocation(p, p.Spec.NodeName) != nil {
@@ -173,12 +159,13 @@ func ended(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// ours reports whether the profile's scheduler places the pod.
+// ours reports whether a scheduler of the profiles places the pod.
 func (s *scene) ours(p *v1.Pod) bool { return slices.Contains(s.schedulers, p.Spec.SchedulerName) }
 
 // demandOf reads what a pod asks for. Of a pod of another scheduler only numbers count.
 func (s *scene) demandOf(p *v1.Pod) (*placement.Demand, error) {
-	options := s.Profile.Options
+	profile := s.profileOf(p)
+	options := profile.Options
 	if !s.ours(p) {
 		options.Resources = nil
 	}
@@ -186,7 +173,9 @@ func (s *scene) demandOf(p *v1.Pod) (*placement.Demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &placement.Demand{Request: r, Unenforced: s.Profile.Unenforced, AllowNoGraph: s.Profile.AllowNoGraph, CountStale: s.Profile.CountStale}, nil
+	return &placement.Demand{
+		Request: r, Unenforced: profile.Unenforced, AllowNoGraph: profile.AllowNoGraph, CountStale: profile.CountStale, WantCPUs: profile.WantCPUs,
+	}, nil
 }
 
 func (s *scene) pod(namespace, name string) *v1.Pod {

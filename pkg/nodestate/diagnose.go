@@ -36,7 +36,7 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	if gangs := s.gangs.Load(); gangs != nil {
 		d.Gangs = (*gangs)()
 	}
-	d.Profiles = s.profiles.describe(s.index.Resources())
+	d.Profiles = s.Profiles()
 	seen := s.index.Seen()
 	derived, heldBack := s.derive(d.Claims), s.topologies.HeldBack()
 	for name, x := range s.cells.all() {

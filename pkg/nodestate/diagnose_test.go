@@ -223,7 +223,7 @@ func TestDiagnosisContents(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.Serve("shipped", []string{testResource})
 	r.Serve("other", []string{testResource})
-	r.Describe(diagnosis.Profile{Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"})
+	r.Describe("shipped", func(p *diagnosis.Profile) { p.Resources, p.DefaultPolicy = []string{testResource}, "restricted" })
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 	r.stock(t, pod)
 	if d := r.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {

@@ -15,7 +15,7 @@ type profiles struct {
 	mu        sync.Mutex                   // guards all below
 	served    map[string]struct{}          // by name
 	gangs     map[string]struct{}          // by name, those that place gangs
-	described map[string]diagnosis.Profile // by name; not all that are served
+	described map[string]diagnosis.Profile // by name; what its plugins said of themselves
 }
 
 func newProfiles() *profiles {
@@ -53,12 +53,18 @@ func (s *State) servesGangs(profile string) bool {
 	return ok
 }
 
-// Describe says what a profile's pods are given when they ask for nothing.
-func (s *State) Describe(p diagnosis.Profile) {
+// Describe has a plugin add to what is shown of its profile.
+func (s *State) Describe(profile string, add func(*diagnosis.Profile)) {
 	s.profiles.mu.Lock()
 	defer s.profiles.mu.Unlock()
-	s.profiles.described[p.Name] = p
+	d := s.profiles.described[profile]
+	d.Name = profile
+	add(&d)
+	s.profiles.described[profile] = d
 }
+
+// Profiles are the served profiles in order.
+func (s *State) Profiles() []diagnosis.Profile { return s.profiles.describe(s.index.Resources()) }
 
 // describe returns the served profiles in order. Of one that nobody described it says which
 // accelerators there are.
@@ -67,9 +73,9 @@ func (p *profiles) describe(resources []string) []diagnosis.Profile {
 	defer p.mu.Unlock()
 	var out []diagnosis.Profile
 	for _, name := range slices.Sorted(maps.Keys(p.served)) {
-		d, ok := p.described[name]
-		if !ok {
-			d = diagnosis.Profile{Name: name, Resources: resources}
+		d := p.described[name]
+		if d.Name = name; d.Resources == nil {
+			d.Resources = resources
 		}
 		out = append(out, d)
 	}

@@ -2,6 +2,8 @@
 
 package nvtopo
 
+import "math"
+
 // maxGroup is the largest group size that counts in the residual capacity.
 const maxGroup = 8
 
@@ -10,6 +12,18 @@ type Weights struct {
 	// Group[g] is w_g in thousandths for groups of g = 2 … 8 GPUs; the rest is
 	// ignored. Negative weights count as zero.
 	Group [maxGroup + 1]int64
+}
+
+// weightScale is the resolution of a weight: thousandths.
+const weightScale = 1000
+
+// WeightsOf reads weights by group size. It rounds to thousandths and ignores sizes that do not count.
+func WeightsOf(byGroup map[int]float64) Weights {
+	var w Weights
+	for g := 2; g <= maxGroup; g++ {
+		w.Group[g] = int64(math.Round(byGroup[g] * weightScale))
+	}
+	return w
 }
 
 // DefaultWeights returns the published weights: 1 for groups of 2, 4 and 8

@@ -3,6 +3,7 @@
 package placement
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -18,6 +19,19 @@ const (
 	WholeNodeOnly
 	RefuseUnenforced
 )
+
+// ParseUnenforced reads the argument unenforcedNodes.
+func ParseUnenforced(s string) (Unenforced, error) {
+	switch s {
+	case "Allow":
+		return AllowUnenforced, nil
+	case "WholeNodeOnly":
+		return WholeNodeOnly, nil
+	case "Refuse":
+		return RefuseUnenforced, nil
+	}
+	return 0, fmt.Errorf("unknown treatment of unenforced nodes %q, want Allow, WholeNodeOnly or Refuse", s)
+}
 
 // CheckEnforcement refuses a node without an agent to pods that may not run there.
 func CheckEnforcement(r *podrequest.Request, may Unenforced, n *usage.Node, now time.Time) Reason {

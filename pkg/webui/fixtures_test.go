@@ -28,7 +28,6 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
-	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 )
@@ -80,7 +79,7 @@ func newTestEnv(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *testE
 	}
 	var err error
 	b.watch, err = clusterwatch.New(clusterwatch.Config{
-		Kube: b.kube, Dynamic: b.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: b.clock,
+		Kube: b.kube, Dynamic: b.dyn, LeaseNamespace: "nvtopo-system", Clock: b.clock,
 	})
 	if err != nil {
 		tb.Fatal(err)

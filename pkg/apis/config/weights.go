@@ -2,11 +2,7 @@
 
 package config
 
-import (
-	"math"
-
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-)
+import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
 const (
 	// minGroup is the smallest group of GPUs with a link in it.
@@ -19,10 +15,4 @@ const (
 
 // Weights returns residualWeights in the library's form. Call it on validated
 // arguments: it rounds to thousandths and ignores group sizes that cannot be.
-func (c *CommonArgs) Weights() nvtopo.Weights {
-	var w nvtopo.Weights
-	for g := minGroup; g < len(w.Group); g++ {
-		w.Group[g] = int64(math.Round(c.ResidualWeights[g] * weightScale))
-	}
-	return w
-}
+func (c *CommonArgs) Weights() nvtopo.Weights { return nvtopo.WeightsOf(c.ResidualWeights) }

@@ -3,6 +3,7 @@
 package nodeindex
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -23,6 +24,19 @@ const (
 	// SinglesSlowGPUs sends them to the GPUs that compute slowest.
 	SinglesSlowGPUs
 )
+
+// ParseSingles reads the argument singleGPUs.
+func ParseSingles(s string) (Singles, error) {
+	switch s {
+	case "SlowLinks":
+		return SinglesSlowLinks, nil
+	case "LeastLost":
+		return SinglesLeastLost, nil
+	case "SlowGPUs":
+		return SinglesSlowGPUs, nil
+	}
+	return 0, fmt.Errorf("unknown place of single GPUs %q, want SlowLinks, LeastLost or SlowGPUs", s)
+}
 
 // Order is how machines are compared; see docs/objective.md.
 type Order struct {

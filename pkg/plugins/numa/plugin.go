@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -55,6 +56,9 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		}
 		base.Profile.Options.DefaultAffinity = affinity
 		base.Profile.WantCPUs = *args.CPUSet
+		base.State().Describe(h.ProfileName(), func(p *diagnosis.Profile) {
+			p.DefaultAffinity, p.CPUSet = string(args.DefaultAffinity), *args.CPUSet
+		})
 		return &Plugin{Plugin: base, sameNUMABonus: *args.SameNUMABonus, crossNUMAPenalty: *args.CrossNUMAPenalty}, nil
 	}
 }

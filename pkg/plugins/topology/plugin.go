@@ -63,15 +63,16 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := fill(base.Profile, args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
+		order, err := orderOf(args)
+		if err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
 		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock(), base.Profile)
 		if err != nil {
 			return nil, err
 		}
 		preemptor.tolerance = *args.TimeTolerance
-		base.State().Describe(diagnosis.Profile{
-			Name: h.ProfileName(), Resources: args.Resources, DefaultPolicy: args.DefaultPolicy,
-			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,
-		})
+		base.State().Describe(h.ProfileName(), func(p *diagnosis.Profile) { describe(p, args, base.Profile) })
 		if base.Profile.CountStale {
 			base.State().SetCountStale()
 		}
@@ -79,32 +80,30 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
 			narrowing: candidates.Narrowing{
 				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
-				Order: orderOf(args),
+				Order: order,
 			},
 		}, nil
 	}
 }
 
 // orderOf is how the arguments want nodes compared.
-func orderOf(args *config.TopologyAwareArgs) nodeindex.Order {
-	o := nodeindex.Order{
+func orderOf(args *config.TopologyAwareArgs) (nodeindex.Order, error) {
+	singles, err := nodeindex.ParseSingles(string(args.SingleGPUs))
+	return nodeindex.Order{
 		Weights:   nodeindex.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
-		Tolerance: *args.TimeTolerance, Headroom: *args.LargerPodsHeadroom,
+		Tolerance: *args.TimeTolerance, Headroom: *args.LargerPodsHeadroom, Singles: singles,
+	}, err
+}
+
+// describe adds this plugin's arguments to what is shown of its profile.
+func describe(p *diagnosis.Profile, args *config.TopologyAwareArgs, profile *lifecycle.Profile) {
+	p.Resources, p.DefaultPolicy, p.SupportedPolicies = args.Resources, args.DefaultPolicy, args.SupportedPolicies
+	p.AllowNoGraph, p.CountStale = profile.AllowNoGraph, profile.CountStale
+	p.UnenforcedNodes, p.HardwareLabels, p.ResidualWeights = string(args.UnenforcedNodes), args.HardwareLabels, args.ResidualWeights
+	p.Order = &diagnosis.Order{
+		BandwidthWeight: *args.BandwidthWeight, LatencyWeight: *args.LatencyWeight, FragmentationWeight: *args.FragmentationWeight,
+		TimeTolerance: *args.TimeTolerance, LargerPodsHeadroom: *args.LargerPodsHeadroom, SingleGPUs: string(args.SingleGPUs),
 	}
-	o.Singles = singles[args.SingleGPUs]
-	return o
-}
-
-// singles maps the argument to the order's.
-var singles = map[config.SingleGPUs]nodeindex.Singles{
-	config.SingleGPUsSlowLinks: nodeindex.SinglesSlowLinks, config.SingleGPUsLeastLost: nodeindex.SinglesLeastLost,
-	config.SingleGPUsSlowGPUs: nodeindex.SinglesSlowGPUs,
-}
-
-// unenforced maps the argument to what the state works with.
-var unenforced = map[config.UnenforcedNodes]placement.Unenforced{
-	config.UnenforcedNodesAllow: placement.AllowUnenforced, config.UnenforcedNodesWholeNodeOnly: placement.WholeNodeOnly,
-	config.UnenforcedNodesRefuse: placement.RefuseUnenforced,
 }
 
 // fill adds this plugin's part to the profile.
@@ -122,7 +121,9 @@ func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
 		return err
 	}
 	p.Options.HardwareLabels = args.HardwareLabels
-	p.Unenforced = unenforced[args.UnenforcedNodes]
+	if p.Unenforced, err = placement.ParseUnenforced(string(args.UnenforcedNodes)); err != nil {
+		return err
+	}
 	p.AllowNoGraph = args.NodesWithoutTopology == config.NodesWithoutTopologyAllow
 	p.TerminationWait = args.TerminationWait.Duration
 	p.CountStale = args.StaleTopology == config.StaleTopologyCount

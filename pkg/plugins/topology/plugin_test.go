@@ -39,7 +39,11 @@ func TestOrderOfArguments(t *testing.T) {
 				tc.want(&want)
 			}
 			config.SetDefaults_TopologyAwareArgs(args)
-			if diff := cmp.Diff(want, orderOf(args)); diff != "" {
+			got, err := orderOf(args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("order (-want,+got):\n%s", diff)
 			}
 		})

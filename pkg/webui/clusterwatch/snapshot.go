@@ -13,6 +13,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
 
@@ -39,7 +40,7 @@ func (w *Watch) Snapshot() *Snapshot {
 	s.World = explain.World{
 		Now: s.Now, Nodes: w.nodes.all(), Pods: w.pods.all(), Topologies: w.topologies.all(), Leases: w.leases.all(), ClusterTopology: w.fabric(),
 		PodGroups: w.groups.all(), Jobs: w.jobs.all(), Claims: w.claims.all(), StorageClasses: w.classes.all(), Workloads: w.workloads.all(),
-		LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(), Profile: w.config.Profile,
+		LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(),
 		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
 		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
@@ -48,7 +49,21 @@ func (w *Watch) Snapshot() *Snapshot {
 	for _, k := range w.kinds {
 		s.Problems = append(s.Problems, k.problems()...)
 	}
+	if err := s.useProfiles(w); err != nil {
+		s.Problems = append(s.Problems, err.Error()+"; pods are explained by the shipped profile")
+	}
 	return s
+}
+
+// useProfiles has pods explained by what the scheduler that leads has published.
+func (s *Snapshot) useProfiles(w *Watch) error {
+	for _, c := range w.published.all() {
+		var err error
+		if s.World.Published, err = diagnosis.ParseProfiles(c.Data); err != nil {
+			return err
+		}
+	}
+	return s.World.UseProfiles(w.config.Schedulers, w.config.Resources)
 }
 
 // fabric is the ClusterTopology that counts; nil if there is none.

@@ -17,16 +17,19 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // Config says what cluster is watched.
@@ -35,9 +38,10 @@ type Config struct {
 	Dynamic dynamic.Interface
 	// LeaseNamespace is that of the Leases of exporters and agents.
 	LeaseNamespace string
-	// Profile is the scheduler whose pods are explained.
-	Profile explain.Profile
-	Clock   clock.PassiveClock
+	// Schedulers are those whose pods are explained, and Resources those whose devices they choose; nil: as
+	// the scheduler that leads has published, see explain.World.UseProfiles.
+	Schedulers, Resources []string
+	Clock                 clock.PassiveClock
 }
 
 // held is a kind, whatever its type.
@@ -56,6 +60,7 @@ type Watch struct {
 	pods       *kind[v1.Pod]
 	namespaces *kind[v1.Namespace]
 	leases     *kind[coordinationv1.Lease]
+	published  *kind[v1.ConfigMap]
 	budgets    *kind[policyv1.PodDisruptionBudget]
 	jobs       *kind[batchv1.Job]
 	claims     *kind[v1.PersistentVolumeClaim]
@@ -81,6 +86,7 @@ func New(c Config) (*Watch, error) {
 	w.pods = typed(b, "pods", core.Pods(all), &v1.Pod{}, nil)
 	w.namespaces = typed(b, "namespaces", core.Namespaces(), &v1.Namespace{}, nil)
 	w.leases = typed(b, "leases", c.Kube.CoordinationV1().Leases(c.LeaseNamespace), &coordinationv1.Lease{}, revived)
+	w.published = typed(b, "configmap "+diagnosis.ProfilesName, oneOf{c.Kube.CoreV1().ConfigMaps(c.LeaseNamespace), diagnosis.ProfilesName}, &v1.ConfigMap{}, nil)
 	w.budgets = typed(b, "poddisruptionbudgets", c.Kube.PolicyV1().PodDisruptionBudgets(all), &policyv1.PodDisruptionBudget{}, nil)
 	w.jobs = typed(b, "jobs", c.Kube.BatchV1().Jobs(all), &batchv1.Job{}, nil)
 	w.claims = typed(b, "persistentvolumeclaims", core.PersistentVolumeClaims(all), &v1.PersistentVolumeClaim{}, nil)
@@ -111,6 +117,26 @@ type object[T any] interface {
 func typed[T any, P object[T], L runtime.Object](b *builder, name string, c collection[L], example P, significant func(before, after *T) bool) *kind[T] {
 	k, err := watching(name, c, b.config.Kube, example, significant, b.change)
 	return added(b, k, err)
+}
+
+// oneOf is the ConfigMap of a name.
+type oneOf struct {
+	corev1client.ConfigMapInterface
+
+	name string
+}
+
+func (o oneOf) List(ctx context.Context, opts metav1.ListOptions) (*v1.ConfigMapList, error) {
+	return o.ConfigMapInterface.List(ctx, o.only(opts))
+}
+
+func (o oneOf) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return o.ConfigMapInterface.Watch(ctx, o.only(opts))
+}
+
+func (o oneOf) only(opts metav1.ListOptions) metav1.ListOptions {
+	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.name).String()
+	return opts
 }
 
 func custom[T any](b *builder, resource schema.GroupVersionResource) *kind[T] {

@@ -31,7 +31,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
@@ -60,7 +59,7 @@ func newTestEnv(t *testing.T, objects ...runtime.Object) *testEnv {
 func (e *testEnv) run(t *testing.T) (end func()) {
 	t.Helper()
 	var err error
-	e.watch, err = New(Config{Kube: e.kube, Dynamic: e.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: clocktesting.NewFakeClock(start)})
+	e.watch, err = New(Config{Kube: e.kube, Dynamic: e.dyn, LeaseNamespace: "nvtopo-system", Clock: clocktesting.NewFakeClock(start)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func TestGangs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("gangs (-want,+got):\n%s", diff)
 	}
-	w := &explain.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases, ClusterTopology: c.ClusterTopology, Profile: explain.ShippedProfile()}
+	w := &explain.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases, ClusterTopology: c.ClusterTopology}
 	d := GangDetailOf(v, sources, w, "default", "train")
 	if d == nil || len(d.Members) != 2 || d.Members[0].Pod != "default/train-0" || len(d.Members[0].GPUs) != 4 || d.Explanation == nil || d.Explanation.State != explain.Bound {
 		t.Errorf("train is %+v", d)

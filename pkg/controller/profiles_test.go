@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+)
+
+// fakeProfiles is a scheduler with profiles, and the API server that it publishes them at.
+type fakeProfiles struct {
+	profiles []diagnosis.Profile
+	leads    bool
+	refuse   error
+	wrote    []string
+}
+
+func (f *fakeProfiles) Profiles() []diagnosis.Profile { return f.profiles }
+func (f *fakeProfiles) MayLead() bool                 { return f.leads }
+
+// TestProfilesArePublished: the leader publishes its profiles at once, when they change, and anew after a
+// while; a standby publishes nothing.
+func TestProfilesArePublished(t *testing.T) {
+	f := &fakeProfiles{profiles: []diagnosis.Profile{{Name: "a"}}}
+	client := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: diagnosis.ProfilesName}})
+	client.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if f.refuse != nil {
+			return true, nil, f.refuse
+		}
+		p, ok := a.(clienttesting.PatchAction)
+		if !ok || p.GetNamespace() != "system" || p.GetName() != diagnosis.ProfilesName {
+			return true, nil, fmt.Errorf("unexpected request %v", a)
+		}
+		var c v1.ConfigMap
+		if err := json.Unmarshal(p.GetPatch(), &c); err != nil {
+			return true, nil, err
+		}
+		got, err := diagnosis.ParseProfiles(c.Data)
+		if err != nil {
+			return true, nil, err
+		}
+		f.wrote = append(f.wrote, fmt.Sprintf("%s: %d of %s", got.Scheduler, len(got.Profiles), got.Profiles[0].Name))
+		return true, &c, nil
+	})
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	p := NewProfilePublisher(f, client, "system", "pod-1", clk)
+	steps := []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"a standby", func() {}, nil},
+		{"it is elected", func() { f.leads = true }, []string{"pod-1: 1 of a"}},
+		{"nothing has changed", func() {}, nil},
+		{"a profile is added", func() { f.profiles = append(f.profiles, diagnosis.Profile{Name: "b"}) }, []string{"pod-1: 2 of a"}},
+		{"after a while", func() { clk.Step(publishAgain) }, []string{"pod-1: 2 of a"}},
+		{"the API server refuses", func() { clk.Step(publishAgain); f.refuse = errors.New("down") }, nil},
+		{"it answers again", func() { f.refuse = nil }, []string{"pod-1: 2 of a"}},
+		{"it loses its Lease", func() { f.leads = false }, nil},
+		{"it is elected again", func() { f.leads = true }, []string{"pod-1: 2 of a"}},
+	}
+	for _, s := range steps {
+		f.wrote = nil
+		s.do()
+		p.look(context.Background())
+		if diff := cmp.Diff(s.want, f.wrote); diff != "" {
+			t.Errorf("%s: wrote (-want,+got):\n%s", s.name, diff)
+		}
+	}
+}
