@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -26,7 +27,14 @@ type clusterSource struct {
 	cluster  clusterFlags
 	from     []string
 	resource string
+	minLink  string // of the nodes that are shown; empty: all
 	clock    clock.PassiveClock
+}
+
+// bindMinLink adds the flag that leaves out nodes with lesser links.
+func (c *clusterSource) bindMinLink(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.minLink, "min-link", "",
+		"only nodes of which some two GPUs have this link or a better one, as in the annotation nvtopo.dev/min-link: NVLINK, NV4, PIX, …")
 }
 
 func (c *clusterSource) bind(cmd *cobra.Command) {
@@ -44,6 +52,13 @@ const saved = `The cluster is that of the kubeconfig, or with --from the output 
 
 // reader returns a function that reads the cluster as it is, or an error if the flags are wrong.
 func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*clusterview.View, error), error) {
+	var atLeast nvtopo.Class
+	if c.minLink != "" {
+		var err error
+		if atLeast, err = nvtopo.ParseClass(c.minLink); err != nil {
+			return nil, usagef("--min-link: %w", err)
+		}
+	}
 	read, err := c.objects(cmd)
 	if err != nil {
 		return nil, err
@@ -53,7 +68,11 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 		if err != nil {
 			return nil, err
 		}
-		return clusterview.Of(o, clusterview.Options{Resource: c.resource}), nil
+		v := clusterview.Of(o, clusterview.Options{Resource: c.resource})
+		if c.minLink != "" {
+			v.KeepLinked(atLeast)
+		}
+		return v, nil
 	}, nil
 }
 

@@ -55,6 +55,7 @@ proven. In a large one it takes, node by node, the moves that gain the most.
 	}
 	o.out.bind(cmd)
 	o.source.bind(cmd)
+	o.source.bindMinLink(cmd)
 	cmd.Flags().IntVarP(&o.gpus, "gpus", "n", 0, "size of the groups, 2 or more (default: 8, 4 and 2, each by itself)")
 	cmd.Flags().IntVar(&o.maxMoves, "max-moves", clusterview.DefaultMaxMoves, "most pods to move")
 	return cmd

@@ -56,6 +56,7 @@ Below that, for the whole cluster, by size of group and link class:
 ` + saved,
 		Example: `  NVTOPO top
   NVTOPO top --watch
+  NVTOPO top --min-link NVLINK
   NVTOPO top -o json | jq '.nodes[] | select(.largest.gpus | length >= 4) | .name'
   NVTOPO top --from cluster.yaml -o wide`,
 		Args: noArgs,
@@ -63,6 +64,7 @@ Below that, for the whole cluster, by size of group and link class:
 	}
 	o.out.bind(cmd)
 	o.source.bind(cmd)
+	o.source.bindMinLink(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until interrupted")
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often to look")
 	return cmd
