@@ -32,6 +32,7 @@ var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 type testEnv struct {
 	*World
 	graphs map[string]*nvtopo.Graph
+	lost   []topologyv1alpha1.NodeGPUTopology // that exporters would publish again
 }
 
 func newTestEnv() *testEnv {

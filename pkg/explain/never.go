@@ -63,7 +63,12 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 	}
 	ideal := s.ideal(nil)
 	e.Evidence = nil
+	wishes := deciding(append(ideal.wishesOf(q), amounts([]*question{q})...))
+	fits := func(dropped []wish) bool { return ideal.relaxed(q, together(dropped)) != nil }
 	if most := mostOffered(q, lacking); q.demand.HasGPUs() && most < q.demand.Resources[0].Count {
+		if needed := fewest(exclusions(wishes), fits); excludes(needed) {
+			return ideal.kept(q, needed, e)
+		}
 		if most > 0 {
 			e.Lacks = []Cause{FewGPUs}
 			e.Reason = fmt.Sprintf("the pod can never fit in this cluster: it asks %d %s on one node, and the largest that it may run on has %d for pods", q.demand.Resources[0].Count, q.resource(), most)
@@ -74,16 +79,14 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 		e.Reason = "the pod can never fit in this cluster: no node that it may run on has " + q.resource()
 		return NeverFits
 	}
-	wishes := deciding(append(ideal.wishesOf(q), amounts([]*question{q})...))
-	needed := fewest(wishes, func(dropped []wish) bool { return ideal.relaxed(q, together(dropped)) != nil })
+	needed := fewest(wishes, fits)
 	if needed == nil {
 		return e.most(offering(q, lacking), never)
 	}
-	best := ideal.relaxed(q, together(needed))
 	if excludes(needed) {
-		e.Reason = fmt.Sprintf("only nodes would do that this keeps the pod from: %s; without, %s would take it when empty", named(needed), counted(best.Nodes, "node"))
-		return needed[0].cause
+		return ideal.kept(q, needed, e)
 	}
+	best := ideal.relaxed(q, together(needed))
 	e.lack(needed)
 	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", named(needed), counted(best.Nodes, "node"))
 	if best.Gets != nil {
@@ -92,6 +95,13 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 	e.Evidence = append(e.Evidence, ideal.amountsLeft(q, needed)...)
 	e.Next = ideal.lesser(needed, []*question{q}, func(w wish) bool { return ideal.relaxed(q, w) != nil })
 	return NeverFits
+}
+
+// kept explains a pod that empty nodes would take but for the one wish, which keeps it from them.
+func (s *scene) kept(q *question, needed []wish, e *Explanation) Cause {
+	best := s.relaxed(q, together(needed))
+	e.Reason = fmt.Sprintf("only nodes would do that this keeps the pod from: %s; without, %s would take it when empty", named(needed), counted(best.Nodes, "node"))
+	return needed[0].cause
 }
 
 // neverGang explains a gang that has no room even in the ideal cluster. It reports whether that is so: not
@@ -148,7 +158,7 @@ func deciding(wishes []wish) []wish {
 	wishes = slices.DeleteFunc(wishes, func(w wish) bool { return w.cause == "" })
 	slices.SortStableFunc(wishes, func(a, b wish) int {
 		rank := func(w wish) int {
-			if w.cause == NotSelected || w.cause == Tainted {
+			if w.excludes() {
 				return 1
 			}
 			return 0
@@ -159,8 +169,19 @@ func deciding(wishes []wish) []wish {
 }
 
 // excludes reports whether all that is needed is that a pod may run on other nodes.
-func excludes(needed []wish) bool {
-	return len(needed) == 1 && (needed[0].cause == NotSelected || needed[0].cause == Tainted)
+func excludes(needed []wish) bool { return len(needed) == 1 && needed[0].excludes() }
+
+// excludes reports whether the wish keeps the pod from nodes.
+func (w *wish) excludes() bool { return w.cause == NotSelected || w.cause == Tainted }
+
+// exclusions are the wishes that keep the pod from nodes.
+func exclusions(wishes []wish) (out []wish) {
+	for _, w := range wishes {
+		if w.excludes() {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // lack notes the causes of some wishes.

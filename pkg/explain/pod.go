@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Bounds of what is shown.
@@ -87,7 +89,8 @@ type sorted struct {
 	faulty   []judged // faults, on nodes that are full besides
 	excluded []judged // taints or cordons, and perhaps pods
 	lacking  []judged // nothing would help: not even the empty node does
-	unwanted []judged // the pod's own node selector
+	unwanted []judged // the pod's own node selector alone
+	both     []judged // they are excluded or unwanted, and nothing would help
 }
 
 func sortByNeed(all []judged) (out sorted) {
@@ -104,6 +107,8 @@ func sortByNeed(all []judged) (out sorted) {
 			to = &out.lacking
 		case wish != nil && wish.Cause != NotSelected && j.first(never) == nil:
 			to = &out.excluded
+		case wish != nil && j.first(never) != nil:
+			to = &out.both
 		case wish != nil:
 			to = &out.unwanted
 		}
@@ -131,6 +136,8 @@ func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
 		return s.neverPod(q, by.lacking, e)
 	case len(by.unwanted) > 0:
 		return e.most(offering(q, by.unwanted), ofWish)
+	case len(by.both) > 0:
+		return s.neverPod(q, by.both, e)
 	}
 	e.Reason = "there are no nodes"
 	return NoNodes
@@ -168,6 +175,9 @@ func (e *Explanation) most(all []judged, k kind) Cause {
 	what := map[kind]string{
 		ofFault: "would do but for this", ofWish: "would do but for this", never: "cannot take the pod even when empty",
 	}[k]
+	if best.Cause == causeOf(placement.NoGraph) { // what it has is not known
+		what = "may do but for this"
+	}
 	e.Reason = fmt.Sprintf("%s: %s %s", best.Text, nodes(named), what)
 	return best.Cause
 }
