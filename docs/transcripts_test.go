@@ -20,6 +20,7 @@ var noTranscript = map[string]string{
 	"nvtopo version":     "it differs from build to build",
 	"nvtopo snapshot":    "it prints the help of save",
 	"nvtopo fabric":      "it prints the help of what is below it",
+	"nvtopo get":         "it prints the help of what is below it",
 	"nvtopo generate":    "it prints the help of what is below it",
 	"nvtopo ui":          "it serves until it is interrupted: ui.md shows it, which test/integration runs",
 	"nvtopo verify-node": "it looks at a real node: cli.md shows it, which pkg/cli compares",

@@ -39,7 +39,7 @@ site: $(BIN)/hugo ## Make the web site of docs/ in out/site, and check its links
 .PHONY: transcripts
 transcripts: cluster-programs $(BIN)/kueue ## Write the transcripts, pictures and command reference of docs/ anew, from a real control plane
 	$(call program,nvtopo-pool-controller,pool-controller)
-	NVTOPO_TRANSCRIPTS=write go test -count=1 -run '^(TestCommandReference|TestPaperTranscript|TestWeightTable|TestConceptPictures)$$' ./docs
+	NVTOPO_TRANSCRIPTS=write go test -count=1 -run '^(TestCommandReference|TestCauseReference|TestPaperTranscript|TestWeightTable|TestConceptPictures)$$' ./docs
 	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestExplain|TestClusterViews|TestWhatIfCommand|TestClusterTopology)$$' ./test/integration
 	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestQuotaWaitExplanation|TestPinDerivation|TestBilling)$$' ./test/pools
 

@@ -670,7 +670,7 @@ func TestCauses(t *testing.T) {
 				w.Topologies = w.Topologies[:1]
 				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
 			},
-			want: causeOf(placement.NoGraph), wantText: "h1 would do but for this; without: room for 1 of 2 members",
+			want: causeOf(placement.NoGraph), wantText: "h1 may do but for this; without: room for 1 of 2 members",
 		},
 		"a launcher without GPUs and workers of which there is room for one": {
 			build: func(t *testing.T, w *testEnv) {
