@@ -3,7 +3,10 @@
 package accounting
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
@@ -17,3 +20,17 @@ func Month(t time.Time) billing.Period {
 
 // after is the month after another.
 func after(p billing.Period) billing.Period { return Month(p.End) }
+
+// Since is the time from so long ago until now, such as 7d, 12h or 2w.
+func Since(text string, now time.Time) (billing.Period, error) {
+	long, err := model.ParseDuration(text)
+	if err != nil || long == 0 {
+		return billing.Period{}, fmt.Errorf("%.64q: want how long ago it begins, such as 7d, 12h or 4w", text)
+	}
+	now = now.UTC().Truncate(time.Second)
+	p := billing.Period{Start: now.Add(-time.Duration(long)).Truncate(time.Second), End: now}
+	if err := p.Validate(); err != nil {
+		return billing.Period{}, fmt.Errorf("%.64q: %w", text, err)
+	}
+	return p, nil
+}
