@@ -20,31 +20,53 @@ import (
 type poolUsage struct {
 	poolOptions
 
-	period string
+	period, since, tenant string
 }
 
 func newPoolUsage() *cobra.Command {
 	o := &poolUsage{}
 	cmd := &cobra.Command{
-		Use:   "usage TENANT",
-		Short: "The sessions of a tenant: who held what from when to when",
-		Long: `List the sessions of a tenant that were open at any time in a period, also those that began
+		Use:   "usage [TENANT]",
+		Short: "GPU hours by tenant, queue and model, or the sessions of a tenant",
+		Long: `Without TENANT, add up the GPU hours that were held in a time, by tenant, by queue and by GPU
+model, the most first. A GPU hour is one GPU held for an hour, whether it computes or not; a
+slice counts as its part of a GPU. Sessions are cut to the time. Where sessions are kept no
+more, final invoices say how many hours they had, by month, tenant and model: they count where
+the whole month is asked for. Notes below the tables say what is from invoices, what is not
+counted, and of which time there is no record. CSV has a row for each tenant, queue, model
+and source.
+
+With TENANT, list its sessions that were open at any time in a period, also those that began
 before it or go on after it. What goes on has no END, and costs nothing yet. A session
 that nobody saw the end of is marked with ~.`,
-		Example: `  NVTOPO pool usage team-a
+		Example: `  NVTOPO pool usage
+  NVTOPO pool usage --since 30d -o csv
+  NVTOPO pool usage --period 2026-11 --tenant team-a
+  NVTOPO pool usage team-a
   NVTOPO pool usage team-a --period 2026-11-24
   NVTOPO pool usage team-a --period 2026-11-01/2026-11-15 -o csv`,
-		Args: exactlyOne("TENANT"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+		Args: atMostOne("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return o.hours(cmd)
+			case o.tenant != "":
+				return usagef("--tenant is for GPU hours: want it, or TENANT, whose sessions are listed")
+			}
+			return o.sessions(cmd, args[0])
+		},
 	}
 	o.bind(cmd, "table", "json", "yaml", "csv")
-	cmd.Flags().StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC (default: this month)")
+	f := cmd.Flags()
+	f.StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC (default: this month)")
+	f.StringVar(&o.since, "since", "", "from so long ago until now, such as 7d, 12h or 4w, in place of --period")
+	f.StringVar(&o.tenant, "tenant", "", "GPU hours of this tenant only")
 	return cmd
 }
 
-func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
-	now := time.Now()
-	period, err := periodOf(o.period, now)
+// sessions lists the sessions of a tenant.
+func (o *poolUsage) sessions(cmd *cobra.Command, tenant string) error {
+	period, err := o.time(time.Now())
 	if err != nil {
 		return err
 	}
@@ -55,6 +77,11 @@ func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
 	records, err := r.Records(cmd.Context(), tenant)
 	if err != nil {
 		return poolError(err)
+	}
+	if len(records) == 0 {
+		if err := r.FindTenant(cmd.Context(), tenant); err != nil {
+			return poolError(err)
+		}
 	}
 	records = accounting.Within(records, period)
 	w := cmd.OutOrStdout()

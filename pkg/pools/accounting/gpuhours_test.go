@@ -288,4 +288,3 @@ func TestSince(t *testing.T) {
 		}
 	}
 }
-
