@@ -51,6 +51,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 type prepared struct {
 	plain, packed []byte // packed is compressed; nil if plain is small
 	tag           string
+	file          string // the name under which a browser keeps it, of a document that is CSV
 }
 
 func prepare(document any) (*prepared, error) {
@@ -58,6 +59,11 @@ func prepare(document any) (*prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode an answer: %w", err)
 	}
+	return prepareText(body)
+}
+
+// prepareText prepares what is encoded already.
+func prepareText(body []byte) (*prepared, error) {
 	sum := sha256.Sum256(body)
 	p := &prepared{plain: body, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 	if len(body) < small {
@@ -92,6 +98,10 @@ func answerJSON(w http.ResponseWriter, r *http.Request, document any) {
 func (p *prepared) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
+	if p.file != "" {
+		h.Set("Content-Type", "text/csv; charset=utf-8")
+		h.Set("Content-Disposition", `attachment; filename="`+p.file+`"`)
+	}
 	h.Set("Cache-Control", "no-cache") // it may be kept, and is asked for again
 	h.Set("ETag", p.tag)
 	h.Set("Vary", "Accept-Encoding, Authorization")

@@ -66,6 +66,7 @@ func newTestEnv(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *testE
 		{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "localqueues"},
 		{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "clusterqueues"},
 		poolv1alpha1.ComputePoolGVR, poolv1alpha1.UsageRecordGVR, poolv1alpha1.UsageBatchGVR, poolv1alpha1.TenantAccountGVR, poolv1alpha1.PriceBookGVR, poolv1alpha1.InvoiceGVR,
+		v1.SchemeGroupVersion.WithResource("namespaces"),
 	} {
 		kinds[r] = r.Resource + "List"
 	}

@@ -39,6 +39,7 @@ func TestPageDocuments(t *testing.T) {
 		"pools":           "pools",
 		"pools-bills":     "pools/bills",
 		"pools-usage":     "pools/usage",
+		"pools-hours":     "pools/hours?since=30d",
 	} {
 		head, text := b.ask(t, asked{path: "/api/v1/" + path})
 		if head.StatusCode != http.StatusOK {

@@ -44,3 +44,6 @@ func seesMoney() []Right {
 	}
 	return out
 }
+
+// seesHours is needed for what tenants used, and for which tenants there are.
+func seesHours() []Right { return append(append(seesMoney(), seesPools()...), list("", "namespaces")) }

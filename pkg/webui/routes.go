@@ -39,6 +39,7 @@ func (s *Server) documents() map[string]document {
 		"/api/v1/history/{namespace}/{name}":        {rights: seesEvents(), heavy: true, make: s.history},
 		"/api/v1/pools":                             {rights: seesPools(), make: pools},
 		"/api/v1/pools/bills":                       {rights: seesMoney(), heavy: true, make: s.bills},
+		"/api/v1/pools/hours":                       {rights: seesHours(), heavy: true, make: s.hours},
 		"/api/v1/pools/usage":                       {rights: seesMoney(), heavy: true, make: s.usage},
 	}
 }

@@ -160,7 +160,8 @@ func TestDocumentRights(t *testing.T) {
 		},
 		{pods[1:], map[string]int{"/api/v1/workloads": 403, "/api/v1/explain/pod/default/train-0": 403}},
 		{append(slices.Clone(pods), "events", "computepools"), map[string]int{"/api/v1/history/default/train-0": 200, "/api/v1/pools": 200, "/api/v1/pools/usage": 403}},
-		{[]string{"usagerecords", "usagebatches", "tenantaccounts", "pricebooks", "invoices"}, map[string]int{"/api/v1/pools/bills": 200, "/api/v1/pools/usage": 200, "/api/v1/workloads": 403}},
+		{[]string{"usagerecords", "usagebatches", "tenantaccounts", "pricebooks", "invoices"}, map[string]int{"/api/v1/pools/bills": 200, "/api/v1/pools/usage": 200, "/api/v1/pools/hours": 403, "/api/v1/workloads": 403}},
+		{[]string{"usagerecords", "usagebatches", "tenantaccounts", "pricebooks", "invoices", "computepools", "namespaces"}, map[string]int{"/api/v1/pools/hours": 200}},
 	} {
 		allowed = tc.allowed
 		b.clock.Step(answerTTL + time.Second)

@@ -135,7 +135,7 @@ func TestWebViewBills(t *testing.T) {
 		}
 	}
 	addr := l.serveUI(t)
-	for _, path := range []string{"/pools/bills", "/pools/bills?tenant=" + tenant.GetName(), "/pools/usage?tenant=" + tenant.GetName()} {
+	for _, path := range []string{"/pools/bills", "/pools/bills?tenant=" + tenant.GetName(), "/pools/usage?tenant=" + tenant.GetName(), "/pools/hours?tenant=" + tenant.GetName()} {
 		testkit.Eventually(t, waitLimit, "the viewer sees "+path, func(context.Context) (bool, string) {
 			code, body := askUI(t, viewer, addr, "/api/v1"+path)
 			return code == http.StatusOK, fmt.Sprintf("%d %.300s", code, body)
