@@ -167,6 +167,7 @@ export function pagesOf(s: Subjects): { name: string; path: string; shows: strin
     { name: "gangs", path: "/gangs", shows: s.gang.name },
     { name: "gang", path: `/gangs/${s.gang.namespace}/${s.gang.name}`, shows: "Ranks on the fabric" },
     { name: "pools", path: "/pools", shows: "Guaranteed" },
+    { name: "pools-hours", path: "/pools?tab=hours", shows: "By GPU model" },
     { name: "pools-usage", path: "/pools?tab=usage", shows: "Quantity" },
     { name: "pools-bills", path: "/pools?tab=bills", shows: "Accrued" },
     { name: "history", path: `/history/${s.running.namespace}/${s.running.name}`, shows: s.running.node },

@@ -2,7 +2,7 @@
 
 // What the mock says of single pods and of pools.
 
-import type { Bill, Decision, Explanation, History, Pool, UsageRecord, WorkSum } from "../src/api";
+import type { Bill, Decision, Explanation, History, Pool, PoolHours, UsageRecord, WorkSum } from "../src/api";
 import type { MockCluster } from "./cluster";
 
 export function explanationOf(c: MockCluster, namespace: string, name: string): Explanation | undefined {
@@ -240,11 +240,12 @@ export function usage(c: MockCluster): UsageRecord[] {
     .filter((w) => w.node)
     .slice(0, 60)
     .map((w, i) => ({
-      metadata: { name: w.uid },
+      metadata: { name: w.uid, namespace: w.namespace },
       spec: {
         tenant: w.tenant || "research",
+        namespace: w.namespace,
         pool: "training-pool",
-        pod: `${w.namespace}/${w.name}`,
+        pod: w.name,
         node: w.node,
         resource: "nvidia.com/gpu",
         model: "NVIDIA-H100-80GB-HBM3",
@@ -253,4 +254,30 @@ export function usage(c: MockCluster): UsageRecord[] {
       },
       status: i % 3 === 0 ? { end: w.since, estimated: i % 6 === 0, cost: "3.20" } : {},
     }));
+}
+
+/** GPU hours of all tenants, or of one. */
+export function hours(until: string, tenant: string): PoolHours {
+  const of = (name: string, hours: number, invoiced: number, sessions: number) => ({
+    name,
+    hours: String(hours),
+    invoiced: String(invoiced),
+    sessions,
+  });
+  const byTenant = [of("team-a", 1234.5, 200, 40), of("team-b", 321.25, 0, 12), of("research", 0, 0, 0)].filter(
+    (t) => !tenant || t.name === tenant,
+  );
+  const sum = (what: (t: { hours: string; sessions: number; invoiced: string }) => number) => byTenant.reduce((n, t) => n + what(t), 0);
+  const [all, invoiced, sessions] = [sum((t) => Number(t.hours)), sum((t) => Number(t.invoiced)), sum((t) => t.sessions)];
+  return {
+    from: `${until.slice(0, 7)}-01T00:00:00Z`,
+    until,
+    ...(tenant ? { tenant } : {}),
+    hours: String(all),
+    sessions,
+    byTenant,
+    byQueue: [of("training-pool", all - invoiced, 0, sessions), of("", invoiced, invoiced, 4)].filter((q) => Number(q.hours) > 0),
+    byModel: [of("NVIDIA-H100-80GB-HBM3", all, invoiced, sessions)].filter((m) => Number(m.hours) > 0),
+    notes: invoiced > 0 ? [`${invoiced} of the hours are from the invoices of last year, whose sessions are kept no more.`] : [],
+  };
 }

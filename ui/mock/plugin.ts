@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Connect, Plugin } from "vite";
 
-import { bills, explanationOf, gangExplanationOf, historyOf, pools, usage } from "./answers";
+import { bills, explanationOf, gangExplanationOf, historyOf, hours, pools, usage } from "./answers";
 import { MockCluster } from "./cluster";
 
 // At most so often is something sent, in ms, as by the real server.
@@ -72,13 +72,18 @@ class MockServer {
       case "gangs":
         return a ? this.gang(a, b) : { version: this.cluster.version, items: [...this.cluster.gangs.values()] };
       case "pools":
-        if (a === "bills") return { items: bills(now, tenant), problems: [] };
-        return a === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
+        return this.poolsAnswer(a, now, tenant);
       case "whoami":
         return { user: "mock", mode: "kubeconfig", version: "mock" };
       default:
         return undefined;
     }
+  }
+
+  private poolsAnswer(of: string, now: string, tenant: string): unknown {
+    if (of === "bills") return { items: bills(now, tenant), problems: [] };
+    if (of === "hours") return hours(now, tenant);
+    return of === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
   }
 
   private gang(namespace: string, name: string): unknown {

@@ -5,7 +5,7 @@
 
 import { expect, it } from "vitest";
 
-import type { Bills, Cluster, Explanation, GangDetail, GangSum, History, NodeDetail, Pool, Usage, Workloads } from "./api";
+import type { Bills, Cluster, Explanation, GangDetail, GangSum, History, NodeDetail, Pool, PoolHours, Usage, Workloads } from "./api";
 import { gpuStates } from "./components/GPUStrip";
 import { buildTree } from "./fabric/tree";
 import { segmentsOf } from "./gang";
@@ -18,6 +18,7 @@ import history from "./testdata/history.json";
 import graph from "./testdata/node-graph.json";
 import node from "./testdata/node.json";
 import bills from "./testdata/pools-bills.json";
+import hours from "./testdata/pools-hours.json";
 import usage from "./testdata/pools-usage.json";
 import pools from "./testdata/pools.json";
 import workloads from "./testdata/workloads.json";
@@ -43,6 +44,7 @@ history satisfies Loose<History>;
 pools satisfies { items: Loose<Pool>[] };
 bills satisfies Loose<Bills>;
 usage satisfies Loose<Usage>;
+hours satisfies Loose<PoolHours>;
 
 it("the tree adds up to what the server says of the cluster", () => {
   const { totals } = buildTree(cluster.nodes as unknown as Cluster["nodes"], cluster.levels);

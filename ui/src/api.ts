@@ -334,9 +334,10 @@ export interface Bill {
 }
 
 export interface UsageRecord {
-  metadata: { name: string };
+  metadata: { name: string; namespace: string };
   spec: {
     tenant: string;
+    namespace?: string; // of the pod; records of before it are in it
     pool: string;
     pod: string;
     node: string;
@@ -346,6 +347,27 @@ export interface UsageRecord {
     start: string;
   };
   status?: { end?: string; estimated?: boolean; cost?: string };
+}
+
+/** accounting.HoursOf */
+export interface HoursOf {
+  name: string; // empty: not recorded
+  hours: string;
+  invoiced: string; // what of hours is from invoices
+  sessions: number;
+}
+
+/** accounting.GPUHours */
+export interface PoolHours {
+  from: string;
+  until: string;
+  tenant?: string;
+  hours: string;
+  sessions: number;
+  byTenant: HoursOf[];
+  byQueue: HoursOf[];
+  byModel: HoursOf[];
+  notes: string[];
 }
 
 export interface History {
@@ -445,4 +467,9 @@ export function objectPath(prefix: string, name: string): string {
 
 export function fullName(o: { namespace: string; name: string }): string {
   return `${o.namespace}/${o.name}`;
+}
+
+/** namespace/name of the pod whose session a record is. */
+export function podOf(r: UsageRecord): string {
+  return fullName({ namespace: r.spec.namespace || r.metadata.namespace, name: r.spec.pod });
 }

@@ -2,6 +2,7 @@
 import { Anchor, Table, Tabs, Text, Title } from "@mantine/core";
 
 import type { Bill, Bills as BillList, Pool, Share, Usage as UsageList } from "../api";
+import { podOf } from "../api";
 import { Bar, BarLegend } from "../components/Bar";
 import { DataTable } from "../components/DataTable";
 import { NodeLink, PodLink } from "../components/links";
@@ -11,10 +12,14 @@ import { count, utc } from "../format";
 import { useLive } from "../live";
 import { useParams } from "../url";
 import { useFetched } from "../useFetched";
+import { PoolHours } from "./PoolHours";
 
-const tabs = ["shares", "usage", "bills"];
+const tabs = ["shares", "hours", "usage", "bills"];
 
-/** Pools of GPUs: `tab` shares, usage or bills, `q` a search. */
+/** What a tab is called where that is not its name in the URL. */
+const titles: Record<string, string> = { hours: "GPU hours" };
+
+/** Pools of GPUs: `tab` shares, hours, usage or bills, `q` a search, `tenant` one, `time` that of the hours. */
 export function PoolsPage() {
   const [params, setParams] = useParams();
   const installed = useLive((l) => l.cluster?.features.pools ?? false);
@@ -29,6 +34,7 @@ export function PoolsPage() {
         </EmptyState>
       </>
     );
+  const tenant = params.get("tenant") ?? "";
   return (
     <>
       <PageTitle text="Pools" />
@@ -36,14 +42,15 @@ export function PoolsPage() {
         <Tabs.List aria-label="What of the pools">
           {tabs.map((t) => (
             <Tabs.Tab key={t} value={t}>
-              {t}
+              {titles[t] ?? t}
             </Tabs.Tab>
           ))}
         </Tabs.List>
         <Tabs.Panel value={tab} pt="sm">
           {tab === "shares" && <Shares text={text} />}
+          {tab === "hours" && <PoolHours time={params.get("time") ?? ""} tenant={tenant} text={text} setParams={setParams} />}
           {tab === "usage" && <Usage text={text} />}
-          {tab === "bills" && <Bills text={text} tenant={params.get("tenant") ?? ""} open={(tenant) => setParams({ tenant })} />}
+          {tab === "bills" && <Bills text={text} tenant={tenant} open={(t) => setParams({ tenant: t })} />}
         </Tabs.Panel>
       </Tabs>
     </>
@@ -158,7 +165,7 @@ function Usage({ text }: { text: string }) {
     "pools/usage",
     useLive((l) => l.pools),
   );
-  const records = (answer.value?.items ?? []).filter((r) => `${r.spec.tenant} ${r.spec.pool} ${r.spec.pod}`.toLowerCase().includes(text));
+  const records = (answer.value?.items ?? []).filter((r) => `${r.spec.tenant} ${r.spec.pool} ${podOf(r)}`.toLowerCase().includes(text));
   if (answer.value && records.length === 0)
     return (
       <EmptyState title="No session this month.">
@@ -179,7 +186,7 @@ function Usage({ text }: { text: string }) {
             <Table.Tr key={r.metadata.name}>
               <Table.Td>{r.spec.tenant}</Table.Td>
               <Table.Td>
-                <PodLink name={r.spec.pod.includes("/") ? r.spec.pod : `${r.spec.tenant}/${r.spec.pod}`} />
+                <PodLink name={podOf(r)} />
               </Table.Td>
               <Table.Td>{r.spec.pool}</Table.Td>
               <Table.Td>
