@@ -20,11 +20,12 @@ func newPool() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pool",
 		Short: "Pools of GPUs: who holds what, what it costs, what is owed",
-		Long: `List the pools of a cluster. The commands below say who holds what of them, which sessions
-a tenant had, and what it owes. They read the cluster of the kubeconfig; invoice --export
-and settle write.`,
+		Long: `List the pools of a cluster. The commands below say who holds what of them, how many GPU
+hours each tenant used, which sessions it had, and what it owes. They read the cluster of the
+kubeconfig; invoice --export and settle write.`,
 		Example: `  NVTOPO pool
   NVTOPO pool top training-pool
+  NVTOPO pool usage --since 30d
   NVTOPO pool usage team-a --period 2026-11 -o csv
   NVTOPO pool bill team-a
   NVTOPO pool invoice team-a --period 2026-11 -o json`,
