@@ -39,9 +39,7 @@ func (o *poolUsage) writeHours(ctx context.Context, w io.Writer, r *ledger.Reade
 	if o.output == "csv" {
 		return writeLines(w, func(w io.Writer) error { return accounting.WriteGPUHoursCSV(w, h) })
 	}
-	return o.show(w, func(w io.Writer) error { return encodeJSON(w, "  ", h) }, func(w io.Writer) error {
-		return writeLines(w, func(w io.Writer) error { return writeGPUHours(w, h, o.timeText()) })
-	})
+	return o.show(w, func(w io.Writer) error { return encodeJSON(w, "  ", h) }, func(w io.Writer) error { return writeGPUHours(w, h, o.timeText()) })
 }
 
 // time is the time asked for: --since, --period, or this month.
@@ -90,7 +88,7 @@ func writeGPUHours(w io.Writer, h *accounting.GPUHours, timeText string) error {
 		fmt.Fprintln(w)
 	}
 	for _, note := range h.Notes {
-		fmt.Fprintln(w, note)
+		printf(w, "%s\n", note)
 	}
 	return nil
 }
