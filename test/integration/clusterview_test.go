@@ -136,6 +136,8 @@ func (v *viewer) showViews(t *testing.T) *transcript.Session {
 	s.Run(t, "topology", "n2")
 	s.Run(t, "top")
 	s.Run(t, "top", "-o", "wide")
+	s.Hide("(?m)  [0-9]+s$", "  1s") // how long each waited
+	s.Run(t, "get", "pods", "-A")
 	s.Run(t, "check")
 	s.Run(t, "defrag", "-n", "8")
 	return s
