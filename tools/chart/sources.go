@@ -64,6 +64,7 @@ func sources(manifests fs.FS) ([]source, error) {
 		{"policy/*.yaml", "policy", ".Values.policies.enabled", nil},
 		{"flowcontrol/*.yaml", "flowcontrol", ".Values.flowControl.enabled", nil},
 		{"network/*.yaml", "network", withNetworkPolicy, connecting},
+		{"scheduler/profiles.yaml", "scheduler", withScheduler, nil},
 		{"scheduler/deployment.yaml", "scheduler", withScheduler, slices.Concat(workload("scheduler", "nvtopo-scheduler"), []edit{
 			{path: "spec/replicas", text: "replicas: {{ .Values.scheduler.replicas }}"},
 			{path: container + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
