@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"cmd/..."},
 	{"internal/transcript"},
 	{"internal/devcluster/..."},
-	{"pkg/cli", "pkg/debug", "pkg/whatif/engine"},
+	{"pkg/cli", "pkg/debug", "pkg/whatif/engine", "pkg/schedulerconfig"},
 	{"pkg/webui"},
 	{"pkg/webui/documents"},
 	{"pkg/webui/clusterwatch"},
@@ -44,14 +44,14 @@ var layers = [][]string{
 	{"pkg/usage"},
 	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
 	{"pkg/apis/..."},
-	{"pkg/daemon", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
+	{"pkg/daemon", "pkg/fieldpath", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
 	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/openmp", "pkg/sim/judge"},
 	{"pkg/nvtopo"},
 }
 
 // scheduler is what only the scheduler links.
-var scheduler = []string{"pkg/nodestate/...", "pkg/gangstate", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
+var scheduler = []string{"pkg/nodestate/...", "pkg/gangstate", "pkg/plugins/...", "pkg/schedulerconfig", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
 
 // never says what packages do not link, over however many others.
 var never = []struct {
@@ -63,7 +63,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/fieldpath", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fieldpath
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Problem is a field that keeps a document from being decoded.
+type Problem struct {
+	Path  string
+	Value any
+	Err   error // what the decoder says of the field alone
+}
+
+func (p Problem) String() string { return p.Path + ": " + Words(p.Err, p.Value) }
+
+// Find returns the fields of a document without which it could be decoded, in the order of their paths.
+// decode is asked about the document with one field at a time, so that what it says is of that one. It takes
+// as many calls as there are fields above and beside the faulty ones.
+func Find(document map[string]any, decode func(map[string]any) error) []Problem {
+	f := &finder{decode: decode}
+	f.look(nil, document, func(part any) map[string]any {
+		whole, _ := part.(map[string]any)
+		return whole
+	})
+	return f.problems
+}
+
+type finder struct {
+	decode   func(map[string]any) error
+	problems []Problem
+}
+
+// look descends into a part of the document that cannot be decoded. within puts a part in its place.
+func (f *finder) look(path *field.Path, part any, within func(any) map[string]any) {
+	before := len(f.problems)
+	switch part := part.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(part)) {
+			f.try(child(path, key), part[key], func(below any) map[string]any {
+				return within(withMeaning(part, key, below))
+			})
+		}
+	case []any:
+		for i := range part {
+			f.try(path.Index(i), part[i], func(below any) map[string]any { return within([]any{below}) })
+		}
+	}
+	if len(f.problems) == before && path != nil {
+		f.problems = append(f.problems, Problem{path.String(), part, f.decode(within(part))})
+	}
+}
+
+func (f *finder) try(path *field.Path, part any, within func(any) map[string]any) {
+	if f.decode(within(part)) != nil {
+		f.look(path, part, within)
+	}
+}
+
+// withMeaning is a mapping with one of its keys, and with those that say how the others are read.
+func withMeaning(of map[string]any, key string, value any) map[string]any {
+	out := map[string]any{}
+	for _, meaning := range []string{"apiVersion", "kind", "name"} {
+		if v, ok := of[meaning].(string); ok {
+			out[meaning] = v
+		}
+	}
+	out[key] = value
+	return out
+}
+
+func child(path *field.Path, key string) *field.Path {
+	if path == nil {
+		return field.NewPath(key)
+	}
+	return path.Child(key)
+}
