@@ -20,16 +20,8 @@ var otherNames = map[string]string{
 	"NUMAAffinityScore":   config.NUMAAffinityName,
 }
 
-// insteadOfOtherNames are the lines of a profile that enable our plugins.
-const insteadOfOtherNames = `  plugins:
-    multiPoint:
-      enabled:
-      - {name: TopologyAware, weight: 25}
-      - {name: NUMAAffinity, weight: 3}
-    postFilter:
-      enabled:
-      - {name: TopologyAware}
-`
+// insteadOfOtherNames is the part of a profile that enables our plugins.
+const insteadOfOtherNames = `plugins: {multiPoint: {enabled: [{name: TopologyAware, weight: 25}, {name: NUMAAffinity, weight: 3}]}, postFilter: {enabled: [{name: TopologyAware}]}}`
 
 // CheckPluginNames refuses a KubeSchedulerConfiguration that has one of these names, and says what to write.
 // kube-scheduler would only say that there is no such plugin, and of arguments for it nothing. Whatever else
@@ -47,8 +39,8 @@ func CheckPluginNames(text []byte) error {
 		p := &cfg.Profiles[i]
 		for _, name := range pluginNames(p) {
 			if ours := otherNames[name]; ours != "" {
-				return fmt.Errorf("profile %s: there is no plugin %s, %s does its part; instead of TopologyAwareFilter, TopologyAwareScore and NUMAAffinityScore write\n%s"+
-					"and their arguments under these names; nvtopo generate scheduler-profile writes a whole configuration", p.SchedulerName, name, ours, insteadOfOtherNames)
+				return fmt.Errorf("profiles[%d]: there is no plugin %s, %s does its part; instead of TopologyAwareFilter, TopologyAwareScore and NUMAAffinityScore write %s, "+
+					"and their arguments under these names; nvtopo generate scheduler-profile writes a whole configuration", i, name, ours, insteadOfOtherNames)
 			}
 		}
 	}

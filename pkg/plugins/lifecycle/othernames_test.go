@@ -22,11 +22,11 @@ func TestCheckPluginNames(t *testing.T) {
 		text string
 		want []string // parts of the error; none: there is no error
 	}{
-		"all three, and arguments":      {asked, []string{"profile p", "TopologyAwareFilter", "{name: TopologyAware, weight: 25}", "{name: NUMAAffinity, weight: 3}", "postFilter"}},
+		"all three, and arguments":      {asked, []string{"profiles[0]", "TopologyAwareFilter", "{name: TopologyAware, weight: 25}", "{name: NUMAAffinity, weight: 3}", "postFilter"}},
 		"one at all extension points":   {profile("  plugins: {multiPoint: {enabled: [{name: NUMAAffinityScore}]}}"), []string{"no plugin NUMAAffinityScore, NUMAAffinity does its part"}},
 		"arguments alone":               {profile("  pluginConfig: [{name: TopologyAwareScore, args: {}}]"), []string{"no plugin TopologyAwareScore, TopologyAware does its part"}},
 		"it may be switched off":        {profile("  plugins: {score: {disabled: [{name: TopologyAwareScore}]}}"), nil},
-		"what the error says to write":  {profile(insteadOfOtherNames), nil},
+		"what the error says to write":  {profile("  " + insteadOfOtherNames), nil},
 		"a name that nobody knows":      {profile("  plugins: {score: {enabled: [{name: Tetris}]}}"), nil},
 		"no profiles":                   {"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", nil},
 		"a text that cannot be decoded": {"profiles: 3", nil},
@@ -36,6 +36,9 @@ func TestCheckPluginNames(t *testing.T) {
 			err := CheckPluginNames([]byte(tc.text))
 			if (err != nil) != (len(tc.want) > 0) {
 				t.Fatalf("error %v, want one: %t", err, len(tc.want) > 0)
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q is not one line", err)
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(err.Error(), want) {

@@ -116,11 +116,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		if debug != s.debug { // first, because config depends on it
 			return nil, fmt.Errorf("debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile: have %+v and %+v", s.debug, debug)
 		}
-		if config != s.config {
-			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout, graphFreshness and leaderLease must be equal for every plugin and profile: have %+v and %+v",
-				s.config, config)
-		}
-		return s.state, nil
+		return s.state, equal(&s.config, &config)
 	}
 	state := nodestate.New(config, s.clock)
 	served, err := topologies.Served(h.ClientSet().Discovery())
@@ -157,6 +153,26 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	}
 	s.state, s.config, s.debug = state, config, debug
 	return state, nil
+}
+
+// equal refuses arguments that differ between plugins or profiles of a process, and names the first.
+func equal(have, given *nodestate.Config) error {
+	for _, arg := range []struct {
+		name        string
+		have, given any
+	}{
+		{"residualWeights", have.Weights, given.Weights},
+		{"namespace", have.Namespace, given.Namespace},
+		{"requestTimeout", have.RequestTimeout, given.RequestTimeout},
+		{"graphFreshness", have.Freshness, given.Freshness},
+		{"leaderLease.name", have.LeaderLease, given.LeaderLease},
+		{"leaderLease.durationSeconds", have.LeaderTerm, given.LeaderTerm},
+	} {
+		if arg.have != arg.given {
+			return fmt.Errorf("%s must be equal for every plugin and profile: have %v and %v", arg.name, arg.have, arg.given)
+		}
+	}
+	return nil
 }
 
 // watchLater starts the watch when the resource exists. Until the first list is in, GPU
