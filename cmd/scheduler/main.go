@@ -6,7 +6,8 @@
 // nominated node name while their binding is in progress. NodeResourceTopologyMatch,
 // Coscheduling and CapacityScheduling are compiled in, and are off unless a profile
 // enables them. The process also runs the controller that corrects annotations to what
-// kubelet recorded. Its hidden verb what-if tells what would become of pods, by a snapshot.
+// kubelet recorded. Its hidden verb what-if tells what would become of pods, by a snapshot, and
+// --check-config whether it would start with a configuration.
 package main
 
 import (
@@ -20,7 +21,6 @@ import (
 	"sigs.k8s.io/scheduler-plugins/pkg/noderesourcetopology"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // build info metric
@@ -52,9 +52,10 @@ func main() {
 	shared.ServeDebug(source.Serve)
 	gangs := gang.NewProcess(shared)
 	source.ReadGroups(gangs.Groups)
+	own := plugins(shared, gangs)
 	var cmd *cobra.Command
 	cmd = app.NewSchedulerCommand(
-		func(r runtime.Registry) error { return r.Merge(plugins(shared, gangs)) },
+		func(r runtime.Registry) error { return r.Merge(own) },
 		// Not a plugin: this runs after the logger is set and before the first request.
 		func(runtime.Registry) error {
 			daemon.HideTokens()
@@ -62,9 +63,13 @@ func main() {
 		},
 	)
 	cmd.Use = "nvtopo-scheduler"
-	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; everything else is set in its KubeSchedulerConfiguration."
-	cmd.AddCommand(engine.NewCommand(func(shared *lifecycle.Shared) runtime.Registry { return plugins(shared, gang.NewProcess(shared)) }))
-	os.Exit(cli.Run(cmd))
+	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; everything else is set in its KubeSchedulerConfiguration.\n\n" +
+		"With --check-config it checks that configuration without a cluster, says what it configures, and exits."
+	again := func(shared *lifecycle.Shared) runtime.Registry { return plugins(shared, gang.NewProcess(shared)) }
+	cmd.AddCommand(engine.NewCommand(again))
+	checks := &configChecks{own: own, plugins: again}
+	checks.bind(cmd)
+	os.Exit(run(cmd, checks))
 }
 
 // plugins are those that are not kube-scheduler's own.
@@ -80,7 +85,7 @@ func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 	}
 }
 
-// configure tells the source what the command was given, and refuses plugin names of others.
+// configure tells the source what the command was given.
 func configure(source *debug.Source, cmd *cobra.Command) error {
 	file := cmd.Flags().Lookup("config").Value.String()
 	if file == "" {
@@ -89,9 +94,6 @@ func configure(source *debug.Source, cmd *cobra.Command) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
-	}
-	if err := lifecycle.CheckPluginNames(text); err != nil {
-		return fmt.Errorf("--config %s: %w", file, err)
 	}
 	source.Configure(string(text), cmd.Flags().Lookup("feature-gates").Value.String())
 	return nil

@@ -211,7 +211,7 @@ func describeChoice(p *whatif.Pod, pod *v1.Pod) error {
 	if text, ok := pod.Annotations[gangrequest.RankKey]; ok {
 		rank, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("pod %s: annotation %s: %w", p.Pod, gangrequest.RankKey, err)
+			return fmt.Errorf("pod %s: annotation %s: %q: want a whole number", p.Pod, gangrequest.RankKey, text)
 		}
 		p.Rank = &rank
 	}
