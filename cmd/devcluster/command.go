@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -77,9 +79,26 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 		}
+		if err := s.checkConfig(); err != nil {
+			return nil, err
+		}
 		o.SchedulerConfig = data
 	}
 	return o, nil
+}
+
+// checkConfig has the scheduler's program check its configuration, before a cluster is started for it.
+func (s *settings) checkConfig() error {
+	args := append([]string{"--check-config", "--config=" + s.config}, s.schedulerArgs...)
+	out, err := exec.Command(s.scheduler, args...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		return fmt.Errorf("check the scheduler's configuration: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return fmt.Errorf("--scheduler-config: %s", lines[len(lines)-1])
 }
 
 // logs opens the destination of all logs and directs klog there, which the in-process
