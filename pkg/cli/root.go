@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -59,14 +61,33 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w\nSee '%s --help'", err, cmd.CommandPath())
+		return usagef("%w\nSee '%s --help'", flagFault(err), cmd.CommandPath())
 	})
 	root.AddCommand(
-		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(),
+		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(), newCheckConfig(),
 		newPool(), newTopology(), newTop(), newGet(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root
+}
+
+// flagValues are the types of flags' values whose faults the flag library tells in the words of Go's parser.
+var flagValues = map[string]string{
+	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "float64": "a number", "float64Slice": "numbers with commas between them",
+	"bool": "true or false", "duration": "a duration such as 90s or 10m", "count": "a whole number",
+}
+
+// flagFault names the flag, its value and what it may be.
+func flagFault(err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := flagValues[wrong.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
 }
 
 func displayName(argv0 string) string {

@@ -128,7 +128,7 @@ func (a *asking) offline(ctx context.Context, data []byte) (*whatif.Answer, erro
 	cmd.Stderr = &words
 	text, err := cmd.Output()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended {
-		return nil, inputf("%s: %s", a.program, strings.TrimSpace(words.String()))
+		return nil, inputf("%s: %s", a.program, strings.TrimPrefix(strings.TrimSpace(words.String()), "nvtopo-scheduler: "))
 	}
 	if err != nil {
 		return nil, inputf("--program %s: %w", a.program, err)
