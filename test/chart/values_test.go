@@ -52,10 +52,16 @@ func TestValues(t *testing.T) {
 		"a profile and a configuration of one's own": {
 			"{scheduler: {profile: Binding, config: \"a:\\n  b\"}}", "ConfigMap nvtopo-system/nvtopo-scheduler-config", "data", map[string]any{"config.yaml": "a:\n  b\n"},
 		},
-		"flags of the scheduler":       {"{scheduler: {extraArgs: [--v=4]}}", deployment, container + "args/2", "--v=4"},
-		"flags of the exporter":        {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
-		"flags of the agent that pins": {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
-		"flags of the pool controller": {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
+		"flags of the scheduler": {"{scheduler: {extraArgs: [--v=4]}}", deployment, container + "args/2", "--v=4"},
+		"flags of the scheduler, which are checked before it starts, with its configuration": {
+			"{scheduler: {config: 'kind: KubeSchedulerConfiguration', extraArgs: [--v=4]}}", deployment, pod + "initContainers/0/args",
+			[]any{"--config=/etc/nvtopo/config.yaml", "--disable-http2-serving", "--check-config", "--v=4"},
+		},
+		"what checks them is the program itself":  {"{image: {tag: v1}, scheduler: {image: r/own:1}}", deployment, pod + "initContainers/0/image", "r/own:1"},
+		"a shipped configuration that is checked": {"{scheduler: {profile: Binding}}", deployment, pod + "initContainers/0/args/0", "--config=/etc/nvtopo/scheduler-config-binding.yaml"},
+		"flags of the exporter":                   {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
+		"flags of the agent that pins":            {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
+		"flags of the pool controller":            {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
 		"an export and a limit and flags": {
 			exported, controller, container + "args",
 			[]any{"--export-dir=/export", "--export-command=aws s3 cp {} s3://bills/", "--usage-storage-limit=4Gi", "--v=4"},

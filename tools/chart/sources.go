@@ -69,6 +69,11 @@ func sources(manifests fs.FS) ([]source, error) {
 			{path: "spec/replicas", text: "replicas: {{ .Values.scheduler.replicas }}"},
 			{path: container + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
 			{path: container + "args/-", where: after, text: extraArgs("scheduler")},
+			// The same flags, so that they are checked with the configuration.
+			{path: initContainer + "image", text: `{{- include "nvtopo.image" (list . "nvtopo-scheduler" .Values.scheduler.image) | nindent 8 }}`},
+			{path: initContainer + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
+			{path: initContainer + "args/-", where: after, text: extraArgs("scheduler")},
+			{path: initContainer + "resources", text: "resources:\n  {{- toYaml .Values.scheduler.resources | nindent 10 }}"},
 			{path: "spec/template/metadata/labels", where: after, text: annotations(
 				"scheduler", `checksum/config: {{ include (print $.Template.BasePath "/scheduler/config.yaml") . | sha256sum }}`)},
 			{path: "spec/template/spec/affinity", where: before, text: field("scheduler", "nodeSelector") + "\n" + field("scheduler", "tolerations")},
@@ -112,8 +117,9 @@ func sources(manifests fs.FS) ([]source, error) {
 }
 
 const (
-	pod       = "spec/template/spec/"
-	container = pod + "containers/0/"
+	pod           = "spec/template/spec/"
+	container     = pod + "containers/0/"
+	initContainer = pod + "initContainers/0/"
 )
 
 // poolArgs are the flags of the pool controller.
