@@ -61,6 +61,9 @@ func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
 // dockerAmount matches an amount of memory in Docker's form, which is binary.
 var dockerAmount = regexp.MustCompile(`^([0-9]+)([bmg])$`)
 
+// thousands matches an amount whose unit is 1000 bytes for Kubernetes and 1024 for Docker.
+var thousands = regexp.MustCompile(`^([0-9]+)[kK]$`)
+
 // dockerUnits are its units in Kubernetes' form.
 var dockerUnits = map[string]string{"b": "", "m": "Mi", "g": "Gi"}
 
@@ -69,6 +72,9 @@ func parseQuantity(flag, value string) (resource.Quantity, error) {
 	const longest = 64 // a longer number is none, and would be slow to read
 	if len(value) > longest {
 		return resource.Quantity{}, usagef("%s: %d characters are no amount of memory", flag, len(value))
+	}
+	if m := thousands.FindStringSubmatch(value); m != nil {
+		return resource.Quantity{}, usagef("%s %q may mean 1000 or 1024 bytes: write %s000, or %sKi", flag, value, m[1], m[1])
 	}
 	amount := value
 	if m := dockerAmount.FindStringSubmatch(value); m != nil { // Kubernetes would read m as a thousandth

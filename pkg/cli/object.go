@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/fieldpath"
 )
 
 var (
@@ -78,9 +79,7 @@ func decodeAs(data []byte, kind string, into any) error {
 	if want := v1alpha1.SchemeGroupVersion.String(); head.Kind != kind || head.APIVersion != want {
 		return fmt.Errorf("kind %q of apiVersion %q, want one %s of %s", head.Kind, head.APIVersion, kind, want)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := fieldpath.Decode(data, into); err != nil {
 		return located(data, err, asJSON)
 	}
 	return nil
@@ -102,11 +101,13 @@ func countDocuments(data []byte) int {
 func located(data []byte, err error, asJSON bool) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
+	var fields *fieldpath.Error
 	offset := int64(-1)
 	switch {
 	case errors.As(err, &mistyped):
-		err = fmt.Errorf("field %s: %s where a value of type %s belongs", mistyped.Field, mistyped.Value, mistyped.Type)
-		offset = mistyped.Offset
+		if offset = mistyped.Offset; !errors.As(err, &fields) {
+			err = errors.New(fieldpath.Words(mistyped, nil))
+		}
 	case errors.As(err, &syntax):
 		offset = syntax.Offset
 	case errors.Is(err, io.ErrUnexpectedEOF):

@@ -5,12 +5,14 @@ package clustertopology
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
@@ -205,8 +207,31 @@ func (r *reader) bandwidth(field string, text *intstr.IntOrString) (kBps int64, 
 	if v, ok := decimal(text.String(), digits); ok && v > 0 && v <= maxGBps*1e6 {
 		return v, true
 	}
-	r.invalid(field+".bandwidthGBps", "%q: want a number above 0 and at most %d", text.String(), maxGBps)
+	r.invalid(field+".bandwidthGBps", "%q: %s", text.String(), wantedGBps(text.String()))
 	return 0, false
+}
+
+// wantedGBps says what to write instead of a text that is no number of GB/s: the number, where the text has a
+// unit, or both that it may mean.
+func wantedGBps(text string) string {
+	if kBps, err := nvtopo.ParseBandwidth(text); err == nil && strings.Trim(text, "0123456789.") != "" {
+		return "want a number of GB/s without a unit: write " + inGBps(kBps)
+	}
+	inBytes, err1 := nvtopo.ParseBandwidth(text + "B/s")
+	inBits, err2 := nvtopo.ParseBandwidth(text + "b/s")
+	if err1 == nil && err2 == nil && strings.Trim(text, "0123456789.") != "" {
+		return fmt.Sprintf("want a number of GB/s without a unit: write %s for %sB/s, or %s for %sb/s", inGBps(inBytes), text, inGBps(inBits), text)
+	}
+	return fmt.Sprintf("want a number above 0 and at most %d, in GB/s", maxGBps)
+}
+
+// inGBps is a bandwidth as the field has it: a whole number, or else a string.
+func inGBps(kBps int64) string {
+	text := strconv.FormatFloat(float64(kBps)/1e6, 'f', -1, 64)
+	if strings.Contains(text, ".") {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // Bounds on a link, as the schema has them.
@@ -235,7 +260,7 @@ func (r *reader) link(field string, l *v1alpha1.FabricLink, innermost bool) fabr
 			out.Latency = v
 			given++
 		} else {
-			r.invalid(field+".latencyMicros", "%q: want a number of at most %d", l.LatencyMicros.String(), maxMicros)
+			r.invalid(field+".latencyMicros", "%q: want a number of at most %d, in microseconds", l.LatencyMicros.String(), maxMicros)
 		}
 	}
 	if l.Hops > 0 {

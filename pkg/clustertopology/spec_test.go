@@ -105,7 +105,7 @@ func TestTree(t *testing.T) {
 		},
 		"links that are none": {
 			topology: "levels: [{name: rack, nodeLabel: rack, bandwidthGBps: 100G, latencyMicros: -1}]", nodes: "a rack=r", wantNodes: []string{"r:a"},
-			wantProblems: []string{`Invalid: spec.levels[0].bandwidthGBps: "100G": want a number above 0`, `Invalid: spec.levels[0].latencyMicros: "-1": want a number of at most`},
+			wantProblems: []string{`Invalid: spec.levels[0].bandwidthGBps: "100G": want a number of GB/s without a unit: write 100 for 100GB/s, or "12.5" for 100Gb/s`, `Invalid: spec.levels[0].latencyMicros: "-1": want a number of at most`},
 		},
 		"none, and no labels": {nodes: "a\nb rack=r", wantNodes: []string{":a", ":b"}},
 		"none, and zones": {
@@ -269,6 +269,30 @@ func TestTreeMembership(t *testing.T) {
 
 // FuzzTree reads any spec: the tree has all nodes, the status keeps within its bounds, and
 // equal input gives an equal one.
+// TestBandwidthsWithUnits: a bandwidth with a unit is refused with the number to write.
+func TestBandwidthsWithUnits(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"bytes":                  {"100GB/s", "want a number of GB/s without a unit: write 100"},
+		"bits":                   {"800Gb/s", "want a number of GB/s without a unit: write 100"},
+		"bits that make a part":  {"100Gbps", `want a number of GB/s without a unit: write "12.5"`},
+		"another prefix":         {"1.6TB/s", "want a number of GB/s without a unit: write 1600"},
+		"a prefix alone":         {"100G", `want a number of GB/s without a unit: write 100 for 100GB/s, or "12.5" for 100Gb/s`},
+		"words":                  {"fast", "want a number above 0 and at most 1000000, in GB/s"},
+		"nothing":                {"0", "want a number above 0 and at most 1000000, in GB/s"},
+		"too much":               {"4000000", "want a number above 0 and at most 1000000, in GB/s"},
+		"more digits than there": {"1.2345678", "want a number above 0 and at most 1000000, in GB/s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ct := topologyOf(t, "levels: [{name: rack, nodeLabel: rack, bandwidthGBps: '"+tc.text+"', latencyMicros: 1}]")
+			_, problems := Tree(ct, nodesOf("a rack=r"))
+			want := fmt.Sprintf("spec.levels[0].bandwidthGBps: %q: %s", tc.text, tc.want)
+			if len(problems) == 0 || problems[0].String() != want {
+				t.Errorf("problems %v, want %s", problems, want)
+			}
+		})
+	}
+}
+
 func FuzzTree(f *testing.F) {
 	f.Add(twoLevels, "a example.com/spine=s0 rack=r0\nb rack=r0\nc")
 	f.Add(twoLevels+"excluded: [{level: rack, domain: s0/r0, reason: x}]\noverrides: [{level: rack, a: a, b: a, bandwidthGBps: 7, latencyMicros: 1}]", "a rack=a")

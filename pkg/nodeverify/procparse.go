@@ -81,11 +81,11 @@ func parseStat(text string) (stat, error) {
 	}
 	parent, err := strconv.ParseUint(fields[fieldParent], 10, 31)
 	if err != nil {
-		return stat{}, fmt.Errorf("ppid: %w", err)
+		return stat{}, fmt.Errorf("ppid: %q is no process", fields[fieldParent])
 	}
 	cpu, err := strconv.ParseUint(fields[fieldCPU], 10, 31)
 	if err != nil {
-		return stat{}, fmt.Errorf("processor: %w", err)
+		return stat{}, fmt.Errorf("processor: %q is no CPU", fields[fieldCPU])
 	}
 	return stat{parent: int(parent), cpu: int(cpu)}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/fieldpath"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
@@ -135,11 +136,11 @@ func readObjects(data []byte) ([]Node, error) {
 	switch {
 	case ours && head.Kind == v1alpha1.Kind:
 		list.Items = make([]v1alpha1.NodeGPUTopology, 1)
-		if err := strict(data, &list.Items[0]); err != nil {
+		if err := fieldpath.Decode(data, &list.Items[0]); err != nil {
 			return nil, err
 		}
 	case ours && head.Kind == v1alpha1.Kind+"List", head.APIVersion == "v1" && head.Kind == "List":
-		if err := strict(data, &list); err != nil {
+		if err := fieldpath.Decode(data, &list); err != nil {
 			return nil, err
 		}
 	default:
@@ -157,12 +158,6 @@ func readObjects(data []byte) ([]Node, error) {
 		out = append(out, n)
 	}
 	return out, nil
-}
-
-func strict(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	return d.Decode(into)
 }
 
 func fromObject(obj *v1alpha1.NodeGPUTopology) (Node, error) {

@@ -115,7 +115,7 @@ func TestNodesFileErrors(t *testing.T) {
 		"another kind":         {"apiVersion: v1\nkind: NodeList\nitems: []\n", `kind "NodeList" of apiVersion "v1"`},
 		"another version":      {`{"apiVersion":"topology.nvtopo.dev/v9","kind":"NodeGPUTopologyList"}`, `apiVersion "topology.nvtopo.dev/v9"`},
 		"an empty list":        {`{"apiVersion":"v1","kind":"List","items":[]}`, "0 items"},
-		"a misspelt field":     {`{"apiVersion":"v1","kind":"List","itmes":[]}`, `unknown field "itmes"`},
+		"a misspelt field":     {`{"apiVersion":"v1","kind":"List","itmes":[]}`, "itmes: there is no such field"},
 		"an item of no GPUs":   {`{"apiVersion":"v1","kind":"List","items":[{"metadata":{"name":"a"},"spec":{}}]}`, `items[0] ("a"): no GPUs`},
 		"an item of a kind":    {`{"apiVersion":"v1","kind":"List","items":[{"kind":"Node","metadata":{"name":"a"}}]}`, `items[0] ("a"): kind "Node"`},
 		"two documents":        {"kind: List\napiVersion: v1\n---\nkind: List\napiVersion: v1\n", "2 YAML documents"},

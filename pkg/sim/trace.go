@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
 // maxJobs bounds a trace.
@@ -114,13 +115,14 @@ func ownJob(t *table) (j Job, ok bool, err error) {
 // table is a CSV file whose columns are found by name.
 type table struct {
 	csv    *csv.Reader
+	header string // as it should be written again
 	column map[string]int
 	row    []string
 }
 
 // index finds the columns. Unknown ones are errors, since they are misspelt ones.
 func (t *table) index(header, known []string, needed ...string) error {
-	t.column = map[string]int{}
+	t.column, t.header = map[string]int{}, strings.Join(header, ",")
 	for i, name := range header {
 		_, column := t.csv.FieldPos(i)
 		if _, twice := t.column[name]; twice {
@@ -147,7 +149,7 @@ func (t *table) jobs(read func(*table) (Job, bool, error)) ([]Job, error) {
 		if t.row, err = t.csv.Read(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, err
+			return nil, fabric.RowError(err, len(t.row), t.header)
 		}
 		j, ok, err := read(t)
 		if err != nil {

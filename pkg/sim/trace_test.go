@@ -102,7 +102,7 @@ func TestTraceErrors(t *testing.T) {
 		"a column missing":              {"arrival_s,gpus\n1,1\n", `line 1: no column "duration_s"`},
 		"a misspelt column":             {"arrival_s,duration_s,gpus,pod\n", `line 1, column 27: unknown column "pod"`},
 		"a column twice":                {"arrival_s,duration_s,gpus,gpus\n", `line 1, column 27: "gpus" is there twice`},
-		"a cell missing":                {header + "0,10,1\n", "line 2"},
+		"a cell missing":                {header + "0,10,1\n", "line 2: 3 cells, want 4: arrival_s,duration_s,gpus,pods"},
 		"a stray quote":                 {header + "0,10,1,\"\n", "line 2, column 10"},
 		"an arrival in words":           {header + "0,1,1,1\nsoon,10,1,1\n", `line 3, column 1: arrival_s "soon"`},
 		"an arrival before the start":   {header + "-1,10,1,1\n", `line 2, column 1: arrival_s "-1"`},

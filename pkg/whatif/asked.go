@@ -20,6 +20,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/fieldpath"
 )
 
 const (
@@ -236,6 +238,9 @@ func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMet
 		return fmt.Errorf("%s %s: it has more than %d values", is.Kind, loose.Metadata.Name, maxValues)
 	}
 	unknown, err := kjson.UnmarshalStrict(asJSON, into) // it names the path of a field
+	if mistyped, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s: %s", mistyped.Field, fieldpath.Words(mistyped, nil))
+	}
 	if err = errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/fieldpath"
 )
 
 const (
@@ -210,7 +212,7 @@ func (s *Snapshot) add(text []byte, seen map[string]bool) error {
 func (s *Snapshot) readEnd(text []byte) error {
 	var e end
 	if err := json.Unmarshal(text, &e); err != nil {
-		return fmt.Errorf("the end: %w", err)
+		return fmt.Errorf("want the end of a snapshot, in JSON: %w", err)
 	}
 	if e.Objects == nil || *e.Objects != len(s.Objects) {
 		return fmt.Errorf("objects: the snapshot has %d", len(s.Objects))
@@ -219,10 +221,8 @@ func (s *Snapshot) readEnd(text []byte) error {
 }
 
 func (s *Snapshot) readHeader(text []byte) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s.Header); err != nil {
-		return fmt.Errorf("the header: %w", err)
+	if err := fieldpath.Decode(text, &s.Header); err != nil {
+		return fmt.Errorf("want the header of a snapshot, in JSON: %w", err)
 	}
 	switch {
 	case s.Kind != SnapshotKind:
@@ -252,7 +252,7 @@ type named struct {
 func readObject(text []byte) (*Object, error) {
 	var m named
 	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("an object: %w", err)
+		return nil, fmt.Errorf("want an object, in JSON: %w", err)
 	}
 	kind := KindOf(m.APIVersion, m.Kind)
 	if kind == nil {

@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -64,6 +65,19 @@ func ReadColumn(r io.Reader, column string) ([]Row, error) {
 	return out, nil
 }
 
+// RowError says what is wrong with a row of a CSV file, from the error with which encoding/csv read so many
+// cells of it. header is the file's.
+func RowError(err error, cells int, header string) error {
+	wrong, ok := errors.AsType[*csv.ParseError](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(err, csv.ErrFieldCount):
+		return fmt.Errorf("line %d: %d cells, want %d: %s", wrong.Line, cells, 1+strings.Count(header, ","), header)
+	}
+	return fmt.Errorf("line %d, column %d: %w", wrong.Line, wrong.Column, wrong.Err)
+}
+
 // tableRow is a line of a table, its cells trimmed.
 type tableRow struct {
 	line  int
@@ -84,7 +98,7 @@ func readTable(r io.Reader, want string) (header []string, rows []tableRow, err 
 		case errors.Is(err, io.EOF):
 			return header, rows, nil
 		case err != nil:
-			return nil, nil, err
+			return nil, nil, RowError(err, len(record), cmp.Or(strings.Join(header, ","), want))
 		}
 		line, _ := in.FieldPos(0)
 		cells, err := trimmed(record)

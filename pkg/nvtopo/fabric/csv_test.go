@@ -26,7 +26,7 @@ func TestReadCSV(t *testing.T) {
 		"no levels":               {text: "node\na\n", wantNodes: []NodePath{{Node: "a"}}},
 		"nothing":                 {wantErr: "no header: want node and the names of the levels, outermost first"},
 		"another first column":    {text: "ip,rack\na,r\n", wantErr: `line 1: the first column is "ip", want "node"`},
-		"a line that is too long": {text: "node,rack\na,r,x\n", wantErr: "record on line 2: wrong number of fields"},
+		"a line that is too long": {text: "node,rack\na,r,x\n", wantErr: "line 2: 3 cells, want 2: node,rack"},
 		"a node without a name":   {text: "node,rack\na,r\n\n ,r\n", wantErr: "line 4: a node has no name"},
 		"a name of two lines":     {text: "node\n\"a\r\r\nb\"\n", wantErr: `line 2: column 1: a line break or another control character in "a\r\nb"`},
 	}

@@ -89,7 +89,7 @@ func (l *layout) readOptions(options map[string]string) error {
 	for name, value := range options {
 		on, err := strconv.ParseBool(value)
 		if err != nil {
-			return fmt.Errorf("CPU manager option %s=%q: %w", name, value, err)
+			return fmt.Errorf("CPU manager option %s=%q: want true or false", name, value)
 		}
 		switch name {
 		case fullCores:

@@ -206,10 +206,12 @@ func (m *Machine) readTopologyOptions(options map[string]string) (limit int, err
 	for name, value := range options {
 		switch name {
 		case preferClosest:
-			m.closest, err = strconv.ParseBool(value)
+			if m.closest, err = strconv.ParseBool(value); err != nil {
+				err = errors.New("want true or false")
+			}
 		case maxAllowable:
-			if limit, err = strconv.Atoi(value); err == nil && limit < defaultMaxNodes {
-				err = fmt.Errorf("less than %d", defaultMaxNodes)
+			if limit, err = strconv.Atoi(value); err != nil || limit < defaultMaxNodes {
+				err = fmt.Errorf("want a whole number from %d", defaultMaxNodes)
 			}
 		default:
 			err = errors.New("unknown option")

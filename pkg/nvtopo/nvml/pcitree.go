@@ -36,7 +36,7 @@ func (s sysfs) place(dir string) (pciPlace, error) {
 	p.path = pciPath(real)
 	if text, err := readTrimmed(real, "numa_node"); err == nil {
 		if p.numa, err = strconv.Atoi(text); err != nil {
-			return p, fmt.Errorf("numa_node %q: %w", text, err)
+			return p, fmt.Errorf("numa_node: %q: want a whole number", text)
 		}
 	}
 	p.numa = max(p.numa, nvtopo.UnknownNUMA)

@@ -81,7 +81,7 @@ func (s sysfs) numaNode(dir string, id int) (nvtopo.NUMANode, error) {
 	for f := range strings.FieldsSeq(row) {
 		d, err := strconv.Atoi(f)
 		if err != nil {
-			return n, fmt.Errorf("distance %q: %w", row, err)
+			return n, fmt.Errorf("distance: %q: want whole numbers", row)
 		}
 		n.Distances = append(n.Distances, d)
 	}
@@ -148,7 +148,7 @@ func (s sysfs) memory(dir string) (int64, error) {
 		}
 		kib, err := strconv.ParseInt(f[3], 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("meminfo: %w", err)
+			return 0, fmt.Errorf("meminfo: %q: want a whole number of kB", sc.Text())
 		}
 		return kib * 1024, nil
 	}

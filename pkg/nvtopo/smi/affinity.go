@@ -40,7 +40,7 @@ func (m *matrix) readAffinity(i int) (affinity, error) {
 	}
 	filled := slices.DeleteFunc(slices.Clone(fields), field.empty)
 	if want := m.columns.count(); len(filled) > want {
-		return a, r.line.errorf(filled[want].at, "unexpected %s after the last column", quote(filled[want].text))
+		return a, r.line.errorf(filled[want].at, "want nothing behind the last column of the header, found %s", quote(filled[want].text))
 	}
 	// Also a value that cannot be given to a column must be readable.
 	for _, f := range filled {

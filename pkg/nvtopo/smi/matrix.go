@@ -279,7 +279,7 @@ func (m *matrix) readRow(l *line, at int) (row, error) {
 	if self >= m.gpus {
 		// nvidia-smi leaves an adapter's affinity columns empty.
 		if end := l.skipBlanks(at); end < len(l.text) {
-			return row{}, l.errorf(end, "unexpected %s after the last column", quote(l.text[end:]))
+			return row{}, l.errorf(end, "want nothing behind the last column of the header, found %s", quote(l.text[end:]))
 		}
 	}
 	return r, nil

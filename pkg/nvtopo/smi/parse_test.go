@@ -306,12 +306,12 @@ func TestParseErrors(t *testing.T) {
 		"affinity without a column": {
 			"\tGPU0\tGPU1\nGPU0\t X \tSYS\t0-3\nGPU1\tSYS\t X \t0-3\n",
 			Options{},
-			SyntaxError{2, 14, `unexpected "0-3" after the last column`},
+			SyntaxError{2, 14, `want nothing behind the last column of the header, found "0-3"`},
 		},
 		"affinity of an adapter": {
 			"\tGPU0\tNIC0\tCPU Affinity\nGPU0\t X \tSYS\t0-3\nNIC0\tSYS\t X \t0-3\n",
 			Options{},
-			SyntaxError{3, 14, `unexpected "0-3" after the last column`},
+			SyntaxError{3, 14, `want nothing behind the last column of the header, found "0-3"`},
 		},
 		"unreadable affinity": {
 			"\tGPU0\tCPU Affinity\nGPU0\t X \t0-x\n",

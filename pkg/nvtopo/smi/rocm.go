@@ -193,7 +193,7 @@ func readROCmRow(l *line, names []string, self int) (rocmRow, error) {
 		at += len(w)
 	}
 	if end, w := l.word(at); w != "" {
-		return rocmRow{}, l.errorf(end, "unexpected %s after the last column", quote(w))
+		return rocmRow{}, l.errorf(end, "want nothing behind the last column of the header, found %s", quote(w))
 	}
 	return r, nil
 }

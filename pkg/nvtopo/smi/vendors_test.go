@@ -199,7 +199,7 @@ func TestOtherVendorsErrors(t *testing.T) {
 		"a title alone":       {"=== Link Type between two GPUs ===\n", Options{}, SyntaxError{1, 35, "Link Type between two GPUs: the header is missing: the text ends"}},
 		"a GPU's row missing": {"=== Link Type between two GPUs ===\n  GPU0 GPU1\nGPU0 0 XGMI\n", Options{}, SyntaxError{3, 12, "Link Type between two GPUs: row GPU1 is missing: the text ends"}},
 		"a row too many":      {rocmPair + "GPU2 XGMI XGMI\n", Options{}, SyntaxError{5, 1, "row GPU2 has no column in the header"}},
-		"a value too many":    {"=== Link Type between two GPUs ===\n  GPU0\nGPU0 0 XGMI\n", Options{}, SyntaxError{3, 8, `unexpected "XGMI" after the last column`}},
+		"a value too many":    {"=== Link Type between two GPUs ===\n  GPU0\nGPU0 0 XGMI\n", Options{}, SyntaxError{3, 8, `want nothing behind the last column of the header, found "XGMI"`}},
 		"a row cut":           {"=== Link Type between two GPUs ===\n  GPU0 GPU1\nGPU0 0 XGMI\nGPU1 XGMI", Options{}, SyntaxError{4, 10, "row GPU1 ends before column GPU1"}},
 		"the table twice":     {rocmPair + rocmPair, Options{}, SyntaxError{5, 1, `a second "Link Type between two GPUs": give one output`}},
 		"an unknown link":     {strings.ReplaceAll(rocmPair, "XGMI", "XXXX"), Options{}, SyntaxError{3, 8, `row GPU0, column GPU1: want XGMI or PCIE, found "XXXX"`}},
