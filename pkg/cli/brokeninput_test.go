@@ -17,7 +17,7 @@ func TestBrokenInputs(t *testing.T) {
 		matrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-3\t0\nGPU1\tNV2\t X \t0-3\t0\n"
 		fabric = "node,rack\na,r1\n"
 		nodes  = "node,machine\na,dgx-h100\n"
-		object = "apiVersion: topology.nvtopo.dev/v1alpha1\nkind: NodeGPUTopology\nmetadata: {name: n}\nspec: "
+		object = "apiVersion: topology.nvtopo.dev/v1alpha1\nkind: NodeGPUTopology\nmetadata: {name: a}\nspec: "
 		levels = "apiVersion: topology.nvtopo.dev/v1alpha1\nkind: ClusterTopology\nmetadata: {name: default}\nspec:\n  levels:\n  - {name: rack, nodeLabel: rack, latencyMicros: 5, bandwidthGBps: "
 	)
 	place := []string{"fabric", "place", "--fabric", "@fabric", "--nodes", "@nodes", "--pods", "1", "--gpus", "1"}

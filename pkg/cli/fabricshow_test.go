@@ -189,7 +189,7 @@ func TestFabricPlaceClusterTopology(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ old, replacement, want string }{
 		"a level that no column has": {"name: switch", "name: row", `the fabric has no level "row"`},
-		"an unknown field":           {"  root:", "  roots:", `unknown field "roots"`},
+		"an unknown field":           {"  root:", "  roots:", `spec.roots: there is no such field`},
 		"another kind":               {"kind: ClusterTopology", "kind: NodeGPUTopology", "want one ClusterTopology"},
 		"a link that is none":        {`"12.5"`, "100G", "bandwidthGBps"},
 		"an exclusion of nobody":     {"domain: rack-0", "domain: rack-9", `no node is in domain "rack-9"`},

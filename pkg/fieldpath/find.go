@@ -38,6 +38,10 @@ type finder struct {
 // look descends into a part of the document that cannot be decoded. within puts a part in its place.
 func (f *finder) look(path *field.Path, part any, within func(any) map[string]any) {
 	before := len(f.problems)
+	if path != nil && f.decode(within(emptied(part))) != nil { // nothing that is in it can be right
+		f.problems = append(f.problems, Problem{path.String(), part, f.decode(within(part))})
+		return
+	}
 	switch part := part.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(part)) {
@@ -59,6 +63,17 @@ func (f *finder) try(path *field.Path, part any, within func(any) map[string]any
 	if f.decode(within(part)) != nil {
 		f.look(path, part, within)
 	}
+}
+
+// emptied is a mapping or a list with nothing in it; other parts are as they are.
+func emptied(part any) any {
+	switch part.(type) {
+	case map[string]any:
+		return map[string]any{}
+	case []any:
+		return []any{}
+	}
+	return part
 }
 
 // withMeaning is a mapping with one of its keys, and with those that say how the others are read.
