@@ -53,7 +53,7 @@ func TestValues(t *testing.T) {
 			"{scheduler: {profile: Binding, config: \"a:\\n  b\"}}", "ConfigMap nvtopo-system/nvtopo-scheduler-config", "data", map[string]any{"config.yaml": "a:\n  b\n"},
 		},
 		"flags of the scheduler": {"{scheduler: {extraArgs: [--v=4]}}", deployment, container + "args/2", "--v=4"},
-		"flags of the scheduler, which are checked before it starts, with its configuration": {
+		"flags of the scheduler and a configuration that are checked before it starts": {
 			"{scheduler: {config: 'kind: KubeSchedulerConfiguration', extraArgs: [--v=4]}}", deployment, pod + "initContainers/0/args",
 			[]any{"--config=/etc/nvtopo/config.yaml", "--disable-http2-serving", "--check-config", "--v=4"},
 		},
