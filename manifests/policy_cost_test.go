@@ -53,6 +53,16 @@ var parts = map[string]func(object map[string]any, n int){
 	"labels of a job of a JobSet": func(o map[string]any, n int) {
 		specOf(o)["replicatedJobs"] = []any{map[string]any{"template": map[string]any{"metadata": map[string]any{"labels": keys("a%d", n)}}}}
 	},
+	"annotations of a job of a JobSet": func(o map[string]any, n int) {
+		specOf(o)["replicatedJobs"] = []any{map[string]any{"template": map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": keys("nvtopo.dev/a%d", n)}}}}}}
+	},
+	"annotations of a LeaderWorkerSet": func(o map[string]any, n int) {
+		child(o, "spec", "leaderWorkerTemplate", "workerTemplate", "metadata")["annotations"] = keys("nvtopo.dev/a%d", n)
+		child(o, "spec", "leaderWorkerTemplate", "leaderTemplate", "metadata")["labels"] = keys("nvtopo.dev/a%d", n)
+	},
+	"groups of a RayJob": func(o map[string]any, n int) {
+		child(o, "spec", "rayClusterSpec")["workerGroupSpecs"] = list(n, func(i int) any { return map[string]any{"groupName": fmt.Sprintf("g%d", i)} })
+	},
 	"limits of a LimitRange": func(o map[string]any, n int) { specOf(o)["limits"] = list(n, named) },
 	"resources of a LimitRange": func(o map[string]any, n int) {
 		specOf(o)["limits"] = []any{map[string]any{"default": keys("x%d/y", n)}}

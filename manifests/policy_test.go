@@ -127,9 +127,9 @@ type request struct {
 // versioned is the request as a policy sees it.
 func (r *request) versioned() *admission.VersionedAttributes {
 	group := map[string]string{
-		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "events": "events.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "jobs": "batch", "cronjobs": "batch",
+		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "events": "events.k8s.io", "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "daemonsets": "apps", "jobs": "batch", "cronjobs": "batch",
 		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
-		"jobsets": "jobset.x-k8s.io", "usagerecords": "pool.nvtopo.dev", "usagebatches": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
+		"jobsets": "jobset.x-k8s.io", "leaderworkersets": "leaderworkerset.x-k8s.io", "rayjobs": "ray.io", "usagerecords": "pool.nvtopo.dev", "usagebatches": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
 	}[r.resource]
 	operation, object, old := admission.Create, asObject(r.object), asObject(r.old)
 	switch {
@@ -203,7 +203,7 @@ func compiledPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return compiledList(t, list, bindings, 6)
+	return compiledList(t, list, bindings, 8)
 }
 
 // compiledList compiles policies, of which there have to be so many, and checks that all are in
@@ -212,18 +212,23 @@ func compiledList(t *testing.T, list []*admissionregistrationv1.ValidatingAdmiss
 	bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding, want int,
 ) map[string]validating.Validator {
 	t.Helper()
-	bound := map[string]bool{}
+	bound := map[string]admissionregistrationv1.ValidationAction{}
 	for _, b := range bindings {
-		bound[b.Spec.PolicyName] = slices.Equal(b.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny})
+		if actions := b.Spec.ValidationActions; len(actions) == 1 {
+			bound[b.Spec.PolicyName] = actions[0]
+		}
 	}
 	out := map[string]validating.Validator{}
 	for _, p := range list {
 		out[p.Name] = compile(t, p)
-		failurePolicy := admissionregistrationv1.Fail
+		action, failurePolicy := admissionregistrationv1.Deny, admissionregistrationv1.Fail
+		if strings.HasPrefix(p.Name, "nvtopo-keys") { // they give advice
+			action, failurePolicy = admissionregistrationv1.Warn, admissionregistrationv1.Ignore
+		}
 		if p.Spec.ParamKind != nil && p.Spec.ParamKind.Kind == "ComputePool" {
 			failurePolicy = admissionregistrationv1.Ignore // its parameters may not be there to be read
 		}
-		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != failurePolicy {
+		if bound[p.Name] != action || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != failurePolicy {
 			t.Errorf("policy %s is not in force or lets requests through that it cannot judge", p.Name)
 		}
 	}
