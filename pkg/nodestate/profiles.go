@@ -30,8 +30,8 @@ func (s *State) Serve(profile string, resources []string) {
 	s.index.AddResources(resources...)
 }
 
-// serves reports whether the pods of a profile are ours.
-func (s *State) serves(profile string) bool {
+// Serves reports whether the pods of a profile are ours.
+func (s *State) Serves(profile string) bool {
 	s.profiles.mu.Lock()
 	defer s.profiles.mu.Unlock()
 	_, ok := s.profiles.served[profile]

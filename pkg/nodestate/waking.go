@@ -47,7 +47,7 @@ func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
 	return c.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
 }
 
-func (c cluster) Serves(profile string) bool { return c.s.serves(profile) }
+func (c cluster) Serves(profile string) bool { return c.s.Serves(profile) }
 
 func (c cluster) InGang(pod *v1.Pod) bool {
 	_, member := gangrequest.KeyOf(pod)

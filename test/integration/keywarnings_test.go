@@ -94,3 +94,13 @@ func testKeyWarnings(t *testing.T, config *rest.Config) {
 		})
 	}
 }
+
+// testIgnoredKeys has a pod with a misspelled key placed: an event says that the key had no effect.
+func (e *testEnv) testIgnoredKeys(t *testing.T) {
+	node := e.freshName("keys")
+	e.node(t, node, "dgx1-v100")
+	name := e.freshName("misspelled")
+	e.create(t, gpuPod(name, preBindProfile, 1).Annotation("nvtopo.dev/topology-polcy", "restricted").NodeSelector(host(node)).Obj())
+	e.bound(t, name)
+	e.wantEvent(t, name, "KeyIgnored", "Annotation nvtopo.dev/topology-polcy is not known; nearest is nvtopo.dev/topology-policy; the pod is scheduled without it")
+}

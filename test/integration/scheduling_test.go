@@ -49,6 +49,7 @@ func TestScheduling(t *testing.T) {
 	t.Run("sequences", l.testSequences)
 	t.Run("refusals", l.testRefusals)
 	t.Run("malformed annotations", l.testMalformed)
+	t.Run("keys that nothing reads", l.testIgnoredKeys)
 	t.Run("hostile pods", l.testHostilePods)
 	t.Run("CPUs and memory beside the GPUs", l.testNUMAFit)
 	t.Run("odd machines", l.testOddMachines)
