@@ -197,9 +197,19 @@ func parseRankOrder(v string) (byName bool, err error) {
 	return false, fmt.Errorf("%s: want index or name", quoted(v))
 }
 
+// UnknownLevelError says that a gang asks for a level that the fabric does not have.
+type UnknownLevelError struct {
+	Where string // object and field
+	Level string // as it is written there
+}
+
+func (e *UnknownLevelError) Error() string {
+	return e.Where + ": the fabric has no level " + quoted(e.Level)
+}
+
 // WishesIn returns the wishes with the names that the fabric gives to its levels, outermost
-// first in levels. A level that the fabric does not have is an error, unless Kueue's users
-// only prefer it.
+// first in levels. A level that the fabric does not have is an UnknownLevelError, unless Kueue's
+// users only prefer it.
 func (g *Gang) WishesIn(levels []Level) (Wishes, error) {
 	w := g.Wishes
 	for which, wish := range [...]*string{&w.Required, &w.Preferred, &w.SegmentLevel, &w.SpreadOver} {
@@ -208,7 +218,7 @@ func (g *Gang) WishesIn(levels []Level) (Wishes, error) {
 		}
 		name, ok := levelName(levels, *wish)
 		if !ok && g.levels[which].key != kueuePreferredKey {
-			return w, fmt.Errorf("%s: the fabric has no level %s", g.levels[which], quoted(*wish))
+			return w, &UnknownLevelError{Where: g.levels[which].String(), Level: *wish}
 		}
 		*wish = name
 	}

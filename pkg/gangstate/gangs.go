@@ -19,6 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -70,6 +71,7 @@ type Gangs struct {
 
 	mayLead    func() bool                         // guarded by mu, and called without it
 	synced     func() bool                         // guarded by mu, and called under it
+	fabric     func() *fabricview.View             // guarded by mu, and called under it
 	drains     map[int32]*drain                    // by priority; guarded by mu
 	heldNodes  spans                               // by node; guarded by mu
 	holders    spans                               // by namespace; guarded by mu
@@ -115,6 +117,9 @@ type gang struct {
 	stuck    time.Time         // since when it does not go on
 	saidAt   time.Time         // when its members were told why
 
+	told    map[types.UID]bool // members that were told why it waits
+	checked levelCheck
+
 	unsettled unsettled
 }
 
@@ -139,6 +144,7 @@ func New(clk clock.PassiveClock) *Gangs {
 		strays:  map[types.UID]time.Time{},
 		mayLead: func() bool { return false },
 		synced:  func() bool { return true },
+		fabric:  func() *fabricview.View { return nil },
 		drains:  map[int32]*drain{}, heldNodes: spans{}, holders: spans{},
 		kept: map[*gang]*kept{}, keepPlaces: func(map[string][]*candidates.Kept) {},
 	}
@@ -264,6 +270,7 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	delete(x.pods, uid)
 	delete(x.came, uid)
+	delete(x.told, uid)
 	delete(g.byPod, uid)
 	x.counted = 0 // the others may ask for fewer
 	x.change()
@@ -403,7 +410,7 @@ func (g *Gangs) incomplete(x *gang) string {
 func (g *Gangs) missing(x *gang) string {
 	if x.read == nil || x.stale {
 		if n := g.known(x); n < x.counted {
-			return fmt.Sprintf("gang: %d of %d members", n, x.counted)
+			return g.tooFew(x, n, x.counted)
 		}
 		g.readAgain(x)
 	}
@@ -412,7 +419,7 @@ func (g *Gangs) missing(x *gang) string {
 	case r.Err != nil:
 		return "gang: " + r.Err.Error()
 	case r.Members.Count() < r.Minimum:
-		return fmt.Sprintf("gang: %d of %d members", r.Members.Count(), r.Minimum)
+		return g.tooFew(x, r.Members.Count(), r.Minimum)
 	case x.turns.missing > 0:
 		return fmt.Sprintf("gang: %d of %d members may be scheduled", r.Minimum-x.turns.missing, r.Minimum)
 	}
@@ -440,7 +447,7 @@ func (x *gang) change() {
 func (g *Gangs) ensure(key gangrequest.Key) *gang {
 	x := g.gangs[key]
 	if x == nil {
-		x = &gang{key: key, pods: map[types.UID]*v1.Pod{}, came: map[types.UID]uint64{}, refused: map[Refusal]int64{}, since: g.clock.Now()}
+		x = &gang{key: key, pods: map[types.UID]*v1.Pod{}, came: map[types.UID]uint64{}, refused: map[Refusal]int64{}, told: map[types.UID]bool{}, since: g.clock.Now()}
 		g.gangs[key] = x
 	}
 	return x

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
@@ -245,14 +244,7 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 
 // wishes sets what the gang asks of the fabric.
 func (b *build) wishes() error {
-	g := b.q.Turn.Gang
-	var levels []gangrequest.Level
-	for _, wish := range []string{g.Wishes.Required, g.Wishes.Preferred, g.Wishes.SegmentLevel, g.Wishes.SpreadOver} {
-		if depth, ok := b.q.View.DepthOf(wish); ok {
-			levels = append(levels, gangrequest.Level{Name: b.tree.LevelName(depth), NodeLabel: wish})
-		}
-	}
-	w, err := g.WishesIn(levels)
+	w, err := wishesIn(b.q.Turn.Gang, b.q.View)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ const (
 	tellEvery = 10 * time.Second
 )
 
-// tell says why a gang does not go on, to its members that wait, once for each reason. It
-// needs g.mu.
+// tell says why a gang does not go on, to its members that wait, once for each reason, and to those of
+// which only kube-scheduler said it. It needs g.mu.
 func (g *Gangs) tell(x *gang) (e effects) {
 	now := g.clock.Now()
 	why, pods := g.incomplete(x), x.unbound()
@@ -37,10 +37,13 @@ func (g *Gangs) tell(x *gang) (e effects) {
 	if now.Sub(x.stuck) < tellAfter || now.Sub(x.saidAt) < tellEvery {
 		return e
 	}
-	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return says(pod, why) })
+	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return x.told[pod.UID] && Says(pod, why) })
 	if len(pods) > 0 {
 		x.saidAt = now
 		e.say, e.why = pods, why
+	}
+	for _, pod := range pods {
+		x.told[pod.UID] = true
 	}
 	return e
 }
@@ -53,8 +56,8 @@ func (g *Gangs) Stuck(key gangrequest.Key) bool {
 	return x != nil && x.attempt == nil && !x.stuck.IsZero()
 }
 
-// says reports whether a pod's condition has the reason already.
-func says(pod *v1.Pod, why string) bool {
+// Says reports whether a pod's condition has the reason already.
+func Says(pod *v1.Pod, why string) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, why)
 	})

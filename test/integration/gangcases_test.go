@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // acceptedFlows are cases of the table of acceptance, by their numbers there.
@@ -20,6 +21,7 @@ func acceptedFlows() []flow {
 		{"11 a gang that waits holds nothing", freeRacks{{{8, 8, 8, 8}}}, testHoldsNothing},
 		{"12 two gangs and room for one", freeRacks{{{8, 8, 8, 8, 8, 8, 8, 8}}}, testTwoGangs},
 		{"13 members that are not there yet", freeRacks{{{8, 8, 8, 8}}}, testIncomplete},
+		{"13 a level that there is not", freeRacks{{{8, 8}}}, testUnknownLevel},
 		{"14 members above the minimum", freeRacks{{{8, 8, 8, 8, 8}}}, testSurplus},
 		{"17 a rack becomes free in time", noRack, testPatienceRewarded},
 		{"17 no rack becomes free in time", noRack, testPatienceInVain},
@@ -81,7 +83,9 @@ func testIncomplete(t *testing.T, s *gangScenarios) {
 	}
 	s.create(t, pods[:3]...)
 	s.wantGangRefused(t, pods[:3], "3 of 4")
-	s.wantEvent(t, pods, "3 of 4")
+	for _, pod := range pods[:3] { // each, since people look at any
+		s.testEnv.wantEvent(t, pod.Name, "GangWaiting", " of 4 members")
+	}
 	s.wantNoHold(t, pods[:3])
 	got := cycles()
 	t.Logf("expected no cycle; got %.0f", got)
@@ -91,6 +95,23 @@ func testIncomplete(t *testing.T, s *gangScenarios) {
 	s.create(t, pods[3])
 	took := s.wantApart(t, pods)
 	t.Logf("expected: all bound with the fourth; got: after %d ms and %.0f cycles", took.Milliseconds(), cycles())
+}
+
+// testUnknownLevel has the first of two members ask for a level that there is not, beside a misspelled key: it
+// says so before the second comes.
+func testUnknownLevel(t *testing.T, s *gangScenarios) {
+	t.Helper()
+	pods := s.gang("racks", 2, notes{gangrequest.RequiredKey: "racks", "nvtopo.dev/min-lnk": "NV4"})
+	s.create(t, pods[0])
+	const fault = `metadata.annotations[nvtopo.dev/required-topology]: the fabric has no level "racks"; it has spine, rack; correct the value`
+	s.wantGangRefused(t, pods[:1], "gang: 1 of 2 members; Pod default/"+pods[0].Name+": "+fault)
+	s.testEnv.wantEvent(t, pods[0].Name, "GangWaiting", fault)
+	s.testEnv.wantEvent(t, pods[0].Name, "KeyIgnored", "nearest is nvtopo.dev/min-link")
+	s.create(t, pods[1])
+	s.wantGangRefused(t, pods, "cannot be placed: Pod default/"+pods[0].Name+": "+fault)
+	for _, pod := range pods {
+		s.testEnv.wantEvent(t, pod.Name, "GangWaiting", fault)
+	}
 }
 
 // testSurplus has six members of which four must start together, and room for five.

@@ -33,3 +33,13 @@ func (v *View) DepthOf(level string) (depth int, ok bool) {
 	depth, ok = v.depths[level]
 	return depth, ok
 }
+
+// LabelOf returns the node label of the level at a depth; empty if it has none.
+func (v *View) LabelOf(depth int) string {
+	for label, at := range v.depths {
+		if at == depth {
+			return label
+		}
+	}
+	return ""
+}

@@ -194,6 +194,9 @@ func (p *Plugin) unplaceable(state fwk.CycleState, pod *v1.Pod, q *gangstate.Que
 		if short := p.planner.Short(); short != "" && !room.MixedFits {
 			w.Why += ": " + short
 		}
+		if lacks := gangstate.LacksLabels(q.Turn.Gang, q.View); lacks != "" {
+			w.Why += "; " + lacks
+		}
 		if kept := gangstate.KeptFor(q); kept != "" {
 			w.Why += "; " + kept
 		}

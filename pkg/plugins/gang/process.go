@@ -90,6 +90,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
 		p.gangs.LeadsBy(state.MayLead)
 		p.gangs.SyncedBy(state.Synced)
+		p.gangs.FabricBy(state.Fabric)
 		p.gangs.KeepBy(state.Keep)
 		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
 const (
@@ -39,9 +40,8 @@ type sayings struct {
 
 // saying is a reason, and the members to tell.
 type saying struct {
-	pods  []*v1.Pod
-	why   string
-	begun bool // one was told
+	pods []*v1.Pod
+	why  string
 }
 
 func newSayings() *sayings {
@@ -69,7 +69,7 @@ func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
 				later = append(later, pod)
 			}
 		}
-		next.pods, next.begun = slices.Concat(first, later), old.begun && old.why == why
+		next.pods = slices.Concat(first, later)
 	}
 	s.of[key] = next
 	select {
@@ -78,8 +78,8 @@ func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
 	}
 }
 
-// take returns the member that is told next. first: no other was told this reason.
-func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, first, ok bool) {
+// take returns the member that is told next.
+func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.turns) > 0 {
@@ -89,12 +89,11 @@ func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, first, o
 			delete(s.of, key)
 			continue
 		}
-		pod, why, first = x.pods[0], x.why, !x.begun
-		x.pods, x.begun = x.pods[1:], true
+		pod, why, x.pods = x.pods[0], x.why, x.pods[1:]
 		s.turns = append(s.turns, key)
-		return key, pod, why, first, true
+		return key, pod, why, true
 	}
-	return key, nil, "", false, false
+	return key, nil, "", false
 }
 
 // forget drops what a gang has left to say.
@@ -107,13 +106,13 @@ func (s *sayings) forget(key gangrequest.Key) {
 }
 
 // Say writes the reason to every member: autoscalers count pods that say that they are
-// unschedulable. One event is enough for people.
+// unschedulable, and people look at the events of any of them.
 func (d *doer) Say(key gangrequest.Key, pods []*v1.Pod, why string) { d.sayings.put(key, pods, why) }
 
 // runSayings writes one reason after the other until ctx ends.
 func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 	for {
-		key, pod, why, first, ok := d.sayings.take()
+		key, pod, why, ok := d.sayings.take()
 		if !ok {
 			select {
 			case <-ctx.Done():
@@ -129,8 +128,9 @@ func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 		if limit.Wait(ctx) != nil {
 			return
 		}
-		if first {
-			d.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventWaiting, "Scheduling", "%s", why)
+		d.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventWaiting, "Scheduling", "%s", why)
+		if gangstate.Says(pod, why) { // kube-scheduler wrote it after the member's cycle
+			continue
 		}
 		err := d.say(ctx, pod, why)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or changed: it may be bound

@@ -29,15 +29,11 @@ func podsOf(gang string, numbers ...int) (pods []*v1.Pod) {
 // told takes so many sayings.
 func told(s *sayings, n int) (out []string) {
 	for range n {
-		_, pod, why, first, ok := s.take()
+		_, pod, why, ok := s.take()
 		if !ok {
 			break
 		}
-		text := pod.Name + " " + why
-		if first {
-			text += " event"
-		}
-		out = append(out, text)
+		out = append(out, pod.Name+" "+why)
 	}
 	return out
 }
@@ -55,7 +51,7 @@ func TestNoticeTurns(t *testing.T) {
 				s.put(gangNamed("b"), podsOf("b", 0), "y")
 				return told(s, 9)
 			},
-			[]string{"a-0 x event", "b-0 y event", "a-1 x", "a-2 x"},
+			[]string{"a-0 x", "b-0 y", "a-1 x", "a-2 x"},
 		},
 		"a later reason comes first to those that were not reached": {
 			func(s *sayings) []string {
@@ -64,16 +60,16 @@ func TestNoticeTurns(t *testing.T) {
 				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "y")
 				return append(out, told(s, 9)...)
 			},
-			[]string{"a-0 x event", "a-1 x", "a-2 y event", "a-0 y", "a-1 y"},
+			[]string{"a-0 x", "a-1 x", "a-2 y", "a-0 y", "a-1 y"},
 		},
-		"the same reason for those that are left is no new event": {
+		"the same reason for those that are left is no new": {
 			func(s *sayings) []string {
 				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "x")
 				out := told(s, 1)
 				s.put(gangNamed("a"), podsOf("a", 1, 2), "x")
 				return append(out, told(s, 9)...)
 			},
-			[]string{"a-0 x event", "a-1 x", "a-2 x"},
+			[]string{"a-0 x", "a-1 x", "a-2 x"},
 		},
 		"a gang that goes on says nothing more": {
 			func(s *sayings) []string {
@@ -82,7 +78,7 @@ func TestNoticeTurns(t *testing.T) {
 				s.forget(gangNamed("a"))
 				return append(out, told(s, 9)...)
 			},
-			[]string{"a-0 x event"},
+			[]string{"a-0 x"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
