@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
@@ -28,13 +29,13 @@ const (
 // account here may do what it may in a real cluster, but for this.
 func standInRole(namespace, name string) (*rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
 	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: standInName},
+		ObjectMeta: metav1.ObjectMeta{Name: standInName, Labels: release.Labels()},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{v1alpha1.GroupVersionResource.Resource}, Verbs: []string{standInVerb},
 		}},
 	}
 	return role, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: standInName + ":" + namespace + ":" + name},
+		ObjectMeta: metav1.ObjectMeta{Name: standInName + ":" + namespace + ":" + name, Labels: release.Labels()},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
 	}

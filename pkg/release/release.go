@@ -14,6 +14,16 @@ import (
 // accounts and Leases are in it.
 const Namespace = "nvtopo-system"
 
+// PartOfLabel with the value PartOf is on every object that the manifests and the chart install,
+// but for the definitions of the project's kinds, which are known by their API groups.
+const (
+	PartOfLabel = "app.kubernetes.io/part-of"
+	PartOf      = "nvtopo"
+)
+
+// Labels returns PartOfLabel with its value.
+func Labels() map[string]string { return map[string]string{PartOfLabel: PartOf} }
+
 // Level of this release. Releases before levels were written are level 1.
 const Level = 2
 

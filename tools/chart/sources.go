@@ -256,7 +256,7 @@ func schedulerConfig(manifests fs.FS) ([]byte, error) {
 		return nil, fmt.Errorf("no configuration of the scheduler: %w", err)
 	}
 	var b strings.Builder
-	b.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nvtopo-scheduler-config\n  namespace: nvtopo-system\ndata:\n")
+	b.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nvtopo-scheduler-config\n  namespace: nvtopo-system\n  labels:\n    app.kubernetes.io/part-of: nvtopo\ndata:\n")
 	b.WriteString("{{- with .Values.scheduler.config }}\n  config.yaml: |\n    {{- . | nindent 4 }}\n{{- else }}\n")
 	for _, name := range names {
 		data, err := fs.ReadFile(manifests, name)
