@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"pkg/whatif/memoryapi"},
 	{"pkg/whatif"},
 	{"pkg/gangstate"},
+	{"pkg/uninstall"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},

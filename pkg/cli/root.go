@@ -33,7 +33,8 @@ func New(argv0 string) *cobra.Command {
 how to group them, what a collective operation costs on them, and which CPUs are
 nearest. It uses the library and the objective of the nvtopo scheduler. It also
 places gangs of pods by racks and switches, on paper, shows what a cluster has, who
-holds it and which pods to move, and checks whether it keeps that scheduler's promises.
+holds it and which pods to move, checks whether it keeps that scheduler's promises, and
+takes nvtopo out of it.
 
 Commands about one machine (matrix, pick, groups, estimate, affinity, export, generate)
 read it from one of
@@ -65,7 +66,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	})
 	root.AddCommand(
 		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(), newCheckConfig(),
-		newPool(), newTopology(), newTop(), newGet(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newVersion(),
+		newPool(), newTopology(), newTop(), newGet(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newUninstall(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

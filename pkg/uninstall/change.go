@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package uninstall
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Change is what a step takes out of an object that stays.
+type Change int
+
+// Changes.
+const (
+	NoChange Change = iota
+	// WithoutFinalizers takes the project's finalizers away.
+	WithoutFinalizers
+	// WithoutMarks takes the labels and annotations away that the exporter wrote on a Node.
+	WithoutMarks
+	// WithoutAgent has a device plugin register with kubelet again.
+	WithoutAgent
+)
+
+// Where the agent has device plugins register (docs/node-agent.md), and where kubelet does.
+const (
+	socketVariable = "KUBELET_SOCKET"
+	agentFolder    = "/var/lib/kubelet/device-plugins/nvtopo"
+	kubeletFolder  = "/var/lib/kubelet/device-plugins"
+)
+
+// patch returns a JSON merge patch that makes the change, and says what it takes away; nothing where
+// there is nothing to change.
+func (c Change) patch(o *Object) (patch map[string]any, what []string) {
+	switch c {
+	case WithoutFinalizers:
+		return withoutFinalizers(o)
+	case WithoutMarks:
+		return withoutMarks(o)
+	case WithoutAgent:
+		if o.GetKind() == "ClusterPolicy" {
+			return withoutAgentOfOperator(o)
+		}
+		return withoutAgent(o)
+	case NoChange:
+	}
+	return nil, nil
+}
+
+func withoutFinalizers(o *Object) (map[string]any, []string) {
+	kept, what := []any{}, []string(nil)
+	for _, f := range o.GetFinalizers() {
+		if isOurFinalizer(f) {
+			what = append(what, "finalizer "+f)
+		} else {
+			kept = append(kept, f)
+		}
+	}
+	if len(what) == 0 {
+		return nil, nil
+	}
+	return map[string]any{"metadata": map[string]any{"finalizers": kept}}, what
+}
+
+// withoutMarks takes away what the exporter alone wrote: a key that somebody else wrote too is his.
+func withoutMarks(o *Object) (map[string]any, []string) {
+	keys := writtenBy(o.GetManagedFields(), exporterManager, aliasManager)
+	meta, what := map[string]any{}, []string(nil)
+	for _, field := range []string{"labels", "annotations"} {
+		there, gone := o.GetLabels(), map[string]any{}
+		if field == "annotations" {
+			there = o.GetAnnotations()
+		}
+		for _, key := range keys[field] {
+			if _, ok := there[key]; ok {
+				gone[key] = nil
+				what = append(what, strings.TrimSuffix(field, "s")+" "+key)
+			}
+		}
+		if len(gone) > 0 {
+			meta[field] = gone
+		}
+	}
+	if len(what) == 0 {
+		return nil, nil
+	}
+	slices.Sort(what)
+	return map[string]any{"metadata": meta}, what
+}
+
+// writtenBy are the labels and annotations that these managers wrote and nobody else.
+func writtenBy(fields []metav1.ManagedFieldsEntry, managers ...string) map[string][]string {
+	ours, others := map[[2]string]bool{}, map[[2]string]bool{}
+	for i := range fields {
+		f := &fields[i]
+		if f.FieldsV1 == nil {
+			continue
+		}
+		var written struct {
+			Metadata map[string]json.RawMessage `json:"f:metadata"`
+		}
+		if err := json.Unmarshal(f.FieldsV1.Raw, &written); err != nil {
+			continue // the server writes this format; an entry that cannot be read names no owner
+		}
+		into := others
+		if slices.Contains(managers, f.Manager) {
+			into = ours
+		}
+		for _, field := range []string{"labels", "annotations"} {
+			var keys map[string]json.RawMessage
+			if json.Unmarshal(written.Metadata["f:"+field], &keys) != nil {
+				continue // it has none
+			}
+			for key := range keys {
+				if key, ok := strings.CutPrefix(key, "f:"); ok {
+					into[[2]string{field, key}] = true
+				}
+			}
+		}
+	}
+	out := map[string][]string{}
+	for k := range ours {
+		if !others[k] {
+			out[k[0]] = append(out[k[0]], k[1])
+		}
+	}
+	return out
+}
+
+// withoutAgent changes a DaemonSet of a device plugin that registers with the agent: by the variable
+// of NVIDIA's plugin, or by the folder that is mounted in place of kubelet's.
+func withoutAgent(o *Object) (map[string]any, []string) {
+	spec := mapAt(o.Object, "spec", "template", "spec")
+	containers, what := listAt(spec, "containers"), []string(nil)
+	for _, c := range containers {
+		container, _ := c.(map[string]any)
+		if env, ok := withoutSocket(listAt(container, "env")); ok {
+			container["env"] = env
+			what = append(what, fmt.Sprintf("variable %s of container %v", socketVariable, container["name"]))
+		}
+	}
+	volumes := listAt(spec, "volumes")
+	for _, v := range volumes {
+		volume, _ := v.(map[string]any)
+		host := mapAt(volume, "hostPath")
+		if at, _ := host["path"].(string); path.Clean(at) == agentFolder {
+			host["path"] = kubeletFolder
+			what = append(what, fmt.Sprintf("folder %s of volume %v", agentFolder, volume["name"]))
+		}
+	}
+	if len(what) == 0 {
+		return nil, nil
+	}
+	changed := map[string]any{"containers": containers}
+	if volumes != nil {
+		changed["volumes"] = volumes
+	}
+	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": changed}}}, what
+}
+
+// withoutAgentOfOperator changes the ClusterPolicy by which the GPU Operator makes the plugin's DaemonSet.
+func withoutAgentOfOperator(o *Object) (map[string]any, []string) {
+	env, ok := withoutSocket(listAt(mapAt(o.Object, "spec", "devicePlugin"), "env"))
+	if !ok {
+		return nil, nil
+	}
+	return map[string]any{"spec": map[string]any{"devicePlugin": map[string]any{"env": env}}}, []string{"variable " + socketVariable + " of devicePlugin"}
+}
+
+// withoutSocket returns the variables without the one that names the agent's socket.
+func withoutSocket(env []any) ([]any, bool) {
+	kept := slices.DeleteFunc(slices.Clone(env), func(v any) bool {
+		variable, _ := v.(map[string]any)
+		value, _ := variable["value"].(string)
+		return variable["name"] == socketVariable && path.Dir(path.Clean(value)) == agentFolder
+	})
+	return kept, len(kept) < len(env)
+}
+
+// mapAt is the map at a path, nil where there is none. What is in it is the caller's to change.
+func mapAt(o map[string]any, fields ...string) map[string]any {
+	for _, f := range fields {
+		o, _ = o[f].(map[string]any)
+	}
+	return o
+}
+
+func listAt(o map[string]any, field string) []any {
+	list, _ := o[field].([]any)
+	return list
+}
