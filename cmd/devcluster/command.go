@@ -46,7 +46,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	flags.StringArrayVar(&s.schedulerArgs, "scheduler-arg", nil, "further flag of the scheduler, for example -v=5; may be repeated")
 	flags.StringVar(&s.dir, "dir", "", "folder to keep everything in, and to leave in place; a temporary one by default")
 	flags.StringVar(&s.logFile, "log-file", "", "file for the logs of all programs; without it they are only shown when something fails")
-	root.AddCommand(upCommand(s), demoCommand(s), demoGangCommand(s), demoPoolsCommand(s), demoNodeCommand(s))
+	root.AddCommand(upCommand(s), failCommand(true), failCommand(false), demoCommand(s), demoGangCommand(s), demoPoolsCommand(s), demoNodeCommand(s))
 	return root
 }
 

@@ -10,33 +10,85 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
+// upFlags are those of up beside the programs'.
+type upFlags struct {
+	nodes           nodeFlags
+	pools, helm     bool
+	chart           devcluster.ChartOptions
+	programsOfPools poolPrograms
+}
+
 func upCommand(s *settings) *cobra.Command {
-	var programs poolPrograms
-	var pools bool
+	o := &upFlags{}
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Start the demo's cluster and keep it running until Ctrl-C",
-		Long: `Starts a control plane, twelve simulated nodes and the scheduler, prints the line
-that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue and the
-pool controller run too (make bin/kueue build): jobs in namespaces with the label
-` + poolv1alpha1.LabelTenant + ` start when their ComputePool has quota for them, and a
-RemoteGPUSession becomes ready, although nothing serves at its endpoint: no container runs.`,
+		Short: "Start a cluster and keep it running until Ctrl-C",
+		Long: `Starts a control plane, simulated nodes and the scheduler, prints the line that points
+kubectl at it, and removes everything at Ctrl-C. The nodes are the demo's twelve, or those
+of --nodes; "nvtopo machines" lists the kinds. --racks and --switches label them as parts
+of a network, in order and evenly.
+
+With --pools Kueue and the pool controller run too (make bin/kueue build): jobs in
+namespaces with the label ` + poolv1alpha1.LabelTenant + ` start when their ComputePool has
+quota for them, and a RemoteGPUSession becomes ready, although nothing serves at its
+endpoint: no container runs.
+
+With --helm the chart is installed as docs/install.md says (make bin/helm), and a
+kube-scheduler places its pods. These count as running on the simulated nodes. Scheduler
+and exporters run beside the cluster while their workloads are in it: after "helm
+uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the scheduler has its
+new configuration.
+
+While it runs, "nvtopo-devcluster fail" and "heal" have an exporter, an agent, a GPU or a
+node fail. What needs a real kubelet or a driver cannot be tried here: which GPUs a
+container has, the agent's socket and NVIDIA's device plugin, NRI, verify-node, and the
+pods of the web view; see "nvtopo-devcluster demo-node". A pod that is deleted goes even
+from a node that has failed.`,
+		Example: `  nvtopo-devcluster up --nodes dgx-h100=8,a100-pcie-4-bridged=4 --racks 4 --switches 2
+  nvtopo-devcluster up --helm --helm-values my-values.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if pools {
-				s.pools = &programs
-			}
-			return up(cmd, s)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return up(cmd, s, o) },
 	}
-	c.Flags().BoolVar(&pools, "pools", false, "run Kueue and the pool controller, for quotas and queues")
-	programs.addFlags(c.Flags())
+	f := c.Flags()
+	f.BoolVar(&o.pools, "pools", false, "run Kueue and the pool controller, for quotas and queues")
+	o.programsOfPools.addFlags(f)
+	o.nodes.addFlags(f)
+	f.BoolVar(&o.helm, "helm", false, "install nvtopo by Helm and the chart")
+	f.StringVar(&o.chart.Helm, "helm-program", sibling("helm"), "path of Helm's program")
+	f.StringVar(&o.chart.Chart, "chart", sibling("../charts/nvtopo"), "folder of the chart")
+	f.StringVar(&o.chart.Values, "helm-values", "", "file of values for the chart")
 	return c
+}
+
+// apply takes the flags over.
+func (o *upFlags) apply(s *settings, opts *demo.Options) error {
+	var err error
+	if opts.Nodes, err = o.nodes.specs(); err != nil {
+		return err
+	}
+	if !o.helm {
+		if o.chart.Values != "" {
+			return errors.New("--helm-values: it is for --helm")
+		}
+		return nil
+	}
+	if o.pools || s.config != "" {
+		return errors.New("--helm: --pools and --scheduler-config cannot be used with it; the value scheduler.config sets a configuration")
+	}
+	if err := errors.Join(exists(o.chart.Helm), exists(o.chart.Chart)); err != nil {
+		return fmt.Errorf("helm or the chart is missing (make bin/helm; --chart): %w", err)
+	}
+	for i := range opts.Nodes {
+		opts.Nodes[i].Labels[devcluster.LabelGPUPresent] = "true"
+	}
+	opts.Chart = &o.chart
+	return nil
 }
 
 // exists is an error unless there is a file or folder.
@@ -45,7 +97,10 @@ func exists(path string) error {
 	return err // it names the path
 }
 
-func up(cmd *cobra.Command, s *settings) (err error) {
+func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
+	if o.pools {
+		s.pools = &o.programsOfPools
+	}
 	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
 	log, closeLog, err := s.logs()
 	if err != nil {
@@ -54,6 +109,9 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 	defer func() { err = errors.Join(err, closeLog()) }()
 	opts, err := s.options(progress, log)
 	if err != nil {
+		return err
+	}
+	if err := o.apply(s, opts); err != nil {
 		return err
 	}
 	c, err := demo.Boot(ctx, opts)
@@ -71,6 +129,5 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())
 	fmt.Fprintln(progress, "running; Ctrl-C ends it and removes everything")
-	<-ctx.Done()
-	return c.Stop()
+	return errors.Join(c.Follow(ctx, opts.Chart), c.Stop())
 }

@@ -25,7 +25,7 @@ func Attach(ctx context.Context, admin *rest.Config, cfg Config) (*Cluster, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), admin: rest.CopyConfig(admin), stopExporter: map[string]context.CancelFunc{}}
+	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), admin: rest.CopyConfig(admin), stopExporter: map[string]context.CancelFunc{}, simulated: map[string]*simulated{}}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	return c, nil
 }

@@ -49,6 +49,7 @@ type Cluster struct {
 	stopped         bool              // guarded by mu
 	// stopExporter ends the exporter of a node; guarded by mu.
 	stopExporter map[string]context.CancelFunc
+	simulated    map[string]*simulated // by node; guarded by mu
 
 	exporterCtx    context.Context // the life of the exporters, which is the cluster's
 	cancelExporter context.CancelFunc
@@ -63,7 +64,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), cfg: cfg, stopExporter: map[string]context.CancelFunc{}}
+	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), cfg: cfg, stopExporter: map[string]context.CancelFunc{}, simulated: map[string]*simulated{}}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {

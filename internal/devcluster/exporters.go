@@ -55,15 +55,22 @@ func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts Expor
 	return g.Wait()
 }
 
-func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error { //nolint:contextcheck // the exporter outlives the start
-	graph, err := node.Graph()
+func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error {
+	sim, err := newSimulated(node, opts)
 	if err != nil {
 		return err
 	}
+	return c.startExporter(ctx, sim, true)
+}
+
+// startExporter runs the exporter of a simulated node, after it has published the graph if now.
+func (c *Cluster) startExporter(ctx context.Context, sim *simulated, now bool) error { //nolint:contextcheck // the exporter outlives the start
+	node, opts := &sim.spec, sim.opts
 	cfg, err := c.exporterConfig(ctx, node.Name, opts.ServiceAccount)
 	if err != nil {
 		return err
 	}
+	cfg.Wrap(sim.withoutAgent)
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make the exporter's client: %w", err)
@@ -75,12 +82,14 @@ func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts Exporter
 	e, err := exporter.New(exporter.Config{
 		NodeName: node.Name, Namespace: systemNamespace, Resource: node.Resource(), Interval: opts.Interval,
 		AssumeEnforced: !opts.Unenforced, Compact: opts.Compact,
-	}, exporter.Static(graph), kube, dyn)
+	}, sim, kube, dyn)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)
 	}
-	if err := e.PublishOnce(ctx); err != nil {
-		return fmt.Errorf("publish node %s: %w", node.Name, err)
+	if now {
+		if err := e.PublishOnce(ctx); err != nil {
+			return fmt.Errorf("publish node %s: %w", node.Name, err)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,13 +97,32 @@ func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts Exporter
 		return errors.New("publish a node: the cluster is stopped")
 	}
 	running, stop := context.WithCancel(c.exporterCtx)
-	c.stopExporter[node.Name] = stop
+	c.stopExporter[node.Name], c.simulated[node.Name] = stop, sim
 	c.exporters.Go(func() {
 		if err := e.Run(running); err != nil {
 			fmt.Fprintf(c.log, "exporter of %s: %v\n", node.Name, err)
 		}
 	})
 	return nil
+}
+
+// StopExporters ends the exporters of nodes. What they published stays, and goes stale.
+func (c *Cluster) StopExporters(nodes ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range nodes {
+		if stop := c.stopExporter[name]; stop != nil {
+			stop()
+			delete(c.stopExporter, name)
+		}
+	}
+}
+
+// ExporterRuns reports whether the exporter of a node runs.
+func (c *Cluster) ExporterRuns(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopExporter[node] != nil
 }
 
 func (c *Cluster) exporterConfig(ctx context.Context, node, account string) (*rest.Config, error) {

@@ -90,13 +90,8 @@ func (c *Cluster) RemoveNodes(ctx context.Context, names ...string) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
+	c.StopExporters(names...)
 	for _, name := range names {
-		c.mu.Lock()
-		if stop := c.stopExporter[name]; stop != nil {
-			stop()
-			delete(c.stopExporter, name)
-		}
-		c.mu.Unlock()
 		if err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove node %s: %w", name, err)
 		}

@@ -143,7 +143,7 @@ func (c *Cluster) endPrograms(ctx context.Context) error {
 	}
 	c.cancelExporter()
 	c.exporters.Wait()
-	c.poolControllers, c.schedulers, c.stopExporter = nil, nil, map[string]context.CancelFunc{}
+	c.poolControllers, c.schedulers, c.stopExporter, c.simulated = nil, nil, map[string]context.CancelFunc{}, map[string]*simulated{}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	return errors.Join(errs...)
 }

@@ -30,6 +30,7 @@ type Options struct {
 	SchedulerArgs   []string                 // further flags
 	Nodes           []devcluster.NodeSpec    // Nodes() when nil
 	Kueue           *devcluster.KueueOptions // see devcluster.Config
+	Chart           *devcluster.ChartOptions // installs by Helm; nil installs the manifests
 	Dir             string                   // see devcluster.Config
 	Progress        io.Writer                // receives what goes on, in lines for people
 	Log             io.Writer                // receives the programs' logs
@@ -73,13 +74,16 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 			err = errors.Join(err, c.Stop())
 		}
 	}()
-	say("installing the custom resource, roles and admission policies")
-	if err := c.InstallManifests(ctx); err != nil {
-		return nil, fmt.Errorf("install the manifests: %w", err)
-	}
 	nodes := opts.Nodes
 	if nodes == nil {
 		nodes = Nodes()
+	}
+	if opts.Chart != nil {
+		return c, bootChart(ctx, c, opts, nodes, say)
+	}
+	say("installing the custom resource, roles and admission policies")
+	if err := c.InstallManifests(ctx); err != nil {
+		return nil, fmt.Errorf("install the manifests: %w", err)
 	}
 	say("adding %d nodes of %d kinds of machine and publishing their GPU topology", len(nodes), kinds(nodes))
 	if err := c.AddNodes(ctx, nodes); err != nil {
@@ -102,4 +106,23 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 		return nil, fmt.Errorf("start the scheduler: %w", err)
 	}
 	return c, nil
+}
+
+// bootChart has Helm install nvtopo. The scheduler runs once the caller follows the cluster.
+func bootChart(ctx context.Context, c *devcluster.Cluster, opts *Options, nodes []devcluster.NodeSpec, say func(string, ...any)) error {
+	say("adding %d nodes of %d kinds of machine", len(nodes), kinds(nodes))
+	if err := c.AddNodes(ctx, nodes); err != nil {
+		return fmt.Errorf("add nodes: %w", err)
+	}
+	say("installing the chart, and waiting for its simulated pods")
+	chart := opts.Chart
+	chart.Scheduler, chart.SchedulerArgs, chart.SchedulerAccount = opts.Scheduler, opts.SchedulerArgs, schedulerAccount
+	if err := c.InstallChart(ctx, chart); err != nil {
+		return fmt.Errorf("install the chart: %w", err)
+	}
+	say("publishing the nodes' GPU topology")
+	if err := c.RunExporters(ctx, nodes, devcluster.ExporterOptions{ServiceAccount: exporterAccount}); err != nil {
+		return fmt.Errorf("publish the nodes' topology: %w", err)
+	}
+	return nil
 }

@@ -185,6 +185,11 @@ func (l *Lab) RollBack(ctx context.Context) error {
 	if err := l.Agent.Stop(ctx); err != nil {
 		return err
 	}
+	return l.MovePlugin(ctx)
+}
+
+// MovePlugin has NVIDIA's plugin register with kubelet, once the agent has ended.
+func (l *Lab) MovePlugin(ctx context.Context) error {
 	l.cfg.Agent = false
 	return l.movePlugin(ctx)
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+// The labels from which the scheduler reads a fabric when nobody describes one.
+const (
+	rackLabel   = "topology.kubernetes.io/rack"
+	switchLabel = "topology.kubernetes.io/switch"
+)
+
+// mostNodes bounds what one machine simulates.
+const mostNodes = 1000
+
+// nodeFlags say which nodes a cluster has.
+type nodeFlags struct {
+	machines        []string
+	racks, switches int
+}
+
+func (n *nodeFlags) addFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&n.machines, "nodes", nil, "nodes, as MACHINE=COUNT,…; default: two of each of six machines")
+	f.IntVar(&n.racks, "racks", 0, "label the nodes with so many racks, in order")
+	f.IntVar(&n.switches, "switches", 0, "label the racks' nodes with so many switches, in order")
+}
+
+// specs are the nodes: those of a machine have its name and a number.
+func (n *nodeFlags) specs() ([]devcluster.NodeSpec, error) {
+	out := demo.Nodes()
+	if len(n.machines) > 0 {
+		out = nil
+	}
+	seen := map[string]bool{}
+	for _, text := range n.machines {
+		name, number, ok := strings.Cut(text, "=")
+		count, err := strconv.Atoi(number)
+		if !ok || err != nil || count < 1 {
+			return nil, fmt.Errorf("--nodes %q: want MACHINE=COUNT, as in dgx-h100=4", text)
+		}
+		if _, err := machine.Lookup(name); err != nil {
+			return nil, fmt.Errorf("--nodes %q: %w", text, err)
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("--nodes: %s is there twice", name)
+		}
+		seen[name] = true
+		if len(out)+count > mostNodes {
+			return nil, fmt.Errorf("--nodes: more than %d nodes", mostNodes)
+		}
+		for i := range count {
+			out = append(out, devcluster.NodeSpec{Name: name + "-" + strconv.Itoa(i+1), Machine: name})
+		}
+	}
+	if n.racks < 0 || n.racks > len(out) {
+		return nil, fmt.Errorf("--racks %d: want 0 to %d, the number of nodes", n.racks, len(out))
+	}
+	if n.switches < 0 || n.switches > n.racks {
+		return nil, fmt.Errorf("--switches %d: want 0 to %d, the number of racks", n.switches, n.racks)
+	}
+	for i := range out {
+		out[i].Labels = map[string]string{}
+		if n.racks == 0 {
+			continue
+		}
+		rack := i * n.racks / len(out)
+		out[i].Labels[rackLabel] = "rack-" + strconv.Itoa(rack)
+		if n.switches > 0 {
+			out[i].Labels[switchLabel] = "switch-" + strconv.Itoa(rack*n.switches/n.racks)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/manifests"
+)
+
+// LabelGPUPresent is the label that NVIDIA's GPU feature discovery gives to nodes with GPUs: the shipped
+// DaemonSets run there.
+const LabelGPUPresent = "nvidia.com/gpu.present"
+
+const (
+	chartRelease = "nvtopo"
+	// runtimeClass is the class that NVIDIA's GPU Operator makes, which the exporter's pods name.
+	runtimeClass = "nvidia"
+	// helmTimeout bounds Helm's wait for the simulated pods.
+	helmTimeout = "3m"
+)
+
+// ChartOptions say how Helm installs nvtopo. On simulated nodes its pods count as running and no container
+// runs; while a workload is there, [Cluster.Follow] has the program run beside the cluster.
+type ChartOptions struct {
+	Helm      string // path of Helm's program
+	Chart     string // the chart's folder
+	Values    string // file of values; empty for none
+	Scheduler string // path of the scheduler
+	// SchedulerAccount ("namespace/name") is the chart's, and SchedulerArgs are further flags.
+	SchedulerAccount string
+	SchedulerArgs    []string
+}
+
+// InstallChart does what docs/install.md says, with the nodes there: it makes the namespace and what
+// NVIDIA's GPU Operator makes, starts a kube-scheduler for the chart's own pods, and has Helm install the
+// chart and wait for them.
+func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
+	kube, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: runtimeClass}, Handler: runtimeClass}
+	if _, err := kube.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make RuntimeClass %s: %w", runtimeClass, err)
+	}
+	text, err := manifests.FS.ReadFile("core/namespace.yaml")
+	if err != nil {
+		return fmt.Errorf("read the namespace: %w", err)
+	}
+	objects, err := decodeObjects(text)
+	if err != nil {
+		return fmt.Errorf("read the namespace: %w", err)
+	}
+	a, err := newApplier(c)
+	if err != nil {
+		return err
+	}
+	for _, ns := range objects {
+		if err := a.apply(ctx, ns); err != nil {
+			return err
+		}
+	}
+	// Our program with kube-scheduler's own configuration is one.
+	if _, err := c.StartScheduler(ctx, SchedulerOptions{Binary: o.Scheduler}); err != nil {
+		return fmt.Errorf("start a kube-scheduler: %w", err)
+	}
+	args := []string{"install", chartRelease, o.Chart, "--namespace", systemNamespace, "--kubeconfig", c.Kubeconfig(), "--wait", "--timeout", helmTimeout}
+	if o.Values != "" {
+		args = append(args, "--values", o.Values)
+	}
+	cmd := exec.CommandContext(ctx, o.Helm, args...)
+	cmd.Env = append(os.Environ(), "HOME="+c.Dir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("helm install: %w\n%s", err, out)
+	}
+	return a.waitPolicies(ctx)
+}
+
+// programs are those whose workloads are in the cluster.
+type programs struct {
+	exporter, agent bool
+	config          string // of the scheduler; empty where it is not installed
+}
+
+// installedPrograms looks for the shipped workloads.
+func installedPrograms(ctx context.Context, kube kubernetes.Interface) (*programs, error) {
+	p := &programs{}
+	for name, is := range map[string]*bool{"nvtopo-exporter": &p.exporter, "nvtopo-node-agent": &p.agent} {
+		d, err := kube.AppsV1().DaemonSets(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("get DaemonSet %s: %w", name, err)
+		}
+		*is = err == nil && d.DeletionTimestamp == nil
+	}
+	d, err := kube.AppsV1().Deployments(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && d.DeletionTimestamp != nil:
+		return p, nil
+	case err != nil:
+		return nil, fmt.Errorf("get Deployment nvtopo-scheduler: %w", err)
+	}
+	p.config, err = schedulerConfigOf(ctx, kube, &d.Spec.Template.Spec)
+	return p, err
+}
+
+// schedulerConfigOf is the configuration that the scheduler's pod reads.
+func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.PodSpec) (string, error) {
+	for i := range pod.Containers {
+		for _, arg := range pod.Containers[i].Args {
+			file, ok := strings.CutPrefix(arg, "--config=")
+			if !ok {
+				continue
+			}
+			for _, v := range pod.Volumes {
+				if v.ConfigMap == nil {
+					continue
+				}
+				m, err := kube.CoreV1().ConfigMaps(systemNamespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+				if err != nil {
+					return "", fmt.Errorf("get ConfigMap %s: %w", v.ConfigMap.Name, err)
+				}
+				if text := m.Data[path.Base(file)]; text != "" {
+					return text, nil
+				}
+			}
+		}
+	}
+	return "", errors.New("the Deployment nvtopo-scheduler names no configuration in a ConfigMap")
+}
+
+// scheduler has the scheduler run with a configuration, or not at all where it is empty.
+func (f *follower) scheduler(ctx context.Context, config string) error {
+	if f.config == config {
+		return nil
+	}
+	if f.running != nil {
+		if err := f.running.Stop(ctx); err != nil {
+			return fmt.Errorf("stop the scheduler: %w", err)
+		}
+		f.running = nil
+	}
+	f.config = config // one that does not start is not tried again
+	if config == "" {
+		return nil
+	}
+	s, err := f.cluster.StartScheduler(ctx, SchedulerOptions{
+		Binary: f.chart.Scheduler, Config: []byte(config), Args: f.chart.SchedulerArgs, ServiceAccount: f.chart.SchedulerAccount,
+	})
+	if err != nil {
+		return err
+	}
+	f.running = s
+	return nil
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// AnnotationFails on a Node says what of it has failed, as [Faults] writes it. Whoever runs the cluster has
+// it fail, or heals it, when that changes.
+const AnnotationFails = "devcluster.nvtopo.dev/fails"
+
+// Kinds of faults.
+const (
+	FaultExporter = "exporter" // the exporter has ended: the graph goes stale when its Lease runs out
+	FaultAgent    = "agent"    // the node agent has ended: its Lease runs out
+	FaultNode     = "node"     // kubelet has ended, and all that runs on the node with it
+	FaultGPU      = "gpu"      // a GPU is not healthy
+)
+
+// Faults are what of a node has failed.
+type Faults struct {
+	Exporter, Agent, Node bool
+	GPUs                  map[int]bool // by their positions
+}
+
+// String writes the faults as the annotation has them: "agent,gpu-3".
+func (f *Faults) String() string {
+	var out []string
+	for _, k := range []struct {
+		name string
+		is   bool
+	}{{FaultAgent, f.Agent}, {FaultExporter, f.Exporter}, {FaultNode, f.Node}} {
+		if k.is {
+			out = append(out, k.name)
+		}
+	}
+	for _, gpu := range slices.Sorted(maps.Keys(f.GPUs)) {
+		out = append(out, FaultGPU+"-"+strconv.Itoa(gpu))
+	}
+	return strings.Join(out, ",")
+}
+
+// ParseFaults reads what String wrote. An empty text is a sound node.
+func ParseFaults(text string) (*Faults, error) {
+	f := &Faults{GPUs: map[int]bool{}}
+	if text == "" {
+		return f, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		if err := f.Set(word, true); err != nil {
+			return nil, fmt.Errorf("annotation %s %q: %w", AnnotationFails, text, err)
+		}
+	}
+	return f, nil
+}
+
+// Set has one thing fail, or heals it.
+func (f *Faults) Set(word string, fails bool) error {
+	switch word {
+	case FaultExporter:
+		f.Exporter = fails
+	case FaultAgent:
+		f.Agent = fails
+	case FaultNode:
+		f.Node = fails
+	default:
+		number, ok := strings.CutPrefix(word, FaultGPU+"-")
+		gpu, err := strconv.Atoi(number)
+		if !ok || err != nil || gpu < 0 {
+			return fmt.Errorf("%q: want %s, %s, %s or %s-NUMBER", word, FaultExporter, FaultAgent, FaultNode, FaultGPU)
+		}
+		if fails {
+			f.GPUs[gpu] = true
+		} else {
+			delete(f.GPUs, gpu)
+		}
+	}
+	return nil
+}

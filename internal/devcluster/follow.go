@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// followInterval is how often faults and workloads are looked at.
+const followInterval = 500 * time.Millisecond
+
+// Follow has simulated nodes fail and heal as their annotation says ([AnnotationFails]), and programs run
+// while the workloads of the chart are there, until ctx ends. What it cannot do goes to the log.
+func (c *Cluster) Follow(ctx context.Context, chart *ChartOptions) error {
+	kube, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	f := &follower{cluster: c, kube: kube, chart: chart, nodes: map[string]string{}}
+	for {
+		if err := f.look(ctx); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(c.log, "follow faults and workloads:", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followInterval):
+		}
+	}
+}
+
+// follower remembers what it has carried out.
+type follower struct {
+	cluster *Cluster
+	kube    kubernetes.Interface
+	chart   *ChartOptions     // nil where the programs are no workloads
+	nodes   map[string]string // name -> faults and programs, as carried out
+	config  string            // of the scheduler that runs; empty when none of the chart's does
+	running *Scheduler
+}
+
+// look carries out what is not as it should be.
+func (f *follower) look(ctx context.Context) error {
+	programs := &programs{exporter: true, agent: true}
+	if f.chart != nil {
+		var err error
+		if programs, err = installedPrograms(ctx, f.kube); err != nil {
+			return err
+		}
+		if err := f.scheduler(ctx, programs.config); err != nil {
+			return err
+		}
+	}
+	nodes, err := f.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		want := fmt.Sprintf("%s exporter=%t agent=%t", n.Annotations[AnnotationFails], programs.exporter, programs.agent)
+		if f.nodes[n.Name] == want {
+			continue
+		}
+		if err := f.node(ctx, n, programs); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		f.nodes[n.Name] = want
+	}
+	return nil
+}
+
+// node has the programs of a node run or not, its GPUs be healthy or not, and kubelet be there or not.
+func (f *follower) node(ctx context.Context, n *v1.Node, p *programs) error {
+	faults, err := ParseFaults(n.Annotations[AnnotationFails])
+	if err != nil {
+		return err
+	}
+	c := f.cluster
+	c.mu.Lock()
+	sim, runs := c.simulated[n.Name], c.stopExporter[n.Name] != nil
+	c.mu.Unlock()
+	if sim == nil {
+		return nil // nobody's to fail
+	}
+	alive := *faults
+	alive.Agent = faults.Agent || !p.agent
+	healthy, err := sim.set(&alive)
+	if err != nil {
+		return err
+	}
+	if err := f.kubelet(ctx, n, sim.spec.Resource(), healthy, faults.Node); err != nil {
+		return err
+	}
+	switch wanted := p.exporter && !faults.Exporter && !faults.Node; {
+	case wanted && !runs:
+		sim.opts.Unenforced = !p.agent
+		return c.startExporter(ctx, sim, false)
+	case !wanted && runs:
+		c.StopExporters(n.Name)
+	}
+	return nil
+}
+
+// unreachable are the taints that the node lifecycle controller gives to a node whose kubelet is silent.
+var unreachable = []v1.Taint{
+	{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule}, {Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute},
+}
+
+// kubelet writes what kubelet and the node lifecycle controller would: how many GPUs there are, and whether
+// the node is ready.
+func (f *follower) kubelet(ctx context.Context, n *v1.Node, resource string, healthy int, silent bool) error {
+	now := metav1.Now()
+	ready := v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "Simulated", LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	if silent {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+	}
+	status := map[string]any{"allocatable": map[string]any{resource: fmt.Sprint(healthy)}}
+	if was := slices.IndexFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); was < 0 || n.Status.Conditions[was].Status != ready.Status {
+		status["conditions"] = []v1.NodeCondition{ready}
+	}
+	if err := f.patch(ctx, n.Name, map[string]any{"status": status}, "status"); err != nil {
+		return err
+	}
+	taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable })
+	if silent {
+		for _, t := range unreachable {
+			t.TimeAdded = &now
+			taints = append(taints, t)
+		}
+	}
+	if !silent && len(taints) == len(n.Spec.Taints) {
+		return nil
+	}
+	return f.patch(ctx, n.Name, map[string]any{"spec": map[string]any{"taints": taints}})
+}
+
+func (f *follower) patch(ctx context.Context, node string, patch any, sub ...string) error {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encode a patch: %w", err)
+	}
+	if _, err := f.kube.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, sub...); err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	return nil
+}
