@@ -30,7 +30,7 @@ var follows = map[string][2]string{
 		"its node agent renews its Lease within 30 s",
 	},
 	devcluster.FaultNode: {
-		"its kubelet is silent: Ready is Unknown, its GPUs' exporter and agent have ended, and its pods are evicted after their tolerationSeconds, 300 by default",
+		"its kubelet is silent: Ready is Unknown, exporter and agent have ended, and its pods are evicted after their tolerationSeconds, 300 by default",
 		"its kubelet is back",
 	},
 	devcluster.FaultGPU: {

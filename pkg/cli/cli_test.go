@@ -129,6 +129,7 @@ func TestGoldenOutputs(t *testing.T) {
 		"help-what-if":           "what-if --help",
 		"help-snapshot-save":     "snapshot save --help",
 		"help-verify-node":       "verify-node --help",
+		"help-uninstall":         "uninstall --help",
 		"no-arguments-show-help": "",
 	}
 	checkGolden(t, cases)

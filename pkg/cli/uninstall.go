@@ -114,7 +114,7 @@ func (o *uninstalling) run(cmd *cobra.Command) error {
 		if s.Change == uninstall.NoChange {
 			printf(w, "deleted %s\n", s.Object.String())
 		} else {
-			printf(w, "changed %s, without %s\n", s.Object.String(), strings.Join(s.What, ", "))
+			printf(w, "changed %s, without %s\n", s.Object.String(), few(s.What))
 		}
 	}}
 	after, err := r.Uninstall(cmd.Context(), objects, opts)
@@ -186,7 +186,7 @@ func (r *removal) write(w io.Writer) error {
 		if s.Namespace != "" {
 			name = s.Namespace + "/" + name
 		}
-		t.row(s.Stage, s.Action, s.Kind+" "+name, strings.Join(s.Without, ", "))
+		t.row(s.Stage, s.Action, s.Kind+" "+name, few(s.Without))
 	}
 	if err := t.write(w); err != nil {
 		return err
@@ -195,22 +195,37 @@ func (r *removal) write(w io.Writer) error {
 	return r.writeRest(w)
 }
 
+// few names what fits into a line. The JSON form has all.
+func few(all []string) string {
+	if len(all) > 2 {
+		return fmt.Sprintf("%s and %d more", all[0], len(all)-1)
+	}
+	return strings.Join(all, ", ")
+}
+
 // writeRest writes what stays and what to do.
 func (r *removal) writeRest(w io.Writer) error {
 	for _, g := range r.Going {
 		printf(w, "%s is being deleted, and is gone when what holds it has ended\n", g)
 	}
-	count := map[[2]string]int{}
+	byKind := map[[2]string][]string{}
 	var order [][2]string
 	for _, k := range r.Kept {
-		key := [2]string{k.Kind, k.Why}
-		if count[key] == 0 {
+		key, name := [2]string{k.Kind, k.Why}, k.Name
+		if k.Namespace != "" {
+			name = k.Namespace + "/" + name
+		}
+		if byKind[key] == nil {
 			order = append(order, key)
 		}
-		count[key]++
+		byKind[key] = append(byKind[key], name)
 	}
 	for _, key := range order {
-		printf(w, "%d %s stays: %s\n", count[key], key[0], key[1])
+		if names := byKind[key]; len(names) == 1 {
+			printf(w, "kept %s %s: %s\n", key[0], names[0], key[1])
+		} else {
+			printf(w, "kept %d of kind %s: %s\n", len(names), key[0], key[1])
+		}
 	}
 	for _, n := range r.Notes {
 		printf(w, "%s\n", n)

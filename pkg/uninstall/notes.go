@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const defaultScheduler = "default-scheduler"
@@ -66,6 +67,27 @@ func profilesIn(objects []Object, pod map[string]any, file string) (names []stri
 		}
 	}
 	return names
+}
+
+// workloadNames are the values that nameLabel has on the shipped workloads.
+var workloadNames = []string{schedulerName, agentName, "nvtopo-exporter", "nvtopo-pool-controller", "nvtopo-ui"}
+
+// refusal says why nothing may be removed yet.
+func refusal(objects []Object, now time.Time) string {
+	var old []string
+	for i := range objects {
+		o := &objects[i]
+		workload := o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
+		if workload && o.GetNamespace() == release.Namespace && !isInstalled(o) && slices.Contains(workloadNames, o.GetLabels()[nameLabel]) {
+			old = append(old, o.String())
+		}
+	}
+	if len(old) > 0 {
+		slices.Sort(old)
+		return fmt.Sprintf("an older build installed %s, without the label %s=%s by which this command knows what is nvtopo's: "+
+			"apply this release first, by 'kubectl apply -k' or 'helm upgrade'", some(old), release.PartOfLabel, release.PartOf)
+	}
+	return unscheduled(objects, now)
 }
 
 // unscheduled says why the scheduler may not be removed: it is the one that places the pods which name

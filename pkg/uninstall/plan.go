@@ -77,7 +77,7 @@ type Removal struct {
 
 // Plan returns how nvtopo is removed from a cluster with these objects.
 func Plan(objects []Object, opts Options) *Removal {
-	r := &Removal{Refused: unscheduled(objects, opts.Now)}
+	r := &Removal{Refused: refusal(objects, opts.Now)}
 	releases := releasesOf(objects)
 	gone := map[types.UID]bool{}
 	for i := range objects {

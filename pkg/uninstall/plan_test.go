@@ -376,6 +376,8 @@ spec: {holderIdentity: h, leaseDurationSeconds: 15, renewTime: "` + renewed + `"
 		wantRefused bool
 	}{
 		"beside kube-scheduler":                          {[]string{strings.Replace(inPlace, "FILE", "alone.yaml", 1)}, false},
+		"an installation of a build without the label":   {[]string{strings.ReplaceAll(programs, ", app.kubernetes.io/part-of: nvtopo", "")}, true},
+		"a workload of others in our namespace":          {[]string{strings.NewReplacer(", app.kubernetes.io/part-of: nvtopo", "", "io/name: nvtopo-", "io/name: other-").Replace(programs)}, false},
 		"in place of kube-scheduler, which does not run": {[]string{strings.Replace(inPlace, "FILE", "all.yaml", 1)}, true},
 		"in place of kube-scheduler, which ran an hour ago": {
 			[]string{strings.Replace(inPlace, "FILE", "all.yaml", 1), lease("2026-11-30T11:00:00.000000Z")}, true,

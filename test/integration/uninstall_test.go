@@ -119,7 +119,7 @@ func TestUninstall(t *testing.T) {
 	}
 	plan := e.nvtopo(t, "uninstall", "--dry-run")
 	for _, want := range []string{
-		"DaemonSet nvtopo-system/nvtopo-node-agent", "KUBELET_SOCKET", "NodeGPUTopology node-1", "finalizer pool.nvtopo.dev/metering", "1 PriceBook stays: money",
+		"DaemonSet nvtopo-system/nvtopo-node-agent", "KUBELET_SOCKET", "NodeGPUTopology node-1", "finalizer pool.nvtopo.dev/metering", "kept PriceBook default: money",
 	} {
 		if !strings.Contains(plan, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, plan)
