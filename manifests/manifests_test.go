@@ -350,12 +350,22 @@ func TestWorkloadRoles(t *testing.T) {
 	}
 }
 
-// confined says that a pod shares no namespace of its node and its container has
-// no capability.
+// confined says that a pod shares no namespace of its node and none of its containers has a capability. It has one, and
+// before it none but that which checks the scheduler's configuration, with what the scheduler has.
 func confined(spec *v1.PodSpec) bool {
-	security := spec.Containers[0].SecurityContext
-	return len(spec.Containers) == 1 && len(spec.InitContainers) == 0 && !spec.HostNetwork && !spec.HostPID && !spec.HostIPC &&
-		spec.SecurityContext.SeccompProfile.Type == v1.SeccompProfileTypeRuntimeDefault && security != nil && security.Privileged == nil &&
-		*security.ReadOnlyRootFilesystem && !*security.AllowPrivilegeEscalation && len(security.Capabilities.Add) == 0 &&
-		slices.Equal(security.Capabilities.Drop, []v1.Capability{"ALL"})
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if c.Name != "check-config" || c.Image != spec.Containers[0].Image || !slices.Equal(c.VolumeMounts, spec.Containers[0].VolumeMounts) || !powerless(c) {
+			return false
+		}
+	}
+	return len(spec.Containers) == 1 && len(spec.InitContainers) <= 1 && !spec.HostNetwork && !spec.HostPID && !spec.HostIPC &&
+		spec.SecurityContext.SeccompProfile.Type == v1.SeccompProfileTypeRuntimeDefault && powerless(&spec.Containers[0])
+}
+
+// powerless says that a container has no capability and cannot get one.
+func powerless(c *v1.Container) bool {
+	security := c.SecurityContext
+	return security != nil && security.Privileged == nil && *security.ReadOnlyRootFilesystem && !*security.AllowPrivilegeEscalation &&
+		len(security.Capabilities.Add) == 0 && slices.Equal(security.Capabilities.Drop, []v1.Capability{"ALL"})
 }
