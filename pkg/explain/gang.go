@@ -15,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -249,6 +250,10 @@ func (s *scene) explainPlan(e *Explanation, a *ask) {
 	var room *fabric.UnplaceableError
 	if !errors.As(err, &room) {
 		e.Cause, e.Reason = Unreadable, err.Error()
+		var unknown *gangrequest.UnknownLevelError
+		if errors.As(err, &unknown) {
+			e.Next = clustertopology.MissingLevel(s.tree, unknown.Level)
+		}
 		return
 	}
 	e.Gang.Room = room.Have
