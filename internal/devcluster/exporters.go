@@ -38,14 +38,8 @@ type ExporterOptions struct {
 // returns when all are published. The exporters run until their node is removed or
 // the cluster stops.
 func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts ExporterOptions) error {
-	if opts.ServiceAccount != "" && !opts.Unenforced {
-		namespace, name, err := splitAccount(opts.ServiceAccount)
-		if err != nil {
-			return err
-		}
-		if err := c.standIn(ctx, namespace, name); err != nil {
-			return err
-		}
+	if err := c.standInFor(ctx, opts); err != nil {
+		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(publishers)
@@ -53,6 +47,18 @@ func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts Expor
 		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) })
 	}
 	return g.Wait()
+}
+
+// standInFor gives the exporters' account what it needs to stand in for node agents.
+func (c *Cluster) standInFor(ctx context.Context, opts ExporterOptions) error {
+	if opts.ServiceAccount == "" || opts.Unenforced {
+		return nil
+	}
+	namespace, name, err := splitAccount(opts.ServiceAccount)
+	if err != nil {
+		return err
+	}
+	return c.standIn(ctx, namespace, name)
 }
 
 func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error {

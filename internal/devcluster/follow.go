@@ -103,6 +103,9 @@ func (f *follower) node(ctx context.Context, n *v1.Node, p *programs) error {
 	switch wanted := p.exporter && !faults.Exporter && !faults.Node; {
 	case wanted && !runs:
 		sim.opts.Unenforced = !p.agent
+		if err := c.standInFor(ctx, sim.opts); err != nil { // an uninstall has taken it away
+			return err
+		}
 		return c.startExporter(ctx, sim, false)
 	case !wanted && runs:
 		c.StopExporters(n.Name)

@@ -41,7 +41,7 @@ func pluginSet() *appsv1.DaemonSet {
 // TestUninstall: after `nvtopo uninstall` NVIDIA's plugin is told to register with kubelet, kubelet has its
 // GPUs, a pod that knows nothing of nvtopo gets one of them, and the pods that ran run on with theirs.
 func TestUninstall(t *testing.T) {
-	l := startBeside(t, gpunode.Config{NVIDIA: true, Agent: true})
+	l := startBeside(t, gpunode.Config{NVIDIA: true, Agent: true, Controllers: true})
 	sets := l.Client.AppsV1().DaemonSets(metav1.NamespaceSystem)
 	if _, err := sets.Create(t.Context(), pluginSet(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
@@ -117,7 +118,15 @@ func TestUninstall(t *testing.T) {
 	if left := objects.ours(t); len(left) < 100 {
 		t.Fatalf("the test sees %d objects of an installation: %v", len(left), left)
 	}
-	plan := e.nvtopo(t, "uninstall", "--dry-run")
+	testkit.Eventually(t, waitLimit, "every program has its Lease", func(ctx context.Context) (bool, string) {
+		leases, err := e.client.CoordinationV1().Leases(systemNamespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(leases.Items) == 4, fmt.Sprintf("%d Leases, %v", len(leases.Items), err)
+	})
+	shown := transcript.New("uninstall", "--kubeconfig", e.Kubeconfig())
+	shown.Hide("nvtopo-scheduler-config-[a-z0-9]{10}", "nvtopo-scheduler-config-0123456789") // it changes with the configuration
+	shown.Say("What would be removed of an installation with pools. Nothing is, with --dry-run.")
+	plan := shown.Run(t, "uninstall", "--dry-run")
+	shown.Compare(t)
 	for _, want := range []string{
 		"DaemonSet nvtopo-system/nvtopo-node-agent", "KUBELET_SOCKET", "NodeGPUTopology node-1", "finalizer pool.nvtopo.dev/metering", "kept PriceBook default: money",
 	} {

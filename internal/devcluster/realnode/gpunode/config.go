@@ -33,6 +33,8 @@ type Config struct {
 	// Chart has Helm install scheduler, exporter and agent, which then are pods. Agent and NVIDIA are
 	// true with it, and the scheduler that Lab.Scheduler is is kube-scheduler's stand-in.
 	Chart *Chart
+	// Controllers runs the cluster's controllers, as with Chart: namespaces that are deleted go.
+	Controllers bool
 	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
 	Scheduler func(fields map[string]any)
 	// Dir keeps the node's logs and is left in place; a temporary folder when empty.

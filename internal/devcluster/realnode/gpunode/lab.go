@@ -177,7 +177,7 @@ func (l *Lab) steps() []step {
 const kubeVersion = "1.35.8"
 
 func (l *Lab) startCluster(ctx context.Context) error {
-	if err := l.newCluster(ctx, devcluster.Config{Log: l.cfg.Log}); err != nil {
+	if err := l.newCluster(ctx, devcluster.Config{Log: l.cfg.Log, Controllers: l.cfg.Controllers}); err != nil {
 		return err
 	}
 	return l.Cluster.InstallManifests(ctx)
