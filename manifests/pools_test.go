@@ -21,6 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // poolExamples is the folder of the examples of pools. What the API server says of them and
@@ -283,6 +284,7 @@ func TestControllerMonitor(t *testing.T) {
 	if diff := cmp.Diff(pods.meta.Labels, service.Spec.Selector); diff != "" {
 		t.Errorf("the Service's pods (-pods +selector):\n%s", diff)
 	}
+	delete(service.Labels, release.PartOfLabel) // every object has it
 	if diff := cmp.Diff(service.Labels, scraped.Spec.Selector.MatchLabels); diff != "" {
 		t.Errorf("the ServiceMonitor's Service (-labels +selector):\n%s", diff)
 	}

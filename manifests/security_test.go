@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // workload is what a Deployment or DaemonSet makes pods of.
@@ -144,7 +146,9 @@ func TestNamespaceSecurityLevel(t *testing.T) {
 			if !ok {
 				continue
 			}
-			want := map[string]string{api.EnforceLevelLabel: string(api.LevelPrivileged), api.AuditLevelLabel: string(api.LevelRestricted)}
+			want := map[string]string{
+				api.EnforceLevelLabel: string(api.LevelPrivileged), api.AuditLevelLabel: string(api.LevelRestricted), release.PartOfLabel: release.PartOf,
+			}
 			if diff := cmp.Diff(want, ns.Labels); diff != "" {
 				t.Errorf("labels of %s (-want +got):\n%s", ns.Name, diff)
 			}
