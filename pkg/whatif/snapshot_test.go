@@ -30,7 +30,7 @@ func TestReadErrors(t *testing.T) {
 	}{
 		"an empty file":                {nil, "line 1: the snapshot ends in its middle"},
 		"another file":                 {[]string{`{"kind":"List"}`}, `line 1: kind "List"`},
-		"a field that is not known":    {[]string{`{"kind":"nvtopo-snapshot","versions":1}`}, `unknown field "versions"`},
+		"a field that is not known":    {[]string{`{"kind":"nvtopo-snapshot","versions":1}`}, "versions: there is no such field"},
 		"a later version":              {[]string{strings.Replace(header, `"version":1`, `"version":2`, 1)}, "line 1: version 2"},
 		"no moment":                    {[]string{strings.Replace(header, `"at":"2026-01-02T03:04:05Z",`, "", 1)}, "line 1: at: missing"},
 		"no configuration":             {[]string{`{"kind":"nvtopo-snapshot","version":1,"at":"2026-01-02T03:04:05Z","config":""}`}, "line 1: config: missing"},
@@ -39,7 +39,7 @@ func TestReadErrors(t *testing.T) {
 		"a pod without a namespace":    {[]string{header, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`}, "line 2: Pod /p: metadata.namespace"},
 		"a node in a namespace":        {[]string{header, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","namespace":"a"}}`}, "line 2: Node n: metadata.namespace"},
 		"an object twice":              {[]string{header, onePod, oneNode, onePod}, "line 4: Pod a/p is there twice"},
-		"no JSON":                      {[]string{header, "x"}, "line 2: an object"},
+		"no JSON":                      {[]string{header, "x"}, "line 2: want an object, in JSON"},
 		"no end":                       {[]string{header, onePod}, "line 3: the snapshot ends in its middle"},
 		"an end that misses an object": {[]string{header, onePod, `{"objects":2}`}, "line 3: objects: the snapshot has 1"},
 		"more behind the end":          {[]string{header, `{"objects":0}`, onePod}, "line 3: the snapshot goes on behind its end"},
