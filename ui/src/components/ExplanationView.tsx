@@ -180,6 +180,7 @@ function ChoicePart({ choice: c }: { choice: NonNullable<Explanation["choice"]> 
               <Table.Th scope="row">Best now</Table.Th>
               <Table.Td>
                 {setText(c.best)} on <NodeLink name={c.bestNode} />, were it placed now
+                {c.assumed && " by the shipped profile; its scheduler has published none"}
               </Table.Td>
             </Table.Tr>
           )}
