@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // workload is what a Deployment or DaemonSet makes pods of.

@@ -27,12 +27,12 @@ import (
 // sessions are those of two tenants, which last.
 const sessions = `apiVersion: pool.nvtopo.dev/v1alpha1
 kind: UsageRecord
-metadata: {name: session-1, namespace: default}
+metadata: {name: u1, namespace: default}
 spec: {tenant: team-a, pool: p, pod: a, podUID: u1, node: n1, resource: nvidia.com/gpu, model: NVIDIA-H200, queue: research, quantity: "8", start: START}
 ---
 apiVersion: pool.nvtopo.dev/v1alpha1
 kind: UsageRecord
-metadata: {name: session-2, namespace: default}
+metadata: {name: u2, namespace: default}
 spec: {tenant: team-b, pool: p, pod: b, podUID: u2, node: n1, resource: nvidia.com/gpu, model: NVIDIA-H200, queue: batch, quantity: "2", start: START}`
 
 // firstDay is a cluster that somebody runs for the first time.
