@@ -68,16 +68,21 @@ func (n *nodeFlags) specs() ([]devcluster.NodeSpec, error) {
 	if n.switches < 0 || n.switches > n.racks {
 		return nil, fmt.Errorf("--switches %d: want 0 to %d, the number of racks", n.switches, n.racks)
 	}
-	for i := range out {
-		out[i].Labels = map[string]string{}
+	n.label(out)
+	return out, nil
+}
+
+// label gives nodes the labels of their racks and switches, in order.
+func (n *nodeFlags) label(nodes []devcluster.NodeSpec) {
+	for i := range nodes {
+		nodes[i].Labels = map[string]string{}
 		if n.racks == 0 {
 			continue
 		}
-		rack := i * n.racks / len(out)
-		out[i].Labels[rackLabel] = "rack-" + strconv.Itoa(rack)
+		rack := i * n.racks / len(nodes)
+		nodes[i].Labels[rackLabel] = "rack-" + strconv.Itoa(rack)
 		if n.switches > 0 {
-			out[i].Labels[switchLabel] = "switch-" + strconv.Itoa(rack*n.switches/n.racks)
+			nodes[i].Labels[switchLabel] = "switch-" + strconv.Itoa(rack*n.switches/n.racks)
 		}
 	}
-	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -128,7 +129,7 @@ func (f *follower) kubelet(ctx context.Context, n *v1.Node, resource string, hea
 	if silent {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
 	}
-	status := map[string]any{"allocatable": map[string]any{resource: fmt.Sprint(healthy)}}
+	status := map[string]any{"allocatable": map[string]any{resource: strconv.Itoa(healthy)}}
 	if was := slices.IndexFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); was < 0 || n.Status.Conditions[was].Status != ready.Status {
 		status["conditions"] = []v1.NodeCondition{ready}
 	}

@@ -32,7 +32,7 @@ func TestBrokenInputs(t *testing.T) {
 		"machines without a number":            {"dgx-h100 two\n", []string{"simulate", "--nodes", "@broken", "--trace", "@fabric"}, `broken: line 1: count "two", want a whole number from 1`},
 		"nodes of another type":                {object + "{gpus: [{index: a}]}\n", []string{"simulate", "--nodes", "@broken", "--trace", "@fabric"}, "broken: spec.gpus[0].index: want a whole number, not a text"},
 		"a graph with a field of another type": {object + "{gpus: [{index: a}]}\n", []string{"matrix", "-f", "@broken"}, "broken: spec.gpus[0].index: want a whole number, not a text"},
-		"a graph with an unknown field":        {object + "{links: [{bandwith: 1}]}\n", []string{"matrix", "-f", "@broken"}, "broken: spec.links[0].bandwith: there is no such field"},
+		"a graph with an unknown field":        {object + "{links: [{bandwidthMB: 1}]}\n", []string{"matrix", "-f", "@broken"}, "broken: spec.links[0].bandwidthMB: there is no such field"},
 		"a graph with a unit":                  {object + "{links: [{bandwidth: 100GB/s}]}\n", []string{"matrix", "-f", "@broken"}, `broken: spec.links[0].bandwidth: "100GB/s": want a quantity such as 2, 0.5 or 100G, in bytes a second: 100G`},
 		"a matrix with a link that is none":    {strings.Replace(matrix, "NV2\t0-3\t0\n", "NVX\t0-3\t0\n", 1), []string{"matrix", "-f", "@broken"}, `broken: line 2, column 10: row GPU0, column GPU1: want NV#, PIX, PXB, PHB, NODE or SYS, found "NVX"`},
 		"a matrix with a cell too many":        {"\tGPU0\tGPU1\nGPU0\t X \tNV2\t0-3\nGPU1\tNV2\t X \n", []string{"matrix", "-f", "@broken"}, `broken: line 2, column 14: want nothing behind the last column of the header, found "0-3"`},

@@ -58,7 +58,7 @@ func TestClusterGoldenOutputs(t *testing.T) {
 		"topology-json": "topology -g rack -o json" + from, "topology-node-json": "topology pcie-0 -o json" + from, "topology-stale": "topology old-0" + from,
 		"defrag-8": "defrag -n 8" + from, "defrag-json": "defrag -o json" + from,
 		"top-linked": "top --min-link NV12" + from, "defrag-linked": "defrag --min-link NV12" + from,
-		"get-pods-json": "get pods -n default --state running -o json" + from,
+		"get-pods-json":    "get pods -n default --state running -o json" + from,
 		"get-pods-pending": "get pods -A -o wide --from testdata/explain.yaml", "get-pods-none": "get pods -n nobody" + from, "help-get-pods": "get pods --help",
 		"help-top": "top --help", "help-topology": "topology --help", "help-defrag": "defrag --help",
 	}

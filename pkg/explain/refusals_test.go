@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -81,23 +82,14 @@ const (
 	byNodes    = "more nodes"
 )
 
-func kindOf(c Cause) string {
-	switch c {
-	case OtherScheduler, SchedulingGated, VolumeMissing, VolumeUnbound, Unreadable:
-		return byObject
-	case StaleGraph, "NoGraph":
-		return byRepair
-	case Cordoned, Tainted, NotReady:
-		return byOpening
-	case NotSelected:
-		return bySelector
-	case NeverFits:
-		return byAsking
-	case NoNodes:
-		return byNodes
-	}
-	return byLeaving
+// kindsOf are the kinds of causes that are not mended by pods that leave.
+var kindsOf = map[Cause]string{
+	OtherScheduler: byObject, SchedulingGated: byObject, VolumeMissing: byObject, VolumeUnbound: byObject, Unreadable: byObject,
+	StaleGraph: byRepair, "NoGraph": byRepair, Cordoned: byOpening, Tainted: byOpening, NotReady: byOpening,
+	NotSelected: bySelector, NeverFits: byAsking, NoNodes: byNodes,
 }
+
+func kindOf(c Cause) string { return cmp.Or(kindsOf[c], byLeaving) }
 
 // kinds finds what would mend the refusal, by trying it: the first that does, or each part of what does
 // together.

@@ -39,7 +39,7 @@ type document struct {
 func TestDecode(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"nothing is wrong":            {`{"kind": "a", "count": 1, "spec": {"links": [{"bandwidth": "100G"}]}}`, ""},
-		"an unknown field":            {`{"kind": "a", "spec": {"links": [{"bandwidth": "1"}, {"bandwith": "1"}]}}`, "spec.links[1].bandwith: there is no such field"},
+		"an unknown field":            {`{"kind": "a", "spec": {"links": [{"bandwidth": "1"}, {"bandwidthMB": "1"}]}}`, "spec.links[1].bandwidthMB: there is no such field"},
 		"an unknown mapping":          {`{"spek": {"links": [{"bandwidth": "1"}]}}`, "spek: there is no such field"},
 		"two faults":                  {`{"count": "one", "on": 3}`, "count: want a whole number, not a text; on: want true or false, not a number"},
 		"a number with a fraction":    {`{"count": 1.5}`, "count: want a whole number, not 1.5"},

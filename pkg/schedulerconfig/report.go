@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -108,7 +109,7 @@ func (r *Report) Print(out io.Writer) error {
 		for _, plugin := range p.Plugins {
 			weight := "-"
 			if plugin.Weight != 0 {
-				weight = fmt.Sprint(plugin.Weight)
+				weight = strconv.Itoa(int(plugin.Weight))
 			}
 			args, err := argumentsText(&plugin)
 			if err != nil {

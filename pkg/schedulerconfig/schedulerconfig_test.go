@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"

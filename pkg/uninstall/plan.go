@@ -124,19 +124,24 @@ func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, k
 	case isQueue(o):
 		return in(StageObjects), ""
 	case isLease(o):
-		if wrote(o, schedulerManager) {
-			return in(StageInstallation), ""
-		}
-		if wrote(o, exporterManager, agentManager, poolManager) {
-			return in(StageLeases), ""
-		}
-		return nil, ""
+		return leaseStep(o), ""
 	case isHelmRecord(o, releases):
 		return in(StageInstallation), ""
 	case o.GetKind() == "Namespace" || !isInstalled(o):
 		return nil, ""
 	}
 	return in(stageOf(o)), ""
+}
+
+// leaseStep is how a Lease is deleted; nil if it is of others.
+func leaseStep(o *Object) *Step {
+	switch {
+	case wrote(o, schedulerManager):
+		return &Step{Stage: StageInstallation, Object: *o}
+	case wrote(o, exporterManager, agentManager, poolManager):
+		return &Step{Stage: StageLeases, Object: *o}
+	}
+	return nil
 }
 
 // stageOf is the stage of an object that was installed.

@@ -119,11 +119,13 @@ metadata: {name: node-1, labels: {nvtopo.dev/gpu-count: "8"}}`}},
 			},
 		},
 		"the GPU Operator's DaemonSet is changed by its ClusterPolicy": {
-			objects: []string{`apiVersion: nvidia.com/v1
+			objects: []string{
+				`apiVersion: nvidia.com/v1
 kind: ClusterPolicy
 metadata: {name: cluster-policy}
 spec: {devicePlugin: {env: [{name: KUBELET_SOCKET, value: /var/lib/kubelet/device-plugins/nvtopo/kubelet.sock}]}}`,
-				strings.Replace(plugin, "namespace: kube-system}", "namespace: gpu-operator, ownerReferences: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, name: cluster-policy, uid: u}]}", 1)},
+				strings.Replace(plugin, "namespace: kube-system}", "namespace: gpu-operator, ownerReferences: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, name: cluster-policy, uid: u}]}", 1),
+			},
 			wantSteps: []string{"plugin: ClusterPolicy cluster-policy without variable KUBELET_SOCKET of devicePlugin"},
 		},
 		"a plugin with the agent's folder mounted gets kubelet's back": {

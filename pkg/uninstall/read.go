@@ -75,7 +75,10 @@ var whole = map[schema.GroupResource]query{
 
 // everywhere are the kinds of others of which any object may have something of ours.
 var everywhere = []schema.GroupResource{
-	{Resource: "pods"}, {Resource: "nodes"}, {Group: "batch", Resource: "jobs"}, {Group: kueueGroup, Resource: "workloads"},
+	{Resource: "pods"},
+	{Resource: "nodes"},
+	{Group: "batch", Resource: "jobs"},
+	{Group: kueueGroup, Resource: "workloads"},
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 }
 

@@ -38,9 +38,10 @@ spec: {tenant: team-b, pool: p, pod: b, podUID: u2, node: n1, resource: nvidia.c
 // firstDay is a cluster that somebody runs for the first time.
 type firstDay struct {
 	*testEnv
-	objects *clusterObjects
-	heard   *warned
-	user    kubernetes.Interface // warns as kubectl does
+	objects   *clusterObjects
+	heard     *warned
+	scheduler *devcluster.Scheduler
+	user      kubernetes.Interface // warns as kubectl does
 }
 
 // TestFirstDay: twelve tasks of an operator's first day, each by commands that the docs name, on a cluster
@@ -62,36 +63,24 @@ func TestFirstDay(t *testing.T) {
 	for i, machine := range []string{"hgx-h200", "hgx-h200", "dgx1-v100", "dgx1-v100"} {
 		d.node(t, fmt.Sprint("node-", i), machine)
 	}
-	scheduler := d.startShipped(t, manifests.SchedulerConfigPath)
+	d.scheduler = d.startShipped(t, manifests.SchedulerConfigPath)
 	d.wantPublished(t)
 	for _, task := range []struct {
 		name string
 		do   func(*testing.T)
 	}{
-		{"1 what does the cluster have", func(t *testing.T) { d.says(t, "node-3", "top") }},
+		{"1 what does the cluster have", d.whatIsThere},
 		{"2 run a job, and see what it got", d.runJob},
 		{"3 why does a pod wait, and what helps", d.wait},
-		{"4 what have the fast machines left", func(t *testing.T) {
-			if out := d.says(t, "node-0", "top", "--min-link", "NV18"); strings.Contains(out, "node-2") {
-				t.Errorf("a slow machine is listed:\n%s", out)
-			}
-		}},
-		{"5 which GPUs would it get now", func(t *testing.T) { d.says(t, "were it placed now\n", "explain", "-n", "default", "job") }},
+		{"4 what have the fast machines left", d.fast},
+		{"5 which GPUs would it get now", d.bestNow},
 		{"6 a misspelled annotation", d.misspell},
 		{"7 a bandwidth with a unit", d.units},
 		{"8 check a configuration before it is rolled out", d.checkConfig},
-		{"9 which pods move so that more is free", func(t *testing.T) { d.says(t, "Groups of 8", "defrag") }},
+		{"9 which pods move so that more is free", d.defrag},
 		{"10 an exporter dies", d.deadExporter},
 		{"11 who used most GPU hours", d.hours},
-		{"12 uninstall, with all pods as they are", func(t *testing.T) {
-			before := d.get(t, "job")
-			d.StopExporters("node-0", "node-1", "node-2") // as their pods would end
-			if err := scheduler.Stop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			d.says(t, "deleted NodeGPUTopology node-1", "uninstall")
-			d.unchanged(t, before)
-		}},
+		{"12 uninstall, with all pods as they are", d.uninstall},
 	} {
 		if !t.Run(task.name, task.do) {
 			return // the tasks build upon each other
@@ -123,7 +112,41 @@ func (d *firstDay) fails(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
+func (d *firstDay) whatIsThere(t *testing.T) {
+	t.Helper()
+	d.says(t, "node-3", "top")
+}
+
+func (d *firstDay) fast(t *testing.T) {
+	t.Helper()
+	if out := d.says(t, "node-0", "top", "--min-link", "NV18"); strings.Contains(out, "node-2") {
+		t.Errorf("a slow machine is listed:\n%s", out)
+	}
+}
+
+func (d *firstDay) bestNow(t *testing.T) {
+	t.Helper()
+	d.says(t, "were it placed now\n", "explain", "-n", "default", "job")
+}
+
+func (d *firstDay) defrag(t *testing.T) {
+	t.Helper()
+	d.says(t, "Groups of 8", "defrag")
+}
+
+func (d *firstDay) uninstall(t *testing.T) {
+	t.Helper()
+	before := d.get(t, "job")
+	d.StopExporters("node-0", "node-1", "node-2") // as their pods would end
+	if err := d.scheduler.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.says(t, "deleted NodeGPUTopology node-1", "uninstall")
+	d.unchanged(t, before)
+}
+
 func (d *firstDay) runJob(t *testing.T) {
+	t.Helper()
 	d.create(t, gpuPod("job", shippedProfile, 4).Obj())
 	d.bound(t, "job")
 	out := d.says(t, "GB/S", "get", "pods", "-n", "default")
@@ -134,6 +157,7 @@ func (d *firstDay) runJob(t *testing.T) {
 
 // wait has a pod ask for what no machine has, and follows the next step.
 func (d *firstDay) wait(t *testing.T) {
+	t.Helper()
 	pod := gpuPod("greedy", shippedProfile, 8).Annotation(podrequest.MinBandwidthKey, "500").Obj()
 	d.create(t, pod)
 	d.tried(t, "greedy")
@@ -150,6 +174,7 @@ func (d *firstDay) wait(t *testing.T) {
 }
 
 func (d *firstDay) misspell(t *testing.T) {
+	t.Helper()
 	pod := gpuPod("misspelled", shippedProfile, 1).Annotation("nvtopo.dev/topology-polcy", "restricted").Obj()
 	testkit.Eventually(t, waitLimit, "the API server warns", func(ctx context.Context) (bool, string) {
 		_, err := d.user.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -162,6 +187,7 @@ func (d *firstDay) misspell(t *testing.T) {
 }
 
 func (d *firstDay) units(t *testing.T) {
+	t.Helper()
 	d.create(t, gpuPod("unit", shippedProfile, 2).Annotation(podrequest.MinBandwidthKey, "100GB/s").Obj())
 	d.bound(t, "unit")
 	d.remove(t, "unit")
@@ -172,6 +198,7 @@ func (d *firstDay) units(t *testing.T) {
 }
 
 func (d *firstDay) checkConfig(t *testing.T) {
+	t.Helper()
 	program := testkit.Program(t, "nvtopo-scheduler")
 	good := filepath.Join(t.TempDir(), "scheduler.yaml")
 	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
@@ -196,6 +223,7 @@ func (d *firstDay) checkConfig(t *testing.T) {
 }
 
 func (d *firstDay) deadExporter(t *testing.T) {
+	t.Helper()
 	d.StopExporters("node-3")
 	d.renew(t, "node-3", 1)
 	testkit.Eventually(t, waitLimit, "check names the node", func(context.Context) (bool, string) {
@@ -206,6 +234,7 @@ func (d *firstDay) deadExporter(t *testing.T) {
 }
 
 func (d *firstDay) hours(t *testing.T) {
+	t.Helper()
 	start := time.Now().UTC().Add(-2 * time.Hour).Format(time.RFC3339)
 	d.objects.apply(t, decoded(t, strings.ReplaceAll(sessions, "START", `"`+start+`"`))...)
 	out := d.says(t, "TENANT", "pool", "usage", "--since", "7d")

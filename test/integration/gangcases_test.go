@@ -84,7 +84,7 @@ func testIncomplete(t *testing.T, s *gangScenarios) {
 	s.create(t, pods[:3]...)
 	s.wantGangRefused(t, pods[:3], "3 of 4")
 	for _, pod := range pods[:3] { // each, since people look at any
-		s.testEnv.wantEvent(t, pod.Name, "GangWaiting", " of 4 members")
+		s.wantEvent(t, pod.Name, "GangWaiting", " of 4 members")
 	}
 	s.wantNoHold(t, pods[:3])
 	got := cycles()
@@ -105,8 +105,8 @@ func testUnknownLevel(t *testing.T, s *gangScenarios) {
 	s.create(t, pods[0])
 	const fault = `metadata.annotations[nvtopo.dev/required-topology]: the fabric has no level "racks"; it has spine, rack; correct the value`
 	s.wantGangRefused(t, pods[:1], "gang: 1 of 2 members; Pod default/"+pods[0].Name+": "+fault)
-	s.testEnv.wantEvent(t, pods[0].Name, "GangWaiting", fault)
-	s.testEnv.wantEvent(t, pods[0].Name, "KeyIgnored", "nearest is nvtopo.dev/min-link")
+	s.wantEvent(t, pods[0].Name, "GangWaiting", fault)
+	s.wantEvent(t, pods[0].Name, "KeyIgnored", "nearest is nvtopo.dev/min-link")
 	s.create(t, pods[1])
 	s.wantGangRefused(t, pods, "cannot be placed: Pod default/"+pods[0].Name+": "+fault)
 	for _, pod := range pods {

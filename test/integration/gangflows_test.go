@@ -3,16 +3,13 @@
 package integration
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
@@ -126,32 +123,6 @@ func (s *gangScenarios) wantNoHold(t *testing.T, pods []*v1.Pod) {
 			t.Errorf("pod %s is on %q, nominated to %q; want neither", pod.Name, got.Spec.NodeName, got.Status.NominatedNodeName)
 		}
 	}
-}
-
-// wantEvent waits until an event of a gang's pods says why it waits.
-func (s *gangScenarios) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
-	t.Helper()
-	names := map[string]bool{}
-	for _, pod := range pods {
-		names[pod.Name] = true
-	}
-	testkit.Eventually(t, waitLimit, "an event says "+want, func(ctx context.Context) (bool, string) {
-		list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=GangWaiting"})
-		if err != nil {
-			return false, err.Error()
-		}
-		var seen []string
-		for i := range list.Items {
-			if e := &list.Items[i]; names[e.InvolvedObject.Name] {
-				seen = append(seen, e.Message)
-				if strings.Contains(e.Message, want) {
-					t.Logf("expected an event with %q; got %q", want, e.Message)
-					return true, ""
-				}
-			}
-		}
-		return false, fmt.Sprint(seen)
-	})
 }
 
 // patience is an annotation for a gang that waits so long for a better level.
