@@ -28,7 +28,7 @@ func TestShortRun(t *testing.T) {
 		t.Errorf("%d cells, want two of each of %d kinds", len(cells), len(kinds))
 	}
 	want := map[string]string{ // in tenants' namespaces
-		"a pod like others": "", "512 annotations, 250 KiB": "", "gates in an annotation": "",
+		"a pod like others": "", "512 annotations, 250 KiB": "", "64 misspelled keys, 250 KiB": "", "gates in an annotation": "",
 		"annotations": "512 annotations", "annotations of ours": "512 annotations", "annotations of a template": "at most 512 annotations, it has 600",
 		"labels of Kueue": "512 labels", "owners": "64 owners", "finalizers": "64 finalizers", "scheduling gates": "at most 64 gates",
 		"containers": "", // nothing goes through those of a pod with Kueue's gate

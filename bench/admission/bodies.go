@@ -52,6 +52,16 @@ var kinds = []kind{
 			o.child("metadata", "annotations")[fmt.Sprintf("nvtopo.dev/x%03d", i)] = strings.Repeat("v", annotationBytes*250/256/n-15)
 		}
 	}, true},
+	{"64 misspelled keys, 250 KiB", pods, func(o object, _ int) {
+		const n = 512
+		for i := range n {
+			key := fmt.Sprintf("example.com/x%03d", i)
+			if i < 64 { // as many as are looked at
+				key = fmt.Sprintf("nvtopo.dev/gang-sizes%03d", i)
+			}
+			o.child("metadata", "annotations")[key] = strings.Repeat("v", annotationBytes*250/256/n-24)
+		}
+	}, true},
 	{"annotations", pods, func(o object, n int) { many(o.child("metadata", "annotations"), "x%d", n) }, false},
 	{"annotations of ours", pods, func(o object, n int) { many(o.child("metadata", "annotations"), "nvtopo.dev/%d", min(n, 14000)) }, false},
 	{"labels of Kueue", pods, func(o object, n int) { many(o.child("metadata", "labels"), "kueue.x-k8s.io/%d", n) }, false},
