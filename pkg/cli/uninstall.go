@@ -123,7 +123,7 @@ func (o *uninstalling) run(cmd *cobra.Command) error {
 	}
 	end := removalOf(after)
 	end.Notes = before.Notes
-	return end.writeRest(w)
+	return end.writeRest(w, "nothing of nvtopo is left")
 }
 
 // removal is the answer of uninstall --dry-run; its JSON form is part of the command's contract.
@@ -163,6 +163,9 @@ func removalOf(plan *uninstall.Removal) *removal {
 		}
 		out.Steps = append(out.Steps, removalStep{s.Stage.String(), action, s.Object.GetKind(), s.Object.GetNamespace(), s.Object.GetName(), s.What})
 	}
+	if s := plan.Later; s != nil {
+		out.Steps = append(out.Steps, removalStep{Stage: uninstall.StageNamespace.String(), Action: "delete", Kind: s.GetKind(), Name: s.GetName()})
+	}
 	for i := range plan.Going {
 		out.Going = append(out.Going, plan.Going[i].String())
 	}
@@ -178,6 +181,9 @@ func (r *removal) write(w io.Writer) error {
 	if r.Refused != "" {
 		printf(w, "Nothing would be removed: %s\n\n", r.Refused)
 	}
+	if len(r.Steps) == 0 {
+		return r.writeRest(w, "nothing of nvtopo is there")
+	}
 	t := &table{}
 	t.row("STAGE", "ACTION", "OBJECT", "WITHOUT")
 	for i := range r.Steps {
@@ -192,7 +198,7 @@ func (r *removal) write(w io.Writer) error {
 		return err
 	}
 	printf(w, "\n")
-	return r.writeRest(w)
+	return r.writeRest(w, "nothing of nvtopo would be left")
 }
 
 // few names what fits into a line. The JSON form has all.
@@ -203,8 +209,8 @@ func few(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// writeRest writes what stays and what to do.
-func (r *removal) writeRest(w io.Writer) error {
+// writeRest writes what stays and what to do, or end if that is nothing.
+func (r *removal) writeRest(w io.Writer, end string) error {
 	for _, g := range r.Going {
 		printf(w, "%s is being deleted, and is gone when what holds it has ended\n", g)
 	}
@@ -231,7 +237,7 @@ func (r *removal) writeRest(w io.Writer) error {
 		printf(w, "%s\n", n)
 	}
 	if len(r.Kept)+len(r.Notes)+len(r.Going) == 0 {
-		_, err := fmt.Fprintln(w, "nothing of nvtopo is left")
+		_, err := fmt.Fprintln(w, end)
 		return err
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 
 const (
 	// publishInterval is how often a process looks whether it leads.
-	publishInterval = 5 * time.Second
+	publishInterval = time.Second
 	// publishAgain is how often the profiles are written although they are what was written: somebody
 	// else may have changed them.
 	publishAgain = 5 * time.Minute
@@ -36,7 +36,7 @@ type ProfileSource interface {
 // ProfilePublisher writes the profiles of the scheduler that leads into the ConfigMap
 // diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler would
 // choose. It runs in every process: the one that schedules need not be the one that leads the reporters.
-// Two that both take themselves for the leader do no harm: the last one to write is right in the end.
+// A former leader whose write arrives late is put right by the next one's, publishAgain later at most.
 type ProfilePublisher struct {
 	source    ProfileSource
 	client    kubernetes.Interface
@@ -44,8 +44,9 @@ type ProfilePublisher struct {
 	name      string // of the process
 	clock     clock.WithTicker
 
-	told string // what was written last; empty: nothing in this term
-	at   time.Time
+	told   string    // what was written last; empty: nothing in this term
+	at     time.Time // of that
+	logged time.Time // when a failure was
 }
 
 // NewProfilePublisher returns a ProfilePublisher that writes into a namespace; name is the process's.
@@ -73,8 +74,12 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 		p.told = ""
 		return
 	}
+	profiles := p.source.Profiles()
+	if len(profiles) == 0 {
+		return // the plugins are being made
+	}
 	text, err := json.Marshal(diagnosis.Profiles{
-		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: p.source.Profiles(),
+		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: profiles,
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Writing the profiles as JSON failed")
@@ -85,9 +90,9 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 		return
 	}
 	if err := p.write(ctx, string(text)); err != nil {
-		if ctx.Err() == nil && (p.at.IsZero() || now.Sub(p.at) >= publishAgain) { // once in a while
+		if ctx.Err() == nil && (p.logged.IsZero() || now.Sub(p.logged) >= publishAgain) { // once in a while
 			klog.FromContext(ctx).Error(err, "Publishing the profiles failed; nvtopo explain and the web view take the shipped profile", "configMap", klog.KRef(p.namespace, diagnosis.ProfilesName))
-			p.at = now
+			p.logged = now
 		}
 		p.told = ""
 		return

@@ -5,6 +5,8 @@ package fieldpath
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"reflect"
 	"strings"
 )
@@ -59,5 +61,11 @@ func Explain(data []byte, err error, decode func([]byte) error) error {
 func strictly(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	return d.Decode(into)
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("want one document, and there is text behind it")
+	}
+	return nil
 }

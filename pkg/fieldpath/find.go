@@ -44,9 +44,12 @@ func (f *finder) look(path *field.Path, part any, within func(any) map[string]an
 	}
 	switch part := part.(type) {
 	case map[string]any:
+		meaning := f.meaning(part, within)
 		for _, key := range slices.Sorted(maps.Keys(part)) {
 			f.try(child(path, key), part[key], func(below any) map[string]any {
-				return within(withMeaning(part, key, below))
+				beside := maps.Clone(meaning)
+				beside[key] = below
+				return within(beside)
 			})
 		}
 	case []any:
@@ -76,16 +79,25 @@ func emptied(part any) any {
 	return part
 }
 
-// withMeaning is a mapping with one of its keys, and with those that say how the others are read.
-func withMeaning(of map[string]any, key string, value any) map[string]any {
-	out := map[string]any{}
-	for _, meaning := range []string{"apiVersion", "kind", "name"} {
-		if v, ok := of[meaning].(string); ok {
-			out[meaning] = v
+// meaning are the keys of a mapping that say how the others are read, but for one that is refused itself.
+func (f *finder) meaning(of map[string]any, within func(any) map[string]any) map[string]any {
+	all := map[string]any{}
+	for _, key := range []string{"apiVersion", "kind", "name"} {
+		if v, ok := of[key].(string); ok {
+			all[key] = v
 		}
 	}
-	out[key] = value
-	return out
+	if f.decode(within(all)) == nil {
+		return all
+	}
+	for key := range all {
+		without := maps.Clone(all)
+		delete(without, key)
+		if f.decode(within(without)) == nil {
+			return without
+		}
+	}
+	return all
 }
 
 func child(path *field.Path, key string) *field.Path {

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // Change is what a step takes out of an object that stays.
@@ -20,7 +23,7 @@ const (
 	NoChange Change = iota
 	// WithoutFinalizers takes the project's finalizers away.
 	WithoutFinalizers
-	// WithoutMarks takes the labels and annotations away that the exporter wrote on a Node.
+	// WithoutMarks takes the labels and annotations away that nvtopo wrote on a Node, and its cordon.
 	WithoutMarks
 	// WithoutAgent has a device plugin register with kubelet again.
 	WithoutAgent
@@ -66,9 +69,16 @@ func withoutFinalizers(o *Object) (map[string]any, []string) {
 	return map[string]any{"metadata": map[string]any{"finalizers": kept}}, what
 }
 
-// withoutMarks takes away what the exporter alone wrote: a key that somebody else wrote too is his.
+// withoutMarks takes away what the exporter and the pool controller alone wrote: a key that somebody else
+// wrote too is his. NVIDIA's labels stay, by which a node's devices are divided. A node that was cordoned to
+// be divided is open again: nobody else would uncordon it.
 func withoutMarks(o *Object) (map[string]any, []string) {
 	keys := writtenBy(o.GetManagedFields(), exporterManager, aliasManager)
+	for _, key := range writtenBy(o.GetManagedFields(), poolManager)["annotations"] {
+		if strings.HasPrefix(key, poolv1alpha1.GroupName+"/") {
+			keys["annotations"] = append(keys["annotations"], key)
+		}
+	}
 	meta, what := map[string]any{}, []string(nil)
 	for _, field := range []string{"labels", "annotations"} {
 		there, gone := o.GetLabels(), map[string]any{}
@@ -89,7 +99,12 @@ func withoutMarks(o *Object) (map[string]any, []string) {
 		return nil, nil
 	}
 	slices.Sort(what)
-	return map[string]any{"metadata": meta}, what
+	patch := map[string]any{"metadata": meta}
+	if slices.Contains(what, "annotation "+names.AnnotationCordon) {
+		patch["spec"] = map[string]any{"unschedulable": nil}
+		what = append(what, "cordon for its devices to be divided")
+	}
+	return patch, what
 }
 
 // writtenBy are the labels and annotations that these managers wrote and nobody else.

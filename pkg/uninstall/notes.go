@@ -111,7 +111,8 @@ func held(lease *Object, now time.Time) bool {
 	renewed, _ := spec["renewTime"].(string)
 	at, err := time.Parse(time.RFC3339Nano, renewed)
 	seconds, _ := spec["leaseDurationSeconds"].(int64)
-	return err == nil && spec["holderIdentity"] != "" && now.Before(at.Add(time.Duration(seconds)*time.Second))
+	holder, _ := spec["holderIdentity"].(string)
+	return err == nil && holder != "" && now.Before(at.Add(time.Duration(seconds)*time.Second))
 }
 
 // notes are what a person should know or do.

@@ -77,15 +77,20 @@ func isDefinition(o *Object) bool {
 	return o.Resource.Resource == "customresourcedefinitions" && isOurGroup(group)
 }
 
+// clusterGroups are the API groups of what the manifests make in the cluster's scope, beside definitions.
+var clusterGroups = []string{"rbac.authorization.k8s.io", "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io", "scheduling.k8s.io"}
+
 // isInstalled reports whether the manifests or the chart made the object. The label counts where they
-// make objects: in the cluster's scope, in the project's namespace and in kube-system. Anybody may put it
-// on an object of another namespace.
+// make objects: of some groups in the cluster's scope, in the project's namespace and in kube-system.
+// Anybody may put it on another object, such as a node.
 func isInstalled(o *Object) bool {
 	if o.GetLabels()[release.PartOfLabel] != release.PartOf {
 		return false
 	}
 	switch o.GetNamespace() {
-	case "", release.Namespace:
+	case "":
+		return slices.Contains(clusterGroups, o.Resource.Group) || o.GetKind() == "Namespace" && o.GetName() == release.Namespace
+	case release.Namespace:
 		return true
 	case kubeNamespace:
 		return o.Resource.Group == "rbac.authorization.k8s.io"

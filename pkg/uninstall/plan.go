@@ -20,7 +20,7 @@ import (
 type Stage int
 
 // Stages, in their order. Programs end before the objects go that they would write anew. The scheduler
-// is the last of them, so that pods find a node for as long as anything is there to choose it.
+// ends last of them, so that pods are placed until then.
 const (
 	StageAgent Stage = iota
 	StagePlugin
@@ -70,6 +70,9 @@ type Removal struct {
 	// Going are deleted already and wait for others, such as Kueue's queues for the jobs that hold quota.
 	Going []Object
 	Kept  []Kept
+	// Later is the project's namespace, if it goes in a plan of its own once these steps are done and
+	// nothing is left in it; else nil.
+	Later *Object
 	Notes []string // what a person should know or do besides
 	// Refused says why nothing may be removed yet; empty where it may.
 	Refused string
@@ -96,7 +99,7 @@ func Plan(objects []Object, opts Options) *Removal {
 	}
 	// What belongs to an object that goes, goes with it.
 	r.Steps = slices.DeleteFunc(r.Steps, func(s Step) bool { return ownedBy(&s.Object, gone) })
-	r.changes(objects)
+	r.changes(objects, opts.Purge)
 	r.namespace(objects, gone)
 	slices.SortStableFunc(r.Steps, compareSteps)
 	slices.SortStableFunc(r.Kept, func(a, b Kept) int { return strings.Compare(a.Object.String(), b.Object.String()) })
@@ -111,11 +114,11 @@ func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, k
 	case isMoney(o) && purge:
 		return in(StageMoney), ""
 	case isMoney(o):
-		return nil, "money"
+		return nil, "money; --purge removes it"
 	case isDefinition(o) && purge:
 		return in(StageDefinitions), ""
 	case isDefinition(o):
-		return nil, "definition of a kind"
+		return nil, "definition of a kind; --purge removes it"
 	case isOurGroup(o.Resource.Group):
 		s := in(StageObjects)
 		// The Jobs that it made run on, with their pods.
@@ -190,7 +193,7 @@ func ownedBy(o *Object, gone map[types.UID]bool) bool {
 }
 
 // changes adds the steps that take something out of objects.
-func (r *Removal) changes(objects []Object) {
+func (r *Removal) changes(objects []Object, purge bool) {
 	for i := range objects {
 		o := &objects[i]
 		add := func(stage Stage, c Change) {
@@ -198,7 +201,9 @@ func (r *Removal) changes(objects []Object) {
 				r.Steps = append(r.Steps, Step{Stage: stage, Object: *o, Change: c, What: what})
 			}
 		}
-		add(StageFinalizers, WithoutFinalizers)
+		if purge || !isMoney(o) || o.GetDeletionTimestamp() == nil { // without its finalizer, money that is being deleted would be gone unbilled
+			add(StageFinalizers, WithoutFinalizers)
+		}
 		switch {
 		case o.GetKind() == "Node":
 			add(StageNodes, WithoutMarks)
@@ -231,6 +236,9 @@ func (r *Removal) namespace(objects []Object, gone map[types.UID]bool) {
 	case space == nil:
 	case space.GetDeletionTimestamp() != nil:
 		r.Going = append(r.Going, *space)
+	case len(left) == 0 && len(r.Steps) > 0:
+		// Once all else is done the cluster is read anew: programs that were ending may have put something there.
+		r.Later = space
 	case len(left) == 0:
 		r.Steps = append(r.Steps, Step{Stage: StageNamespace, Object: *space})
 	default:

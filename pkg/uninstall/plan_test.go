@@ -95,6 +95,9 @@ func steps(r *Removal) (out []string) {
 		}
 		out = append(out, text)
 	}
+	if r.Later != nil {
+		out = append(out, "later: "+r.Later.String())
+	}
 	return out
 }
 
@@ -115,7 +118,7 @@ metadata: {name: node-1, labels: {nvtopo.dev/gpu-count: "8"}}`}},
 				"plugin: DaemonSet kube-system/nvidia-device-plugin-daemonset without variable KUBELET_SOCKET of container nvidia-device-plugin-ctr",
 				"programs: DaemonSet nvtopo-system/nvtopo-exporter",
 				"scheduler: Deployment nvtopo-system/nvtopo-scheduler",
-				"namespace: Namespace nvtopo-system",
+				"later: Namespace nvtopo-system",
 			},
 		},
 		"the GPU Operator's DaemonSet is changed by its ClusterPolicy": {
@@ -134,6 +137,34 @@ kind: DaemonSet
 metadata: {name: plugin, namespace: kube-system}
 spec: {template: {spec: {containers: [{name: c}], volumes: [{name: sockets, hostPath: {path: /var/lib/kubelet/device-plugins/nvtopo, type: Directory}}]}}}`},
 			wantSteps: []string{"plugin: DaemonSet kube-system/plugin without folder /var/lib/kubelet/device-plugins/nvtopo of volume sockets"},
+		},
+		"the namespace goes once nothing else is to be done": {
+			objects: []string{space}, wantSteps: []string{"namespace: Namespace nvtopo-system"},
+		},
+		"a record that is being deleted keeps the finalizer by which it is billed": {
+			objects: []string{`apiVersion: pool.nvtopo.dev/v1alpha1
+kind: UsageRecord
+metadata: {name: r, namespace: team-a, deletionTimestamp: "2026-11-30T12:00:00Z", finalizers: [pool.nvtopo.dev/billing]}`},
+			wantKept: []string{"UsageRecord team-a/r: money; --purge removes it"},
+		},
+		"a node and a definition of others stay, whatever their label": {
+			objects: []string{`apiVersion: v1
+kind: Node
+metadata: {name: node-1, labels: {app.kubernetes.io/part-of: nvtopo}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com, labels: {app.kubernetes.io/part-of: nvtopo}}`},
+		},
+		"a node that was cordoned to be divided is open again": {
+			objects: []string{`apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  annotations: {pool.nvtopo.dev/cordoned-for-virtualization: p, example.com/theirs: x}
+  managedFields:
+  - {manager: nvtopo-pool-controller, operation: Update, apiVersion: v1, fieldsType: FieldsV1, fieldsV1: {"f:metadata": {"f:annotations": {"f:pool.nvtopo.dev/cordoned-for-virtualization": {}}}}}`},
+			wantSteps: []string{"nodes: Node node-1 without annotation pool.nvtopo.dev/cordoned-for-virtualization, cordon for its devices to be divided"},
 		},
 		"a plugin with a socket of its own stays as it is": {
 			objects: []string{strings.Replace(plugin, "device-plugins/nvtopo/", "device-plugins/other/", 1)},
@@ -224,7 +255,7 @@ metadata: {name: e, namespace: team-a}`},
 			wantSteps: []string{
 				"objects: ElasticJob team-a/e, orphans", "finalizers: UsageRecord team-a/r without finalizer pool.nvtopo.dev/billing",
 			},
-			wantKept: []string{"CustomResourceDefinition invoices.pool.nvtopo.dev: definition of a kind", "Invoice i: money", "UsageRecord team-a/r: money"},
+			wantKept: []string{"CustomResourceDefinition invoices.pool.nvtopo.dev: definition of a kind; --purge removes it", "Invoice i: money; --purge removes it", "UsageRecord team-a/r: money; --purge removes it"},
 		},
 		"a purge takes money before the definitions, and no definition of others": {
 			objects: []string{money}, purge: true,
@@ -293,7 +324,7 @@ kind: Pod
 metadata: {name: nvtopo-scheduler-1-x, namespace: nvtopo-system, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: nvtopo-scheduler-1, uid: ReplicaSet-nvtopo-system-nvtopo-scheduler-1}]}`},
 			wantSteps: []string{
 				"agent: DaemonSet nvtopo-system/nvtopo-node-agent", "programs: DaemonSet nvtopo-system/nvtopo-exporter",
-				"scheduler: Deployment nvtopo-system/nvtopo-scheduler", "namespace: Namespace nvtopo-system",
+				"scheduler: Deployment nvtopo-system/nvtopo-scheduler", "later: Namespace nvtopo-system",
 			},
 		},
 		"what is being deleted already is not deleted again": {

@@ -117,7 +117,7 @@ func (c *Cluster) Read(ctx context.Context) ([]Object, error) {
 	}
 	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &failed) {
 		for group := range failed.Groups {
-			if isOurGroup(group.Group) || group.Group == "" || group.Group == kueueGroup {
+			if needed(group.Group) {
 				return nil, fmt.Errorf("discover the kinds: %w", err)
 			}
 		}
@@ -139,6 +139,13 @@ func (c *Cluster) Read(ctx context.Context) ([]Object, error) {
 		}
 	}
 	return out, nil
+}
+
+// needed reports whether a plan would be wrong without the kinds of a group: it would pass over what is
+// installed, or over what is left in the namespace.
+func needed(group string) bool {
+	return isOurGroup(group) || slices.Contains(clusterGroups, group) ||
+		slices.Contains([]string{"", "apps", "batch", "coordination.k8s.io", "apiextensions.k8s.io", kueueGroup}, group)
 }
 
 // kinds are the queries of all kinds that can be listed and deleted. Events go by themselves.

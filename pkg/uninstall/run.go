@@ -30,8 +30,8 @@ type Runner struct {
 }
 
 // passes bounds how often a cluster is looked at: what programs wrote while they ended is found the
-// second time.
-const passes = 3
+// second time, and the namespace goes in a plan of its own.
+const passes = 4
 
 // Uninstall plans and carries out until nothing is left to do, and returns the last plan: what stays, and
 // what others still hold. An error says what could not be removed.

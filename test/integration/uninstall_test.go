@@ -128,7 +128,7 @@ func TestUninstall(t *testing.T) {
 	plan := shown.Run(t, "uninstall", "--dry-run")
 	shown.Compare(t)
 	for _, want := range []string{
-		"DaemonSet nvtopo-system/nvtopo-node-agent", "KUBELET_SOCKET", "NodeGPUTopology node-1", "finalizer pool.nvtopo.dev/metering", "kept PriceBook default: money",
+		"DaemonSet nvtopo-system/nvtopo-node-agent", "KUBELET_SOCKET", "NodeGPUTopology node-1", "finalizer pool.nvtopo.dev/metering", "kept PriceBook default: money; --purge removes it",
 	} {
 		if !strings.Contains(plan, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, plan)

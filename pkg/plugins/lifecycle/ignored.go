@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,6 +160,7 @@ func (i *ignored) forget(uid types.UID) {
 	delete(i.of, uid)
 	if i.told[s]--; i.told[s] == 0 {
 		delete(i.told, s)
+		i.pending = slices.DeleteFunc(i.pending, func(t telling) bool { return t.subject == s }) // a standby never tells them
 	}
 }
 

@@ -58,6 +58,10 @@ const AnnotationProtection = v1alpha1.GroupName + "/protection"
 // again. One without it was stopped by Kueue or by a person, and stays so.
 const AnnotationDeactivated = v1alpha1.GroupName + "/deactivated"
 
+// AnnotationCordon says that a node is cordoned for its devices to be divided; its value is the pool's
+// name.
+const AnnotationCordon = v1alpha1.GroupName + "/cordoned-for-virtualization"
+
 // AnnotationRecorded is on a UsageRecord: when the controller made it. An object that is younger than
 // that was made of a backup.
 const AnnotationRecorded = v1alpha1.GroupName + "/recorded-at"

@@ -11,12 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 const (
 	// AnnotationCordon says that a node is cordoned for its devices to be divided; its value is
 	// the pool. A node without it was cordoned by somebody else.
-	AnnotationCordon = v1alpha1.GroupName + "/cordoned-for-virtualization"
+	AnnotationCordon = names.AnnotationCordon
 	// AnnotationStrategy is the strategy that was applied to a node, so that it is taken back when
 	// the pool no longer asks for it. A node without it was divided by somebody else, or not at all.
 	AnnotationStrategy = v1alpha1.GroupName + "/virtualization"
