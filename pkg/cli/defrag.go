@@ -48,6 +48,7 @@ proven. In a large one it takes, node by node, the moves that gain the most.
 
 ` + saved,
 		Example: `  NVTOPO defrag
+  NVTOPO defrag -n 8 --min-link NVLINK    # whole machines of 8 GPUs with NVLink
   NVTOPO defrag -n 8 --max-moves 4
   NVTOPO defrag --from cluster.yaml -o json`,
 		Args: noArgs,

@@ -122,13 +122,13 @@ func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	if len(c.from) > 0 {
 		w, err = c.readFiles(cmd)
 	} else {
-		w, err = c.readCluster(cmd.Context())
+		w, err = c.readCluster(cmd)
 	}
 	if err != nil {
 		return err
 	}
 	if err := w.UseProfiles(c.schedulers, c.resources); err != nil {
-		return inputf("%w", err)
+		cmd.PrintErrf("%s; pods are explained by the shipped profile\n", printable(err.Error()))
 	}
 	e, err := of.explain(w, c.namespace)
 	if errors.Is(err, explain.ErrNotFound) {

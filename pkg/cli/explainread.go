@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 
+	"github.com/spf13/cobra"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -33,7 +34,8 @@ type explainPart struct {
 }
 
 // readCluster reads what an explanation needs.
-func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
+func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
+	ctx := cmd.Context()
 	namespace, err := c.cluster.ownNamespace(c.namespace)
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 			return nil, inputf("list %s: %w", p.resource.Resource, err)
 		}
 	}
-	if err := clients.readProfiles(ctx, c.leases, w); err != nil {
+	if err := clients.readProfiles(cmd, c.leases, w); err != nil {
 		return nil, err
 	}
 	w.Now = c.clock.Now()
@@ -80,8 +82,8 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 
 // readProfiles adds what the scheduler of a namespace has published of its profiles; who may not read it
 // goes by the shipped one.
-func (c *clusterClients) readProfiles(ctx context.Context, namespace string, w *explain.World) error {
-	published, err := c.kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
+func (c *clusterClients) readProfiles(cmd *cobra.Command, namespace string, w *explain.World) error {
+	published, err := c.kube.CoreV1().ConfigMaps(namespace).Get(cmd.Context(), diagnosis.ProfilesName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil
@@ -89,7 +91,7 @@ func (c *clusterClients) readProfiles(ctx context.Context, namespace string, w *
 		return inputf("get configmap %s/%s: %w", namespace, diagnosis.ProfilesName, err)
 	}
 	if w.Published, err = diagnosis.ParseProfiles(published.Data); err != nil {
-		return inputf("namespace %s: %w", namespace, err)
+		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", namespace, printable(err.Error()))
 	}
 	return nil
 }

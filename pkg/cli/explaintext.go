@@ -152,17 +152,17 @@ func choiceText(b *bytes.Buffer, c *explain.Choice) {
 	}
 	printf(b, "\nHas   %s on %s\n", c.Set, c.Node)
 	if c.Best != nil {
-		printf(b, "Best  %s on %s, were it placed now%s\n", c.Best, c.BestNode, assumed(c))
+		printf(b, "Best  %s on %s, were it placed now (%s)\n", c.Best, c.BestNode, profileOf(c))
 	}
 	decisionText(b, c.Decision)
 }
 
-// assumed says that the best is not by what a scheduler has published.
-func assumed(c *explain.Choice) string {
+// profileOf says by which profile the best is.
+func profileOf(c *explain.Choice) string {
 	if c.Assumed {
-		return " by the shipped profile; its scheduler has published none"
+		return "the shipped profile: no scheduler has published " + c.Profile
 	}
-	return ""
+	return "profile " + c.Profile
 }
 
 // decisionText writes what was known when the node was chosen.

@@ -5,6 +5,8 @@ package cli
 import (
 	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 )
 
@@ -15,6 +17,8 @@ func poolError(err error) error {
 		return nil
 	case errors.Is(err, ledger.ErrNotFound):
 		return noAnswerf("%w", err)
+	case apierrors.IsNotFound(err):
+		return inputf("pools are not installed in this cluster, so nobody records GPU hours, bills or quotas: see docs/pools.md (%w)", err)
 	}
 	return inputf("%w", err)
 }

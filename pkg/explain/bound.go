@@ -94,6 +94,8 @@ func compared(c *Choice) string {
 	case c.Best.betterThan(c.Set):
 	case c.Left != nil:
 		return "the scheduler would choose no better set now, but for those that are left to larger pods"
+	case c.BestNode != c.Node:
+		return "the scheduler would choose no faster set now, but node " + c.BestNode + ", which costs those who come later less"
 	default:
 		return "the scheduler would choose no better set now"
 	}

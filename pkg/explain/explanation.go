@@ -125,6 +125,8 @@ type Choice struct {
 	Best     *Set             `json:"best,omitempty"`
 	BestNode string           `json:"bestNode,omitempty"`
 	Left     *allocation.Left `json:"left,omitempty"`
-	// Assumed: no scheduler has published a profile of the pod's schedulerName, so Best is by the shipped one.
-	Assumed bool `json:"assumed,omitempty"`
+	// Profile is the schedulerName of the profile that Best is by. Assumed: nobody has published it, and Best is
+	// by the shipped profile, or by the only one that is published.
+	Profile string `json:"profile,omitempty"`
+	Assumed bool   `json:"assumed,omitempty"`
 }

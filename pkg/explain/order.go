@@ -52,7 +52,7 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 	if chosen == nil {
 		return
 	}
-	c.Assumed = q.profile.Assumed
+	c.Profile, c.Assumed = q.profile.SchedulerNames[0], q.profile.Assumed
 	c.Best, c.BestNode = chosen.node.set(q, s.Now), chosen.node.object.Name
 	if left, ok := best.LeftFaster(); ok {
 		n := all[left.Node].node

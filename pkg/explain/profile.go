@@ -98,14 +98,21 @@ func read[T any](to *T, field, value string, parse func(string) (T, error)) erro
 }
 
 // UseProfiles says by which profiles pods are explained: those that a scheduler has published, or the
-// shipped one where none is. names are schedulers whose pods are explained whatever is published, and
-// resources are those whose devices all of them choose; nil: as the profiles say.
+// shipped one where none is. names are schedulers whose pods are explained beside, or in place of the shipped
+// one, and resources are those whose devices all of them choose; nil: as the profiles say. Where what is
+// published cannot be read, the shipped profile is taken, and the error says why.
 func (w *World) UseProfiles(names, resources []string) error {
 	all, err := Published(w.Published)
 	if err != nil {
-		return err
+		all = nil
 	}
-	if w.Profiles = all; len(all) == 0 {
+	w.Profiles = all
+	for _, name := range names {
+		if !slices.ContainsFunc(w.Profiles, func(p Profile) bool { return slices.Contains(p.SchedulerNames, name) }) {
+			w.Profiles = append(w.Profiles, assumed(all, name))
+		}
+	}
+	if len(w.Profiles) == 0 {
 		w.Profiles = []Profile{ShippedProfile()}
 	}
 	if resources != nil {
@@ -113,31 +120,20 @@ func (w *World) UseProfiles(names, resources []string) error {
 			w.Profiles[i].Options.Resources = resources
 		}
 	}
-	if names != nil {
-		w.Profiles = profilesNamed(w.Profiles, names)
-	}
-	return nil
+	return err
 }
 
-// profilesNamed are the profiles of some names. One of a name that is not there is as the first, or as the
-// shipped one if there are several.
-func profilesNamed(all []Profile, names []string) (out []Profile) {
-	for _, name := range names {
-		at := slices.IndexFunc(all, func(p Profile) bool { return slices.Contains(p.SchedulerNames, name) })
-		p := ShippedProfile()
-		switch {
-		case at >= 0:
-			p = all[at]
-		case len(all) == 1:
-			p = all[0]
-			p.Assumed = true
-		default:
-			p.Options.Resources = all[0].Options.Resources
-		}
-		p.SchedulerNames = []string{name}
-		out = append(out, p)
+// assumed is the profile of a scheduler that has published none: the only one that is published, or else the
+// shipped one.
+func assumed(published []Profile, name string) Profile {
+	p := ShippedProfile()
+	if len(published) == 1 {
+		p = published[0]
+	} else if len(published) > 0 {
+		p.Options.Resources = published[0].Options.Resources
 	}
-	return out
+	p.SchedulerNames, p.Assumed = []string{name}, true
+	return p
 }
 
 // resources are those whose devices some profile chooses.

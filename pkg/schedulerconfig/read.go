@@ -155,6 +155,9 @@ func (f *File) sameNames() (problems []string) {
 func (f *File) arguments() (problems []string) {
 	for i := range f.config.Profiles {
 		for j, c := range f.config.Profiles[i].PluginConfig {
+			if !enables(f.config.Profiles[i].Plugins, c.Name) {
+				continue // they have no effect, and the scheduler starts with them
+			}
 			path := profile(i).Child("pluginConfig").Index(j).Child("args")
 			var err error
 			switch args := c.Args.(type) {
@@ -171,6 +174,11 @@ func (f *File) arguments() (problems []string) {
 		}
 	}
 	return problems
+}
+
+// enables reports whether some extension point enables the plugin.
+func enables(p *schedconfig.Plugins, name string) bool {
+	return slices.Contains(p.Names(), name) || slices.ContainsFunc(p.MultiPoint.Enabled, func(e schedconfig.Plugin) bool { return e.Name == name })
 }
 
 // below puts the fields of errors below a path.

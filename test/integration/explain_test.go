@@ -47,6 +47,7 @@ func TestExplain(t *testing.T) {
 	l.install(t)
 	groups := l.definePodGroups(t)
 	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
+	l.wantPublished(t)
 	cases := map[string]waitingCase{}
 	l.explainedNodes(t)
 

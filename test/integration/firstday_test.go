@@ -126,7 +126,7 @@ func (d *firstDay) fast(t *testing.T) {
 
 func (d *firstDay) bestNow(t *testing.T) {
 	t.Helper()
-	d.says(t, "were it placed now\n", "explain", "-n", "default", "job")
+	d.says(t, "were it placed now (profile "+shippedProfile+")", "explain", "-n", "default", "job")
 }
 
 func (d *firstDay) defrag(t *testing.T) {

@@ -231,6 +231,7 @@ export interface Explanation {
     decision?: Decision;
     best?: GPUSet;
     bestNode?: string;
+    profile?: string;
     assumed?: boolean;
     left?: Left;
   };

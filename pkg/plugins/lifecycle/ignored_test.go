@@ -72,3 +72,20 @@ func TestIgnoredKeys(t *testing.T) {
 		})
 	}
 }
+
+// TestIgnoredKeysOfStandby: a process that does not lead keeps nothing of pods that are gone.
+func TestIgnoredKeysOfStandby(t *testing.T) {
+	i := newIgnored(func(string) bool { return true }, func() bool { return false })
+	handler := i.handler()
+	for n := range 3 {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: types.UID(rune('a' + n)), Annotations: map[string]string{"nvtopo.dev/topology-polcy": "x"}}}
+		handler.OnAdd(p, false)
+		if len(i.pending) != 1 {
+			t.Fatalf("%d pods are pending, want the one that is there", len(i.pending))
+		}
+		handler.OnDelete(p)
+		if len(i.pending) != 0 {
+			t.Fatalf("%d pods are pending that are gone", len(i.pending))
+		}
+	}
+}

@@ -18,7 +18,8 @@ import (
 
 // GPUHours are the GPU hours of a time, of one tenant or of all; ErrNotFound if there is no such tenant.
 func (r *Reader) GPUHours(ctx context.Context, q accounting.HoursQuery) (*accounting.GPUHours, error) {
-	// The invoices first: a session is deleted only once its invoice is final, and is never in neither.
+	// The invoices first: a session is kept for --usage-retention-days after its invoice is final, and so is
+	// in one of the two lists at least.
 	invoices, err := r.Invoices(ctx, q.Tenant)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package clusterwatch
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -57,13 +58,11 @@ func (w *Watch) Snapshot() *Snapshot {
 
 // useProfiles has pods explained by what the scheduler that leads has published.
 func (s *Snapshot) useProfiles(w *Watch) error {
+	var unread error
 	for _, c := range w.published.all() {
-		var err error
-		if s.World.Published, err = diagnosis.ParseProfiles(c.Data); err != nil {
-			return err
-		}
+		s.World.Published, unread = diagnosis.ParseProfiles(c.Data)
 	}
-	return s.World.UseProfiles(w.config.Schedulers, w.config.Resources)
+	return cmp.Or(unread, s.World.UseProfiles(w.config.Schedulers, w.config.Resources))
 }
 
 // fabric is the ClusterTopology that counts; nil if there is none.

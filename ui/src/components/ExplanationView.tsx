@@ -179,8 +179,8 @@ function ChoicePart({ choice: c }: { choice: NonNullable<Explanation["choice"]> 
             <Table.Tr>
               <Table.Th scope="row">Best now</Table.Th>
               <Table.Td>
-                {setText(c.best)} on <NodeLink name={c.bestNode} />, were it placed now
-                {c.assumed && " by the shipped profile; its scheduler has published none"}
+                {setText(c.best)} on <NodeLink name={c.bestNode} />, were it placed now (
+                {c.assumed ? `the shipped profile: no scheduler has published ${c.profile ?? ""}` : `profile ${c.profile ?? ""}`})
               </Table.Td>
             </Table.Tr>
           )}
