@@ -134,7 +134,7 @@ func (e *testEnv) testRefusedConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	const bindOrder = "profiles[0]: with annotationWrite: Binding, plugins.bind.enabled must list one of [NUMAAffinity TopologyAware] before DefaultBinder"
+	const bindOrder = "profiles[1]: with annotationWrite: Binding, plugins.bind.enabled must list one of [NUMAAffinity TopologyAware] before DefaultBinder"
 	for name, tc := range map[string]struct {
 		profile profile
 		want    string
@@ -146,7 +146,7 @@ func (e *testEnv) testRefusedConfigs(t *testing.T) {
 			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder"}}, bindOrder,
 		},
 		"weights with which other plugins outvote the links": {
-			profile{name: "p", write: "PreBind", weight: 19}, "profiles[0]: weight 19 of TopologyAware: want ",
+			profile{name: "p", write: "PreBind", weight: 19}, "profiles[1]: weight 19 of TopologyAware: want ",
 		},
 		"names of plugins that are parts of ours": {
 			profile{name: "p", write: "PreBind", plugins: []string{"TopologyAwareScore"}}, "{name: TopologyAware, weight: 25}",
