@@ -237,8 +237,7 @@ func (r *removal) writeRest(w io.Writer, end string) error {
 		printf(w, "%s\n", n)
 	}
 	if len(r.Kept)+len(r.Notes)+len(r.Going) == 0 {
-		_, err := fmt.Fprintln(w, end)
-		return err
+		printf(w, "%s\n", end)
 	}
 	return nil
 }
