@@ -110,7 +110,7 @@ func testUnknownLevel(t *testing.T, s *gangScenarios) {
 	s.create(t, pods[1])
 	s.wantGangRefused(t, pods, "cannot be placed: Pod default/"+pods[0].Name+": "+fault)
 	for _, pod := range pods {
-		s.testEnv.wantEvent(t, pod.Name, "GangWaiting", fault)
+		s.wantEvent(t, pod.Name, "GangWaiting", fault)
 	}
 }
 
