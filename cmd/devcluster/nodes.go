@@ -11,13 +11,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
-)
-
-// The labels from which the scheduler reads a fabric when nobody describes one.
-const (
-	rackLabel   = "topology.kubernetes.io/rack"
-	switchLabel = "topology.kubernetes.io/switch"
 )
 
 // mostNodes bounds what one machine simulates.
@@ -80,9 +75,9 @@ func (n *nodeFlags) label(nodes []devcluster.NodeSpec) {
 			continue
 		}
 		rack := i * n.racks / len(nodes)
-		nodes[i].Labels[rackLabel] = "rack-" + strconv.Itoa(rack)
+		nodes[i].Labels[clustertopology.RackLabel] = "rack-" + strconv.Itoa(rack)
 		if n.switches > 0 {
-			nodes[i].Labels[switchLabel] = "switch-" + strconv.Itoa(rack*n.switches/n.racks)
+			nodes[i].Labels[clustertopology.SwitchLabel] = "switch-" + strconv.Itoa(rack*n.switches/n.racks)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 )
 
 func TestNodeFlags(t *testing.T) {
@@ -47,7 +49,7 @@ func TestNodeFlags(t *testing.T) {
 			}
 			var got []string
 			for _, s := range specs {
-				got = append(got, s.Name+" "+s.Machine+" "+s.Labels[rackLabel]+" "+s.Labels[switchLabel])
+				got = append(got, s.Name+" "+s.Machine+" "+s.Labels[clustertopology.RackLabel]+" "+s.Labels[clustertopology.SwitchLabel])
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// AnnotationFails on a Node says what of it has failed, as [Faults] writes it. Whoever runs the cluster has
-// it fail, or heals it, when that changes.
+// AnnotationFails on a Node lists what of it shall fail, in the form of [Faults]. `nvtopo-devcluster up`
+// carries each change out.
 const AnnotationFails = "devcluster.nvtopo.dev/fails"
 
 // Kinds of faults.

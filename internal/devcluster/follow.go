@@ -49,7 +49,7 @@ type follower struct {
 	running *Scheduler
 }
 
-// look carries out what is not as it should be.
+// look starts and ends programs, and changes nodes, where they are not as the chart and the annotations say.
 func (f *follower) look(ctx context.Context) error {
 	programs := &programs{exporter: true, agent: true}
 	if f.chart != nil {
@@ -90,7 +90,7 @@ func (f *follower) node(ctx context.Context, n *v1.Node, p *programs) error {
 	sim, runs := c.simulated[n.Name], c.stopExporter[n.Name] != nil
 	c.mu.Unlock()
 	if sim == nil {
-		return nil // nobody's to fail
+		return nil // a node that this process does not simulate
 	}
 	alive := *faults
 	alive.Agent = faults.Agent || !p.agent

@@ -57,7 +57,7 @@ func (o *poolUsage) time(now time.Time) (billing.Period, error) {
 	return periodOf(o.period, now)
 }
 
-// timeText says which time was asked for where nobody named one.
+// timeText explains the default time in the answer; it is empty if a flag named the time.
 func (o *poolUsage) timeText() string {
 	if o.since == "" && o.period == "" {
 		return " (this month; --since or --period ask for another time)"

@@ -24,7 +24,7 @@ func MissingLevel(tree *fabric.Tree, wish string) string {
 	case at >= 0:
 		return fmt.Sprintf("no node has the label %s, or the ClusterTopology leaves it out: %s writes it", known[at].NodeLabel, labelCommand)
 	case tree.Depth() == 0:
-		return fmt.Sprintf("no node has the label of any level, such as %s: %s writes them", rackLabel, labelCommand)
+		return fmt.Sprintf("no node has the label of any level, such as %s: %s writes them", RackLabel, labelCommand)
 	}
 	var names []string
 	for _, l := range tree.Levels() {

@@ -11,9 +11,9 @@ import (
 )
 
 func TestLevelAdvice(t *testing.T) {
-	rack := func(name, value string) Node { return Node{Name: name, Labels: map[string]string{rackLabel: value}} }
+	rack := func(name, value string) Node { return Node{Name: name, Labels: map[string]string{RackLabel: value}} }
 	bare := []Node{{Name: "a"}, {Name: "b"}}
-	given := &v1alpha1.ClusterTopology{Spec: v1alpha1.ClusterTopologySpec{Levels: []v1alpha1.FabricLevel{level("rack", rackLabel)}}}
+	given := &v1alpha1.ClusterTopology{Spec: v1alpha1.ClusterTopologySpec{Levels: []v1alpha1.FabricLevel{level("rack", RackLabel)}}}
 	tests := map[string]struct {
 		ct          *v1alpha1.ClusterTopology
 		nodes       []Node
@@ -45,7 +45,7 @@ func TestLevelAdvice(t *testing.T) {
 			depth, ok := tree.DepthOf(tc.wish)
 			missing, labels := "", ""
 			if ok {
-				labels = MissingLabels(tree, depth, rackLabel)
+				labels = MissingLabels(tree, depth, RackLabel)
 			} else {
 				missing = MissingLevel(tree, tc.wish)
 			}

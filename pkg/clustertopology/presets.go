@@ -16,11 +16,11 @@ type Preset struct {
 	Levels      []v1alpha1.FabricLevel // outermost first
 }
 
-// Labels of nodes that others agreed on.
+// Labels of nodes whose names Kubernetes and providers agreed on.
 const (
 	zoneLabel   = "topology.kubernetes.io/zone"
-	switchLabel = "topology.kubernetes.io/switch"
-	rackLabel   = "topology.kubernetes.io/rack"
+	SwitchLabel = "topology.kubernetes.io/switch"
+	RackLabel   = "topology.kubernetes.io/rack"
 )
 
 // Names of the levels that have them.
@@ -54,7 +54,7 @@ func level(name, label string) v1alpha1.FabricLevel {
 }
 
 func kubernetesLevels() []v1alpha1.FabricLevel {
-	return []v1alpha1.FabricLevel{level("zone", zoneLabel), level(switchLevel, switchLabel), level(rackLevel, rackLabel)}
+	return []v1alpha1.FabricLevel{level("zone", zoneLabel), level(switchLevel, SwitchLabel), level(rackLevel, RackLabel)}
 }
 
 // Default returns the ClusterTopology of a cluster that has none: zone, switch and rack by
@@ -64,8 +64,8 @@ func Default(nodes []Node) *v1alpha1.ClusterTopology {
 	levels := slices.DeleteFunc(kubernetesLevels(), func(l v1alpha1.FabricLevel) bool {
 		return !slices.ContainsFunc(nodes, func(n Node) bool { return n.Labels[l.NodeLabel] != "" })
 	})
-	sw := slices.IndexFunc(levels, func(l v1alpha1.FabricLevel) bool { return l.NodeLabel == switchLabel })
-	if sw >= 0 && sw+1 < len(levels) && several(nodes, rackLabel, switchLabel) && !several(nodes, switchLabel, rackLabel) {
+	sw := slices.IndexFunc(levels, func(l v1alpha1.FabricLevel) bool { return l.NodeLabel == SwitchLabel })
+	if sw >= 0 && sw+1 < len(levels) && several(nodes, RackLabel, SwitchLabel) && !several(nodes, SwitchLabel, RackLabel) {
 		levels[sw], levels[sw+1] = levels[sw+1], levels[sw]
 	}
 	return &v1alpha1.ClusterTopology{

@@ -33,8 +33,8 @@ type fakeProfiles struct {
 func (f *fakeProfiles) Profiles() []diagnosis.Profile { return f.profiles }
 func (f *fakeProfiles) MayLead() bool                 { return f.leads }
 
-// TestProfilesArePublished: the leader publishes its profiles at once, when they change, and anew after a
-// while; a standby publishes nothing.
+// TestProfilesArePublished: the leader publishes its profiles when it is elected, when they change, and every
+// five minutes; a standby publishes nothing.
 func TestProfilesArePublished(t *testing.T) {
 	f := &fakeProfiles{profiles: []diagnosis.Profile{{Name: "a"}}}
 	client := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: diagnosis.ProfilesName}})

@@ -125,8 +125,8 @@ type Choice struct {
 	Best     *Set             `json:"best,omitempty"`
 	BestNode string           `json:"bestNode,omitempty"`
 	Left     *allocation.Left `json:"left,omitempty"`
-	// Profile is the schedulerName of the profile that Best is by. Assumed: nobody has published it, and Best is
-	// by the shipped profile, or by the only one that is published.
+	// Profile is the schedulerName of the profile by which Best was chosen. Assumed: no scheduler has published
+	// that profile, and the shipped one was taken.
 	Profile string `json:"profile,omitempty"`
 	Assumed bool   `json:"assumed,omitempty"`
 }

@@ -27,7 +27,7 @@ type Profile struct {
 	WantCPUs       bool
 	Order          nodeindex.Order // how nodes are compared
 	Weights        nvtopo.Weights  // of the GPUs that stay free
-	// Assumed: nobody has published it.
+	// Assumed: no scheduler has published this profile; it is the shipped one under the name.
 	Assumed bool
 }
 
@@ -109,7 +109,7 @@ func (w *World) UseProfiles(names, resources []string) error {
 	w.Profiles = all
 	for _, name := range names {
 		if !slices.ContainsFunc(w.Profiles, func(p Profile) bool { return slices.Contains(p.SchedulerNames, name) }) {
-			w.Profiles = append(w.Profiles, assumed(all, name))
+			w.Profiles = append(w.Profiles, assumed(name))
 		}
 	}
 	if len(w.Profiles) == 0 {
@@ -123,16 +123,10 @@ func (w *World) UseProfiles(names, resources []string) error {
 	return err
 }
 
-// assumed is the profile of a scheduler that has published none: the only one that is published, or else the
-// shipped one.
-func assumed(published []Profile, name string) Profile {
+// assumed is the shipped profile under another name.
+func assumed(name string) Profile {
 	p := ShippedProfile()
-	if len(published) == 1 {
-		p = published[0]
-	} else if len(published) > 0 {
-		p.Options.Resources = published[0].Options.Resources
-	}
-	p.SchedulerNames, p.Assumed = []string{name}, true
+	p.SchedulerNames = []string{name}
 	return p
 }
 

@@ -85,8 +85,8 @@ func TestUsedProfiles(t *testing.T) {
 		"a scheduler of another name":              {names: []string{"x"}, want: []string{"x nvidia.com/gpu 1.5"}},
 		"as published":                             {published: two, want: []string{"other example.com/gpu 3", "second example.com/gpu 1.5"}},
 		"one of those published":                   {published: two, names: []string{"other"}, want: []string{"other example.com/gpu 3", "second example.com/gpu 1.5"}},
-		"another name is as the only one":          {published: one, names: []string{"x"}, want: []string{"other example.com/gpu 3", "x example.com/gpu 3"}},
-		"another name is as shipped beside two":    {published: two, names: []string{"x"}, want: []string{"other example.com/gpu 3", "second example.com/gpu 1.5", "x example.com/gpu 1.5"}},
+		"another name is as shipped beside one":    {published: one, names: []string{"x"}, want: []string{"other example.com/gpu 3", "x nvidia.com/gpu 1.5"}},
+		"another name is as shipped beside two":    {published: two, names: []string{"x"}, want: []string{"other example.com/gpu 3", "second example.com/gpu 1.5", "x nvidia.com/gpu 1.5"}},
 		"a resource that is given is that of all":  {published: two, resources: []string{"r/x"}, want: []string{"other r/x 3", "second r/x 1.5"}},
 		"a resource and a name, nothing published": {names: []string{"x"}, resources: []string{"r/x"}, want: []string{"x r/x 1.5"}},
 	} {

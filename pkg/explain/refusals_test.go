@@ -33,7 +33,7 @@ const (
 )
 
 // TestRefusals: of refusals that are drawn at random, the cause that is said is of the kind that a brute force
-// finds, and whoever follows the next steps gets the pod placed.
+// finds, and a pod for which the next steps are followed is placed.
 func TestRefusals(t *testing.T) {
 	random := rand.New(rand.NewPCG(37, 3))
 	said := map[Cause]int{}
@@ -102,7 +102,7 @@ func (e *testEnv) kinds(t *testing.T) []string {
 		return []string{byNodes}
 	}
 	var unknown []string
-	for i := range e.lost { // nobody knows what such a node has
+	for i := range e.lost { // without a graph, what such a node has is not known
 		if allows(e.object(e.lost[i].Name), e.pod("asks")) {
 			unknown = []string{byRepair}
 		}

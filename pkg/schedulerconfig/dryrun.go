@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -83,7 +84,9 @@ func (f *File) Located(err error) error {
 	if i < 0 {
 		return err
 	}
-	path, text := profile(i).String(), m[2]
+	first, _, _ := strings.Cut(m[2], "\n")
+	// Plugins that check the same say the same.
+	path, text := profile(i).String(), strings.ReplaceAll(m[2], "\nprofile "+m[1]+": "+first, "")
 	if plugin := ofPlugin.FindStringSubmatch(text); plugin != nil {
 		name := plugin[1]
 		text = name + ": " + plugin[2]

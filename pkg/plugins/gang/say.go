@@ -78,7 +78,7 @@ func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
 	}
 }
 
-// take returns the member that is told next.
+// take removes the next member from the queue of events and returns it.
 func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
