@@ -115,7 +115,7 @@ func (r *rehearsal) state(shape string, m *nodestate.GangMember) (fwk.CycleState
 	}
 	state := framework.NewCycleState()
 	state.Write(dryRunKey, dryRun{})
-	state.Write(lifecycle.CycleKey, &lifecycle.Cycle{Demand: *m.Demand, Member: true, FilteredBy: Name})
+	state.Write(lifecycle.CycleKey, &lifecycle.Cycle{Demand: *m.Demand, Member: true, Owner: Name})
 	result, status, _ := run.RunPreFilterPlugins(r.ctx, state, m.Pod)
 	if !status.IsSuccess() {
 		return nil, status

@@ -19,8 +19,8 @@ const CycleKey fwk.StateKey = "nvtopo.dev/cycle"
 // clone is the same object.
 type Cycle struct {
 	Demand placement.Demand
-	// FilteredBy names the plugin whose Filter answers for both.
-	FilteredBy string
+	// Owner names the plugin that filters, reserves and writes for the pod.
+	Owner string
 	// Member: the pod is one of a gang that another plugin places as a whole. Planned is the
 	// node that the gang's plan has for it; empty if there is no plan, or none when the cycle
 	// began.
@@ -33,7 +33,7 @@ type Cycle struct {
 	// Left is a node with faster links that was left to larger pods; nil if there is none. Set by
 	// PreFilter or PreScore.
 	Left *allocation.Left
-	// refused are the nodes that the plugin that filters has refused, side by side.
+	// refused are the nodes that the owner's Filter refused, side by side.
 	refused placement.Tally
 	// Best is what the offers of the nodes that passed are compared by; set by PreScore.
 	Best nodeindex.Best
@@ -83,7 +83,7 @@ var _ fwk.StateData = &Cycle{}
 // Clone returns the same view.
 func (c *Cycle) Clone() fwk.StateData { return c }
 
-// Refuse marks that the plugin that filters refused a node.
+// Refuse marks that the owner's Filter refused a node.
 func (c *Cycle) Refuse(why placement.Reason) { c.refused.Add(why) }
 
 // Refused reports whether it did.

@@ -75,6 +75,7 @@ type setting struct {
 	others         []fwk.Plugin                                    // further plugins of the profile, after ours
 	gangs          lifecycle.StartGangs                            // of a plugin that places gangs, nil if there is none
 	events         chan string                                     // gets the events, nil for none
+	disable        func(*schedconfig.Plugins)                      // takes plugins out of extension points
 }
 
 func newTestEnv(tb testing.TB, write string, plugins ...string) *testEnv {
@@ -148,6 +149,9 @@ func (e *testEnv) build(ctx context.Context, tb testing.TB, set setting, plugins
 		}
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: weight})
 		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, set)})
+	}
+	if set.disable != nil {
+		set.disable(profile.Plugins)
 	}
 	for _, p := range set.others {
 		registry[p.Name()] = func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return p, nil }

@@ -23,6 +23,9 @@ import (
 // graphs: after those the State itself wakes pods. When the framework asks for this
 // list it is complete, so an impossible order of binders stops the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	if err := p.checkPoints(); err != nil {
+		return nil, err
+	}
 	if err := p.checkBindOrder(); err != nil {
 		return nil, err
 	}

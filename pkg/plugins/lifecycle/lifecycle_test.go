@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,11 @@ func TestPodCycle(t *testing.T) {
 			plugins: both, write: "Binding", gpus: 2, bindFails: errors.New("connection reset"), unreserve: true,
 			wantPreFlight: fwk.Skip, wantBind: fwk.Error, wantWrites: []string{"create pods/binding"}, wantPhase: "doubtful",
 		},
+	}
+	for name, tc := range maps.Clone(tests) {
+		if tc.plugins = reversed(tc.plugins); len(tc.plugins) == 2 {
+			tests[name+"; NUMAAffinity runs first"] = tc
+		}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -6,40 +6,27 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// keptKey is the key under which PreBind stores that it has written what the pod needs.
-const keptKey fwk.StateKey = "nvtopo.dev/kept"
-
-// kept is stored under keptKey; it says all by being there.
-type kept struct{}
-
-// Clone returns the same.
-func (k kept) Clone() fwk.StateData { return k }
-
 // keeps reports whether the pod is to get the finalizer of metering: it asks for devices in a
 // tenant's namespace. Without it, a pod that is bound and deleted while the pool controller is away
 // is on no bill. The cache may not show the label of a new namespace yet. As a rule it does by then:
 // Kueue lets in what the pool controller has made a queue for, once it saw the label.
-func (p *Plugin) keeps(state fwk.CycleState, pod *v1.Pod) bool {
+func (p *Plugin) keeps(pod *v1.Pod) bool {
 	if slices.Contains(pod.Finalizers, names.FinalizerMetering) || !units.AsksForDevices(pod) {
 		return false
-	}
-	if _, err := state.Read(keptKey); err == nil {
-		return false // the other plugin has written it in this cycle
 	}
 	namespace, err := p.namespaces.Get(pod.Namespace)
 	return err == nil && namespace.Labels[poolv1alpha1.LabelTenant] != ""
 }
 
 // finalizers are those that the PATCH adds.
-func (p *Plugin) finalizers(state fwk.CycleState, pod *v1.Pod) []string {
-	if p.keeps(state, pod) {
+func (p *Plugin) finalizers(pod *v1.Pod) []string {
+	if p.keeps(pod) {
 		return []string{names.FinalizerMetering}
 	}
 	return nil

@@ -35,11 +35,13 @@ func (b byCount) Clone() fwk.StateData { return b }
 // the agent has recorded the pod's GPUs, the node's usage counts them from the pod itself,
 // so a lost mark frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+	if !p.owns(state) {
+		return
+	}
 	endBinding(state)
 	p.shared.assumed.bind(pod)
 	p.state.Bound(pod.UID, nodeName)
-	c := p.Cycle(state)
-	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
+	if p.Cycle(state) == nil {
 		return
 	}
 	p.sayChosen(state, pod)

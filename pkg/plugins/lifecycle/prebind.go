@@ -21,7 +21,7 @@ import (
 // PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.state.Attempt(pod.UID, nodeName)
-	if !p.writes(state, pod, attempt) {
+	if !p.owns(state) || !p.writes(state, pod, attempt) {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if attempt.Pending() != nil && p.handle.GetWaitingPod(pod.UID) == nil {
@@ -36,20 +36,19 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	switch {
 	case attempt.Pending() != nil:
-		return !p.Profile.WriteInBind || p.keeps(state, pod)
+		return !p.Profile.WriteInBind || p.keeps(pod)
 	case attempt.HasChoice(): // it is on the pod
 		return false
 	}
-	return p.clears(state, pod, attempt) || p.keeps(state, pod)
+	return p.clears(state, pod, attempt) || p.keeps(pod)
 }
 
-// PreBind writes the whole choice in one PATCH, by the plugin that comes first; the
-// other has nothing left to write. The response is not used: the pod object belongs to
-// the scheduler's cache. A feature gate of kube-scheduler decides whether
+// PreBind writes the whole choice in one PATCH. The response is not used: the pod object
+// belongs to the scheduler's cache. A feature gate of kube-scheduler decides whether
 // PreBindPreFlight was called before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.state.Attempt(pod.UID, nodeName)
-	if !p.writes(state, pod, attempt) {
+	if !p.owns(state) || !p.writes(state, pod, attempt) {
 		return nil
 	}
 	a := attempt.Pending()
@@ -70,14 +69,13 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases, p.finalizers(state, pod)...)
+	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases, p.finalizers(pod)...)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	if err := p.write(ctx, pod, attempt, body); err != nil {
 		return fwk.AsStatus(err)
 	}
-	state.Write(keptKey, kept{})
 	return nil
 }
 
@@ -138,10 +136,7 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attem
 // wrote.
 func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	c := p.Cycle(state)
-	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
-		return false
-	}
-	if attempt.HasChoice() {
+	if c == nil || attempt.HasChoice() {
 		return false
 	}
 	earlier := attempt.Earlier()

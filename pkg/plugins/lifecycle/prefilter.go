@@ -22,14 +22,13 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 		}
-		c = &Cycle{Demand: *d, Member: p.Profile.IsMember(pod)}
+		c = &Cycle{Demand: *d, Owner: p.Profile.owner(d.Request), Member: p.Profile.IsMember(pod)}
 		if c.Member {
 			c.Planned, _ = p.state.Planned(pod.UID)
 		}
 		state.Write(CycleKey, c)
 	}
-	// One plugin's Filter gives the whole answer, so the other plugin skips it.
-	if !p.cares(c.Demand.Request) || (c.FilteredBy != "" && c.FilteredBy != p.name) {
+	if c.Owner != p.name || !c.served() {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.state.Synced() {
@@ -40,7 +39,6 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		p.state.AwaitLists(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
-	c.FilteredBy = p.name
 	return nil, nil
 }
 

@@ -18,6 +18,9 @@ import (
 // Reserve chooses the devices on the node and records the choice. If that is no longer
 // possible since Filter, the pod is unschedulable on this node for now.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if !p.owns(state) {
+		return nil
+	}
 	p.shared.assumed.reserve(pod.UID)
 	// The scheduler's cache would keep such a pod for ever.
 	if p.state.Gone(pod.UID) {
@@ -30,20 +33,16 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	if c.FilteredBy == p.name { // only one of the plugins does it
-		// A gang's member that has its place mostly waits at Permit, and must not be late there.
-		if _, planned := p.state.Planned(pod.UID); !planned {
-			p.state.AwaitWrites(ctx)
-		}
+	// A gang's member that has its place mostly waits at Permit, and must not be late there.
+	if _, planned := p.state.Planned(pod.UID); !planned {
+		p.state.AwaitWrites(ctx)
 	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	if c.FilteredBy == p.name {
-		p.decide(c, info)
-	}
+	p.decide(c, info)
 	a, reason := p.choose(c, pod, info, snapshot)
 	if reason != 0 {
 		return fwk.NewStatus(fwk.Unschedulable, reason.Text(c.Demand.Request))
@@ -79,6 +78,9 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 // Unreserve takes the choice back. It does not change the cycle's view, because the
 // same cycle may reserve again.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+	if !p.owns(state) {
+		return
+	}
 	endBinding(state)
 	p.shared.assumed.forget(pod.UID)
 	p.state.Forget(pod.UID, nodeName)

@@ -25,8 +25,8 @@ func (t turn) Clone() fwk.StateData { return t }
 // any case after the time in which the API server gives up the request: clients of
 // kube-scheduler have no time limit.
 func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, attempt nodestate.Attempt) error {
-	if c := ReadCycle(state); c == nil || c.FilteredBy == "" {
-		return nil // none of our plugins is for this pod, and there is no choice
+	if c := ReadCycle(state); c == nil || !c.served() {
+		return nil // there is no choice
 	}
 	if _, err := state.Read(turnKey); err == nil {
 		return nil

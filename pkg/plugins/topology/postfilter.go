@@ -44,7 +44,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if c == nil || !c.Demand.HasGPUs() {
 		return p.plainPostFilter(ctx, state, pod, m)
 	}
-	inMetric := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
+	inMetric := c.Refused() // before preemption simulates other states
 	if !p.PreemptionEnabled() {
 		p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
