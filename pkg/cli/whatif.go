@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -85,7 +86,7 @@ func (a *asking) validate() error {
 	case a.file == "":
 		return usagef("--file: what is asked for is missing")
 	case (a.snapshot == "") == (len(a.schedulers) == 0):
-		return usagef("want one of --scheduler and --snapshot")
+		return usagef("want one of --scheduler and --snapshot; a scheduler answers where its argument debugAddress is set, which the shipped profile leaves out (docs/cli.md, what-if)")
 	}
 	return a.check()
 }
@@ -174,6 +175,9 @@ func (a *asking) live(ctx context.Context, asked *whatif.Asked) (*whatif.Answer,
 func admit(ctx context.Context, kube kubernetes.Interface, asked *whatif.Asked) error {
 	for i, pod := range asked.Pods {
 		admitted, err := kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsAlreadyExists(err) {
+			return inputf("pod %s/%s is there already: ask for one of another name, or with --as-is, which leaves out the dry run", pod.Namespace, pod.Name)
+		}
 		if err != nil {
 			return inputf("pod %s/%s: the API server does not admit it: %w", pod.Namespace, pod.Name, err)
 		}

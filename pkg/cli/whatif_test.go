@@ -13,6 +13,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/nvtopo/nvtopo/internal/schedtest"
+	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
 const whatIfPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
@@ -56,7 +62,7 @@ func TestWhatIfRefusals(t *testing.T) {
 		code  int
 	}{
 		"no file":              {whatIfPod, []string{"--snapshot", none}, "--file", ExitUsage},
-		"nobody to ask":        {whatIfPod, []string{"-f", "-"}, "want one of --scheduler and --snapshot", ExitUsage},
+		"nobody to ask":        {whatIfPod, []string{"-f", "-"}, "a scheduler answers where its argument debugAddress is set", ExitUsage},
 		"two to ask":           {whatIfPod, []string{"-f", "-", "--snapshot", none, "--scheduler", "https://x:1"}, "want one of --scheduler and --snapshot", ExitUsage},
 		"an unknown form":      {whatIfPod, []string{"-f", "-", "--snapshot", none, "-o", "xml"}, `--output "xml"`, ExitUsage},
 		"no pod":               {"", []string{"-f", "-", "--snapshot", none, "--program", program}, "standard input: there is no pod", ExitInput},
@@ -69,6 +75,15 @@ func TestWhatIfRefusals(t *testing.T) {
 				t.Errorf("got %v, exit code %d, want %q and %d", err, ExitCode(err), tc.want, tc.code)
 			}
 		})
+	}
+}
+
+// TestWhatIfOfPresentPod: who asks for a pod that is there reads how to ask.
+func TestWhatIfOfPresentPod(t *testing.T) {
+	pod := schedtest.Pod("train").Obj()
+	err := admit(t.Context(), fake.NewClientset(pod), &whatif.Asked{Pods: []*v1.Pod{pod}})
+	if want := "pod default/train is there already: ask for one of another name, or with --as-is, which leaves out the dry run"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 
