@@ -4,7 +4,6 @@ package explain
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,10 +149,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", g.Members.Live[i].Name, err)
 		}
-		key, err := shapeOf(q)
-		if err != nil {
-			return nil, err
-		}
+		key := placement.ClassKey(q.pod, q.demand)
 		at, known := shapes[key]
 		if !known {
 			at = len(a.shapes)
@@ -163,16 +159,6 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 		a.asks = append(a.asks, q.demand)
 	}
 	return a, nil
-}
-
-// shapeOf is equal for members that every node answers alike.
-func shapeOf(q *question) (string, error) {
-	spec := &q.pod.Spec
-	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, placement.OnePerNode(q.pod), portsOf(q)})
-	if err != nil {
-		return "", fmt.Errorf("pod %s: %w", q.pod.Name, err)
-	}
-	return q.demand.Signature() + fmt.Sprint(q.demand.Scalars, q.demand.EphemeralStorage) + string(decides), nil
 }
 
 // plan asks the planner with what the nodes have now.

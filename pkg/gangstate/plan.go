@@ -218,7 +218,7 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 	}
 	claims, signature := len(claimsOf(pod)) > 0, d.Signature()
 	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
-		return !s.own && s.claims == claims && s.signature == signature && s.volumes.key == volumes.key && sameShape(s.pod, pod)
+		return !s.own && s.claims == claims && s.signature == signature && s.volumes.key == volumes.key && placement.SameClass(s.pod, pod)
 	})
 	var s *shape
 	if at >= 0 {

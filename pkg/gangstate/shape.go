@@ -3,18 +3,13 @@
 package gangstate
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -44,47 +39,6 @@ type shape struct {
 	volumes   volumes
 }
 
-// sameShape reports whether two pods have one shape. It is asked about each member, so it
-// compares only what decides, and without reflection what most pods have.
-func sameShape(a, b *v1.Pod) bool {
-	return a.Spec.SchedulerName == b.Spec.SchedulerName && decides(a).same(decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
-		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && placement.KeepsApart(a) == placement.KeepsApart(b)
-}
-
-// decided is what plugins look at, beside containers and what a Demand has.
-type decided struct {
-	NodeSelector map[string]string
-	Affinity     *v1.Affinity
-	Tolerations  []v1.Toleration
-	Spread       []v1.TopologySpreadConstraint
-	Resources    *v1.ResourceRequirements
-	Overhead     v1.ResourceList
-}
-
-func decides(pod *v1.Pod) *decided {
-	return &decided{
-		NodeSelector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations,
-		Spread: pod.Spec.TopologySpreadConstraints, Resources: pod.Spec.Resources, Overhead: pod.Spec.Overhead,
-	}
-}
-
-func (d *decided) same(e *decided) bool {
-	return maps.Equal(d.NodeSelector, e.NodeSelector) && slices.EqualFunc(d.Tolerations, e.Tolerations, sameToleration) && sameResources(d.Overhead, e.Overhead) &&
-		(d.Affinity == nil && e.Affinity == nil || equality.Semantic.DeepEqual(d.Affinity, e.Affinity)) &&
-		(len(d.Spread) == 0 && len(e.Spread) == 0 || equality.Semantic.DeepEqual(d.Spread, e.Spread)) &&
-		(d.Resources == nil && e.Resources == nil || equality.Semantic.DeepEqual(d.Resources, e.Resources))
-}
-
-func sameToleration(a, b v1.Toleration) bool {
-	same := ptr.Equal(a.TolerationSeconds, b.TolerationSeconds)
-	a.TolerationSeconds, b.TolerationSeconds = nil, nil
-	return same && a == b
-}
-
-func sameResources(a, b v1.ResourceList) bool {
-	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
-}
-
 // claimsOf are the claims that may bind a pod to a node, by name.
 func claimsOf(pod *v1.Pod) (claims []string) {
 	for i := range pod.Spec.Volumes {
@@ -105,39 +59,18 @@ func claimsOf(pod *v1.Pod) (claims []string) {
 	return claims
 }
 
-func sameContainers(a, b []v1.Container) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		x, y := &a[i].Resources, &b[i].Resources
-		if !sameResources(x.Limits, y.Limits) || !sameResources(x.Requests, y.Requests) || !slices.Equal(x.Claims, y.Claims) || !slices.Equal(a[i].Ports, b[i].Ports) {
-			return false
-		}
-	}
-	return true
-}
-
 // newShape reads the pod that stands for its shape.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	s := &shape{pod: pod, demand: d, signature: d.Signature(), eligible: placement.EligibilityOf(pod)}
-	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	var requests []v1.ResourceList
-	for i := range containers {
-		requests = append(requests, containers[i].Resources.Requests)
-		for _, port := range containers[i].Ports {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, port := range c.Ports {
 			if port.HostPort > 0 {
 				s.ports = append(s.ports, port)
 			}
 		}
 	}
 	s.alone = len(s.ports) > 0 || placement.KeepsApart(pod)
-	// Of the labels only this decides, and the profile has arguments by which nodes are judged.
-	key, err := json.Marshal([]any{pod.Namespace, pod.Spec.SchedulerName, s.signature, decides(pod), requests, s.ports, s.alone})
-	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	s.key = string(key)
+	s.key = pod.Namespace + " " + placement.ClassKey(pod, d)
 	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key
 	}

@@ -4,14 +4,11 @@ package gangstate
 
 import (
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -251,100 +248,5 @@ func TestTooManyKinds(t *testing.T) {
 	}
 	if _, _, err := plannedOn(t, 1, pods, nil); err == nil || !strings.Contains(err.Error(), "more than 64 kinds") {
 		t.Errorf("%v, want a refusal", err)
-	}
-}
-
-// TestShapeComparison: shapes are compared as Kubernetes does: what is compared by hand says what
-// reflection would, of each two of pods that differ in one thing, or write the same in two ways.
-func TestShapeComparison(t *testing.T) {
-	quantities := func(cpu, gpus string) v1.ResourceList {
-		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), "nvidia.com/gpu": resource.MustParse(gpus)}
-	}
-	variants := map[string]func(*v1.PodSpec){
-		"as it is":              func(*v1.PodSpec) {},
-		"empty, not nil":        func(s *v1.PodSpec) { s.NodeSelector, s.Tolerations = map[string]string{}, []v1.Toleration{} },
-		"a node selector":       func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} },
-		"another node selector": func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"a": ""} },
-		"a toleration":          func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Key: "a", Effect: v1.TaintEffectNoExecute}} },
-		"for some time": func(s *v1.PodSpec) {
-			s.Tolerations = []v1.Toleration{{Key: "a", Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))}}
-		},
-		"for the same time": func(s *v1.PodSpec) {
-			s.Tolerations = []v1.Toleration{{Key: "a", Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))}}
-		},
-		"for no time": func(s *v1.PodSpec) {
-			s.Tolerations = []v1.Toleration{{Key: "a", Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64)}}
-		},
-		"another value":               func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Key: "a", Value: "b"}} },
-		"another operator":            func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists}} },
-		"affinity to none":            func(s *v1.PodSpec) { s.Affinity = &v1.Affinity{} },
-		"affinity to nodes":           func(s *v1.PodSpec) { s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{}} },
-		"spread":                      func(s *v1.PodSpec) { s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1}} },
-		"spread wider":                func(s *v1.PodSpec) { s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 2}} },
-		"overhead":                    func(s *v1.PodSpec) { s.Overhead = quantities("1", "0") },
-		"overhead, written otherwise": func(s *v1.PodSpec) { s.Overhead = quantities("1000m", "0") },
-		"resources of the pod":        func(s *v1.PodSpec) { s.Resources = &v1.ResourceRequirements{} },
-		"requests":                    func(s *v1.PodSpec) { s.Containers[0].Resources.Requests = quantities("2", "4") },
-		"requests, written otherwise": func(s *v1.PodSpec) { s.Containers[0].Resources.Requests = quantities("2000m", "4") },
-		"requests of one thing": func(s *v1.PodSpec) {
-			s.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
-		},
-		"requests of another": func(s *v1.PodSpec) {
-			s.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("2")}
-		},
-		"requests of all, together":    func(s *v1.PodSpec) { s.Resources = &v1.ResourceRequirements{Requests: quantities("2", "4")} },
-		"the same, written otherwise":  func(s *v1.PodSpec) { s.Resources = &v1.ResourceRequirements{Requests: quantities("2000m", "4")} },
-		"limits":                       func(s *v1.PodSpec) { s.Containers[0].Resources.Limits = quantities("2", "4") },
-		"a claim":                      func(s *v1.PodSpec) { s.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "a"}} },
-		"another request of the claim": func(s *v1.PodSpec) { s.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "a", Request: "b"}} },
-		"a port":                       func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} },
-		"another port":                 func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 81}} },
-		"a port of an address":         func(s *v1.PodSpec) { s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, HostIP: "10.0.0.1"}} },
-		"a port of UDP": func(s *v1.PodSpec) {
-			s.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, Protocol: v1.ProtocolUDP}}
-		},
-		"another container":    func(s *v1.PodSpec) { s.Containers = append(s.Containers, v1.Container{}) },
-		"an initial container": func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{}} },
-		"an initial container's limit": func(s *v1.PodSpec) {
-			s.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Limits: quantities("2", "4")}}}
-		},
-		"another scheduler":            func(s *v1.PodSpec) { s.SchedulerName = "other" },
-		"an image, of no concern here": func(s *v1.PodSpec) { s.Containers[0].Image = "a" },
-	}
-	made := map[string]*v1.Pod{}
-	for name, change := range variants {
-		made[name] = schedtest.Pod("p").Obj()
-		change(&made[name].Spec)
-	}
-	byReflection := func(containers []v1.Container) (of []any) {
-		for i := range containers {
-			of = append(of, containers[i].Resources, containers[i].Ports)
-		}
-		return of
-	}
-	of := func(p *v1.Pod) []any {
-		return []any{p.Spec.SchedulerName, decides(p), byReflection(p.Spec.Containers), byReflection(p.Spec.InitContainers)}
-	}
-	alike := 0
-	for one, a := range made {
-		for other, b := range made {
-			want := equality.Semantic.DeepEqual(of(a), of(b))
-			if got := sameShape(a, b); got != want {
-				t.Errorf("%q and %q are the same: %t, want %t", one, other, got, want)
-			}
-			if want && one != other {
-				alike++
-			}
-		}
-	}
-	if alike != 14 {
-		t.Errorf("%d ordered pairs of different names are alike, want 14: those that write the same in two ways", alike)
-	}
-	// Reflection would see a new field.
-	if fields := reflect.TypeFor[decided]().NumField(); fields != 6 {
-		t.Errorf("decided has %d fields, and 6 are compared", fields)
-	}
-	if fields := reflect.TypeFor[v1.ResourceRequirements]().NumField(); fields != 3 {
-		t.Errorf("ResourceRequirements has %d fields, and 3 are compared", fields)
 	}
 }

@@ -185,7 +185,7 @@ func (b *build) ask(s *shape, node int) fabric.Supply {
 func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
 	var stay sets.Set[types.UID]
 	for _, pod := range b.bound[node] {
-		if s.alone && sameShape(s.pod, pod) {
+		if s.alone && placement.SameClass(s.pod, pod) {
 			return fabric.Supply{}
 		}
 		stay = stay.Union(sets.New(pod.UID))

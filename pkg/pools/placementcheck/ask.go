@@ -3,7 +3,6 @@
 package placementcheck
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -236,13 +236,7 @@ func (k *kind) uid(i int) types.UID { return types.UID(string(k.pod.UID) + "/" +
 func (a *ask) key() string {
 	var b []byte
 	add := func(k *kind) {
-		spec := &k.pod.Spec
-		b = fmt.Appendf(b, "%d %s %s %t %v %q ", k.count, spec.SchedulerName, k.demand.Signature(), k.alone, k.demand.Scalars, k.demand.PromisedModel)
-		decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.PreemptionPolicy})
-		if err != nil { // no API server admits such a pod
-			decides = []byte(k.pod.UID)
-		}
-		b = append(b, decides...)
+		b = fmt.Appendf(b, "%d %q %s %s ", k.count, k.demand.PromisedModel, ptr.Deref(k.pod.Spec.PreemptionPolicy, ""), placement.ClassKey(k.pod, k.demand))
 	}
 	for _, g := range a.gangs {
 		b = fmt.Appendf(b, "gang %+v ", g.Wishes)
