@@ -134,7 +134,7 @@ func TestCauses(t *testing.T) {
 				}
 				w.group("train", 2, members)
 			},
-			want: NeverFits, wantText: "because of 300Gi of memory for each member and 60Gi of ephemeral-storage for each member",
+			want: NeverFits, wantText: "because of 300Gi of memory for each member, and also of 60Gi of ephemeral-storage for each member",
 		},
 		"a launcher without GPUs, and workers that ask more CPU than a node has beside its GPUs": {
 			build: func(t *testing.T, w *testEnv) {
@@ -151,7 +151,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.group("train", 2, wantPort80(keptApart(asks(1).Obj(), pod("second", 1).Obj())...))
 			},
-			want: NeverFits, wantText: "the host port 80 and one member on each node, by their anti-affinity; even if no other pod ran: room for 1 of 2 members",
+			want: NeverFits, wantText: "the host port 80, and also of one member on each node, by their anti-affinity; even if no other pod ran: room for 1 of 2 members",
 		},
 		"members of a gang ask more GPUs together than there are, and more CPU": {
 			build: func(t *testing.T, w *testEnv) {
@@ -600,7 +600,35 @@ func TestCauses(t *testing.T) {
 				w.group("train", 3, members, podrequest.AllowMixedModelsKey, "true")
 			},
 			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 400 of the members; even if no other pod ran: room for 2 of 3 members",
-			wantNext: "set nvtopo.dev/min-bandwidth to 300, with which there is room", wantWish: podrequest.MinBandwidthKey,
+			wantNext: "set nvtopo.dev/min-bandwidth to 300GB/s, with which there is room", wantWish: podrequest.MinBandwidthKey,
+		},
+		"the only machine with as many free GPUs is of a model that the gang excludes": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).node(t, "h2", hopper, nil).node(t, "l0", "l40s-8", nil)
+				w.holds(t, "busy", "h2", 0)
+				var members []*v1.Pod
+				for _, name := range []string{"asks", "second", "third"} {
+					members = append(members, pod(name, 8).Annotation(podrequest.GPUModelKey, "H100").Obj())
+				}
+				w.group("train", 3, members)
+			},
+			want: FewGPUs, wantText: "the gang asks 24 nvidia.com/gpu, and 23 are free on the nodes that it may run on",
+			wantBlockers: []string{"team/busy"},
+		},
+		"a gang asks for a bandwidth that two machines have, and for one model": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).node(t, "a0", "dgx-a100", nil)
+				var members []*v1.Pod
+				for _, name := range []string{"asks", "second", "third"} {
+					members = append(members, pod(name, 8).Annotation(podrequest.MinBandwidthKey, "3200Gb/s").Obj())
+				}
+				w.group("train", 3, members)
+			},
+			want:     NeverFits,
+			wantText: "because of one GPU model for all members (no nvtopo.dev/allow-mixed-models), and also of nvtopo.dev/min-bandwidth: 3200Gb/s (400 GB/s) of the members",
+			wantNext: "set nvtopo.dev/allow-mixed-models to true and nvtopo.dev/min-bandwidth to 300GB/s, with which there is room when no other pod runs, run 2 members, or add nodes that have more",
 		},
 		"a pod asks for a bandwidth that no machine has, and a link that some have": {
 			build: func(t *testing.T, w *testEnv) {
@@ -608,7 +636,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "h0", hopper, nil).node(t, "p0", "l40s-8", nil).node(t, "p1", "l40s-8", nil)
 				w.waits(asks(8).Annotation(podrequest.MinLinkKey, "NVLINK").Annotation(podrequest.MinBandwidthKey, "500").Obj())
 			},
-			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 500", wantNext: "set nvtopo.dev/min-bandwidth to 450, with which",
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 500", wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s, with which",
 		},
 		"a pod asks for more GPUs than the largest machine has": {
 			build: func(t *testing.T, w *testEnv) {

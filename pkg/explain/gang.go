@@ -283,7 +283,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 	if asks == 0 {
 		return
 	}
-	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil })
+	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil || j.first(never) != nil })
 	total, with := s.freeOn(a.shapes[0], eligible)
 	e.Evidence = append(e.Evidence, "free: "+nodes(with))
 	if total >= asks {

@@ -20,8 +20,8 @@ func gangWishes(a *ask) (out []wish) {
 		{w.Required != "", wish{name: gangrequest.RequiredKey + ": " + w.Required, cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.Required = "" }}},
 		{w.SegmentRequired, wish{name: gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.SegmentRequired = false }}},
 		{!w.MixedModels, wish{
-			name: "GPUs of one model for the gang, as with " + gangrequest.MixedModelsKey + ": true", cause: causeOf(placement.FewOneModel),
-			gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
+			name: "one GPU model for all members (no " + gangrequest.MixedModelsKey + ")", cause: causeOf(placement.FewOneModel),
+			fix: gangrequest.MixedModelsKey + " to true", gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
 		}},
 		{w.MaxPerDomain > 0, wish{name: gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }}},
 	} {

@@ -3,10 +3,10 @@
 package explain
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -14,41 +14,85 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// lesser says what to do about the wishes without which there is room: a value of an annotation with which
-// there is, the greatest of those that are tried, if it is one wish that has such a value.
-func (s *scene) lesser(needed []wish, shapes []*question, fits func(wish) bool) string {
-	if len(needed) == 1 && needed[0].key != "" {
-		w := needed[0]
-		for _, value := range s.lesserValues(w.key, shapes) {
-			if fits(wish{cause: w.cause, drop: func(p *v1.Pod) {
-				if _, ok := p.Annotations[w.key]; ok {
-					p.Annotations[w.key] = value
-				}
-			}}) {
-				return fmt.Sprintf("set %s to %s, with which there is room when no other pod runs, or add nodes that have more", w.key, value)
-			}
+// lesser says what to do about the wishes without which there is room: all of them in one step, each by the
+// greatest value, of those that are tried, with which there is room. others are what would do as well.
+func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
+	steps := func(first, last string) string { return anyOf(slices.Concat([]string{first}, others, []string{last})) }
+	set, dropped := s.lesserEach(needed, shapes, fits)
+	if len(set) > 0 {
+		step := "set " + strings.Join(set, " and ")
+		if len(dropped) > 0 {
+			step += " and leave out " + strings.Join(dropped, " and ")
 		}
+		return steps(step+", with which there is room when no other pod runs", "add nodes that have more")
 	}
-	if next := neverNext[needed[0].cause]; next != "" && len(needed) == 1 {
-		return next
+	if next := neverNext[needed[0].cause]; next[0] != "" && len(needed) == 1 {
+		return steps(next[0], next[1])
 	}
-	return "ask for less of these: " + named(needed) + "; or add nodes that have it"
+	return steps("ask for less of these: "+named(needed), "add nodes that have it")
 }
 
-// neverNext says what to do where one thing is all that the cluster has too little of.
-var neverNext = map[Cause]string{
-	FewCPUs:                            "ask for less CPU, or add nodes that have more",
-	LowMemory:                          "ask for less memory, or add nodes that have more",
-	NoDomain:                           "let the gang be in a greater domain, or add nodes to one",
-	HostPort:                           nextSteps[HostPort],
-	KeptApart:                          nextSteps[KeptApart],
-	causeOf(placement.FewOneModel):     "set nvtopo.dev/allow-mixed-models, run fewer members, or add nodes of one model",
-	causeOf(placement.FewSuitableGPUs): "accept more models or less memory, or add nodes that have such GPUs",
+// lesserEach returns what to set, as "KEY to VALUE", and which keys to leave out, for all wishes together.
+// Both are empty if one of the wishes is no annotation, or there is no value to set.
+func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (set, dropped []string) {
+	trial := slices.Clone(needed)
+	for i, w := range needed {
+		values := s.lesserValues(w.key, needed, shapes)
+		at := slices.IndexFunc(values, func(value string) bool {
+			trial[i] = w.with(value)
+			return fits(trial)
+		})
+		switch {
+		case at >= 0:
+			set = append(set, w.key+" to "+values[at])
+			continue
+		case w.fix != "":
+			set = append(set, w.fix)
+		case w.key != "":
+			dropped = append(dropped, w.key)
+		default:
+			return nil, nil
+		}
+		trial[i] = w
+	}
+	if len(set) == 0 {
+		return nil, nil
+	}
+	return set, dropped
+}
+
+// with is the wish for another value of the annotation.
+func (w wish) with(value string) wish {
+	return wish{cause: w.cause, drop: func(p *v1.Pod) {
+		if _, ok := p.Annotations[w.key]; ok {
+			p.Annotations[w.key] = value
+		}
+	}}
+}
+
+// anyOf names steps of which one is enough.
+func anyOf(steps []string) string {
+	last := len(steps) - 1
+	if last < 2 {
+		return strings.Join(steps, ", or ")
+	}
+	return strings.Join(steps[:last], ", ") + ", or " + steps[last]
+}
+
+// neverNext are the steps where one thing is all that the cluster has too little of: to ask for less, and to
+// add to the cluster.
+var neverNext = map[Cause][2]string{
+	FewCPUs:                            {"ask for less CPU", "add nodes that have more"},
+	LowMemory:                          {"ask for less memory", "add nodes that have more"},
+	NoDomain:                           {"let the gang be in a greater domain", "add nodes to one"},
+	HostPort:                           {"leave the host port out", "add nodes"},
+	KeptApart:                          {"leave the anti-affinity out", "add nodes"},
+	causeOf(placement.FewSuitableGPUs): {"accept more models or less memory", "add nodes that have such GPUs"},
 }
 
 // lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the
 // pods do.
-func (s *scene) lesserValues(key string, shapes []*question) []string {
+func (s *scene) lesserValues(key string, needed []wish, shapes []*question) []string {
 	switch podrequest.CanonicalKey(key) {
 	case podrequest.TopologyPolicyKey:
 		return []string{"restricted", "best-effort"}
@@ -57,18 +101,17 @@ func (s *scene) lesserValues(key string, shapes []*question) []string {
 	case podrequest.MinLinkKey:
 		return []string{"NVLINK", "PIX", "PXB", "PHB", "NODE", "SYS"}
 	case podrequest.MinBandwidthKey:
-		return s.bandwidths(key, shapes)
+		return s.bandwidths(needed, shapes)
 	}
 	return nil
 }
 
-// bandwidths are the ring bandwidths that nodes would give the pods without the annotation, in GB/s, the
-// greatest first.
-func (s *scene) bandwidths(key string, shapes []*question) (out []string) {
+// bandwidths are the ring bandwidths that nodes would give the pods without some wishes, the greatest first.
+func (s *scene) bandwidths(dropped []wish, shapes []*question) (out []string) {
 	var all []float64
 	for _, q := range shapes {
 		pod := q.pod.DeepCopy()
-		delete(pod.Annotations, key)
+		together(dropped).drop(pod)
 		less, err := s.question(pod)
 		if err != nil {
 			continue
@@ -82,7 +125,7 @@ func (s *scene) bandwidths(key string, shapes []*question) (out []string) {
 	slices.Sort(all)
 	slices.Reverse(all)
 	for _, v := range slices.Compact(all) {
-		out = append(out, strconv.FormatFloat(v, 'f', -1, 64))
+		out = append(out, strconv.FormatFloat(v, 'f', -1, 64)+"GB/s")
 	}
 	return out
 }

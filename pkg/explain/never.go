@@ -88,12 +88,12 @@ func (s *scene) neverPod(q *question, lacking []judged, e *Explanation) Cause {
 	}
 	best := ideal.relaxed(q, together(needed))
 	e.lack(needed)
-	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", named(needed), counted(best.Nodes, "node"))
+	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", because(needed), counted(best.Nodes, "node"))
 	if best.Gets != nil {
 		e.Evidence = append(e.Evidence, fmt.Sprintf("%s would give it %s when empty", best.Node, best.Gets))
 	}
 	e.Evidence = append(e.Evidence, ideal.amountsLeft(q, needed)...)
-	e.Next = ideal.lesser(needed, []*question{q}, func(w wish) bool { return ideal.relaxed(q, w) != nil })
+	e.Next = ideal.lesser(needed, []*question{q}, fits)
 	return NeverFits
 }
 
@@ -136,11 +136,11 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 		if total := ideal.offered(a); a.gpus() > total {
 			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.resource(), total)
 		}
-		e.Next = "run fewer or smaller members, or add nodes"
+		e.Next = anyOf(append(fewerMembers(room), "run smaller members", "add nodes"))
 		return true
 	}
 	e.lack(needed)
-	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", named(needed), roomOf(room))
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", because(needed), roomOf(room))
 	for _, q := range a.shapes {
 		for _, name := range resourcesOf(&ask{shapes: []*question{q}}) {
 			if slices.Contains(e.Lacks, CauseOf(name)) {
@@ -148,8 +148,16 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 			}
 		}
 	}
-	e.Next = ideal.lesser(needed, a.shapes, func(w wish) bool { return ideal.fitsAsking(a, []wish{w}) })
+	e.Next = ideal.lesser(needed, a.shapes, func(less []wish) bool { return ideal.fitsAsking(a, less) }, fewerMembers(room)...)
 	return true
+}
+
+// fewerMembers is the step to run as many members as there is room for, if there is some.
+func fewerMembers(room *fabric.UnplaceableError) []string {
+	if room.Have < 1 {
+		return nil
+	}
+	return []string{"run " + counted(room.Have, "member")}
 }
 
 // deciding are the wishes that decide about nodes, with what keeps pods from nodes behind what they ask of
@@ -237,11 +245,17 @@ func together(wishes []wish) wish {
 }
 
 func named(wishes []wish) string {
-	var names []string
+	return strings.Join(namesOf(wishes), " and ")
+}
+
+// because names the wishes that are the cause, each of them.
+func because(wishes []wish) string { return strings.Join(namesOf(wishes), ", and also of ") }
+
+func namesOf(wishes []wish) (out []string) {
 	for _, w := range wishes {
-		names = append(names, w.name)
+		out = append(out, w.name)
 	}
-	return strings.Join(names, " and ")
+	return out
 }
 
 // mostOffered is the greatest number of devices that one of the nodes has for pods.

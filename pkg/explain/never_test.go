@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -78,7 +79,7 @@ func TestNeverFits(t *testing.T) {
 // TestGangNeverFits is the same of gangs on whole machines, beside a brute force over all sets of GPUs.
 func TestGangNeverFits(t *testing.T) {
 	random := rand.New(rand.NewPCG(37, 2))
-	never, advised := 0, 0
+	never, advised, together := 0, 0, 0
 	for round := range 120 {
 		w := newTestEnv()
 		kinds := []string{cube, hopper, "a100-pcie-4-bridged", quad}
@@ -108,15 +109,21 @@ func TestGangNeverFits(t *testing.T) {
 		if got, want := e.Cause == NeverFits, !fits(members[0]); got != want {
 			t.Fatalf("round %d: %d members of %d GPUs with %v on %d nodes: said never to fit %t, brute force %t: %s: %s", round, len(members), size, wishes, len(w.Nodes), got, want, e.Cause, e.Reason)
 		}
-		if e.Cause != NeverFits || slices.Contains(e.Lacks, Cause("FewOneModel")) {
+		if e.Cause != NeverFits {
 			continue
 		}
 		never++
-		w.checkLacks(t, round, e, members[0], fits)
+		if !slices.Contains(e.Lacks, Cause("FewOneModel")) {
+			w.checkLacks(t, round, e, members[0], fits)
+		}
+		if several := strings.Count(e.Next, " to "); several > 1 {
+			together++
+		}
+		checkFewer(t, round, e, func(n int) bool { return w.gangFits(t, members[0], n) })
 		advised += checkNext(t, round, e, members[0], fits)
 	}
-	if never < 25 || advised < 5 {
-		t.Errorf("only %d times a gang never fits, and %d times a value is said", never, advised)
+	if never < 25 || advised < 5 || together < 3 {
+		t.Errorf("only %d times a gang never fits, %d times a value is said, and %d times two", never, advised, together)
 	}
 }
 
@@ -158,7 +165,7 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 	words := strings.Fields(x.Next)
 	switch {
 	case strings.HasPrefix(x.Next, "set "):
-		changed.Annotations[words[1]] = strings.TrimSuffix(words[3], ",")
+		follow(changed, x.Next)
 	case strings.HasPrefix(x.Next, "ask for at most "):
 		n, err := strconv.Atoi(words[4])
 		if err != nil {
@@ -175,6 +182,33 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 		t.Fatalf("round %d: %v: next step %q does not help", round, p.Annotations, x.Next)
 	}
 	return 1
+}
+
+// follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY, with which…".
+func follow(p *v1.Pod, next string) {
+	changes, _, _ := strings.Cut(strings.TrimPrefix(next, "set "), ", with which ")
+	for _, change := range strings.Split(changes, " and ") {
+		if key, ok := strings.CutPrefix(change, "leave out "); ok {
+			delete(p.Annotations, key)
+		} else if key, value, ok := strings.Cut(change, " to "); ok {
+			p.Annotations[key] = value
+		} else {
+			delete(p.Annotations, change)
+		}
+	}
+}
+
+// checkFewer: as many members as the next step says there is room for, and no more.
+func checkFewer(t *testing.T, round int, x *Explanation, fits func(members int) bool) {
+	t.Helper()
+	_, after, ok := strings.Cut(x.Next, "run ")
+	n, err := strconv.Atoi(strings.Fields(after + " -")[0])
+	if !ok || err != nil {
+		n = 0
+	}
+	if n > 0 && !fits(n) || fits(n+1) {
+		t.Fatalf("round %d: next step %q: %d members fit: %t, and one more: %t", round, x.Next, n, n == 0 || fits(n), fits(n+1))
+	}
 }
 
 func setGPUs(p *v1.Pod, n int) {
@@ -206,7 +240,11 @@ func (e *testEnv) gangFits(t *testing.T, p *v1.Pod, members int) bool {
 	for i := range e.Nodes {
 		name := e.Nodes[i].Name
 		g := e.graphs[name]
-		room[g.GPUs[0].Model] += most(newScene(e.World).byName[name], g, p, members)
+		model := g.GPUs[0].Model
+		if p.Annotations[gangrequest.MixedModelsKey] == "true" {
+			model = ""
+		}
+		room[model] += most(newScene(e.World).byName[name], g, p, members)
 	}
 	for _, n := range room {
 		if n >= members {
@@ -247,7 +285,7 @@ func most(n *node, g *nvtopo.Graph, p *v1.Pod, limit int) int {
 // suits reports whether a set of GPUs is as annotations ask.
 func suits(g *nvtopo.Graph, tables *nvtopo.Tables, set nvtopo.Mask, asks map[string]string) bool {
 	if asked := asks[podrequest.MinBandwidthKey]; asked != "" {
-		least, _ := strconv.ParseFloat(asked, 64)
+		least, _ := strconv.ParseFloat(strings.TrimSuffix(asked, "GB/s"), 64)
 		if nvtopo.GBps(tables.Ring(set)) < least {
 			return false
 		}

@@ -197,7 +197,7 @@ func constraintOf(p *v1.Pod) (c nvtopo.Constraint, ok bool) {
 			c.MinLink, err = nvtopo.ParseClass(value)
 		case podrequest.MinBandwidthKey:
 			var gbps float64
-			gbps, err = strconv.ParseFloat(value, 64)
+			gbps, err = strconv.ParseFloat(strings.TrimSuffix(value, "GB/s"), 64)
 			c.MinBandwidth = int64(gbps * 1e6)
 		case podrequest.TopologyPolicyKey:
 			c.Policy, err = nvtopo.ParsePolicy(value)
@@ -417,7 +417,7 @@ func (e *testEnv) askLess(t *testing.T, x *Explanation, p *v1.Pod) {
 	words := strings.Fields(x.Next)
 	switch {
 	case strings.HasPrefix(x.Next, "set "):
-		p.Annotations[words[1]] = strings.TrimSuffix(words[3], ",")
+		follow(p, x.Next)
 	case strings.HasPrefix(x.Next, "ask for at most "):
 		n, err := strconv.Atoi(words[4])
 		if err != nil {

@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +23,9 @@ type wish struct {
 	// cause is why a pod fits no node because of the wish alone.
 	cause Cause
 	// key is that of the annotation that it is; empty if it is none.
-	key  string
+	key string
+	// fix is what to set, as "KEY to VALUE", where the wish is that a key is not set.
+	fix  string
 	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
 	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
 }
@@ -70,7 +73,7 @@ func (s *scene) wishesOf(q *question) (out []wish) {
 	for _, key := range podrequest.InputKeys() {
 		if value, ok := q.pod.Annotations[key]; ok {
 			out = append(out, wish{
-				name: key + ": " + value, cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
+				name: key + ": " + asRead(key, value), cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
 			})
 		}
 	}
@@ -88,6 +91,18 @@ func (s *scene) wishesOf(q *question) (out []wish) {
 		}})
 	}
 	return out
+}
+
+// asRead is an annotation's value; of a bandwidth in another unit also what it is in GB/s.
+func asRead(key, value string) string {
+	if podrequest.CanonicalKey(key) != podrequest.MinBandwidthKey {
+		return value
+	}
+	kBps, err := nvtopo.ParseBandwidth(value)
+	if text := strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64); err == nil && !strings.HasPrefix(value, text) {
+		return value + " (" + text + " GB/s)"
+	}
+	return value
 }
 
 // taints are those that keep the pod off nodes.
