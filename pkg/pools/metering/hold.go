@@ -62,7 +62,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 			},
 			Spec: v1alpha1.UsageRecordSpec{
 				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,
-				Namespace: pod.Namespace, Queue: queueOf(pod), Owner: ownerOf(pod),
+				Namespace: pod.Namespace, Queue: kueue.QueueOf(pod), Owner: ownerOf(pod),
 				Resource: resource, Model: modelOf(pod, at, resource),
 				Quantity: units.Devices(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
 			},
@@ -77,11 +77,6 @@ func recordName(pod *v1.Pod, i int) string {
 		return string(pod.UID)
 	}
 	return string(pod.UID) + "-" + strconv.Itoa(i)
-}
-
-// queueOf is the LocalQueue that let a pod in, as Kueue writes it on the pod; else the one that it asks for.
-func queueOf(pod *v1.Pod) string {
-	return cmp.Or(pod.Labels[kueue.LabelLocalQueue], pod.Labels[kueue.LabelQueue])
 }
 
 // ownerOf is what a pod is a part of: its ElasticJob or RemoteGPUSession, else its controller.

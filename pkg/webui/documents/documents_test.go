@@ -91,11 +91,12 @@ func TestPodStates(t *testing.T) {
 	}
 }
 
-// TestTenantAndQueue: of the namespace, and of the pod or its Workload.
+// TestTenantAndQueue: of the namespace, and of the pod, as Kueue marked it or as it asks, or its Workload.
 func TestTenantAndQueue(t *testing.T) {
 	c, v := sample(t)
 	c.Pods[0].Labels[kueue.LabelQueue] = "direct"
 	c.Pods[1].Annotations[kueue.AnnotationWorkload] = "w"
+	c.Pods[2].Labels[kueue.LabelLocalQueue] = "let-in"
 	var w kueue.Workload
 	w.Namespace, w.Name, w.Spec.QueueName = "default", "w", "by-workload"
 	got := map[string]string{}
@@ -105,7 +106,7 @@ func TestTenantAndQueue(t *testing.T) {
 	}) {
 		got[p.Name] = p.Tenant + " " + p.Queue
 	}
-	for name, want := range map[string]string{"notebook-a": "team-a direct", "notebook-b": "team-a by-workload", "infer-0": "team-a "} {
+	for name, want := range map[string]string{"notebook-a": "team-a direct", "notebook-b": "team-a by-workload", "infer-0": "team-a let-in"} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
 		}

@@ -100,7 +100,7 @@ func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
 		}
 		w := workloadOf(p, asked, placed[p.UID])
 		w.Tenant = tenants[p.Namespace]
-		w.Queue = cmp.Or(p.Labels[kueue.LabelQueue], queues[p.Namespace+"/"+cmp.Or(p.Annotations[kueue.AnnotationWorkload], p.Labels[kueue.LabelPodGroup])])
+		w.Queue = cmp.Or(kueue.QueueOf(p), queues[p.Namespace+"/"+cmp.Or(p.Annotations[kueue.AnnotationWorkload], p.Labels[kueue.LabelPodGroup])])
 		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b Workload) int {

@@ -3,6 +3,8 @@
 package v1beta2
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -200,4 +202,10 @@ type LocalQueueList struct {
 type LocalQueueSpec struct {
 	ClusterQueue string `json:"clusterQueue,omitempty"`
 	StopPolicy   string `json:"stopPolicy,omitempty"`
+}
+
+// QueueOf returns the name of the LocalQueue that let a pod in, as Kueue writes it on the pod; else of the one
+// that it asks for. It is empty if the pod names none.
+func QueueOf(pod *v1.Pod) string {
+	return cmp.Or(pod.Labels[LabelLocalQueue], pod.Labels[LabelQueue])
 }
