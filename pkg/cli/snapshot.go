@@ -20,8 +20,7 @@ import (
 type saving struct {
 	clusterFlags
 	schedulerAccess
-	output    string
-	anonymize bool
+	output string
 }
 
 func newSnapshot() *cobra.Command {
@@ -49,10 +48,6 @@ which it has made a choice that they do not show yet have it in the snapshot. Wh
 runs in pods, their environment and their mounts are not saved. PriorityClasses are
 read from the API server.
 
---anonymize replaces names of nodes, pods, namespaces, gangs, volumes and images, and
-values of labels, each by the same word everywhere, in the same alphabetical order. The
-scheduler's configuration, UIDs, keys of labels and the devices' ids stay.
-
 Ask by it with "NVTOPO what-if --snapshot FILE".`,
 		Example: `  NVTOPO snapshot save --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt -o cluster.jsonl`,
 		Args:    noArgs,
@@ -60,7 +55,6 @@ Ask by it with "NVTOPO what-if --snapshot FILE".`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", stdin, `file to write; "-" is standard output`)
-	f.BoolVar(&s.anonymize, "anonymize", false, "replace names")
 	s.clusterFlags.bind(cmd)
 	s.schedulerAccess.bind(cmd)
 	return cmd
@@ -95,11 +89,6 @@ func (s *saving) run(cmd *cobra.Command) error {
 	}
 	if err := addPriorityClasses(cmd.Context(), kube, snapshot); err != nil {
 		return inputf("cluster %s: %w", config.Host, err)
-	}
-	if s.anonymize {
-		if err := snapshot.Anonymize(); err != nil {
-			return err
-		}
 	}
 	return s.write(cmd.OutOrStdout(), snapshot)
 }

@@ -168,7 +168,7 @@ func TestEssenceKept(t *testing.T) {
 	}
 }
 
-// FuzzRead: what is read is written and read again as the same, with names and without.
+// FuzzRead: what is read is written and read again as the same.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(strings.Join([]string{header, onePod, oneNode, `{"objects":2}`}, "\n")))
 	f.Add([]byte(header + "\n" + `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"a","name":"p","annotations":{"nvtopo.dev/gang":"p,q"},"labels":{"x":"p"}},"spec":{"nodeName":"n","containers":[{"image":"n"}]}}` + "\n" + `{"objects":1}`))
@@ -177,21 +177,16 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for range 2 {
-			var out bytes.Buffer
-			if err := s.Write(&out); err != nil {
-				t.Fatal(err)
-			}
-			again, err := Read(&out)
-			if err != nil {
-				t.Fatalf("written, it cannot be read: %v", err)
-			}
-			if diff := cmp.Diff(s, again, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
-				t.Fatalf("written and read (-before +after):\n%s", diff)
-			}
-			if err := s.Anonymize(); err != nil {
-				return // two objects may have one name but for their case, or the like
-			}
+		var out bytes.Buffer
+		if err := s.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Read(&out)
+		if err != nil {
+			t.Fatalf("written, it cannot be read: %v", err)
+		}
+		if diff := cmp.Diff(s, again, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+			t.Fatalf("written and read (-before +after):\n%s", diff)
 		}
 	})
 }

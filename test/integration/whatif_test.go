@@ -550,21 +550,10 @@ spec:
 		t.Fatalf("asked of the scheduler: %+v", live)
 	}
 	program := []string{"--program", testkit.Program(t, "nvtopo-scheduler")}
-	saved, anonymous := filepath.Join(dir, "saved.jsonl"), filepath.Join(dir, "anonymous.jsonl")
+	saved := filepath.Join(dir, "saved.jsonl")
 	run(append([]string{"snapshot", "save", "-o", saved}, scheduler...)...)
-	run(append([]string{"snapshot", "save", "--anonymize", "-o", anonymous}, scheduler...)...)
 	if diff := cmp.Diff(live, fates(append(program, "--snapshot", saved)...)); diff != "" {
 		t.Errorf("by the snapshot (-live +snapshot):\n%s", diff)
-	}
-	nameless := fates(append(program, "--snapshot", anonymous)...)
-	for i := range nameless {
-		if strings.Contains(nameless[i].Node, live[i].Node) {
-			t.Errorf("node %s of the anonymous snapshot has the name of %s", nameless[i].Node, live[i].Node)
-		}
-		nameless[i].Node = live[i].Node
-	}
-	if diff := cmp.Diff(live, nameless); diff != "" {
-		t.Errorf("by the anonymous snapshot (-live +anonymous):\n%s", diff)
 	}
 	if text := run(append([]string{"what-if", "-f", asked}, scheduler...)...); !strings.Contains(text, "default/train-0  Placed") {
 		t.Errorf("for people:\n%s", text)

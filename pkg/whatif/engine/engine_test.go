@@ -3,7 +3,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -172,41 +171,5 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("victims (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestAnonymizedAnswers: what is said of a cluster without names is what is said of it with them.
-func TestAnonymizedAnswers(t *testing.T) {
-	var pods []*v1.Pod
-	for i := range 6 {
-		pods = append(pods, running(fmt.Sprintf("secret-job-%d", i), fmt.Sprintf("node-%04d", i/2), 1+i%3))
-	}
-	s := snapshotOf(t, 4, pods...)
-	var saved bytes.Buffer
-	if err := s.Write(&saved); err != nil {
-		t.Fatal(err)
-	}
-	anonymous, err := whatif.Read(bytes.NewReader(saved.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := anonymous.Anonymize(); err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	if err := anonymous.Write(&text); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"secret-job", `"node-0000"`, `"rack-0"`} {
-		if strings.Contains(text.String(), name) {
-			t.Errorf("%s is in the anonymous snapshot", name)
-		}
-	}
-	got, want := answer(t, anonymous, asks("a", 8).Obj()).Pods[0], answer(t, s, asks("a", 8).Obj()).Pods[0]
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(whatif.Pod{}, "Node", "Candidates")); diff != "" {
-		t.Errorf("answer (-with +without names):\n%s", diff)
-	}
-	if want.Node != "node-0003" || got.Node != "node-3" {
-		t.Errorf("nodes %s and %s, want node-0003 and node-3", want.Node, got.Node)
 	}
 }
