@@ -47,7 +47,7 @@ var layers = [][]string{
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/fieldpath", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/openmp", "pkg/sim/judge"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/openmp", "pkg/sim/judge"},
 	{"pkg/nvtopo"},
 }
 

@@ -23,7 +23,7 @@ func newFabric() *cobra.Command {
 		Long: `Show a cluster's racks and switches with what is free in each, write the labels of nodes
 that say where they are, and place the pods of a gang by them on paper.`,
 		Example: `  NVTOPO fabric show
-  NVTOPO fabric label --slurm topology.conf
+  NVTOPO fabric label --fabric fabric.csv
   NVTOPO fabric place --fabric fabric.csv --nodes nodes.csv --pods 4 --gpus 8`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -22,7 +21,6 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/slurm"
 )
 
 // labelManager is the field manager of the labels that fabric label writes.
@@ -31,7 +29,7 @@ const labelManager = "nvtopo-fabric-label"
 // fabricLabels has the flags of fabric label.
 type fabricLabels struct {
 	out              outputFlag
-	slurm, fabric    string
+	fabric           string
 	labels           []string
 	topology         string
 	apply, overwrite bool
@@ -41,19 +39,15 @@ type fabricLabels struct {
 func newFabricLabel() *cobra.Command {
 	var o fabricLabels
 	cmd := &cobra.Command{
-		Use:   "label --slurm FILE | --fabric FILE",
+		Use:   "label --fabric FILE",
 		Short: "Label a cluster's nodes with their racks and switches",
-		Long: `Label the nodes of a cluster with where they are in the fabric, as a file has it:
-  --slurm   Slurm's topology.conf of switches (SwitchName=s0 Nodes=node[0-7]). Host
-            names are names of nodes. A switch that all are behind is the whole
-            cluster and needs no label.
-  --fabric  CSV: node and the levels, outermost first; see NVTOPO fabric place
-A file that describes no tree is refused.
+		Long: `Label the nodes of a cluster with where they are in the fabric, as a CSV file has it:
+node and the levels, outermost first; see NVTOPO fabric place. A file that describes
+no tree is refused.
 
-The labels are those of --label, outermost first and once for each level; else those
-of the levels in --topology, a file with a ClusterTopology; else in the cluster's own;
-else those under topology.kubernetes.io for the levels zone, switch and rack of a
-CSV, and for a single level of switches.
+The labels are those of --label, once for each level; else those of the levels in
+--topology, a file with a ClusterTopology; else in the cluster's own; else those under
+topology.kubernetes.io for the levels zone, switch and rack.
 
 Nothing is written without --apply: the command prints what it would change. Labels
 that have another value, and labels of nodes that the file does not know, stay as
@@ -69,7 +63,7 @@ With -o json the answer is one object:
   unknown    nodes of the file that the cluster does not have
 
 The exit code is 1 if some label differs and --overwrite is not given.`,
-		Example: `  NVTOPO fabric label --slurm /etc/slurm/topology.conf --label spine=example.com/spine --label leaf=example.com/leaf
+		Example: `  NVTOPO fabric label --fabric fabric.csv --label spine=example.com/spine --label leaf=example.com/leaf
   NVTOPO fabric label --fabric fabric.csv --apply`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -77,9 +71,8 @@ The exit code is 1 if some label differs and --overwrite is not given.`,
 	o.out.bind(cmd)
 	o.cluster.bind(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.slurm, "slurm", "", `Slurm's topology.conf; "-" is standard input`)
 	f.StringVar(&o.fabric, "fabric", "", `CSV with the domains of each node; "-" is standard input`)
-	f.StringArrayVar(&o.labels, "label", nil, "LEVEL=LABEL: the node label of a level; may be repeated, outermost first")
+	f.StringArrayVar(&o.labels, "label", nil, "LEVEL=LABEL: the node label of a level; may be repeated")
 	f.StringVar(&o.topology, "topology", "", "file with a ClusterTopology whose levels have the labels")
 	f.BoolVar(&o.apply, "apply", false, "write the labels")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace labels that have another value, and remove those that the file does not have")
@@ -125,11 +118,11 @@ func (o *fabricLabels) run(cmd *cobra.Command) error {
 // check refuses flags that are wrong for any file and cluster.
 func (o *fabricLabels) check() error {
 	switch {
-	case (o.slurm == "") == (o.fabric == ""):
-		return usagef("exactly one of --slurm and --fabric is needed")
+	case o.fabric == "":
+		return usagef("--fabric is needed: the file with the domains of each node")
 	case len(o.labels) > 0 && o.topology != "":
 		return usagef("--label and --topology cannot both be given")
-	case o.topology == stdin && (o.slurm == stdin || o.fabric == stdin):
+	case o.topology == stdin && o.fabric == stdin:
 		return usagef("only one file can be standard input")
 	}
 	return o.out.check()
@@ -155,22 +148,17 @@ func (o *fabricLabels) knownLabels(cmd *cobra.Command, c *clusterClients) ([]lev
 }
 
 // read reads the file, and pairs its levels with labels.
-func (o *fabricLabels) read(cmd *cobra.Command, known []levelLabel) (levels []levelLabel, paths []fabric.NodePath, err error) {
-	file := o.slurm + o.fabric
-	text, err := readLarge(cmd, file)
+func (o *fabricLabels) read(cmd *cobra.Command, known []levelLabel) ([]levelLabel, []fabric.NodePath, error) {
+	text, err := readLarge(cmd, o.fabric)
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.fabric != "" {
-		levels, paths, err = tableLabels(text, known)
-	} else {
-		levels, paths, err = switchLabels(text, known)
-	}
+	levels, paths, err := tableLabels(text, known)
 	if err == nil {
 		err = checkPaths(levels, paths)
 	}
 	if err != nil {
-		return nil, nil, inputf("%s: %w", shownName(file), err)
+		return nil, nil, inputf("%s: %w", shownName(o.fabric), err)
 	}
 	return levels, paths, nil
 }
@@ -188,19 +176,6 @@ func tableLabels(text []byte, known []levelLabel) ([]levelLabel, []fabric.NodePa
 	}
 	levels, err := pairCSV(names, known)
 	return levels, paths, err
-}
-
-func switchLabels(text []byte, known []levelLabel) ([]levelLabel, []fabric.NodePath, error) {
-	switches, err := slurm.Parse(bytes.NewReader(text))
-	if err != nil {
-		return nil, nil, err
-	}
-	if known == nil {
-		stock := stockLabels()
-		known = stock[slices.IndexFunc(stock, func(l levelLabel) bool { return l.Level == switchLevel }):][:1]
-	}
-	paths, err := pairSwitches(switches, known)
-	return known, paths, err
 }
 
 // listNodes lists the nodes of a cluster page by page.

@@ -114,7 +114,7 @@ func (c *fakeCluster) labels() string {
 }
 
 const (
-	twoSwitches = "SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[2-3],gone\nSwitchName=core Switches=s[0-1]\n"
+	twoSwitches = "node,switch\nn0,s0\nn1,s0\nn2,s1\nn3,s1\ngone,s1\n"
 	rackTable   = "node,rack\nn0,r0\nn1,r0\nn2,r1\n"
 	spineObject = `{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"ClusterTopology","metadata":{"name":"default"},` +
 		`"spec":{"levels":[{"name":"core","nodeLabel":"c"},{"name":"leaf","nodeLabel":"l"}]}}`
@@ -124,7 +124,7 @@ func TestFabricLabel(t *testing.T) {
 	const rack = "topology.kubernetes.io/rack"
 	cases := map[string]struct {
 		nodes      string
-		file       string // a CSV if it begins with "node,"
+		file       string
 		topology   string // the cluster's
 		flags      string
 		want       string // of the output; not looked at when empty
@@ -142,7 +142,7 @@ Not in the cluster: n3, gone
 `,
 		},
 		"switches are applied": {
-			nodes: "n0\nn1 a=b\n", file: twoSwitches, flags: "--apply --label leaf=example.com/leaf",
+			nodes: "n0\nn1 a=b\n", file: twoSwitches, flags: "--apply --label switch=example.com/leaf",
 			want: `NODE  LABEL             NOW  NEW  ACTION
 n0    example.com/leaf  -    s0   set
 n1    example.com/leaf  -    s0   set
@@ -152,7 +152,7 @@ Not in the cluster: n2, n3, gone
 			wantLabels: "n0 example.com/leaf=s0\nn1 a=b example.com/leaf=s0\n",
 		},
 		"the cluster's own levels": {
-			nodes: "n0\n", file: twoSwitches, topology: spineObject, flags: "--apply", wantLabels: "n0 c=core l=s0\n",
+			nodes: "n0\n", file: "node,core,leaf\nn0,core,s0\n", topology: spineObject, flags: "--apply", wantLabels: "n0 c=core l=s0\n",
 		},
 		"a table is applied": {
 			nodes: "n0\nn1\nn2 " + rack + "=r1\n", file: rackTable, flags: "--apply",
@@ -177,13 +177,8 @@ Not in the cluster: n2, n3, gone
 		"a level without a label": {
 			nodes: "n0\n", file: "node,row\nn0,a\n", wantCode: ExitInput, wantError: `no label is known for level "row"`,
 		},
-		"more levels than labels": {
-			nodes: "n0\n", file: "SwitchName=a Nodes=x\nSwitchName=b Nodes=y\nSwitchName=c Switches=a\nSwitchName=d Switches=b", wantCode: ExitInput,
-			wantError: `"c" and "d" of level 1 are two switches`,
-		},
-		"more labels than levels": {nodes: "n0\n", file: twoSwitches, flags: "--label a=a --label b=b --label c=c", wantCode: ExitInput, wantError: "3 labels for 2 levels"},
-		"what is no tree":         {nodes: "n0\n", file: "node,zone,rack\nn0,,r0\n", wantCode: ExitInput, wantError: `node "n0": level "zone"`},
-		"a node twice":            {nodes: "n0\n", file: "node,rack\nn0,a\nn0,b\n", wantCode: ExitInput, wantError: `node "n0"`},
+		"what is no tree": {nodes: "n0\n", file: "node,zone,rack\nn0,,r0\n", wantCode: ExitInput, wantError: `node "n0": level "zone"`},
+		"a node twice":    {nodes: "n0\n", file: "node,rack\nn0,a\nn0,b\n", wantCode: ExitInput, wantError: `node "n0"`},
 		"a name that no label has": {
 			nodes: "n0\n", file: "node,rack\nn0,a b\n", wantCode: ExitInput, wantError: `node "n0": rack "a b" cannot be a label's value`,
 		},
@@ -198,11 +193,7 @@ Not in the cluster: n2, n3, gone
 				c.lists["/apis/topology.nvtopo.dev/v1alpha1/clustertopologies/default"] = tc.topology
 			}
 			before := c.labels()
-			kind := "--slurm"
-			if strings.HasPrefix(tc.file, "node,") {
-				kind = "--fabric"
-			}
-			got, err := run(t, tc.file, append([]string{"fabric", "label", "--kubeconfig", c.config, kind, "-"}, strings.Fields(tc.flags)...)...)
+			got, err := run(t, tc.file, append([]string{"fabric", "label", "--kubeconfig", c.config, "--fabric", "-"}, strings.Fields(tc.flags)...)...)
 			if ExitCode(err) != tc.wantCode {
 				t.Fatalf("exit code %d (%v), want %d", ExitCode(err), err, tc.wantCode)
 			}
@@ -225,7 +216,7 @@ Not in the cluster: n2, n3, gone
 				t.Errorf("written: %v", c.patched)
 			}
 			written := len(c.patched)
-			if _, err := run(t, tc.file, append([]string{"fabric", "label", "--kubeconfig", c.config, kind, "-"}, strings.Fields(tc.flags)...)...); ExitCode(err) != tc.wantCode {
+			if _, err := run(t, tc.file, append([]string{"fabric", "label", "--kubeconfig", c.config, "--fabric", "-"}, strings.Fields(tc.flags)...)...); ExitCode(err) != tc.wantCode {
 				t.Errorf("the second time: %v", err)
 			}
 			if len(c.patched) != written {
@@ -237,11 +228,10 @@ Not in the cluster: n2, n3, gone
 
 func TestFabricLabelFlags(t *testing.T) {
 	for name, tc := range map[string]struct{ flags, want string }{
-		"no file":            {"", "exactly one of --slurm and --fabric"},
-		"two files":          {"--slurm a --fabric b", "exactly one of --slurm and --fabric"},
-		"two sets of labels": {"--slurm a --label a=b --topology x", "cannot both be given"},
-		"one input twice":    {"--slurm - --topology -", "standard input"},
-		"an unknown form":    {"--slurm a -o table", "--output"},
+		"no file":            {"", "--fabric is needed"},
+		"two sets of labels": {"--fabric a --label a=b --topology x", "cannot both be given"},
+		"one input twice":    {"--fabric - --topology -", "standard input"},
+		"an unknown form":    {"--fabric a -o table", "--output"},
 	} {
 		_, err := run(t, "", append([]string{"fabric", "label"}, strings.Fields(tc.flags)...)...)
 		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), tc.want) {

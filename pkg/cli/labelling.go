@@ -12,7 +12,6 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/slurm"
 )
 
 // What fabric label does with one label of one node.
@@ -125,27 +124,6 @@ func pairCSV(names []string, known []levelLabel) ([]levelLabel, error) {
 		out[i] = known[at]
 	}
 	return out, nil
-}
-
-// pairSwitches gives the levels of a tree of switches the labels, outermost first. A switch
-// above them that all nodes are behind is the whole cluster and needs none.
-func pairSwitches(s *slurm.Switches, known []levelLabel) (paths []fabric.NodePath, err error) {
-	above := s.Levels - len(known)
-	if above < 0 {
-		return nil, fmt.Errorf("%d labels for %d levels of switches: name that many with --label, outermost first", len(known), s.Levels)
-	}
-	for d := range above {
-		for _, n := range s.Nodes {
-			if first := s.Nodes[0].Path[d]; n.Path[d] != first {
-				return nil, fmt.Errorf("%d levels of switches and %d labels, but %q and %q of level %d are two switches: name a label for each level with --label, outermost first",
-					s.Levels, len(known), first, n.Path[d], d+1)
-			}
-		}
-	}
-	for _, n := range s.Nodes {
-		paths = append(paths, fabric.NodePath{Node: n.Node, Path: n.Path[above:]})
-	}
-	return paths, nil
 }
 
 // checkPaths refuses what is no tree, and names that no label can have.

@@ -127,7 +127,7 @@ func (e *testEnv) testFabricConditions(t *testing.T, cts dynamic.ResourceInterfa
 	label("n1", `{"metadata":{"labels":{"example.com/spine":"s0","example.com/rack":"r0"}}}`)
 	label("n2", `{"metadata":{"labels":{"example.com/rack":"r0"}}}`)
 	says("a rack in no spine", "nodes 2", "spine 1", "rack 1", "Ready True", "NotATree True", "LabelsMissing False")
-	shown := e.labelFrom(t, "SwitchName=r0 Nodes=n1\nSwitchName=r1 Nodes=n2\nSwitchName=s0 Switches=r0\nSwitchName=s1 Switches=r1\n")
+	shown := e.labelFrom(t, "node,spine,rack\nn1,s0,r0\nn2,s1,r1\n")
 	says("all labels", "nodes 2", "spine 2", "rack 2", "Ready True", "NotATree False", "LabelsMissing False")
 	exclusion := []byte(`{"spec":{"excluded":[{"level":"rack","domain":"r9"}]}}`)
 	if _, err := cts.Patch(t.Context(), v1alpha1.ClusterTopologyName, types.MergePatchType, exclusion, metav1.PatchOptions{}); err != nil {
@@ -141,17 +141,17 @@ func (e *testEnv) testFabricConditions(t *testing.T, cts dynamic.ResourceInterfa
 
 // labelFrom labels the nodes with the command: a dry run, then for good. n2 is in another rack
 // than its label says.
-func (e *testEnv) labelFrom(t *testing.T, topologyConf string) *transcript.Session {
+func (e *testEnv) labelFrom(t *testing.T, table string) *transcript.Session {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "topology.conf")
-	if err := os.WriteFile(path, []byte(topologyConf), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "fabric.csv")
+	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	shown := transcript.New("fabric", "--kubeconfig", e.Kubeconfig())
 	shown.Hide(regexp.QuoteMeta(filepath.Dir(path)+"/"), "")
-	shown.Say("Two nodes whose racks and spines are labels; the label of n2 is wrong. Slurm's file knows better.")
-	shown.File(path, topologyConf)
-	label := []string{"fabric", "label", "--slurm", path}
+	shown.Say("Two nodes whose racks and spines are labels; the label of n2 is wrong. A table knows better.")
+	shown.File(path, table)
+	label := []string{"fabric", "label", "--fabric", path}
 	if out := shown.Run(t, append(label, "--apply")...); !strings.Contains(out, "n2    example.com/rack   r0   r1   differs") || !strings.Contains(out, "nvtopo: ") {
 		t.Errorf("without --overwrite:\n%s", out)
 	}
