@@ -23,10 +23,9 @@ var clockAllowed = map[string]string{
 	"test/e2e.watch":                 "says when a pod is looked at again",
 	"test/kubelet.TestRandomHistory": "random steps go on for a time, whatever they come to",
 
-	"test/integration.TestGangFailover":    "a lower bound, which a slow machine only exceeds",
-	"test/integration.testPatienceInVain":  "a lower bound, which a slow machine only exceeds",
-	"test/integration.TestDeadMemberPlace": "a lower bound, which a slow machine only exceeds",
-	"test/pools.TestKueueRetryQuota":       "a lower bound, which a slow machine only exceeds",
+	"test/integration.TestGangFailover":   "a lower bound, which a slow machine only exceeds",
+	"test/integration.testPatienceInVain": "a lower bound, which a slow machine only exceeds",
+	"test/pools.TestKueueRetryQuota":      "a lower bound, which a slow machine only exceeds",
 
 	"test/integration.TestOlderSchema": "what may be written grows with the time that the machine took",
 	"test/pools.TestQuotaWithoutPlace": "what may be evicted grows with the time that the machine took",

@@ -21,7 +21,6 @@ type Config struct {
 	DrainFor        time.Duration // they are kept for so long, and then for as long not; 0: without end
 	DrainShare      int32         // of 100 nodes with such devices: on so many at most for gangs of one namespace
 	DrainTotalShare int32         // and of all
-	KeepFreed       time.Duration // the place of a member that died is kept for so long; 0: not at all
 	AnyModelAfter   time.Duration // members wait for the model of those that run for so long; 0: for ever
 
 	DrainNamespaces         []string // places are kept for gangs of these only; empty: of all

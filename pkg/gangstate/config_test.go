@@ -19,7 +19,7 @@ func TestProfileConfig(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		want   bool
-	}{{Config{KeepFreed: time.Minute}, true}, {Config{KeepFreed: time.Minute}, true}, {Config{}, false}} {
+	}{{Config{DrainAfter: time.Minute}, true}, {Config{DrainAfter: time.Minute}, true}, {Config{}, false}} {
 		if err := g.Configure(c.config); (err == nil) != c.want {
 			t.Errorf("Configure(%+v) gave error %v, want one: %t", c.config, err, !c.want)
 		}

@@ -9,7 +9,7 @@
 // It calls nothing of the framework. attempt.go is the state machine of one attempt; gangs.go
 // is the façade with the one lock; plan.go asks pkg/nvtopo/fabric, and supply.go the nodes;
 // preempt.go finds who has to go for a gang, of the units of units.go, and claim.go keeps what is
-// held until they are gone; drain.go and kept.go keep nodes and places free, but for what
+// held until they are gone; drain.go keeps places free, but for what
 // heldplaces.go says is held there; rollback.go finds gangs that stay partly bound.
 //
 // Locks, left before right; none is held while an effect is carried out:

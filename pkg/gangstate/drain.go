@@ -266,7 +266,7 @@ func (d *drain) keep(n *Need, nodes map[string]bool) {
 		for _, name := range slices.Sorted(maps.Keys(p.Amounts)) {
 			if p.Amounts[name] > 0 && (p.Devices[name] || slices.Contains(d.lacked, name)) {
 				d.places[p.Node] = append(d.places[p.Node], candidates.NewKept(d.gang.key, candidates.Kept{
-					Priority: d.priority, Made: d.complete, Resource: name, Count: p.Amounts[name], Waited: true,
+					Priority: d.priority, Made: d.complete, Resource: name, Count: p.Amounts[name],
 				}, why))
 			}
 		}
@@ -295,6 +295,27 @@ func (g *Gangs) Draining(t *Turn) string {
 		}
 	}
 	return ""
+}
+
+// KeepBy says who keeps places: it is given all that are kept from then on, under the lock. Call
+// it before the first pod comes.
+func (g *Gangs) KeepBy(keep func(map[string][]*candidates.Kept)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.keepPlaces = keep
+}
+
+// publishKept keeps the places of all drains, but for what their gangs hold there, and nothing else. It
+// needs g.mu.
+func (g *Gangs) publishKept() {
+	nodes := map[string][]*candidates.Kept{}
+	for _, d := range g.drains {
+		d.shown = d.gang.holding()
+		for node, places := range d.beside() {
+			nodes[node] = append(nodes[node], places...)
+		}
+	}
+	g.keepPlaces(nodes)
 }
 
 // publish keeps the places of all drains and no others. It needs g.mu, so that what is kept last is

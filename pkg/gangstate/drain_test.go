@@ -229,28 +229,26 @@ func TestRetryOnOpening(t *testing.T) {
 }
 
 // TestDrainReplacement: a member that waits is deleted and made anew, as controllers do. What is kept for its
-// gang stays, on the same nodes and until the same time, for as long as the place of a member is kept.
+// gang stays, on the same nodes and until the same time, for a minute.
 func TestDrainReplacement(t *testing.T) {
 	t.Parallel()
 	kept, nothing := map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"}, map[string]string{}
 	tests := map[string]struct {
-		keepFreed time.Duration
 		lacks     time.Duration // until the member is made anew
 		deleted   []string      // other members
 		size      int           // of the gang after that
 		want      map[string]string
 		wantYoung bool // the gang is as young as the new member
 	}{
-		"made anew in time":                   {keepFreed: time.Minute, lacks: 50 * time.Second, size: 2, want: kept},
-		"made anew too late":                  {keepFreed: time.Minute, lacks: 70 * time.Second, size: 2, want: nothing, wantYoung: true},
-		"no place of a member is kept":        {lacks: 2 * time.Second, size: 2, want: nothing, wantYoung: true},
-		"all members were deleted":            {keepFreed: time.Minute, lacks: 2 * time.Second, deleted: []string{"a-0"}, size: 2, want: nothing, wantYoung: true},
-		"made anew for a gang that is larger": {keepFreed: time.Minute, lacks: 2 * time.Second, size: 3, want: kept, wantYoung: true},
+		"made anew in time":                   {lacks: 50 * time.Second, size: 2, want: kept},
+		"made anew too late":                  {lacks: 70 * time.Second, size: 2, want: nothing, wantYoung: true},
+		"all members were deleted":            {lacks: 2 * time.Second, deleted: []string{"a-0"}, size: 2, want: nothing, wantYoung: true},
+		"made anew for a gang that is larger": {lacks: 2 * time.Second, size: 3, want: kept, wantYoung: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newDrainEnvWith(t, Config{DrainAfter: drainAfter, DrainFor: drainFor, DrainShare: 50, DrainTotalShare: 75, KeepFreed: tc.keepFreed})
+			r := newDrainEnv(t)
 			pods := r.gang("a", 0, 0)
 			r.clock.Step(drainAfter)
 			r.refuse(pods[0], "n1", "n2")

@@ -4,6 +4,10 @@ package gangstate
 
 import "time"
 
+// memberBack is how long a gang for which places are kept may lack a member that is replaced: what
+// controllers commonly need to make and start another pod.
+const memberBack = time.Minute
+
 // NoDrain ends the drain of a gang that would not fit even if all others were gone, or asks for
 // what cannot be planned.
 func (g *Gangs) NoDrain(t *Turn) {
@@ -59,7 +63,7 @@ func (g *Gangs) endDrained() {
 			return goesOn
 		}
 		if g.incomplete(x) != "" {
-			return inVain.when(!d.awaitsMember(now, g.config.KeepFreed))
+			return inVain.when(!d.awaitsMember(now))
 		}
 		if !d.lacks.IsZero() {
 			d.lacks, d.revision = time.Time{}, x.revision // its nodes stay the same
@@ -77,8 +81,8 @@ func (g *Gangs) endDrained() {
 }
 
 // awaitsMember reports whether a gang that is not complete may still get a replacement for a member that
-// is gone: others of it wait, and it lacks one for no longer than the place of a member would be kept.
-func (d *drain) awaitsMember(now time.Time, keepFreed time.Duration) bool {
+// is gone: others of it wait, and it lacks one for less than memberBack.
+func (d *drain) awaitsMember(now time.Time) bool {
 	if d.lacks.IsZero() {
 		d.lacks = now
 	}
@@ -86,7 +90,7 @@ func (d *drain) awaitsMember(now time.Time, keepFreed time.Duration) bool {
 	for _, pod := range d.gang.pods {
 		waits = waits || pod.Spec.NodeName == ""
 	}
-	return waits && now.Sub(d.lacks) < keepFreed
+	return waits && now.Sub(d.lacks) < memberBack
 }
 
 // outcome is whether a drain ends, and why.

@@ -49,7 +49,6 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 	}
 	g.endDrained()
 	g.showHeld(x)
-	g.endKept(x)
 }
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.

@@ -76,7 +76,6 @@ type Gangs struct {
 	heldNodes  spans                               // by node; guarded by mu
 	holders    spans                               // by namespace; guarded by mu
 	keepPlaces func(map[string][]*candidates.Kept) // guarded by mu
-	kept       map[*gang]*kept                     // guarded by mu
 	partial    map[gangrequest.Key]bool            // guarded by mu; those that say that they are not whole
 	strays     map[types.UID]time.Time             // those that are gone, but may still wait, until then; guarded by mu
 }
@@ -146,7 +145,7 @@ func New(clk clock.PassiveClock) *Gangs {
 		synced:  func() bool { return true },
 		fabric:  func() *fabricview.View { return nil },
 		drains:  map[int32]*drain{}, heldNodes: spans{}, holders: spans{},
-		kept: map[*gang]*kept{}, keepPlaces: func(map[string][]*candidates.Kept) {},
+		keepPlaces: func(map[string][]*candidates.Kept) {},
 	}
 }
 
@@ -260,9 +259,7 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 		if x == nil {
 			return nil, effects{}
 		}
-		e := g.remove(x, pod.UID, "a member was deleted")
-		g.keepPlace(x, pod)
-		return x, e
+		return x, g.remove(x, pod.UID, "a member was deleted")
 	})
 }
 

@@ -138,7 +138,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for depth := 1; depth <= tree.Depth(); depth++ {
 		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
 	}
-	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(c.state.closed.Waited()))
+	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.closed.Kept())))
 	for _, m := range c.state.refusals.Marks() {
 		ch <- metrics.NewLazyConstMetric(c.refused, metrics.GaugeValue, float64(m.Pods), m.Node)
 	}

@@ -96,7 +96,7 @@ func (f *File) idle(i int, enabled []string) (notes []string) {
 var shown = map[string][]string{
 	"TopologyAware": {"bandwidthWeight", "latencyWeight", "fragmentationWeight", "defaultPolicy", "annotationWrite"},
 	"NUMAAffinity":  {"sameNUMABonus", "crossNUMAPenalty", "defaultAffinity"},
-	"GangPlacement": {"scheduleTimeout", "drainAfter", "keepFreed"},
+	"GangPlacement": {"scheduleTimeout", "drainAfter"},
 }
 
 // Print writes the report for people.

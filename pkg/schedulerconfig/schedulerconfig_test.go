@@ -74,7 +74,7 @@ func TestFaults(t *testing.T) {
 		"an argument that is no duration":     {withArgs("GangPlacement", "{drainAfter: 3}"), "c.yaml: profiles[0].pluginConfig[1].args.drainAfter: want a text, not a number"},
 		"an argument out of range":            {withArgs("TopologyAware", "{bandwidthWeight: 7}"), "c.yaml: profiles[0].pluginConfig[1].args.bandwidthWeight: Invalid value: 7: must be between 0 and 1"},
 		"arguments of NUMAAffinity":           {withArgs("NUMAAffinity", "{sameNUMABonus: 700}"), "c.yaml: profiles[0].pluginConfig[1].args.sameNUMABonus: Invalid value: 700: must be between 0 and 100"},
-		"arguments of GangPlacement":          {withArgs("GangPlacement", "{keepFreed: 1h}"), `c.yaml: profiles[0].pluginConfig[1].args.keepFreed: Invalid value: "1h0m0s": must be 0, or between 0s and 10m0s`},
+		"arguments of GangPlacement":          {withArgs("GangPlacement", "{drainFor: 1s}"), `c.yaml: profiles[0].pluginConfig[1].args.drainFor: Invalid value: "1s": must be 0, or between 1m0s and 168h0m0s`},
 		"arguments of kube-scheduler's": {
 			head + "profiles:\n- pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: Foo}}}\n",
 			`c.yaml: profiles[0].pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Foo": supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"`,

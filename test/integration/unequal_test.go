@@ -221,7 +221,7 @@ func TestAnyModelAfter(t *testing.T) {
 	e.publish(t, devcluster.ExporterOptions{}, e.addNode(t, "h200-0", "hgx-h200"), e.addNode(t, "h200-1", "hgx-h200"), e.addNode(t, "l40s", "l40s-8"))
 	e.startScheduler(t, profile{
 		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
-		args: map[string]string{gangPlugin: "{keepFreed: 0s, anyModelAfter: 60s}"},
+		args: map[string]string{gangPlugin: "anyModelAfter: 60s"},
 	})
 	inGang := func(name string) *v1.Pod {
 		return gpuPod(name, gangProfile, 8).Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "2").Obj()

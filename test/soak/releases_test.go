@@ -99,7 +99,7 @@ func (e *testEnv) fitting(ctx context.Context, pods []v1.Pod) string {
 	for i := range pods {
 		p := &pods[i]
 		node, err := e.fitsOn(p, free)
-		// The place of a gang's member that is gone is kept for its replacement, for keepFreed.
+		// A place may be kept for a gang that has waited for long.
 		kept := strings.Contains(refusal(p), " is kept for ")
 		if kept || p.Labels[gangLabel] != "" || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
 			continue

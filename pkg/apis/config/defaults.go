@@ -35,8 +35,6 @@ const (
 	// defaultDrainShare and defaultDrainTotalShare leave half of the nodes to other namespaces, and a
 	// quarter to those that wait for nothing.
 	defaultDrainShare, defaultDrainTotalShare = 50, 75
-	// defaultKeepFreed is what controllers commonly need to make and start another pod.
-	defaultKeepFreed = time.Minute
 	// defaultAnyModelAfter is the patience of a communication-heavy gang.
 	defaultAnyModelAfter = 5 * time.Minute
 
@@ -99,7 +97,6 @@ func SetDefaults_GangPlacementArgs(args *GangPlacementArgs) {
 	args.DrainFor = cmp.Or(args.DrainFor, &metav1.Duration{Duration: defaultDrainFor})
 	args.DrainShare = cmp.Or(args.DrainShare, new(int32(defaultDrainShare)))
 	args.DrainTotalShare = cmp.Or(args.DrainTotalShare, new(max(defaultDrainTotalShare, *args.DrainShare)))
-	args.KeepFreed = cmp.Or(args.KeepFreed, &metav1.Duration{Duration: defaultKeepFreed})
 	args.AnyModelAfter = cmp.Or(args.AnyModelAfter, &metav1.Duration{Duration: defaultAnyModelAfter})
 }
 

@@ -175,12 +175,12 @@ func TestExplicitValues(t *testing.T) {
 func TestGangPlacementArgs(t *testing.T) {
 	with := strings.Replace(head, "      - name: TopologyAware\n", "      - name: GangPlacement\n      - name: TopologyAware\n", 1)
 	tests := map[string]struct{ text, want string }{
-		"no arguments":          {"", "10m0s 30m0s 1m0s 5m0s; 12h0m0s 50 75 [] []"},
-		"some of them":          {"drainAfter: 0s", "10m0s 0s 1m0s 5m0s; 12h0m0s 50 75 [] []"},
-		"a share above the sum": {"drainShare: 90", "10m0s 30m0s 1m0s 5m0s; 12h0m0s 90 90 [] []"},
+		"no arguments":          {"", "10m0s 30m0s 5m0s; 12h0m0s 50 75 [] []"},
+		"some of them":          {"drainAfter: 0s", "10m0s 0s 5m0s; 12h0m0s 50 75 [] []"},
+		"a share above the sum": {"drainShare: 90", "10m0s 30m0s 5m0s; 12h0m0s 90 90 [] []"},
 		"all of them": {
-			"{scheduleTimeout: 20s, drainAfter: 2m, keepFreed: 0s, anyModelAfter: 0s, drainFor: 1h, drainShare: 20, drainTotalShare: 30, drainNamespaces: [a, b], drainExcludedNamespaces: [c]}",
-			"20s 2m0s 0s 0s; 1h0m0s 20 30 [a b] [c]",
+			"{scheduleTimeout: 20s, drainAfter: 2m, anyModelAfter: 0s, drainFor: 1h, drainShare: 20, drainTotalShare: 30, drainNamespaces: [a, b], drainExcludedNamespaces: [c]}",
+			"20s 2m0s 0s; 1h0m0s 20 30 [a b] [c]",
 		},
 		"one that is not known": {"scheduleTimeouts: 20s", `unknown field "scheduleTimeouts"`},
 	}
@@ -199,7 +199,7 @@ func TestGangPlacementArgs(t *testing.T) {
 			}
 			for _, p := range cfg.Profiles[0].PluginConfig {
 				if args, ok := p.Args.(*config.GangPlacementArgs); ok {
-					got := fmt.Sprint(args.ScheduleTimeout.Duration, args.DrainAfter.Duration, args.KeepFreed.Duration, args.AnyModelAfter.Duration) + "; " +
+					got := fmt.Sprint(args.ScheduleTimeout.Duration, args.DrainAfter.Duration, args.AnyModelAfter.Duration) + "; " +
 						fmt.Sprint(args.DrainFor.Duration, *args.DrainShare, *args.DrainTotalShare, args.DrainNamespaces, args.DrainExcludedNamespaces)
 					if got != tc.want {
 						t.Errorf("got %s, want %s", got, tc.want)

@@ -282,11 +282,6 @@ type GangPlacementArgs struct {
 	DrainNamespaces []string `json:"drainNamespaces,omitempty"`
 	// drainExcludedNamespaces are those for whose gangs nothing is kept. Default: none.
 	DrainExcludedNamespaces []string `json:"drainExcludedNamespaces,omitempty"`
-	// keepFreed is how long the place of a member of a running gang that died is kept for the
-	// pod that replaces it, against younger pods of its priority or less, and how long places
-	// stay kept for a gang that waits while one of its members is replaced. 0: not at all. At
-	// most 10m. Default: 60s.
-	KeepFreed *metav1.Duration `json:"keepFreed,omitempty"`
 	// anyModelAfter is how long a member of a gang that runs, a replacement or one above the
 	// minimum, waits for GPUs of the model that the others have; then it gets those of any. A gang
 	// that was promised a model by the placement check of pools waits for it likewise.

@@ -39,8 +39,6 @@ const (
 	minDrainAfter = time.Second
 	// minDrainFor is longer than what a gang needs to be placed once it has room, and maxDrainFor a week.
 	minDrainFor, maxDrainFor = time.Minute, 7 * 24 * time.Hour
-	// maxKeepFreed is how long GPUs may be idle for a pod that may never come.
-	maxKeepFreed = 10 * time.Minute
 )
 
 // ValidateTopologyAwareArgs reports everything that is wrong with defaulted
@@ -90,7 +88,6 @@ func ValidateGangPlacementArgs(args *GangPlacementArgs) error {
 	errs := zeroOrWithin(field.NewPath("scheduleTimeout"), args.ScheduleTimeout, minScheduleTimeout, maxGangWait)
 	errs = append(errs, zeroOrWithin(field.NewPath("drainAfter"), args.DrainAfter, minDrainAfter, maxGangWait)...)
 	errs = append(errs, validateDrain(args)...)
-	errs = append(errs, zeroOrWithin(field.NewPath("keepFreed"), args.KeepFreed, 0, maxKeepFreed)...)
 	errs = append(errs, zeroOrWithin(field.NewPath("anyModelAfter"), args.AnyModelAfter, time.Second, maxGangWait)...)
 	return errs.ToAggregate()
 }

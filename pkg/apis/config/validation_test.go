@@ -141,29 +141,28 @@ func TestValidateNUMAAffinityArgs(t *testing.T) {
 
 func TestValidateGangPlacementArgs(t *testing.T) {
 	tests := map[string]struct {
-		timeout, drain, keep time.Duration
-		want                 []string
+		timeout, drain time.Duration
+		want           []string
 	}{
 		"everything is off":                     {},
-		"the longest":                           {timeout: 24 * time.Hour, drain: 24 * time.Hour, keep: 10 * time.Minute},
-		"the shortest":                          {timeout: 10 * time.Second, drain: time.Second, keep: time.Second},
+		"the longest":                           {timeout: 24 * time.Hour, drain: 24 * time.Hour},
+		"the shortest":                          {timeout: 10 * time.Second, drain: time.Second},
 		"a roll-back before an attempt can end": {timeout: 9 * time.Second, want: []string{"scheduleTimeout", `"9s"`, "must be 0, or between 10s and 24h0m0s"}},
 		"a negative wait for a domain":          {drain: -time.Second, want: []string{"drainAfter"}},
 		"a domain that is closed after a week":  {drain: 7 * 24 * time.Hour, want: []string{"drainAfter"}},
-		"a place kept for an hour":              {keep: time.Hour, want: []string{"keepFreed", "between 0s and 10m0s"}},
-		"several mistakes are all named":        {timeout: -1, keep: -1, want: []string{"scheduleTimeout", "keepFreed"}},
+		"several mistakes are all named":        {timeout: -1, drain: -1, want: []string{"scheduleTimeout", "drainAfter"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			args := config.GangPlacementArgs{
-				ScheduleTimeout: &metav1.Duration{Duration: tc.timeout}, DrainAfter: &metav1.Duration{Duration: tc.drain}, KeepFreed: &metav1.Duration{Duration: tc.keep},
+				ScheduleTimeout: &metav1.Duration{Duration: tc.timeout}, DrainAfter: &metav1.Duration{Duration: tc.drain},
 			}
 			config.SetDefaults_GangPlacementArgs(&args)
 			checkError(t, config.ValidateGangPlacementArgs(&args), tc.want)
 		})
 	}
 	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{
-		"scheduleTimeout: Required", "drainAfter: Required", "drainFor: Required", "drainShare: Required", "drainTotalShare: Required", "keepFreed: Required", "anyModelAfter: Required",
+		"scheduleTimeout: Required", "drainAfter: Required", "drainFor: Required", "drainShare: Required", "drainTotalShare: Required", "anyModelAfter: Required",
 	})
 }
 

@@ -85,11 +85,6 @@ func (in *GangPlacementArgs) DeepCopyInto(out *GangPlacementArgs) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
-	if in.KeepFreed != nil {
-		in, out := &in.KeepFreed, &out.KeepFreed
-		*out = new(v1.Duration)
-		**out = **in
-	}
 	if in.AnyModelAfter != nil {
 		in, out := &in.AnyModelAfter, &out.AnyModelAfter
 		*out = new(v1.Duration)

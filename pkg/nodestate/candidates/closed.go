@@ -40,19 +40,6 @@ func (c *Closed) Kept() map[string][]*Kept {
 // Any reports whether something is kept.
 func (c *Closed) Any() bool { return len(c.Kept()) > 0 }
 
-// Waited is the number of nodes with a place that is kept for a gang which has waited for long.
-func (c *Closed) Waited() (nodes int) {
-	for _, places := range c.Kept() {
-		for _, k := range places {
-			if k.Waited {
-				nodes++
-				break
-			}
-		}
-	}
-	return nodes
-}
-
 // Use is what a node has, and what is used of it.
 type Use struct {
 	Have, Used fwk.Resource

@@ -12,16 +12,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// Kept is how much of one resource of its node is kept for a gang: for the members of one that has
-// waited for long, or for the replacement of a member that is gone. Others may use what the node has
-// free beside it. Immutable; make it with NewKept.
+// Kept is how much of one resource of its node is kept for the members of a gang that has waited
+// for long. Others may use what the node has free beside it. Immutable; make it with NewKept.
 type Kept struct {
 	Gang     string    // the gang's key
 	Priority int32     // of the gang: who has a higher one may use it
-	Made     time.Time // when the gang became complete, or its first member was made: who is not younger may use it, too
+	Made     time.Time // when the gang became complete: who is not younger may use it, too
 	Resource v1.ResourceName
 	Count    int64 // devices, thousandths of a CPU, or bytes
-	Waited   bool  // the gang has waited for long
 
 	namespace   string // of the gang
 	own, others saying // what people of that namespace read, and those of others

@@ -125,26 +125,16 @@ func TestKeptPlaces(t *testing.T) {
 
 // TestKeptWords: only the gang's own namespace reads its name.
 func TestKeptWords(t *testing.T) {
-	k := NewKept(keyA, Kept{Resource: "nvidia.com/gpu"}, "which lost a member there")
+	k := NewKept(keyA, Kept{Resource: "nvidia.com/gpu"}, "which has waited for long")
 	for namespace, want := range map[string][2]string{
-		"ns": {"nvidia.com/gpu of the node is kept for gang ns/a, which lost a member there", "gang ns/a, which lost a member there"},
+		"ns": {"nvidia.com/gpu of the node is kept for gang ns/a, which has waited for long", "gang ns/a, which has waited for long"},
 		"other": {
-			"nvidia.com/gpu of the node is kept for a gang of another namespace, which lost a member there",
-			"a gang of another namespace, which lost a member there",
+			"nvidia.com/gpu of the node is kept for a gang of another namespace, which has waited for long",
+			"a gang of another namespace, which has waited for long",
 		},
 	} {
 		if got := [2]string{k.Why(namespace), k.For(namespace)}; got != want {
 			t.Errorf("in namespace %s: %q, want %q", namespace, got, want)
 		}
-	}
-}
-
-// TestWaitedNodes counts the nodes with a place for a gang that has waited for long.
-func TestWaitedNodes(t *testing.T) {
-	var closed Closed
-	waited, lost := NewKept(keyA, Kept{Waited: true}, "which waits"), NewKept(keyB, Kept{}, "which lost a member there")
-	closed.Keep(map[string][]*Kept{"a": {lost, waited, waited}, "b": {lost}, "c": {waited}})
-	if got := closed.Waited(); got != 2 {
-		t.Errorf("%d nodes, want 2", got)
 	}
 }

@@ -3,7 +3,6 @@
 package gang_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,57 +14,50 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
-// TestKeptDevices: the devices of a member that died are kept. It has a member with four GPUs of a
-// node die. Others may use the four beside them, and all once the replacement has a place.
+// keep has four GPUs of node-0-1 be kept for a gang of a priority that has waited for long.
+func (e *testEnv) keep(priority int32) {
+	gang := gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "default", Name: "waits"}
+	e.state.Keep(map[string][]*candidates.Kept{"node-0-1": {
+		candidates.NewKept(gang, candidates.Kept{Priority: priority, Made: time.Now(), Resource: gpuResource, Count: 4}, "which has waited for long"),
+	}})
+}
+
+// TestKeptDevices: four GPUs of a node are kept for a gang. Others may use the four beside them.
 func TestKeptDevices(t *testing.T) {
 	t.Parallel()
-	r := newTestEnvWith(t, `{"keepFreed": "10m"}`, 2)
-	for i, gpus := range []int{1, 4} {
-		r.place(r.create(member("runs", 2, i, gpus).Node(fmt.Sprintf("node-0-%d", i)).Obj()))
+	r := newTestEnv(t, 2)
+	for i := range 2 {
+		r.place(r.create(member("runs", 2, i, 1).Node("node-0-0").Obj()))
 	}
+	r.keep(0)
 	younger := func(name string, gpus int) *schedtest.PodWrapper {
 		return gpuPod(name, gpus).Created(time.Now().Add(time.Hour))
 	}
-	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), "runs-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.leave()
-	testkit.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
 
 	both := []string{"node-0-0", "node-0-1"}
 	r.wantNodes("a pod that fits beside it", younger("beside", 4).Obj(), both, "")
-	r.wantNodes("one with more GPUs", younger("more", 5).Obj(), both[:1], "nvidia.com/gpu of the node is kept for gang default/runs")
+	r.wantNodes("one with more GPUs", younger("more", 5).Obj(), both[:1], "nvidia.com/gpu of the node is kept for gang default/waits")
 	r.wantNodes("one of higher priority", younger("important", 5).Priority(1).Obj(), both, "")
 	r.wantNodes("an older one", gpuPod("older", 5).Obj(), both, "")
 	r.wantNodes("one with more GPUs that wants to be near", younger("near", 5).Annotation(gangrequest.NearKey, "runs").Obj(), both[:1],
-		"kept for gang default/runs")
+		"kept for gang default/waits")
 
 	other := r.create(member("other", 1, 0, 8).Created(time.Now()).Obj())
 	r.known(other)
 	if c := r.cycle(other); c.node != "" {
 		t.Errorf("another gang is planned on %s", c.node)
 	}
-	r.place(r.create(member("runs", 2, 1, 4).UID("runs-1-again").Node("node-0-0").Obj()))
-	testkit.Soon(t, "nothing is kept", func() bool { return !r.state.Closed().Any() })
-	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }
 
-// keepsFour has the place of a member with four GPUs be kept on node-0-1, for a gang of priority 5. On node-0-0
-// pods of priority 9 have what its other member leaves.
+// keepsFour has four GPUs of node-0-1 be kept for a gang of priority 5. A pod of priority 9 has node-0-0.
 func keepsFour(t *testing.T) *testEnv {
 	t.Helper()
-	r := newTestEnvWith(t, `{"keepFreed": "10m"}`, 2)
-	r.place(r.create(gpuPod("fills", 7).Priority(9).Node("node-0-0").Obj()))
-	for i, gpus := range []int{1, 4} {
-		r.place(r.create(member("runs", 2, i, gpus).Priority(5).Node(fmt.Sprintf("node-0-%d", i)).Obj()))
-	}
-	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), "runs-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.leave()
-	testkit.Soon(t, "the place is kept", func() bool { return len(r.state.Closed().Kept()["node-0-1"]) == 1 })
+	r := newTestEnv(t, 2)
+	r.place(r.create(gpuPod("fills", 8).Priority(9).Node("node-0-0").Obj()))
+	r.keep(5)
 	return r
 }
 
@@ -164,7 +156,6 @@ func TestPreemptionBesideKept(t *testing.T) {
 			if statuses := r.refusedSingle(pod); statuses.Get("node-0-1").Code() != tc.code {
 				t.Errorf("the node with a kept place says %v, want code %v", statuses.Get("node-0-1"), tc.code)
 			}
-			tc.want = append(tc.want, "runs-1") // which the test deleted
 			testkit.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) >= len(tc.want) })
 			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {
 				t.Errorf("evicted (-want,+got)\n%s", diff)

@@ -53,7 +53,7 @@ func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fw
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
 		if err := process.gangs.Configure(gangstate.Config{
-			ScheduleTimeout: args.ScheduleTimeout.Duration, KeepFreed: args.KeepFreed.Duration, AnyModelAfter: args.AnyModelAfter.Duration,
+			ScheduleTimeout: args.ScheduleTimeout.Duration, AnyModelAfter: args.AnyModelAfter.Duration,
 			DrainAfter: args.DrainAfter.Duration, DrainFor: args.DrainFor.Duration, DrainShare: *args.DrainShare, DrainTotalShare: *args.DrainTotalShare,
 			DrainNamespaces: args.DrainNamespaces, DrainExcludedNamespaces: args.DrainExcludedNamespaces,
 		}); err != nil {
