@@ -70,7 +70,7 @@ func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 	account := billing.Account{Tenant: b.Account.Name, UID: string(b.Account.UID)}
 	for i := range b.Invoices {
 		v := &b.Invoices[i].Spec
-		period := billing.Period{Start: v.Period.Start.UTC(), End: v.Period.End.UTC()}
+		period := periodOf(&v.Period)
 		invoice, _ := billing.PageOf(v.InvoiceID)
 		counts := v.Finalized || invoice == billing.InvoiceID(account, period) ||
 			b.Marks[v.InvoiceID] > 0 ||

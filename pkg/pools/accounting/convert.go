@@ -68,6 +68,11 @@ func Fix(s *v1alpha1.UsageRecordStatus, c *billing.Charge) {
 	}
 }
 
+// periodOf is a period in UTC.
+func periodOf(p *v1alpha1.BillingPeriod) billing.Period {
+	return billing.Period{Start: p.Start.UTC(), End: p.End.UTC()}
+}
+
 // PriceBookOf is the name of the price book that an account goes by.
 func PriceBookOf(a *v1alpha1.TenantAccount) string {
 	return cmp.Or(a.Annotations[v1alpha1.AnnotationPriceBook], v1alpha1.DefaultPriceBook)
@@ -163,7 +168,7 @@ func InvoiceOf(i *v1alpha1.Invoice) (billing.Invoice, error) {
 	total, err := billing.ParseAmount(string(i.Spec.Total))
 	v := billing.Invoice{
 		ID: i.Spec.InvoiceID, Tenant: i.Spec.Tenant, Currency: string(i.Spec.Currency), Total: total, GeneratedAt: i.Spec.GeneratedAt.UTC(),
-		Period: billing.Period{Start: i.Spec.Period.Start.UTC(), End: i.Spec.Period.End.UTC()},
+		Period: periodOf(&i.Spec.Period),
 		Page:   int(i.Spec.Page), Pages: int(i.Spec.Pages),
 		Lines: make([]billing.Line, 0, len(i.Spec.LineItems)),
 	}

@@ -194,7 +194,7 @@ func (c *hoursCount) invoice(v *v1alpha1.Invoice) {
 	if !c.tenant(v.Spec.Tenant) {
 		return
 	}
-	month := billing.Period{Start: v.Spec.Period.Start.UTC(), End: v.Spec.Period.End.UTC()}
+	month := periodOf(&v.Spec.Period)
 	c.recorded.since(month.Start)
 	c.recorded.add(month)
 	if !v.Spec.Finalized || !month.Start.Before(c.q.Period.End) || !c.q.Period.Start.Before(month.End) {

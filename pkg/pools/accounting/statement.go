@@ -161,7 +161,7 @@ func (d *desk) readInvoices(s *Statement) error {
 		if v.Spec.Tenant != d.account.Tenant {
 			continue
 		}
-		period := billing.Period{Start: v.Spec.Period.Start.UTC(), End: v.Spec.Period.End.UTC()}
+		period := periodOf(&v.Spec.Period)
 		invoice, page := billing.PageOf(v.Spec.InvoiceID)
 		if !v.Spec.Finalized && page > 1 {
 			d.pages = append(d.pages, v.Name)

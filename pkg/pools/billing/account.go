@@ -11,34 +11,17 @@ import (
 // Account is a tenant's account. Credits are only ever appended; a mistake is corrected by
 // one more credit, which may be negative.
 type Account struct {
-	Tenant string `json:"tenant"`
+	Tenant string
 	// UID makes the tenant's invoices differ from those of another account of this name.
-	UID     string   `json:"uid"`
-	Credits []Credit `json:"credits,omitempty"`
+	UID     string
+	Credits []Credit
 }
 
 // Credit is money that a tenant has paid or was given.
 type Credit struct {
-	ID     string    `json:"id"`
-	Amount Amount    `json:"amount"`
-	At     time.Time `json:"at"`
-}
-
-// Equal says whether both are the same credit in all fields.
-func (c Credit) Equal(o Credit) bool {
-	return c.ID == o.ID && c.Amount.Equal(o.Amount) && c.At.Equal(o.At)
-}
-
-// DecodeAccount reads an account from JSON.
-func DecodeAccount(data []byte) (Account, error) {
-	var a Account
-	if err := decode(data, &a); err != nil {
-		return Account{}, fmt.Errorf("account: %w", err)
-	}
-	if err := a.Validate(); err != nil {
-		return Account{}, err
-	}
-	return a, nil
+	ID     string
+	Amount Amount
+	At     time.Time
 }
 
 // Validate refuses an account that cannot be billed, naming the field.
@@ -65,39 +48,6 @@ func (a Account) Validate() error {
 		return fmt.Errorf("account %.64q: %w", a.Tenant, err)
 	}
 	return nil
-}
-
-// Append returns the account with one more credit. One that it has already changes nothing,
-// so that a request may be repeated; one of the same ID and other fields is refused.
-func (a Account) Append(c Credit) (Account, error) {
-	for _, have := range a.Credits {
-		if have.ID != c.ID {
-			continue
-		}
-		if !have.Equal(c) {
-			return Account{}, fmt.Errorf("account %.64q: credit %q is there with other fields", a.Tenant, c.ID)
-		}
-		return a, nil
-	}
-	// A new array: accounts that were copied from this one keep their credits.
-	a.Credits = append(a.Credits[:len(a.Credits):len(a.Credits)], c)
-	if err := a.Validate(); err != nil {
-		return Account{}, err
-	}
-	return a, nil
-}
-
-// Extends refuses an account that is not the old one with credits appended.
-func (a Account) Extends(old Account) error {
-	if a.Tenant != old.Tenant || a.UID != old.UID {
-		return fmt.Errorf("account %.64q: the tenant or UID changed", old.Tenant)
-	}
-	for i, c := range old.Credits {
-		if i >= len(a.Credits) || !a.Credits[i].Equal(c) {
-			return fmt.Errorf("account %.64q: credits[%d]: credits are only appended", a.Tenant, i)
-		}
-	}
-	return a.Validate()
 }
 
 // Balance is the credits less what the tenant's sessions cost: the total of each final

@@ -5,8 +5,6 @@ package billing
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func credit(t *testing.T, id, money string) Credit {
@@ -53,82 +51,5 @@ func TestBalance(t *testing.T) {
 				t.Errorf("%s, %v; want %s", got, err, tc.want)
 			}
 		})
-	}
-}
-
-func TestAppendCredit(t *testing.T) {
-	first := teamA()
-	first.Credits = append(make([]Credit, 0, 4), credit(t, "a", "10")) // with room for another
-	second, err := first.Append(credit(t, "b", "5"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := first.Append(credit(t, "c", "7"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second.Credits[1].ID != "b" || other.Credits[1].ID != "c" || len(first.Credits) != 1 {
-		t.Errorf("one account's credits are in another: %v, %v, %v", first, second, other)
-	}
-	repeated, err := second.Append(credit(t, "a", "10.00"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(second, repeated); diff != "" {
-		t.Errorf("a credit given again (-want,+got):\n%s", diff)
-	}
-	for name, c := range map[string]Credit{
-		"with other fields": credit(t, "a", "11"), "of nothing": credit(t, "d", "0"),
-		"without an ID": credit(t, "", "1"), "without a time": {ID: "d", Amount: amount(t, "1")},
-	} {
-		if _, err := second.Append(c); err == nil {
-			t.Errorf("a credit %s was taken", name)
-		}
-	}
-}
-
-// TestCreditAppendOnly: credits are only appended.
-func TestCreditAppendOnly(t *testing.T) {
-	old := teamA()
-	old.Credits = []Credit{credit(t, "a", "10"), credit(t, "b", "5")}
-	cases := map[string]struct {
-		credits []Credit
-		uid     string
-		wantErr string
-	}{
-		"the same":           {credits: old.Credits},
-		"one more":           {credits: []Credit{credit(t, "a", "10"), credit(t, "b", "5"), credit(t, "c", "1")}},
-		"one less":           {credits: old.Credits[:1], wantErr: "credits[1]: credits are only appended"},
-		"another amount":     {credits: []Credit{credit(t, "a", "10"), credit(t, "b", "6")}, wantErr: "credits[1]"},
-		"another order":      {credits: []Credit{credit(t, "b", "5"), credit(t, "a", "10")}, wantErr: "credits[0]"},
-		"one more of its ID": {credits: []Credit{credit(t, "a", "10"), credit(t, "b", "5"), credit(t, "b", "5")}, wantErr: "is there twice"},
-		"another account":    {credits: old.Credits, uid: "new", wantErr: "the tenant or UID changed"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := Account{Tenant: old.Tenant, UID: old.UID, Credits: tc.credits}
-			if tc.uid != "" {
-				a.UID = tc.uid
-			}
-			err := a.Extends(old)
-			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want %q in it", err, tc.wantErr)
-			}
-		})
-	}
-}
-
-func TestDecodeAccount(t *testing.T) {
-	if _, err := DecodeAccount([]byte(`{"tenant": "team-a", "uid": "7", "credits": [{"id": "a", "amount": "0.001", "at": "2026-11-01T00:00:00Z"}]}`)); err == nil {
-		t.Error("a credit of a part of a cent was taken")
-	}
-	account, err := DecodeAccount([]byte(`{"tenant": "team-a", "uid": "7b1c", "credits": [{"id": "a", "amount": "10", "at": "2026-11-01T00:00:00Z"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := teamA()
-	want.Credits = []Credit{credit(t, "a", "10")}
-	if diff := cmp.Diff(want, account); diff != "" {
-		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }

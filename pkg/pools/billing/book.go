@@ -32,7 +32,6 @@ const (
 	maxPrice     = 1_000_000
 	maxDiscounts = 64
 	maxMinPeriod = 30 * 24 * 3600
-	defMinPeriod = 60 // the requirement's
 )
 
 // Book is a price book.
@@ -78,19 +77,6 @@ func (b Book) Equal(o Book) bool {
 	}
 	return b.Currency == o.Currency && b.MinPeriodSeconds == o.MinPeriodSeconds && b.Mode == o.Mode && b.DiscountScope == o.DiscountScope &&
 		maps.Equal(b.Parts, o.Parts) && slices.EqualFunc(b.Prices, o.Prices, prices) && slices.EqualFunc(b.Discounts, o.Discounts, discounts)
-}
-
-// DecodeBook reads a price book from JSON. What is not said: a minimum of 60 s, AllUnits,
-// per session.
-func DecodeBook(data []byte) (Book, error) {
-	book := Book{MinPeriodSeconds: defMinPeriod, Mode: AllUnits, DiscountScope: PerSession}
-	if err := decode(data, &book); err != nil {
-		return Book{}, fmt.Errorf("price book: %w", err)
-	}
-	if err := book.Validate(); err != nil {
-		return Book{}, err
-	}
-	return book, nil
 }
 
 // Validate refuses a price book that cannot be billed by, naming the field.

@@ -5,13 +5,12 @@ package billing
 import (
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
 )
 
-// WriteJSON writes invoices as DecodeInvoices reads them.
+// WriteJSON writes invoices, as an array.
 func WriteJSON(w io.Writer, invoices []Invoice) error {
 	if invoices == nil {
 		invoices = []Invoice{}
@@ -19,20 +18,6 @@ func WriteJSON(w io.Writer, invoices []Invoice) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(invoices)
-}
-
-// DecodeInvoices reads invoices from JSON and refuses one that does not add up.
-func DecodeInvoices(data []byte) ([]Invoice, error) {
-	var invoices []Invoice
-	if err := decode(data, &invoices); err != nil {
-		return nil, fmt.Errorf("invoices: %w", err)
-	}
-	for _, v := range invoices {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	return invoices, nil
 }
 
 // WriteCSV writes a row for each line of the invoices, under a row of names. Every row can be
@@ -51,25 +36,6 @@ func WriteCSV(w io.Writer, invoices []Invoice) error {
 				v.Currency, strconv.Itoa(l.Sessions), strconv.Itoa(l.Estimated), strconv.FormatBool(l.NoPrice),
 			})
 		}
-	}
-	return c.WriteAll(rows)
-}
-
-// WriteChargesCSV writes a row for each session of a bill, from which whoever audits it
-// computes the costs again.
-func WriteChargesCSV(w io.Writer, charges []Charge) error {
-	c := csv.NewWriter(w)
-	rows := [][]string{{
-		"session", "tenant", "resource", "model", "quantity", "start", "end", "hours", "unit_price",
-		"discount", "cost", "estimated", "no_price",
-	}}
-	for _, r := range charges {
-		s := r.Session
-		rows = append(rows, []string{
-			s.ID, s.Tenant, s.Resource, s.Model, s.Quantity.String(), stamp(s.Start), stamp(s.End),
-			toHours(r.Hours).String(), r.UnitPrice.String(), r.Discount().String(), r.Cost.String(),
-			strconv.FormatBool(s.Estimated), strconv.FormatBool(r.NoPrice),
-		})
 	}
 	return c.WriteAll(rows)
 }

@@ -150,10 +150,8 @@ func TestInvoiceSums(t *testing.T) {
 // invoice and the same balance.
 func TestInterruptedInvoice(t *testing.T) {
 	b := book(t, requirementBook)
-	account, err := teamA().Append(Credit{ID: "c1", Amount: amount(t, "1000"), At: epoch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := teamA()
+	account.Credits = []Credit{credit(t, "c1", "1000")}
 	var sessions []Session
 	for i := range 20 {
 		sessions = append(sessions, held(t, fmt.Sprintf("s%02d", i), "4", 1000*i))

@@ -23,7 +23,7 @@ const requirementBook = `{
 
 func book(t *testing.T, text string) Book {
 	t.Helper()
-	b, err := DecodeBook([]byte(text))
+	b, err := readBook([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,18 +80,6 @@ func (s Session) FixedGross() Amount {
 	return toCents(new(big.Rat).Mul(s.hours(0), s.Fixed.UnitPrice.Rat()))
 }
 
-// DecodeSessions reads a list of sessions from JSON.
-func DecodeSessions(data []byte) ([]Session, error) {
-	var sessions []Session
-	if err := decode(data, &sessions); err != nil {
-		return nil, fmt.Errorf("sessions: %w", err)
-	}
-	if _, err := distinct(sessions); err != nil {
-		return nil, err
-	}
-	return sessions, nil
-}
-
 // Open says that the session has not ended.
 func (s Session) Open() bool { return s.End.IsZero() }
 

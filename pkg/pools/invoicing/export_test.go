@@ -3,6 +3,7 @@
 package invoicing
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,7 +109,8 @@ func checkExported(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read, err := billing.DecodeInvoices(invoice); err != nil || len(read) != 1 || read[0].Total.String() != "4.00" {
+	var read []billing.Invoice
+	if err := json.Unmarshal(invoice, &read); err != nil || len(read) != 1 || read[0].Validate() != nil || read[0].Total.String() != "4.00" {
 		t.Errorf("%v, %v", read, err)
 	}
 	sessions, err := os.ReadFile(filepath.Join(dir, november+".csv"))
