@@ -90,12 +90,3 @@ else
 test-kubelet: $(BIN)/gotestsum ## Tests on kubelet's own device manager, in process (root)
 	cd test/kubelet && ../../$(GOTEST) -again test-kubelet ./... -count=1
 endif
-
-# The release before this one. Its programs are built from the history.
-OLD ?= 3738c2d
-.PHONY: skew
-skew: cluster-programs ## Programs of two releases beside each other, upgrades and roll-backs (OLD=REV; root for the node's part; needs the history)
-	KUBE_VERSION=$(KUBE_VERSION) scripts/build-release.sh $(OLD) out/skew/$(OLD)
-	$(call program,nvtopo-exporter,exporter)
-	$(call program,nvtopo-node-agent,node-agent)
-	NVTOPO_SKEW_OLD=$(CURDIR)/out/skew/$(OLD) go test -v -count=1 -timeout 30m ./test/skew

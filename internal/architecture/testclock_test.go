@@ -35,7 +35,6 @@ var clockAllowed = map[string]string{
 	"test/pools.nextSecond":    "part of a condition that is waited for with a limit of minutes",
 	"test/pools.settled":       "part of a condition that is waited for with a limit of minutes",
 	"test/pools.waitCollector": "one try of a condition that is waited for with a limit of minutes",
-	"test/skew.quiet":          "part of a condition that is waited for with a limit of minutes",
 
 	"test/pools.nothingOverdue": "limits of five minutes, after which it is a violation",
 	"test/pools.neverBound":     "looks for a minute whether a thing happens that must not",

@@ -19,8 +19,7 @@ import (
 
 // Version is the version of the allocation annotation this package
 // writes and the only one it reads. A field that may be ignored can be added to
-// it; whatever changes what the others mean needs the next version, which has to
-// be read for one release before it is written (docs/upgrade.md).
+// it; whatever changes what the others mean needs the next version.
 const Version = 1
 
 // ErrNewerVersion says that an allocation annotation was written by a later

@@ -92,3 +92,22 @@ func FuzzParseAllocation(f *testing.F) {
 		}
 	})
 }
+
+// TestRewriteUnknownFields: rewriting drops fields that are not known.
+func TestRewriteUnknownFields(t *testing.T) {
+	text, err := sample().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Parse(strings.Replace(text, `"version":1`, `"version":1,"ofTheOldChoice":true`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != text {
+		t.Errorf("written anew: %s, want %s", again, text)
+	}
+}

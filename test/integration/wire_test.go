@@ -6,20 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/exporter"
 )
 
 // TestObjectOnWire has the JSON that the API server sends of a node's object,
@@ -91,73 +85,4 @@ func parts(t *testing.T, data []byte) string {
 		}
 	}
 	return strings.Join(out, ", ")
-}
-
-// TestCompactOldDefinition walks an object through both definitions and both forms of its graph.
-// Whatever the exporter was told, the graph is the same, and with the definition of the
-// release before it is said at length.
-func TestCompactOldDefinition(t *testing.T) {
-	l := newTestEnv(t, devcluster.Config{})
-	l.install(t)
-	spec := l.addNode(t, "n1", "dgx1-v100")
-	n := l.agentOf(t, "n1")
-	before, err := os.ReadFile(filepath.Join("..", "..", "testdata", "skew", "level-1", "crd.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	older := func() error { return l.ApplyManifests(t.Context(), fstest.MapFS{"crd.yaml": {Data: before}}) }
-	newer := func() error { return l.InstallManifests(t.Context()) }
-	for _, step := range []struct {
-		name       string
-		definition func() error // to be there first
-		compact    bool
-		wantRows   int
-		wantLinks  int
-	}{
-		{"the definition before", older, false, 0, 28},
-		{"it has no rows", nil, true, 0, 28},
-		{"this one, links as before", newer, false, 0, 28},
-		{"rows", nil, true, 7, 0},
-		{"the definition before, which drops them", older, true, 0, 28},
-		{"this one again", newer, true, 7, 0},
-		{"links again, as before a roll-back", nil, false, 0, 28},
-		{"the definition before, again", older, false, 0, 28},
-	} {
-		if step.definition != nil {
-			if err := step.definition(); err != nil {
-				t.Fatalf("%s: %v", step.name, err)
-			}
-		}
-		dyn, err := dynamic.NewForConfig(l.RESTConfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := exporter.Config{NodeName: spec.Name, Namespace: systemNamespace, AssumeEnforced: true, Compact: step.compact}
-		e, err := exporter.New(cfg, exporter.Static(l.graphs["n1"]), l.client, dyn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The API server may take a moment to serve another definition.
-		testkit.Eventually(t, waitLimit, step.name, func(ctx context.Context) (bool, string) {
-			// While it exchanges definitions the API server may not answer at all.
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
-			defer cancel()
-			if err := e.PublishOnce(ctx); err != nil {
-				return false, err.Error()
-			}
-			obj, err := n.status(ctx)
-			if err != nil {
-				return false, err.Error()
-			}
-			graphs, err := obj.Graphs()
-			if err != nil {
-				t.Fatalf("%s: %v", step.name, err)
-			}
-			if got, want := graphs[string(gpuResource)].ClassKey(), l.graphs["n1"].ClassKey(); got != want {
-				t.Fatalf("%s: the graph is of class %s, want %s", step.name, got, want)
-			}
-			return len(obj.Spec.LinkRows) == step.wantRows && len(obj.Spec.Links) == step.wantLinks,
-				fmt.Sprintf("%d rows, %d links", len(obj.Spec.LinkRows), len(obj.Spec.Links))
-		})
-	}
 }

@@ -25,9 +25,8 @@ import (
 )
 
 // storedVersion is the version of the file that this package writes, and the only one
-// it reads. Fields may be added; an earlier release ignores them. A change in the
-// meaning of existing fields needs the next version, and one release must be able to
-// read that version before a release writes it (docs/upgrade.md).
+// it reads. Fields that it does not know it ignores; a change in the meaning of existing
+// fields needs the next version.
 const storedVersion = 1
 
 // maxStoredBytes bounds the size of the file; a container needs some hundred bytes.

@@ -3,8 +3,6 @@
 package steering
 
 import (
-	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,8 +171,8 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestLaterReleaseFile: a file of a later release is read.
-func TestLaterReleaseFile(t *testing.T) {
+// TestUnknownFieldsInFile: fields that the agent does not know are ignored.
+func TestUnknownFieldsInFile(t *testing.T) {
 	const text = `{"version":1,"kind":"served","resource":"nvidia.com/gpu","pods":[{"uid":"u","labels":{"a":"b"},"namespace":"ns","name":"p",` +
 		`"containers":[{"name":"main","ids":["GPU-1"],"at":"2026-01-01T00:00:00Z","numa":[0]}]}]}`
 	sh := newShelf(gpu)
@@ -183,73 +181,6 @@ func TestLaterReleaseFile(t *testing.T) {
 	}
 	want := map[types.UID]map[string]podfinder.Served{"u": {"main": {IDs: []string{"GPU-1"}, At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}}
 	if diff := cmp.Diff(want, sh.servedCopy()); diff != "" {
-		t.Errorf("served (-want +got):\n%s", diff)
-	}
-}
-
-// TestPreviousReleaseReader: the previous release reads the file: it refuses a file with a field
-// that it does not know.
-func TestPreviousReleaseReader(t *testing.T) {
-	dir := t.TempDir()
-	s := newSteering(t, dir, newAPI(), newModel(t, 8, 1))
-	p := testPod(1, asks("main", 2))
-	sh := s.shelf(testLogger, gpu)
-	sh.mu.Lock()
-	sh.serve(&podfinder.Asker{Pod: p, Container: &p.Containers[0]}, gpus(1, 2), epoch)
-	sh.mu.Unlock()
-	s.save(testLogger)
-	data, err := os.ReadFile(s.path(gpu))
-	if err != nil {
-		t.Fatal(err)
-	}
-	type previousContainer struct {
-		Name string    `json:"name"`
-		IDs  []string  `json:"ids"`
-		At   time.Time `json:"at"`
-	}
-	type previousPod struct {
-		UID        types.UID           `json:"uid"`
-		Namespace  string              `json:"namespace"`
-		Name       string              `json:"name"`
-		Containers []previousContainer `json:"containers"`
-	}
-	type previousShelf struct {
-		Version  int           `json:"version"`
-		Resource string        `json:"resource"`
-		Pods     []previousPod `json:"pods"`
-	}
-	want := previousShelf{Version: 1, Resource: gpu, Pods: []previousPod{{
-		UID: "uid-p1", Namespace: "ns", Name: "p1", Containers: []previousContainer{{Name: "main", IDs: gpus(1, 2), At: epoch}},
-	}}}
-	var got previousShelf
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&got); err != nil {
-		t.Fatalf("after a roll-back the agent could not read %s: %v", data, err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the previous release reads (-want +got):\n%s", diff)
-	}
-}
-
-// TestPreviousReleaseFile: the file of the previous release is read.
-func TestPreviousReleaseFile(t *testing.T) {
-	data, err := os.ReadFile("../../../testdata/skew/level-1/served.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sh := newShelf(gpu)
-	if err := sh.restore(data); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]int{} // pod and container -> GPUs
-	for _, p := range sh.served {
-		for name, d := range p.containers {
-			got[p.namespace+"/"+p.name+"/"+name] = len(d.IDs)
-		}
-	}
-	want := map[string]int{"default/survivor-0/main": 1, "default/survivor-1/main": 2, "default/survivor-1/prepare": 2}
-	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("served (-want +got):\n%s", diff)
 	}
 }

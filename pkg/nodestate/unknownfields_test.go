@@ -14,7 +14,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-func TestLaterReleaseAnnotations(t *testing.T) {
+// TestUnknownAllocationFields: what an annotation says beyond what is known is ignored, and of another version nothing
+// is believed.
+func TestUnknownAllocationFields(t *testing.T) {
 	tests := map[string]struct {
 		replace     []string
 		wantUsed    nvtopo.Mask
