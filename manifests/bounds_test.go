@@ -29,11 +29,10 @@ func listOf(n int, entry func(i int) any) []any {
 	return out
 }
 
-// inRows says the links of n GPUs in short, with names and rows as long as they may be.
+// inRows returns an object with n GPUs, with names of links and rows as long as they may be.
 func inRows(n int) map[string]any {
 	obj := node(n)
 	spec := obj["spec"].(map[string]any)
-	spec["links"] = []any{}
 	spec["linkKinds"] = listOf(32, func(i int) any {
 		return map[string]any{"name": fmt.Sprintf("NVLink/NODE.%04d", i), "class": "NVLink", "bandwidth": "450G"}
 	})
@@ -92,7 +91,6 @@ func TestPublishingLimits(t *testing.T) {
 		return kubelet("cpuManagerOptions", map[string]any{"o": strings.Repeat("x", n)})
 	}
 	const cpus = v1alpha1.MaxAllocatedCPUs / v1alpha1.MaxAllocations
-	none := func(map[string]any) {}
 	tests := map[string]struct {
 		gpus         int
 		most, beyond func(o map[string]any)
@@ -109,8 +107,7 @@ func TestPublishingLimits(t *testing.T) {
 		"cells":               {8, memory(36, 36), memory(37, 37), "status.kubelet.memory"},
 		"a message":           {8, condition(2048), condition(2049), "status.conditions"},
 		"an option":           {8, option(v1alpha1.MaxOption), option(v1alpha1.MaxOption + 1), "status.kubelet.cpuManagerOptions"},
-		"links":               {20, none, func(o map[string]any) { o["spec"] = node(21)["spec"] }, "spec.links"},
-		"GPUs in rows":        {8, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs)["spec"] }, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs + 1)["spec"] }, "spec.gpus"},
+		"GPUs":                {8, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs)["spec"] }, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs + 1)["spec"] }, "spec.gpus"},
 	}
 	validate := objectValidator(t, v1alpha1.Kind)
 	for name, tc := range tests {

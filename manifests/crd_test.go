@@ -5,6 +5,7 @@ package manifests_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -122,25 +123,24 @@ func objectValidator(t *testing.T, kind string) func(obj map[string]any) field.E
 
 // node returns a valid object with n GPUs, every pair linked, on two NUMA nodes.
 func node(n int) map[string]any {
-	gpus, links := []any{}, []any{}
+	gpus, rows := []any{}, []any{}
 	for i := range n {
 		gpus = append(gpus, map[string]any{
 			"id": fmt.Sprintf("GPU-%d", i), "index": int64(i), "resource": "nvidia.com/gpu", "numaNode": int64(i % 2),
 			"pciBusID": fmt.Sprintf("0000:%02x:00.0", i), "memory": "80Gi",
 		})
-		for j := i + 1; j < n; j++ {
-			links = append(links, map[string]any{
-				"a": int64(i), "b": int64(j), "class": "NVLink", "lanes": int64(18), "bandwidth": "450G", "pcie": "SYS",
-			})
+		if i < n-1 {
+			rows = append(rows, strings.TrimSuffix(strings.Repeat("NV18/SYS ", n-1-i), " "))
 		}
 	}
+	kinds := []any{map[string]any{"name": "NV18/SYS", "class": "NVLink", "lanes": int64(18), "bandwidth": "450G", "pcie": "SYS"}}
 	numa := []any{
 		map[string]any{"id": int64(0), "cpus": "0-15,32-47", "distances": []any{int64(10), int64(21)}},
 		map[string]any{"id": int64(1), "cpus": "16-31,48-63", "distances": []any{int64(21), int64(10)}},
 	}
 	return map[string]any{
 		"apiVersion": "topology.nvtopo.dev/v1alpha1", "kind": "NodeGPUTopology", "metadata": map[string]any{"name": "n"},
-		"spec": map[string]any{"nodeUID": "u", "gpus": gpus, "numaNodes": numa, "links": links},
+		"spec": map[string]any{"nodeUID": "u", "gpus": gpus, "numaNodes": numa, "linkKinds": kinds, "linkRows": rows},
 	}
 }
 
@@ -153,14 +153,8 @@ func TestNodeCostLimits(t *testing.T) {
 			t.Errorf("%d GPUs: %v", n, err)
 		}
 	}
-	// 64 GPUs with as many links as may be at length, and with all of them in short.
-	most := node(nvtopo.MaxGPUs)
-	spec := most["spec"].(map[string]any)
-	spec["links"] = spec["links"].([]any)[:v1alpha1.MaxLinks]
-	for name, obj := range map[string]map[string]any{"at length": most, "in short": inRows(nvtopo.MaxGPUs)} {
-		for _, err := range validate(obj) {
-			t.Errorf("%d GPUs %s: %v", nvtopo.MaxGPUs, name, err)
-		}
+	for _, err := range validate(inRows(nvtopo.MaxGPUs)) {
+		t.Errorf("%d GPUs with names and rows as long as they may be: %v", nvtopo.MaxGPUs, err)
 	}
 }
 
@@ -174,20 +168,19 @@ func TestMalformedObjects(t *testing.T) {
 		breakIt   func(obj map[string]any)
 		wantField string
 	}{
-		"no node UID":                         {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
-		"empty node UID":                      {func(o map[string]any) { o["spec"].(map[string]any)["nodeUID"] = "" }, "spec.nodeUID"},
-		"a GPU with a blank in its id":        {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
-		"two GPUs of one id":                  {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU-0" }, "spec.gpus"},
-		"two GPUs of one index":               {func(o map[string]any) { item(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
-		"a GPU on an unlisted NUMA node":      {func(o map[string]any) { item(o, "gpus", 2)["numaNode"] = int64(7) }, "spec.gpus"},
-		"a bus id that is no bus id":          {func(o map[string]any) { item(o, "gpus", 2)["pciBusID"] = "7" }, "spec.gpus[2].pciBusID"},
-		"CPUs that are no list":               {func(o map[string]any) { item(o, "numaNodes", 0)["cpus"] = "0-" }, "spec.numaNodes[0].cpus"},
-		"a short row of distances":            {func(o map[string]any) { item(o, "numaNodes", 0)["distances"] = []any{int64(10)} }, "spec.numaNodes"},
-		"a link with its ends in wrong order": {func(o map[string]any) { item(o, "links", 0)["a"], item(o, "links", 0)["b"] = int64(1), int64(0) }, "spec.links"},
-		"a link to a GPU that is not there":   {func(o map[string]any) { item(o, "links", 2)["b"] = int64(9) }, "spec.links"},
-		"a pair listed twice":                 {func(o map[string]any) { item(o, "links", 1)["b"] = int64(1) }, "spec.links"},
-		"an unknown link class":               {func(o map[string]any) { item(o, "links", 0)["class"] = "NV18" }, "spec.links[0].class"},
-		"a bandwidth that is no quantity":     {func(o map[string]any) { item(o, "links", 0)["bandwidth"] = "fast" }, "spec.links[0].bandwidth"},
+		"no node UID":                     {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
+		"empty node UID":                  {func(o map[string]any) { o["spec"].(map[string]any)["nodeUID"] = "" }, "spec.nodeUID"},
+		"a GPU with a blank in its id":    {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
+		"two GPUs of one id":              {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU-0" }, "spec.gpus"},
+		"two GPUs of one index":           {func(o map[string]any) { item(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
+		"a GPU on an unlisted NUMA node":  {func(o map[string]any) { item(o, "gpus", 2)["numaNode"] = int64(7) }, "spec.gpus"},
+		"a bus id that is no bus id":      {func(o map[string]any) { item(o, "gpus", 2)["pciBusID"] = "7" }, "spec.gpus[2].pciBusID"},
+		"CPUs that are no list":           {func(o map[string]any) { item(o, "numaNodes", 0)["cpus"] = "0-" }, "spec.numaNodes[0].cpus"},
+		"a short row of distances":        {func(o map[string]any) { item(o, "numaNodes", 0)["distances"] = []any{int64(10)} }, "spec.numaNodes"},
+		"a row too few":                   {func(o map[string]any) { o["spec"].(map[string]any)["linkRows"] = []any{"NV18/SYS NV18/SYS"} }, "spec.linkRows"},
+		"no rows":                         {func(o map[string]any) { delete(o["spec"].(map[string]any), "linkRows") }, "spec.linkRows"},
+		"an unknown link class":           {func(o map[string]any) { item(o, "linkKinds", 0)["class"] = "NV18" }, "spec.linkKinds[0].class"},
+		"a bandwidth that is no quantity": {func(o map[string]any) { item(o, "linkKinds", 0)["bandwidth"] = "fast" }, "spec.linkKinds[0].bandwidth"},
 		"an unknown topology policy": {func(o map[string]any) {
 			o["status"] = map[string]any{"kubelet": map[string]any{"topologyManagerPolicy": "strict"}}
 		}, "status.kubelet.topologyManagerPolicy"},

@@ -66,7 +66,7 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 		return nil, fmt.Errorf("%w\n%s", err, log)
 	}
 	defer func() { err = errors.Join(err, cp.stop()) }() //nolint:contextcheck // what was started has to end although ctx may be over
-	c, err := newCluster(ctx, cp, nodes, o.Compact, o.Racks)
+	c, err := newCluster(ctx, cp, nodes, o.Racks)
 	if err != nil {
 		return nil, err
 	}

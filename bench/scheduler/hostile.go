@@ -159,10 +159,10 @@ func (n *hostileNode) write(ctx context.Context, node int, t *v1alpha1.NodeGPUTo
 	return patch(ctx, n.agent, node, record, "status")
 }
 
-// specOf is a merge patch that replaces what a graph is made of, in whichever form.
+// specOf is a merge patch that replaces what a graph is made of.
 func specOf(t *v1alpha1.NodeGPUTopology) map[string]any {
 	return map[string]any{"spec": map[string]any{
-		"gpus": t.Spec.GPUs, "links": t.Spec.Links, "linkKinds": t.Spec.LinkKinds, "linkRows": t.Spec.LinkRows,
+		"gpus": t.Spec.GPUs, "linkKinds": t.Spec.LinkKinds, "linkRows": t.Spec.LinkRows,
 		"numaNodes": t.Spec.NUMANodes, "nics": t.Spec.NICs,
 	}}
 }

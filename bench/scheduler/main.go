@@ -69,7 +69,6 @@ type options struct {
 	Releases  int           `json:"releases,omitempty"`
 	Against   string        `json:"against,omitempty"`        // another scheduler
 	Without   string        `json:"againstWithout,omitempty"` // a plugin that it does not have
-	Compact   bool          `json:"compact,omitempty"`        // graphs as exporters with --compact publish them
 	Racks     int           `json:"racks"`                    // that nodes are labelled with
 	out       string
 	logFile   string
@@ -102,7 +101,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
 	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
 	fs.StringVar(&o.Without, "against-without", "", "a plugin of our profiles that the scheduler of -against does not have yet")
-	fs.BoolVar(&o.Compact, "compact", false, "publish the graphs as exporters with --compact do")
 	fs.IntVar(&o.Racks, "racks", 50, "racks that the nodes are in, by their labels and a ClusterTopology; 0: nobody knows")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {

@@ -28,7 +28,7 @@ type publication struct {
 // publications are what hostile nodes publish, by turns.
 var publications = []publication{
 	{"the greatest object", greatest},
-	{"a graph of 16 GPUs, each link another", func(t *v1alpha1.NodeGPUTopology, p place) error {
+	{"a graph of 16 GPUs, its links at random", func(t *v1alpha1.NodeGPUTopology, p place) error {
 		noise(t, 16, p) // whose tables are the dearest, another each time
 		return nil
 	}},
@@ -48,7 +48,7 @@ func (k *publication) object(p place) (*v1alpha1.NodeGPUTopology, error) {
 // unreadable makes a graph that cannot be read, every other time, and health that flaps.
 func unreadable(t *v1alpha1.NodeGPUTopology, p place) error {
 	if p.step%2 == 1 {
-		t.Spec.Links[p.step%len(t.Spec.Links)].Bandwidth = resource.MustParse("1")
+		t.Spec.LinkKinds[p.step%len(t.Spec.LinkKinds)].Bandwidth = resource.MustParse("1")
 	}
 	t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[0].ID, Healthy: p.step%3 == 0, Reason: "none of your business"}}
 	return nil
@@ -67,38 +67,26 @@ func stolen(t *v1alpha1.NodeGPUTopology, p place) error {
 	return nil
 }
 
-// noise makes a machine of n GPUs with random links.
+// noise makes a machine of n GPUs with random links, of as many kinds as there may be.
 func noise(t *v1alpha1.NodeGPUTopology, n int, p place) {
 	r := rand.New(rand.NewPCG(uint64(p.node), uint64(p.step)))
-	first := t.Spec.GPUs[0]
-	t.Spec.GPUs, t.Spec.Links, t.Spec.NICs = nil, nil, nil
+	s, first := &t.Spec, t.Spec.GPUs[0]
+	s.GPUs, s.LinkKinds, s.LinkRows, s.NICs = nil, nil, nil, nil
+	for i := range v1alpha1.MaxLinkKinds {
+		s.LinkKinds = append(s.LinkKinds, v1alpha1.LinkKind{
+			Name: fmt.Sprintf("NVLink/NODE.%04d", i), Class: "NVLink", Lanes: int32(1 + r.IntN(64)),
+			Bandwidth: *resource.NewQuantity(1000+r.Int64N(1_000_000_000_000), resource.DecimalSI), LatencyNanoseconds: 1 + r.Int64N(1000),
+			PCIe: "NODE", Switched: true,
+		})
+	}
 	for i := range n {
 		g := first
 		g.ID, g.Index, g.NUMANode = fmt.Sprintf("GPU-%s-%d", t.Name, i), int32(i), int32(-1)
 		g.PCIBusID = ""
-		t.Spec.GPUs = append(t.Spec.GPUs, g)
-		for j := range i {
-			t.Spec.Links = append(t.Spec.Links, v1alpha1.Link{
-				A: int32(j), B: int32(i), Class: "NVLink", Lanes: int32(1 + r.IntN(64)),
-				Bandwidth: *resource.NewQuantity(1000+r.Int64N(1_000_000_000_000), resource.DecimalSI), LatencyNanoseconds: 1 + r.Int64N(1000),
-			})
-		}
+		s.GPUs = append(s.GPUs, g)
 	}
-}
-
-// noiseInRows says random links of a machine in short, of as many kinds as there may be.
-func noiseInRows(s *v1alpha1.NodeGPUTopologySpec, p place) {
-	r := rand.New(rand.NewPCG(uint64(p.node), uint64(p.step)))
-	s.LinkKinds, s.LinkRows = nil, nil
-	for i, l := range s.Links[:v1alpha1.MaxLinkKinds] {
-		s.LinkKinds = append(s.LinkKinds, v1alpha1.LinkKind{
-			Name: fmt.Sprintf("NVLink/NODE.%04d", i), Class: l.Class, Lanes: l.Lanes, Bandwidth: l.Bandwidth,
-			LatencyNanoseconds: l.LatencyNanoseconds, PCIe: "NODE", Switched: true,
-		})
-	}
-	s.Links = []v1alpha1.Link{}
-	for i := range len(s.GPUs) - 1 {
-		row := make([]string, 0, len(s.GPUs))
+	for i := range n - 1 {
+		row := make([]string, 0, n)
 		for range s.GPUs[i+1:] {
 			row = append(row, s.LinkKinds[r.IntN(len(s.LinkKinds))].Name)
 		}
@@ -107,18 +95,9 @@ func noiseInRows(s *v1alpha1.NodeGPUTopologySpec, p place) {
 }
 
 // greatest makes an object of which no list can have more entries: 64 GPUs, and a record of
-// pods of everybody. By turns it has as many links at length as there may be, which is what
-// costs the API server most, and all of them in short, which the scheduler can read.
+// pods of everybody.
 func greatest(t *v1alpha1.NodeGPUTopology, p place) error {
 	noise(t, nvtopo.MaxGPUs, p)
-	if p.step%2 == 0 {
-		t.Spec.Links = t.Spec.Links[:v1alpha1.MaxLinks]
-		for i := range t.Spec.Links {
-			t.Spec.Links[i].PCIe, t.Spec.Links[i].Switched = "NODE", true
-		}
-	} else {
-		noiseInRows(&t.Spec, p)
-	}
 	memory, id := resource.MustParse("1099511627777"), p.step%1000
 	t.Spec.NUMANodes, t.Status.Kubelet = nil, &v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}
 	for i := range v1alpha1.MaxDistances {

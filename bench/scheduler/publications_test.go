@@ -31,7 +31,7 @@ func victims(tb testing.TB, nodes int) (*cluster, []hostileNode) {
 			tb.Error(err)
 		}
 	})
-	c, err := newCluster(tb.Context(), cp, 2*nodes, false, 0)
+	c, err := newCluster(tb.Context(), cp, 2*nodes, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestHostileObjectsAdmitted(t *testing.T) {
 	}
 	for what, n := range map[string][2]int{
 		"GPUs":            {len(most.Spec.GPUs), nvtopo.MaxGPUs},
-		"links":           {len(most.Spec.Links), v1alpha1.MaxLinks},
+		"kinds of links":  {len(most.Spec.LinkKinds), v1alpha1.MaxLinkKinds},
 		"NUMA distances":  {len(most.Spec.NUMANodes[0].Distances), v1alpha1.MaxDistances},
 		"siblings":        {len(most.Spec.NUMANodes) * len(most.Spec.NUMANodes[0].Siblings), v1alpha1.MaxSiblings / v1alpha1.MaxDistances * v1alpha1.MaxDistances},
 		"NIC distances":   {len(most.Spec.NICs) * len(most.Spec.NICs[0].Distances), v1alpha1.MaxNICDistances},
@@ -106,13 +106,13 @@ func TestHostileObjectsAdmitted(t *testing.T) {
 
 // BenchmarkPublication has the CPU that API server and etcd spend on one publication, that
 // is all requests of it, of each kind that hostile nodes publish, of an honest one, and of
-// one that is refused: 64 GPUs with all of their links at length.
+// one that is refused: a GPU more than there may be.
 //
 //	go test -C bench -run '^$' -bench Publication -benchtime 100x ./scheduler
 func BenchmarkPublication(b *testing.B) {
 	tempDir(b)
-	refused := publication{"refused, 2016 links", func(t *v1alpha1.NodeGPUTopology, p place) error {
-		noise(t, nvtopo.MaxGPUs, p)
+	refused := publication{"refused, 65 GPUs", func(t *v1alpha1.NodeGPUTopology, p place) error {
+		noise(t, nvtopo.MaxGPUs+1, p)
 		return nil
 	}}
 	honest := publication{"honest", func(t *v1alpha1.NodeGPUTopology, p place) error {

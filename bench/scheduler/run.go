@@ -56,7 +56,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 		}
 		err = errors.Join(err, cp.stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 	}()
-	c, err := newCluster(ctx, cp, nodes, o.Compact, o.Racks)
+	c, err := newCluster(ctx, cp, nodes, o.Racks)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 	return c.runCells(ctx, o, progress)
 }
 
-func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, racks int) (*cluster, error) {
+func newCluster(ctx context.Context, cp *controlPlane, nodes, racks int) (*cluster, error) {
 	config := cp.RESTConfig()
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -83,7 +83,7 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, 
 			return nil, err
 		}
 	}
-	of := fleet.Options{Compact: compact, Devices: func(i int) v1.ResourceList { return v1.ResourceList{ownResource(i): resource.MustParse("1")} }}
+	of := fleet.Options{Devices: func(i int) v1.ResourceList { return v1.ResourceList{ownResource(i): resource.MustParse("1")} }}
 	if racks > 0 {
 		of.Labels = func(i int) map[string]string {
 			return map[string]string{rackLabel: fmt.Sprintf("rack-%03d", i*racks/nodes)}

@@ -61,7 +61,6 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, unless somebody else has set them")
-	f.BoolVar(&o.cfg.Compact, "compact", false, "publish the graph in fewer bytes, its links as rows of a matrix; schedulers and CLIs of level 1 cannot read that")
 	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
 	f.StringVar(&o.cfg.Namespace, "namespace", release.Namespace, "namespace of the Lease")
 	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs if a captured text does not say it")

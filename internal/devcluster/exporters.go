@@ -30,8 +30,6 @@ type ExporterOptions struct {
 	Interval time.Duration
 	// Unenforced leaves out what says that the node gives containers the chosen GPUs.
 	Unenforced bool
-	// Compact publishes graphs in fewer bytes.
-	Compact bool
 }
 
 // RunExporters publishes the topology of the nodes, which must exist, and
@@ -87,7 +85,7 @@ func (c *Cluster) startExporter(ctx context.Context, sim *simulated, now bool) e
 	}
 	e, err := exporter.New(exporter.Config{
 		NodeName: node.Name, Namespace: systemNamespace, Resource: node.Resource(), Interval: opts.Interval,
-		AssumeEnforced: !opts.Unenforced, Compact: opts.Compact,
+		AssumeEnforced: !opts.Unenforced,
 	}, sim, kube, dyn)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)

@@ -385,7 +385,7 @@ func TestInvariants(t *testing.T) {
 			want: wanted{notes: []string{GPUGone}},
 		},
 		"a graph that cannot be read": {
-			build: func(c *testEnv) { c.pod("one", "b", 0); c.topology("b").Spec.Links = nil },
+			build: func(c *testEnv) { c.pod("one", "b", 0); c.topology("b").Spec.LinkRows = nil },
 			want:  wanted{notes: []string{MalformedTopology, Unverified}},
 		},
 		"two nodes that publish one UUID": {

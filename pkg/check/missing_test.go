@@ -67,7 +67,7 @@ func TestPodsWithoutAllocation(t *testing.T) {
 			func(c *testEnv, _ *v1.Pod) { c.Topologies = c.Topologies[:1] },
 		}},
 		"a graph that cannot be read": {profile: allow, want: wanted{notes: []string{MalformedTopology, PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
-			func(c *testEnv, _ *v1.Pod) { c.topology("b").Spec.Links = nil },
+			func(c *testEnv, _ *v1.Pod) { c.topology("b").Spec.LinkRows = nil },
 		}},
 		"a policy that was another when it was placed": {profile: allow, want: wanted{notes: []string{PlacedByCount}}, build: []func(*testEnv, *v1.Pod){
 			func(_ *testEnv, p *v1.Pod) {

@@ -4,14 +4,13 @@ package check
 
 import (
 	"maps"
-	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
@@ -20,12 +19,18 @@ const amd = "amd.com/gpu"
 // becomes makes GPUs of a node another resource's, which has no links with the rest.
 func (e *testEnv) becomes(node, resource string, gpus ...int) {
 	spec := &e.topology(node).Spec
-	of := map[int32]string{} // index -> resource
 	for _, i := range gpus {
 		spec.GPUs[i].Resource = resource
-		of[spec.GPUs[i].Index] = resource
 	}
-	spec.Links = slices.DeleteFunc(spec.Links, func(l v1alpha1.Link) bool { return of[l.A] != of[l.B] })
+	for i, row := range spec.LinkRows {
+		words := strings.Fields(row)
+		for j := range words {
+			if spec.GPUs[i].Resource != spec.GPUs[i+1+j].Resource {
+				words[j] = "-"
+			}
+		}
+		spec.LinkRows[i] = strings.Join(words, " ")
+	}
 }
 
 // asksFor makes a container ask for so many devices of a resource beside what it asks for.

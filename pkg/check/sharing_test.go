@@ -45,7 +45,7 @@ func TestSharedGPUs(t *testing.T) {
 				fail(c, "a", i)
 			}
 			if tc.noGraph {
-				c.topology("a").Spec.Links = nil
+				c.topology("a").Spec.LinkRows = nil
 			}
 			c.record(c.pod("one", "a", 0), "main", 0)
 			foreign := c.pod("foreign", "a", 1)

@@ -46,7 +46,7 @@ const (
 	checkedNode  = `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"node-n"}}`
 	checkedGraph = `{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"NodeGPUTopology","metadata":{"name":"n","uid":"t"},
 	"spec":{"nodeUID":"node-n","gpus":[{"id":"GPU-0","index":0,"numaNode":0},{"id":"GPU-1","index":1,"numaNode":0}],"numaNodes":[{"id":0,"cpus":"0-7"}],
-	"links":[{"a":0,"b":1,"class":"PIX","bandwidth":"24G"}]}}`
+	"linkKinds":[{"name":"PIX","class":"PIX","bandwidth":"24G"}],"linkRows":["PIX"]}}`
 )
 
 // checkedCluster serves these pods on one node, and a scheduler's state to who has

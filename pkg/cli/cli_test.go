@@ -232,7 +232,7 @@ func TestBadCalls(t *testing.T) {
 		"a field nobody knows":            {line: "matrix -f -", input: strings.Replace(object(t), "index: 1", "indx: 1", 1), code: ExitInput, want: []string{"spec.gpus[0].indx: there is no such field"}},
 		"a field of the wrong type":       {line: "matrix -f -", input: strings.Replace(object(t), "index: 1", "index: one", 1), code: ExitInput, want: []string{"spec.gpus[0].index: want a whole number, not a text"}},
 		"a field twice":                   {line: "matrix -f -", input: strings.Replace(object(t), "index: 1,", "index: 1, index: 1,", 1), code: ExitInput, want: []string{"index"}},
-		"an object that is no graph":      {line: "matrix -f -", input: strings.Replace(object(t), "lanes: 4, ", "", 1), code: ExitInput, want: []string{"standard input", `"gpu-node-7"`, "spec.links[0].class"}},
+		"an object that is no graph":      {line: "matrix -f -", input: strings.Replace(object(t), "lanes: 4, ", "", 1), code: ExitInput, want: []string{"standard input", `"gpu-node-7"`, "spec.linkKinds[0].class"}},
 		"more GPUs than are free":         {line: "pick -n 3 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"3 GPUs", "2 are free: 2,5"}},
 		"a pair with one for one only":    {line: "pick -n 2 -f testdata/degraded.yaml --min-link NVLINK --free 1", code: ExitNoAnswer, want: []string{"2 GPUs", "1 are free: 1"}},
 		"GPUs of two models":              {line: "pick -n 2 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"one model", "--allow-mixed-models"}},

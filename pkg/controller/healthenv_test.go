@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,16 +98,19 @@ func (e *healthEnv) publish(records ...v1alpha1.Allocation) {
 	for at := range e.mig {
 		t.Spec.GPUs[at].MIG = true
 	}
-	for i := range t.Spec.Links {
-		if l := &t.Spec.Links[i]; e.down[[2]int{int(l.A), int(l.B)}] {
-			sys := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}, nvtopo.PCIeSYS, 3, 0, false)
-			l.Class, l.Lanes, l.PCIe = "SYS", 0, "SYS"
-			l.Bandwidth.Set(sys.Bandwidth * 1000)
-		}
-	}
 	n := len(t.Spec.GPUs) - e.less
-	t.Spec.GPUs, t.Status.GPUHealth = t.Spec.GPUs[:n], t.Status.GPUHealth[:n]
-	t.Spec.Links = slices.DeleteFunc(t.Spec.Links, func(l v1alpha1.Link) bool { return int(l.B) >= n })
+	t.Spec.GPUs, t.Status.GPUHealth, t.Spec.LinkRows = t.Spec.GPUs[:n], t.Status.GPUHealth[:n], t.Spec.LinkRows[:max(0, n-1)]
+	sys := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}, nvtopo.PCIeSYS, 3, 0, false)
+	t.Spec.LinkKinds = append(t.Spec.LinkKinds, v1alpha1.LinkKind{Name: "down", Class: "SYS", Bandwidth: *resource.NewQuantity(sys.Bandwidth*1000, resource.DecimalSI)})
+	for i, row := range t.Spec.LinkRows {
+		words := strings.Fields(row)[:n-1-i]
+		for j := range words {
+			if e.down[[2]int{i, i + 1 + j}] {
+				words[j] = "down"
+			}
+		}
+		t.Spec.LinkRows[i] = strings.Join(words, " ")
+	}
 	t.Spec.NICs = nil
 	t.Status.Allocations = records
 	old := e.last

@@ -163,8 +163,8 @@ func TestFlappingNodeEvents(t *testing.T) {
 // TestFaultEvents: faults and missing graphs are events.
 func TestFaultEvents(t *testing.T) {
 	s := newReportedNodes(t, "a", "b")
-	s.nodes["a"].Fault = "spec.links[0].class: unknown"
-	s.expect(5*time.Minute, "a fault", "Warning MalformedTopology spec.links[0].class: unknown")
+	s.nodes["a"].Fault = "spec.linkKinds[0].class: unknown"
+	s.expect(5*time.Minute, "a fault", "Warning MalformedTopology spec.linkKinds[0].class: unknown")
 	s.nodes["a"].Fault = "spec.gpus[1].id: empty"
 	s.expect(5*time.Minute, "another one", "Warning MalformedTopology spec.gpus[1].id: empty")
 	s.nodes["a"].Fault = ""

@@ -111,10 +111,7 @@ func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half str
 			return c.topologies().ApplyStatus(ctx, t.Name, u, opts)
 		}
 		return c.topologies().Apply(ctx, t.Name, u, opts)
-	}, func(u *unstructured.Unstructured, leftOut []string) {
-		withoutDegraded(u, leftOut)
-		expanded(u, leftOut, &t.Spec)
-	})
+	}, withoutDegraded)
 	if err != nil {
 		return nil, c.explain(err, "apply the "+half+" of", v1alpha1.Kind, t.Name)
 	}
@@ -133,19 +130,6 @@ func withoutDegraded(u *unstructured.Unstructured, leftOut []string) {
 		if gpu, ok := h.(map[string]any); ok && gpu["degraded"] == true {
 			gpu["healthy"] = false
 		}
-	}
-}
-
-// expanded writes the graph in the long form if the schema does not have the short
-// form.
-func expanded(u *unstructured.Unstructured, leftOut []string, spec *v1alpha1.NodeGPUTopologySpec) {
-	if !slices.Contains(leftOut, "spec.linkRows") && !slices.Contains(leftOut, "spec.numaNodes.threadsPerCore") {
-		return
-	}
-	long := spec.DeepCopy()
-	long.Expand()
-	if fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(long); err == nil {
-		u.Object["spec"] = fields
 	}
 }
 

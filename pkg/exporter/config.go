@@ -42,9 +42,6 @@ type Config struct {
 	Namespace string
 	// NoCompatLabels leaves out the labels and the annotation outside nvtopo.dev.
 	NoCompatLabels bool
-	// Compact publishes the graph in fewer bytes, with fields that programs of level 1
-	// do not know: NodeGPUTopologySpec.Compact.
-	Compact bool
 	// AssumeEnforced says that pods get what the scheduler chooses. This is true only
 	// for simulated nodes: it replaces the node agent's Lease and condition.
 	AssumeEnforced bool

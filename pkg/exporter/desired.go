@@ -34,9 +34,6 @@ const maxMessage = 1024
 // published.
 func describe(cfg Config, node nodeView, g *nvtopo.Graph) (*v1alpha1.NodeGPUTopology, error) {
 	t := v1alpha1.FromGraph(cfg.NodeName, cfg.Resource, g)
-	if cfg.Compact {
-		t.Spec.Compact()
-	}
 	if err := t.Spec.Fit(); err != nil {
 		return nil, fmt.Errorf("the graph of node %q: %w", cfg.NodeName, err)
 	}

@@ -66,7 +66,7 @@ func watched(tb testing.TB, body string, n runtime.NegotiatedSerializer) string 
 }
 
 const object = `{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"NodeGPUTopology","metadata":{"name":"n","resourceVersion":"7","managedFields":[{"manager":"m","fieldsV1":{"f:x":{}}}]},` +
-	`"spec":{"nodeUID":"u","gpus":[{"id":"a","index":0,"memory":"80Gi","numaNode":-1}],"links":[],"numaNodes":[]},"later":{"x":[1]}}`
+	`"spec":{"nodeUID":"u","gpus":[{"id":"a","index":0,"memory":"80Gi","numaNode":-1}],"numaNodes":[]},"later":{"x":[1]}}`
 
 // TestWatchDecoding: a watch is read as by the usual client. It compares with what the usual
 // serializers read.

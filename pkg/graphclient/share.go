@@ -38,9 +38,6 @@ func format(spec *v1alpha1.NodeGPUTopologySpec) {
 	for i := range spec.NUMANodes {
 		_ = spec.NUMANodes[i].Memory.String() // for what it keeps
 	}
-	for i := range spec.Links {
-		_ = spec.Links[i].Bandwidth.String() // likewise
-	}
 	for i := range spec.LinkKinds {
 		_ = spec.LinkKinds[i].Bandwidth.String() // likewise
 	}
@@ -53,11 +50,9 @@ func (m *machines) share(spec *v1alpha1.NodeGPUTopologySpec) {
 	var known v1alpha1.NodeGPUTopologySpec
 	if i >= 0 {
 		known = m.recent[i]
-		spec.Links, spec.LinkKinds, spec.LinkRows, spec.NUMANodes, spec.NICs = known.Links, known.LinkKinds, known.LinkRows, known.NUMANodes, known.NICs
+		spec.LinkKinds, spec.LinkRows, spec.NUMANodes, spec.NICs = known.LinkKinds, known.LinkRows, known.NUMANodes, known.NICs
 	} else {
-		known = v1alpha1.NodeGPUTopologySpec{
-			Links: spec.Links, LinkKinds: spec.LinkKinds, LinkRows: spec.LinkRows, NUMANodes: spec.NUMANodes, NICs: spec.NICs,
-		}
+		known = v1alpha1.NodeGPUTopologySpec{LinkKinds: spec.LinkKinds, LinkRows: spec.LinkRows, NUMANodes: spec.NUMANodes, NICs: spec.NICs}
 		i = min(len(m.recent), keptMachines-1)
 	}
 	m.recent = slices.Insert(slices.Delete(m.recent, i, min(i+1, len(m.recent))), 0, known)
@@ -65,7 +60,7 @@ func (m *machines) share(spec *v1alpha1.NodeGPUTopologySpec) {
 
 // sameMachine reports whether two specs are of machines that differ in their devices only.
 func sameMachine(a, b *v1alpha1.NodeGPUTopologySpec) bool {
-	return slices.Equal(a.Links, b.Links) && slices.Equal(a.LinkKinds, b.LinkKinds) && slices.Equal(a.LinkRows, b.LinkRows) &&
+	return slices.Equal(a.LinkKinds, b.LinkKinds) && slices.Equal(a.LinkRows, b.LinkRows) &&
 		slices.EqualFunc(a.NUMANodes, b.NUMANodes, sameNUMANode) && slices.EqualFunc(a.NICs, b.NICs, sameNIC)
 }
 

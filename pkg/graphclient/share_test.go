@@ -14,10 +14,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-func decodedObject(tb testing.TB, machine string, short bool) *v1alpha1.NodeGPUTopology {
+func decodedObject(tb testing.TB, machine string) *v1alpha1.NodeGPUTopology {
 	tb.Helper()
 	obj := &v1alpha1.NodeGPUTopology{}
-	if err := json.Unmarshal(objectOf(tb, machine, short), obj); err != nil {
+	if err := json.Unmarshal(objectOf(tb, machine), obj); err != nil {
 		tb.Fatal(err)
 	}
 	return obj
@@ -26,21 +26,18 @@ func decodedObject(tb testing.TB, machine string, short bool) *v1alpha1.NodeGPUT
 // TestListSharing: equal machines share their lists.
 func TestListSharing(t *testing.T) {
 	for name, tc := range map[string]struct {
-		short      bool
 		change     func(*v1alpha1.NodeGPUTopologySpec)
 		wantShared bool
 	}{
 		"the same":           {change: func(*v1alpha1.NodeGPUTopologySpec) {}, wantShared: true},
-		"the same, compact":  {short: true, change: func(*v1alpha1.NodeGPUTopologySpec) {}, wantShared: true},
 		"other GPUs":         {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.GPUs[0].ID = "GPU-x" }, wantShared: true},
-		"another link":       {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.Links[3].Lanes = 17 }},
-		"another bandwidth":  {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.Links[3].Bandwidth = resource.MustParse("1G") }},
-		"another kind":       {short: true, change: func(s *v1alpha1.NodeGPUTopologySpec) { s.LinkKinds[0].Lanes = 17 }},
-		"another row":        {short: true, change: func(s *v1alpha1.NodeGPUTopologySpec) { s.LinkRows[6] = "SYS" }},
+		"another bandwidth":  {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.LinkKinds[0].Bandwidth = resource.MustParse("1G") }},
+		"another kind":       {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.LinkKinds[0].Lanes = 17 }},
+		"another row":        {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.LinkRows[6] = "SYS" }},
 		"other CPUs":         {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].CPUs = "0-1" }},
 		"another NUMA node":  {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[1].ID = 5 }},
-		"another core":       {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].Siblings[2] = "7" }},
-		"other threads":      {short: true, change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].ThreadsPerCore = 1 }},
+		"another core":       {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].Siblings = []string{"7"} }},
+		"other threads":      {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].ThreadsPerCore = 1 }},
 		"other memory":       {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].Memory = new(resource.MustParse("1Gi")) }},
 		"no memory":          {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].Memory = nil }},
 		"another distance":   {change: func(s *v1alpha1.NodeGPUTopologySpec) { s.NUMANodes[0].Distances[1] = 99 }},
@@ -51,7 +48,7 @@ func TestListSharing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var m machines
-			first, second := decodedObject(t, "dgx-h100", tc.short), decodedObject(t, "dgx-h100", tc.short)
+			first, second := decodedObject(t, "dgx-h100"), decodedObject(t, "dgx-h100")
 			tc.change(&second.Spec)
 			want := second.DeepCopy()
 			for _, obj := range []*v1alpha1.NodeGPUTopology{first, second} {
@@ -73,17 +70,17 @@ func TestListSharing(t *testing.T) {
 // shared lists. They have their text before they are shared, and machines that differ by it alone are equal.
 func TestSharedQuantities(t *testing.T) {
 	var m machines
-	first, second := decodedObject(t, "dgx-h100", false), decodedObject(t, "dgx-h100", false)
+	first, second := decodedObject(t, "dgx-h100"), decodedObject(t, "dgx-h100")
 	clear := func(q *resource.Quantity) { *q = *resource.NewQuantity(q.Value(), q.Format) } // as if it had come in bytes
 	for _, obj := range []*v1alpha1.NodeGPUTopology{first, second} {
 		for i := range obj.Spec.NUMANodes {
 			clear(obj.Spec.NUMANodes[i].Memory)
 		}
-		for i := range obj.Spec.Links {
-			clear(&obj.Spec.Links[i].Bandwidth)
+		for i := range obj.Spec.LinkKinds {
+			clear(&obj.Spec.LinkKinds[i].Bandwidth)
 		}
 	}
-	_ = first.Spec.Links[1].Bandwidth.String() // somebody printed it
+	_ = first.Spec.LinkKinds[0].Bandwidth.String() // somebody printed it
 	for _, obj := range []*v1alpha1.NodeGPUTopology{first, second} {
 		if _, err := m.transform(obj); err != nil {
 			t.Fatal(err)
@@ -92,7 +89,7 @@ func TestSharedQuantities(t *testing.T) {
 	if &first.Spec.NUMANodes[0] != &second.Spec.NUMANodes[0] {
 		t.Error("machines that differ in the text that quantities keep do not share their lists")
 	}
-	for _, q := range []*resource.Quantity{first.Spec.NUMANodes[0].Memory, &first.Spec.Links[0].Bandwidth} {
+	for _, q := range []*resource.Quantity{first.Spec.NUMANodes[0].Memory, &first.Spec.LinkKinds[0].Bandwidth} {
 		before := *q
 		if text := q.String(); *q != before {
 			t.Errorf("String of %s has changed a shared quantity", text)
@@ -106,7 +103,7 @@ func TestComparedFields(t *testing.T) {
 	for _, tc := range []struct {
 		of     any
 		fields int
-	}{{v1alpha1.NodeGPUTopologySpec{}, 8}, {v1alpha1.NUMANode{}, 6}, {v1alpha1.NIC{}, 3}} {
+	}{{v1alpha1.NodeGPUTopologySpec{}, 7}, {v1alpha1.NUMANode{}, 6}, {v1alpha1.NIC{}, 3}} {
 		if got := reflect.TypeOf(tc.of).NumField(); got != tc.fields {
 			t.Errorf("%T has %d fields, %d are known here", tc.of, got, tc.fields)
 		}
@@ -117,7 +114,7 @@ func TestComparedFields(t *testing.T) {
 func TestMachineMemory(t *testing.T) {
 	var m machines
 	for i := range 5 * keptMachines {
-		obj := decodedObject(t, "l40s-8", true)
+		obj := decodedObject(t, "l40s-8")
 		obj.Spec.NUMANodes[0].ID = int32(i)
 		if _, err := m.transform(obj); err != nil {
 			t.Fatal(err)

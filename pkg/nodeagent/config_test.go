@@ -73,7 +73,7 @@ func TestMalformedTopology(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := good.DeepCopy()
-	bad.Spec.Links[0].Class = "carrier pigeon"
+	bad.Spec.LinkKinds[0].Class = "carrier pigeon"
 	if err := g.take(bad); err == nil || !strings.Contains(err.Error(), "n1") || !strings.Contains(err.Error(), "carrier pigeon") {
 		t.Errorf("error %v, want one that names the object and the value", err)
 	}

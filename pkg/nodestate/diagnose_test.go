@@ -205,7 +205,7 @@ func TestDiagnosisHolds(t *testing.T) {
 	for i := range 2 { // only the first new graph of so many GPUs is read at once
 		obj = obj.DeepCopy()
 		obj.ResourceVersion = strconv.Itoa(i + 2)
-		obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (i + 1)))
+		obj.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (i + 1)))
 		obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
 		h.OnUpdate(nil, obj)
 	}

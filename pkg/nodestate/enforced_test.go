@@ -60,7 +60,7 @@ func TestAllocationProof(t *testing.T) {
 			}
 			if tc.unreadable {
 				obj := topologyOf(t, "n", "dgx1-v100")
-				obj.ResourceVersion, obj.Spec.Links[0].Class = "9", "NVLink9"
+				obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "9", "NVLink9"
 				if _, err := r.Apply(obj); err == nil || r.Node("n") != nil {
 					t.Fatalf("an object that cannot be read: %v", err)
 				}

@@ -127,7 +127,7 @@ func FuzzApply(f *testing.F) {
 	seed(lying, 1, 0)
 	lying.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: lying.Spec.GPUs[3].ID}, {ID: "GPU-of-nobody"}}
 	seed(lying, 3, 2)
-	f.Add(`{"spec":{"nodeUID":"node-uid-n","gpus":[],"numaNodes":[],"links":[]}}`, uint8(1), uint8(0))
+	f.Add(`{"spec":{"nodeUID":"node-uid-n","gpus":[],"numaNodes":[]}}`, uint8(1), uint8(0))
 	site := bridged(f)
 	f.Fuzz(func(t *testing.T, text string, gpus, policy uint8) {
 		obj := &v1alpha1.NodeGPUTopology{}

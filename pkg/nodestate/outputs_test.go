@@ -32,9 +32,9 @@ func TestLinkSnapshot(t *testing.T) {
 	}
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
-	for i := range obj.Spec.Links {
-		was := &obj.Spec.Links[i]
-		*was = v1alpha1.Link{A: was.A, B: was.B, Class: "SYS", Bandwidth: resource.MustParse("6G")}
+	for i := range obj.Spec.LinkKinds {
+		was := &obj.Spec.LinkKinds[i]
+		*was = v1alpha1.LinkKind{Name: was.Name, Class: "SYS", Bandwidth: resource.MustParse("6G")}
 	}
 	if _, err := r.Apply(obj); err != nil {
 		t.Fatal(err)

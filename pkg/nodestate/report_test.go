@@ -137,7 +137,7 @@ func TestUnreadableGraphEnd(t *testing.T) {
 				r.SetCountStale()
 			}
 			obj := topologyOf(t, "n", "dgx1-v100")
-			obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
+			obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "2", "NVLink9"
 			if _, err := r.Apply(obj); err == nil {
 				t.Fatal("a link class that nobody knows was accepted")
 			}

@@ -31,7 +31,7 @@ func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	case placement.UnreadableGraph:
 		e.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
 		obj := topologyOf(t, "n", "dgx1-v100")
-		obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
+		obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "2", "NVLink9"
 		if _, err := e.Apply(obj); err == nil {
 			t.Fatal("a link class that nobody knows was accepted")
 		}
@@ -219,7 +219,7 @@ func TestCountedPodReconciliation(t *testing.T) {
 func TestReplacedObject(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
-	obj.UID, obj.ResourceVersion, obj.Spec.Links[0].Class = "made-anew", "2", "NVLink9"
+	obj.UID, obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "made-anew", "2", "NVLink9"
 	if changed, err := r.Apply(obj); !changed || err == nil {
 		t.Fatalf("changed %t, %v; want the old object forgotten and the new one refused", changed, err)
 	}

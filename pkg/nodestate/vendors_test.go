@@ -31,14 +31,14 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 		obj.Spec.GPUs = append(obj.Spec.GPUs, v1alpha1.GPU{
 			ID: fmt.Sprintf("AMD-%d", i), Index: first + i, Resource: otherVendor, Model: "AMD Instinct MI250X", NUMANode: i / 2,
 		})
-		for j := range i {
-			l := v1alpha1.Link{A: first + j, B: first + i, Class: "SYS", Bandwidth: resource.MustParse("12G"), PCIe: "SYS"}
-			if i/2 == j/2 {
-				l = v1alpha1.Link{A: first + j, B: first + i, Class: "XGMI", Lanes: 4, Bandwidth: resource.MustParse("200G")}
-			}
-			obj.Spec.Links = append(obj.Spec.Links, l)
-		}
 	}
+	obj.Spec.LinkKinds = append(obj.Spec.LinkKinds,
+		v1alpha1.LinkKind{Name: "slow", Class: "SYS", Bandwidth: resource.MustParse("12G"), PCIe: "SYS"},
+		v1alpha1.LinkKind{Name: "XGMI4", Class: "XGMI", Lanes: 4, Bandwidth: resource.MustParse("200G")})
+	for i := range obj.Spec.LinkRows {
+		obj.Spec.LinkRows[i] += " - - - -"
+	}
+	obj.Spec.LinkRows = append(obj.Spec.LinkRows, "- - - -", "XGMI4 slow slow", "slow slow", "XGMI4")
 }
 
 // twoVendors is a node with both vendors' accelerators and a profile for both.

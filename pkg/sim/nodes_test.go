@@ -123,7 +123,7 @@ func TestNodesFileErrors(t *testing.T) {
 		"JSON that is cut off": {`{"kind":`, "unexpected end"},
 		"none of its resources": {
 			`{"apiVersion":"v1","kind":"List","items":[{"spec":{"numaNodes":[],"gpus":[` +
-				`{"id":"a","index":0,"numaNode":-1,"resource":"x.com/a"},{"id":"b","index":1,"numaNode":-1,"resource":"x.com/b"}]}}]}`,
+				`{"id":"a","index":0,"numaNode":-1,"resource":"x.com/a"},{"id":"b","index":1,"numaNode":-1,"resource":"x.com/b"}],"linkRows":["-"]}}]}`,
 			"resources x.com/a, x.com/b, none of them nvidia.com/gpu",
 		},
 	}

@@ -73,7 +73,7 @@ func TestUsageOfObjects(t *testing.T) {
 		})
 	}
 	broken := object.DeepCopy()
-	broken.Spec.Links = broken.Spec.Links[1:]
+	broken.Spec.LinkRows = broken.Spec.LinkRows[1:]
 	if _, err := NewDecoder().ReadNode(&reader, nvtopo.NewRegistry(nvtopo.DefaultWeights()), broken, exporter, agent); err == nil {
 		t.Error("a graph that lacks a link was read")
 	}

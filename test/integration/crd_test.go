@@ -48,33 +48,36 @@ func TestMalformedTopologies(t *testing.T) { //nolint:tparallel // its steps sha
 		spoil func(o map[string]any)
 		want  string // in the message
 	}{
-		"as the exporter writes it":         {spoil: func(map[string]any) {}},
-		"no nodeUID":                        {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
-		"a GPU without an id":               {func(o map[string]any) { entry(o, "gpus", 0)["id"] = "" }, "spec.gpus[0].id"},
-		"a GPU id with blanks":              {func(o map[string]any) { entry(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
-		"two GPUs of one id":                {func(o map[string]any) { entry(o, "gpus", 1)["id"] = entry(o, "gpus", 0)["id"] }, "spec.gpus: Invalid value"},
-		"two GPUs of one index":             {func(o map[string]any) { entry(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
-		"a GPU on a NUMA node nobody has":   {func(o map[string]any) { entry(o, "gpus", 2)["numaNode"] = int64(7) }, "numaNode"},
-		"a bus id in another form":          {func(o map[string]any) { entry(o, "gpus", 3)["pciBusID"] = "GPU0" }, "spec.gpus[3].pciBusID"},
-		"a link class nobody knows":         {func(o map[string]any) { entry(o, "links", 0)["class"] = "FAST" }, "spec.links[0].class"},
-		"a link the wrong way round":        {func(o map[string]any) { entry(o, "links", 0)["a"], entry(o, "links", 0)["b"] = int64(1), int64(0) }, "spec.links"},
-		"a link to a GPU that is not there": {func(o map[string]any) { entry(o, "links", 0)["b"] = int64(99) }, "spec.links"},
-		"more lanes than any GPU has":       {func(o map[string]any) { entry(o, "links", 0)["lanes"] = int64(65) }, "spec.links[0].lanes"},
-		"a bandwidth that is no quantity":   {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = "fast" }, "spec.links[0].bandwidth"},
+		"as the exporter writes it":       {spoil: func(map[string]any) {}},
+		"no nodeUID":                      {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
+		"a GPU without an id":             {func(o map[string]any) { entry(o, "gpus", 0)["id"] = "" }, "spec.gpus[0].id"},
+		"a GPU id with blanks":            {func(o map[string]any) { entry(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
+		"two GPUs of one id":              {func(o map[string]any) { entry(o, "gpus", 1)["id"] = entry(o, "gpus", 0)["id"] }, "spec.gpus: Invalid value"},
+		"two GPUs of one index":           {func(o map[string]any) { entry(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
+		"a GPU on a NUMA node nobody has": {func(o map[string]any) { entry(o, "gpus", 2)["numaNode"] = int64(7) }, "numaNode"},
+		"a bus id in another form":        {func(o map[string]any) { entry(o, "gpus", 3)["pciBusID"] = "GPU0" }, "spec.gpus[3].pciBusID"},
+		"a link class nobody knows":       {func(o map[string]any) { entry(o, "linkKinds", 0)["class"] = "FAST" }, "spec.linkKinds[0].class"},
+		"a row too few": {func(o map[string]any) {
+			o["spec"].(map[string]any)["linkRows"] = o["spec"].(map[string]any)["linkRows"].([]any)[:6]
+		}, "spec.linkRows"},
+		"no rows":                           {func(o map[string]any) { delete(o["spec"].(map[string]any), "linkRows") }, "spec.linkRows"},
+		"a list of links, as it was before": {func(o map[string]any) { o["spec"].(map[string]any)["links"] = []any{} }, `unknown field "spec.links"`},
+		"more lanes than any GPU has":       {func(o map[string]any) { entry(o, "linkKinds", 0)["lanes"] = int64(65) }, "spec.linkKinds[0].lanes"},
+		"a bandwidth that is no quantity":   {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = "fast" }, "spec.linkKinds[0].bandwidth"},
 		// One object with any of these made every list and watch of all nodes fail, or take minutes.
-		"a bandwidth that cannot be read":  {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = "1e1.5" }, "spec.links[0].bandwidth"},
-		"a bandwidth that takes minutes":   {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = "1e-100000000" }, "spec.links[0].bandwidth"},
-		"a bandwidth that is not finite":   {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = "1e400" }, "spec.links[0].bandwidth"},
-		"a bandwidth of a megabyte":        {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = strings.Repeat("9", 1<<20) }, "spec.links[0].bandwidth"},
-		"a negative bandwidth":             {func(o map[string]any) { entry(o, "links", 0)["bandwidth"] = "-0" }, "spec.links[0].bandwidth"},
+		"a bandwidth that cannot be read":  {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = "1e1.5" }, "spec.linkKinds[0].bandwidth"},
+		"a bandwidth that takes minutes":   {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = "1e-100000000" }, "spec.linkKinds[0].bandwidth"},
+		"a bandwidth that is not finite":   {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = "1e400" }, "spec.linkKinds[0].bandwidth"},
+		"a bandwidth of a megabyte":        {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = strings.Repeat("9", 1<<20) }, "spec.linkKinds[0].bandwidth"},
+		"a negative bandwidth":             {func(o map[string]any) { entry(o, "linkKinds", 0)["bandwidth"] = "-0" }, "spec.linkKinds[0].bandwidth"},
 		"a model of half a megabyte":       {func(o map[string]any) { entry(o, "gpus", 0)["model"] = strings.Repeat("x", 1<<19) }, "spec.gpus[0].model"},
 		"an id that turns the text around": {func(o map[string]any) { entry(o, "gpus", 0)["id"] = "\u202eGPU" }, "spec.gpus[0].id"},
 		"more NUMA nodes than we can tell apart": {func(o map[string]any) {
 			o["spec"].(map[string]any)["numaNodes"] = slices.Repeat([]any{map[string]any{"id": int64(1)}}, 65)
 		}, "spec.numaNodes"},
-		"10 000 links": {func(o map[string]any) {
-			o["spec"].(map[string]any)["links"] = slices.Repeat([]any{entry(o, "links", 0)}, 10_000)
-		}, "spec.links"},
+		"10 000 kinds of links": {func(o map[string]any) {
+			o["spec"].(map[string]any)["linkKinds"] = slices.Repeat([]any{entry(o, "linkKinds", 0)}, 10_000)
+		}, "spec.linkKinds"},
 		"a CPU list that is none":             {func(o map[string]any) { entry(o, "numaNodes", 0)["cpus"] = "0..3" }, "spec.numaNodes[0].cpus"},
 		"a distance below that to oneself":    {func(o map[string]any) { entry(o, "numaNodes", 0)["distances"] = []any{int64(1), int64(20)} }, "spec.numaNodes[0].distances[0]"},
 		"a field nobody knows, strictly read": {func(o map[string]any) { o["spec"].(map[string]any)["gpu"] = "x" }, "spec.gpu"},

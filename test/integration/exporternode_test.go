@@ -163,9 +163,15 @@ func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 		return nil
 	}
 	var out []string
-	for i, l := range top.Spec.Links {
-		if i < len(n.sound.Spec.Links) && l != n.sound.Spec.Links[i] {
-			out = append(out, fmt.Sprintf("link %d-%d %s%d", l.A, l.B, l.Class, l.Lanes))
+	for i, row := range top.Spec.LinkRows {
+		was := []string{}
+		if i < len(n.sound.Spec.LinkRows) {
+			was = strings.Fields(n.sound.Spec.LinkRows[i])
+		}
+		for j, kind := range strings.Fields(row) {
+			if j < len(was) && kind != was[j] {
+				out = append(out, fmt.Sprintf("link %d-%d %s", i, i+1+j, kind))
+			}
 		}
 	}
 	return out

@@ -41,7 +41,7 @@ func TestNodeAgentRights(t *testing.T) { //nolint:tparallel // its steps share o
 		plainNode(t, admin.kube, node)
 		graph := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": node},
-			"spec": map[string]any{"nodeUID": "u", "gpus": []any{}, "numaNodes": []any{}, "links": []any{}},
+			"spec": map[string]any{"nodeUID": "u", "gpus": []any{}, "numaNodes": []any{}},
 		}}
 		if _, err := admin.dyn.Resource(v1alpha1.GroupVersionResource).Create(t.Context(), graph, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -133,7 +133,7 @@ func testExporterRights(t *testing.T, bound, loose caller) {
 		_, err := client.Apply(t.Context(), name, u, opts)
 		return err
 	}
-	spec := map[string]any{"spec": map[string]any{"nodeUID": "u", "gpus": []any{}, "numaNodes": []any{}, "links": []any{}}}
+	spec := map[string]any{"spec": map[string]any{"nodeUID": "u", "gpus": []any{}, "numaNodes": []any{}}}
 	status := map[string]any{"status": map[string]any{"summary": map[string]any{
 		"gpus": int64(0), "healthy": int64(0), "numaNodes": int64(0), "interconnect": "none",
 	}}}

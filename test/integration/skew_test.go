@@ -104,7 +104,7 @@ func TestOlderSchema(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
-		delete(properties("spec", "links"), "pcie")
+		delete(properties("spec", "linkKinds"), "pcie")
 		delete(properties("spec", "gpus"), "model")
 		delete(properties("status", "kubelet"), "cpuManagerPolicy")
 		delete(properties("status", "allocations"), "namespace")
@@ -118,7 +118,7 @@ func TestOlderSchema(t *testing.T) {
 	pod := l.bindTo(t, "n1", "p")
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
 	obj := n.published(t, "p main foreign")
-	if obj.Spec.Links[0].PCIe != "" || obj.Status.Kubelet == nil || obj.Status.Kubelet.CPUManagerPolicy != "" || obj.Status.Allocations[0].Namespace != "" {
+	if obj.Spec.LinkKinds[0].PCIe != "" || obj.Status.Kubelet == nil || obj.Status.Kubelet.CPUManagerPolicy != "" || obj.Status.Allocations[0].Namespace != "" {
 		t.Fatalf("the API server has kept what its schema does not have: %+v", obj.Status)
 	}
 	if !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionEnforced) || !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionReady) {
@@ -255,7 +255,7 @@ func TestLaterReleaseObject(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
 	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
-		link := properties("spec", "links")
+		link := properties("spec", "linkKinds")
 		class := link["class"]
 		class.Enum = append(class.Enum, apiextensionsv1.JSON{Raw: []byte(`"UALink"`)})
 		link["class"], link["errors"] = class, apiextensionsv1.JSONSchemaProps{Type: "integer"}
@@ -309,7 +309,7 @@ func (e *testEnv) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range fields["spec"].(map[string]any)["links"].([]any) {
+	for _, link := range fields["spec"].(map[string]any)["linkKinds"].([]any) {
 		link.(map[string]any)["class"], link.(map[string]any)["errors"] = "UALink", int64(7)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{

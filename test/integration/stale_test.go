@@ -214,13 +214,13 @@ func (e *testEnv) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	node = nodes["value"].Name
 	g := e.graphs[node]
 	u := e.topology(t.Context(), t, node)
-	links, _, err := unstructured.NestedSlice(u.Object, "spec", "links")
+	kinds, _, err := unstructured.NestedSlice(u.Object, "spec", "linkKinds")
 	if err != nil {
 		t.Fatal(err)
 	}
-	links[0].(map[string]any)["class"] = "Photonic"
-	e.patchTopology(t, node, map[string]any{"spec": map[string]any{"links": links}})
-	e.wantEvent(t, node, "MalformedTopology", "spec.links[0].class")
+	kinds[0].(map[string]any)["class"] = "Photonic"
+	e.patchTopology(t, node, map[string]any{"spec": map[string]any{"linkKinds": kinds}})
+	e.wantEvent(t, node, "MalformedTopology", "spec.linkKinds[0].class")
 	// The last good graph still counts, and health is another matter.
 	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
 	e.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
@@ -270,7 +270,7 @@ func (e *testEnv) widenDefinition(t *testing.T) {
 	if err := unstructured.SetNestedMap(version, map[string]any{"type": "string"}, append(slices.Clone(spec), "cooling")...); err != nil {
 		t.Fatal(err)
 	}
-	class := append(slices.Clone(spec), "links", "items", "properties", "class", "enum")
+	class := append(slices.Clone(spec), "linkKinds", "items", "properties", "class", "enum")
 	values, _, err := unstructured.NestedSlice(version, class...)
 	if err != nil {
 		t.Fatal(err)

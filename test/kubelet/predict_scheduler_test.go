@@ -4,7 +4,9 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +95,32 @@ func newScheduler(t *testing.T) *scheduler {
 	return s
 }
 
+// add puts the GPUs of another resource behind those that are there.
+func add(spec, other *v1alpha1.NodeGPUTopologySpec) {
+	names := map[string]string{}
+	for _, kind := range other.LinkKinds {
+		names[kind.Name] = fmt.Sprintf("%d/%s", len(spec.LinkKinds), kind.Name)
+		kind.Name = names[kind.Name]
+		spec.LinkKinds = append(spec.LinkKinds, kind)
+	}
+	rows := make([]string, 0, len(spec.GPUs)+len(other.GPUs)-1)
+	for i := range spec.GPUs {
+		row := strings.Repeat(" -", len(other.GPUs))
+		if i < len(spec.LinkRows) {
+			row = spec.LinkRows[i] + row
+		}
+		rows = append(rows, row)
+	}
+	for _, row := range other.LinkRows {
+		words := strings.Fields(row)
+		for i := range words {
+			words[i] = names[words[i]]
+		}
+		rows = append(rows, strings.Join(words, " "))
+	}
+	spec.GPUs, spec.LinkRows = append(spec.GPUs, other.GPUs...), rows
+}
+
 // publish is what exporter and agent write about the machine now.
 func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup, k *wholeKubelet, unhealthy map[string]bool) {
 	t.Helper()
@@ -106,8 +134,7 @@ func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup,
 		if one := v1alpha1.FromGraph(predictNode, name, g); obj == nil {
 			obj = one
 		} else {
-			obj.Spec.GPUs = append(obj.Spec.GPUs, one.Spec.GPUs...)
-			obj.Spec.Links = append(obj.Spec.Links, one.Spec.Links...)
+			add(&obj.Spec, &one.Spec)
 			obj.Status.GPUHealth = append(obj.Status.GPUHealth, one.Status.GPUHealth...)
 		}
 	}

@@ -37,7 +37,6 @@ const (
 // Options say how the nodes differ from those of the catalogue's machines. The zero value is
 // that they do not.
 type Options struct {
-	Compact bool                          // graphs as exporters with --compact publish them
 	Labels  func(i int) map[string]string // further labels
 	Devices func(i int) v1.ResourceList   // further extended resources
 }
@@ -99,9 +98,6 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 		return fmt.Errorf("make node %s: %w", name, err)
 	}
 	topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)
-	if o.Compact {
-		topology.Spec.Compact()
-	}
 	topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
 	topology.Spec.NodeUID, topology.Spec.BootID = node.UID, node.Status.NodeInfo.BootID
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(topology)

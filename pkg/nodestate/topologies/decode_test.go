@@ -41,9 +41,9 @@ func TestHalfIndependence(t *testing.T) {
 		err    []string
 	}{
 		"a broken spec hides neither health nor records": {
-			func(o *v1alpha1.NodeGPUTopology) { o.Spec.Links[3].Class = "NVLink9"; sick(o); record(o) },
+			func(o *v1alpha1.NodeGPUTopology) { o.Spec.LinkKinds[3].Class = "NVLink9"; sick(o); record(o) },
 			func(s *seen) { s.Healthy, s.Recorded = []int{0, 1, 2, 3, 4, 6, 7}, []int{6} },
-			[]string{"spec.links[3].class"},
+			[]string{"spec.linkKinds[3].class"},
 		},
 		"a broken kubelet hides no broken GPU": {
 			func(o *v1alpha1.NodeGPUTopology) {

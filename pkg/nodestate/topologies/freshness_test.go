@@ -18,7 +18,7 @@ func TestLastGoodGraphExpiry(t *testing.T) {
 	apply := func(version, class string, partial bool) (freed bool) {
 		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
-		obj.ResourceVersion, obj.Spec.Links[0].Class = version, class
+		obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = version, class
 		if partial {
 			obj = withGraph(obj, r.Node("n").Spec)
 		}
@@ -49,7 +49,7 @@ func TestLastGoodGraphExpiry(t *testing.T) {
 	at(130*time.Second, placement.UnreadableGraph)
 	apply("4", "NVLink9", false)
 	at(10*time.Minute, placement.UnreadableGraph)
-	if !apply("5", topologyOf(t, "n", "dgx1-v100").Spec.Links[0].Class, false) {
+	if !apply("5", topologyOf(t, "n", "dgx1-v100").Spec.LinkKinds[0].Class, false) {
 		t.Error("nobody was woken when the old graph counted again")
 	}
 	at(11*time.Minute, placement.Fits)

@@ -152,9 +152,8 @@ func withGraph(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec
 
 // sameGraph reports whether two specs have the same devices with the same links.
 func sameGraph(a, b *v1alpha1.NodeGPUTopologySpec) bool {
-	return len(a.GPUs) == len(b.GPUs) && len(a.Links) == len(b.Links) && len(a.NUMANodes) == len(b.NUMANodes) &&
-		slices.Equal(a.LinkRows, b.LinkRows) && equality.Semantic.DeepEqual(a.LinkKinds, b.LinkKinds) &&
-		equality.Semantic.DeepEqual(a.GPUs, b.GPUs) && equality.Semantic.DeepEqual(a.Links, b.Links) &&
+	return len(a.GPUs) == len(b.GPUs) && len(a.NUMANodes) == len(b.NUMANodes) && slices.Equal(a.LinkRows, b.LinkRows) &&
+		equality.Semantic.DeepEqual(a.LinkKinds, b.LinkKinds) && equality.Semantic.DeepEqual(a.GPUs, b.GPUs) &&
 		equality.Semantic.DeepEqual(a.NUMANodes, b.NUMANodes)
 }
 
@@ -168,7 +167,8 @@ func graphCost(spec *v1alpha1.NodeGPUTopologySpec) int {
 // costOf is what reading an object costs. A limiter takes no more than its burst at once; what
 // the definition lets an object have costs less.
 func costOf(obj *v1alpha1.NodeGPUTopology) int {
-	return min(objectBurst, objectCost+linkCost*obj.Spec.Pairs()+recordCost*len(obj.Status.Allocations))
+	gpus := len(obj.Spec.GPUs)
+	return min(objectBurst, objectCost+linkCost*gpus*(gpus-1)/2+recordCost*len(obj.Status.Allocations))
 }
 
 // forget drops what waits of an object that is gone.

@@ -4,8 +4,8 @@ package topologies
 
 import (
 	"context"
-	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,13 +39,13 @@ func TestRestlessNode(t *testing.T) {
 		"its links differ each time": {
 			kind: "dgx-h100", min: 200, max: 450, wantClass: 90,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
-				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
+				obj.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
 			},
 		},
 		"the links of a large machine differ each time": {
 			kind: "dgx2", min: 60, max: 450, wantClass: 2,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
-				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
+				obj.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
 			},
 		},
 	}
@@ -114,7 +114,7 @@ func TestFaultsWithoutDelay(t *testing.T) {
 	}
 	for i := range 10 {
 		publish(func(o *v1alpha1.NodeGPUTopology) {
-			o.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
+			o.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
 		})
 	}
 	first := obj.Spec.GPUs
@@ -123,9 +123,7 @@ func TestFaultsWithoutDelay(t *testing.T) {
 		o.Status.Allocations = []v1alpha1.Allocation{{
 			PodUID: "p", Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{first[5].ID}, State: v1alpha1.StateForeign,
 		}}
-		last := int32(len(o.Spec.GPUs) - 1)
-		o.Spec.GPUs, o.Spec.NICs = o.Spec.GPUs[:last], nil
-		o.Spec.Links = slices.DeleteFunc(o.Spec.Links, func(l v1alpha1.Link) bool { return l.A == last || l.B == last })
+		withoutGPU(o)
 	})
 	n := r.Node("n")
 	if len(r.HeldBack()) != 1 || n.Accels[0].Graph.Len() != 16 {
@@ -152,7 +150,7 @@ func TestQueuedFaults(t *testing.T) {
 	obj := topologyOf(t, "n", "dgx2")
 	for i := range 200 {
 		obj = obj.DeepCopy()
-		obj.ResourceVersion, obj.Spec.Links[0].Bandwidth = strconv.Itoa(i+2), resource.MustParse(strconv.Itoa(1_000_000*(1+i)))
+		obj.ResourceVersion, obj.Spec.LinkKinds[0].Bandwidth = strconv.Itoa(i+2), resource.MustParse(strconv.Itoa(1_000_000*(1+i)))
 		if i == 199 {
 			obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
 		}
@@ -292,15 +290,17 @@ func unchanged(*v1alpha1.NodeGPUTopology) {}
 
 // withoutGPU takes the last GPU away.
 func withoutGPU(o *v1alpha1.NodeGPUTopology) {
-	last := int32(len(o.Spec.GPUs) - 1)
-	o.Spec.GPUs, o.Spec.NICs = o.Spec.GPUs[:last], nil
-	o.Spec.Links = slices.DeleteFunc(o.Spec.Links, func(l v1alpha1.Link) bool { return l.A == last || l.B == last })
+	last := len(o.Spec.GPUs) - 1
+	o.Spec.GPUs, o.Spec.NICs, o.Spec.LinkRows = o.Spec.GPUs[:last], nil, o.Spec.LinkRows[:last-1]
+	for i, row := range o.Spec.LinkRows {
+		o.Spec.LinkRows[i] = row[:strings.LastIndexByte(row, ' ')]
+	}
 }
 
-// slower makes the first link another one, as none was before.
+// slower makes the links of the first kind another one, as none was before.
 func slower(bandwidth int) func(*v1alpha1.NodeGPUTopology) {
 	return func(o *v1alpha1.NodeGPUTopology) {
-		o.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * bandwidth))
+		o.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * bandwidth))
 	}
 }
 

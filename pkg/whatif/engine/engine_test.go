@@ -73,7 +73,6 @@ func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 		add("v1", "Node", node)
 		graph := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, g)
 		graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = types.UID(fmt.Sprintf("graph-of-%d", i)), "1", uid
-		graph.Spec.Compact()
 		add(v1alpha1.SchemeGroupVersion.String(), "NodeGPUTopology", graph)
 		for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 			add("coordination.k8s.io/v1", "Lease", &coordinationv1.Lease{

@@ -15,12 +15,11 @@ import (
 // DefaultResource is the extended resource of a GPU that names none.
 const DefaultResource = "nvidia.com/gpu"
 
-// reader carries one object's spec through the conversion, with the indices
+// reader carries one object's spec through the conversion, with the positions
 // that the links and adapters refer to.
 type reader struct {
 	spec     *NodeGPUTopologySpec
 	nodes    []nvtopo.NUMANode
-	byIndex  map[int32]int    // spec.gpus[].index -> position in spec.gpus
 	position []int            // position in spec.gpus -> position in its resource's graph
 	members  map[string][]int // resource -> positions in spec.gpus, ascending by index
 	cpus     CPULists
@@ -104,43 +103,21 @@ func (r *reader) readNUMANode(n *NUMANode, path *field.Path) (out nvtopo.NUMANod
 	return out, nil
 }
 
-// readCores returns the hyper-threads of each core of a NUMA node with these CPUs.
-func (r *reader) readCores(n *NUMANode, cpus nvtopo.CPUSet, path *field.Path) (cores []nvtopo.CPUSet, err error) {
-	for j, s := range n.Siblings {
-		threads, err := r.cpus.Read(s)
-		if err == nil && len(threads) > maxThreads {
-			err = fmt.Errorf("%d hyper-threads of one core, at most %d are read", len(threads), maxThreads)
-		}
-		if err != nil {
-			return nil, fieldError(path.Child("siblings").Index(j), "%w", err)
-		}
-		cores = append(cores, threads)
-	}
-	if n.ThreadsPerCore == 0 {
-		return cores, nil
-	}
-	if cores = coresOf(cpus, n.ThreadsPerCore); len(n.Siblings) > 0 || n.ThreadsPerCore > maxThreads || len(cores) == 0 {
-		return nil, fieldError(path.Child("threadsPerCore"), "%d beside %d siblings for %d CPUs: want no siblings, and a divisor of up to %d",
-			n.ThreadsPerCore, len(n.Siblings), len(cpus), maxThreads)
-	}
-	return cores, nil
-}
-
 // indexGPUs checks the identity of every GPU and fixes the position it gets.
 func (r *reader) indexGPUs() error {
 	base := field.NewPath("spec", "gpus")
-	r.byIndex, r.members, r.position = map[int32]int{}, map[string][]int{}, make([]int, len(r.spec.GPUs))
-	ids := map[string]bool{}
+	r.members, r.position = map[string][]int{}, make([]int, len(r.spec.GPUs))
+	ids, indices := map[string]bool{}, map[int32]bool{}
 	for i := range r.spec.GPUs {
 		d, path := &r.spec.GPUs[i], base.Index(i)
 		if d.ID == "" || ids[d.ID] {
 			return fieldError(path.Child("id"), "%q is empty or there twice", d.ID)
 		}
 		ids[d.ID] = true
-		if _, dup := r.byIndex[d.Index]; dup || d.Index < 0 {
+		if indices[d.Index] || d.Index < 0 {
 			return fieldError(path.Child("index"), "%d is negative or there twice", d.Index)
 		}
-		r.byIndex[d.Index] = i
+		indices[d.Index] = true
 		known := slices.ContainsFunc(r.nodes, func(n nvtopo.NUMANode) bool { return n.ID == int(d.NUMANode) })
 		if d.NUMANode != nvtopo.UnknownNUMA && !known {
 			return fieldError(path.Child("numaNode"), "%d is neither -1 nor the id of one of numaNodes", d.NUMANode)
@@ -193,117 +170,6 @@ func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
 		}
 	}
 	return out, nil
-}
-
-// readLinks reports a pair that is missing by the indices people know, which
-// NewGraph, working on positions, cannot do.
-func (r *reader) readLinks() (map[string]map[[2]int]nvtopo.Link, error) {
-	base := field.NewPath("spec", "links")
-	out := map[string]map[[2]int]nvtopo.Link{}
-	for res := range r.members {
-		out[res] = map[[2]int]nvtopo.Link{}
-	}
-	if len(r.spec.LinkRows) > 0 {
-		return out, r.readRows(out)
-	}
-	for i := range r.spec.Links {
-		l, path := &r.spec.Links[i], base.Index(i)
-		if l.A >= l.B {
-			return nil, fieldError(path, "a %d must be smaller than b %d", l.A, l.B)
-		}
-		a, okA := r.byIndex[l.A]
-		b, okB := r.byIndex[l.B]
-		switch {
-		case !okA:
-			return nil, fieldError(path.Child("a"), "%d is not the index of one of gpus", l.A)
-		case !okB:
-			return nil, fieldError(path.Child("b"), "%d is not the index of one of gpus", l.B)
-		}
-		res := resourceOf(&r.spec.GPUs[a])
-		if other := resourceOf(&r.spec.GPUs[b]); other != res {
-			return nil, fieldError(path, "GPUs %d and %d are of different resources, %s and %s", l.A, l.B, res, other)
-		}
-		pair := [2]int{r.position[a], r.position[b]}
-		if _, dup := out[res][pair]; dup {
-			return nil, fieldError(path, "the pair %d, %d is there twice", l.A, l.B)
-		}
-		link, err := readLink(l, path)
-		if err != nil {
-			return nil, err
-		}
-		out[res][pair] = link
-	}
-	for res, list := range r.members {
-		for p := range list {
-			for q := p + 1; q < len(list); q++ {
-				if _, ok := out[res][[2]int{p, q}]; !ok {
-					return nil, fieldError(base, "no entry for GPUs %d and %d", r.spec.GPUs[list[p]].Index, r.spec.GPUs[list[q]].Index)
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-func readLink(l *Link, path *field.Path) (nvtopo.Link, error) {
-	class, err := readClass(l)
-	if err != nil {
-		return nvtopo.Link{}, fieldError(path.Child("class"), "%w", err)
-	}
-	level := class.PCIe
-	if l.PCIe != "" {
-		if level, err = nvtopo.ParsePCIeLevel(l.PCIe); err != nil {
-			return nvtopo.Link{}, fieldError(path.Child("pcie"), "%w", err)
-		}
-	}
-	if class.PCIe != nvtopo.PCIeUnknown && level != class.PCIe {
-		return nvtopo.Link{}, fieldError(path.Child("pcie"), "%s contradicts class %s", level, class)
-	}
-	// Below 1 kB/s the link would vanish in the library's unit.
-	bytes := l.Bandwidth.Value()
-	if bytes < 1000 || bytes > maxBytesPerSecond {
-		return nvtopo.Link{}, fieldError(path.Child("bandwidth"), "%s is not between 1k and 100T bytes per second", l.Bandwidth.String())
-	}
-	if l.LatencyNanoseconds < 0 {
-		return nvtopo.Link{}, fieldError(path.Child("latencyNanoseconds"), "%d is negative", l.LatencyNanoseconds)
-	}
-	link := nvtopo.NewLink(class, level, 0, 0, l.Switched)
-	link.Bandwidth = bytes / 1000
-	if l.LatencyNanoseconds > 0 {
-		link.Latency = l.LatencyNanoseconds
-	}
-	return link, nil
-}
-
-// fabricKind maps the class name of a fabric in the resource to the
-// library's, and any other name to KindUnknown.
-func fabricKind(class string) nvtopo.LinkKind {
-	switch class {
-	case "NVLink":
-		return nvtopo.KindNVLink
-	case "XGMI":
-		return nvtopo.KindXGMI
-	case "HCCS":
-		return nvtopo.KindHCCS
-	}
-	return nvtopo.KindUnknown
-}
-
-func readClass(l *Link) (nvtopo.Class, error) {
-	if kind := fabricKind(l.Class); kind != nvtopo.KindUnknown {
-		if l.Lanes < 1 || l.Lanes > 64 {
-			return nvtopo.Class{}, fmt.Errorf("%s needs lanes between 1 and 64, not %d", l.Class, l.Lanes)
-		}
-		return nvtopo.Class{Kind: kind, Lanes: int(l.Lanes)}, nil
-	}
-	level, err := nvtopo.ParsePCIeLevel(l.Class)
-	switch {
-	case err != nil || l.Class == "SOC":
-		return nvtopo.Class{}, fmt.Errorf("%q is none of NVLink, XGMI, HCCS, PIX, PXB, PHB, NODE, SYS", l.Class)
-	case l.Lanes != 0:
-		return nvtopo.Class{}, fmt.Errorf("%s is a PCIe path and has no lanes, not %d", l.Class, l.Lanes)
-	}
-	return nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: level}, nil
 }
 
 // readNICs gives every resource's graph all adapters, each with the levels to

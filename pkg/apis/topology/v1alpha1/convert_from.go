@@ -23,7 +23,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 		TypeMeta:   metav1.TypeMeta{APIVersion: SchemeGroupVersion.String(), Kind: Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
 		// Required lists must be written as [] when empty: the schema refuses null.
-		Spec: NodeGPUTopologySpec{GPUs: []GPU{}, NUMANodes: []NUMANode{}, Links: []Link{}},
+		Spec: NodeGPUTopologySpec{GPUs: []GPU{}, NUMANodes: []NUMANode{}},
 	}
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
@@ -34,10 +34,8 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{
 			ID: d.UUID, Healthy: d.Unhealthy == "", Degraded: d.Unhealthy == "" && d.Degraded != "", Reason: BoundedText(cmp.Or(d.Unhealthy, d.Degraded)),
 		})
-		for j := i + 1; j < g.Len(); j++ {
-			t.Spec.Links = append(t.Spec.Links, fromLink(d.Index, g.GPUs[j].Index, g.Link(i, j)))
-		}
 	}
+	t.Spec.LinkKinds, t.Spec.LinkRows = fromLinks(g)
 	for i := range g.NUMANodes {
 		t.Spec.NUMANodes = append(t.Spec.NUMANodes, fromNUMANode(&g.NUMANodes[i]))
 	}
@@ -84,37 +82,13 @@ func WithoutControls(s string) string {
 
 func fromNUMANode(n *nvtopo.NUMANode) NUMANode {
 	out := NUMANode{ID: int32(n.ID), CPUs: n.CPUs.String(), Memory: bytesOf(n.Memory)}
-	for _, s := range n.Siblings {
-		out.Siblings = append(out.Siblings, s.String())
+	if out.ThreadsPerCore = evenThreads(n); out.ThreadsPerCore == 0 {
+		for _, s := range n.Siblings {
+			out.Siblings = append(out.Siblings, s.String())
+		}
 	}
 	for _, d := range n.Distances {
 		out.Distances = append(out.Distances, int32(d))
-	}
-	return out
-}
-
-func fromLink(a, b int, l nvtopo.Link) Link {
-	class := l.Class.PCIe.String()
-	switch l.Class.Kind {
-	case nvtopo.KindNVLink:
-		class = "NVLink"
-	case nvtopo.KindXGMI:
-		class = "XGMI"
-	case nvtopo.KindHCCS:
-		class = "HCCS"
-	case nvtopo.KindPCIe, nvtopo.KindUnknown:
-	}
-	out := Link{
-		A: int32(min(a, b)), B: int32(max(a, b)), Class: class, Lanes: int32(l.Class.Lanes),
-		Bandwidth: *resource.NewQuantity(l.Bandwidth*1000, resource.DecimalSI), Switched: l.Switched,
-	}
-	// What a reader assumes anyway is not written: of 28 links it would be a kilobyte.
-	usual := nvtopo.NewLink(l.Class, l.PCIe, 0, 0, l.Switched)
-	if l.Latency != usual.Latency {
-		out.LatencyNanoseconds = l.Latency
-	}
-	if l.Class.IsFabric() {
-		out.PCIe = l.PCIe.String()
 	}
 	return out
 }

@@ -88,8 +88,8 @@ func TestFromGraph(t *testing.T) {
 	if diff := cmp.Diff(wantHealth, obj.Status.GPUHealth); diff != "" {
 		t.Errorf("health (-want,+got):\n%s", diff)
 	}
-	if got := obj.Spec.Links[0].Bandwidth.String(); got != "100G" {
-		t.Errorf("bandwidth of the first link: got %s, want 100G", got)
+	if got := obj.Spec.LinkKinds[0].Bandwidth.String(); got != "100G" {
+		t.Errorf("bandwidth of the first kind: got %s, want 100G", got)
 	}
 	if got := FromGraph("n", "amd.com/gpu", fourGPUs(t)).Spec.GPUs[3].Resource; got != "amd.com/gpu" {
 		t.Errorf("resource: got %s", got)
@@ -98,7 +98,6 @@ func TestFromGraph(t *testing.T) {
 
 // TestResourcePositions: positions follow the index within each resource.
 func TestResourcePositions(t *testing.T) {
-	pix := func(a, b int32) Link { return Link{A: a, B: b, Class: "PIX", Bandwidth: resource.MustParse("24G")} }
 	obj := NodeGPUTopology{Spec: NodeGPUTopologySpec{
 		GPUs: []GPU{
 			{ID: "n7", Index: 7, NUMANode: -1},
@@ -106,8 +105,12 @@ func TestResourcePositions(t *testing.T) {
 			{ID: "n1", Index: 1, NUMANode: -1},
 			{ID: "x2", Index: 2, NUMANode: -1, Resource: "example.com/npu"},
 		},
-		Links: []Link{pix(1, 7), {A: 2, B: 3, Class: "HCCS", Lanes: 1, Bandwidth: resource.MustParse("30G")}},
-		NICs:  []NIC{{Name: "mlx5_0", NUMANode: -1, Distances: []string{"PIX", "PXB", "PHB", ""}}},
+		LinkKinds: []LinkKind{
+			{Name: "PIX", Class: "PIX", Bandwidth: resource.MustParse("24G")},
+			{Name: "HCCS1", Class: "HCCS", Lanes: 1, Bandwidth: resource.MustParse("30G")},
+		},
+		LinkRows: []string{"- PIX -", "- HCCS1", "-"},
+		NICs:     []NIC{{Name: "mlx5_0", NUMANode: -1, Distances: []string{"PIX", "PXB", "PHB", ""}}},
 	}}
 	graphs, err := obj.Graphs()
 	if err != nil {
@@ -217,28 +220,19 @@ func TestMalformedObjects(t *testing.T) {
 		"a GPU with a bad CPU list":         {func(s *NodeGPUTopologySpec) { s.GPUs[0].CPUs = "3-1" }, "spec.gpus[0].cpus"},
 		"two NUMA nodes with one id":        {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].ID = 0 }, "spec.numaNodes[1].id"},
 		"a NUMA node with a bad CPU list":   {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].CPUs = "x" }, "spec.numaNodes[0].cpus"},
-		"a NUMA node with bad siblings":     {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Siblings[1] = "x" }, "spec.numaNodes[0].siblings[1]"},
+		"a NUMA node with bad siblings":     {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].Siblings = []string{"2", "x"} }, "spec.numaNodes[1].siblings[1]"},
 		"a NUMA node with a short SLIT row": {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].Distances = []int32{10} }, "spec.numaNodes[1].distances"},
-		"a link backwards":                  {func(s *NodeGPUTopologySpec) { s.Links[0].A, s.Links[0].B = 1, 0 }, "spec.links[0]: a 1 must be smaller than b 0"},
-		"a link to a GPU nobody has":        {func(s *NodeGPUTopologySpec) { s.Links[3].B = 9 }, "spec.links[3].b"},
-		"a link from a GPU nobody has":      {func(s *NodeGPUTopologySpec) { s.Links[5].A = 3 }, "spec.links[5].a"},
-		"a link twice":                      {func(s *NodeGPUTopologySpec) { s.Links[1] = s.Links[0] }, "spec.links[1]: the pair 0, 1 is there twice"},
-		"a pair without a link":             {func(s *NodeGPUTopologySpec) { s.Links = s.Links[:5] }, "spec.links: no entry for GPUs 2 and 5"},
-		"a link of two resources":           {func(s *NodeGPUTopologySpec) { s.GPUs[3].Resource = "amd.com/gpu" }, "spec.links[2]: GPUs 0 and 5 are of different resources"},
-		"an unknown class":                  {func(s *NodeGPUTopologySpec) { s.Links[3].Class = "NV4" }, "spec.links[3].class"},
-		"a fabric without lanes":            {func(s *NodeGPUTopologySpec) { s.Links[0].Lanes = 0 }, "spec.links[0].class: NVLink needs lanes"},
-		"a PCIe path with lanes":            {func(s *NodeGPUTopologySpec) { s.Links[1].Lanes = 2 }, "spec.links[1].class: SYS is a PCIe path"},
-		"a PCIe level against the class":    {func(s *NodeGPUTopologySpec) { s.Links[1].PCIe = "PIX" }, "spec.links[1].pcie: PIX contradicts class SYS"},
-		"an unknown PCIe level":             {func(s *NodeGPUTopologySpec) { s.Links[0].PCIe = "PXX" }, "spec.links[0].pcie"},
-		"a link without bandwidth":          {func(s *NodeGPUTopologySpec) { s.Links[2].Bandwidth = resource.Quantity{} }, "spec.links[2].bandwidth"},
-		"a link of absurd bandwidth":        {func(s *NodeGPUTopologySpec) { s.Links[2].Bandwidth = resource.MustParse("1P") }, "spec.links[2].bandwidth"},
-		"a negative latency":                {func(s *NodeGPUTopologySpec) { s.Links[2].LatencyNanoseconds = -1 }, "spec.links[2].latencyNanoseconds"},
+		"a fabric without lanes":            {func(s *NodeGPUTopologySpec) { s.LinkKinds[0].Lanes = 0 }, "spec.linkKinds[0].class: NVLink needs lanes"},
+		"an unknown class":                  {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].Class = "NV4" }, "spec.linkKinds[1].class"},
+		"a PCIe path with lanes":            {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].Lanes = 2 }, "spec.linkKinds[1].class: SYS is a PCIe path"},
+		"a PCIe level against the class":    {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].PCIe = "PIX" }, "spec.linkKinds[1].pcie: PIX contradicts class SYS"},
+		"an unknown PCIe level":             {func(s *NodeGPUTopologySpec) { s.LinkKinds[0].PCIe = "PXX" }, "spec.linkKinds[0].pcie"},
+		"a link without bandwidth":          {func(s *NodeGPUTopologySpec) { s.LinkKinds[2].Bandwidth = resource.Quantity{} }, "spec.linkKinds[2].bandwidth"},
+		"a link of absurd bandwidth":        {func(s *NodeGPUTopologySpec) { s.LinkKinds[2].Bandwidth = resource.MustParse("1P") }, "spec.linkKinds[2].bandwidth"},
+		"a negative latency":                {func(s *NodeGPUTopologySpec) { s.LinkKinds[2].LatencyNanoseconds = -1 }, "spec.linkKinds[2].latencyNanoseconds"},
 		"an adapter with too few distances": {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances = []string{"PIX"} }, "spec.nics[0].distances: 1 entries for 4 gpus"},
 		"an adapter with an unknown level":  {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances[2] = "NV4" }, "spec.nics[0].distances[2]"},
 		"more GPUs than a machine may have": {func(s *NodeGPUTopologySpec) { *s = manyGPUs(65) }, "spec.gpus: 65 entries"},
-		"10 000 links": {
-			func(s *NodeGPUTopologySpec) { s.Links = make([]Link, 10_000) }, "spec.links: 10000 entries, at most 2016",
-		},
 		"more NUMA nodes than a mask has bits": {
 			func(s *NodeGPUTopologySpec) { s.NUMANodes = make([]NUMANode, 65) }, "spec.numaNodes: 65 entries",
 		},

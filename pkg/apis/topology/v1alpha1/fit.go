@@ -2,17 +2,13 @@
 
 package v1alpha1
 
-import "fmt"
+import "strings"
 
-// Fit brings the graph of a machine greater than most within the limits of the schema:
-// links and siblings are said in short, and what is still too much and only refines a
-// choice is left out. A graph within them stays as it is. The error says what cannot be
-// published at all.
+// Fit leaves out of a graph what only refines a choice, where the schema does not take that
+// much. A graph within the limits stays as it is. The error says what cannot be published at
+// all.
 func (s *NodeGPUTopologySpec) Fit() error {
-	s.fitLinks()
-	if s.siblings() > MaxSiblings {
-		s.compactSiblings()
-	}
+	s.fitKinds()
 	without := s.siblings() > MaxSiblings // readers then take each CPU for a core
 	for i := range s.NUMANodes {
 		n := &s.NUMANodes[i]
@@ -29,28 +25,33 @@ func (s *NodeGPUTopologySpec) Fit() error {
 			s.NICs[i].Distances = nil
 		}
 	}
-	if len(s.Links) > MaxLinks {
-		return fmt.Errorf("spec.links: %d of more than %d kinds, at most %d are published at length", len(s.Links), MaxLinkKinds, MaxLinks)
-	}
 	return checkSizes(s)
 }
 
-// fitLinks says links in short where they are too many. Where they are of too many kinds for
-// that, they lose first the latency, for which readers then take that of the class, and then
-// the PCIe level.
-func (s *NodeGPUTopologySpec) fitLinks() {
-	for _, lose := range []func(l *Link){
-		func(*Link) {},
-		func(l *Link) { l.LatencyNanoseconds = 0 },
-		func(l *Link) { l.PCIe = "" },
+// fitKinds merges kinds of links where there are too many: first they lose the latency, for
+// which readers then take that of the class, and then the PCIe level.
+func (s *NodeGPUTopologySpec) fitKinds() {
+	for _, lose := range []func(k *LinkKind){
+		func(k *LinkKind) { k.LatencyNanoseconds = 0 },
+		func(k *LinkKind) { k.PCIe = "" },
 	} {
-		if len(s.Links) <= MaxLinks {
+		if len(s.LinkKinds) <= MaxLinkKinds {
 			return
 		}
-		for i := range s.Links {
-			lose(&s.Links[i])
+		var merged linkKinds
+		names := map[string]string{noLink: noLink}
+		for _, k := range s.LinkKinds {
+			lose(&k)
+			names[k.Name] = merged.nameOf(k)
 		}
-		s.compactLinks()
+		s.LinkKinds = merged.list
+		for i, row := range s.LinkRows {
+			words := strings.Fields(row)
+			for j := range words {
+				words[j] = names[words[j]]
+			}
+			s.LinkRows[i] = strings.Join(words, " ")
+		}
 	}
 }
 

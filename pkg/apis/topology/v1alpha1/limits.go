@@ -19,10 +19,7 @@ import (
 // and not once a link. A rule of one list stands at that list: the API server does not judge a
 // list again that has not changed, but judges a rule of spec whenever anything in spec has.
 const (
-	// MaxLinks is how many links may be at length: those of 20 GPUs, where the greatest
-	// machine of the catalogue has 16. Beyond it linkRows says them.
-	MaxLinks = 190
-	// MaxLinkKinds is of how many kinds links in short may be.
+	// MaxLinkKinds is of how many kinds links may be; machines of the catalogue have up to seven.
 	MaxLinkKinds = 32
 	// MaxSiblings bounds the entries of siblings of all NUMA nodes: eight sockets of 64 cores.
 	MaxSiblings = 512
@@ -136,7 +133,6 @@ func checkSizes(spec *NodeGPUTopologySpec) error {
 	}{
 		{"gpus", len(spec.GPUs), nvtopo.MaxGPUs},
 		{"numaNodes", len(spec.NUMANodes), maxNUMANodes},
-		{"links", len(spec.Links), nvtopo.MaxGPUs * (nvtopo.MaxGPUs - 1) / 2},
 		{"linkKinds", len(spec.LinkKinds), MaxLinkKinds},
 		{"linkRows", len(spec.LinkRows), nvtopo.MaxGPUs - 1},
 		{"nics", len(spec.NICs), maxNICs},

@@ -39,16 +39,18 @@ func TestNUMANodeSharing(t *testing.T) {
 		change     func(*NodeGPUTopologySpec)
 		wantShared bool
 	}{
-		"the same":                   {func(*NodeGPUTopologySpec) {}, true},
-		"other GPUs":                 {func(s *NodeGPUTopologySpec) { s.GPUs[0].ID, s.GPUs[0].CPUs = "GPU-x", "2-3" }, true},
-		"another id":                 {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].ID = 7; s.GPUs[2].NUMANode = 7; s.NICs = nil }, false},
-		"other CPUs":                 {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].CPUs = "2-4" }, false},
-		"other siblings":             {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Siblings = []string{"0-1", "4-5"} }, false},
-		"the same siblings in short": {func(s *NodeGPUTopologySpec) { s.Compact() }, false},
-		"no memory":                  {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Memory = nil }, false},
-		"other memory":               {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Memory = new(resource.MustParse("1Gi")) }, false},
-		"another distance":           {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Distances = []int32{10, 32} }, false},
-		"no distances":               {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Distances = nil }, false},
+		"the same":            {func(*NodeGPUTopologySpec) {}, true},
+		"other GPUs":          {func(s *NodeGPUTopologySpec) { s.GPUs[0].ID, s.GPUs[0].CPUs = "GPU-x", "2-3" }, true},
+		"another id":          {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].ID = 7; s.GPUs[2].NUMANode = 7; s.NICs = nil }, false},
+		"other CPUs":          {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].CPUs = "2-4" }, false},
+		"cores of one thread": {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].ThreadsPerCore = 1 }, false},
+		"siblings": {func(s *NodeGPUTopologySpec) {
+			s.NUMANodes[0].ThreadsPerCore, s.NUMANodes[0].Siblings = 0, []string{"0-1", "4-5"}
+		}, false},
+		"no memory":        {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Memory = nil }, false},
+		"other memory":     {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Memory = new(resource.MustParse("1Gi")) }, false},
+		"another distance": {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Distances = []int32{10, 32} }, false},
+		"no distances":     {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Distances = nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, n := read(tc.change)

@@ -41,9 +41,7 @@ type NodeGPUTopologyList struct {
 // NodeGPUTopologySpec is what the exporter read from the hardware.
 //
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.threadsPerCore) || !has(n.siblings) || size(n.siblings) == 0)",fieldPath=".numaNodes",message="numaNodes: siblings must be absent beside threadsPerCore"
-// +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.links) == 0",fieldPath=".linkRows",message="linkRows: links must be empty beside them"
-// +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.linkRows) == 0 || size(self.linkRows) == size(self.gpus) - 1",fieldPath=".linkRows",message="linkRows: one row is needed for each of gpus but the last"
-// +kubebuilder:validation:XValidation:rule="[self.gpus.transformMapEntry(i, g, {g.index: i})].all(known, self.links.all(l, l.a in known && l.b in known))",fieldPath=".links",message="links: a and b must be indices of gpus"
+// +kubebuilder:validation:XValidation:rule="(has(self.linkRows) ? size(self.linkRows) : 0) == (size(self.gpus) == 0 ? 0 : size(self.gpus) - 1)",fieldPath=".linkRows",message="linkRows: one row is needed for each of gpus but the last"
 // +kubebuilder:validation:XValidation:rule="[self.numaNodes.map(n, n.id) + [-1]].all(known, self.gpus.all(g, g.numaNode in known))",fieldPath=".gpus",message="gpus: numaNode must be -1 or the id of one of numaNodes"
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.numaNodes))",fieldPath=".numaNodes",message="numaNodes: distances must have one entry for each of numaNodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.nics) || self.nics.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.gpus))",fieldPath=".nics",message="nics: distances must have one entry for each of gpus"
@@ -70,19 +68,14 @@ type NodeGPUTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.id: i})) == size(self)",message="numaNodes: id must be unique"
-	// +kubebuilder:validation:XValidation:rule="self.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",message="numaNodes: at most 512 siblings in all; threadsPerCore says them in short"
+	// +kubebuilder:validation:XValidation:rule="self.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",message="numaNodes: at most 512 siblings in all"
 	NUMANodes []NUMANode `json:"numaNodes"`
-	// links holds one entry for each pair of GPUs of one resource, of 20 GPUs at most; none where linkRows says it.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=190
-	// +kubebuilder:validation:XValidation:rule="self.transformMapEntry(i, l, {l.a * 256 + l.b: i}).all(pair, pair / 256 < pair % 256)",message="links: a pair must be there once, and a be smaller than b"
-	Links []Link `json:"links"`
 	// linkKinds are the kinds of path that linkRows names.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	LinkKinds []LinkKind `json:"linkKinds,omitempty"`
-	// linkRows is links in short, the matrix above its diagonal: for each of gpus but the
+	// linkRows has the links of gpus, the matrix above its diagonal: for each of gpus but the
 	// last a row with the kinds of its paths to the GPUs after it, in their order and with
 	// a blank between; "-" between GPUs of two resources.
 	// +optional
@@ -106,7 +99,7 @@ type GPU struct {
 	// +kubebuilder:validation:MaxLength=96
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
 	ID string `json:"id"`
-	// index is the number the vendor's tool prints for it; links refer to it.
+	// index is the number the vendor's tool prints for it.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	Index int32 `json:"index"`
@@ -173,14 +166,15 @@ type NUMANode struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
 	CPUs string `json:"cpus,omitempty"`
-	// siblings lists each core's hyper-threads in the kernel's list format; absent when unknown.
+	// siblings lists each core's hyper-threads in the kernel's list format, where threadsPerCore
+	// cannot describe them; absent when unknown.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:items:MaxLength=64
 	Siblings []string `json:"siblings,omitempty"`
-	// threadsPerCore is siblings in short, for machines that count evenly: cpus in ascending
-	// order are that many runs of equal length, and the n-th of all runs are one core's.
+	// threadsPerCore is for nodes that count evenly: cpus in ascending order are that many runs
+	// of equal length, and the n-th of all runs are one core's; absent when unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=64
@@ -197,16 +191,12 @@ type NUMANode struct {
 	Distances []int32 `json:"distances,omitempty"`
 }
 
-// Link is the path between two GPUs of one resource.
-type Link struct {
-	// a is the smaller index of the pair.
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=255
-	A int32 `json:"a"`
-	// b is the greater index of the pair.
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=255
-	B int32 `json:"b"`
+// LinkKind is a path between two GPUs of one resource, as several pairs of a machine have it.
+type LinkKind struct {
+	// name by which linkRows refers to it, for example NV2/PHB.
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9./]*$`
+	Name string `json:"name"`
 	// class is the best path as `nvidia-smi topo -m` names it, without the number of links for a fabric.
 	// +kubebuilder:validation:Enum=NVLink;XGMI;HCCS;PIX;PXB;PHB;NODE;SYS
 	Class string `json:"class"`
@@ -227,37 +217,6 @@ type Link struct {
 	// +kubebuilder:validation:Enum=PIX;PXB;PHB;NODE;SYS
 	PCIe string `json:"pcie,omitempty"`
 	// switched says that the fabric path goes through a switch.
-	// +optional
-	Switched bool `json:"switched,omitempty"`
-}
-
-// LinkKind is a path between two GPUs as several pairs of a machine have it. All but
-// its name is as in Link.
-type LinkKind struct {
-	// name by which linkRows refers to it, for example NV2/PHB.
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9./]*$`
-	Name string `json:"name"`
-	// class as in links.
-	// +kubebuilder:validation:Enum=NVLink;XGMI;HCCS;PIX;PXB;PHB;NODE;SYS
-	Class string `json:"class"`
-	// lanes as in links.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=64
-	Lanes int32 `json:"lanes,omitempty"`
-	// bandwidth as in links.
-	Bandwidth resource.Quantity `json:"bandwidth"`
-	// latencyNanoseconds as in links.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=1000000000
-	LatencyNanoseconds int64 `json:"latencyNanoseconds,omitempty"`
-	// pcie as in links.
-	// +optional
-	// +kubebuilder:validation:Enum=PIX;PXB;PHB;NODE;SYS
-	PCIe string `json:"pcie,omitempty"`
-	// switched as in links.
 	// +optional
 	Switched bool `json:"switched,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,9 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// TestShortFormRoundTrip: every machine is the same in short: of each machine of the catalogue both
-// forms have the same graph, one becomes the other, and the short one is a quarter smaller.
-func TestShortFormRoundTrip(t *testing.T) {
+// TestCatalogueRoundTrip: every machine of the catalogue is the same graph after it was written
+// and read, and has its links in rows.
+func TestCatalogueRoundTrip(t *testing.T) {
 	for _, name := range machine.Names() {
 		t.Run(name, func(t *testing.T) {
 			m, err := machine.Lookup(name)
@@ -32,21 +33,12 @@ func TestShortFormRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			long, short := FromGraph("n", "", g), FromGraph("n", "", g)
-			short.Spec.Compact()
-			if len(short.Spec.Links) > 0 || len(short.Spec.LinkRows) != g.Len()-1 || short.Spec.Pairs() != len(long.Spec.Links) {
-				t.Errorf("%d links, %d rows, %d pairs", len(short.Spec.Links), len(short.Spec.LinkRows), short.Spec.Pairs())
+			obj := FromGraph("n", "", g)
+			if len(obj.Spec.LinkRows) != g.Len()-1 || len(obj.Spec.LinkKinds) > 7 {
+				t.Errorf("%d rows and %d kinds of %d GPUs", len(obj.Spec.LinkRows), len(obj.Spec.LinkKinds), g.Len())
 			}
-			if got := throughJSON(t, short); !cmp.Equal(g, got, cmp.AllowUnexported(nvtopo.Graph{})) {
+			if got := throughJSON(t, obj); !cmp.Equal(g, got, cmp.AllowUnexported(nvtopo.Graph{})) {
 				t.Errorf("another graph (-want,+got):\n%s", cmp.Diff(g, got, cmp.AllowUnexported(nvtopo.Graph{})))
-			}
-			again := short.DeepCopy()
-			again.Spec.Expand()
-			if diff := cmp.Diff(long, again); diff != "" {
-				t.Errorf("at length again (-want,+got):\n%s", diff)
-			}
-			if l, s := size(t, long.Spec), size(t, short.Spec); g.Len() >= 8 && 4*s > 3*l {
-				t.Errorf("%d bytes of %d are left", s, l)
 			}
 		})
 	}
@@ -74,17 +66,8 @@ func throughJSON(t *testing.T, obj *NodeGPUTopology) *nvtopo.Graph {
 	return nil
 }
 
-func size(t *testing.T, v any) int {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(data)
-}
-
-// TestShortFormDocs holds the form to what docs/exporter.md shows.
-func TestShortFormDocs(t *testing.T) {
+// TestDocumentedRows holds the form to what docs/exporter.md shows.
+func TestDocumentedRows(t *testing.T) {
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
 		t.Fatal(err)
@@ -94,12 +77,11 @@ func TestShortFormDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	obj := FromGraph("n", "", g)
-	obj.Spec.Compact()
 	text, err := yaml.Marshal(map[string]any{"linkKinds": obj.Spec.LinkKinds, "linkRows": obj.Spec.LinkRows, "numaNodes": obj.Spec.NUMANodes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := os.ReadFile(filepath.Join("testdata", "dgx1-v100-compact.yaml"))
+	want, err := os.ReadFile(filepath.Join("testdata", "dgx1-v100.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +90,9 @@ func TestShortFormDocs(t *testing.T) {
 	}
 }
 
-// twoResources has GPUs of two resources, not in the order of their indices.
-func twoResources() *NodeGPUTopology {
-	return &NodeGPUTopology{Spec: NodeGPUTopologySpec{
+// TestRowOrder: rows follow the order of the GPUs, whatever their indices and resources are.
+func TestRowOrder(t *testing.T) {
+	obj := &NodeGPUTopology{Spec: NodeGPUTopologySpec{
 		GPUs: []GPU{
 			{ID: "n7", Index: 7, NUMANode: -1},
 			{ID: "x3", Index: 3, NUMANode: -1, Resource: "example.com/npu"},
@@ -118,73 +100,68 @@ func twoResources() *NodeGPUTopology {
 			{ID: "x2", Index: 2, NUMANode: -1, Resource: "example.com/npu"},
 			{ID: "n4", Index: 4, NUMANode: -1},
 		},
-		NUMANodes: []NUMANode{},
-		Links: []Link{
-			{A: 1, B: 7, Class: "PIX", Bandwidth: resource.MustParse("24G")},
-			{A: 2, B: 3, Class: "HCCS", Lanes: 1, Bandwidth: resource.MustParse("30G")},
-			{A: 1, B: 4, Class: "PIX", Bandwidth: resource.MustParse("12G")},
-			{A: 4, B: 7, Class: "NVLink", Lanes: 2, PCIe: "PIX", Bandwidth: resource.MustParse("50G"), LatencyNanoseconds: 900, Switched: true},
+		LinkKinds: []LinkKind{
+			{Name: "PIX", Class: "PIX", Bandwidth: resource.MustParse("24G")},
+			{Name: "NV2/PIX", Class: "NVLink", Lanes: 2, PCIe: "PIX", Bandwidth: resource.MustParse("50G"), LatencyNanoseconds: 900, Switched: true},
+			{Name: "HCCS1", Class: "HCCS", Lanes: 1, Bandwidth: resource.MustParse("30G")},
+			{Name: "PIX.2", Class: "PIX", Bandwidth: resource.MustParse("12G")},
 		},
+		LinkRows: []string{"- PIX - NV2/PIX", "- HCCS1 -", "- PIX.2", "-"},
 	}}
-}
-
-// TestRowOrder: rows follow the order of the GPUs.
-func TestRowOrder(t *testing.T) {
-	long, short := twoResources(), twoResources()
-	short.Spec.Compact()
-	want := []string{"- PIX - NV2/PIX", "- HCCS1 -", "- PIX.2", "-"}
-	if diff := cmp.Diff(want, short.Spec.LinkRows); diff != "" {
-		t.Errorf("rows (-want,+got):\n%s", diff)
-	}
-	a, err := long.Graphs()
+	graphs, err := obj.Graphs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := short.Graphs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(a, b, cmp.AllowUnexported(nvtopo.Graph{})); diff != "" {
-		t.Errorf("graphs (-at length,+in short):\n%s", diff)
-	}
-}
-
-// TestShortFormFallback: a graph that cannot be said in the short form stays as it is.
-func TestShortFormFallback(t *testing.T) {
-	for name, spoil := range map[string]func(*NodeGPUTopologySpec){
-		"a pair without a link":      func(s *NodeGPUTopologySpec) { s.Links = s.Links[1:] },
-		"a pair with two":            func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, s.Links[0]) },
-		"a link between resources":   func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, Link{A: 1, B: 2}) },
-		"a link to a GPU nobody has": func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, Link{A: 1, B: 9}) },
-		"links and no GPUs":          func(s *NodeGPUTopologySpec) { s.GPUs = nil },
-		"no links at all":            func(s *NodeGPUTopologySpec) { s.Links = nil },
-		"more kinds than are read": func(s *NodeGPUTopologySpec) {
-			*s = manyGPUs(13)
-			for a := range int32(13) {
-				for b := a + 1; b < 13; b++ {
-					s.Links = append(s.Links, Link{A: a, B: b, Class: "SYS", Bandwidth: resource.MustParse(fmt.Sprintf("%dM", 1000+13*a+b))})
-				}
+	got := map[string]string{}
+	for _, g := range graphs {
+		for i := range g.Len() {
+			for j := range i {
+				l := g.Link(i, j)
+				got[g.GPUs[j].UUID+" "+g.GPUs[i].UUID] = fmt.Sprintf("%s %d %d %t", l.Class, l.Bandwidth, l.Latency, l.Switched)
 			}
-		},
-		"cores that are counted unevenly": func(s *NodeGPUTopologySpec) {
-			s.Links = nil
-			s.NUMANodes = []NUMANode{{CPUs: "0-3", Siblings: []string{"0-1", "2-3"}}, {ID: 1, CPUs: "4-6", Siblings: []string{"4,6", "5"}}}
-		},
+		}
+	}
+	want := map[string]string{
+		"n1 n4": "PIX 12000000 3000 false", "n1 n7": "PIX 24000000 3000 false", "n4 n7": "NV2 50000000 900 true", "x2 x3": "HCCS1 30000000 1000 false",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("links (-want,+got):\n%s", diff)
+	}
+}
+
+// TestCores: the cores of a NUMA node are a number where they count evenly, and lists otherwise.
+func TestCores(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node         nvtopo.NUMANode
+		wantThreads  int32
+		wantSiblings []string
+	}{
+		"runs of equal length": {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(0, 1, 4, 5), Siblings: []nvtopo.CPUSet{{0, 4}, {1, 5}}}, 2, nil},
+		"one thread each":      {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(0, 1), Siblings: []nvtopo.CPUSet{{0}, {1}}}, 1, nil},
+		"neighbours":           {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(0, 1, 2, 3), Siblings: []nvtopo.CPUSet{{0, 1}, {2, 3}}}, 0, []string{"0-1", "2-3"}},
+		"a thread is offline":  {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(4, 5, 6), Siblings: []nvtopo.CPUSet{{4, 6}, {5}}}, 0, []string{"4,6", "5"}},
+		"another order":        {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(0, 1, 4, 5), Siblings: []nvtopo.CPUSet{{1, 5}, {0, 4}}}, 0, []string{"1,5", "0,4"}},
+		"not known":            {nvtopo.NUMANode{CPUs: nvtopo.NewCPUSet(0, 1)}, 0, nil},
+		"no CPUs":              {nvtopo.NUMANode{Memory: 1 << 30}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			obj := twoResources()
-			spoil(&obj.Spec)
-			want := obj.DeepCopy()
-			obj.Spec.Compact()
-			if diff := cmp.Diff(want, obj); diff != "" {
-				t.Errorf("(-before,+after):\n%s", diff)
+			g, err := nvtopo.NewGraph([]nvtopo.GPU{{UUID: "GPU-0"}}, []nvtopo.NUMANode{tc.node}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj := FromGraph("n", "", g)
+			if n := obj.Spec.NUMANodes[0]; n.ThreadsPerCore != tc.wantThreads || !slices.Equal(n.Siblings, tc.wantSiblings) {
+				t.Errorf("%d threads and siblings %q, want %d and %q", n.ThreadsPerCore, n.Siblings, tc.wantThreads, tc.wantSiblings)
+			}
+			if diff := cmp.Diff(g, throughJSON(t, obj), cmp.AllowUnexported(nvtopo.Graph{})); diff != "" {
+				t.Errorf("another graph (-want,+got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestMalformedShortForms: malformed short forms are refused by field.
-func TestMalformedShortForms(t *testing.T) {
+// TestMalformedRows: malformed rows, kinds and cores are refused by field.
+func TestMalformedRows(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*NodeGPUTopologySpec)
 		want  string
@@ -199,11 +176,8 @@ func TestMalformedShortForms(t *testing.T) {
 		"a path between resources": {
 			func(s *NodeGPUTopologySpec) { s.GPUs[3].Resource = "amd.com/gpu" }, "spec.linkRows[0]: GPUs 0 and 5 are of different resources",
 		},
-		"links besides": {
-			func(s *NodeGPUTopologySpec) {
-				s.Links = []Link{{A: 0, B: 1, Class: "SYS", Bandwidth: resource.MustParse("1G")}}
-			}, "spec.linkRows: links say the same",
-		},
+		"no rows at all":             {func(s *NodeGPUTopologySpec) { s.LinkRows = nil }, "spec.linkRows: 0 rows for 4 gpus"},
+		"a row of a single GPU":      {func(s *NodeGPUTopologySpec) { s.GPUs = s.GPUs[:1] }, "spec.linkRows: 3 rows for 1 gpus"},
 		"two kinds of one name":      {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].Name = s.LinkKinds[0].Name }, "spec.linkKinds[1].name"},
 		"a kind without a name":      {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].Name = "" }, "spec.linkKinds[1].name"},
 		"a kind named as none":       {func(s *NodeGPUTopologySpec) { s.LinkKinds[1].Name = "-" }, "spec.linkKinds[1].name"},
@@ -224,7 +198,6 @@ func TestMalformedShortForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := FromGraph("node-1", "", fourGPUs(t))
-			obj.Spec.Compact()
 			if len(obj.Spec.LinkRows) != 3 || obj.Spec.NUMANodes[0].ThreadsPerCore != 2 {
 				t.Fatalf("%q and %d threads, want 3 rows and 2", obj.Spec.LinkRows, obj.Spec.NUMANodes[0].ThreadsPerCore)
 			}
