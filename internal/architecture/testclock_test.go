@@ -27,7 +27,6 @@ var clockAllowed = map[string]string{
 	"test/integration.testPatienceInVain": "a lower bound, which a slow machine only exceeds",
 	"test/pools.TestKueueRetryQuota":      "a lower bound, which a slow machine only exceeds",
 
-	"test/integration.TestOlderSchema": "what may be written grows with the time that the machine took",
 	"test/pools.TestQuotaWithoutPlace": "what may be evicted grows with the time that the machine took",
 	"test/pools.TestGangTurns":         "what may be evicted grows with the time that the machine took",
 

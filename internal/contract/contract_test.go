@@ -36,7 +36,7 @@ func TestChanges(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	object := map[string]any{
-		"metadata": map[string]any{"name": "x", "annotations": map[string]any{"nvtopo.dev/level": "2"}},
+		"metadata": map[string]any{"name": "x", "annotations": map[string]any{"nvtopo.dev/version": "2"}},
 		"args":     []any{"a", "b"}, "none": map[string]any{}, "count": 3.0,
 		"containers": []any{map[string]any{"name": "main", "image": "i"}},
 		"rules":      []any{map[string]any{"verbs": []any{"get", ""}}, map[string]any{"verbs": []any{"list"}}},
@@ -44,7 +44,7 @@ func TestFields(t *testing.T) {
 	}
 	want := []string{
 		"args: [a, b]", "containers[main].image: i", "containers[main].name: main", "count: 3",
-		"metadata.annotations[nvtopo.dev/level]: 2", "metadata.name: x", "none: {}",
+		"metadata.annotations[nvtopo.dev/version]: 2", "metadata.name: x", "none: {}",
 		`rules[0].verbs: [get, ""]`, "rules[1].verbs: [list]", "text: |", "  | one", "  |", "  | two",
 	}
 	if diff := cmp.Diff(want, Fields(object)); diff != "" {

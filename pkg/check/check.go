@@ -41,7 +41,6 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	for _, p := range s.bound {
 		s.checkPod(p)
 	}
-	s.checkReleases()
 	s.checkRefusals()
 	s.checkExporters()
 	s.checkSharing()

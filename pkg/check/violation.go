@@ -91,8 +91,6 @@ const (
 	// LateClaim: a claim is old, but its pod may still be bound with it, or no cycle
 	// has run that would drop it.
 	LateClaim = "late-claim"
-	// OtherRelease: programs on nodes have another release than this program.
-	OtherRelease = "other-release"
 	// NotSynced: a scheduler has not read all graphs yet.
 	NotSynced = "not-synced"
 )

@@ -70,7 +70,7 @@ func checkedCluster(t *testing.T, d *diagnosis.State, pods ...string) (args []st
 	serve("/api/v1/pods", listOf("v1", "PodList", pods...))
 	serve("/api/v1/nodes", listOf("v1", "NodeList", checkedNode))
 	serve("/apis/coordination.k8s.io/v1/namespaces/nvtopo-system/leases", listOf("coordination.k8s.io/v1", "LeaseList", fmt.Sprintf(
-		`{"metadata":{"name":"exporter-n","namespace":"nvtopo-system","annotations":{"nvtopo.dev/level":"2"}},"spec":{"renewTime":%q,"leaseDurationSeconds":3600}}`, time.Now().UTC().Format(metav1.RFC3339Micro))))
+		`{"metadata":{"name":"exporter-n","namespace":"nvtopo-system","annotations":{"nvtopo.dev/version":"v1"}},"spec":{"renewTime":%q,"leaseDurationSeconds":3600}}`, time.Now().UTC().Format(metav1.RFC3339Micro))))
 	serve("/apis/topology.nvtopo.dev/v1alpha1/nodegputopologies", listOf("topology.nvtopo.dev/v1alpha1", "NodeGPUTopologyList", checkedGraph))
 	if d != nil {
 		body, err := json.Marshal(d)

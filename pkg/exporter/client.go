@@ -5,7 +5,7 @@ package exporter
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -45,7 +44,6 @@ type client struct {
 	namespace string
 	kube      kubernetes.Interface
 	dyn       dynamic.Interface
-	schema    *schemaskew.Applier
 }
 
 func (c client) topologies() dynamic.ResourceInterface {
@@ -103,34 +101,16 @@ func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half str
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": meta, half: all[half],
 	}}
 	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
-	if half != "status" {
+	if half == "status" {
+		u, err = c.topologies().ApplyStatus(ctx, t.Name, u, opts)
+	} else {
 		u.SetOwnerReferences(t.OwnerReferences)
+		u, err = c.topologies().Apply(ctx, t.Name, u, opts)
 	}
-	u, err = c.schema.Apply(ctx, u, func(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		if half == "status" {
-			return c.topologies().ApplyStatus(ctx, t.Name, u, opts)
-		}
-		return c.topologies().Apply(ctx, t.Name, u, opts)
-	}, withoutDegraded)
 	if err != nil {
 		return nil, c.explain(err, "apply the "+half+" of", v1alpha1.Kind, t.Name)
 	}
 	return typed(u)
-}
-
-// withoutDegraded is for an old schema, which cannot say that a GPU may only be used by
-// itself. It makes such a GPU unhealthy: the GPU must not look intact.
-func withoutDegraded(u *unstructured.Unstructured, leftOut []string) {
-	if !slices.Contains(leftOut, "status.gpuHealth.degraded") {
-		return
-	}
-	status, _ := u.Object["status"].(map[string]any)
-	health, _ := status["gpuHealth"].([]any)
-	for _, h := range health {
-		if gpu, ok := h.(map[string]any); ok && gpu["degraded"] == true {
-			gpu["healthy"] = false
-		}
-	}
 }
 
 func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
@@ -169,12 +149,14 @@ func unserved(err error) bool {
 }
 
 // explain names the object of a failed request, and tells the operator how to repair
-// the two usual mistakes of installation.
+// the usual mistakes of installation.
 func (c client) explain(err error, verb, kind, name string) error {
 	switch {
 	case unserved(err):
 		crd := v1alpha1.Resource + "." + v1alpha1.GroupName
 		return fmt.Errorf("%s %s %q: the API server does not serve the resource, install the CRD %s: %w", verb, kind, name, crd, err)
+	case strings.Contains(err.Error(), v1alpha1.FieldNotDeclared):
+		return fmt.Errorf("%s %s %q: the CRD is not the one of this exporter's version, apply that: %w", verb, kind, name, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s %s %q: not allowed, check the exporter's RBAC and admission policies: %w", verb, kind, name, err)
 	}

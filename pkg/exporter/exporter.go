@@ -21,7 +21,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -54,7 +53,7 @@ type Exporter struct {
 }
 
 // sent is what was written since the objects were last read back. Without it, a value
-// that the server stores differently (because of a webhook or an older schema) would be
+// that the server stores differently (because of a webhook) would be
 // written in every round.
 type sent struct {
 	spec, status *v1alpha1.NodeGPUTopology
@@ -73,7 +72,7 @@ func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interfac
 		return nil, fmt.Errorf("exporter: %w", err)
 	}
 	e := &Exporter{
-		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn, schema: &schemaskew.Applier{}},
+		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn},
 		clock: clock.RealClock{}, random: rand.Float64, metrics: newMetrics(), vouching: make(chan struct{}, 1),
 		own:     markSet{manager: FieldManager, labels: ownLabels, annotations: ownAnnotations},
 		aliases: markSet{manager: AliasFieldManager, labels: aliasLabels, annotations: aliasAnnotations},

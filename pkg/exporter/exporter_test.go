@@ -507,6 +507,16 @@ func TestInstallationErrors(t *testing.T) {
 			},
 			want: "install the CRD nodegputopologies.topology.nvtopo.dev",
 		},
+		"the CRD is older than the exporter": {
+			refuse: func(r request) *metav1.Status {
+				if r.method == http.MethodPatch && r.path == topologyPath {
+					return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+						"failed to create typed patch object (/n1; topology.nvtopo.dev/v1alpha1, Kind=NodeGPUTopology): errors:\n  .spec.linkRows: field not declared in schema")
+				}
+				return nil
+			},
+			want: `apply the spec of NodeGPUTopology "n1": the CRD is not the one of this exporter's version, apply that: failed to create typed patch object`,
+		},
 		"the Node is missing": {
 			refuse: func(r request) *metav1.Status {
 				if r.path == nodePath {

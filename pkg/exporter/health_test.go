@@ -93,8 +93,8 @@ func TestHealthSince(t *testing.T) {
 	}
 }
 
-// TestOlderSchemaWrites: an older schema does not make the exporter write in every round.
-func TestOlderSchemaWrites(t *testing.T) {
+// TestDroppedFields: fields that the server does not store do not make the exporter write in every round.
+func TestDroppedFields(t *testing.T) {
 	r := newTestEnv(t, Config{})
 	r.api.mutate = func(_ string, obj map[string]any) {
 		status, _ := obj["status"].(map[string]any)
@@ -107,7 +107,7 @@ func TestOlderSchemaWrites(t *testing.T) {
 	r.src.graph.GPUs[1].Degraded = "NVLink error: Xid 74"
 	r.publish(t)
 	if h := healthOf(r.api.topology(t), r.src.graph.GPUs[1].UUID); h == nil || !h.Healthy || h.Degraded {
-		t.Fatalf("health %+v: the older schema should have dropped what it does not know", h)
+		t.Fatalf("health %+v: the server should have dropped two fields", h)
 	}
 	for range 5 {
 		r.clk.Step(30 * time.Second)

@@ -6,8 +6,6 @@
 // Its one invariant: a Lease belongs to the Node by owner reference and carries the
 // Node's UID there, so that it neither outlives the Node nor speaks for another.
 //
-// It also says which of these programs are of another release than this one.
-//
 // When to renew is the programs' decision, and what follows from a Lease that ran out is
 // the scheduler's.
 package nodelease

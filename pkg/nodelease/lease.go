@@ -38,7 +38,7 @@ type Lease struct {
 }
 
 // Renew renews the Lease as of now, or makes it, and marks it with the program's
-// release. The error is the API server's: the
+// version. The error is the API server's: the
 // programs name the object in their own words.
 func (l *Lease) Renew(ctx context.Context, client kubernetes.Interface, now time.Time) error {
 	ac := coordinationac.Lease(l.Name, l.Namespace).

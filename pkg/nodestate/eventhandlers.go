@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
@@ -101,7 +100,6 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 		if !ok {
 			return
 		}
-		s.releases.Tell(klog.FromContext(ctx), l)
 		s.leader.See(l)
 		if s.leases.Set(l, s.clock.Now()) {
 			s.leaseBack(l.Name)

@@ -54,7 +54,6 @@ type State struct {
 	cells        *cells
 	leases       *nodelease.Table
 	leader       *leader.Leader
-	releases     nodelease.OtherReleases
 	reservations *reservations.Table
 	cordons      *cordons.Table
 	readNode     nodeReader // nil until Connect

@@ -105,9 +105,6 @@ func (n *Node) Name() string { return n.cfg.Name }
 // Kubelet is the node's kubelet.
 func (n *Node) Kubelet() *Process { return n.kubelet }
 
-// Containerd is the node's container runtime.
-func (n *Node) Containerd() *Process { return n.containerd }
-
 // Kubeconfig is the path of an administrator's kubeconfig; it is the same on
 // the node and outside.
 func (n *Node) Kubeconfig() string { return n.kubeconfig }

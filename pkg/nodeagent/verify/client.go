@@ -5,6 +5,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -27,7 +27,6 @@ type client struct {
 	namespace string
 	kube      kubernetes.Interface
 	dyn       dynamic.Interface
-	schema    *schemaskew.Applier
 }
 
 func (c client) nodeUID(ctx context.Context) (types.UID, error) {
@@ -56,9 +55,7 @@ func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStat
 		"metadata": map[string]any{"name": c.node}, "status": status,
 	}}
 	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
-	got, err := c.schema.Apply(ctx, u, func(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return c.dyn.Resource(v1alpha1.GroupVersionResource).ApplyStatus(ctx, c.node, u, opts)
-	}, nil)
+	got, err := c.dyn.Resource(v1alpha1.GroupVersionResource).ApplyStatus(ctx, c.node, u, opts)
 	if err != nil {
 		return written{}, explain(err, "apply the status of", v1alpha1.Kind, c.node)
 	}
@@ -75,7 +72,10 @@ func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) e
 }
 
 func explain(err error, verb, kind, name string) error {
-	if apierrors.IsForbidden(err) {
+	switch {
+	case strings.Contains(err.Error(), v1alpha1.FieldNotDeclared):
+		return fmt.Errorf("%s %s %q: the CRD is not the one of this agent's version, apply that: %w", verb, kind, name, err)
+	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s %s %q: not allowed, check the node agent's RBAC and admission policies: %w", verb, kind, name, err)
 	}
 	return fmt.Errorf("%s %s %q: %w", verb, kind, name, err)

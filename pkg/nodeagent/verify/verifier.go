@@ -23,7 +23,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -75,7 +74,7 @@ func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface
 	if err != nil {
 		return nil, fmt.Errorf("verifier: %w", err)
 	}
-	api := client{node: cfg.Node, namespace: cfg.Namespace, kube: kube, dyn: dyn, schema: &schemaskew.Applier{}}
+	api := client{node: cfg.Node, namespace: cfg.Namespace, kube: kube, dyn: dyn}
 	return &Verifier{
 		cfg: cfg, pods: pods, clock: clk, random: rand.Float64, metrics: m, api: api, kick: make(chan struct{}, 1),
 		resources: func() []interposer.ResourceStatus { return nil }, containers: map[types.UID]map[containerReason]string{},

@@ -18,9 +18,6 @@ type Config struct {
 	// AgentArgs as further flags. Without it the plugin registers with kubelet.
 	Agent     bool
 	AgentArgs []string
-	// AgentProgram is the path of the agent of another release, which then serves
-	// no metrics; empty for the one in Bin.
-	AgentProgram string
 	// NVIDIA runs NVIDIA's own device plugin and our exporter on the fake driver
 	// that shows the machine, in place of the simulated plugin and a graph that is
 	// published as it is. PluginArgs are further flags of NVIDIA's plugin.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -39,34 +40,19 @@ func (l *Lab) startAgent(ctx context.Context) error {
 		"--node-name=" + l.cfg.Node, "--namespace=" + Namespace, "--kubeconfig=" + kubeconfig,
 		"--kubelet-config=" + l.Node.KubeletConfig(), "--nri-socket=" + l.Node.NRISocket(), "-v=2",
 	}
-	path := l.cfg.AgentProgram
-	if path != "" {
-		// Of another release: only the flags that every release has.
-		args = append(args, "--metrics-address=")
-	} else {
-		path = filepath.Join(l.cfg.Bin, agentBinary)
-		port, err := devcluster.FreePort()
-		if err != nil {
-			return err
-		}
-		l.agentPort = port
-		args = append(args, metricsAt(port)...)
+	port, err := devcluster.FreePort()
+	if err != nil {
+		return err
 	}
-	var err error
-	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: path, Args: append(args, l.cfg.AgentArgs...)})
+	l.agentPort = port
+	args = slices.Concat(args, metricsAt(port), l.cfg.AgentArgs)
+	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: filepath.Join(l.cfg.Bin, agentBinary), Args: args})
 	return err
 }
 
 // metricsAt are the flags by which our programs serve their metrics to whoever is on the machine.
 func metricsAt(port int) []string {
 	return []string{"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "--metrics-insecure"}
-}
-
-// ReplaceAgent starts another build of the agent, which must have ended, as
-// Config.AgentProgram would have; an empty path is the one in Config.Bin.
-func (l *Lab) ReplaceAgent(ctx context.Context, path string) error {
-	l.cfg.AgentProgram = path
-	return l.startAgent(ctx)
 }
 
 // writeKubeconfig writes a service account's kubeconfig: a token bound to the
