@@ -163,14 +163,3 @@ func FuzzPlacement(f *testing.F) {
 		}
 	})
 }
-
-// FuzzNodes: what can be read is written as it was.
-func FuzzNodes(f *testing.F) {
-	f.Add("node-1,node-10")
-	f.Add(",")
-	f.Fuzz(func(t *testing.T, v string) {
-		if nodes, err := ParseNodes(v); err == nil && FormatNodes(nodes) != v {
-			t.Fatalf("%q is read as %q", v, nodes)
-		}
-	})
-}

@@ -183,22 +183,6 @@ func FormatNodes(nodes []string) string {
 	return v
 }
 
-// ParseNodes reads a value of NodesKey.
-func ParseNodes(v string) ([]string, error) {
-	if len(v) > maxNodes {
-		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", NodesKey, len(v), maxNodes)
-	}
-	nodes := strings.Split(v, ",")
-	seen := make(map[string]bool, len(nodes))
-	for _, n := range nodes {
-		if n == "" || len(n) > maxName || seen[n] {
-			return nil, fmt.Errorf("%s: the node %s is empty, too long or repeated", NodesKey, quoted(n))
-		}
-		seen[n] = true
-	}
-	return nodes, nil
-}
-
 // FormatRank returns a value of RankKey.
 func FormatRank(rank int) string { return strconv.Itoa(rank) }
 

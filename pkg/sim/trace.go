@@ -71,25 +71,6 @@ const (
 
 var ownColumns = []string{colArrival, colDuration, colGPUs, colPods}
 
-// WriteTrace writes jobs so that ReadTrace reads the same ones.
-func WriteTrace(w io.Writer, jobs []Job) error {
-	out := csv.NewWriter(w)
-	if err := out.Write(ownColumns); err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		err := out.Write([]string{
-			strconv.FormatFloat(j.ArrivalS, 'g', -1, 64), strconv.FormatFloat(j.DurationS, 'g', -1, 64),
-			strconv.Itoa(j.GPUs), strconv.Itoa(j.Pods),
-		})
-		if err != nil {
-			return err
-		}
-	}
-	out.Flush()
-	return out.Error()
-}
-
 func ownJob(t *table) (j Job, ok bool, err error) {
 	j.Pods = 1
 	if j.ArrivalS, err = t.seconds(colArrival); err != nil {

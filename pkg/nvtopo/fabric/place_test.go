@@ -343,39 +343,6 @@ func (c *cluster) checkSets(t *testing.T, r *Request, p *Plan, gpus int) {
 	}
 }
 
-func TestPlaceByName(t *testing.T) {
-	var pods []Identity
-	for i := range 11 {
-		pods = append(pods, Identity{Name: fmt.Sprintf("pod-%d", i), Index: i})
-	}
-	order := RankOrder(pods, true)
-	if got := pods[order[2]].Name; got != "pod-10" {
-		t.Errorf("the third by name is %s, want pod-10", got)
-	}
-}
-
-func TestRankOrder(t *testing.T) {
-	cases := map[string]struct {
-		pods   []Identity
-		byName bool
-		want   []int
-	}{
-		"by index":                     {[]Identity{{"c", 0}, {"b", 2}, {"a", 1}}, false, []int{0, 2, 1}},
-		"by index with holes":          {[]Identity{{"a", 7}, {"b", 3}, {"c", 0}, {"d", 1}}, false, []int{2, 3, 1, 0}},
-		"those without an index last":  {[]Identity{{"p-10", -1}, {"p-9", -2}, {"p-11", 0}, {"p-1", 1}}, false, []int{2, 3, 1, 0}},
-		"an index twice: next by name": {[]Identity{{"p-10", 0}, {"p-9", 0}, {"p-1", 1}}, false, []int{1, 0, 2}},
-		"by the bytes of the name":     {[]Identity{{"p-9", 0}, {"p-10", 1}, {"p-1", 2}}, true, []int{2, 1, 0}},
-		"nobody":                       {nil, false, []int{}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(tc.want, RankOrder(tc.pods, tc.byName)); d != "" {
-				t.Errorf("(-want, +got):\n%s", d)
-			}
-		})
-	}
-}
-
 // TestContradictoryRequests: requests that contradict themselves are refused.
 func TestContradictoryRequests(t *testing.T) {
 	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff ff")

@@ -4,6 +4,7 @@ package units
 
 import (
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,6 +112,39 @@ func TestIsSlice(t *testing.T) {
 	}
 }
 
+// profiles are the slices that Kueue's configuration names: what one 1g, 2g, 3g, 4g and 7g is on
+// the GPUs of NVIDIA's MIG user guide. The suffix me is that of the slice with media engines.
+var profiles = []string{
+	"1g.5gb", "1g.5gb.me", "1g.10gb", "1g.10gb.me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", // 40 GB
+	"1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", // 80 GB
+	"1g.11gb", "1g.11gb.me", "1g.22gb", "2g.22gb", "3g.44gb", "4g.44gb", "7g.88gb", // 94 GB, older drivers
+	"1g.12gb", "1g.12gb.me", "1g.24gb", "2g.24gb", "3g.47gb", "3g.48gb", "4g.47gb", "4g.48gb", "7g.94gb", "7g.96gb", // 94, 96 GB
+	"1g.16gb", "1g.18gb", "1g.18gb.me", "1g.35gb", "1g.36gb", "2g.33gb", "2g.35gb", "2g.36gb", // 141, 144 GB
+	"3g.71gb", "3g.72gb", "4g.71gb", "4g.72gb", "7g.141gb", "7g.144gb",
+	"1g.23gb", "1g.23gb.me", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb", // 180 GB
+	"1g.6gb", "1g.6gb.me", "2g.12gb", "2g.12gb.me", "4g.24gb", // A30
+}
+
+// transformation is an entry of resources.transformations in Kueue's configuration.
+type transformation struct {
+	Input    string            `json:"input"`
+	Strategy string            `json:"strategy"`
+	Outputs  map[string]string `json:"outputs"`
+}
+
+// transformations have Kueue count MIG slices as thousandths of a GPU, in all pools alike. Those
+// of turns would differ from pool to pool, so that a pool of turns has its quota in turns.
+func transformations() []transformation {
+	out := make([]transformation, 0, len(profiles))
+	for _, p := range profiles {
+		milli, _ := MilliOf(prefixMIG + p)
+		out = append(out, transformation{
+			Input: prefixMIG + p, Strategy: "Replace", Outputs: map[string]string{MilliGPU: strconv.FormatInt(milli, 10)},
+		})
+	}
+	return out
+}
+
 // Kueue reads the list from its configuration, which the devcluster has and the docs point at.
 func TestKueueConfig(t *testing.T) {
 	data, err := os.ReadFile("../../../manifests/kueue/component/controller_manager_config.yaml")
@@ -119,13 +153,13 @@ func TestKueueConfig(t *testing.T) {
 	}
 	var config struct {
 		Resources struct {
-			Transformations []Transformation `json:"transformations"`
+			Transformations []transformation `json:"transformations"`
 		} `json:"resources"`
 	}
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Transformations(), config.Resources.Transformations); diff != "" {
+	if diff := cmp.Diff(transformations(), config.Resources.Transformations); diff != "" {
 		t.Errorf("resources.transformations of manifests/kueue/component/controller_manager_config.yaml (-want +got):\n%s", diff)
 	}
 }
