@@ -35,6 +35,9 @@ func explanationText(e *explain.Explanation) []byte {
 	if e.Scheduler != "" {
 		printf(&b, "The scheduler said: %s\n", e.Scheduler)
 	}
+	if e.IgnoredKeys != "" {
+		printf(&b, "Ignored: %s\n", e.IgnoredKeys)
+	}
 	gangText(&b, e.Gang)
 	choiceText(&b, e.Choice)
 	refusalsText(&b, e.Refusals)

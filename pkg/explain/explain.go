@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podkeys"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -101,6 +102,9 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 
 func (s *scene) explainPod(p *v1.Pod) *Explanation {
 	e := &Explanation{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, State: Pending}
+	if s.ours(p) { // of others nobody reads any of our keys
+		e.IgnoredKeys = podkeys.Message(podkeys.Unread(p))
+	}
 	switch {
 	case ended(p):
 		e.State, e.Reason = Ended, "the pod has ended: "+string(p.Status.Phase)

@@ -34,7 +34,9 @@ type Explanation struct {
 	Evidence []string `json:"evidence,omitempty"`
 	Next     string   `json:"next,omitempty"` // what to do about it
 	// Scheduler is what the scheduler itself wrote on the pod.
-	Scheduler   string       `json:"scheduler,omitempty"`
+	Scheduler string `json:"scheduler,omitempty"`
+	// IgnoredKeys is what the event KeyIgnored says of keys of the pod that nothing reads.
+	IgnoredKeys string       `json:"ignoredKeys,omitempty"`
 	Refusals    []Refusal    `json:"refusals,omitempty"`   // the reason of the most nodes first
 	Candidates  []Candidate  `json:"candidates,omitempty"` // the nearest first
 	Relaxations []Relaxation `json:"relaxations,omitempty"`

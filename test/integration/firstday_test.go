@@ -183,6 +183,8 @@ func (d *firstDay) misspell(t *testing.T) {
 	})
 	d.create(t, pod)
 	d.wantEvent(t, "misspelled", "KeyIgnored", "nearest is nvtopo.dev/topology-policy")
+	d.bound(t, "misspelled")
+	d.says(t, "Ignored: Annotation nvtopo.dev/topology-polcy is not known; nearest is nvtopo.dev/topology-policy", "explain", "-n", "default", "misspelled")
 	d.remove(t, "misspelled")
 }
 

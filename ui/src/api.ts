@@ -205,6 +205,7 @@ export interface Explanation {
   evidence?: string[];
   next?: string;
   scheduler?: string;
+  ignoredKeys?: string;
   refusals?: { cause: string; text: string; nodes: number; named?: string[] }[];
   candidates?: {
     node: string;

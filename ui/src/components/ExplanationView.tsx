@@ -24,6 +24,11 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
           </Text>
         )}
       </section>
+      {e.ignoredKeys && (
+        <Part title="Keys without effect">
+          <Text size="sm">{e.ignoredKeys}</Text>
+        </Part>
+      )}
       {(e.evidence ?? []).length > 0 && (
         <Part title="Evidence">
           <ul>
