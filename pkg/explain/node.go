@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -193,8 +194,12 @@ func (n *node) fastest(q *question, now time.Time) string {
 	if set == nil {
 		return ""
 	}
-	return fmt.Sprintf("; asks %.4g GB/s, the best free ring of %d has %.4g", nvtopo.GBps(q.demand.Constraint.MinBandwidth), len(set.Ring), set.BandwidthGBps)
+	return fmt.Sprintf("; asks %s GB/s, the best free ring of %d has %s",
+		plain(nvtopo.GBps(q.demand.Constraint.MinBandwidth)), len(set.Ring), plain(set.BandwidthGBps))
 }
+
+// plain writes a number as people do, without an exponent.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // tooFew reports whether there are too few devices by number.
 func tooFew(out []Obstacle) bool {

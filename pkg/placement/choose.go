@@ -77,6 +77,26 @@ func ChooseOnly(u *usage.Usage, r *podrequest.Request, only nvtopo.Mask, wantCPU
 	return Choose(&restricted, r, wantCPUs)
 }
 
+// FastestRing is the bandwidth, in kB/s, of the ring that the pod would have if it asked for none: of its GPUs of
+// its one resource. It is 0 if it would have none, asks for several resources, or if no ring of as many GPUs of
+// the machine is faster than least.
+func FastestRing(u *usage.Usage, r *podrequest.Request, least int64) int64 {
+	if len(r.Resources) != 1 {
+		return 0
+	}
+	ai := u.AccelIndex(r.Resources[0].Name)
+	if ai < 0 || u.Node.Accels[ai].Tables.Best(r.Resources[0].Count) <= least {
+		return 0
+	}
+	less := *r
+	less.Constraint.MinBandwidth = 0
+	a, reason := Choose(u, &less, false)
+	if reason != Fits || a.Ring == nil {
+		return 0
+	}
+	return a.Ring.Bandwidth
+}
+
 func ringOf(accel *usage.Accel, set nvtopo.Mask) *allocation.Ring {
 	return &allocation.Ring{Class: accel.Tables.RingClass(set), Bandwidth: accel.Tables.Ring(set)}
 }

@@ -141,6 +141,9 @@ func (t *Tally) Any() bool {
 	return false
 }
 
+// Has reports whether some node was refused for a reason.
+func (t *Tally) Has(r Reason) bool { return r < reasons && atomic.LoadUint32(&t[r]) > 0 }
+
 // ByName returns the counts above 0; nil if there are none.
 func (t *Tally) ByName() map[string]int {
 	var out map[string]int

@@ -89,6 +89,9 @@ func (c *Cycle) Refuse(why placement.Reason) { c.refused.Add(why) }
 // Refused reports whether it did.
 func (c *Cycle) Refused() bool { return c.refused.Any() }
 
+// RefusedFor reports whether it refused one for a reason.
+func (c *Cycle) RefusedFor(why placement.Reason) bool { return c.refused.Has(why) }
+
 // ReadCycle returns the cycle's view, or nil where no PreFilter of ours wrote one.
 func ReadCycle(state fwk.CycleState) *Cycle {
 	d, err := state.Read(CycleKey)

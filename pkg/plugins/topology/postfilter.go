@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -44,15 +45,15 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if c == nil || !c.Demand.HasGPUs() {
 		return p.plainPostFilter(ctx, state, pod, m)
 	}
-	inMetric := c.Refused() // before preemption simulates other states
+	inMetric, slow := c.Refused(), c.RefusedFor(placement.LowBandwidth) // before preemption simulates other states
 	if !p.PreemptionEnabled() {
 		p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+		return nil, p.besideRings(fwk.NewStatus(fwk.Unschedulable), slow, c, m)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
 	p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
-	return result, said(pod, status)
+	return result, p.besideRings(said(pod, status), slow, c, m)
 }
 
 // plainPostFilter is PostFilter for a pod without GPUs. Where gangs are placed the preemption for it must not
