@@ -636,7 +636,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "h0", hopper, nil).node(t, "p0", "l40s-8", nil).node(t, "p1", "l40s-8", nil)
 				w.waits(asks(8).Annotation(podrequest.MinLinkKey, "NVLINK").Annotation(podrequest.MinBandwidthKey, "500").Obj())
 			},
-			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 500", wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s, with which",
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 500", wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s (kubectl ",
 		},
 		"a pod asks for more GPUs than the largest machine has": {
 			build: func(t *testing.T, w *testEnv) {

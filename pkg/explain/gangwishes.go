@@ -21,7 +21,7 @@ func gangWishes(a *ask) (out []wish) {
 		{w.SegmentRequired, wish{name: gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.SegmentRequired = false }}},
 		{!w.MixedModels, wish{
 			name: "one GPU model for all members (no " + gangrequest.MixedModelsKey + ")", cause: causeOf(placement.FewOneModel),
-			fix: gangrequest.MixedModelsKey + " to true", gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
+			fix: annotation{gangrequest.MixedModelsKey, "true"}, gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
 		}},
 		{w.MaxPerDomain > 0, wish{name: gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }}},
 	} {

@@ -18,13 +18,8 @@ import (
 // greatest value, of those that are tried, with which there is room. others are what would do as well.
 func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
 	steps := func(first, last string) string { return anyOf(slices.Concat([]string{first}, others, []string{last})) }
-	set, dropped := s.lesserEach(needed, shapes, fits)
-	if len(set) > 0 {
-		step := "set " + strings.Join(set, " and ")
-		if len(dropped) > 0 {
-			step += " and leave out " + strings.Join(dropped, " and ")
-		}
-		return steps(step+", with which there is room when no other pod runs", "add nodes that have more")
+	if less := s.lesserEach(needed, shapes, fits); len(less) > 0 {
+		return steps(set(less)+annotate(shapes, less...)+", with which there is room when no other pod runs", "add nodes that have more")
 	}
 	if next := neverNext[needed[0].cause]; next[0] != "" && len(needed) == 1 {
 		return steps(next[0], next[1])
@@ -32,37 +27,57 @@ func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool
 	return steps("ask for less of these: "+named(needed), "add nodes that have it")
 }
 
-// lesserEach returns what to set, as "KEY to VALUE", and which keys to leave out, for all wishes together.
-// Both are empty if one of the wishes is no annotation, or there is no value to set.
-func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (set, dropped []string) {
-	trial := slices.Clone(needed)
+// annotation is one to set, or to leave out if the value is empty.
+type annotation struct{ key, value string }
+
+// set says what to set and what to leave out.
+func set(all []annotation) string {
+	var values, keys []string
+	for _, a := range all {
+		if a.value == "" {
+			keys = append(keys, a.key)
+		} else {
+			values = append(values, a.key+" to "+a.value)
+		}
+	}
+	text := "set " + strings.Join(values, " and ")
+	if len(keys) > 0 {
+		text += " and leave out " + strings.Join(keys, " and ")
+	}
+	return text
+}
+
+// lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is no
+// annotation, or no value is to be set.
+func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
+	trial, anySet := slices.Clone(needed), false
 	for i, w := range needed {
 		values := s.lesserValues(w.key, needed, shapes)
 		at := slices.IndexFunc(values, func(value string) bool {
-			trial[i] = w.with(value)
+			trial[i] = w.lowered(value)
 			return fits(trial)
 		})
+		a := annotation{key: w.key}
 		switch {
 		case at >= 0:
-			set = append(set, w.key+" to "+values[at])
-			continue
-		case w.fix != "":
-			set = append(set, w.fix)
+			a.value = values[at]
+		case w.fix.key != "":
+			trial[i], a = w, w.fix
 		case w.key != "":
-			dropped = append(dropped, w.key)
+			trial[i] = w
 		default:
-			return nil, nil
+			return nil
 		}
-		trial[i] = w
+		out, anySet = append(out, a), anySet || a.value != ""
 	}
-	if len(set) == 0 {
-		return nil, nil
+	if !anySet {
+		return nil
 	}
-	return set, dropped
+	return out
 }
 
-// with is the wish for another value of the annotation.
-func (w wish) with(value string) wish {
+// lowered is the wish for another value of the annotation instead.
+func (w *wish) lowered(value string) wish {
 	return wish{cause: w.cause, drop: func(p *v1.Pod) {
 		if _, ok := p.Annotations[w.key]; ok {
 			p.Annotations[w.key] = value

@@ -184,9 +184,10 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 	return 1
 }
 
-// follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY, with which…".
+// follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY (COMMAND), with which…".
 func follow(p *v1.Pod, next string) {
 	changes, _, _ := strings.Cut(strings.TrimPrefix(next, "set "), ", with which ")
+	changes, _, _ = strings.Cut(changes, " (")
 	for _, change := range strings.Split(changes, " and ") {
 		if key, ok := strings.CutPrefix(change, "leave out "); ok {
 			delete(p.Annotations, key)

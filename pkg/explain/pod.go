@@ -75,7 +75,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	case WaitsForItsTurn:
 		e.fitsNow(all)
 	default:
-		e.Cause, e.Next = cause, cmp.Or(e.Next, nextSteps[cause])
+		e.Cause, e.Next = cause, cmp.Or(e.Next, nextSteps[cause]+s.change(q, cause))
 		e.Evidence = append(e.Evidence, e.nearest()...)
 		e.Relaxations = s.relaxations(q)
 	}

@@ -24,8 +24,8 @@ type wish struct {
 	cause Cause
 	// key is that of the annotation that it is; empty if it is none.
 	key string
-	// fix is what to set, as "KEY to VALUE", where the wish is that a key is not set.
-	fix  string
+	// fix is the annotation to set where the wish is that there is none.
+	fix  annotation
 	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
 	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
 }

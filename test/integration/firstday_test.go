@@ -163,7 +163,7 @@ func (d *firstDay) wait(t *testing.T) {
 	d.tried(t, "greedy")
 	out := d.says(t, "NeverFits", "explain", "-n", "default", "greedy")
 	_, next, _ := strings.Cut(out, "Next: set "+podrequest.MinBandwidthKey+" to ")
-	value, _, ok := strings.Cut(next, ",")
+	value, _, ok := strings.Cut(next, " (")
 	if value, _, _ = strings.Cut(value, "\n"); !ok && value == "" {
 		t.Fatalf("no value is said:\n%s", out)
 	}
