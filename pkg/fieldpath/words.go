@@ -19,6 +19,9 @@ var (
 	noField   = regexp.MustCompile(`^(?:json: )?unknown field "[^"]*"$`)
 )
 
+// NoField are the words for a field that is not known.
+const NoField = "there is no such field"
+
 // noQuantity begins what Kubernetes says of a text that is no quantity.
 const noQuantity = "quantities must match the regular expression"
 
@@ -35,7 +38,7 @@ func Words(err error, value any) string {
 	}
 	text := OneLine(around.ReplaceAllString(err.Error(), ""))
 	if noField.MatchString(text) {
-		return "there is no such field"
+		return NoField
 	}
 	if strings.HasPrefix(text, noQuantity) {
 		return fmt.Sprintf("%.64q: want a quantity such as 2, 0.5 or 100G%s", fmt.Sprint(value), asQuantity(value))

@@ -7,16 +7,22 @@ import "strings"
 // longest is the longest name of a key, without its domain: that of the API server.
 const longest = 63
 
-// nearest returns the key among known whose name takes the fewest edits to make from that of key,
-// the first of equals; empty where more than a third of the name would have to change.
+// nearest returns the key among known whose name is Nearest to that of key.
 func nearest(key string, known []string) string {
-	name := strings.ToLower(key[strings.LastIndex(key, "/")+1:])
+	return Nearest(key[strings.LastIndex(key, "/")+1:], known)
+}
+
+// Nearest returns the one of known that takes the fewest edits to make from a name, the first of equals;
+// empty where more than a third of the name would have to change. Domain and the case of letters do not
+// count.
+func Nearest(name string, known []string) string {
 	if len(name) > longest {
 		return ""
 	}
+	name = strings.ToLower(name)
 	best, least := "", max(1, len(name)/3)+1
 	for _, k := range known {
-		if d := distance(name, strings.TrimPrefix(k, Domain)); d < least {
+		if d := distance(name, strings.ToLower(strings.TrimPrefix(k, Domain))); d < least {
 			best, least = k, d
 		}
 	}

@@ -83,7 +83,7 @@ func (f *File) decode(text []byte) *Fault {
 		}
 		var problems []string
 		for _, p := range fieldpath.Find(document, decode) {
-			problems = append(problems, p.String())
+			problems = append(problems, problem(document, p))
 		}
 		if len(problems) > 0 {
 			return &Fault{problems: problems}
@@ -120,16 +120,18 @@ func checkKind(document map[string]any) *Fault {
 
 // unknownPlugins reports plugins that are enabled and that the program does not have.
 func (f *File) unknownPlugins(own frameworkruntime.Registry) (problems []string) {
-	known := frameworkplugins.NewInTreeRegistry()
+	all := frameworkplugins.NewInTreeRegistry()
+	maps.Copy(all, own)
 	for i := range f.written.Profiles {
 		for _, point := range points(f.written.Profiles[i].Plugins) {
 			for j, p := range point.set.Enabled {
-				if known[p.Name] != nil || own[p.Name] != nil {
+				if all[p.Name] != nil {
 					continue
 				}
 				path := profile(i).Child("plugins", point.name, "enabled").Index(j).Child("name")
-				problems = append(problems, faultf("%s: %q: there is no such plugin; besides kube-scheduler's own there are %s",
-					path, p.Name, strings.Join(slices.Sorted(maps.Keys(own)), ", ")).problems...)
+				near := nearest(p.Name, slices.Sorted(maps.Keys(all)))
+				problems = append(problems, faultf("%s: %q: there is no such plugin%s; besides kube-scheduler's own there are %s",
+					path, p.Name, near, strings.Join(slices.Sorted(maps.Keys(own)), ", ")).problems...)
 			}
 		}
 	}

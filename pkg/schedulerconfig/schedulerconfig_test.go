@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 		"an empty file":           {"", "c.yaml: the file is empty: want a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1"},
 		"another kind":            {"apiVersion: v1\nkind: Pod\n", `c.yaml: kind: "Pod": want KubeSchedulerConfiguration`},
 		"another version":         {strings.Replace(head, "/v1", "/v1beta3", 1), `c.yaml: apiVersion: "kubescheduler.config.k8s.io/v1beta3": want kubescheduler.config.k8s.io/v1`},
-		"an unknown field":        {head + "profilez: []\n", "c.yaml: profilez: there is no such field"},
+		"an unknown field":        {head + "profilez: []\n", "c.yaml: profilez: there is no such field, nearest is profiles"},
 		"two unknown fields":      {head + "b: 1\na: 1\n", "c.yaml: a: there is no such field; b: there is no such field"},
 		"a value of another type": {head + "parallelism: many\n", "c.yaml: parallelism: want a whole number, not a text"},
 		"values out of range":     {head + "parallelism: -1\npercentageOfNodesToScore: 500\n", "c.yaml: parallelism: Invalid value: -1: should be an integer value greater than zero; percentageOfNodesToScore: Invalid value: 500: not in valid range [0-100]"},
@@ -67,7 +67,20 @@ func TestFaults(t *testing.T) {
 		"a key that is there twice": {
 			head + "parallelism: 1\nparallelism: 2\n", `c.yaml: yaml: unmarshal errors: line 4: key "parallelism" already set in map`,
 		},
-		"an unknown argument":                 {withArgs("TopologyAware", "{bandwidthWeigth: 1}"), "c.yaml: profiles[0].pluginConfig[1].args.bandwidthWeigth: there is no such field"},
+		"an unknown argument":             {withArgs("TopologyAware", "{bandwidthWeigth: 1}"), "c.yaml: profiles[0].pluginConfig[1].args.bandwidthWeigth: there is no such field, nearest is bandwidthWeight"},
+		"an unknown field of an argument": {withArgs("TopologyAware", "{leaderLease: {nam: a}}"), "c.yaml: profiles[0].pluginConfig[1].args.leaderLease.nam: there is no such field, nearest is name"},
+		"an unknown argument of kube-scheduler's": {
+			head + "profiles:\n- pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrateg: {}}}\n",
+			"c.yaml: profiles[0].pluginConfig[0].args.scoringStrateg: there is no such field, nearest is scoringStrategy",
+		},
+		"a field in another case":                  {head + "profiles:\n- SchedulerName: p\n", "c.yaml: profiles[0].SchedulerName: there is no such field, nearest is schedulerName"},
+		"an unknown field that nothing is near to": {head + "profiles:\n- plugins: {multiPoint: {tetris: []}}\n", "c.yaml: profiles[0].plugins.multiPoint.tetris: there is no such field"},
+		"an unknown extension point":               {head + "profiles:\n- plugins: {prefilter: {enabled: []}}\n", "c.yaml: profiles[0].plugins.prefilter: there is no such field, nearest is preFilter"},
+		"a misspelled plugin": {
+			head + "profiles:\n- plugins: {score: {enabled: [{name: TopologyAwre}, {name: NodeResourceFit}]}}\n",
+			`c.yaml: profiles[0].plugins.score.enabled[0].name: "TopologyAwre": there is no such plugin, nearest is TopologyAware; besides kube-scheduler's own there are Coscheduling, FairSort, GangPlacement, NUMAAffinity, TopologyAware; ` +
+				`profiles[0].plugins.score.enabled[1].name: "NodeResourceFit": there is no such plugin, nearest is NodeResourcesFit; besides kube-scheduler's own there are Coscheduling, FairSort, GangPlacement, NUMAAffinity, TopologyAware`,
+		},
 		"an argument of another type":         {withArgs("TopologyAware", "{bandwidthWeight: much}"), "c.yaml: profiles[0].pluginConfig[1].args.bandwidthWeight: want a number, not a text"},
 		"an argument's item of another type":  {withArgs("TopologyAware", "{resources: [a/b, 3]}"), "c.yaml: profiles[0].pluginConfig[1].args.resources[1]: want a text, not a number"},
 		"an argument's field of another type": {withArgs("TopologyAware", "{leaderLease: {name: a, durationSeconds: long}}"), "c.yaml: profiles[0].pluginConfig[1].args.leaderLease.durationSeconds: want a whole number, not a text"},
