@@ -198,7 +198,11 @@ func (r *removal) write(w io.Writer) error {
 		return err
 	}
 	printf(w, "\n")
-	return r.writeRest(w, "nothing of nvtopo would be left")
+	if err := r.writeRest(w, "nothing of nvtopo would be left"); err != nil {
+		return err
+	}
+	printf(w, "With -o json this names each object that stays and all that a change takes away.\n")
+	return nil
 }
 
 // few names what fits into a line. The JSON form has all.
@@ -207,6 +211,17 @@ func few(all []string) string {
 		return fmt.Sprintf("%s and %d more", all[0], len(all)-1)
 	}
 	return strings.Join(all, ", ")
+}
+
+// maxKept is how many objects of a kind that stay are named.
+const maxKept = 3
+
+// firstOf names the first of several, and how many more there are.
+func firstOf(names []string) string {
+	if more := len(names) - maxKept; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxKept], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // writeRest writes what stays and what to do, or end if that is nothing.
@@ -230,7 +245,7 @@ func (r *removal) writeRest(w io.Writer, end string) error {
 		if names := byKind[key]; len(names) == 1 {
 			printf(w, "kept %s %s: %s\n", key[0], names[0], key[1])
 		} else {
-			printf(w, "kept %d of kind %s: %s\n", len(names), key[0], key[1])
+			printf(w, "kept %d of kind %s (%s): %s\n", len(names), key[0], firstOf(names), key[1])
 		}
 	}
 	for _, n := range r.Notes {
