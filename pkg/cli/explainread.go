@@ -68,6 +68,8 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 		case err == nil:
 			w.ClaimsKnown = w.ClaimsKnown || p.resource == claims
 			w.QueuesKnown = w.QueuesKnown || p.resource == queues
+		case apierrors.IsNotFound(err) && p.resource == v1alpha1.GroupVersionResource:
+			w.NoDefinition = true
 		case !p.needed && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		default:
 			return nil, inputf("list %s: %w", p.resource.Resource, err)

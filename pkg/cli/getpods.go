@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/webui/documents"
 )
@@ -39,6 +41,8 @@ type listedPod struct {
 	documents.Workload
 
 	WaitSeconds int64 `json:"waitSeconds"` // until it had a node, or until now
+	// GPUIDs are the GPUs that its annotation names, where no graph has their indices.
+	GPUIDs []string `json:"gpuIDs,omitempty"`
 }
 
 func newGet() *cobra.Command {
@@ -63,7 +67,8 @@ func newGetPods() *cobra.Command {
   STATE    pending: without a node; running: with one; failing: it failed, or a container
            cannot start or does not keep running; ended
   GPUS     how many it asks for
-  INDICES  which it has, - where nobody knows
+  INDICES  which it has; where no graph tells, the ids that its annotation has, shortened;
+           - where nobody knows
   LINK     the class of the weakest link of their ring, GB/S its bandwidth in one direction,
            and after / that of the best ring of as many on the empty machine if it is more
   GANG     the gang that it is a member of
@@ -139,9 +144,9 @@ func (o *gettingPods) ofNamespace() (string, error) {
 
 func (o *gettingPods) list(objects *clusterview.Objects, namespace string) *podList {
 	v := clusterview.Of(objects, clusterview.Options{Resource: o.source.resource})
-	created := map[types.UID]time.Time{}
+	pods := map[types.UID]*v1.Pod{}
 	for i := range objects.Pods {
-		created[objects.Pods[i].UID] = objects.Pods[i].CreationTimestamp.Time
+		pods[objects.Pods[i].UID] = &objects.Pods[i]
 	}
 	list := &podList{Moment: v.Moment, Items: []listedPod{}}
 	var kept []documents.Workload
@@ -150,11 +155,36 @@ func (o *gettingPods) list(objects *clusterview.Objects, namespace string) *podL
 			continue
 		}
 		kept = append(kept, w)
-		list.Items = append(list.Items, listedPod{w, int64(waited(&w, created[w.UID], v.Moment).Seconds())})
+		pod := pods[w.UID]
+		listed := listedPod{Workload: w, WaitSeconds: int64(waited(&w, pod.CreationTimestamp.Time, v.Moment).Seconds())}
+		if len(w.GPUIndices) == 0 {
+			listed.GPUIDs = gpuIDs(pod, v.Resource)
+		}
+		list.Items = append(list.Items, listed)
 	}
 	list.Counts = documents.CountsOf(kept)
 	return list
 }
+
+// gpuIDs are the devices of a resource that a pod's annotation says it was given; nil if there is none that is
+// of the pod on its node.
+func gpuIDs(pod *v1.Pod, resource string) (out []string) {
+	a, err := allocation.Of(pod, pod.Spec.NodeName)
+	if err != nil {
+		return nil
+	}
+	for i := range a.Containers {
+		for _, id := range a.Containers[i].GPUs {
+			if a.Containers[i].Resource == resource && !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+	}
+	return out
+}
+
+// shortID is how much of a GPU's UUID a table shows: GPU- and the first group.
+const shortID = len("GPU-00000000")
 
 // waited is how long a pod waited for its node; 0 where the time of its creation is not known.
 func waited(w *documents.Workload, created, now time.Time) time.Duration {
@@ -213,6 +243,12 @@ func listedRow(pod *listedPod, p palette, wide bool) []any {
 	indices := "-"
 	if len(pod.GPUIndices) > 0 {
 		indices = join(pod.GPUIndices)
+	} else if len(pod.GPUIDs) > 0 {
+		var ids []string
+		for _, id := range pod.GPUIDs {
+			ids = append(ids, id[:min(len(id), shortID)])
+		}
+		indices = few(ids)
 	}
 	row := []any{
 		pod.Namespace, pod.Name, state, strconv.Itoa(pod.GPUs), orDash(pod.Node), indices, orDash(pod.LinkClass), ringSpeed(pod.BandwidthGBps, pod.BestGBps, p),

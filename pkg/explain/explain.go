@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podkeys"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
@@ -114,6 +115,9 @@ func (s *scene) explainPod(p *v1.Pod) *Explanation {
 	default:
 		e.Scheduler = saidBy(p)
 		s.explainPending(e, p)
+		if e.Cause == causeOf(placement.NoGraph) && len(s.Topologies) == 0 {
+			e.Evidence = append(e.Evidence, "no node has a NodeGPUTopology: no exporter of nvtopo has run, or nvtopo was taken out by nvtopo uninstall")
+		}
 	}
 	return e
 }

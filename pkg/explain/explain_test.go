@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestWorkloadNamespace: only a Workload of the own namespace counts. Another namespace has a
@@ -49,6 +50,44 @@ func TestWorkloadNamespace(t *testing.T) {
 			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
 			if !strings.Contains(said, tc.want) || strings.Contains(said, "rival") || strings.Contains(said, "secret") {
 				t.Errorf("said is %q, want %q and nothing of the other namespace", said, tc.want)
+			}
+		})
+	}
+}
+
+// TestNoNodeGPUTopologies: after nvtopo was taken out, a pod that waits is told so, and not only that each node
+// lacks a graph.
+func TestNoNodeGPUTopologies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		arrange              func(w *testEnv)
+		want                 Cause
+		wantEvidence, wantNo string
+	}{
+		"the definitions are gone": {
+			func(w *testEnv) { w.Topologies, w.NoDefinition = nil, true },
+			causeOf(placement.NoDefinition), "its definition is not installed", "nvtopo uninstall",
+		},
+		"the objects are gone": {
+			func(w *testEnv) { w.Topologies = nil },
+			causeOf(placement.NoGraph), "nvtopo was taken out by nvtopo uninstall", "definition",
+		},
+		"one node's is not there": {
+			func(w *testEnv) { w.Topologies = w.Topologies[1:] },
+			causeOf(placement.NoGraph), "node(s) published no GPU topology", "uninstall",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			w.node(t, "n0", cube, nil).node(t, "n1", quad, nil)
+			tc.arrange(w)
+			w.waits(pod("asks", 8).Obj())
+			e, err := Pod(w.World, "team", "asks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
+			if e.Cause != tc.want || !strings.Contains(said, tc.wantEvidence) || strings.Contains(said, tc.wantNo) {
+				t.Errorf("%s: %s; want %s with %q and without %q", e.Cause, said, tc.want, tc.wantEvidence, tc.wantNo)
 			}
 		})
 	}

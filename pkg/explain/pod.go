@@ -175,7 +175,7 @@ func (e *Explanation) most(all []judged, k kind) Cause {
 	what := map[kind]string{
 		ofFault: "would do but for this", ofWish: "would do but for this", never: "cannot take the pod even when empty",
 	}[k]
-	if best.Cause == causeOf(placement.NoGraph) { // what it has is not known
+	if best.Cause == causeOf(placement.NoGraph) || best.Cause == causeOf(placement.NoDefinition) { // what it has is not known
 		what = "may do but for this"
 	}
 	e.Reason = fmt.Sprintf("%s: %s %s", best.Text, nodes(named), what)

@@ -51,6 +51,8 @@ type World struct {
 	Published *diagnosis.Profiles
 	// Profiles are those by which pods are explained, see UseProfiles; the shipped one if there are none.
 	Profiles []Profile
+	// NoDefinition: the API server does not know NodeGPUTopologies.
+	NoDefinition bool
 	// ClaimsKnown: Claims are all that the namespace has.
 	ClaimsKnown bool
 	// QueuesKnown: LocalQueues are all that the namespace has.
@@ -90,12 +92,16 @@ func newScene(w *World) *scene {
 		leases.Set(&w.Leases[i], w.Now)
 	}
 	reader, registry, decoder := &topologyv1alpha1.Reader{}, nvtopo.NewRegistry(s.Profiles[0].Weights), usage.NewDecoder()
+	without := placement.NoGraph
+	if w.NoDefinition {
+		without = placement.NoDefinition
+	}
 	objects := map[string]*v1.Node{}
 	for i := range w.Nodes {
 		objects[w.Nodes[i].Name] = &w.Nodes[i]
 	}
 	for at := range s.tree.Len() {
-		n := &node{object: objects[s.tree.Name(at)], counts: placement.NoGraph}
+		n := &node{object: objects[s.tree.Name(at)], counts: without}
 		name := n.object.Name
 		if t := topologies[name]; t != nil {
 			graph, err := decoder.ReadNode(reader, registry, t, leases.Get(nodelease.ExporterPrefix+name), leases.Get(nodelease.AgentPrefix+name))

@@ -32,6 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // money are objects that say who owes what, as the pool controller and people write them.
@@ -169,6 +170,10 @@ func TestUninstall(t *testing.T) {
 		t.Error(said)
 	}
 	objects.wantLeft(t, "uninstall --purge", func(*unstructured.Unstructured) bool { return false })
+	e.create(t, gpuPod("late", shippedProfile, 4).Obj())
+	if said := e.nvtopo(t, "explain", "-n", "default", "late"); !strings.Contains(said, placement.NoDefinition.Name()+": ") {
+		t.Errorf("explain does not say that the definitions are not installed:\n%s", said)
+	}
 	for name, was := range before {
 		if diff := cmp.Diff(lasting(was), lasting(e.get(t, name))); diff != "" {
 			t.Errorf("after the purge, pod %s (-before +after):\n%s", name, diff)
