@@ -114,6 +114,49 @@ func TestMalformedClusterTopologies(t *testing.T) {
 	}
 }
 
+// TestFabricUnits: a bandwidth or latency that is no number is refused with what to write, once.
+func TestFabricUnits(t *testing.T) {
+	const (
+		plainBandwidth = `bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+		plainLatency   = `latencyMicros: a number of microseconds without a unit, such as 100 or "1.5"`
+	)
+	validate := objectValidator(t, v1alpha1.ClusterTopologyKind)
+	for value, tc := range map[any]struct{ field, want string }{
+		"800Gb/s":      {"bandwidthGBps", plainBandwidth},
+		"100 Gbps":     {"bandwidthGBps", plainBandwidth},
+		"200Gbit/s":    {"bandwidthGBps", plainBandwidth},
+		"50GB/s":       {"bandwidthGBps", plainBandwidth},
+		"100G":         {"bandwidthGBps", plainBandwidth},
+		"fast":         {"bandwidthGBps", plainBandwidth},
+		"1.2.3":        {"bandwidthGBps", plainBandwidth},
+		"12345678":     {"bandwidthGBps", plainBandwidth},
+		"":             {"bandwidthGBps", plainBandwidth},
+		"9999999":      {"bandwidthGBps", "bandwidthGBps: above 0 and at most 1000000"},
+		int64(0):       {"bandwidthGBps", "bandwidthGBps: above 0 and at most 1000000"},
+		int64(1000001): {"bandwidthGBps", "bandwidthGBps: above 0 and at most 1000000"},
+		"5us":          {"latencyMicros", plainLatency},
+		"1.2345":       {"latencyMicros", plainLatency},
+		int64(-1):      {"latencyMicros", "latencyMicros: at most 1000000"},
+		"12.5":         {"bandwidthGBps", ""},
+		"0":            {"latencyMicros", ""},
+		int64(1000000): {"bandwidthGBps", ""},
+	} {
+		obj, want := twoLevels(), []string(nil)
+		root := obj["spec"].(map[string]any)["root"].(map[string]any)
+		root[tc.field] = value
+		if tc.want != "" {
+			want = []string{tc.want}
+		}
+		var got []string
+		for _, err := range validate(obj) {
+			got = append(got, err.Detail)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %v (-want +got)\n%s", tc.field, value, diff)
+		}
+	}
+}
+
 func levels(n int) (out []any) {
 	for i := range n {
 		out = append(out, map[string]any{"name": fmt.Sprintf("level-%d", i), "nodeLabel": fmt.Sprintf("example.com/level-%d", i)})

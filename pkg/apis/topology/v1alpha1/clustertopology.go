@@ -79,16 +79,16 @@ type FabricLink struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,7}(\.[0-9]{1,6})?$`
-	// +kubebuilder:validation:XValidation:rule="double(self) >= 0.000001 && double(self) <= 1000000.0",message="bandwidthGBps: above 0 and at most 1000000"
+	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+	// +kubebuilder:validation:XValidation:rule=`type(self) == string && !self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$') || double(self) >= 0.000001 && double(self) <= 1000000.0`,message="bandwidthGBps: above 0 and at most 1000000"
 	BandwidthGBps *intstr.IntOrString `json:"bandwidthGBps,omitempty"`
 	// latencyMicros is how long a small message takes, in microseconds, as a whole number or
 	// a string such as "1.5".
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,7}(\.[0-9]{1,3})?$`
-	// +kubebuilder:validation:XValidation:rule="double(self) >= 0.0 && double(self) <= 1000000.0",message="latencyMicros: at most 1000000"
+	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,3})?$')`,message=`latencyMicros: a number of microseconds without a unit, such as 100 or "1.5"`
+	// +kubebuilder:validation:XValidation:rule=`type(self) == string && !self.matches('^[0-9]{1,7}([.][0-9]{1,3})?$') || double(self) >= 0.0 && double(self) <= 1000000.0`,message="latencyMicros: at most 1000000"
 	LatencyMicros *intstr.IntOrString `json:"latencyMicros,omitempty"`
 	// hops is the number of switches between them.
 	// +optional
@@ -149,8 +149,8 @@ type NodeBandwidth struct {
 	// 400), as a whole number or a string such as "12.5".
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,7}(\.[0-9]{1,6})?$`
-	// +kubebuilder:validation:XValidation:rule="double(self) >= 0.000001 && double(self) <= 1000000.0",message="bandwidthGBps: above 0 and at most 1000000"
+	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+	// +kubebuilder:validation:XValidation:rule=`type(self) == string && !self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$') || double(self) >= 0.000001 && double(self) <= 1000000.0`,message="bandwidthGBps: above 0 and at most 1000000"
 	BandwidthGBps intstr.IntOrString `json:"bandwidthGBps"`
 }
 
