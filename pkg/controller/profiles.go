@@ -27,15 +27,16 @@ const (
 	publishAgain = 5 * time.Minute
 )
 
-// ProfileSource is the scheduler whose profiles are published.
+// ProfileSource is the scheduler whose profiles and Lease are published.
 type ProfileSource interface {
 	Profiles() []diagnosis.Profile
+	LeaderLease() diagnosis.LeaderLease
 	MayLead() bool
 }
 
-// ProfilePublisher writes the profiles of the scheduler that leads into the ConfigMap
+// ProfilePublisher writes the profiles of the scheduler that leads, and its Lease, into the ConfigMap
 // diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler would
-// choose. It runs in every process: the one that schedules need not be the one that leads the reporters.
+// choose, and whether one leads. It runs in every process: the one that schedules need not be the one that leads the reporters.
 // A former leader whose write arrives late is put right by the next one's, publishAgain later at most.
 type ProfilePublisher struct {
 	source    ProfileSource
@@ -78,8 +79,9 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 	if len(profiles) == 0 {
 		return // the plugins are being made
 	}
+	lease := p.source.LeaderLease()
 	text, err := json.Marshal(diagnosis.Profiles{
-		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: profiles,
+		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: profiles, LeaderLease: &lease,
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Writing the profiles as JSON failed")

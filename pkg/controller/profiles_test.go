@@ -32,6 +32,9 @@ type fakeProfiles struct {
 
 func (f *fakeProfiles) Profiles() []diagnosis.Profile { return f.profiles }
 func (f *fakeProfiles) MayLead() bool                 { return f.leads }
+func (f *fakeProfiles) LeaderLease() diagnosis.LeaderLease {
+	return diagnosis.LeaderLease{Namespace: "system", Name: "elected"}
+}
 
 // TestProfilesArePublished: the leader publishes its profiles when it is elected, when they change, and every
 // five minutes; a standby publishes nothing.
@@ -54,7 +57,7 @@ func TestProfilesArePublished(t *testing.T) {
 		if err != nil {
 			return true, nil, err
 		}
-		f.wrote = append(f.wrote, fmt.Sprintf("%s: %d of %s", got.Scheduler, len(got.Profiles), got.Profiles[0].Name))
+		f.wrote = append(f.wrote, fmt.Sprintf("%s: %d of %s by %s", got.Scheduler, len(got.Profiles), got.Profiles[0].Name, got.LeaderLease))
 		return true, &c, nil
 	})
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
@@ -65,14 +68,14 @@ func TestProfilesArePublished(t *testing.T) {
 		want []string
 	}{
 		{"a standby", func() {}, nil},
-		{"it is elected", func() { f.leads = true }, []string{"pod-1: 1 of a"}},
+		{"it is elected", func() { f.leads = true }, []string{"pod-1: 1 of a by system/elected"}},
 		{"nothing has changed", func() {}, nil},
-		{"a profile is added", func() { f.profiles = append(f.profiles, diagnosis.Profile{Name: "b"}) }, []string{"pod-1: 2 of a"}},
-		{"after a while", func() { clk.Step(publishAgain) }, []string{"pod-1: 2 of a"}},
+		{"a profile is added", func() { f.profiles = append(f.profiles, diagnosis.Profile{Name: "b"}) }, []string{"pod-1: 2 of a by system/elected"}},
+		{"after a while", func() { clk.Step(publishAgain) }, []string{"pod-1: 2 of a by system/elected"}},
 		{"the API server refuses", func() { clk.Step(publishAgain); f.refuse = errors.New("down") }, nil},
-		{"it answers again", func() { f.refuse = nil }, []string{"pod-1: 2 of a"}},
+		{"it answers again", func() { f.refuse = nil }, []string{"pod-1: 2 of a by system/elected"}},
 		{"it loses its Lease", func() { f.leads = false }, nil},
-		{"it is elected again", func() { f.leads = true }, []string{"pod-1: 2 of a"}},
+		{"it is elected again", func() { f.leads = true }, []string{"pod-1: 2 of a by system/elected"}},
 	}
 	for _, s := range steps {
 		f.wrote = nil

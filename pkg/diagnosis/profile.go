@@ -60,6 +60,8 @@ type Profiles struct {
 	Scheduler string    `json:"scheduler,omitempty"`
 	Release   string    `json:"release,omitempty"`
 	Profiles  []Profile `json:"profiles"`
+	// LeaderLease is the plugins' argument leaderLease; nil from schedulers that do not say.
+	LeaderLease *LeaderLease `json:"leaderLease,omitempty"`
 }
 
 // ParseProfiles reads what a scheduler published. Fields that this release does not know are passed over.

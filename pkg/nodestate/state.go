@@ -241,6 +241,11 @@ func (s *State) Leads(ctx context.Context) error { return s.leader.Check(ctx) }
 // MayLead reports whether this process leads, as far as is known; a standby may ask.
 func (s *State) MayLead() bool { return s.leader.MayLead() }
 
+// LeaderLease is the Lease under which this process leads, as the arguments say.
+func (s *State) LeaderLease() diagnosis.LeaderLease {
+	return diagnosis.LeaderLease{Namespace: s.config.Namespace, Name: s.config.LeaderLease}
+}
+
 // TakingOver reports whether this process was elected so lately that it may not have
 // heard of all that its predecessor did.
 func (s *State) TakingOver() bool { return s.leader.TakingOver() }
