@@ -30,6 +30,7 @@ const (
 	VolumeMissing   Cause = "VolumeMissing"   // no such claim
 	VolumeUnbound   Cause = "VolumeUnbound"   // a claim that must be bound first
 	OtherPlugin     Cause = "OtherPlugin"     // the scheduler refuses for what is not asked here
+	NoScheduler     Cause = "NoScheduler"     // it has a place, and no scheduler leads
 	WaitsForItsTurn Cause = "WaitsForItsTurn" // it has a place, and the scheduler has not said no
 )
 

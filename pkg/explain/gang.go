@@ -97,7 +97,9 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 		e.Cause, e.Reason = Unreadable, err.Error()
 		return
 	}
-	s.explainPlan(e, a)
+	noLeader := s.noLeader(waiting[0])
+	s.explainPlan(e, a, noLeader)
+	e.alsoNoLeader(noLeader)
 }
 
 // missingRanks names the ranks that no member has.
@@ -222,13 +224,16 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 	})
 }
 
-// explainPlan says what keeps the planner from placing a gang.
-func (s *scene) explainPlan(e *Explanation, a *ask) {
+// explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none does.
+func (s *scene) explainPlan(e *Explanation, a *ask, noLeader string) {
 	plan, err := s.plan(a)
 	if err == nil {
 		e.Cause, e.Reason = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level
 		e.Gang.Level = plan.Level
-		if e.Scheduler != "" {
+		if noLeader != "" {
+			e.Evidence = append(e.Evidence, e.Reason)
+			e.Cause, e.Reason = NoScheduler, noLeader
+		} else if e.Scheduler != "" {
 			e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler
 		}
 		return

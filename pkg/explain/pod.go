@@ -73,10 +73,11 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	e.Candidates = s.candidates(q, all)
 	switch cause := s.dominant(q, all, e); cause {
 	case WaitsForItsTurn:
-		e.fitsNow(all)
+		e.fitsNow(all, s.noLeader(q.pod))
 	default:
 		e.Cause, e.Next = cause, cmp.Or(e.Next, nextSteps[cause]+s.change(q, cause))
 		e.Evidence = append(e.Evidence, e.nearest()...)
+		e.alsoNoLeader(s.noLeader(q.pod))
 		e.Relaxations = s.relaxations(q)
 	}
 }
@@ -226,8 +227,8 @@ func (s *scene) freeOn(q *question, all []judged) (total int, with []string) {
 	return total, with
 }
 
-// fitsNow explains a pod that has a place.
-func (e *Explanation) fitsNow(all []judged) {
+// fitsNow explains a pod that has a place; noLeader says why no scheduler leads, if none does.
+func (e *Explanation) fitsNow(all []judged, noLeader string) {
 	var free []string
 	for i := range all {
 		if len(all[i].obstacles) == 0 {
@@ -235,7 +236,10 @@ func (e *Explanation) fitsNow(all []judged) {
 		}
 	}
 	e.Cause, e.Reason = WaitsForItsTurn, nodes(free)+" would take the pod now"
-	if said := e.Scheduler; said != "" {
+	if noLeader != "" {
+		e.Evidence = append(e.Evidence, e.Reason)
+		e.Cause, e.Reason = NoScheduler, noLeader
+	} else if said := e.Scheduler; said != "" {
 		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
 	}

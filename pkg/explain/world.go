@@ -37,7 +37,7 @@ type World struct {
 	Nodes           []v1.Node
 	Pods            []v1.Pod
 	Topologies      []topologyv1alpha1.NodeGPUTopology
-	Leases          []coordinationv1.Lease            // of exporters and agents
+	Leases          []coordinationv1.Lease            // of exporters, agents and the scheduler
 	ClusterTopology *topologyv1alpha1.ClusterTopology // nil: there is none
 	PodGroups       []schedulingv1alpha1.PodGroup     // of scheduler-plugins
 	Jobs            []batchv1.Job                     // of the namespace that is asked about

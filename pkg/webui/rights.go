@@ -9,8 +9,8 @@ import (
 )
 
 // Who sees a document must have the right to list what it is made of, in all namespaces: the web
-// view shows nobody what kubectl would not. Of Leases nothing is shown but whether a graph is stale,
-// so nobody needs a right to them.
+// view shows nobody what kubectl would not. Of Leases nothing is shown but whether a graph is stale and
+// whether a scheduler leads, so nobody needs a right to them.
 
 func list(group, resource string) Right { return Right{Verb: "list", Group: group, Resource: resource} }
 
