@@ -43,6 +43,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	}
 	s.checkRefusals()
 	s.checkExporters()
+	s.checkLeader()
 	s.checkSharing()
 	s.checkRecordSharing()
 	s.checkGangs()

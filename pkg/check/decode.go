@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // Add reads objects in the form of `kubectl get -o yaml` or `-o json`, single or in
@@ -104,6 +105,11 @@ func (w *World) addObject(data []byte) error {
 		w.Pods, err = decoded[v1.Pod](w.Pods, data)
 	case "Node":
 		w.Nodes, err = decoded[v1.Node](w.Nodes, data)
+	case "ConfigMap":
+		var all []v1.ConfigMap
+		if all, err = decoded[v1.ConfigMap](nil, data); err == nil && all[0].Name == diagnosis.ProfilesName {
+			w.Published, err = diagnosis.ParseProfiles(all[0].Data)
+		}
 	case "Lease":
 		w.Leases, err = decoded[coordinationv1.Lease](w.Leases, data)
 	case v1alpha1.Kind:

@@ -28,7 +28,7 @@ type World struct {
 	Pods       []v1.Pod
 	Nodes      []v1.Node
 	Topologies []v1alpha1.NodeGPUTopology
-	Leases     []coordinationv1.Lease // Leases of exporters and agents
+	Leases     []coordinationv1.Lease // Leases of exporters, agents and the scheduler
 	// PodGroups are those of scheduler-plugins, and ClusterTopology the one that counts, nil
 	// if there is none. Gangs are judged by both.
 	PodGroups       []schedulingv1alpha1.PodGroup
@@ -38,6 +38,8 @@ type World struct {
 	Budgets []policyv1.PodDisruptionBudget
 	// Schedulers are the states of scheduler processes; may be empty.
 	Schedulers []diagnosis.State
+	// Published is what the scheduler that leads has published, nil if nothing. Read does not read it.
+	Published *diagnosis.Profiles
 	// Profiles are the schedulers whose GPU pods must have an allocation, in addition
 	// to those that Schedulers name. If both are empty, it is the shipped one. If a
 	// profile names no resources, they are not known.

@@ -136,7 +136,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 		}
 		return c.answer(cmd.OutOrStdout(), check.Examine(w))
 	}
-	read, err := c.reader()
+	read, err := c.reader(cmd)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (c *checking) wait(ctx context.Context, d time.Duration) bool {
 }
 
 // reader connects to the cluster and its schedulers.
-func (c *checking) reader() (func(context.Context) (*check.World, error), error) {
+func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.World, error), error) {
 	flags := clusterFlags{kubeconfig: c.kubeconfig, context: c.context}
 	config, err := flags.config()
 	if err != nil {
@@ -213,6 +213,12 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 		w, err := check.Read(ctx, kube, dyn, c.namespace)
 		if err != nil {
 			return nil, inputf("cluster %s: %w", config.Host, err)
+		}
+		var unread error
+		if w.Published, unread, err = publishedProfiles(ctx, kube, c.namespace); err != nil {
+			return nil, err
+		} else if unread != nil {
+			cmd.PrintErrf("namespace %s: %s; the scheduler's Lease is taken to be %s\n", c.namespace, printable(unread.Error()), diagnosis.ShippedLease)
 		}
 		for _, url := range c.schedulers {
 			d, err := check.ReadScheduler(ctx, toSchedulers, url)

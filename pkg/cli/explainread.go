@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -85,17 +86,25 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 // readProfiles adds what the scheduler of a namespace has published of its profiles; who may not read it
 // goes by the shipped one.
 func (c *clusterClients) readProfiles(cmd *cobra.Command, namespace string, w *explain.World) error {
-	published, err := c.kube.CoreV1().ConfigMaps(namespace).Get(cmd.Context(), diagnosis.ProfilesName, metav1.GetOptions{})
+	var unread, err error
+	if w.Published, unread, err = publishedProfiles(cmd.Context(), c.kube, namespace); unread != nil {
+		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", namespace, printable(unread.Error()))
+	}
+	return err
+}
+
+// publishedProfiles reads what the scheduler of a namespace has published; nil if it has published nothing, or the
+// account may not read it. unread says why what is there cannot be understood.
+func publishedProfiles(ctx context.Context, kube kubernetes.Interface, namespace string) (p *diagnosis.Profiles, unread, err error) {
+	published, err := kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return nil
+		return nil, nil, nil
 	case err != nil:
-		return inputf("get configmap %s/%s: %w", namespace, diagnosis.ProfilesName, err)
+		return nil, nil, inputf("get configmap %s/%s: %w", namespace, diagnosis.ProfilesName, err)
 	}
-	if w.Published, err = diagnosis.ParseProfiles(published.Data); err != nil {
-		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", namespace, printable(err.Error()))
-	}
-	return nil
+	p, unread = diagnosis.ParseProfiles(published.Data)
+	return p, unread, nil
 }
 
 // read adds all objects of a kind to the World, page by page.
