@@ -3,14 +3,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +60,7 @@ func sibling(name string) string {
 
 // options checks the flags and turns them into the demo's options. log receives all
 // logs.
-func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
+func (s *settings) options(ctx context.Context, progress, log io.Writer) (*demo.Options, error) {
 	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, SchedulerArgs: s.schedulerArgs, Dir: s.dir, Progress: progress, Log: log}
 	for _, path := range []string{s.kwok, s.scheduler} {
 		if _, err := os.Stat(path); err != nil {
@@ -79,7 +78,7 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 		}
-		if err := s.checkConfig(); err != nil {
+		if err := s.checkConfig(ctx); err != nil {
 			return nil, err
 		}
 		o.SchedulerConfig = data
@@ -88,17 +87,11 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 }
 
 // checkConfig has the scheduler's program check its configuration, before a cluster is started for it.
-func (s *settings) checkConfig() error {
-	args := append([]string{"--check-config", "--config=" + s.config}, s.schedulerArgs...)
-	out, err := exec.Command(s.scheduler, args...).CombinedOutput()
-	if err == nil {
-		return nil
+func (s *settings) checkConfig(ctx context.Context) error {
+	if err := devcluster.CheckSchedulerConfig(ctx, s.scheduler, s.config, s.schedulerArgs...); err != nil {
+		return fmt.Errorf("--scheduler-config: %w", err)
 	}
-	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
-		return fmt.Errorf("check the scheduler's configuration: %w", err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return fmt.Errorf("--scheduler-config: %s", lines[len(lines)-1])
+	return nil
 }
 
 // logs opens the destination of all logs and directs klog there, which the in-process

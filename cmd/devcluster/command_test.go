@@ -22,7 +22,7 @@ func TestSchedulerConfig(t *testing.T) {
 	}
 	s := settings{kwok: scheduler, scheduler: scheduler, config: config, schedulerArgs: []string{"-v=5"}}
 	want := "--scheduler-config: nvtopo-scheduler: " + config + ": profilez: there is no such field"
-	if _, err := s.options(io.Discard, io.Discard); err == nil || err.Error() != want {
+	if _, err := s.options(t.Context(), io.Discard, io.Discard); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

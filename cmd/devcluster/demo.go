@@ -62,7 +62,7 @@ func onCluster[R any](
 		return report, err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
-	opts, err := s.options(progress, log)
+	opts, err := s.options(ctx, progress, log)
 	if err != nil {
 		return report, err
 	}

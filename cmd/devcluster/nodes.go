@@ -25,7 +25,7 @@ type nodeFlags struct {
 }
 
 func (n *nodeFlags) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&n.machines, "nodes", nil, "nodes, as MACHINE=COUNT,…; default: two of each of six machines")
+	f.StringSliceVar(&n.machines, "nodes", nil, "nodes, as MACHINE=COUNT,…, named MACHINE-1 to MACHINE-COUNT; default: two of each of six machines")
 	f.IntVar(&n.racks, "racks", 0, "label the nodes with so many racks, in order")
 	f.IntVar(&n.switches, "switches", 0, "label the racks' nodes with so many switches, in order")
 }

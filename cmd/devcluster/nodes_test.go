@@ -57,3 +57,15 @@ func TestNodeFlags(t *testing.T) {
 		})
 	}
 }
+
+// TestRunningLine: what stays after Ctrl-C is told: the folder that was asked for.
+func TestRunningLine(t *testing.T) {
+	for dir, want := range map[string]string{
+		"":        "running; Ctrl-C ends it and removes everything",
+		"/home/c": "running; Ctrl-C ends it; the folder /home/c stays",
+	} {
+		if got := running(dir); got != want {
+			t.Errorf("--dir %q: got %q, want %q", dir, got, want)
+		}
+	}
+}

@@ -30,9 +30,10 @@ func upCommand(s *settings) *cobra.Command {
 		Use:   "up",
 		Short: "Start a cluster and keep it running until Ctrl-C",
 		Long: `Starts a control plane, simulated nodes and the scheduler, prints the line that points
-kubectl at it, and removes everything at Ctrl-C. The nodes are the demo's twelve, or those
-of --nodes; "nvtopo machines" lists the kinds. --racks and --switches label them as parts
-of a network, in order and evenly.
+kubectl at it, and ends it at Ctrl-C. Then everything is removed but the folder of --dir.
+The nodes are the demo's twelve, or those of --nodes: MACHINE-1, MACHINE-2 and so on of each
+MACHINE; "nvtopo machines" lists the kinds. --racks and --switches label them as parts of a
+network, in order and evenly. --pools and --helm exclude each other.
 
 With --pools Kueue and the pool controller run too (make bin/kueue build): jobs in
 namespaces with the label ` + poolv1alpha1.LabelTenant + ` start when their ComputePool has
@@ -43,7 +44,9 @@ With --helm the chart is installed as docs/install.md says (make bin/helm), and 
 kube-scheduler places its pods. These count as running on the simulated nodes. Scheduler
 and exporters run beside the cluster while their workloads are in it: after "helm
 uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the scheduler has its
-new configuration.
+new configuration. One with which it would not start is told here, with the field at fault,
+and the scheduler goes on with the one before, as with the init container check-config on a
+real cluster. The state of its pods is not simulated: they count as running all the same.
 
 While it runs, "nvtopo-devcluster fail" and "heal" have an exporter, an agent, a GPU or a
 node fail. What needs a real kubelet or a driver cannot be tried here: which GPUs a
@@ -107,10 +110,11 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
-	opts, err := s.options(progress, log)
+	opts, err := s.options(ctx, progress, log)
 	if err != nil {
 		return err
 	}
+	o.chart.Progress = progress
 	if err := o.apply(s, opts); err != nil {
 		return err
 	}
@@ -128,6 +132,14 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())
-	fmt.Fprintln(progress, "running; Ctrl-C ends it and removes everything")
+	fmt.Fprintln(progress, running(s.dir))
 	return errors.Join(c.Follow(ctx, opts.Chart), c.Stop())
+}
+
+// running says that the cluster runs, and what stays of it at the end; dir is the folder that was asked for, if one was.
+func running(dir string) string {
+	if dir == "" {
+		return "running; Ctrl-C ends it and removes everything"
+	}
+	return "running; Ctrl-C ends it; the folder " + dir + " stays"
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -26,6 +27,8 @@ const LabelGPUPresent = "nvidia.com/gpu.present"
 
 const (
 	chartRelease = "nvtopo"
+	// schedulerDeployment is the scheduler's.
+	schedulerDeployment = "nvtopo-scheduler"
 	// runtimeClass is the class that NVIDIA's GPU Operator makes, which the exporter's pods name.
 	runtimeClass = "nvidia"
 	// helmTimeout bounds Helm's wait for the simulated pods.
@@ -42,6 +45,8 @@ type ChartOptions struct {
 	// SchedulerAccount ("namespace/name") is the chart's, and SchedulerArgs are further flags.
 	SchedulerAccount string
 	SchedulerArgs    []string
+	// Progress is told when the scheduler of the chart does not run, and when it does again.
+	Progress io.Writer
 }
 
 // InstallChart does what docs/install.md says, with the nodes there: it makes the namespace and what
@@ -92,7 +97,7 @@ func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 // programs are those whose workloads are in the cluster.
 type programs struct {
 	exporter, agent bool
-	config          string // of the scheduler; empty where it is not installed
+	config          schedulerConfig // empty where the scheduler is not installed
 }
 
 // installedPrograms looks for the shipped workloads.
@@ -105,19 +110,19 @@ func installedPrograms(ctx context.Context, kube kubernetes.Interface) (*program
 		}
 		*is = err == nil && d.DeletionTimestamp == nil
 	}
-	d, err := kube.AppsV1().Deployments(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
+	d, err := kube.AppsV1().Deployments(systemNamespace).Get(ctx, schedulerDeployment, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && d.DeletionTimestamp != nil:
 		return p, nil
 	case err != nil:
-		return nil, fmt.Errorf("get Deployment nvtopo-scheduler: %w", err)
+		return nil, fmt.Errorf("get Deployment %s: %w", schedulerDeployment, err)
 	}
 	p.config, err = schedulerConfigOf(ctx, kube, &d.Spec.Template.Spec)
 	return p, err
 }
 
 // schedulerConfigOf is the configuration that the scheduler's pod reads.
-func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.PodSpec) (string, error) {
+func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.PodSpec) (schedulerConfig, error) {
 	for i := range pod.Containers {
 		for _, arg := range pod.Containers[i].Args {
 			file, ok := strings.CutPrefix(arg, "--config=")
@@ -130,38 +135,13 @@ func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.P
 				}
 				m, err := kube.CoreV1().ConfigMaps(systemNamespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
 				if err != nil {
-					return "", fmt.Errorf("get ConfigMap %s: %w", v.ConfigMap.Name, err)
+					return schedulerConfig{}, fmt.Errorf("get ConfigMap %s: %w", v.ConfigMap.Name, err)
 				}
 				if text := m.Data[path.Base(file)]; text != "" {
-					return text, nil
+					return schedulerConfig{file, text}, nil
 				}
 			}
 		}
 	}
-	return "", errors.New("the Deployment nvtopo-scheduler names no configuration in a ConfigMap")
-}
-
-// scheduler has the scheduler run with a configuration, or not at all where it is empty.
-func (f *follower) scheduler(ctx context.Context, config string) error {
-	if f.config == config {
-		return nil
-	}
-	if f.running != nil {
-		if err := f.running.Stop(ctx); err != nil {
-			return fmt.Errorf("stop the scheduler: %w", err)
-		}
-		f.running = nil
-	}
-	f.config = config // one that does not start is not tried again
-	if config == "" {
-		return nil
-	}
-	s, err := f.cluster.StartScheduler(ctx, SchedulerOptions{
-		Binary: f.chart.Scheduler, Config: []byte(config), Args: f.chart.SchedulerArgs, ServiceAccount: f.chart.SchedulerAccount,
-	})
-	if err != nil {
-		return err
-	}
-	f.running = s
-	return nil
+	return schedulerConfig{}, errors.New("the Deployment nvtopo-scheduler names no configuration in a ConfigMap")
 }

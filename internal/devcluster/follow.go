@@ -26,7 +26,10 @@ func (c *Cluster) Follow(ctx context.Context, chart *ChartOptions) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	f := &follower{cluster: c, kube: kube, chart: chart, nodes: map[string]string{}}
+	f := &follower{cluster: c, kube: kube, nodes: map[string]string{}}
+	if chart != nil {
+		f.scheduler = newChartScheduler(c, chart)
+	}
 	for {
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(c.log, "follow faults and workloads:", err)
@@ -41,23 +44,21 @@ func (c *Cluster) Follow(ctx context.Context, chart *ChartOptions) error {
 
 // follower remembers what it has carried out.
 type follower struct {
-	cluster *Cluster
-	kube    kubernetes.Interface
-	chart   *ChartOptions     // nil where the programs are no workloads
-	nodes   map[string]string // name -> faults and programs, as carried out
-	config  string            // of the scheduler that runs; empty when none of the chart's does
-	running *Scheduler
+	cluster   *Cluster
+	kube      kubernetes.Interface
+	scheduler *chartScheduler   // nil where the programs are no workloads
+	nodes     map[string]string // name -> faults and programs, as carried out
 }
 
 // look starts and ends programs, and changes nodes, where they are not as the chart and the annotations say.
 func (f *follower) look(ctx context.Context) error {
 	programs := &programs{exporter: true, agent: true}
-	if f.chart != nil {
+	if f.scheduler != nil {
 		var err error
 		if programs, err = installedPrograms(ctx, f.kube); err != nil {
 			return err
 		}
-		if err := f.scheduler(ctx, programs.config); err != nil {
+		if err := f.scheduler.follow(ctx, programs.config); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// restartDelay is after which time a scheduler that ended is started again: kubelet's first back-off.
+const restartDelay = 10 * time.Second
+
+// schedulerConfig is the configuration that the pods of the scheduler's Deployment read.
+type schedulerConfig struct{ file, text string }
+
+// schedulerProcess is a scheduler that was started.
+type schedulerProcess interface {
+	Alive() bool
+	Stop(ctx context.Context) error
+	Restart(ctx context.Context) error
+	// LastWords is the last line that it wrote.
+	LastWords() string
+}
+
+// chartScheduler has the scheduler of the chart's Deployment run beside the cluster as it would in its pods, and says
+// when it does not run, and when it does again.
+type chartScheduler struct {
+	check func(ctx context.Context, c schedulerConfig) error // as the init container of the pods does
+	start func(ctx context.Context, c schedulerConfig) (schedulerProcess, error)
+	say   func(string)
+	clock clock.PassiveClock
+
+	seen    schedulerConfig  // the Deployment's; empty when there is none
+	running schedulerProcess // nil: none was started
+	ran     schedulerConfig  // of running
+	faulty  bool             // it was said that it does not run, or not with what the Deployment has
+	tried   time.Time        // when the one that ended was last seen to run, or started again
+}
+
+// follow has the scheduler run with a configuration, or not at all where that is empty. What does not start is not tried
+// again until the configuration is another one.
+func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error {
+	switch {
+	case want != s.seen:
+		s.seen = want
+		return s.change(ctx)
+	case s.running != nil && !s.running.Alive():
+		s.revive(ctx)
+	}
+	return nil
+}
+
+// change starts the scheduler with another configuration. While that is refused the one before goes on, as the pods do.
+func (s *chartScheduler) change(ctx context.Context) error {
+	if s.seen.text != "" {
+		if err := s.check(ctx, s.seen); err != nil {
+			s.fault(ctx, err)
+			return nil
+		}
+		if s.alive() && s.ran == s.seen {
+			s.runs()
+			return nil
+		}
+	}
+	if s.running != nil {
+		if err := s.running.Stop(ctx); err != nil {
+			return fmt.Errorf("stop the scheduler: %w", err)
+		}
+		s.running = nil
+	}
+	if s.seen.text == "" {
+		s.faulty = false
+		return nil
+	}
+	p, err := s.start(ctx, s.seen)
+	if err != nil {
+		s.fault(ctx, err)
+		return nil
+	}
+	s.running, s.ran = p, s.seen
+	s.runs()
+	return nil
+}
+
+// revive starts a scheduler that ended by itself again.
+func (s *chartScheduler) revive(ctx context.Context) {
+	now := s.clock.Now()
+	if !s.faulty {
+		s.fault(ctx, errors.New("it ended: "+s.running.LastWords()))
+		s.tried = now
+	}
+	if now.Sub(s.tried) < restartDelay {
+		return
+	}
+	s.tried = now
+	if s.running.Restart(ctx) == nil {
+		s.runs()
+	}
+}
+
+func (s *chartScheduler) alive() bool { return s.running != nil && s.running.Alive() }
+
+func (s *chartScheduler) fault(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // it is to end
+	}
+	s.faulty = true
+	if s.alive() {
+		s.say(fmt.Sprintf("the scheduler of Deployment %s/%s goes on with its former configuration: %v", systemNamespace, schedulerDeployment, err))
+		return
+	}
+	s.say(fmt.Sprintf("the scheduler of Deployment %s/%s does not run: %v", systemNamespace, schedulerDeployment, err))
+}
+
+func (s *chartScheduler) runs() {
+	if s.faulty {
+		s.say(fmt.Sprintf("the scheduler of Deployment %s/%s runs again, with the Deployment's configuration", systemNamespace, schedulerDeployment))
+	}
+	s.faulty = false
+}
+
+// CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The error is the last
+// line that it says, which names the field at fault.
+func CheckSchedulerConfig(ctx context.Context, binary, file string, args ...string) error {
+	out, err := exec.CommandContext(ctx, binary, append([]string{"--check-config", "--config=" + file}, args...)...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		return fmt.Errorf("check the scheduler's configuration: %w", err)
+	}
+	return errors.New(lastLine(string(out)))
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// newChartScheduler follows the Deployment of a chart in a cluster.
+func newChartScheduler(c *Cluster, chart *ChartOptions) *chartScheduler {
+	return &chartScheduler{
+		clock: clock.RealClock{},
+		say: func(text string) {
+			if chart.Progress != nil {
+				fmt.Fprintln(chart.Progress, text)
+			}
+			fmt.Fprintln(c.log, text)
+		},
+		check: func(ctx context.Context, config schedulerConfig) error {
+			file := filepath.Join(c.dir, "check-config.yaml")
+			if err := os.WriteFile(file, []byte(config.text), 0o600); err != nil {
+				return fmt.Errorf("write the scheduler's configuration: %w", err)
+			}
+			err := CheckSchedulerConfig(ctx, chart.Scheduler, file, append([]string{"--check-config-name=" + config.file}, chart.SchedulerArgs...)...)
+			if err != nil {
+				return errors.New(strings.TrimPrefix(err.Error(), filepath.Base(chart.Scheduler)+": "))
+			}
+			return nil
+		},
+		start: func(ctx context.Context, config schedulerConfig) (schedulerProcess, error) {
+			said := &Tail{File: c.log}
+			s, err := c.StartScheduler(ctx, SchedulerOptions{
+				Binary: chart.Scheduler, Config: []byte(config.text), Args: chart.SchedulerArgs, ServiceAccount: chart.SchedulerAccount, Log: said,
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s", err, lastLine(said.String()))
+			}
+			return talking{s, said}, nil
+		},
+	}
+}
+
+// talking is a scheduler whose last words are known.
+type talking struct {
+	*Scheduler
+
+	said *Tail
+}
+
+func (t talking) LastWords() string { return lastLine(t.said.String()) }
