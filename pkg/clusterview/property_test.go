@@ -251,15 +251,15 @@ func (p *paper) best(k, most int) (value, moves int) {
 				continue
 			}
 			for to := range p.nodes {
-				next := maps.Clone(moved)
-				if next == nil {
-					next = map[int]paperPod{}
-				}
-				next[i] = paperPod{node: -1}
-				set, ok := p.choose(to, p.free(to, next), pod.gpus.Len())
+				// It holds its GPUs until after its replacement is placed.
+				set, ok := p.choose(to, p.free(to, moved), pod.gpus.Len())
 				from := p.nodes[pod.node]
 				if !ok || p.nodes[to].machine != from.machine || p.nodes[to].tables.Ring(set) < from.tables.Ring(pod.gpus) {
 					continue
+				}
+				next := maps.Clone(moved)
+				if next == nil {
+					next = map[int]paperPod{}
 				}
 				next[i] = paperPod{name: pod.name, node: to, gpus: set}
 				if pod.budget {
@@ -297,7 +297,6 @@ func (p *paper) replay(t *testing.T, k int, a *clusterview.Advice) int {
 			t.Errorf("%s must not be moved", m.Name)
 		}
 		to := slices.IndexFunc(p.nodes, func(n *paperNode) bool { return n.name == m.To })
-		moved[i] = paperPod{node: -1}
 		set, ok := p.choose(to, p.free(to, moved), pod.gpus.Len())
 		if !ok || !slices.Equal(set.Positions(), m.ToGPUs) || m.From != p.nodes[pod.node].name || !slices.Equal(pod.gpus.Positions(), m.FromGPUs) {
 			t.Errorf("%s goes from %s %v to %s %v, and the scheduler would choose %v there", m.Name, m.From, m.FromGPUs, m.To, m.ToGPUs, set.Positions())

@@ -61,17 +61,15 @@ func (s *state) may(pod int) bool {
 	return true
 }
 
-// move is the state once a pod is on a node; nil if it has no place there.
+// move is the state once a pod is on a node; nil if it has no place there. A pod holds its GPUs until
+// after its replacement is placed, so that on its node it gets others.
 func (s *state) move(pod, to int) *state {
 	s.p.steps--
 	m := &s.p.pods[pod]
 	source := s.node(m.node).without(pod)
-	target := source
-	if to != m.node {
-		target = s.node(to)
-	}
+	target := s.node(to)
 	got, ok := s.p.fits(target, m)
-	if !ok || to == m.node && slices.Equal(target.indices(got.set), m.view.GPUs) {
+	if !ok {
 		return nil
 	}
 	out := &state{p: s.p, changed: maps.Clone(s.changed), spent: slices.Clone(s.spent), value: s.value}
@@ -79,7 +77,10 @@ func (s *state) move(pod, to int) *state {
 		out.changed = map[int]*place{}
 	}
 	out.value -= s.node(m.node).worth()
-	if to != m.node {
+	gpus := target.indices(got.set)
+	if to == m.node {
+		target = source
+	} else {
 		out.value -= target.worth()
 		out.changed[m.node] = source
 		out.value += source.worth()
@@ -89,7 +90,7 @@ func (s *state) move(pod, to int) *state {
 	for _, b := range m.budgets {
 		out.spent[b]++
 	}
-	out.moved = append(slices.Clip(s.moved), step{pod: pod, to: to, gpus: target.indices(got.set), value: out.value})
+	out.moved = append(slices.Clip(s.moved), step{pod: pod, to: to, gpus: gpus, value: out.value})
 	return out
 }
 
