@@ -35,8 +35,7 @@ as fast as the best of as many GPUs on the same machine when that is empty.
 A move is an eviction: the pod ends, its controller makes it again, and the scheduler
 places it. TO is where it has room and costs the fewest groups, with the GPUs that the
 scheduler would choose there. Make one move after the other, and look again in between:
-GAIN is what each of them frees once those before it are made, EMPTY THEN the node of
-which no pod has GPUs any more.
+GAIN is what each of them frees once those before it are made.
 
 It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
 nvtopo.dev/movable: "false", none whose place depends on other pods, and none that the
@@ -96,10 +95,10 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 			continue
 		}
 		t := &table{}
-		t.row("", "POD", "FROM", "GPUS", "TO", "GPUS", "GAIN", "EMPTY THEN")
+		t.row("", "POD", "FROM", "GPUS", "TO", "GPUS", "GAIN")
 		for i := range a.Moves {
 			m := &a.Moves[i]
-			t.row(strconv.Itoa(i+1), m.Namespace+"/"+m.Name, m.From, join(m.FromGPUs), m.To, join(m.ToGPUs), strconv.Itoa(m.Gain), orDash(m.Empties))
+			t.row(strconv.Itoa(i+1), m.Namespace+"/"+m.Name, m.From, join(m.FromGPUs), m.To, join(m.ToGPUs), strconv.Itoa(m.Gain))
 		}
 		if err := t.write(w); err != nil {
 			return err

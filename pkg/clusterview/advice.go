@@ -52,8 +52,6 @@ type Move struct {
 	ToGPUs []int  `json:"toGPUs"`
 	// Gain is how many linked groups more are free after the move than before it.
 	Gain int `json:"gain"`
-	// Empties is the node that it was on, if no pod has GPUs of it any more after the move.
-	Empties string `json:"empties,omitempty"`
 }
 
 // Advise looks for the moves that free the most linked groups, and of these for the fewest. It
@@ -70,19 +68,12 @@ func (v *View) Advise(opt AdviceOptions) Advice {
 	p := v.newProblem(opt)
 	best := p.search()
 	out := Advice{GPUs: opt.GPUs, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Proven: p.proven, Unmovable: p.unmovable}
-	value, used := p.before, make([]int, len(p.nodes))
-	for i, n := range p.nodes {
-		used[i] = n.view.Supply.UsedGPUs
-	}
+	value := p.before
 	for _, s := range best {
 		pod, from := &p.pods[s.pod], p.pods[s.pod].node
 		m := Move{
 			Namespace: pod.view.Namespace, Name: pod.view.Name, UID: pod.view.UID, From: p.nodes[from].view.Name, FromGPUs: pod.view.GPUs,
 			To: p.nodes[s.to].view.Name, ToGPUs: s.gpus, Gain: s.value - value,
-		}
-		used[from] -= len(m.FromGPUs)
-		if used[s.to] += len(m.ToGPUs); used[from] == 0 {
-			m.Empties = m.From
 		}
 		value = s.value
 		out.Moves = append(out.Moves, m)

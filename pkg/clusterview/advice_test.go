@@ -75,14 +75,10 @@ func TestAdviceConstraints(t *testing.T) {
 			if tc.change != nil {
 				tc.change(c, mover)
 			}
-			v := clusterview.Of(&c.Objects, clusterview.Options{})
-			a := v.Advise(clusterview.AdviceOptions{GPUs: 8})
+			a := clusterview.Of(&c.Objects, clusterview.Options{}).Advise(clusterview.AdviceOptions{GPUs: 8})
 			var got []string
 			for _, m := range a.Moves {
 				got = append(got, fmt.Sprintf("%s %s %s -> %s %s +%d", m.Name, m.From, list(m.FromGPUs), m.To, list(m.ToGPUs), m.Gain))
-				if left := v.Node(m.From).Supply.UsedGPUs - len(m.FromGPUs); (m.Empties == m.From) != (left == 0 && m.To != m.From) {
-					t.Errorf("%s leaves %d used GPUs on %s, and empties %q", m.Name, left, m.From, m.Empties)
-				}
 			}
 			if strings.Join(got, "; ") != tc.want || !a.Proven {
 				t.Errorf("moves %q, proven %t; want %q", got, a.Proven, tc.want)
