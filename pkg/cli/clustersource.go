@@ -27,14 +27,17 @@ type clusterSource struct {
 	cluster  clusterFlags
 	from     []string
 	resource string
-	minLink  string // of the nodes that are shown; empty: all
+	minLink  string // of what is counted; empty: any
 	clock    clock.PassiveClock
 }
 
-// bindMinLink adds the flag that leaves out nodes with lesser links.
+// minLinkUsage is what --min-link means to the commands that count what is free.
+const minLinkUsage = "count only nodes of which some two GPUs have this link or a better one, " +
+	"and on these only sets of which any two have it, as the annotation nvtopo.dev/min-link demands: NVLINK, NV4, PIX, …"
+
+// bindMinLink adds the flag that leaves out lesser links.
 func (c *clusterSource) bindMinLink(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.minLink, "min-link", "",
-		"only nodes of which some two GPUs have this link or a better one, as in the annotation nvtopo.dev/min-link: NVLINK, NV4, PIX, …")
+	cmd.Flags().StringVar(&c.minLink, "min-link", "", minLinkUsage)
 }
 
 func (c *clusterSource) bind(cmd *cobra.Command) {
@@ -68,11 +71,7 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 		if err != nil {
 			return nil, err
 		}
-		v := clusterview.Of(o, clusterview.Options{Resource: c.resource})
-		if c.minLink != "" {
-			v.KeepLinked(atLeast)
-		}
-		return v, nil
+		return clusterview.Of(o, clusterview.Options{Resource: c.resource, MinLink: atLeast}), nil
 	}, nil
 }
 

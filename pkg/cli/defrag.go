@@ -30,7 +30,8 @@ func newDefrag() *cobra.Command {
 		Short: "Advise which pods to move so that more linked groups of GPUs are free",
 		Long: `Advise which pods to move so that more linked groups are free: the fewest moves that free
 the most of them. It changes nothing. A linked group is a set of free GPUs whose ring is
-as fast as the best of as many GPUs on the same machine when that is empty.
+as fast as the best of as many GPUs on the same machine when that is empty: by any link,
+SYS included, unless --min-link says which.
 
 A move is an eviction: the pod ends, its controller makes it again, and the scheduler
 places it. TO is where it has room and costs the fewest groups, with the GPUs that the
@@ -90,7 +91,7 @@ func (o *defragmenting) run(cmd *cobra.Command) error {
 func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	for i := range advice {
 		a := &advice[i]
-		printf(w, "Groups of %d: %s\n", a.GPUs, outcome(a))
+		printf(w, "Groups of %d by %s: %s\n", a.GPUs, linkText(a.MinLink), outcome(a))
 		if len(a.Moves) == 0 {
 			continue
 		}
@@ -110,6 +111,14 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)
 	}
 	return t.write(w)
+}
+
+// linkText names the links that count.
+func linkText(minLink string) string {
+	if minLink == "" {
+		return "any link"
+	}
+	return minLink + " or better"
 }
 
 // outcome says what the moves come to.

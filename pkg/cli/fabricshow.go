@@ -59,7 +59,7 @@ free. With --fabric, --nodes and --free it is one on paper, see NVTOPO fabric pl
 	f.StringVar(&o.topology, "topology", "", "file with a ClusterTopology that is used instead of the cluster's")
 	f.StringVar(&o.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 	f.StringVar(&o.policy, "policy", nvtopo.PolicyBestEffort.String(), "none, best-effort, restricted or single-numa-node")
-	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two GPUs of a slot")
+	f.StringVar(&o.minLink, "min-link", "", minLinkUsage)
 	f.StringVar(&o.minBandwidth, "min-bandwidth", "", "least bandwidth of the weakest link of a slot's ring in GB/s, or with a unit: 100GB/s, 800Gb/s")
 	f.BoolVar(&o.showNodes, "show-nodes", false, "draw the nodes, too")
 	return cmd

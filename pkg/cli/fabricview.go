@@ -76,13 +76,21 @@ type viewedNode struct {
 
 // viewer makes the view of a cluster.
 type viewer struct {
-	c     *fabricCluster
-	slots [len(slotSizes)]fabric.Shape
+	c       *fabricCluster
+	minLink nvtopo.Class
+	slots   [len(slotSizes)]fabric.Shape
 }
 
-// view counts what is free in each domain, for pods under a constraint.
+// leavesOut reports whether a node has no two GPUs with the link that is demanded.
+func (v *viewer) leavesOut(n int) bool {
+	t := v.c.tables[n]
+	return v.minLink != (nvtopo.Class{}) && (t == nil || !t.Graph().HasLink(v.minLink))
+}
+
+// view counts what is free in each domain, for pods under a constraint. Nodes without the link that
+// it demands are left out.
 func (c *fabricCluster) view(con nvtopo.Constraint) *fabricView {
-	v := viewer{c: c}
+	v := viewer{c: c, minLink: con.MinLink}
 	for i, size := range slotSizes {
 		v.slots[i] = c.shape(size, con)
 	}
@@ -115,6 +123,9 @@ func (v *viewer) domain(depth, i int) *viewedDomain {
 				}
 				continue
 			}
+		}
+		if v.leavesOut(n) {
+			continue
 		}
 		node := v.node(n)
 		out.Members = append(out.Members, node)

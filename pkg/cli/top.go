@@ -41,7 +41,11 @@ func newTop() *cobra.Command {
            on the empty machine if that is more
   X8 to X1 how many pods of so many GPUs fit, if all are of that size, and after / how
            many on the empty machine
-Nodes that are closed, or have no graph that counts, have nothing free.
+Nodes that are closed, or have no graph that counts, have nothing free. The total below
+says how many of the free GPUs have a direct link to another free one.
+
+With --min-link only nodes that have such a link are shown, and only sets of which any two
+GPUs have it count: in LARGEST, RING, X8 to X2, the total and all that is below.
 
 Below, by GPU model: NODES, GPUS, USED and FREE of all nodes that have it, WHOLE nodes of
 which all GPUs are free, and the LARGEST free linked group of a node.
@@ -155,6 +159,7 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 	if err := t.write(w); err != nil {
 		return err
 	}
+	writeTotal(w, v)
 	if err := writeModels(w, v); err != nil {
 		return err
 	}
@@ -169,6 +174,16 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 		printf(w, "Problem  %s\n", p.warning(problem))
 	}
 	return nil
+}
+
+// writeTotal sums up the nodes.
+func writeTotal(w io.Writer, v *clusterview.View) {
+	s, link := &v.Supply, "a direct link (NVLINK, XGMI or HCCS)"
+	if v.MinLink != "" {
+		link = "a link of " + v.MinLink + " or better"
+	}
+	printf(w, "Total: %s, %s, %d used, %d free, of which %d have %s to another free one\n",
+		count(s.Nodes, "node"), count(s.GPUs, "GPU"), s.UsedGPUs, s.FreeGPUs, s.JoinedGPUs, link)
 }
 
 func topRow(n *clusterview.Node, p palette, wide bool) []any {

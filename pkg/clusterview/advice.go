@@ -25,7 +25,8 @@ type AdviceOptions struct {
 
 // Advice is which pods to move, one after the other, so that more linked groups are free.
 type Advice struct {
-	GPUs int `json:"gpus"` // size of the groups
+	GPUs    int    `json:"gpus"`              // size of the groups
+	MinLink string `json:"minLink,omitempty"` // as View.MinLink
 	// Before and After are the free linked groups now and once all moves are made. Ideal is how
 	// many so many free GPUs of each model could be.
 	Before int    `json:"before"`
@@ -67,7 +68,7 @@ type Move struct {
 func (v *View) Advise(opt AdviceOptions) Advice {
 	p := v.newProblem(opt)
 	best := p.search()
-	out := Advice{GPUs: opt.GPUs, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Proven: p.proven, Unmovable: p.unmovable}
+	out := Advice{GPUs: opt.GPUs, MinLink: v.MinLink, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Proven: p.proven, Unmovable: p.unmovable}
 	value := p.before
 	for _, s := range best {
 		pod, from := &p.pods[s.pod], p.pods[s.pod].node

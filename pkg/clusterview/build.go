@@ -34,7 +34,10 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		nodes[i] = clustertopology.Node{Name: n.Name, Labels: n.Labels, NoGPUs: topologies[n.Name] == nil}
 	}
 	tree, problems := clustertopology.Tree(o.ClusterTopology, nodes)
-	v := &View{Resource: resource, Moment: o.Now, Levels: []string{}, objects: o, tree: tree, counter: &counter{placement.NewGroupCounter(resource)}}
+	v := &View{
+		Resource: resource, MinLink: opt.MinLink.String(), Moment: o.Now, Levels: []string{}, objects: o, tree: tree,
+		counter: &counter{placement.NewGroupCounter(resource, opt.MinLink), opt.MinLink},
+	}
 	for _, l := range tree.Levels() {
 		v.Levels = append(v.Levels, l.Name)
 	}
@@ -52,7 +55,7 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		if !ok || v.Nodes[at] != nil {
 			continue
 		}
-		key := r.keyOf(resource, budgets, n, topologies[n.Name], pods[n.Name])
+		key := r.keyOf(resource+" "+v.MinLink, budgets, n, topologies[n.Name], pods[n.Name])
 		node, ok := m.again(&key, n.Name, o)
 		if !ok {
 			n = new(*n) // what is remembered must not keep all objects of this moment
@@ -74,6 +77,9 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 	}
 	m.nodes = known
 	v.Nodes = slices.DeleteFunc(v.Nodes, func(n *Node) bool { return n == nil })
+	if v.MinLink != "" {
+		v.keepLinked(opt.MinLink)
+	}
 	v.Supply = newSupply()
 	for _, n := range v.Nodes {
 		v.Supply.add(&n.Supply)

@@ -2,34 +2,29 @@
 
 package clusterview
 
-import "github.com/nvtopo/nvtopo/pkg/nvtopo"
+import (
+	"cmp"
+	"slices"
 
-// KeepLinked leaves in the view the nodes of which some two GPUs are linked at least so well, and what of
-// the fabric they have. Problems stay: a node without a graph may have such links.
-func (v *View) KeepLinked(atLeast nvtopo.Class) {
-	var kept []*Node
-	v.Supply = newSupply()
-	for _, n := range v.Nodes {
-		if n.linked(atLeast) {
-			kept = append(kept, n)
-			v.Supply.add(&n.Supply)
-		}
-	}
-	v.Nodes, v.Models = kept, models(kept)
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// keepLinked leaves in the view the nodes of which some two GPUs are linked at least so well. Problems
+// stay: a node without a graph may have such links.
+func (v *View) keepLinked(atLeast nvtopo.Class) {
+	v.Nodes = slices.DeleteFunc(v.Nodes, func(n *Node) bool { return n.accel < 0 || !n.Graph().HasLink(atLeast) })
 }
 
-// linked reports whether some two GPUs of the node have such a link or a better one.
-func (n *Node) linked(atLeast nvtopo.Class) bool {
-	if n.accel < 0 {
-		return false
+// direct is the least link that is no PCIe path, of every vendor.
+var direct = nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}
+
+// joined is how many GPUs of an open node pods could be given with such a link to another one, or with
+// any direct link if no class is asked for.
+func (n *Node) joined(atLeast nvtopo.Class) int {
+	free := n.FreeMask() &^ n.known.Accels[n.accel].Degraded
+	if most := placement.Intact(n.used, n.accel); most > 1 {
+		return min(most, n.Graph().Joined(free, cmp.Or(atLeast, direct)).Len())
 	}
-	g := n.Graph()
-	for i := range g.Len() {
-		for j := range i {
-			if g.Link(i, j).Class.AtLeast(atLeast) {
-				return true
-			}
-		}
-	}
-	return false
+	return 0
 }

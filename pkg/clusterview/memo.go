@@ -52,7 +52,7 @@ type object struct {
 
 // nodeKey is everything that the view of a node is made of, but for its place in the fabric.
 type nodeKey struct {
-	resource, budgets                      string
+	options, budgets                       string
 	node, topology                         object
 	pods                                   []object
 	exporters, exporterFresh, exporterOfIt bool
@@ -61,16 +61,16 @@ type nodeKey struct {
 }
 
 func (k *nodeKey) equal(o *nodeKey) bool {
-	return k.known && o.known && slices.Equal(k.pods, o.pods) && k.resource == o.resource && k.budgets == o.budgets && k.node == o.node &&
+	return k.known && o.known && slices.Equal(k.pods, o.pods) && k.options == o.options && k.budgets == o.budgets && k.node == o.node &&
 		k.topology == o.topology && k.exporters == o.exporters && k.exporterFresh == o.exporterFresh && k.exporterOfIt == o.exporterOfIt &&
 		k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt
 }
 
 // keyOf is the key of a node at the reader's moment.
-func (r *reader) keyOf(resource, budgets string, n *v1.Node, t *v1alpha1.NodeGPUTopology, pods []*v1.Pod) nodeKey {
+func (r *reader) keyOf(options, budgets string, n *v1.Node, t *v1alpha1.NodeGPUTopology, pods []*v1.Pod) nodeKey {
 	exporter, agent := r.leases.Get(nodelease.ExporterPrefix+n.Name), r.leases.Get(nodelease.AgentPrefix+n.Name)
 	k := nodeKey{
-		resource: resource, budgets: budgets, node: object{n.UID, n.ResourceVersion}, pods: make([]object, len(pods)), exporters: r.exporters,
+		options: options, budgets: budgets, node: object{n.UID, n.ResourceVersion}, pods: make([]object, len(pods)), exporters: r.exporters,
 		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID),
 		known: n.ResourceVersion != "" && (t == nil || t.ResourceVersion != "") && !strings.Contains(budgets, unknownVersion),
 	}

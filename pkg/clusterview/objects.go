@@ -36,6 +36,9 @@ type Objects struct {
 type Options struct {
 	// Resource is the extended resource of the GPUs; v1alpha1.DefaultResource if it is empty.
 	Resource string
+	// MinLink leaves out nodes of which no two GPUs have this link or a better one, and counts only
+	// groups of which any two have. The zero Class is any link.
+	MinLink nvtopo.Class
 }
 
 // reader reads the topologies of nodes.

@@ -5,6 +5,7 @@ package clusterview
 import (
 	"slices"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -13,7 +14,11 @@ import (
 func Sizes() []int { return placement.GroupSizes() }
 
 // counter counts groups of GPUs of nodes.
-type counter struct{ *placement.GroupCounter }
+type counter struct {
+	*placement.GroupCounter
+
+	minLink nvtopo.Class // the zero Class: any
+}
 
 // newSupply is the supply of nothing.
 func newSupply() Supply {
@@ -44,7 +49,7 @@ func (c *counter) supply(n *Node) Supply {
 	if !n.Open() {
 		return s
 	}
-	s.FreeGPUs = max(0, n.FreeMask().Len()-n.CountedGPUs)
+	s.FreeGPUs, s.JoinedGPUs = n.free(), n.joined(c.minLink)
 	for i := range s.Slots {
 		at := &s.Slots[i]
 		k := at.GPUs
@@ -76,6 +81,7 @@ func (s *Supply) add(o *Supply) {
 	s.GPUs += o.GPUs
 	s.UsedGPUs += o.UsedGPUs
 	s.FreeGPUs += o.FreeGPUs
+	s.JoinedGPUs += o.JoinedGPUs
 	s.BadGPUs += o.BadGPUs
 	for i := range s.Slots {
 		s.Slots[i].add(&o.Slots[i])

@@ -10,18 +10,21 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // View is a cluster as people are shown it. Its JSON form is what `nvtopo top -o json` prints.
 type View struct {
 	// Resource is the extended resource of the GPUs.
-	Resource string    `json:"resource"`
-	Moment   time.Time `json:"moment"` // when the objects were read
-	Levels   []string  `json:"levels"` // of the fabric, outermost first
-	Supply   Supply    `json:"supply"` // of the whole cluster
-	Models   []Model   `json:"models"` // the same by GPU model
-	Nodes    []*Node   `json:"nodes"`  // in the order of the fabric
+	Resource string `json:"resource"`
+	// MinLink is the link that any two GPUs of what is counted have at least; empty: any.
+	MinLink string    `json:"minLink,omitempty"`
+	Moment  time.Time `json:"moment"` // when the objects were read
+	Levels  []string  `json:"levels"` // of the fabric, outermost first
+	Supply  Supply    `json:"supply"` // of the whole cluster
+	Models  []Model   `json:"models"` // the same by GPU model
+	Nodes   []*Node   `json:"nodes"`  // in the order of the fabric
 	// Problems are what of labels, ClusterTopology and graphs does not count, and the notes of nodes.
 	Problems []string `json:"problems,omitempty"`
 	// Advice is which pods to move, by size of group, greatest first. It is there only if it was
@@ -150,6 +153,9 @@ type Supply struct {
 	GPUs     int `json:"gpus"`
 	UsedGPUs int `json:"usedGPUs"` // of them that pods hold, those known by number included
 	FreeGPUs int `json:"freeGPUs"`
+	// JoinedGPUs are those of the free ones that have View.MinLink or a better link to another free one:
+	// any direct link (NVLink, XGMI, HCCS), if that is empty.
+	JoinedGPUs int `json:"joinedGPUs"`
 	// BadGPUs are unhealthy or partitioned, whether a pod holds them or not, or degraded and free.
 	BadGPUs int `json:"badGPUs"`
 	// Slots are by size, greatest first.
@@ -159,8 +165,8 @@ type Supply struct {
 // Slots is how many pods of one size there is room for.
 type Slots struct {
 	GPUs int `json:"gpus"` // of each pod
-	// Free is how many such pods without any demand on links fit now, if all are of that size,
-	// and Capacity how many would on the empty machines.
+	// Free is how many such pods without a demand on links beside View.MinLink fit now, if all are of
+	// that size, and Capacity how many would on the empty machines.
 	Free     int `json:"free"`
 	Capacity int `json:"capacity"`
 	// Linked are the slots that are linked groups, by link class, best first; none for one GPU.
@@ -219,6 +225,19 @@ func (n *Node) Object() *v1.Node { return n.object }
 
 // Open reports whether what is free on the node counts.
 func (n *Node) Open() bool { return n.Closed == "" && n.NoGraph == "" && n.accel >= 0 }
+
+// onlyCordoned reports whether what is free on the node counts once it is uncordoned.
+func (n *Node) onlyCordoned() bool {
+	if n.Open() || n.NoGraph != "" || n.accel < 0 {
+		return false
+	}
+	uncordoned := new(*n.object)
+	uncordoned.Spec.Unschedulable = false
+	return placement.Closed(uncordoned) == ""
+}
+
+// free is how many GPUs pods could be given, were the node open.
+func (n *Node) free() int { return max(0, n.FreeMask().Len()-n.CountedGPUs) }
 
 // Node returns the node of that name; nil if there is none.
 func (v *View) Node(name string) *Node {

@@ -33,7 +33,7 @@ type groupCounters map[string]*placement.GroupCounter
 
 func (c groupCounters) of(resource string) *placement.GroupCounter {
 	if c[resource] == nil {
-		c[resource] = placement.NewGroupCounter(resource)
+		c[resource] = placement.NewGroupCounter(resource, nvtopo.Class{})
 	}
 	return c[resource]
 }

@@ -124,6 +124,21 @@ func (g *Graph) Len() int { return len(g.GPUs) }
 // Link returns the link of positions i and j; the zero Link when i == j.
 func (g *Graph) Link(i, j int) Link { return g.links[i*len(g.GPUs)+j] }
 
+// Joined returns the members of a set that have such a link or a better one to another member.
+func (g *Graph) Joined(set Mask, atLeast Class) (joined Mask) {
+	for i := range set.All() {
+		for j := range set.All() {
+			if j < i && g.Link(i, j).Class.AtLeast(atLeast) {
+				joined |= MaskOf(i, j)
+			}
+		}
+	}
+	return joined
+}
+
+// HasLink reports whether some two of the devices have such a link or a better one.
+func (g *Graph) HasLink(atLeast Class) bool { return g.Joined(FullMask(g.Len()), atLeast) != 0 }
+
 // Healthy is the set of GPUs a whole-GPU request may use: healthy, not MIG.
 func (g *Graph) Healthy() Mask {
 	var m Mask

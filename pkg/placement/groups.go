@@ -23,13 +23,14 @@ var groupSizes = [...]int{8, 4, 2, 1}
 // GroupSizes are the sizes of groups that are counted for people, greatest first.
 func GroupSizes() []int { return slices.Clone(groupSizes[:]) }
 
-// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs. It
-// remembers what it worked out: nodes in the same state share an answer. It is not safe for
-// concurrent use.
+// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs, and
+// where it is told so for a least link between any two of them. It remembers what it worked out:
+// nodes in the same state share an answer. It is not safe for concurrent use.
 type GroupCounter struct {
 	slots      *SlotCounter
 	demands    map[int]*Demand // by GPUs
 	of         string          // the resource
+	minLink    nvtopo.Class    // between any two GPUs of a group; the zero Class is any
 	capacities map[stateKey]Groups
 	classes    map[bestKey]bestClass
 }
@@ -45,10 +46,11 @@ type bestClass struct {
 	ok    bool
 }
 
-// NewGroupCounter returns a counter of groups of one extended resource.
-func NewGroupCounter(of string) *GroupCounter {
+// NewGroupCounter returns a counter of groups of one extended resource, of which any two GPUs have
+// such a link or a better one.
+func NewGroupCounter(of string, minLink nvtopo.Class) *GroupCounter {
 	return &GroupCounter{
-		slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of, capacities: map[stateKey]Groups{}, classes: map[bestKey]bestClass{},
+		slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of, minLink: minLink, capacities: map[stateKey]Groups{}, classes: map[bestKey]bestClass{},
 	}
 }
 
@@ -58,7 +60,8 @@ type Groups struct {
 	Linked int // whose best ring is as fast as the best of as many GPUs on the empty machine
 }
 
-// Demand is a pod of k GPUs under the shipped profile's defaults that asks for nothing else.
+// Demand is a pod of k GPUs under the shipped profile's defaults that asks for the least link and
+// nothing else.
 func (c *GroupCounter) Demand(k int) *Demand {
 	if d := c.demands[k]; d != nil {
 		return d
@@ -68,10 +71,13 @@ func (c *GroupCounter) Demand(k int) *Demand {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "asked"}, Spec: v1.PodSpec{Containers: []v1.Container{{
 		Name: strconv.Itoa(k), Resources: v1.ResourceRequirements{Requests: asked, Limits: asked},
 	}}}}
+	if c.minLink != (nvtopo.Class{}) {
+		pod.Annotations = map[string]string{podrequest.MinLinkKey: c.minLink.String()}
+	}
 	r, err := podrequest.Parse(pod, &podrequest.Options{
 		Resources: []string{c.of}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
 	})
-	if err != nil { // a pod without annotations can always be read
+	if err != nil { // the name of a class can always be read
 		return nil
 	}
 	c.demands[k] = &Demand{Request: r}

@@ -18,7 +18,7 @@ import (
 func TestGroupCounterMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
 	now := time.Unix(1_700_000_000, 0)
-	kept := NewGroupCounter(gpu)
+	kept := NewGroupCounter(gpu, nvtopo.Class{})
 	var machines []*usage.Node
 	for _, kind := range []string{"dgx1-v100", "dgx-h100", "a100-pcie-4-bridged"} {
 		machines = append(machines, nodeOf(t, kind))
@@ -51,7 +51,7 @@ func TestGroupCounterMemory(t *testing.T) {
 		}
 		n.Complete()
 		for _, k := range GroupSizes() {
-			fresh := NewGroupCounter(gpu)
+			fresh := NewGroupCounter(gpu, nvtopo.Class{})
 			got, want := kept.Capacity(&n, 0, k, now), fresh.Capacity(&n, 0, k, now)
 			if got != want {
 				t.Fatalf("round %d: %d GPUs, healthy %v, degraded %v, kubelet %s: capacity %+v, want %+v", round, k, accel.Healthy, accel.Degraded, policies[policy], got, want)
