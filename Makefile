@@ -25,7 +25,7 @@ BUILD := scripts/build.sh
 program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Modules of the repository besides the main one whose code is ours.
-OWN_MODULES := bench test/kubelet tools/dashboards tools/chart tools/images
+OWN_MODULES := bench test/kubelet tools tools/dashboards tools/chart tools/images
 
 .PHONY: help
 help: ## Show the targets

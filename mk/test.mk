@@ -70,7 +70,7 @@ UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/
 
 .PHONY: unit
 unit: $(FAKE_DRIVER) $(BIN)/gotestsum ## Unit, property and seed-corpus fuzz tests: no etcd, no root
-	@$(GOTEST) unit '$(UNIT_PACKAGES)'
+	@code=0; $(GOTEST) unit '$(UNIT_PACKAGES)' || code=1; cd tools && ../$(GOTEST) unit.measure ./measure || code=1; exit $$code
 
 include mk/core.mk
 
