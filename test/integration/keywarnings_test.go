@@ -3,16 +3,25 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
 // warned keeps the warnings that an API server sends, as kubectl prints them.
@@ -27,7 +36,7 @@ func (w *warned) HandleWarningHeader(_ int, _, text string) {
 	w.texts = append(w.texts, text)
 }
 
-// take returns the warnings since it was called last.
+// take returns the warnings since it was called last, a line each.
 func (w *warned) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,6 +100,112 @@ func testKeyWarnings(t *testing.T, config *rest.Config) {
 				t.Errorf("the warning is %q, want %q", got, tc.want)
 			}
 			t.Log(got)
+		})
+	}
+}
+
+// setKinds are the kinds of other projects that have several templates of pods: what is served of each.
+// Their modules are no part of this one, so their definitions take any field.
+var setKinds = map[string]schema.GroupVersionResource{
+	"JobSet":          {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
+	"LeaderWorkerSet": {Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"},
+	"RayJob":          {Group: "ray.io", Version: "v1", Resource: "rayjobs"},
+}
+
+// defineSetKinds has the API server serve setKinds.
+func defineSetKinds(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	files := fstest.MapFS{}
+	for kind, gvr := range setKinds {
+		files[kind+".yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[2]s.%[1]s, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: %[1]s
+  names: {kind: %[3]s, listKind: %[3]sList, plural: %[2]s, singular: %[4]s}
+  scope: Namespaced
+  versions:
+  - {name: %[5]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`, gvr.Group, gvr.Resource, kind, strings.ToLower(kind), gvr.Version)}
+	}
+	if err := c.ApplyManifests(t.Context(), files); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testSetKeyWarnings writes JobSets, LeaderWorkerSets and RayJobs whose templates have keys that nothing
+// reads: each is taken, with one warning that names the first of them.
+func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	defineSetKinds(t, c)
+	var heard warned
+	config := c.RESTConfig()
+	config.WarningHandler = &heard
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	template := func(pairs ...string) object {
+		notes := object{}
+		for i := 0; i < len(pairs); i += 2 {
+			notes[pairs[i]] = pairs[i+1]
+		}
+		return object{"metadata": object{"annotations": notes}, "spec": object{"containers": []any{object{"name": "main", "image": "x"}}}}
+	}
+	jobSet := func(templates ...object) object {
+		var jobs []any
+		for i, t := range templates {
+			jobs = append(jobs, object{"name": fmt.Sprint("job-", i), "replicas": int64(1), "template": object{"spec": object{"template": t}}})
+		}
+		return object{"replicatedJobs": jobs}
+	}
+	workerSet := func(leader, worker object) object {
+		return object{"replicas": int64(1), "leaderWorkerTemplate": object{"size": int64(2), "leaderTemplate": leader, "workerTemplate": worker}}
+	}
+	rayJob := func(head, worker object) object {
+		workers := []any{object{"groupName": "gpus", "replicas": int64(1), "template": worker}}
+		return object{"rayClusterSpec": object{"headGroupSpec": object{"template": head}, "workerGroupSpecs": workers}}
+	}
+	good := func() object { return template("nvtopo.dev/topology-policy", "restricted") }
+	wrong := func() object { return template("nvtopo.dev/topology-polcy", "restricted") }
+	sizeOfNone := func() object { return template("nvtopo.dev/gang-size", "2") }
+	const (
+		prefix  = "Validation failed for ValidatingAdmissionPolicy 'nvtopo-keys-of-sets' with binding 'nvtopo-keys-of-sets': "
+		unknown = ".annotations: nvtopo.dev/topology-polcy (near: nvtopo.dev/topology-policy) is not known and without effect; docs/configuration.md lists the annotations of pods"
+		noGang  = ".annotations: nvtopo.dev/gang-size: without effect on a pod that is in no gang: nvtopo.dev/gang is missing"
+	)
+	tests := map[string]struct {
+		kind string
+		spec object
+		want string // the one warning; empty: none
+	}{
+		"a JobSet": {"JobSet", jobSet(good(), wrong()), prefix + "spec.replicatedJobs[job-1].template.spec.template.metadata" + unknown},
+		"a JobSet of two misspelled templates": {
+			"JobSet", jobSet(wrong(), wrong()), prefix + "spec.replicatedJobs[job-0].template.spec.template.metadata" + unknown,
+		},
+		"a JobSet with the size of no gang": {"JobSet", jobSet(sizeOfNone()), prefix + "spec.replicatedJobs[job-0].template.spec.template.metadata" + noGang},
+		"a good JobSet":                     {"JobSet", jobSet(good(), good()), ""},
+		"the leader of a LeaderWorkerSet":   {"LeaderWorkerSet", workerSet(wrong(), good()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
+		"the workers of a LeaderWorkerSet":  {"LeaderWorkerSet", workerSet(good(), wrong()), prefix + "spec.leaderWorkerTemplate.workerTemplate.metadata" + unknown},
+		"both of a LeaderWorkerSet":         {"LeaderWorkerSet", workerSet(wrong(), wrong()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
+		"a good LeaderWorkerSet":            {"LeaderWorkerSet", workerSet(good(), good()), ""},
+		"the head of a RayJob":              {"RayJob", rayJob(wrong(), good()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
+		"the workers of a RayJob":           {"RayJob", rayJob(good(), wrong()), prefix + "spec.rayClusterSpec.workerGroupSpecs[gpus].template.metadata" + unknown},
+		"head and workers of a RayJob":      {"RayJob", rayJob(wrong(), wrong()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
+		"a good RayJob":                     {"RayJob", rayJob(good(), good()), ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			gvr := setKinds[tc.kind]
+			set := &unstructured.Unstructured{Object: object{"metadata": object{"name": "x"}, "spec": tc.spec}}
+			set.SetGroupVersionKind(gvr.GroupVersion().WithKind(tc.kind))
+			if _, err := dyn.Resource(gvr).Namespace(metav1.NamespaceDefault).Create(t.Context(), set, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if diff := cmp.Diff(tc.want, heard.take()); diff != "" {
+				t.Errorf("warnings (-want +got)\n%s", diff)
+			}
 		})
 	}
 }

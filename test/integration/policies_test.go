@@ -95,6 +95,7 @@ func TestPolicies(t *testing.T) { //nolint:tparallel // its steps share one clus
 	t.Run("leader", func(t *testing.T) { testLeaseRights(t, account(schedulerAccount, "n1"), exporter) })
 	t.Run("templates", func(t *testing.T) { testTemplates(t, admin) })
 	t.Run("keys that nothing reads", func(t *testing.T) { testKeyWarnings(t, c.RESTConfig()) })
+	t.Run("keys of sets that nothing reads", func(t *testing.T) { testSetKeyWarnings(t, c) })
 }
 
 // editor is an account of a user's namespace that may do with pods what users do.
