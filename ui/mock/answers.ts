@@ -256,28 +256,54 @@ export function usage(c: MockCluster): UsageRecord[] {
     }));
 }
 
-/** GPU hours of all tenants, or of one. */
-export function hours(until: string, tenant: string): PoolHours {
-  const of = (name: string, hours: number, invoiced: number, sessions: number) => ({
-    name,
-    hours: String(hours),
-    invoiced: String(invoiced),
-    sessions,
-  });
-  const byTenant = [of("team-a", 1234.5, 200, 40), of("team-b", 321.25, 0, 12), of("research", 0, 0, 0)].filter(
-    (t) => !tenant || t.name === tenant,
-  );
-  const sum = (what: (t: { hours: string; sessions: number; invoiced: string }) => number) => byTenant.reduce((n, t) => n + what(t), 0);
-  const [all, invoiced, sessions] = [sum((t) => Number(t.hours)), sum((t) => Number(t.invoiced)), sum((t) => t.sessions)];
+/** The GPU hours of the made-up cluster, whatever the time: most first, as the server has them. */
+const hoursItems = [
+  { tenant: "team-a", queue: "training-pool", source: "sessions", hours: 1034.5, sessions: 36 },
+  { tenant: "team-b", queue: "training-pool", source: "sessions", hours: 321.25, sessions: 12 },
+  { tenant: "team-a", queue: "", source: "invoice", hours: 200, sessions: 4 },
+  { tenant: "research", queue: "", source: "sessions", hours: 0, sessions: 0 }, // one that used nothing is listed too
+].map((i) => ({ ...i, model: "NVIDIA-H100-80GB-HBM3" }));
+
+type HoursItem = (typeof hoursItems)[number];
+
+function hoursItemsOf(tenant: string): HoursItem[] {
+  return hoursItems.filter((i) => !tenant || i.tenant === tenant);
+}
+
+/** GPU hours of a time, of all tenants or of one. */
+export function hours(from: string, until: string, tenant: string): PoolHours {
+  const items = hoursItemsOf(tenant);
+  const invoiced = items.filter((i) => i.source === "invoice");
+  const sum = (of: HoursItem[], what: "hours" | "sessions") => of.reduce((n, i) => n + i[what], 0);
+  const by = (name: (i: HoursItem) => string, of: HoursItem[]) =>
+    [...new Set(of.map(name))].map((n) => {
+      const its = (all: HoursItem[]) => all.filter((i) => name(i) === n);
+      return {
+        name: n,
+        hours: String(sum(its(of), "hours")),
+        invoiced: String(sum(its(invoiced), "hours")),
+        sessions: sum(its(of), "sessions"),
+      };
+    });
+  const held = items.filter((i) => i.sessions > 0);
   return {
-    from: `${until.slice(0, 7)}-01T00:00:00Z`,
+    from,
     until,
     ...(tenant ? { tenant } : {}),
-    hours: String(all),
-    sessions,
-    byTenant,
-    byQueue: [of("training-pool", all - invoiced, 0, sessions), of("", invoiced, invoiced, 4)].filter((q) => Number(q.hours) > 0),
-    byModel: [of("NVIDIA-H100-80GB-HBM3", all, invoiced, sessions)].filter((m) => Number(m.hours) > 0),
-    notes: invoiced > 0 ? [`${invoiced} of the hours are from the invoices of last year, whose sessions are kept no more.`] : [],
+    hours: String(sum(items, "hours")),
+    sessions: sum(items, "sessions"),
+    byTenant: by((i) => i.tenant, items),
+    byQueue: by((i) => i.queue, held),
+    byModel: by((i) => i.model, held),
+    notes: invoiced.map((i) => `${i.hours} of the hours are from the invoices of last year, whose sessions are kept no more.`),
   };
+}
+
+/** The same as a file, as the server writes it. */
+export function hoursCSV(from: string, until: string, tenant: string): string {
+  const rows = hoursItemsOf(tenant).map((i) => {
+    const [queue, model] = i.sessions > 0 ? [i.queue || "not recorded", i.model] : ["", ""];
+    return [from, until, i.tenant, queue, model, i.source, i.hours, i.sessions];
+  });
+  return [["from", "until", "tenant", "queue", "model", "source", "hours", "sessions"], ...rows].map((r) => `${r.join(",")}\n`).join("");
 }

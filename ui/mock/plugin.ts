@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Connect, Plugin } from "vite";
 
-import { bills, explanationOf, gangExplanationOf, historyOf, hours, pools, usage } from "./answers";
+import { bills, explanationOf, gangExplanationOf, historyOf, hours, hoursCSV, pools, usage } from "./answers";
 import { MockCluster } from "./cluster";
 
 // At most so often is something sent, in ms, as by the real server.
@@ -45,19 +45,24 @@ class MockServer {
     if (url.pathname === "/mock/burst") void this.burst(Number(url.searchParams.get("changes")), res);
     else if (url.pathname === "/api/v1/stream") this.stream(req, res);
     else if (url.pathname.startsWith("/api/v1/"))
-      this.answer(url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent), url.searchParams.get("tenant") ?? "", res);
+      this.answer(url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent), url.searchParams, res);
     else next();
   };
 
-  private answer(path: string[], tenant: string, res: ServerResponse): void {
-    const value = this.valueOf(path, tenant);
+  private answer(path: string[], query: URLSearchParams, res: ServerResponse): void {
+    if (query.get("format") === "csv") {
+      res.setHeader("Content-Type", "text/csv; charset=utf-8");
+      res.setHeader("Content-Disposition", 'attachment; filename="gpu-hours.csv"');
+      res.end(hoursCSV(...timeOf(query), query.get("tenant") ?? ""));
+      return;
+    }
+    const value = this.valueOf(path, query);
     res.setHeader("Content-Type", "application/json");
     res.statusCode = value === undefined ? 404 : 200;
     res.end(JSON.stringify(value ?? { error: `There is no ${path.join(" ")}.`, hint: "It may have been deleted; go back to the list." }));
   }
 
-  private valueOf([kind, a = "", b = "", c = ""]: string[], tenant: string): unknown {
-    const now = new Date().toISOString();
+  private valueOf([kind, a = "", b = "", c = ""]: string[], query: URLSearchParams): unknown {
     switch (kind) {
       case "cluster":
         return this.cluster.cluster();
@@ -72,7 +77,7 @@ class MockServer {
       case "gangs":
         return a ? this.gang(a, b) : { version: this.cluster.version, items: [...this.cluster.gangs.values()] };
       case "pools":
-        return this.poolsAnswer(a, now, tenant);
+        return this.poolsAnswer(a, query);
       case "whoami":
         return { user: "mock", mode: "kubeconfig", version: "mock" };
       default:
@@ -80,9 +85,10 @@ class MockServer {
     }
   }
 
-  private poolsAnswer(of: string, now: string, tenant: string): unknown {
-    if (of === "bills") return { items: bills(now, tenant), problems: [] };
-    if (of === "hours") return hours(now, tenant);
+  private poolsAnswer(of: string, query: URLSearchParams): unknown {
+    const tenant = query.get("tenant") ?? "";
+    if (of === "bills") return { items: bills(new Date().toISOString(), tenant), problems: [] };
+    if (of === "hours") return hours(...timeOf(query), tenant);
     return of === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
   }
 
@@ -151,4 +157,14 @@ function drained(v: ServerResponse): Promise<void> {
 /** An event of the stream; of several of one version only the last has its number. */
 function event(name: string, id: number, data: unknown): string {
   return `event: ${name}\n${id ? `id: ${id}\n` : ""}data: ${JSON.stringify(data)}\n\n`;
+}
+
+/** From when until when: a period of two times, so many days, or this month. */
+function timeOf(query: URLSearchParams): [from: string, until: string] {
+  const second = (ms: number) => `${new Date(ms).toISOString().slice(0, 19)}Z`;
+  const [from, until] = (query.get("period") ?? "").split("/");
+  if (from && until) return [second(Date.parse(from)), second(Date.parse(until))];
+  const now = second(Date.now());
+  const days = /^(\d+)d$/.exec(query.get("since") ?? "")?.[1];
+  return [days ? second(Date.parse(now) - Number(days) * 24 * 60 * 60 * 1000) : `${now.slice(0, 7)}-01T00:00:00Z`, now];
 }
