@@ -38,7 +38,8 @@ The stages, in order:
   programs      exporters, pool controller and web view, whose pods have to end
   policies      admission policies
   objects       NodeGPUTopologies, ClusterTopologies, pools with their queues of Kueue,
-                ElasticJobs and sessions; Jobs that these made run on
+                ElasticJobs and sessions; Jobs that these made run on. The placement check
+                of jobs is taken out of other ClusterQueues too
   nodes         labels and annotations that the exporter wrote on Nodes
   leases        those of exporters, agents and pool controller
   scheduler     the scheduler, last of the programs
@@ -50,8 +51,9 @@ groups of its kinds, and by who wrote a field. An installation of a build withou
 label gets it by 'kubectl apply -k' or 'helm upgrade' with this release.
 
 What stays: running pods with their annotations, until they end; accounts, price books,
-invoices and records of usage; the definitions of nvtopo's kinds. --purge removes the
-latter two as well, before the namespace. Files on nodes stay (docs/install.md).
+invoices and records of usage; WorkloadPriorityClasses of Kueue, which jobs may name; the
+definitions of nvtopo's kinds. --purge removes all but the pods, before the namespace.
+Files on nodes stay (docs/install.md).
 
 Pods that name nvtopo's scheduler and have no node wait afterwards: they are named. A
 cluster in which it places all pods is left as it is until kube-scheduler runs again.
@@ -72,7 +74,7 @@ something: what was done stays done, and the command may be run again.`,
 	o.cluster.bind(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the steps, change nothing")
-	f.BoolVar(&o.purge, "purge", false, "remove accounts, prices, invoices and records of usage too, and the definitions of nvtopo's kinds")
+	f.BoolVar(&o.purge, "purge", false, "remove accounts, prices, invoices and records of usage too, priorities of jobs, and the definitions of nvtopo's kinds")
 	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "longest wait for the pods of a program to end, or for an object to go")
 	return cmd
 }

@@ -27,6 +27,8 @@ const (
 	WithoutMarks
 	// WithoutAgent has a device plugin register with kubelet again.
 	WithoutAgent
+	// WithoutCheck has jobs in a ClusterQueue not wait for the pool controller's admission check.
+	WithoutCheck
 )
 
 // Where the agent has device plugins register (docs/node-agent.md), and where kubelet does.
@@ -49,6 +51,8 @@ func (c Change) patch(o *Object) (patch map[string]any, what []string) {
 			return withoutAgentOfOperator(o)
 		}
 		return withoutAgent(o)
+	case WithoutCheck:
+		return withoutCheck(o)
 	case NoChange:
 	}
 	return nil, nil
@@ -184,6 +188,24 @@ func withoutAgentOfOperator(o *Object) (map[string]any, []string) {
 		return nil, nil
 	}
 	return map[string]any{"spec": map[string]any{"devicePlugin": map[string]any{"env": env}}}, []string{"variable " + socketVariable + " of devicePlugin"}
+}
+
+// withoutCheck takes the placement check out of a ClusterQueue: nobody answers it any more, and each job would
+// wait with its quota for ever.
+func withoutCheck(o *Object) (map[string]any, []string) {
+	checks := listAt(mapAt(o.Object, "spec", "admissionChecksStrategy"), "admissionChecks")
+	kept := slices.DeleteFunc(slices.Clone(checks), func(c any) bool {
+		check, _ := c.(map[string]any)
+		return check["name"] == names.CheckPlacementObject
+	})
+	if len(kept) == len(checks) {
+		return nil, nil
+	}
+	var strategy any // Kueue refuses an empty list
+	if len(kept) > 0 {
+		strategy = map[string]any{"admissionChecks": kept}
+	}
+	return map[string]any{"spec": map[string]any{"admissionChecksStrategy": strategy}}, []string{"admission check " + names.CheckPlacementObject}
 }
 
 // withoutSocket returns the variables without the one that names the agent's socket.

@@ -4,5 +4,6 @@
 //
 // Read lists what is there, Plan says without a request what is removed and in which order, and Run
 // carries it out. What is ours is known by the label release.PartOfLabel, by the API groups of the
-// project's kinds, by finalizers of its domain, and by who wrote a field; never by a name.
+// project's kinds, by finalizers of its domain, by the controller of an AdmissionCheck, and by who wrote a
+// field; never by a name.
 package uninstall

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -50,7 +51,7 @@ const (
 
 const (
 	domain        = "nvtopo.dev"
-	kueueGroup    = "kueue.x-k8s.io"
+	kueueGroup    = kueue.GroupName
 	helmSecret    = "helm.sh/release.v1"
 	releaseName   = "meta.helm.sh/release-name"
 	releaseSpace  = "meta.helm.sh/release-namespace"
@@ -102,6 +103,17 @@ func isInstalled(o *Object) bool {
 func isQueue(o *Object) bool {
 	_, ok := o.GetLabels()[names.LabelManaged]
 	return ok && o.Resource.Group == kueueGroup
+}
+
+// isCheck reports whether this is the admission check that the pool controller answers.
+func isCheck(o *Object) bool {
+	controller, _ := mapAt(o.Object, "spec")["controllerName"].(string)
+	return o.Resource.Group == kueueGroup && o.GetKind() == kueue.AdmissionCheckKind && controller == names.CheckPlacement
+}
+
+// isPriority reports whether the pool controller made this priority of Kueue's jobs.
+func isPriority(o *Object) bool {
+	return o.Resource.Group == kueueGroup && o.GetKind() == kueue.WorkloadPriorityClassKind && wrote(o, poolManager)
 }
 
 // isOurFinalizer reports whether a finalizer is of the project's domain.

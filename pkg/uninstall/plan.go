@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -124,8 +125,10 @@ func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, k
 		// The Jobs that it made run on, with their pods.
 		s.Orphan = o.GetKind() == poolv1alpha1.ElasticJobKind || o.GetKind() == poolv1alpha1.RemoteGPUSessionKind
 		return s, ""
-	case isQueue(o):
+	case isQueue(o), isCheck(o), isPriority(o) && purge:
 		return in(StageObjects), ""
+	case isPriority(o):
+		return nil, "priority of jobs; --purge removes it"
 	case isLease(o):
 		return leaseStep(o), ""
 	case isHelmRecord(o, releases):
@@ -209,6 +212,8 @@ func (r *Removal) changes(objects []Object, purge bool) {
 			add(StageNodes, WithoutMarks)
 		case o.GetKind() == "ClusterPolicy", o.GetKind() == "DaemonSet" && !isInstalled(o) && !madeByOperator(o):
 			add(StagePlugin, WithoutAgent)
+		case o.GetKind() == kueue.ClusterQueueKind && o.Resource.Group == kueueGroup && !isQueue(o):
+			add(StageObjects, WithoutCheck)
 		}
 	}
 }

@@ -29,7 +29,8 @@ var resources = map[string]string{
 	"CustomResourceDefinition.apiextensions.k8s.io":                 "customresourcedefinitions",
 	"NodeGPUTopology.topology.nvtopo.dev":                           "nodegputopologies", "ComputePool.pool.nvtopo.dev": "computepools",
 	"ElasticJob.pool.nvtopo.dev": "elasticjobs", "Invoice.pool.nvtopo.dev": "invoices", "UsageRecord.pool.nvtopo.dev": "usagerecords",
-	"ClusterQueue.kueue.x-k8s.io": "clusterqueues", "LocalQueue.kueue.x-k8s.io": "localqueues", "ClusterPolicy.nvidia.com": "clusterpolicies",
+	"ClusterQueue.kueue.x-k8s.io": "clusterqueues", "LocalQueue.kueue.x-k8s.io": "localqueues",
+	"AdmissionCheck.kueue.x-k8s.io": "admissionchecks", "WorkloadPriorityClass.kueue.x-k8s.io": "workloadpriorityclasses", "ClusterPolicy.nvidia.com": "clusterpolicies",
 }
 
 // read decodes objects. One without a UID has its kind and name for one.
@@ -285,6 +286,47 @@ metadata: {name: training, finalizers: [pool.nvtopo.dev/pool]}`},
 				"finalizers: ComputePool training without finalizer pool.nvtopo.dev/pool",
 			},
 		},
+		"the placement check goes, also out of queues of others, and checks of others stay": {
+			objects: []string{`apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: nvtopo-placement}
+spec: {controllerName: pool.nvtopo.dev/placement}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: theirs}
+spec: {controllerName: example.com/check}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: alone}
+spec: {admissionChecksStrategy: {admissionChecks: [{name: nvtopo-placement}]}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: both}
+spec: {admissionChecksStrategy: {admissionChecks: [{name: theirs, onFlavors: [f]}, {name: nvtopo-placement}]}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: theirs}
+spec: {admissionChecksStrategy: {admissionChecks: [{name: theirs}]}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: training.team-a, labels: {pool.nvtopo.dev/managed: training}}
+spec: {admissionChecksStrategy: {admissionChecks: [{name: nvtopo-placement}]}}`},
+			wantSteps: []string{
+				"objects: ClusterQueue alone without admission check nvtopo-placement", "objects: ClusterQueue both without admission check nvtopo-placement",
+				"objects: ClusterQueue training.team-a", "objects: AdmissionCheck nvtopo-placement",
+			},
+		},
+		"priorities that the pool controller made stay for the jobs that name them": {
+			objects: []string{priorities}, wantKept: []string{"WorkloadPriorityClass nvtopo-p5: priority of jobs; --purge removes it"},
+		},
+		"a purge takes the pool controller's priorities, and none of others": {
+			objects: []string{priorities}, purge: true, wantSteps: []string{"objects: WorkloadPriorityClass nvtopo-p5"},
+		},
 		"Helm's record of the release goes, and that of another stays with the namespace": {
 			objects: []string{space, `apiVersion: v1
 kind: ServiceAccount
@@ -380,6 +422,14 @@ apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: workloads.kueue.x-k8s.io}`
 
+const priorities = `apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: nvtopo-p5, managedFields: [{manager: nvtopo-pool-controller}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: nvtopo-theirs, managedFields: [{manager: kubectl-create}]}`
+
 // inPlace is a scheduler in place of kube-scheduler.
 const inPlace = `apiVersion: apps/v1
 kind: Deployment
@@ -464,5 +514,36 @@ metadata:
 	}
 	if strings.Contains(got, "team-a/another") {
 		t.Errorf("a pod of another scheduler is named:\n%s", got)
+	}
+}
+
+// TestWithoutCheck: a ClusterQueue loses the placement check, and keeps its other checks as they are.
+func TestWithoutCheck(t *testing.T) {
+	queue := func(checks string) string {
+		return "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {name: q}\nspec: {admissionChecksStrategy: {admissionChecks: [" + checks + "]}}"
+	}
+	tests := map[string]struct {
+		checks string
+		want   map[string]any // under spec; nil: no patch
+	}{
+		"the only one": {"{name: nvtopo-placement}", map[string]any{"admissionChecksStrategy": nil}},
+		"beside another": {"{name: theirs, onFlavors: [f]}, {name: nvtopo-placement}", map[string]any{"admissionChecksStrategy": map[string]any{
+			"admissionChecks": []any{map[string]any{"name": "theirs", "onFlavors": []any{"f"}}},
+		}}},
+		"another alone": {"{name: theirs}", nil},
+		"none":          {"", nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := read(t, queue(tc.checks))[0]
+			patch, _ := WithoutCheck.patch(&o)
+			var want map[string]any
+			if tc.want != nil {
+				want = map[string]any{"spec": tc.want}
+			}
+			if diff := cmp.Diff(want, patch); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

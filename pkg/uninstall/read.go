@@ -66,6 +66,8 @@ type query struct {
 var whole = map[schema.GroupResource]query{
 	{Group: "apps", Resource: "daemonsets"}:            {},
 	{Group: "nvidia.com", Resource: "clusterpolicies"}: {},
+	{Group: kueueGroup, Resource: "clusterqueues"}:     {},
+	{Group: kueueGroup, Resource: "admissionchecks"}:   {},
 	{Resource: "configmaps"}:                           {labels: release.PartOfLabel + "=" + release.PartOf},
 	{Group: "apps", Resource: "deployments"}:           {labels: release.PartOfLabel + "=" + release.PartOf},
 	{Group: "coordination.k8s.io", Resource: "leases"}: {namespace: kubeNamespace, fields: "metadata.name=kube-scheduler"},
@@ -79,6 +81,7 @@ var everywhere = []schema.GroupResource{
 	{Resource: "nodes"},
 	{Group: "batch", Resource: "jobs"},
 	{Group: kueueGroup, Resource: "workloads"},
+	{Group: kueueGroup, Resource: "workloadpriorityclasses"},
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 }
 
