@@ -20,6 +20,12 @@ import (
 // which has to be empty afterwards. Like clusters, demos run side by side.
 func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	t.Helper()
+	return devclusterCommand(t, "demo", args...)
+}
+
+// devclusterCommand is demoCommand for any verb of the program that starts a cluster.
+func devclusterCommand(t *testing.T, verb string, args ...string) (cmd *exec.Cmd, tmp string) {
+	t.Helper()
 	t.Parallel()
 	tmp, err := os.MkdirTemp("", "dc") //nolint:usetesting // t.TempDir's path is too long for a socket in it
 	if err != nil {
@@ -27,7 +33,7 @@ func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(tmp) })
 	args = append([]string{
-		"demo", "--kwok", testkit.Kwok(t), "--scheduler", testkit.Program(t, "nvtopo-scheduler"),
+		verb, "--kwok", testkit.Kwok(t), "--scheduler", testkit.Program(t, "nvtopo-scheduler"),
 	}, args...)
 	cmd = exec.CommandContext(t.Context(), testkit.Program(t, "nvtopo-devcluster"), args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
