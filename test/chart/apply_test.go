@@ -166,13 +166,15 @@ func (s *server) helm(t *testing.T) {
 	if got := mode(); got != "--mode=repair" {
 		t.Errorf("after the roll-back agents run with %v", got)
 	}
-	run("uninstall", "nvtopo")
+	made := s.use(t)
+	run("uninstall", "nvtopo", "--wait") // it would wait for whatever a finalizer keeps
 	for k, o := range render(t, pools) {
 		_, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		if kept := o.GetKind() == "CustomResourceDefinition"; kept != (err == nil) {
 			t.Errorf("%s after the release was uninstalled: %v", k, err)
 		}
 	}
+	s.afterUninstall(t, made)
 
 	// An installation by kubectl becomes Helm's.
 	for k, o := range kustomize(t, "overlays/pools") {
