@@ -51,6 +51,26 @@ func runDemo(cmd *cobra.Command, s *settings, output string) error {
 	return verdict(cmd, report)
 }
 
+// showScenes plays the scenes of a demo, and prints what they showed. It is an error if anything was not as
+// promised.
+func showScenes(cmd *cobra.Command, s *settings, nodes []devcluster.NodeSpec, run func(context.Context, *devcluster.Cluster, io.Writer) (*demo.Pictures, error)) error {
+	pictures, err := onCluster(cmd, s, nodes, run)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(cmd.OutOrStdout(), pictures.Text.String()); err != nil {
+		return fmt.Errorf("write the pictures: %w", err)
+	}
+	for _, p := range pictures.Problems() {
+		cmd.PrintErrln(p)
+	}
+	if n := len(pictures.Problems()); n > 0 {
+		return fmt.Errorf("%d things are not as promised", n)
+	}
+	cmd.PrintErrf("read from the bound pods: %s\n", pictures.Verdict)
+	return nil
+}
+
 // onCluster runs a demo on a cluster of the nodes, and removes all of it. If that fails, the
 // logs of all programs are shown.
 func onCluster[R any](

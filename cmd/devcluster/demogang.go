@@ -3,8 +3,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/gangdemo"
@@ -20,24 +18,6 @@ which another is evicted come one after the other. After each, a picture has a l
 Progress goes to stderr, the pictures to stdout. Exits with 1 if a gang is not where it was
 promised, or a GPU has two owners.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemoGang(cmd, s) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return showScenes(cmd, s, gangdemo.Nodes(), gangdemo.Run) },
 	}
-}
-
-func runDemoGang(cmd *cobra.Command, s *settings) error {
-	report, err := onCluster(cmd, s, gangdemo.Nodes(), gangdemo.Run)
-	if err != nil {
-		return err
-	}
-	if err := report.Write(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	for _, p := range report.Problems() {
-		cmd.PrintErrln(p)
-	}
-	if n := len(report.Problems()); n > 0 {
-		return fmt.Errorf("%d things are not as promised", n)
-	}
-	cmd.PrintErrf("read from the bound pods: every gang is whole and where it was promised, no GPU has two owners\n")
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
 )
 
@@ -52,30 +53,11 @@ computed, or if anybody was beyond a limit at any change of a pod.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.pools = &programs
-			return runDemoPools(cmd, s)
+			return showScenes(cmd, s, pooldemo.Nodes(), func(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*demo.Pictures, error) {
+				return pooldemo.Run(ctx, c, programs.controller, progress)
+			})
 		},
 	}
 	programs.addFlags(c.Flags())
 	return c
-}
-
-func runDemoPools(cmd *cobra.Command, s *settings) error {
-	run := func(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*pooldemo.Report, error) {
-		return pooldemo.Run(ctx, c, s.pools.controller, progress)
-	}
-	report, err := onCluster(cmd, s, pooldemo.Nodes(), run)
-	if err != nil {
-		return err
-	}
-	if err := report.Write(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	for _, p := range report.Problems() {
-		cmd.PrintErrln(p)
-	}
-	if n := len(report.Problems()); n > 0 {
-		return fmt.Errorf("%d things are not as promised", n)
-	}
-	cmd.PrintErrf("read from the bound pods: shares are as computed, and at %d changes of pods nobody was beyond a limit\n", report.Checks())
-	return nil
 }

@@ -2,7 +2,8 @@
 
 // Package demo is the project's main job from end to end: pods with all kinds
 // of GPU requests arrive at a cluster of simulated machines in waves, some
-// finish in between, and every placement is checked.
+// finish in between, and every placement is checked. Its Runner plays the scenes
+// of all demos, which are data: what comes, what is waited for, what is shown.
 //
 // Invariant: a placement counts as right only if a brute force (package oracle)
 // that shares no code with the scheduler's tables and order chooses the same GPUs from what

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 )
 
 // The fabric: two spines of four racks of four nodes with eight GPUs.
@@ -17,12 +18,6 @@ const (
 	machine       = "hgx-h200"
 )
 
-// The labels from which the scheduler reads a fabric when nobody describes one.
-const (
-	spineLabel = "topology.kubernetes.io/switch"
-	rackLabel  = "topology.kubernetes.io/rack"
-)
-
 // Nodes are the nodes of the demo, in the order of the fabric.
 func Nodes() []devcluster.NodeSpec {
 	var out []devcluster.NodeSpec
@@ -31,8 +26,8 @@ func Nodes() []devcluster.NodeSpec {
 		out = append(out, devcluster.NodeSpec{
 			Name: fmt.Sprintf("node-%02d", i), Machine: machine,
 			Labels: map[string]string{
-				spineLabel: fmt.Sprintf("spine-%d", rack/racksPerSpine),
-				rackLabel:  fmt.Sprintf("rack-%d", rack),
+				clustertopology.SwitchLabel: fmt.Sprintf("spine-%d", rack/racksPerSpine),
+				clustertopology.RackLabel:   fmt.Sprintf("rack-%d", rack),
 			},
 		})
 	}
@@ -46,7 +41,7 @@ type place struct{ spine, rack string }
 func places() map[string]place {
 	out := map[string]place{}
 	for _, n := range Nodes() {
-		out[n.Name] = place{n.Labels[spineLabel], n.Labels[rackLabel]}
+		out[n.Name] = place{n.Labels[clustertopology.SwitchLabel], n.Labels[clustertopology.RackLabel]}
 	}
 	return out
 }

@@ -21,8 +21,6 @@ import (
 const (
 	namespace   = metav1.NamespaceDefault
 	gpuResource = v1.ResourceName("nvidia.com/gpu")
-	// letterKey is the annotation with the letter of a pod in the picture.
-	letterKey = "demo.nvtopo.dev/letter"
 )
 
 // gang is some pods that start together, and what the demo promises of their places. A gang of
@@ -44,7 +42,7 @@ func (g *gang) member(rank int) *v1.Pod {
 	gpus := v1.ResourceList{
 		gpuResource: *resource.NewQuantity(int64(g.gpus), resource.DecimalSI), v1.ResourceCPU: *resource.NewQuantity(int64(g.gpus), resource.DecimalSI),
 	}
-	notes := map[string]string{letterKey: string(g.letter)}
+	notes := map[string]string{demo.LetterKey: string(g.letter)}
 	if g.pods > 1 {
 		notes[gangrequest.GangKey], notes[gangrequest.GangSizeKey] = g.name, strconv.Itoa(g.pods)
 		maps.Copy(notes, g.wishes)
@@ -81,7 +79,7 @@ func (g *gang) names() []string {
 
 // letterOf is the letter of a bound pod.
 func letterOf(pod *v1.Pod) rune {
-	for _, r := range pod.Annotations[letterKey] {
+	for _, r := range pod.Annotations[demo.LetterKey] {
 		return r
 	}
 	return '?'

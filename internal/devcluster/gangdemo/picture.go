@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -51,14 +52,14 @@ func draw(w io.Writer, nodes []devcluster.NodeSpec, gpus owners) error {
 	spine, rack := "", ""
 	for i := range nodes {
 		n := &nodes[i]
-		if s := n.Labels[spineLabel]; s != spine {
+		if s := n.Labels[clustertopology.SwitchLabel]; s != spine {
 			if spine != "" {
 				b.WriteString("\n")
 			}
 			spine = s
 			b.WriteString("  " + s)
 		}
-		if r := n.Labels[rackLabel]; r != rack {
+		if r := n.Labels[clustertopology.RackLabel]; r != rack {
 			rack = r
 			b.WriteString("\n    " + r + " ")
 		}

@@ -6,50 +6,28 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// Report is what came of the scenes.
-type Report struct {
-	text     strings.Builder
-	problems []string
-}
-
-// Problems lists what is not as promised, one line each.
-func (r *Report) Problems() []string { return r.problems }
-
-// Write writes the scenes with their pictures.
-func (r *Report) Write(w io.Writer) error {
-	if _, err := io.WriteString(w, r.text.String()); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
-}
-
-func (r *Report) problem(format string, args ...any) {
-	r.problems = append(r.problems, fmt.Sprintf(format, args...))
-}
-
 // write adds a scene as it is now, and judges the gangs that were to start.
 func (r *run) write(ctx context.Context, s *scene, reasons []string) error {
-	list, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	var list v1.PodList
+	if err := r.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("list the pods: %w", err)
 	}
 	gpus, err := ownersOf(list.Items, r.graphs, letterOf)
 	if err != nil {
-		r.report.problem("%s", err)
+		r.Problem("%s", err)
 		return nil
 	}
-	b := &r.report.text
+	b := &r.Text
 	fmt.Fprintf(b, "%s\n", s.title)
 	for _, reason := range reasons {
 		fmt.Fprintf(b, "  %s\n", reason)
@@ -62,7 +40,7 @@ func (r *run) write(ctx context.Context, s *scene, reasons []string) error {
 			at[i] = r.places[pod.Spec.NodeName]
 		}
 		if wrong := g.judge(at); wrong != "" {
-			r.report.problem("%s: %s", g.name, wrong)
+			r.Problem("%s: %s", g.name, wrong)
 		}
 		fmt.Fprintf(t, "  %c  %s\t%d × %d GPUs\t%s\t%s\n", g.letter, g.name, g.pods, g.gpus, racksOf(at), verdict(pods))
 	}

@@ -4,52 +4,54 @@ package pooldemo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"text/tabwriter"
+	"time"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// invoices shows what each tenant owes, and checks it against the records of who held what.
-func (r *run) invoices(ctx context.Context) error {
-	fmt.Fprintln(r.progress, "all jobs have ended; the invoices of this month so far")
-	var invoices []poolv1alpha1.Invoice
-	var problem string
-	err := r.until(ctx, "every session that has ended is on an invoice", func(ctx context.Context) (done bool, err error) {
-		records, err := decoded[poolv1alpha1.UsageRecord](ctx, r.dyn.Resource(poolv1alpha1.UsageRecordGVR))
-		if err != nil {
-			return false, err
+// invoiced is met once every session that has ended is on an invoice, by the records of who held what.
+func (r *run) invoiced() demo.Condition {
+	return demo.Condition{What: "every session that has ended is on an invoice", Instead: func(ctx context.Context) (string, error) {
+		var records poolv1alpha1.UsageRecordList
+		var invoices poolv1alpha1.InvoiceList
+		if err := errors.Join(r.List(ctx, &records), r.List(ctx, &invoices)); err != nil {
+			return "", err
 		}
-		if invoices, err = decoded[poolv1alpha1.Invoice](ctx, r.dyn.Resource(poolv1alpha1.InvoiceGVR)); err != nil {
-			return false, err
+		return compare(records.Items, invoices.Items), nil
+	}}
+}
+
+// invoices shows what each tenant owes.
+func (r *run) invoices(title string) func(context.Context, time.Time) error {
+	return func(ctx context.Context, _ time.Time) error {
+		var invoices poolv1alpha1.InvoiceList
+		if err := r.List(ctx, &invoices); err != nil {
+			return fmt.Errorf("list the invoices: %w", err)
 		}
-		problem = compare(records, invoices)
-		return problem == "", nil
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		r.report.problem("invoices: %s", problem)
-	}
-	b := &r.report.text
-	fmt.Fprintf(b, "all jobs have ended; the invoices of this month so far, at %s USD an hour of a GPU\n", unitPrice)
-	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "     tenant\tsessions\tGPU hours\ttotal")
-	for _, t := range tenants() {
-		for i := range invoices {
-			if invoices[i].Spec.Tenant != t.name {
-				continue
+		b := &r.Text
+		fmt.Fprintf(b, "%s, at %s USD an hour of a GPU\n", title, unitPrice)
+		table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "     tenant\tsessions\tGPU hours\ttotal")
+		for _, t := range tenants() {
+			for i := range invoices.Items {
+				spec := &invoices.Items[i].Spec
+				if spec.Tenant != t.name {
+					continue
+				}
+				for _, line := range spec.LineItems {
+					fmt.Fprintf(table, "  %c  %s\t%d\t%s\t%s\n", t.letter, t.name, line.Sessions, line.Hours, line.Subtotal)
+				}
 			}
-			for _, line := range invoices[i].Spec.LineItems {
-				fmt.Fprintf(table, "  %c  %s\t%d\t%s\t%s\n", t.letter, t.name, line.Sessions, line.Hours, line.Subtotal)
-			}
 		}
+		_ = table.Flush() // a Builder takes all
+		b.WriteString("\n")
+		return nil
 	}
-	_ = table.Flush() // a Builder takes all
-	b.WriteString("\n")
-	return nil
 }
 
 // compare says what is on the invoices that the records do not say; empty if nothing. Costs are

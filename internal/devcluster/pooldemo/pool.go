@@ -6,6 +6,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/manifests"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -13,6 +16,7 @@ import (
 )
 
 const (
+	group       = poolv1alpha1.GroupName + "/v1alpha1"
 	pool        = "training"
 	nodes       = 8
 	gpusPerNode = 8
@@ -77,9 +81,9 @@ func Start(ctx context.Context, c *devcluster.Cluster, controller string) error 
 }
 
 // objects are the pool, what it costs, and the tenants with what they have paid.
-func objects() []map[string]any {
+func objects() []client.Object {
 	var quotas []any
-	var out []map[string]any
+	var out []client.Object
 	for _, t := range tenants() {
 		quotas = append(quotas, map[string]any{"tenant": t.name, "guaranteed": t.guaranteed, "limit": t.limit, "weight": t.weight})
 		out = append(out,
@@ -100,7 +104,7 @@ func objects() []map[string]any {
 }
 
 // object is one of some kind.
-func object(apiVersion, kind, namespace, name string, labels, spec map[string]any) map[string]any {
+func object(apiVersion, kind, namespace, name string, labels, spec map[string]any) client.Object {
 	metadata := map[string]any{"name": name}
 	if namespace != "" {
 		metadata["namespace"] = namespace
@@ -112,5 +116,5 @@ func object(apiVersion, kind, namespace, name string, labels, spec map[string]an
 	if spec != nil {
 		out["spec"] = spec
 	}
-	return out
+	return &unstructured.Unstructured{Object: out}
 }

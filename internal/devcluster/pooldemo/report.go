@@ -4,40 +4,13 @@ package pooldemo
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
-// Report is what came of the scenes.
-type Report struct {
-	text     strings.Builder
-	problems []string
-	checks   int
-}
-
-// Problems lists what is not as promised, one line each.
-func (r *Report) Problems() []string { return r.problems }
-
-// Checks is at how many changes of pods the limits were checked.
-func (r *Report) Checks() int { return r.checks }
-
-// Write writes the scenes with their pictures.
-func (r *Report) Write(w io.Writer) error {
-	if _, err := io.WriteString(w, r.text.String()); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
-}
-
-func (r *Report) problem(format string, args ...any) {
-	r.problems = append(r.problems, fmt.Sprintf(format, args...))
-}
-
-// scene adds a picture: who holds how many GPUs, and a letter for each GPU of each node.
-func (r *Report) scene(title string, pods []held, by map[string]int64, waiting map[string]int) {
-	b := &r.text
+// show writes a picture: who holds how many GPUs, and a letter for each GPU of each node.
+func show(b *strings.Builder, title string, pods []held, by map[string]int64, waiting map[string]int) {
 	fmt.Fprintf(b, "%s\n", title)
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "     tenant\tguaranteed\tweight\tlimit\tholds\twaiting jobs")
