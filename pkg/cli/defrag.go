@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,8 +36,14 @@ SYS included, unless --min-link says which.
 
 A move is an eviction: the pod ends, its controller makes it again, and the scheduler
 places it. TO is where it has room and costs the fewest groups, with the GPUs that the
-scheduler would choose there. Make one move after the other, and look again in between:
-GAIN is what each of them frees once those before it are made.
+scheduler would choose there. GAIN is what each of them frees once those before it are made.
+
+The commands that make the moves stand below them, in order: cordon the nodes that pods
+leave, delete the pods, wait for the replacements, uncordon the nodes. A pod holds its GPUs
+until it has ended, and its replacement is placed before that: often on the same node, if
+that is not cordoned. A replacement that stays pending has no other place: uncordon its
+node. Look again in the end, or after each move with --max-moves 1. Nothing of a cordoned
+node counts; the answer says what it has once it is uncordoned.
 
 It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
 nvtopo.dev/movable: "false", none whose place depends on other pods, and none that the
@@ -105,8 +112,15 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 			return err
 		}
 		fmt.Fprintln(w)
+		for _, command := range a.Commands {
+			printf(w, "   %s\n", command)
+		}
+		fmt.Fprintln(w)
 	}
 	t := &table{}
+	for _, c := range advice[0].Cordoned {
+		t.row("Cordoned", c.Node, fmt.Sprintf("nothing of it counts and its pods stay, until: kubectl uncordon %s; then %s more are free", c.Node, count(c.FreeGPUs, "GPU")))
+	}
 	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) { // it is the same for every size
 		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)
 	}
@@ -126,9 +140,9 @@ func outcome(a *clusterview.Advice) string {
 	text := fmt.Sprintf("%d free, ", a.Before)
 	switch {
 	case a.After > a.Before:
-		text += fmt.Sprintf("%d after %s", a.After, count(len(a.Moves), "move"))
+		text += fmt.Sprintf("%d after %s, on %s", a.After, count(len(a.Moves), "move"), freedOn(a))
 	case a.Before >= a.Ideal:
-		return text + "and so many free GPUs cannot be more"
+		return text + "and so many free GPUs cannot be more" + uncordoned(a)
 	default:
 		text += "no moves found that free more"
 	}
@@ -138,5 +152,34 @@ func outcome(a *clusterview.Advice) string {
 	if a.Proven {
 		text += " (proven)"
 	}
-	return text
+	return text + uncordoned(a)
+}
+
+// freedOn names the nodes that have more groups after the moves.
+func freedOn(a *clusterview.Advice) string {
+	var nodes []string
+	for _, f := range a.Freed {
+		name := f.Node
+		if f.Groups > 1 {
+			name += fmt.Sprintf(" (%d)", f.Groups)
+		}
+		nodes = append(nodes, name)
+	}
+	return strings.Join(nodes, ", ")
+}
+
+// uncordoned says what cordoned nodes would add; nothing if that is nothing.
+func uncordoned(a *clusterview.Advice) string {
+	var nodes []string
+	groups := 0
+	for _, c := range a.Cordoned {
+		if c.Groups > 0 {
+			nodes = append(nodes, c.Node)
+			groups += c.Groups
+		}
+	}
+	if groups == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d more once uncordoned: %s", groups, strings.Join(nodes, ", "))
 }

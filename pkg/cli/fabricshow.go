@@ -34,6 +34,7 @@ func newFabricShow() *cobra.Command {
   x8 x4 x2 x1  how many pods of 8, 4, 2 or 1 GPUs fit, if all are of that size; each
           gets the linked, NUMA-aligned set that --policy, --min-link and
           --min-bandwidth demand
+With --min-link nodes of which no two GPUs have such a link are left out of all columns.
 WHOLE, FREE and the slots of a domain leave out excluded domains and cordoned nodes in
 it. Below are the links of the levels, and what of labels, ClusterTopology and graphs
 does not count.

@@ -33,10 +33,30 @@ type Advice struct {
 	After  int    `json:"after"`
 	Ideal  int    `json:"ideal"`
 	Moves  []Move `json:"moves"`
+	// Freed are the nodes that have more free linked groups once all moves are made.
+	Freed []Freed `json:"freed,omitempty"`
+	// Commands make the moves, one after the other; a line that begins with # says what to wait for.
+	// The nodes that pods leave are cordoned meanwhile: else they may get the replacements.
+	Commands []string `json:"commands,omitempty"`
+	// Cordoned are the nodes of which nothing counts only because they are cordoned.
+	Cordoned []Cordoned `json:"cordoned,omitempty"`
 	// Proven: no moves that are allowed free more groups, and no fewer moves as many.
 	Proven bool `json:"proven"`
 	// Unmovable is how many pods with GPUs must stay, by the reason.
 	Unmovable map[string]int `json:"unmovable,omitempty"`
+}
+
+// Freed is how many free linked groups more a node has.
+type Freed struct {
+	Node   string `json:"node"`
+	Groups int    `json:"groups"`
+}
+
+// Cordoned is what a node has free once it is uncordoned.
+type Cordoned struct {
+	Node     string `json:"node"`
+	FreeGPUs int    `json:"freeGPUs"`
+	Groups   int    `json:"groups"` // linked ones
 }
 
 // Move is one pod that goes to another place: it is evicted, its controller makes it again, and
@@ -68,9 +88,12 @@ type Move struct {
 func (v *View) Advise(opt AdviceOptions) Advice {
 	p := v.newProblem(opt)
 	best := p.search()
-	out := Advice{GPUs: opt.GPUs, MinLink: v.MinLink, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Proven: p.proven, Unmovable: p.unmovable}
+	out := Advice{
+		GPUs: opt.GPUs, MinLink: v.MinLink, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Freed: best.freed(), Cordoned: p.cordoned,
+		Proven: p.proven, Unmovable: p.unmovable,
+	}
 	value := p.before
-	for _, s := range best {
+	for _, s := range best.moved {
 		pod, from := &p.pods[s.pod], p.pods[s.pod].node
 		m := Move{
 			Namespace: pod.view.Namespace, Name: pod.view.Name, UID: pod.view.UID, From: p.nodes[from].view.Name, FromGPUs: pod.view.GPUs,
@@ -79,7 +102,7 @@ func (v *View) Advise(opt AdviceOptions) Advice {
 		value = s.value
 		out.Moves = append(out.Moves, m)
 	}
-	out.After = value
+	out.After, out.Commands = value, commandsOf(out.Moves)
 	return out
 }
 

@@ -24,6 +24,7 @@ type problem struct {
 	allowed   []int32 // disruptions, by budget
 	before    int     // free linked groups
 	ideal     int
+	cordoned  []Cordoned
 	unmovable map[string]int
 	proven    bool
 	removable map[*place][]removal // what was found of nodes as they are or became
@@ -68,6 +69,9 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 		at := &place{view: n, p: p, in: n.input, used: n.used, value: -1}
 		p.nodes = append(p.nodes, at)
 		if !n.Open() { // nothing on it is free for anybody, wherever its pods go
+			if n.onlyCordoned() {
+				p.cordoned = append(p.cordoned, Cordoned{n.Name, n.free(), at.groups()})
+			}
 			continue
 		}
 		p.before += at.worth()
@@ -119,10 +123,15 @@ func (n *place) worth() int {
 	if n.value < 0 {
 		n.value = 0
 		if n.view.Open() {
-			n.value = n.p.view.counter.Count(n.usage(), n.view.accel, n.p.size, n.in.Now, placement.BesideInput(n.in)).Linked
+			n.value = n.groups()
 		}
 	}
 	return n.value
+}
+
+// groups is how many linked groups are free on the node, were it open.
+func (n *place) groups() int {
+	return n.p.view.counter.Count(n.usage(), n.view.accel, n.p.size, n.in.Now, placement.BesideInput(n.in)).Linked
 }
 
 // room is what the node has left of all that the scheduler counts.

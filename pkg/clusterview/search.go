@@ -100,12 +100,22 @@ func (s *state) better(o *state) bool {
 	return s.value > o.value || s.value == o.value && len(s.moved) < len(o.moved)
 }
 
-// search returns the best moves that it finds.
-func (p *problem) search() []step {
+// freed are the nodes that are worth more than at first.
+func (s *state) freed() (out []Freed) {
+	for i, n := range s.p.nodes {
+		if more := s.node(i).worth() - n.worth(); more > 0 {
+			out = append(out, Freed{n.view.Name, more})
+		}
+	}
+	return out
+}
+
+// search returns the best state that it finds.
+func (p *problem) search() *state {
 	first := p.start()
 	if p.before >= p.ideal || len(p.pods) == 0 {
 		p.proven = true
-		return nil
+		return first
 	}
 	// The fast way first: what it finds is there if the exact way takes too long.
 	best := p.byGain(first)
@@ -116,7 +126,7 @@ func (p *problem) search() []step {
 			p.proven, best = true, exact
 		}
 	}
-	return best.moved
+	return best
 }
 
 // all tries all sequences of moves, shorter ones first, and returns the best state: none is
