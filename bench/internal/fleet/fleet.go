@@ -37,6 +37,7 @@ const (
 // Options say how the nodes differ from those of the catalogue's machines. The zero value is
 // that they do not.
 type Options struct {
+	Compact bool                          // graphs as exporters with --compact publish them
 	Labels  func(i int) map[string]string // further labels
 	Devices func(i int) v1.ResourceList   // further extended resources
 }
@@ -50,11 +51,10 @@ func Add(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, 
 	if err != nil {
 		return err
 	}
-	now := metav1.NowMicro()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
 	for i := range n {
-		g.Go(func() error { return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], &o, now) })
+		g.Go(func() error { return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], &o) })
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("make the nodes: %w", err)
@@ -78,29 +78,55 @@ var Kinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, o *Options, now metav1.MicroTime) error {
+// Objects are what stands for one node.
+type Objects struct {
+	Node     *v1.Node
+	Topology *v1alpha1.NodeGPUTopology // of the Node's boot, and of its UID once that is set
+	Leases   []*coordinationv1.Lease   // of exporter and agent
+}
+
+// Make makes the objects of node number, which is a machine m.
+func Make(number int, m *machine.Machine, o *Options) (*Objects, error) {
 	name := Name(number)
 	graph, err := m.GraphFor(name)
 	if err != nil {
-		return fmt.Errorf("node %s: %w", name, err)
+		return nil, fmt.Errorf("node %s: %w", name, err)
 	}
 	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name}
 	if o.Labels != nil {
 		spec.Labels = o.Labels(number)
 	}
-	node := devcluster.NodeObject(spec, graph)
+	out := &Objects{Node: devcluster.NodeObject(spec, graph), Topology: v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)}
 	if o.Devices != nil {
-		maps.Copy(node.Status.Capacity, o.Devices(number))
-		maps.Copy(node.Status.Allocatable, o.Devices(number))
+		maps.Copy(out.Node.Status.Capacity, o.Devices(number))
+		maps.Copy(out.Node.Status.Allocatable, o.Devices(number))
 	}
-	node, err = kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	out.Topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
+	out.Topology.Spec.BootID = out.Node.Status.NodeInfo.BootID
+	now := metav1.NowMicro()
+	for _, prefix := range []string{exporter.LeasePrefix, exporter.AgentLeasePrefix} {
+		out.Leases = append(out.Leases, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: release.Namespace},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(LeaseSeconds)),
+			},
+		})
+	}
+	return out, nil
+}
+
+func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, o *Options) error {
+	of, err := Make(number, m, o)
+	if err != nil {
+		return err
+	}
+	name := of.Node.Name
+	node, err := kube.CoreV1().Nodes().Create(ctx, of.Node, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("make node %s: %w", name, err)
 	}
-	topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)
-	topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
-	topology.Spec.NodeUID, topology.Spec.BootID = node.UID, node.Status.NodeInfo.BootID
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(topology)
+	of.Topology.Spec.NodeUID = node.UID
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(of.Topology)
 	if err != nil {
 		return fmt.Errorf("encode the topology of %s: %w", name, err)
 	}
@@ -108,13 +134,7 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	if err != nil {
 		return fmt.Errorf("make the topology of %s: %w", name, err)
 	}
-	for _, prefix := range []string{exporter.LeasePrefix, exporter.AgentLeasePrefix} {
-		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: release.Namespace},
-			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(LeaseSeconds)),
-			},
-		}
+	for _, lease := range of.Leases {
 		if _, err := kube.CoordinationV1().Leases(release.Namespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("make Lease %s: %w", lease.Name, err)
 		}
