@@ -46,4 +46,4 @@ bench-tenants: cluster-programs ## What one tenant's large requests do to the la
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins
-	go -C bench run ./cycle $(BENCHFLAGS)
+	go -C bench run ./scheduler cycle $(BENCHFLAGS)

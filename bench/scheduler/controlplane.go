@@ -38,37 +38,38 @@ var apiserverArgs = []string{"--delete-collection-workers=16"}
 // until stdin ends, which it also does when the parent dies. It prints the path
 // of the administrator's kubeconfig. args are further flags of kube-apiserver.
 func serveControlPlane(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	err := func() error {
-		// When the parent dies its end of our output goes with it, and a write
-		// there must not kill us before everything is removed.
-		signal.Ignore(syscall.SIGPIPE)
-		if err := quietLogs("WARNING"); err != nil {
-			return err
-		}
-		// An end of input during the start has to stop it too.
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			defer cancel()
-			_, _ = io.Copy(io.Discard, stdin) // an error ends it as well
-		}()
-		c, err := devcluster.Start(ctx, devcluster.Config{Log: stderr, APIServerArgs: slices.Concat(apiserverArgs, args)})
-		if err != nil {
-			return fmt.Errorf("start the control plane: %w", err)
-		}
-		if err := c.InstallManifests(ctx); err != nil {
-			return errors.Join(fmt.Errorf("install the manifests: %w", err), c.Stop())
-		}
-		fmt.Fprintln(stdout, c.Kubeconfig())
-		<-ended
-		return c.Stop()
+	// When the parent dies its end of our output goes with it, and a write
+	// there must not kill us before everything is removed.
+	signal.Ignore(syscall.SIGPIPE)
+	// An end of input during the start has to stop it too.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, stdin) // an error ends it as well
 	}()
+	err := quietLogs("WARNING")
+	if err == nil {
+		err = serve(ctx, slices.Concat(apiserverArgs, args), stdout, stderr)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
 	return 0
+}
+
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := devcluster.Start(ctx, devcluster.Config{Log: stderr, APIServerArgs: args})
+	if err != nil {
+		return fmt.Errorf("start the control plane: %w", err)
+	}
+	if err := c.InstallManifests(ctx); err != nil {
+		return errors.Join(fmt.Errorf("install the manifests: %w", err), c.Stop()) //nolint:contextcheck // it has to end although ctx may be over
+	}
+	fmt.Fprintln(stdout, c.Kubeconfig())
+	<-ctx.Done()
+	return c.Stop() //nolint:contextcheck // likewise
 }
 
 // quietLogs lets only logs of a severity and above through, of what runs in this
@@ -103,29 +104,36 @@ func startControlPlane(ctx context.Context, log io.Writer, args ...string) (_ *c
 	cmd.Stderr = log
 	// A Ctrl-C in the terminal must reach only us: the child ends after its clients.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("make the control plane's input: %w", err)
+	stdin, inErr := cmd.StdinPipe()
+	stdout, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return nil, fmt.Errorf("make the control plane's pipes: %w", err)
 	}
-	// Not StdoutPipe, which Wait would close under the reader.
-	stdout, childStdout := io.Pipe()
-	cmd.Stdout = childStdout
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the control plane: %w", err)
 	}
 	p := &controlPlane{pid: cmd.Process.Pid, cmd: cmd, stdin: stdin, done: make(chan error, 1)}
+	printed := make(chan string, 1)
 	go func() {
+		in := bufio.NewReader(stdout)
+		line, _ := in.ReadString('\n') // empty where the child ended before
+		printed <- strings.TrimSpace(line)
+		_, _ = io.Copy(io.Discard, in) // ends with the child
 		p.done <- cmd.Wait()
-		_ = childStdout.Close() // never fails
 	}()
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
 			err = errors.Join(err, p.stop())
 		}
 	}()
-	kubeconfig, err := firstLine(ctx, stdout)
-	if err != nil {
-		return nil, fmt.Errorf("wait for the control plane: %w", err)
+	var kubeconfig string
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the control plane: %w", ctx.Err())
+	case kubeconfig = <-printed:
+	}
+	if kubeconfig == "" {
+		return nil, errors.New("the control plane printed no kubeconfig")
 	}
 	p.dir = filepath.Dir(kubeconfig)
 	admin, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -139,18 +147,6 @@ func startControlPlane(ctx context.Context, log io.Writer, args ...string) (_ *c
 		return nil, fmt.Errorf("attach to the control plane: %w", err)
 	}
 	return p, nil
-}
-
-// firstLine reads a line and then lets the rest go.
-func firstLine(ctx context.Context, r *io.PipeReader) (string, error) {
-	defer context.AfterFunc(ctx, func() { _ = r.CloseWithError(ctx.Err()) })()
-	in := bufio.NewReader(r)
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return "", fmt.Errorf("it printed no kubeconfig: %w", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, in) }() // ends with the child
-	return strings.TrimSpace(line), nil
 }
 
 // stop ends the schedulers and then the child.

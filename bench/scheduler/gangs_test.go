@@ -4,10 +4,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,17 +24,10 @@ func TestGangsInShort(t *testing.T) {
 	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(out, resultFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct{ Result Result }
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	_, res := resultIn(t, filepath.Join(out, resultFile))
 	pods, plans := map[string]int{}, map[string]int{}
-	for i := range file.Result.Cells {
-		c := &file.Result.Cells[i]
+	for i := range res.Cells {
+		c := &res.Cells[i]
 		pods[c.Workload], plans[c.Workload] = c.Pods, c.Plans
 		if c.Attempts["scheduled"] != float64(c.Pods) {
 			t.Errorf("%s: attempts %v, want %d scheduled", c.Workload, c.Attempts, c.Pods)
@@ -52,11 +42,7 @@ func TestGangsInShort(t *testing.T) {
 	if plans["gang-4"] < 15 {
 		t.Errorf("%v plans, want one for each of 15 gangs", plans)
 	}
-	for _, row := range []string{"Gangs beside single pods", "| 50, four-beside-gangs", "| 50, gang-4"} {
-		if !strings.Contains(stdout.String(), row) {
-			t.Errorf("%q is missing:\n%s", row, &stdout)
-		}
-	}
+	containsAll(t, stdout.String(), "Gangs beside single pods", "| 50, four-beside-gangs", "| 50, gang-4")
 }
 
 func TestPodsOfGangs(t *testing.T) {

@@ -8,102 +8,112 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-// Cells in which some nodes publish the worst that the API server takes, otherwise
-// like ours-binding's: with the project's priority levels, and without them.
+// Accounts of the programs on a node.
 const (
-	profileHostile   = "ours-binding-hostile"
-	profileUnlimited = "ours-binding-hostile-unlimited"
+	exporterAccount = "nvtopo-exporter"
+	agentAccount    = "nvtopo-node-agent"
 )
-
-// isHostile says whether nodes are hostile in a profile's cells.
-func isHostile(profile string) bool {
-	return slices.Contains([]string{profileHostile, profileUnlimited}, strings.TrimSuffix(profile, beforeSuffix))
-}
 
 // realLimits are the API server's own defaults, in place of devcluster's greater ones:
 // priority levels are shares of them.
 var realLimits = []string{"--max-requests-inflight=400", "--max-mutating-requests-inflight=200"}
 
-// attack is what the hostile nodes do during a cell. They have what a stolen node has:
-// the tokens of its exporter and of its agent.
-type attack struct {
-	admin   dynamic.Interface
-	nodes   []hostileNode
-	cancel  context.CancelFunc
-	group   *errgroup.Group
-	writes  atomic.Int64
-	refused atomic.Int64
-	begun   time.Time
+// surround starts what goes on around a cell of a run with hostile nodes; stop ends what was started,
+// also after an error.
+func (c *cluster) surround(ctx context.Context, p *profile, out *Cell) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() error {
+		var errs []error
+		for _, f := range slices.Backward(stops) {
+			errs = append(errs, f())
+		}
+		return errors.Join(errs...)
+	}
+	if !c.o.hostile() {
+		return stop, nil
+	}
+	if p.unlimited {
+		stops = append(stops, func() error { return c.InstallManifests(ctx) })
+		if err := c.removePriorityLevels(ctx); err != nil {
+			return stop, err
+		}
+	}
+	if p.hostile {
+		end, err := c.startAttack(ctx, out)
+		if err != nil {
+			return stop, fmt.Errorf("turn %d nodes hostile: %w", c.o.Hostile, err)
+		}
+		stops = append(stops, end)
+	}
+	end, err := c.startHeartbeats(ctx, out)
+	if err != nil {
+		return stop, err
+	}
+	stops = append(stops, end)
+	return stop, nil
 }
 
-type hostileNode struct{ exporter, agent dynamic.Interface }
+// removePriorityLevels takes the project's flow control away.
+func (c *cluster) removePriorityLevels(ctx context.Context) error {
+	schemas, levels, err := manifests.FlowControl()
+	if err != nil {
+		return err // says what it was about
+	}
+	for _, s := range schemas {
+		if err := c.kube.FlowcontrolV1().FlowSchemas().Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("remove FlowSchema %s: %w", s.Name, err)
+		}
+	}
+	for _, l := range levels {
+		if err := c.kube.FlowcontrolV1().PriorityLevelConfigurations().Delete(ctx, l.Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("remove PriorityLevelConfiguration %s: %w", l.Name, err)
+		}
+	}
+	return nil
+}
 
-// startAttack turns the first nodes hostile and has them publish until stop. Each waits
-// for the answer before it publishes again, and for its turn at the rate of all of them
-// together.
-func (c *cluster) startAttack(ctx context.Context, nodes int, perSecond float64) (*attack, error) {
-	a := &attack{admin: c.dyn, nodes: make([]hostileNode, nodes)}
-	tokens, tokensCtx := errgroup.WithContext(ctx)
-	tokens.SetLimit(clients)
-	for i := range nodes {
-		tokens.Go(func() (err error) {
-			if a.nodes[i].exporter, err = c.boundClient(tokensCtx, exporterAccount, i); err != nil {
-				return err
+// atPace has each of n nodes act, one step after the other and not all nodes at once, so often a
+// second all together, until stop. A step that is late is not skipped, and is told when it was due.
+func atPace(ctx context.Context, n int, perSecond float64, act func(ctx context.Context, node, step int, due time.Time)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	interval := time.Duration(float64(time.Second) * float64(n) / perSecond)
+	var all sync.WaitGroup
+	for node := range n {
+		all.Go(func() {
+			due := time.Now().Add(time.Duration(node) * interval / time.Duration(n))
+			for step := 0; pause(ctx, time.Until(due)) == nil; step++ {
+				act(ctx, node, step, due)
+				due = due.Add(interval)
 			}
-			a.nodes[i].agent, err = c.boundClient(tokensCtx, agentAccount, i)
-			return err
 		})
 	}
-	if err := tokens.Wait(); err != nil {
-		return nil, err // says what it was about
-	}
-	a.begun = time.Now()
-	ctx, a.cancel = context.WithCancel(ctx)
-	a.group, ctx = errgroup.WithContext(ctx)
-	interval := time.Duration(float64(time.Second) * float64(nodes) / perSecond)
-	for i := range nodes {
-		a.group.Go(func() error { return a.attackFrom(ctx, i, interval) })
-	}
-	return a, nil
+	return func() { cancel(); all.Wait() }
 }
 
-// attackFrom publishes for one node until ctx ends.
-func (a *attack) attackFrom(ctx context.Context, node int, interval time.Duration) error {
-	timer := time.NewTimer(time.Duration(node) * interval / time.Duration(len(a.nodes))) // not all at once
-	defer timer.Stop()
-	for step := 0; ; step++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		timer.Reset(interval)
-		// The API server may refuse some writes of an overloaded moment: that is its way to resist.
-		if a.publish(ctx, node, step) == nil {
-			a.writes.Add(1)
-		} else if ctx.Err() == nil {
-			a.refused.Add(1)
-		}
-	}
-}
+// hostileNode has what a stolen node has: the tokens of its exporter and of its agent.
+type hostileNode struct{ exporter, agent dynamic.Interface }
 
 // boundClient is a client with a token of an account that is bound to a node.
 func (c *cluster) boundClient(ctx context.Context, account string, node int) (dynamic.Interface, error) {
-	config, err := c.NodeBoundConfig(ctx, systemNamespace, account, fleet.Name(node))
+	config, err := c.NodeBoundConfig(ctx, release.Namespace, account, fleet.Name(node))
 	if err != nil {
 		return nil, err // says what it was about
 	}
@@ -114,36 +124,49 @@ func (c *cluster) boundClient(ctx context.Context, account string, node int) (dy
 	return client, nil
 }
 
-// stop ends the writing, makes the nodes honest again and returns the writes a second.
-func (a *attack) stop(ctx context.Context) (float64, error) {
-	a.cancel()
-	err := a.group.Wait()
-	rate := float64(a.writes.Load()) / since(a.begun)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(clients)
-	for i := range a.nodes {
-		g.Go(func() error {
+// startAttack turns the first nodes hostile and has them publish until stop. Each waits
+// for the answer before it publishes again, and for its turn at the rate of all of them
+// together. After stop the nodes are honest again.
+func (c *cluster) startAttack(ctx context.Context, out *Cell) (stop func() error, err error) {
+	nodes := make([]hostileNode, c.o.Hostile)
+	err = parallel(ctx, len(nodes), func(ctx context.Context, i int) (err error) {
+		if nodes[i].exporter, err = c.boundClient(ctx, exporterAccount, i); err == nil {
+			nodes[i].agent, err = c.boundClient(ctx, agentAccount, i)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err // says what it was about
+	}
+	var writes, refused atomic.Int64
+	begun := time.Now()
+	end := atPace(ctx, len(nodes), c.o.Writes, func(ctx context.Context, node, step int, _ time.Time) {
+		kind := &publications[node%len(publications)]
+		t, err := kind.object(place{node: node, victim: len(nodes) + node, step: step})
+		if err == nil {
+			err = nodes[node].write(ctx, node, t)
+		}
+		// The API server may refuse some writes of an overloaded moment: that is its way to resist.
+		if err == nil {
+			writes.Add(1)
+		} else if ctx.Err() == nil {
+			refused.Add(1)
+		}
+	})
+	return func() error {
+		end()
+		out.HostileWrites, out.HostileRefused = float64(writes.Load())/since(begun), refused.Load()
+		return parallel(ctx, len(nodes), func(ctx context.Context, i int) error {
 			honest, err := honestTopology(i)
 			if err != nil {
 				return err
 			}
 			return errors.Join(
-				patch(ctx, a.admin, i, specOf(honest)),
-				patch(ctx, a.admin, i, map[string]any{"status": map[string]any{"gpuHealth": nil, "allocations": nil, "kubelet": nil}}, "status"),
+				patch(ctx, c.dyn, i, specOf(honest)),
+				patch(ctx, c.dyn, i, map[string]any{"status": map[string]any{"gpuHealth": nil, "allocations": nil, "kubelet": nil}}, "status"),
 			)
 		})
-	}
-	return rate, errors.Join(err, g.Wait())
-}
-
-// publish writes the next object of a hostile node.
-func (a *attack) publish(ctx context.Context, node, step int) error {
-	kind := &publications[node%len(publications)]
-	t, err := kind.object(place{node: node, victim: len(a.nodes) + node, step: step})
-	if err != nil {
-		return fmt.Errorf("make %s: %w", kind.name, err)
-	}
-	return a.nodes[node].write(ctx, node, t)
+	}, nil
 }
 
 // write publishes an object as exporter and agent do, each its part.
@@ -180,15 +203,69 @@ func patch(ctx context.Context, by dynamic.Interface, node int, fields map[strin
 	return nil
 }
 
-// honestTopology is what was published for a node, but for the Node's own ids.
-func honestTopology(node int) (*v1alpha1.NodeGPUTopology, error) {
-	kinds, err := fleet.Kinds()
+// honestNode renews its exporter's Lease with a token of its own.
+type honestNode struct {
+	lease nodelease.Lease
+	kube  kubernetes.Interface
+}
+
+func (c *cluster) honestNode(ctx context.Context, number int) (*honestNode, error) {
+	name := fleet.Name(number)
+	node, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read node %s: %w", name, err)
 	}
-	graph, err := kinds[node%len(kinds)].GraphFor(fleet.Name(node))
+	config, err := c.NodeBoundConfig(ctx, release.Namespace, exporterAccount, name)
 	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", fleet.Name(node), err)
+		return nil, err // says what it was about
 	}
-	return v1alpha1.FromGraph(fleet.Name(node), v1alpha1.DefaultResource, graph), nil
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", name, err)
+	}
+	return &honestNode{kube: kube, lease: nodelease.Lease{
+		Namespace: release.Namespace, Name: exporter.LeasePrefix + name, Node: name, NodeUID: node.UID, Manager: exporter.FieldManager,
+	}}, nil
+}
+
+// startHeartbeats has the last nodes of the cluster renew their exporters' Leases until stop. A renewal
+// that is late is not skipped: what it waited for is in the time of those behind it. After stop the
+// Leases last as long as before.
+func (c *cluster) startHeartbeats(ctx context.Context, out *Cell) (stop func() error, err error) {
+	nodes := make([]*honestNode, c.o.Hostile)
+	err = parallel(ctx, len(nodes), func(ctx context.Context, i int) (err error) {
+		nodes[i], err = c.honestNode(ctx, c.nodes-1-i)
+		return err
+	})
+	if err != nil {
+		return nil, err // says what it was about
+	}
+	var mu sync.Mutex
+	var took report.Sample // ms of each renewal that succeeded; guarded by mu
+	end := atPace(ctx, len(nodes), c.o.Renewals, func(ctx context.Context, node, _ int, due time.Time) {
+		err := nodes[node].lease.Renew(ctx, nodes[node].kube, time.Now())
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case ctx.Err() != nil: // cut off by the end
+		case err == nil:
+			took = append(took, ms(since(due)))
+		default:
+			out.RenewalsFailed++
+		}
+	})
+	return func() error {
+		end()
+		if out.Renewals = len(took); len(took) > 0 {
+			out.RenewalP50Ms, out.RenewalP99Ms = took.Median(), took.Quantile(0.99)
+		}
+		long := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d}}`, fleet.LeaseSeconds)
+		return parallel(ctx, len(nodes), func(ctx context.Context, i int) error {
+			name := nodes[i].lease.Name
+			if _, err := c.kube.CoordinationV1().Leases(release.Namespace).Patch(ctx, name, types.MergePatchType, long, metav1.PatchOptions{}); err != nil {
+				return fmt.Errorf("restore Lease %s: %w", name, err)
+			}
+			return nil
+		})
+	}, nil
 }

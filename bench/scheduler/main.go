@@ -22,9 +22,22 @@ import (
 )
 
 const (
+	// cycleCommand is the first argument of a run of the cycle alone.
+	cycleCommand = "cycle"
+
 	resultFile  = "bench-scheduler.json"
 	backlogFile = "bench-scheduler-backlog.json"
+	cycleFile   = "bench-cycle.json"
 )
+
+// method stands above the service's tables.
+const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window that ends with the last
+binding. It begins with the first, so that reading caches is not in it, nor our graphs, for which GPU pods wait. Pods
+without GPUs do not wait for them: with none the scheduler reads them in the window, with none-warm before it.
+Ratios compare cells of the same repeat. Peak is the most memory that the scheduler ever had resident. Attempt latency includes binding and is read from a
+histogram whose buckets double, so that a percentile is exact to a factor of two only. CPU of the API server
+includes etcd's. Writes are creates, updates and patches of pods and their subresources, refused ones (overload,
+conflicts) apart; events are not counted.`
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
@@ -51,58 +64,59 @@ func main() {
 
 // options are the flags.
 type options struct {
-	Nodes     []int         `json:"nodes"`
-	Pods      int           `json:"pods"`
-	Repeats   int           `json:"repeats"`
-	Workloads []string      `json:"workloads"`
-	Profiles  []string      `json:"profiles"`
-	Seed      uint64        `json:"seed"`
-	QPS       int           `json:"qps"`
-	Scheduler string        `json:"scheduler"`
-	Stall     time.Duration `json:"-"`
-	Hostile   int           `json:"hostile"` // nodes that are, in cells of that profile
-	Writes    float64       `json:"hostileWritesPerSecond"`
-	Renewals  float64       `json:"renewalsPerSecond"` // of honest nodes beside hostile ones
-	Hold      time.Duration `json:"hold"`              // after the last binding
-	Profile   bool          `json:"-"`
-	Backlog   int           `json:"backlog,omitempty"` // waiting pods; 0: measure throughput
-	Releases  int           `json:"releases,omitempty"`
-	Against   string        `json:"against,omitempty"`        // another scheduler
-	Without   string        `json:"againstWithout,omitempty"` // a plugin that it does not have
-	Racks     int           `json:"racks"`                    // that nodes are labelled with
+	Nodes     []int    `json:"nodes"`
+	Pods      int      `json:"pods"`
+	Repeats   int      `json:"repeats"`
+	Workloads []string `json:"workloads"`
+	Profiles  []string `json:"profiles"`
+	Seed      uint64   `json:"seed"`
 	out       string
-	logFile   string
-	log       io.Writer // nil unless logFile is set
+	cycle     bool
+
+	QPS      int           `json:"qps,omitempty"`
+	Hostile  int           `json:"hostile,omitempty"` // nodes that are, in cells of that profile
+	Writes   float64       `json:"hostileWritesPerSecond,omitempty"`
+	Renewals float64       `json:"renewalsPerSecond,omitempty"` // of honest nodes beside hostile ones
+	Hold     time.Duration `json:"hold,omitempty"`              // after the last binding
+	Backlog  int           `json:"backlog,omitempty"`           // waiting pods; 0: measure throughput
+	Releases int           `json:"releases,omitempty"`
+	Against  string        `json:"against,omitempty"` // another scheduler
+	Racks    int           `json:"racks,omitempty"`   // that nodes are labelled with
+	// Scheduler is the program that is measured.
+	Scheduler string `json:"scheduler,omitempty"`
+	stall     time.Duration
+	profile   bool
+
+	cpuProfile                          string
+	cycles, latency, plansAlone, beside bool
+	latencyNodes, planNodes             int
+	besideNodes, besidePods             int
+	besideGangs                         []int // how many wait; the first is 0
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{latencyNodes: 64, planNodes: 5000, besideNodes: 2500, besideGangs: []int{0, 100, 1000}, besidePods: 2000}
+	workloads, profiles, chosen := serviceWorkloads, profileNames(serviceProfiles), defaultProfiles
+	shortly := map[string]string{"nodes": "50", "pods": "60", "repeats": "1", "profiles": profileStock + "," + profileBinding}
+	if o.cycle = len(args) > 0 && args[0] == cycleCommand; o.cycle {
+		args, workloads, profiles, chosen = args[1:], cycleWorkloads, profileNames(cycleProfiles), len(cycleProfiles)
+		shortly = map[string]string{"nodes": "100", "pods": "50", "repeats": "2"}
+	}
 	fs := flag.NewFlagSet("scheduler", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	nodes := fs.String("nodes", "1000,5000", "sizes of the cluster, each with 8 GPUs a node")
-	workloads := fs.String("workloads", strings.Join(workloadNames(), ","), "what the pods ask for")
-	profiles := fs.String("profiles", strings.Join(defaultProfiles, ","),
-		"profiles to compare, of "+strings.Join(profileNames(), ", "))
-	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell; fewer where not all would fit whatever the policy, three times as many in none-warm and extended, four times in four-late and four-beside-gangs or -pods")
+	workloadFlag := fs.String("workloads", strings.Join(workloadNames(workloads), ","), "what the pods ask for")
+	profileFlag := fs.String("profiles", strings.Join(profiles[:chosen], ","), "profiles to compare, of "+strings.Join(profiles, ", "))
+	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell; fewer where not all would fit whatever the policy, three times as many in none-warm and extended, four times in four-late and four-beside-gangs or -pods; of the cycle alone on the largest cluster, in proportion on the others")
 	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
-	fs.IntVar(&o.QPS, "qps", 5000, "clientConnection.qps of every profile, with twice the burst; the default is beyond what two cores can do")
-	fs.StringVar(&o.Scheduler, "scheduler", "../bin/nvtopo-scheduler", "the scheduler to measure")
 	fs.StringVar(&o.out, "out", "../out", "folder of the results")
-	fs.StringVar(&o.logFile, "log-file", "", "file for the logs of control plane and schedulers; without it they are shown when something fails")
-	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
-	fs.BoolVar(&o.Profile, "cpuprofile", false,
-		"run one more cell of each kind, which does not count, and store CPU profiles of scheduler and API server and the scheduler's heap profile in the folder of the results")
-	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profiles "+profileHostile+" and "+profileUnlimited)
-	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
-	fs.Float64Var(&o.Renewals, "renewals", 50, "renewals a second by as many honest exporters, timed in all cells of a run with hostile nodes")
-	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
-	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
-	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
-	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
-	fs.StringVar(&o.Without, "against-without", "", "a plugin of our profiles that the scheduler of -against does not have yet")
-	fs.IntVar(&o.Racks, "racks", 50, "racks that the nodes are in, by their labels and a ClusterTopology; 0: nobody knows")
-	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
+	short := fs.Bool("short", false, "a small cluster and few repeats; flags that are given still count")
+	if o.cycle {
+		o.cycleFlags(fs)
+	} else {
+		o.serviceFlags(fs)
+	}
 	if err := fs.Parse(args); err != nil {
 		return nil, err // the flag package printed it with the usage
 	}
@@ -110,18 +124,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	if *short {
-		given := map[string]bool{}
-		fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		for name, value := range map[string]string{
-			"nodes": "50", "pods": "60", "repeats": "1", "profiles": profileStock + "," + profileBinding,
-		} {
-			if given[name] {
-				continue
-			}
+		fs.Visit(func(f *flag.Flag) { delete(shortly, f.Name) })
+		for name, value := range shortly {
 			if err := fs.Set(name, value); err != nil {
 				return nil, fmt.Errorf("set -%s: %w", name, err)
 			}
 		}
+		o.latencyNodes, o.planNodes, o.besideNodes, o.besideGangs, o.besidePods = 8, 200, 90, []int{0, 5, 20}, 40
 	}
 	for text := range strings.SplitSeq(*nodes, ",") {
 		n, err := strconv.Atoi(text)
@@ -130,7 +139,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		}
 		o.Nodes = append(o.Nodes, n)
 	}
-	o.Workloads, o.Profiles = strings.Split(*workloads, ","), strings.Split(*profiles, ",")
+	o.Workloads, o.Profiles = strings.Split(*workloadFlag, ","), strings.Split(*profileFlag, ",")
+	if err := errors.Join(known("-workloads", o.Workloads, workloadNames(workloads)), known("-profiles", o.Profiles, profiles)); err != nil {
+		return nil, err
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -140,8 +152,34 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
+func (o *options) serviceFlags(fs *flag.FlagSet) {
+	fs.IntVar(&o.QPS, "qps", 5000, "clientConnection.qps of every profile, with twice the burst; the default is beyond what two cores can do")
+	fs.StringVar(&o.Scheduler, "scheduler", "../bin/nvtopo-scheduler", "the scheduler to measure")
+	fs.DurationVar(&o.stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
+	fs.BoolVar(&o.profile, "cpuprofile", false,
+		"run one more cell of each kind, which does not count, and store CPU profiles of scheduler and API server and the scheduler's heap profile in the folder of the results")
+	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profiles "+profileHostile+" and "+profileUnlimited)
+	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
+	fs.Float64Var(&o.Renewals, "renewals", 50, "renewals a second by as many honest exporters, timed in all cells of a run with hostile nodes")
+	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
+	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
+	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
+	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
+	fs.IntVar(&o.Racks, "racks", 50, "racks that the nodes are in, by their labels and a ClusterTopology; 0: nobody knows")
+}
+
+func (o *options) cycleFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`file` for the merged CPU profiles of every profile but the first; -tagfocus 'cycle=5000, no GPU, default' selects from it")
+	fs.BoolVar(&o.cycles, "cycles", true, "time scheduling cycles; without it only what the next three flags name")
+	fs.BoolVar(&o.latency, "latency", true, "also time our plugins alone on machines with 16 and 20 GPUs")
+	fs.BoolVar(&o.plansAlone, "plans", true, "also time plans of gangs on 5000 nodes")
+	fs.BoolVar(&o.beside, "waiting", true, "also time single pods beside gangs that wait, on 2500 nodes")
+}
+
 // hostile says whether some cells have hostile nodes.
-func (o *options) hostile() bool { return slices.ContainsFunc(o.Profiles, isHostile) }
+func (o *options) hostile() bool {
+	return slices.ContainsFunc(o.Profiles, func(p string) bool { return findProfile(p).hostile })
+}
 
 // binary is the scheduler that a profile is measured with.
 func (o *options) binary(profile string) string {
@@ -152,17 +190,14 @@ func (o *options) binary(profile string) string {
 }
 
 func (o *options) check() error {
-	if err := known("-workloads", o.Workloads, workloadNames()); err != nil {
-		return err
+	if o.Pods < 2 || o.Repeats < 1 {
+		return errors.New("-pods must be 2 at least, -repeats 1")
 	}
-	if err := known("-profiles", o.Profiles, profileNames()); err != nil {
-		return err
+	if o.cycle {
+		return nil
 	}
-	if o.Racks < 0 {
-		return errors.New("-racks must not be negative")
-	}
-	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
-		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
+	if o.QPS < 1 || o.Racks < 0 {
+		return errors.New("-qps must be 1 at least, and -racks not negative")
 	}
 	if o.hostile() && (o.Hostile < 1 || o.Writes <= 0 || o.Renewals <= 0 || 2*o.Hostile >= slices.Min(o.Nodes)) {
 		return errors.New("-hostile must be 1 at least and fewer than half of the nodes, -hostile-writes and -renewals above 0")
@@ -185,35 +220,49 @@ func known(name string, given, all []string) error {
 	return nil
 }
 
-// command runs the benchmark, prints the tables and writes the results.
-func command(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	o, err := parse(args, stderr)
+// Result is the content of the JSON file.
+type Result struct {
+	Options *options `json:"options"`
+	Cells   []Cell   `json:"cells,omitempty"`
+
+	LatencyNodes int        `json:"latencyNodes,omitempty"`
+	Latency      []*latency `json:"latency,omitempty"`
+	PlanNodes    int        `json:"planNodes,omitempty"`
+	Plans        []*plans   `json:"plans,omitempty"`
+	WaitingNodes int        `json:"waitingNodes,omitempty"`
+	Waiting      []*beside  `json:"waiting,omitempty"`
+}
+
+// command runs the benchmark, prints the tables and writes the results. An error or Ctrl-C late in a
+// long run does not cost what was measured.
+func command(ctx context.Context, args []string, stdout, progress io.Writer) error {
+	o, err := parse(args, progress)
 	if err != nil {
 		return err
 	}
-	if o.logFile != "" {
-		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o644)
-		if err != nil {
-			return fmt.Errorf("open the log file: %w", err)
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		o.log = f
-	}
 	env := report.Capture(ctx)
 	fmt.Fprintln(stdout, env)
-	fmt.Fprintln(stdout, method)
+	if !o.cycle {
+		fmt.Fprintln(stdout, method)
+	}
 	fmt.Fprintln(stdout)
 	if o.Backlog > 0 {
-		all, err := runBacklog(ctx, o, stdout, stderr)
+		all, err := runBacklog(ctx, o, stdout, progress)
 		if len(all) > 0 {
 			err = errors.Join(err, report.WriteJSON(filepath.Join(o.out, backlogFile), env, all))
 		}
 		return err
 	}
-	cells, err := run(ctx, o, stderr)
-	if len(cells) > 0 {
-		// An error or Ctrl-C late in a long run must not cost what was measured.
-		err = errors.Join(err, printTables(stdout, o, cells), report.WriteJSON(filepath.Join(o.out, resultFile), env, newResult(o, cells)))
+	res, run, file := &Result{Options: o}, runService, resultFile
+	if o.cycle {
+		run, file = runCycle, cycleFile
+	}
+	tables, err := run(ctx, o, res, progress)
+	for _, t := range tables {
+		err = errors.Join(err, t.Write(stdout))
+	}
+	if len(tables) > 0 {
+		err = errors.Join(err, report.WriteJSON(filepath.Join(o.out, file), env, res))
 	}
 	return err
 }

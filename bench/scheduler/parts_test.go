@@ -15,33 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestQuantile(t *testing.T) {
-	h := histogram{bounds: []float64{1, 2, 4}, counts: []float64{10, 10, 30}, count: 40, sum: 100}
-	tests := map[string]struct {
-		h    histogram
-		q    float64
-		want float64
-	}{
-		"inside the first bucket":         {h, 0.125, 0.5},
-		"an empty bucket is passed over":  {h, 0.5, 3},
-		"the end of a bucket":             {h, 0.75, 4},
-		"beyond the last bound":           {h, 0.99, 4},
-		"all samples in the first bucket": {histogram{bounds: []float64{2, 4}, counts: []float64{4, 4}, count: 4}, 0.5, 1},
-		"no samples":                      {histogram{bounds: []float64{1}, counts: []float64{0}}, 0.5, math.NaN()},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := tc.h.quantile(tc.q)
-			if got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
-				t.Errorf("quantile %v is %v, want %v", tc.q, got, tc.want)
-			}
-		})
-	}
-	if got := h.mean(); got != 2.5 {
-		t.Errorf("the mean is %v, want 2.5", got)
-	}
-}
-
 const exposition = `# HELP apiserver_request_total Requests.
 # TYPE apiserver_request_total counter
 apiserver_request_total{code="201",resource="pods",subresource="binding",verb="POST"} 7
@@ -76,12 +49,15 @@ func TestMetricLabels(t *testing.T) {
 	if diff := cmp.Diff(want, f.sums(requestsName, writeKey)); diff != "" {
 		t.Error(diff)
 	}
-	scheduled := f.histogram("duration_seconds", map[string]string{"result": "scheduled"})
-	if scheduled.count != 2 || scheduled.sum != 3 || !slices.Equal(scheduled.bounds, []float64{0.1}) || !slices.Equal(scheduled.counts, []float64{1}) {
-		t.Errorf("scheduled: %+v", scheduled)
+	// Two of the values are scheduled attempts: 0.1 s and more, which is beyond the last bound.
+	if p50, p99, n := f.latencies("duration_seconds", map[string]string{"result": "scheduled"}); p50 != 100 || p99 != 100 || n != 2 {
+		t.Errorf("scheduled: p50 %v, p99 %v of %d", p50, p99, n)
 	}
-	if all := f.histogram("duration_seconds", nil); all.count != 10 || !slices.Equal(all.counts, []float64{9}) {
-		t.Errorf("all: %+v", all)
+	if p50, _, n := f.latencies("duration_seconds", nil); math.Abs(p50-1000./18) > 1e-9 || n != 10 {
+		t.Errorf("all: p50 %v of %d", p50, n)
+	}
+	if _, _, n := f.latencies("nothing", nil); n != 0 {
+		t.Errorf("%d of a metric that there is not", n)
 	}
 }
 
@@ -179,13 +155,13 @@ func TestProfileDifferences(t *testing.T) {
 	}{
 		"stock samples nodes":           {profile: profileStock, wantScheduler: "default-scheduler"},
 		"stock that scores every node":  {profile: profileStockAll, wantScheduler: "default-scheduler", wantShare: 100.0},
-		"ours with a PATCH":             {profile: profilePreBind, wantScheduler: "topology-aware-scheduler", wantOurs: true, wantWrite: "PreBind"},
+		"ours with a PATCH":             {profile: "ours-prebind", wantScheduler: "topology-aware-scheduler", wantOurs: true, wantWrite: "PreBind"},
 		"ours on the Binding":           {profile: profileBinding, wantScheduler: "topology-aware-scheduler", wantOurs: true, wantWrite: "Binding"},
-		"ours with narrowing taken off": {profile: profileNoNarrowing, wantScheduler: "topology-aware-scheduler", wantOurs: true, wantWrite: "Binding", wantNarrowTo: 0.0},
+		"ours with narrowing taken off": {profile: "ours-binding-no-narrowing", wantScheduler: "topology-aware-scheduler", wantOurs: true, wantWrite: "Binding", wantNarrowTo: 0.0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := configure(tc.profile, 123)
+			c, err := findProfile(tc.profile).configure(123)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,59 +205,60 @@ func TestProfileDifferences(t *testing.T) {
 	}
 }
 
+// tableText is the tables of some cells.
+func tableText(t *testing.T, o *options, cells []Cell) string {
+	t.Helper()
+	g, err := o.group(cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, table := range o.serviceTables(g) {
+		if err := table.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// containsAll reports each text that is not there.
+func containsAll(t *testing.T, text string, wanted ...string) {
+	t.Helper()
+	for _, w := range wanted {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is missing in\n%s", w, text)
+		}
+	}
+}
+
 // TestRatioPairing: ratios compare the same repeat.
 func TestRatioPairing(t *testing.T) {
 	o := &options{Nodes: []int{5}, Workloads: []string{"one"}, Profiles: []string{profileStock, profileBinding}}
 	cell := func(profile string, repeat int, rate float64) Cell {
-		return Cell{Nodes: 5, Workload: "one", Profile: profile, Repeat: repeat, Pods: 3, PodsPerSecond: rate, Attempts: map[string]float64{"scheduled": 3, "error": 1}}
+		return Cell{Nodes: 5, Workload: "one", Profile: profile, Repeat: repeat, Pods: 3, Service: &Service{PodsPerSecond: rate}}
 	}
 	// The machine got slower: in each repeat ours is twice as fast nevertheless.
 	cells := []Cell{
 		cell(profileBinding, 0, 200), cell(profileStock, 0, 100), cell(profileStock, 1, 50), cell(profileBinding, 1, 100),
 		cell(profileStock, 2, 10), cell(profileBinding, 2, 20),
 	}
-	got := newResult(o, cells).Summary
-	if len(got) != 2 || got[0].Profile != profileStock || got[1].Profile != profileBinding {
-		t.Fatalf("rows: %+v", got)
-	}
-	if r := got[1].RatioToStock; r == nil || *r != (Spread{2, 2, 2}) || got[1].PodsPerSecond.Median != 100 || got[1].Unscheduled != 1 || got[1].Repeats != 3 {
-		t.Errorf("ours: %+v, ratio %+v", got[1], r)
-	}
-	var b strings.Builder
-	if err := tableOf(o, cells).Write(&b); err != nil || !strings.Contains(b.String(), "2.00 (2.00–2.00)") {
-		t.Errorf("table: %v\n%s", err, &b)
-	}
-	b.Reset()
-	if err := printTables(&b, o, cells[1:]); err != nil || !strings.Contains(b.String(), "| 5, one          | ours-binding | binding 1 of 3 |     60 |") {
-		t.Errorf("all tables: %v\n%s", err, &b)
-	}
-	alone := summarise(o, cells[:1])
-	if len(alone) != 1 || alone[0].RatioToStock != nil {
-		t.Errorf("without stock: %+v", alone)
-	}
+	containsAll(t, tableText(t, o, cells), "| 5, one          | ours-binding | binding 1 of 3 |    100 |           2.00 (2.00–2.00) |",
+		"5 nodes, 3 pods: one GPU a pod (3 repeats)", "| ours-binding |       100 (60–150) |")
+	containsAll(t, tableText(t, o, cells[1:]), "| 5, one          | ours-binding | binding 1 of 3 |     60 |")
+	containsAll(t, tableText(t, o, cells[:1]), "| 5, one          | ours-binding | binding 1 of 3 |    200 |                          – |")
 }
 
 // TestSummaryUnreadWindow: a summary says what was not read before the window.
 func TestSummaryUnreadWindow(t *testing.T) {
 	o := &options{Nodes: []int{5}, Workloads: []string{"none-warm"}, Profiles: []string{profileStock, profileBinding}}
-	cells := []Cell{
-		{Nodes: 5, Workload: "none-warm", Profile: profileStock, Pods: 6, WindowFrom: 3, SchedulerPeakMiB: 100},
-		{Nodes: 5, Workload: "none-warm", Profile: profileBinding, Pods: 6, WindowFrom: 3, GraphsRead: 5, SchedulerPeakMiB: 150},
-		{Nodes: 5, Workload: "none-warm", Profile: profileBinding, Repeat: 1, Pods: 6, WindowFrom: 3, GraphsRead: 2, SchedulerPeakMiB: 150},
+	cell := func(profile string, repeat, graphs int, peak float64) Cell {
+		return Cell{
+			Nodes: 5, Workload: "none-warm", Profile: profile, Repeat: repeat, Pods: 6,
+			Service: &Service{WindowFrom: 3, GraphsRead: graphs, SchedulerPeakMiB: peak},
+		}
 	}
-	rows := newResult(o, cells).Summary
-	if got := rows[0].begins(); got != "binding 4 of 6" {
-		t.Errorf("stock: the window begins at %s", got)
-	}
-	if got := rows[1].begins(); got != "binding 4 of 6, 3 graphs not read" {
-		t.Errorf("ours: the window begins at %s", got)
-	}
-	if p := rows[1].PeakToStock; p == nil || p.Median != 1.5 {
-		t.Errorf("peak memory to stock's: %+v", p)
-	}
-	if got := rows[1].gpuWrites(); got != "–" {
-		t.Errorf("writes a GPU pod where there is none: %s", got)
-	}
+	text := tableText(t, o, []Cell{cell(profileStock, 0, 0, 100), cell(profileBinding, 0, 5, 150), cell(profileBinding, 1, 2, 150)})
+	containsAll(t, text, "|        stock |                    binding 4 of 6 |", "| binding 4 of 6, 3 graphs not read |", "1.50 (1.50–1.50) |              – |")
 }
 
 // TestHostileComparison: hostile cells are compared with honest ones.
@@ -290,21 +267,14 @@ func TestHostileComparison(t *testing.T) {
 		Nodes: []int{5}, Workloads: []string{"mix"}, Profiles: []string{profileBinding, profileHostile + beforeSuffix, profileHostile},
 		Hostile: 2, Writes: 3, Renewals: 4,
 	}
-	if !o.hostile() || isHostile(profileBinding+beforeSuffix) {
+	if !o.hostile() || findProfile(profileBinding+beforeSuffix).hostile {
 		t.Error("which profiles are hostile is not known by their names")
 	}
 	cell := func(profile string, rate, p99 float64) Cell {
-		return Cell{Nodes: 5, Workload: "mix", Profile: profile, Pods: 3, PodsPerSecond: rate, RenewalP99Ms: p99}
+		return Cell{Nodes: 5, Workload: "mix", Profile: profile, Pods: 3, Service: &Service{PodsPerSecond: rate, RenewalP99Ms: p99}}
 	}
-	cells := []Cell{cell(profileBinding, 100, 10), cell(profileHostile+beforeSuffix, 40, 300), cell(profileHostile, 80, 15)}
-	rows := newResult(o, cells).Summary
-	if r := rows[2]; r.RatioToHonest.Median != 0.8 || r.RenewalsToHonest.Median != 1.5 {
-		t.Errorf("hostile: %+v of the rate, %+v of the p99", r.RatioToHonest, r.RenewalsToHonest)
-	}
-	var b strings.Builder
-	if err := printTables(&b, o, cells); err != nil || !strings.Contains(b.String(), "With 2 hostile nodes, which want to publish 3 objects a second, and 4 renewals") {
-		t.Errorf("tables: %v\n%s", err, &b)
-	}
+	text := tableText(t, o, []Cell{cell(profileBinding, 100, 10), cell(profileHostile+beforeSuffix, 40, 300), cell(profileHostile, 80, 15)})
+	containsAll(t, text, "With 2 hostile nodes, which want to publish 3 objects a second, and 4 renewals", "0.80 (0.80–0.80)", "1.50 (1.50–1.50)")
 }
 
 func TestFlags(t *testing.T) {
@@ -322,6 +292,7 @@ func TestFlags(t *testing.T) {
 		"another that is not there":     {[]string{"-against", "/nonexistent"}, "the scheduler is missing"},
 		"a scheduler that is not there": {[]string{"-scheduler", "/nonexistent"}, "the scheduler is missing"},
 		"an argument":                   {[]string{"now"}, `unexpected argument "now"`},
+		"too many hostile nodes":        {[]string{"-short", "-profiles", profileHostile}, "fewer than half"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -338,24 +309,5 @@ func TestFlags(t *testing.T) {
 				t.Errorf("options %+v", o)
 			}
 		})
-	}
-}
-
-// TestOlderSchedulerPlugins: a plugin that an older scheduler does not have is left out: it would
-// not start.
-func TestOlderSchedulerPlugins(t *testing.T) {
-	c, err := configure(profileBinding+beforeSuffix, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const plugin = "GangPlacement"
-	if !strings.Contains(string(c.yaml), plugin) {
-		t.Fatalf("the profile has no %s", plugin)
-	}
-	if err := c.leaveOut(plugin); err != nil {
-		t.Fatal(err)
-	}
-	if text := string(c.yaml); strings.Contains(text, plugin) || !strings.Contains(text, topologyPlugin) {
-		t.Errorf("without %s the profile is\n%s", plugin, text)
 	}
 }

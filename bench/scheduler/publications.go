@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -43,6 +44,19 @@ func (k *publication) object(p place) (*v1alpha1.NodeGPUTopology, error) {
 		return nil, err
 	}
 	return t, k.spoil(t, p)
+}
+
+// honestTopology is what was published for a node, but for the Node's own ids.
+func honestTopology(node int) (*v1alpha1.NodeGPUTopology, error) {
+	kinds, err := fleet.Kinds()
+	if err != nil {
+		return nil, err
+	}
+	o, err := fleet.Make(node, kinds[node%len(kinds)], &fleet.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return o.Topology, nil
 }
 
 // unreadable makes a graph that cannot be read, every other time, and health that flaps.

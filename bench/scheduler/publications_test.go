@@ -31,7 +31,7 @@ func victims(tb testing.TB, nodes int) (*cluster, []hostileNode) {
 			tb.Error(err)
 		}
 	})
-	c, err := newCluster(tb.Context(), cp, 2*nodes, 0)
+	c, err := newCluster(tb.Context(), cp, &options{}, 2*nodes)
 	if err != nil {
 		tb.Fatal(err)
 	}

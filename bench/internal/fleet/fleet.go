@@ -37,7 +37,6 @@ const (
 // Options say how the nodes differ from those of the catalogue's machines. The zero value is
 // that they do not.
 type Options struct {
-	Compact bool                          // graphs as exporters with --compact publish them
 	Labels  func(i int) map[string]string // further labels
 	Devices func(i int) v1.ResourceList   // further extended resources
 }

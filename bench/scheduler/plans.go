@@ -5,38 +5,24 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/bench/internal/threadtime"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 )
 
-// gangPlugins is a profile of our plugins for gangs and those a profile must have.
-const gangPlugins = `
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: gangs-alone
-  plugins:
-    multiPoint:
-      disabled: [{name: "*"}]
-      enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: GangPlacement}, {name: TopologyAware, weight: 5}]
-`
-
 const (
 	planRacks = 50
-	planGPUs  = 4 // of a member
-	rackLabel = "topology.kubernetes.io/rack"
-	// mostGangs bounds the gangs of one size.
+	// planFill is the share of the GPUs that gangs fill, and mostGangs bounds those of one size.
+	planFill  = 0.9
 	mostGangs = 500
 )
 
@@ -47,61 +33,67 @@ func planSizes() []int { return []int{4, 64, 1000} }
 // has run: the former is more by what the thread waited for a core. The first plan of a cluster,
 // which asks every node, is told apart from the later ones, which ask those that have changed.
 type plans struct {
-	Members int           `json:"members"`
-	First   float64       `json:"firstThreadMs"`
-	Thread  report.Sample `json:"threadMs"`
-	Clock   report.Sample `json:"clockMs"`
+	Members int     `json:"members"`
+	Plans   int     `json:"plans"`
+	First   float64 `json:"firstThreadMs"`
+	Thread  spread  `json:"threadMs"`
+	Clock   spread  `json:"clockMs"`
+	thread  report.Sample
+	clock   report.Sample
 }
 
+func (p *plans) label() string { return strconv.Itoa(p.Members) }
+
 // planning times plans of each size on a cluster of its own.
-func planning(ctx context.Context, o *options) (out []*plans, err error) {
+func planning(ctx context.Context, o *options, res *Result, progress io.Writer) (*report.Table, error) {
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
 		return nil, err
 	}
+	res.PlanNodes = o.planNodes
 	for _, members := range planSizes() {
-		c, err := newCluster(o.planNodes, m)
+		c, err := simulate(o.planNodes, func(i int) int { return i % planRacks }, m)
 		if err != nil {
 			return nil, err
 		}
 		if gangsIn(c, members) < 2 { // there would be no plan but the first
 			continue
 		}
-		for i, n := range c.nodes {
-			n.Labels[rackLabel] = "rack-" + strconv.Itoa(i%planRacks)
-		}
 		p, err := planOn(ctx, c, members)
 		if err != nil {
 			return nil, fmt.Errorf("gangs of %d: %w", members, err)
 		}
-		fmt.Fprintf(o.log, "%d nodes: %d plans of %d members\n", o.planNodes, len(p.Thread), members)
-		out = append(out, p)
+		p.Plans, p.Thread, p.Clock = len(p.thread), spreadOf(p.thread), spreadOf(p.clock)
+		fmt.Fprintf(progress, "%d nodes: %d plans of %d members\n", o.planNodes, p.Plans, members)
+		res.Plans = append(res.Plans, p)
 	}
-	return out, nil
+	title := fmt.Sprintf("Plans of gangs alone, ms, %d nodes in %d racks, members of %d GPUs", o.planNodes, planRacks, gangGPUs)
+	return rowsTable(title, res.Plans, []column{
+		{title: "members"}, {title: "plans", figure: "plans"}, {title: "thread p50", figure: "threadMs.p50", decimals: 2},
+		{title: "p99", figure: "threadMs.p99", decimals: 2}, {title: "longest", figure: "threadMs.max", decimals: 2},
+		{title: "clock p50", figure: "clockMs.p50", decimals: 2}, {title: "p99", figure: "clockMs.p99", decimals: 2},
+		{title: "longest", figure: "clockMs.max", decimals: 2}, {title: "the first, thread", figure: "firstThreadMs", decimals: 2},
+	})
 }
 
 // planOn places one gang after the other until the cluster is as full as pods may make it.
-func planOn(ctx context.Context, c *cluster, members int) (*plans, error) {
-	config, err := decodeConfig([]byte(gangPlugins))
+func planOn(ctx context.Context, c *simulated, members int) (*plans, error) {
+	config, err := ownPlugins("{name: GangPlacement}, {name: TopologyAware, weight: 5}", "")
 	if err != nil {
 		return nil, err
 	}
-	c.served = true
 	r, err := newRig(ctx, config, c, true)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	if err := r.await(ctx, "the racks", func() bool { return r.state.Fabric().HasLevels() && r.state.Fabric().Tree.Len() == len(c.nodes) }); err != nil {
-		return nil, err
-	}
 	gangs := gangsFor(c, members, r.framework.ProfileName())
 	if err := r.tell(ctx, gangs); err != nil {
 		return nil, err
 	}
-	snapshot, ok := r.framework.SnapshotSharedLister().(*internalcache.Snapshot)
-	if !ok {
-		return nil, fmt.Errorf("the snapshot is %T", r.framework.SnapshotSharedLister())
+	snapshot, err := r.snapshot()
+	if err != nil {
+		return nil, err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -121,7 +113,7 @@ func planOn(ctx context.Context, c *cluster, members int) (*plans, error) {
 			case i == 0:
 				p.First = millis(thread)
 			default:
-				p.Thread, p.Clock = append(p.Thread, millis(thread)), append(p.Clock, millis(clock))
+				p.thread, p.clock = append(p.thread, millis(thread)), append(p.clock, millis(clock))
 			}
 		}
 	}
@@ -131,18 +123,17 @@ func planOn(ctx context.Context, c *cluster, members int) (*plans, error) {
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // gangsIn is how many gangs a cluster gets.
-func gangsIn(c *cluster, members int) int {
-	return min(mostGangs, int(fill*float64(c.gpus))/(members*planGPUs))
+func gangsIn(c *simulated, members int) int {
+	return min(mostGangs, int(planFill*float64(c.gpus))/(members*gangGPUs))
 }
 
 // gangsFor makes gangs that fill the cluster.
-func gangsFor(c *cluster, members int, scheduler string) (out [][]*v1.Pod) {
+func gangsFor(c *simulated, members int, scheduler string) (out [][]*v1.Pod) {
 	for g := range gangsIn(c, members) {
-		name := fmt.Sprintf("gang-%04d", g)
 		pods := make([]*v1.Pod, members)
 		for i := range pods {
-			pods[i] = newPod(fmt.Sprintf("%s-%04d", name, i), planGPUs, scheduler)
-			pods[i].Annotations = map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(members)}
+			pods[i] = newPod(fmt.Sprintf("gang-%04d-%04d", g, i), gangGPUs, scheduler)
+			joinGang(pods[i], fmt.Sprintf("gang-%04d", g), members, "")
 		}
 		out = append(out, pods)
 	}
@@ -153,8 +144,7 @@ func gangsFor(c *cluster, members int, scheduler string) (out [][]*v1.Pod) {
 func (r *rig) tell(ctx context.Context, gangs [][]*v1.Pod) error {
 	for _, pods := range gangs {
 		for _, pod := range pods {
-			r.version++
-			pod.ResourceVersion = strconv.Itoa(1 + r.version)
+			pod.ResourceVersion = r.nextVersion()
 			r.bound.Add(pod)
 		}
 	}
@@ -180,29 +170,6 @@ func (r *rig) placeMember(ctx context.Context, pod *v1.Pod) (thread, clock time.
 	}
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = result.NodeNames.UnsortedList()[0]
-	if err := r.Cache.AssumePod(r.logger, assumed); err != nil {
-		return 0, 0, fmt.Errorf("assume pod %s: %w", pod.Name, err)
-	}
-	r.SchedulingQueue.DeleteNominatedPodIfExists(assumed)
-	if s := r.framework.RunReservePluginsReserve(ctx, state, assumed, assumed.Spec.NodeName); !s.IsSuccess() {
-		return 0, 0, fmt.Errorf("reserve for pod %s: %w", pod.Name, s.AsError())
-	}
-	return thread, clock, nil
-}
-
-func (r *result) planTable() *report.Table {
-	t := &report.Table{
-		Title:  fmt.Sprintf("Plans of gangs alone, ms, %d nodes in %d racks, members of %d GPUs", r.PlanNodes, planRacks, planGPUs),
-		Header: []string{"members", "plans", "thread p50", "p99", "longest", "clock p50", "p99", "longest", "the first, thread"},
-	}
-	for _, p := range r.Plans {
-		row := []string{strconv.Itoa(p.Members), strconv.Itoa(len(p.Thread))}
-		for _, v := range []float64{
-			p.Thread.Median(), p.Thread.Quantile(0.99), p.Thread.Max(), p.Clock.Median(), p.Clock.Quantile(0.99), p.Clock.Max(), p.First,
-		} {
-			row = append(row, fmt.Sprintf("%.2f", v))
-		}
-		t.Add(row...)
-	}
-	return t
+	_, err = r.assume(ctx, state, assumed)
+	return thread, clock, err
 }

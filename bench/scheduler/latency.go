@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -19,22 +20,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// ownPlugins is a profile without any plugin that is not ours but for those a
-// profile must have. The argument is narrowTo.
-const ownPlugins = `
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: ours-alone
-  plugins:
-    multiPoint:
-      disabled: [{name: "*"}]
-      enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: TopologyAware, weight: 5}, {name: NUMAAffinity, weight: 3}]
-  pluginConfig:
-  - name: TopologyAware
-    args: {narrowTo: %d}
-`
-
 const (
 	// latencyLoad is the share of the GPUs in use while pods are timed.
 	latencyLoad = 0.85
@@ -47,20 +32,16 @@ const (
 // latency is the time our extension points take for one pod, all nodes together:
 // PreFilter, then Filter of every node that PreFilter left, PreScore, Score.
 type latency struct {
-	Machine  string        `json:"machine"`
-	Mode     string        `json:"mode"`
-	GPUs     int           `json:"gpus"` // of the pod; 0: pods of all sizes
-	Pods     int           `json:"pods"`
-	Unplaced int           `json:"unplaced"` // for which no node had room
-	Nodes    float64       `json:"nodesFilteredPerPod"`
-	Micros   report.Sample `json:"-"`
-	Reserve  report.Sample `json:"-"`
-	P50      float64       `json:"p50Micros"`
-	P99      float64       `json:"p99Micros"`
-	Max      float64       `json:"maxMicros"`
-
-	ReserveP50 float64 `json:"reserveP50Micros"`
-	ReserveP99 float64 `json:"reserveP99Micros"`
+	Machine  string  `json:"machine"`
+	Mode     string  `json:"mode"`
+	GPUs     int     `json:"gpus"` // of the pod; 0: pods of all sizes
+	Pods     int     `json:"pods"`
+	Unplaced int     `json:"unplaced"` // for which no node had room
+	Nodes    float64 `json:"nodesFilteredPerPod"`
+	Took     spread  `json:"micros"`
+	Reserve  spread  `json:"reserveMicros"`
+	took     report.Sample
+	reserve  report.Sample
 }
 
 // latencyCase is one cluster and way of running.
@@ -71,18 +52,13 @@ type latencyCase struct {
 	cold     bool // before the answer tables are built
 }
 
-// latencyWorkload has every size that divides the machine of 16.
-func latencyWorkload() workload {
-	return workload{"mix 1/2/4/8/16", []int{1, 2, 4, 8, 16}, []int{40, 20, 20, 15, 5}}
-}
-
 // latencies runs every case on a cluster of its own.
-func latencies(ctx context.Context, o *options) ([]*latency, error) {
+func latencies(ctx context.Context, o *options, res *Result, progress io.Writer) (*report.Table, error) {
 	dgx2, err := machine.Lookup("dgx2")
 	if err != nil {
 		return nil, err
 	}
-	var out []*latency
+	res.LatencyNodes = o.latencyNodes
 	for _, c := range []latencyCase{
 		{dgx2, "narrowed", narrowTo, false},
 		{dgx2, "all nodes", 0, false},
@@ -90,14 +66,28 @@ func latencies(ctx context.Context, o *options) ([]*latency, error) {
 		{switched20(), "narrowed", narrowTo, false},
 		{switched20(), "all nodes", 0, false},
 	} {
-		rows, err := c.run(ctx, o.latencyNodes, max(1, o.pods/2), o.seed)
+		rows, err := c.run(ctx, o.latencyNodes, upTo16.sizes(max(1, o.Pods/2), o.Seed), o.Seed)
 		if err != nil {
 			return nil, fmt.Errorf("machines %s, %s: %w", c.machine.Name, c.mode, err)
 		}
-		fmt.Fprintf(o.log, "%d x %s, %s\n", o.latencyNodes, c.machine.Name, c.mode)
-		out = append(out, rows...)
+		fmt.Fprintf(progress, "%d x %s, %s\n", o.latencyNodes, c.machine.Name, c.mode)
+		res.Latency = append(res.Latency, rows...)
 	}
-	return out, nil
+	title := fmt.Sprintf("Our PreFilter + Filter + Score alone, µs per pod, %d nodes at %.0f %% load, one thread", o.latencyNodes, 100*latencyLoad)
+	return rowsTable(title, res.Latency, []column{
+		{title: "machine, mode, GPUs of the pod"}, {title: "pods", figure: "pods"}, {title: "unplaced", figure: "unplaced"},
+		{title: "nodes filtered", figure: "nodesFilteredPerPod", decimals: 1}, {title: "p50 µs", figure: "micros.p50", decimals: 1},
+		{title: "p99 µs", figure: "micros.p99", decimals: 1}, {title: "max µs", figure: "micros.max", decimals: 1},
+		{title: "Reserve p50 µs", figure: "reserveMicros.p50", decimals: 1}, {title: "p99 µs", figure: "reserveMicros.p99", decimals: 1},
+	})
+}
+
+func (l *latency) label() string {
+	size := "any"
+	if l.GPUs > 0 {
+		size = strconv.Itoa(l.GPUs)
+	}
+	return fmt.Sprintf("%s, %s, %s", l.Machine, l.Mode, size)
 }
 
 // churn keeps a cluster at latencyLoad while pods come and go.
@@ -105,22 +95,22 @@ type churn struct {
 	*rig
 	snapshot *internalcache.Snapshot
 	random   *rand.Rand
-	running  []running
+	running  []churned
 	gpus     int // in use
 }
 
-type running struct {
+type churned struct {
 	pod   *v1.Pod
 	state fwk.CycleState
 }
 
-// run returns a row for pods of every size, and one for all.
-func (c latencyCase) run(ctx context.Context, nodes, pods int, seed uint64) ([]*latency, error) {
-	cl, err := newCluster(nodes, c.machine)
+// run returns a row for all pods, of the sizes in turn, and one for those of every size.
+func (c latencyCase) run(ctx context.Context, nodes int, sizes []int, seed uint64) ([]*latency, error) {
+	cl, err := simulate(nodes, nil, c.machine)
 	if err != nil {
 		return nil, err
 	}
-	config, err := decodeConfig(fmt.Appendf(nil, ownPlugins, c.narrowTo))
+	config, err := ownPlugins("{name: TopologyAware, weight: 5}, {name: NUMAAffinity, weight: 3}", fmt.Sprintf("{name: TopologyAware, args: {narrowTo: %d}}", c.narrowTo))
 	if err != nil {
 		return nil, err
 	}
@@ -130,44 +120,34 @@ func (c latencyCase) run(ctx context.Context, nodes, pods int, seed uint64) ([]*
 		return nil, err
 	}
 	defer r.stop()
-	snapshot, ok := r.framework.SnapshotSharedLister().(*internalcache.Snapshot)
-	if !ok {
-		return nil, fmt.Errorf("the snapshot is %T", r.framework.SnapshotSharedLister())
+	snapshot, err := r.snapshot()
+	if err != nil {
+		return nil, err
 	}
 	x := &churn{rig: r, snapshot: snapshot, random: rand.New(rand.NewPCG(seed, 0x6c6174))}
-	all := &latency{Machine: c.machine.Name, Mode: c.mode}
-	bySize := map[int]*latency{}
-	w := latencyWorkload()
-	limit := max(int(latencyLoad*float64(cl.gpus)), slices.Max(w.sizes))
+	rows := []*latency{{Machine: c.machine.Name, Mode: c.mode}}
+	for _, s := range upTo16.shares {
+		rows = append(rows, &latency{Machine: c.machine.Name, Mode: c.mode, GPUs: s.gpus})
+	}
+	limit := max(int(latencyLoad*float64(cl.gpus)), slices.Max(sizes))
 	began := time.Now()
-	for i := range pods {
-		size := w.draw(x.random)
+	for i, size := range sizes {
 		for x.gpus+size > limit {
 			if err := x.finishOne(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if bySize[size] == nil {
-			bySize[size] = &latency{Machine: c.machine.Name, Mode: c.mode, GPUs: size}
-		}
-		if err := x.place(ctx, newPod("pod-"+strconv.Itoa(i), size, r.framework.ProfileName()), all, bySize[size]); err != nil {
+		of := slices.IndexFunc(rows, func(l *latency) bool { return l.GPUs == size })
+		if err := x.place(ctx, newPod(podName(i), size, r.framework.ProfileName()), rows[0], rows[of]); err != nil {
 			return nil, err
 		}
 		if time.Since(began) > patienceEach {
 			break
 		}
 	}
-	rows := []*latency{all}
-	for _, size := range w.sizes {
-		if bySize[size] != nil {
-			rows = append(rows, bySize[size])
-		}
-	}
+	rows = slices.DeleteFunc(rows, func(l *latency) bool { return l.Pods == 0 })
 	for _, l := range rows {
-		l.P50, l.P99, l.Max = l.Micros.Quantile(0.5), l.Micros.Quantile(0.99), l.Micros.Max()
-		if len(l.Reserve) > 0 {
-			l.ReserveP50, l.ReserveP99 = l.Reserve.Quantile(0.5), l.Reserve.Quantile(0.99)
-		}
+		l.Took, l.Reserve = spreadOf(l.took), spreadOf(l.reserve)
 	}
 	return rows, nil
 }
@@ -186,7 +166,7 @@ func (x *churn) place(ctx context.Context, pod *v1.Pod, rows ...*latency) error 
 	}
 	for _, l := range rows {
 		l.Pods++
-		l.Micros = append(l.Micros, took)
+		l.took = append(l.took, took)
 		l.Nodes += (float64(nodes) - l.Nodes) / float64(l.Pods)
 		if host == "" {
 			l.Unplaced++
@@ -196,18 +176,14 @@ func (x *churn) place(ctx context.Context, pod *v1.Pod, rows ...*latency) error 
 		return nil
 	}
 	pod.Spec.NodeName = host
-	if err := x.Cache.AssumePod(x.logger, pod); err != nil {
-		return fmt.Errorf("assume pod %s: %w", pod.Name, err)
+	reserving, err := x.assume(ctx, state, pod)
+	if err != nil {
+		return err
 	}
-	start = time.Now()
-	if s := x.framework.RunReservePluginsReserve(ctx, state, pod, host); !s.IsSuccess() {
-		return fmt.Errorf("reserve for pod %s: %w", pod.Name, s.AsError())
-	}
-	took = micros(time.Since(start))
 	for _, l := range rows {
-		l.Reserve = append(l.Reserve, took)
+		l.reserve = append(l.reserve, micros(reserving))
 	}
-	x.running = append(x.running, running{pod, state})
+	x.running = append(x.running, churned{pod, state})
 	x.gpus += gpusOf(pod)
 	return nil
 }
@@ -269,23 +245,4 @@ func (x *churn) finishOne(ctx context.Context) error {
 		return fmt.Errorf("forget pod %s: %w", p.pod.Name, err)
 	}
 	return nil
-}
-
-func (r *result) latencyTable() *report.Table {
-	t := &report.Table{
-		Title: fmt.Sprintf("Our PreFilter + Filter + Score alone, µs per pod, %d nodes at %.0f %% load, one thread", r.LatencyNodes, 100*latencyLoad),
-		Header: []string{
-			"machine, mode, GPUs of the pod", "pods", "unplaced", "nodes filtered", "p50 µs", "p99 µs", "max µs", "Reserve p50 µs", "p99 µs",
-		},
-	}
-	for _, l := range r.Latency {
-		size := "any"
-		if l.GPUs > 0 {
-			size = strconv.Itoa(l.GPUs)
-		}
-		t.Add(fmt.Sprintf("%s, %s, %s", l.Machine, l.Mode, size), strconv.Itoa(l.Pods), strconv.Itoa(l.Unplaced), fmt.Sprintf("%.1f", l.Nodes),
-			fmt.Sprintf("%.1f", l.P50), fmt.Sprintf("%.1f", l.P99), fmt.Sprintf("%.1f", l.Max), fmt.Sprintf("%.1f", l.ReserveP50),
-			fmt.Sprintf("%.1f", l.ReserveP99))
-	}
-	return t
 }

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
@@ -22,18 +25,89 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
+
+// simulated is the objects of a simulated cluster. Schedulers read them and change
+// none, so all repeats share them.
+type simulated struct {
+	nodes      []*v1.Node
+	topologies []*v1alpha1.NodeGPUTopology
+	leases     *coordinationv1.LeaseList
+	gpus       int
+	served     bool // the API server has the nodes, too: labels are read from there
+}
+
+// simulate makes count nodes that are the given machines in turn, in racks unless rack is nil.
+func simulate(count int, rack func(i int) int, machines ...*machine.Machine) (*simulated, error) {
+	var of fleet.Options
+	if rack != nil {
+		of.Labels = func(i int) map[string]string { return map[string]string{rackLabel: "rack-" + strconv.Itoa(rack(i))} }
+	}
+	c := &simulated{leases: &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, served: rack != nil}
+	for i := range count {
+		o, err := fleet.Make(i, machines[i%len(machines)], &of)
+		if err != nil {
+			return nil, err // says what it was about
+		}
+		o.Node.UID, o.Topology.UID = types.UID(o.Node.Name+"-uid"), types.UID(o.Node.Name+"-topology")
+		o.Topology.ResourceVersion, o.Topology.Spec.NodeUID = "1", o.Node.UID
+		for _, l := range o.Leases {
+			l.UID, l.ResourceVersion = types.UID(l.Name), "1"
+			c.leases.Items = append(c.leases.Items, *l)
+		}
+		c.nodes, c.topologies = append(c.nodes, o.Node), append(c.topologies, o.Topology)
+		c.gpus += len(o.Topology.Spec.GPUs)
+	}
+	return c, nil
+}
+
+// switched20 is a machine that no catalogue lists, larger than what tables are
+// built for: twenty PCIe GPUs, four behind each of five switches, three switches
+// on one socket and two on the other.
+func switched20() *machine.Machine {
+	const all = 20
+	m := &machine.Machine{
+		Name: "switched-20", Description: "20x PCIe GPU behind five switches", Model: "NVIDIA L40S", GPUMemoryMiB: 46068, PCIeGen: 4,
+		NUMANodes: []machine.NUMANode{
+			{ID: 0, CPUs: "0-47,96-143", MemoryGiB: 512, Distances: []int{10, 21}},
+			{ID: 1, CPUs: "48-95,144-191", MemoryGiB: 512, Distances: []int{21, 10}},
+		},
+		ThreadsPerCore: 2, ThreadStride: 96,
+	}
+	for i := range all {
+		row := make([]string, all)
+		for j := range row {
+			switch {
+			case i == j:
+				row[j] = "X"
+			case i/4 == j/4:
+				row[j] = "PIX"
+			case i/12 == j/12:
+				row[j] = "NODE"
+			default:
+				row[j] = "SYS"
+			}
+		}
+		m.GPUs = append(m.GPUs, machine.GPU{PCIBusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMANode: i / 12})
+		m.Links = append(m.Links, strings.Join(row, " "))
+	}
+	return m
+}
 
 // rig is one real scheduler over a cluster, whose cycles the benchmark drives
 // itself. What an API server would tell it comes from a fake one.
@@ -50,7 +124,7 @@ type rig struct {
 
 // newRig starts a scheduler and feeds it the cluster, and builds the answer
 // tables if it is told to: the scheduler does so in the background. Stop it after use.
-func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, build bool) (*rig, error) {
+func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *simulated, build bool) (*rig, error) {
 	// The scheduler's own lines would be measured with it.
 	logger := klog.New(nil)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
@@ -62,7 +136,7 @@ func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration,
 	return r, nil
 }
 
-func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, build bool) error {
+func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *simulated, build bool) error {
 	client := r.client(c)
 	r.api = client
 	factory := scheduler.NewInformerFactory(client, 0)
@@ -92,12 +166,15 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 			return fmt.Errorf("build the answer tables: %w", err)
 		}
 	}
-	return r.await(ctx, "the Leases", r.state.Synced)
+	return r.await(ctx, "Leases and racks", func() bool {
+		f := r.state.Fabric()
+		return r.state.Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
+	})
 }
 
 // client serves the Leases and the watch of pods; everything else is empty. The
 // fake client's own tracker would take minutes for a large cluster.
-func (r *rig) client(c *cluster) *fake.Clientset {
+func (r *rig) client(c *simulated) *fake.Clientset {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) { return true, c.leases, nil })
 	client.PrependWatchReactor("leases", k8stesting.DefaultWatchReactor(watch.NewFake(), nil))
@@ -158,13 +235,18 @@ type placement struct {
 	alloc *allocation.Allocation // nil where none of our plugins chose
 }
 
+// nextVersion is the resource version of what is told next.
+func (r *rig) nextVersion() string {
+	r.version++
+	return strconv.Itoa(1 + r.version)
+}
+
 // confirm tells the scheduler what it would hear once the pods were bound with
 // their annotations, and returns when its cache has heard.
 func (r *rig) confirm(ctx context.Context, placed []placement) error {
 	for _, p := range placed {
 		bound := p.pod.DeepCopy()
-		r.version++
-		bound.ResourceVersion = strconv.Itoa(1 + r.version)
+		bound.ResourceVersion = r.nextVersion()
 		if p.alloc != nil {
 			annotations, err := r.state.Annotations(p.alloc, true)
 			if err != nil {
@@ -190,4 +272,26 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 		return true
 	})
 	return errors.Join(failure, err)
+}
+
+// snapshot is what the scheduler's plugins see of the cache once it is updated.
+func (r *rig) snapshot() (*internalcache.Snapshot, error) {
+	s, ok := r.framework.SnapshotSharedLister().(*internalcache.Snapshot)
+	if !ok {
+		return nil, fmt.Errorf("the snapshot is %T", r.framework.SnapshotSharedLister())
+	}
+	return s, nil
+}
+
+// assume has a pod take what it was given on its node, and returns how long Reserve took.
+func (r *rig) assume(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (time.Duration, error) {
+	if err := r.Cache.AssumePod(r.logger, pod); err != nil {
+		return 0, fmt.Errorf("assume pod %s: %w", pod.Name, err)
+	}
+	r.SchedulingQueue.DeleteNominatedPodIfExists(pod)
+	start := time.Now()
+	if s := r.framework.RunReservePluginsReserve(ctx, state, pod, pod.Spec.NodeName); !s.IsSuccess() {
+		return 0, fmt.Errorf("reserve for pod %s: %w", pod.Name, s.AsError())
+	}
+	return time.Since(start), nil
 }
