@@ -166,7 +166,8 @@ func TestNodeClosing(t *testing.T) {
 	r.refuse(b[0], "n3", "n5")
 	r.want("b does not get it", map[string]string{"n3": "gang ns/c", "n4": "gang ns/c", "n5": "gang ns/b"})
 	r.delete("c-0")
-	r.want("c is not complete", map[string]string{"n5": "gang ns/b"})
+	r.delete("c-1")
+	r.want("c is gone", map[string]string{"n5": "gang ns/b"})
 	r.delete("b-0")
 	r.delete("b-1")
 	r.want("b is gone", map[string]string{})
@@ -220,7 +221,8 @@ func TestRetryOnOpening(t *testing.T) {
 	default:
 	}
 	r.delete("a-0")
-	r.want("a is incomplete", map[string]string{})
+	r.delete("a-1")
+	r.want("a is gone", map[string]string{})
 	select {
 	case <-r.gangs.wake:
 	default:
