@@ -81,9 +81,9 @@ func TestUninstallBesideKueue(t *testing.T) {
 		pods := s.podsOf(t, "a")
 		return len(pods) == 3 && !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return !slices.Contains(p.Finalizers, names.FinalizerMetering) }), fmt.Sprint(len(pods), " pods")
 	})
+	s.stopPrograms(t) // the scheduler writes of a gang's place after its pods are bound
 	before, kept := s.lastingPods(t, "a"), s.operatorsObjects(t)
 
-	s.stopPrograms(t)
 	said := s.uninstall(t)
 	t.Log(said)
 	for _, want := range []string{
