@@ -38,20 +38,20 @@ type chartScheduler struct {
 	say   func(string)
 	clock clock.PassiveClock
 
-	seen    schedulerConfig  // the Deployment's; empty when there is none
+	seen    schedulerConfig  // the Deployment's that runs or was refused; empty when there is none
 	running schedulerProcess // nil: none was started
 	ran     schedulerConfig  // of running
-	faulty  bool             // it was said that it does not run, or not with what the Deployment has
-	tried   time.Time        // when the one that ended was last seen to run, or started again
+	refused bool             // it was said that the Deployment's is not run
+	ended   bool             // it was said that the running one has ended
+	tried   time.Time        // when it was last tried to start it again, or seen to have ended
 }
 
-// follow has the scheduler run with a configuration, or not at all where that is empty. What does not start is not tried
-// again until the configuration is another one.
+// follow has the scheduler run with a configuration, or not at all where that is empty. What is refused, or does not
+// start, is not tried again until the configuration is another one.
 func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error {
 	switch {
 	case want != s.seen:
-		s.seen = want
-		return s.change(ctx)
+		return s.change(ctx, want)
 	case s.running != nil && !s.running.Alive():
 		s.revive(ctx)
 	}
@@ -59,14 +59,14 @@ func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error
 }
 
 // change starts the scheduler with another configuration. While that is refused the one before goes on, as the pods do.
-func (s *chartScheduler) change(ctx context.Context) error {
-	if s.seen.text != "" {
-		if err := s.check(ctx, s.seen); err != nil {
-			s.fault(ctx, err)
+func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error {
+	if want.text != "" {
+		if err := s.check(ctx, want); err != nil {
+			s.fault(ctx, want, err)
 			return nil
 		}
-		if s.alive() && s.ran == s.seen {
-			s.runs()
+		if s.alive() && s.ran == want {
+			s.runs(want)
 			return nil
 		}
 	}
@@ -74,57 +74,70 @@ func (s *chartScheduler) change(ctx context.Context) error {
 		if err := s.running.Stop(ctx); err != nil {
 			return fmt.Errorf("stop the scheduler: %w", err)
 		}
-		s.running = nil
+		s.running, s.ended = nil, false
 	}
-	if s.seen.text == "" {
-		s.faulty = false
+	if want.text == "" {
+		s.seen, s.refused = want, false
 		return nil
 	}
-	p, err := s.start(ctx, s.seen)
+	p, err := s.start(ctx, want)
 	if err != nil {
-		s.fault(ctx, err)
+		s.fault(ctx, want, err)
 		return nil
 	}
-	s.running, s.ran = p, s.seen
-	s.runs()
+	s.running, s.ran = p, want
+	s.runs(want)
 	return nil
 }
 
-// revive starts a scheduler that ended by itself again.
+// revive starts a scheduler that ended by itself again, with the configuration that it had.
 func (s *chartScheduler) revive(ctx context.Context) {
 	now := s.clock.Now()
-	if !s.faulty {
-		s.fault(ctx, errors.New("it ended: "+s.running.LastWords()))
-		s.tried = now
+	if !s.ended {
+		s.ended, s.tried = true, now
+		if ctx.Err() == nil {
+			s.say(deploymentText + "does not run: it ended: " + s.running.LastWords())
+		}
 	}
 	if now.Sub(s.tried) < restartDelay {
 		return
 	}
 	s.tried = now
-	if s.running.Restart(ctx) == nil {
-		s.runs()
+	if s.running.Restart(ctx) != nil {
+		return
 	}
+	s.ended = false
+	if s.refused {
+		s.say(deploymentText + "runs again, with its former configuration")
+		return
+	}
+	s.say(deploymentText + "runs again, with the Deployment's configuration")
 }
 
 func (s *chartScheduler) alive() bool { return s.running != nil && s.running.Alive() }
 
-func (s *chartScheduler) fault(ctx context.Context, err error) {
+// deploymentText begins what is said of the scheduler.
+const deploymentText = "the scheduler of Deployment " + systemNamespace + "/" + schedulerDeployment + " "
+
+// fault notes that a configuration is not run.
+func (s *chartScheduler) fault(ctx context.Context, want schedulerConfig, err error) {
 	if ctx.Err() != nil {
 		return // it is to end
 	}
-	s.faulty = true
+	s.seen, s.refused = want, true
 	if s.alive() {
-		s.say(fmt.Sprintf("the scheduler of Deployment %s/%s goes on with its former configuration: %v", systemNamespace, schedulerDeployment, err))
+		s.say(fmt.Sprintf(deploymentText+"goes on with its former configuration: %v", err))
 		return
 	}
-	s.say(fmt.Sprintf("the scheduler of Deployment %s/%s does not run: %v", systemNamespace, schedulerDeployment, err))
+	s.say(fmt.Sprintf(deploymentText+"does not run: %v", err))
 }
 
-func (s *chartScheduler) runs() {
-	if s.faulty {
-		s.say(fmt.Sprintf("the scheduler of Deployment %s/%s runs again, with the Deployment's configuration", systemNamespace, schedulerDeployment))
+// runs notes that a configuration is run.
+func (s *chartScheduler) runs(want schedulerConfig) {
+	if s.refused || s.ended {
+		s.say(deploymentText + "runs again, with the Deployment's configuration")
 	}
-	s.faulty = false
+	s.seen, s.refused, s.ended = want, false, false
 }
 
 // CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The error is the last

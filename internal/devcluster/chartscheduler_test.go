@@ -77,6 +77,11 @@ func TestChartScheduler(t *testing.T) {
 		{name: "another one", config: "b", wantStarted: []string{"b"}, wantAlive: true},
 		{name: "a wrong one comes", config: "wrong", want: []string{who + "goes on with its former configuration: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}, wantAlive: true},
 		{name: "another wrong one comes", config: "wrong too", want: []string{who + "goes on with its former configuration: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}, wantAlive: true},
+		{name: "the former one ends", config: "wrong too", do: func() { now.alive = false }, want: []string{who + "does not run: it ended: leaderelection lost"}},
+		{
+			name: "and comes back", config: "wrong too", do: func() { clk.SetTime(clk.Now().Add(restartDelay)) },
+			want: []string{who + "runs again, with its former configuration"}, wantAlive: true,
+		},
 		{name: "it is rolled back", config: "b", want: []string{again}, wantAlive: true},
 		{name: "it ends", config: "b", do: func() { now.alive = false }, want: []string{who + "does not run: it ended: leaderelection lost"}},
 		{name: "too early", config: "b", do: func() { clk.SetTime(clk.Now().Add(restartDelay / 2)) }},

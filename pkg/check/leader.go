@@ -23,6 +23,6 @@ func (s *scene) checkLeader() {
 	}
 	s.note(Violation{
 		Invariant: NoScheduler, Objects: []Object{{Kind: "Lease", Namespace: of.Namespace, Name: of.Name}},
-		Message: why + ": does nvtopo-scheduler run? kubectl -n " + of.Namespace + " get pods; kubectl -n " + of.Namespace + " logs deploy/nvtopo-scheduler --previous",
+		Message: why + "; " + of.NextStep(),
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 // TestNoScheduler: that no scheduler leads is a note, by the Lease that the scheduler has published, or the shipped one.
 func TestNoScheduler(t *testing.T) {
-	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 74s ago: does nvtopo-scheduler run? kubectl -n nvtopo-system get pods"
+	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago; see why no scheduler runs: kubectl -n nvtopo-system get pods"
 	for name, tc := range map[string]struct {
 		lease     string
 		age       time.Duration
@@ -21,8 +21,8 @@ func TestNoScheduler(t *testing.T) {
 		want      wanted
 	}{
 		"a scheduler leads":                            {lease: "nvtopo-scheduler", age: time.Second, published: "nvtopo-scheduler"},
-		"its Lease has expired":                        {lease: "nvtopo-scheduler", age: 74 * time.Second, published: "nvtopo-scheduler", want: wanted{notes: []string{"no-scheduler"}, message: expired}},
-		"the shipped Lease has expired":                {lease: "nvtopo-scheduler", age: 74 * time.Second, published: "-", want: wanted{notes: []string{"no-scheduler"}, message: expired}},
+		"its Lease has expired":                        {lease: "nvtopo-scheduler", age: 150 * time.Second, published: "nvtopo-scheduler", want: wanted{notes: []string{"no-scheduler"}, message: expired}},
+		"the shipped Lease has expired":                {lease: "nvtopo-scheduler", age: 150 * time.Second, published: "-", want: wanted{notes: []string{"no-scheduler"}, message: expired}},
 		"the Lease that is published is gone":          {lease: "nvtopo-scheduler", published: "ours", want: wanted{notes: []string{"no-scheduler"}, message: "Lease nvtopo-system/ours: no scheduler leads: there is no Lease nvtopo-system/ours"}},
 		"nothing is published, and no Lease is there":  {lease: "other", age: time.Hour, published: "-"},
 		"schedulers are elected by none, or elsewhere": {lease: "nvtopo-scheduler", age: time.Hour, published: ""},

@@ -209,6 +209,7 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 			return nil, err
 		}
 	}
+	told := "" // what was said of the profiles that cannot be read: the cluster is read again and again
 	return func(ctx context.Context) (*check.World, error) {
 		w, err := check.Read(ctx, kube, dyn, c.namespace)
 		if err != nil {
@@ -217,7 +218,8 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 		var unread error
 		if w.Published, unread, err = publishedProfiles(ctx, kube, c.namespace); err != nil {
 			return nil, err
-		} else if unread != nil {
+		} else if unread != nil && unread.Error() != told {
+			told = unread.Error()
 			cmd.PrintErrf("namespace %s: %s; the scheduler's Lease is taken to be %s\n", c.namespace, printable(unread.Error()), diagnosis.ShippedLease)
 		}
 		for _, url := range c.schedulers {

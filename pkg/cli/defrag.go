@@ -38,11 +38,11 @@ A move is an eviction: the pod ends, its controller makes it again, and the sche
 places it. TO is where it has room and costs the fewest groups, with the GPUs that the
 scheduler would choose there. GAIN is what each of them frees once those before it are made.
 
-The commands that make the moves stand below them, in order: cordon the nodes that pods
-leave, delete the pods, wait for the replacements, uncordon the nodes. A pod holds its GPUs
-until it has ended, and its replacement is placed before that: often on the same node, if
-that is not cordoned. A replacement that stays pending has no other place: uncordon its
-node. Look again in the end, or after each move with --max-moves 1. Nothing of a cordoned
+The commands that make the moves stand below them, to be run one after the other, not
+pasted as a whole: cordon the nodes that pods leave, delete the pods, wait for the
+replacements, uncordon the nodes. A pod holds its GPUs until it has ended, and its
+replacement is placed before that: often on the same node, if that is not cordoned. A
+replacement that stays pending has no other place: uncordon its node. Look again in the end, or after each move with --max-moves 1. Nothing of a cordoned
 node counts; the answer says what it has once it is uncordoned.
 
 It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
@@ -119,7 +119,11 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	}
 	t := &table{}
 	for _, c := range advice[0].Cordoned {
-		t.row("Cordoned", c.Node, fmt.Sprintf("nothing of it counts and its pods stay, until: kubectl uncordon %s; then %s more are free", c.Node, count(c.FreeGPUs, "GPU")))
+		then := ""
+		if c.FreeGPUs > 0 {
+			then = fmt.Sprintf("; then %s more are free", count(c.FreeGPUs, "GPU"))
+		}
+		t.row("Cordoned", c.Node, fmt.Sprintf("nothing of it counts and its pods stay, until: kubectl uncordon %s%s", c.Node, then))
 	}
 	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) { // it is the same for every size
 		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)

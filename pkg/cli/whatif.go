@@ -86,7 +86,7 @@ func (a *asking) validate() error {
 	case a.file == "":
 		return usagef("--file: what is asked for is missing")
 	case (a.snapshot == "") == (len(a.schedulers) == 0):
-		return usagef("want one of --scheduler and --snapshot; a scheduler answers where its argument debugAddress is set, which the shipped profile leaves out (docs/cli.md, what-if)")
+		return usagef("want one of --scheduler and --snapshot; a scheduler answers where debugAddress is set in the arguments of TopologyAware and NUMAAffinity, which the shipped profile leaves out")
 	}
 	return a.check()
 }

@@ -18,11 +18,14 @@ import (
 const ShippedLease = "nvtopo-scheduler"
 
 const (
-	// leaderTerms is how many of its durations a Lease may be without renewal: renewTime is by the clock of the
-	// leader's machine, and another scheduler may be about to take over.
+	// leaderTerms is how many of its durations a Lease may be without renewal: another scheduler may be about to
+	// take over.
 	leaderTerms = 3
 	// leaderTerm is the least that counts as a duration: a leader that gives its Lease up leaves one of a second.
 	leaderTerm = 15 * time.Second
+	// clockSkew is how far the clocks of the leader's machine, by which renewTime is, and of the one that looks may
+	// be apart, as docs/cli.md says.
+	clockSkew = time.Minute
 )
 
 // LeaderLease is the Lease under which schedulers elect their leader.
@@ -72,7 +75,7 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return ""
 	}
-	limit := leaderTerms * max(leaderTerm, time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)
+	limit := leaderTerms*max(leaderTerm, time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second) + clockSkew
 	age := e.Now.Sub(l.Spec.RenewTime.Time)
 	// Who places pods without this Lease is elected by another one, or by none.
 	if age <= limit || e.Placed.Sub(l.Spec.RenewTime.Time) > limit {
@@ -83,6 +86,11 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 		what = "has no holder, and was last renewed"
 	}
 	return fmt.Sprintf("no scheduler leads: Lease %s/%s %s %s ago", l.Namespace, l.Name, what, duration.HumanDuration(age))
+}
+
+// NextStep says how to see why no scheduler runs.
+func (l *LeaderLease) NextStep() string {
+	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get pods; then describe the pods of nvtopo-scheduler, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
 }
 
 // LastPlaced is when a pod of some schedulers last got its node, by the API server's clock; zero if none has.

@@ -29,7 +29,7 @@ func TestNoLeader(t *testing.T) {
 	released.Spec.HolderIdentity, released.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 	justReleased := *released.DeepCopy()
 	justReleased.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-20 * time.Second)))
-	long := lease(ShippedLease, 74*time.Second)
+	long := lease(ShippedLease, 150*time.Second)
 	long.Spec.LeaseDurationSeconds = new(int32(60))
 	untimed := lease(ShippedLease, time.Hour)
 	untimed.Spec.RenewTime = nil
@@ -40,24 +40,24 @@ func TestNoLeader(t *testing.T) {
 		placed    time.Time
 		want      string
 	}{
-		"the Lease is renewed":                             {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
-		"another scheduler may be about to take over":      {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 45*time.Second)}},
+		"the Lease is renewed": {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
+		"another scheduler may be about to take over, and the clocks are a minute apart": {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 105*time.Second)}},
 		"the leader's clock is ahead":                      {leases: []coordinationv1.Lease{lease(ShippedLease, -time.Hour)}},
-		"the Lease has expired":                            {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter, lease(ShippedLease, 74*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 74s ago"},
-		"the shipped Lease has expired, and nobody says":   {leases: []coordinationv1.Lease{lease(ShippedLease, 74*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 74s ago"},
-		"a scheduler of an earlier release does not say":   {published: &Profiles{}, leases: []coordinationv1.Lease{lease(ShippedLease, 5*time.Hour)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 5h ago"},
+		"the Lease has expired":                            {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter, lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago"},
+		"the shipped Lease has expired, and nobody says":   {leases: []coordinationv1.Lease{lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago"},
+		"the schedulers have published no Lease":           {published: &Profiles{}, leases: []coordinationv1.Lease{lease(ShippedLease, 5*time.Hour)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 5h ago"},
 		"the leader gave its Lease up":                     {leases: []coordinationv1.Lease{released}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder, and was last renewed 60m ago"},
 		"the leader gave its Lease up a moment ago":        {leases: []coordinationv1.Lease{justReleased}},
 		"a Lease that lasts for longer":                    {leases: []coordinationv1.Lease{long}},
 		"a Lease without a time":                           {leases: []coordinationv1.Lease{untimed}},
 		"nobody says, and there is no such Lease":          {leases: []coordinationv1.Lease{exporter}},
-		"a scheduler of an earlier release has no Lease":   {published: &Profiles{}, leases: []coordinationv1.Lease{exporter}},
+		"they have published none, and there is none":      {published: &Profiles{}, leases: []coordinationv1.Lease{exporter}},
 		"the Lease that there is to be is not there":       {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter}, want: "no scheduler leads: there is no Lease nvtopo-system/nvtopo-scheduler"},
 		"Leases are not known":                             {published: says("nvtopo-system", ShippedLease)},
 		"Leases of the namespace are not known":            {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{exporter}},
 		"the scheduler takes part in no election":          {published: says("nvtopo-system", ""), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
 		"the scheduler has another Lease":                  {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour), lease("ours", time.Second)}},
-		"the other Lease has expired":                      {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Second), lease("ours", time.Minute)}, want: "no scheduler leads: Lease nvtopo-system/ours was last renewed 60s ago"},
+		"the other Lease has expired":                      {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Second), lease("ours", 5*time.Minute)}, want: "no scheduler leads: Lease nvtopo-system/ours was last renewed 5m ago"},
 		"a Lease of the name in another namespace":         {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
 		"a scheduler places pods without the Lease":        {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Minute)},
 		"the leader placed a pod just before it ended":     {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Hour + 9*time.Second), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 60m ago"},

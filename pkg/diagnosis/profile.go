@@ -39,7 +39,7 @@ type Profile struct {
 	CPUSet bool `json:"cpuset,omitempty"`
 	// ResidualWeights are by the size of a group.
 	ResidualWeights map[int]float64 `json:"residualWeights,omitempty"`
-	// Order is how nodes are compared; nil from schedulers that do not say.
+	// Order is how nodes are compared; nil: none was published.
 	Order *Order `json:"order,omitempty"`
 }
 
@@ -60,7 +60,7 @@ type Profiles struct {
 	Scheduler string    `json:"scheduler,omitempty"`
 	Release   string    `json:"release,omitempty"`
 	Profiles  []Profile `json:"profiles"`
-	// LeaderLease is the plugins' argument leaderLease; nil from schedulers that do not say.
+	// LeaderLease is the plugins' argument leaderLease; nil: none was published.
 	LeaderLease *LeaderLease `json:"leaderLease,omitempty"`
 }
 

@@ -225,14 +225,14 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 }
 
 // explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none does.
-func (s *scene) explainPlan(e *Explanation, a *ask, noLeader string) {
+func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 	plan, err := s.plan(a)
 	if err == nil {
 		e.Cause, e.Reason = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level
 		e.Gang.Level = plan.Level
-		if noLeader != "" {
+		if noLeader.why != "" {
 			e.Evidence = append(e.Evidence, e.Reason)
-			e.Cause, e.Reason = NoScheduler, noLeader
+			e.Cause, e.Reason, e.Next = NoScheduler, noLeader.why, noLeader.next
 		} else if e.Scheduler != "" {
 			e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler
 		}

@@ -18,7 +18,7 @@ import (
 // TestNoScheduler: that no scheduler leads is the cause of a pod that has a place, and evidence of another cause. A
 // scheduler of which that is not known is not accused.
 func TestNoScheduler(t *testing.T) {
-	const why = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 74s ago"
+	const why = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago"
 	waits := func(t *testing.T, w *testEnv) { t.Helper(); w.node(t, "n0", cube, nil).waits(pod("asks", 1).Obj()) }
 	said := func(t *testing.T, w *testEnv) {
 		t.Helper()
@@ -32,8 +32,8 @@ func TestNoScheduler(t *testing.T) {
 		says  []string // the reason first, then evidence
 		not   string   // in reason or evidence
 	}{
-		"a pod that has a place":              {build: waits, age: 74 * time.Second, want: "NoScheduler", says: []string{why, "n0 would take the pod now"}},
-		"one that the scheduler refused once": {build: said, age: 74 * time.Second, want: "NoScheduler", says: []string{why, "n0 would take the pod now"}},
+		"a pod that has a place":              {build: waits, age: 150 * time.Second, want: "NoScheduler", says: []string{why, "n0 would take the pod now"}},
+		"one that the scheduler refused once": {build: said, age: 150 * time.Second, want: "NoScheduler", says: []string{why, "n0 would take the pod now"}},
 		"a scheduler leads":                   {build: waits, age: time.Second, want: WaitsForItsTurn, not: "leads"},
 		"one may be about to take over":       {build: waits, age: 30 * time.Second, want: WaitsForItsTurn, not: "leads"},
 		"a pod without a place has its reason": {
@@ -42,14 +42,14 @@ func TestNoScheduler(t *testing.T) {
 				w.node(t, "n0", cube, nil).holds(t, "h0", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
 				w.waits(pod("asks", 1).Obj())
 			},
-			age: 74 * time.Second, want: FewGPUs, says: []string{"the pod asks 1 nvidia.com/gpu, and 0 are free on the nodes that it may run on", why},
+			age: 150 * time.Second, want: FewGPUs, says: []string{"the pod asks 1 nvidia.com/gpu, and 0 are free on the nodes that it may run on", why},
 		},
 		"a gang that has a place": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
 				w.node(t, "n0", cube, nil).group("train", 2, []*v1.Pod{pod("asks", 4).Obj(), pod("other", 4).Obj()})
 			},
-			age: 74 * time.Second, want: "NoScheduler", says: []string{why, "the gang has a place now"},
+			age: 150 * time.Second, want: "NoScheduler", says: []string{why, "the gang has a place now"},
 		},
 		"a gang without a place has its reason": {
 			build: func(t *testing.T, w *testEnv) {
@@ -57,7 +57,7 @@ func TestNoScheduler(t *testing.T) {
 				w.node(t, "n0", cube, nil).holds(t, "h0", "n0", 0)
 				w.group("train", 2, []*v1.Pod{pod("asks", 4).Obj(), pod("other", 4).Obj()})
 			},
-			age: 74 * time.Second, want: FewGPUs, says: []string{"", why},
+			age: 150 * time.Second, want: FewGPUs, says: []string{"", why},
 		},
 		"the profile is published with another Lease, which is there": {
 			build: func(t *testing.T, w *testEnv) {

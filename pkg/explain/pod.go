@@ -75,7 +75,9 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	case WaitsForItsTurn:
 		e.fitsNow(all, s.noLeader(q.pod))
 	default:
-		e.Cause, e.Next = cause, cmp.Or(e.Next, nextSteps[cause]+s.change(q, cause))
+		if e.Cause = cause; e.Next == "" {
+			e.Next = nextSteps[cause] + s.change(q, cause)
+		}
 		e.Evidence = append(e.Evidence, e.nearest()...)
 		e.alsoNoLeader(s.noLeader(q.pod))
 		e.Relaxations = s.relaxations(q)
@@ -228,7 +230,7 @@ func (s *scene) freeOn(q *question, all []judged) (total int, with []string) {
 }
 
 // fitsNow explains a pod that has a place; noLeader says why no scheduler leads, if none does.
-func (e *Explanation) fitsNow(all []judged, noLeader string) {
+func (e *Explanation) fitsNow(all []judged, noLeader leaderless) {
 	var free []string
 	for i := range all {
 		if len(all[i].obstacles) == 0 {
@@ -236,9 +238,9 @@ func (e *Explanation) fitsNow(all []judged, noLeader string) {
 		}
 	}
 	e.Cause, e.Reason = WaitsForItsTurn, nodes(free)+" would take the pod now"
-	if noLeader != "" {
+	if noLeader.why != "" {
 		e.Evidence = append(e.Evidence, e.Reason)
-		e.Cause, e.Reason = NoScheduler, noLeader
+		e.Cause, e.Reason, e.Next = NoScheduler, noLeader.why, noLeader.next
 	} else if said := e.Scheduler; said != "" {
 		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")

@@ -99,7 +99,7 @@ func asRead(key, value string) string {
 		return value
 	}
 	kBps, err := nvtopo.ParseBandwidth(value)
-	if text := strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64); err == nil && !strings.HasPrefix(value, text) {
+	if text := strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64); err == nil && value != text && strings.ReplaceAll(value, " ", "") != text+"GB/s" {
 		return value + " (" + text + " GB/s)"
 	}
 	return value

@@ -77,17 +77,9 @@ func ChooseOnly(u *usage.Usage, r *podrequest.Request, only nvtopo.Mask, wantCPU
 	return Choose(&restricted, r, wantCPUs)
 }
 
-// FastestRing is the bandwidth, in kB/s, of the ring that the pod would have if it asked for none: of its GPUs of
-// its one resource. It is 0 if it would have none, asks for several resources, or if no ring of as many GPUs of
-// the machine is faster than least.
-func FastestRing(u *usage.Usage, r *podrequest.Request, least int64) int64 {
-	if len(r.Resources) != 1 {
-		return 0
-	}
-	ai := u.AccelIndex(r.Resources[0].Name)
-	if ai < 0 || u.Node.Accels[ai].Tables.Best(r.Resources[0].Count) <= least {
-		return 0
-	}
+// FastestRing is the bandwidth, in kB/s, of the ring that the pod would have if it asked for none; 0 if it would
+// have no ring.
+func FastestRing(u *usage.Usage, r *podrequest.Request) int64 {
 	less := *r
 	less.Constraint.MinBandwidth = 0
 	a, reason := Choose(u, &less, false)

@@ -59,7 +59,7 @@ func TestValues(t *testing.T) {
 		},
 		"what checks them is the program itself":  {"{image: {tag: v1}, scheduler: {image: r/own:1}}", deployment, pod + "initContainers/0/image", "r/own:1"},
 		"a shipped configuration that is checked": {"{scheduler: {profile: Binding}}", deployment, pod + "initContainers/0/args/0", "--config=/etc/nvtopo/scheduler-config-binding.yaml"},
-		"flags of the exporter":                   {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
+		"flags of the exporter":                   {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--v=4]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--v=4"}},
 		"flags of the agent that pins":            {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
 		"flags of the pool controller":            {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
 		"an export and a limit and flags": {

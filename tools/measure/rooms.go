@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Room is a folder of the first or second level, with the folders below it: bench/cycle,
+// Room is a folder of the first or second level, with the folders below it: bench/scheduler,
 // pkg/nodestate, ui.
 type Room struct {
 	Name     string

@@ -153,6 +153,9 @@ func (r *run) keepsBase(title string) func(context.Context, time.Time) error {
 			now = append(now, list.Items[i].UID)
 		}
 		slices.Sort(now)
+		if len(now) == 0 {
+			r.Problem("%s: there are no pods of its minReplicas", elastic)
+		}
 		if r.base != nil && !slices.Equal(r.base, now) {
 			r.Problem("%s: the pods of its minReplicas are not those that they were", elastic)
 		}

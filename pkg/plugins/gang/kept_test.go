@@ -50,6 +50,8 @@ func TestKeptDevices(t *testing.T) {
 	if c := r.cycle(other); c.node != "" {
 		t.Errorf("another gang is planned on %s", c.node)
 	}
+	r.state.Keep(nil)
+	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }
 
 // keepsFour has four GPUs of node-0-1 be kept for a gang of priority 5. A pod of priority 9 has node-0-0.

@@ -19,7 +19,8 @@ const CycleKey fwk.StateKey = "nvtopo.dev/cycle"
 // clone is the same object.
 type Cycle struct {
 	Demand placement.Demand
-	// Owner names the plugin that filters, reserves and writes for the pod.
+	// Owner names the plugin that filters, reserves and writes for the pod. In a dry run
+	// of GangPlacement it is that, and both plugins skip the pod.
 	Owner string
 	// Member: the pod is one of a gang that another plugin places as a whole. Planned is the
 	// node that the gang's plan has for it; empty if there is no plan, or none when the cycle

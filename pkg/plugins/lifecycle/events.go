@@ -21,7 +21,8 @@ import (
 
 // EventsToRegister lists the events that can make a waiting pod fit, except changes of
 // graphs: after those the State itself wakes pods. When the framework asks for this
-// list it is complete, so an impossible order of binders stops the start here.
+// list the profile is complete, so one that leaves the plugin out of an extension
+// point, or an impossible order of binders, stops the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := p.checkPoints(); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 // Unschedulable if an eviction could help, and UnschedulableAndUnresolvable if even the
 // empty node could not serve the pod.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
-	c := ReadCycle(state)
-	if c == nil || c.Owner != p.name || !c.served() {
+	c := p.Cycle(state)
+	if c == nil || c.Owner != p.name {
 		return nil
 	}
 	if c.Demand.HasGPUs() && p.state.Cordoned(info.Node().Name) { // Reserve would refuse it, and no other node be tried

@@ -73,10 +73,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	if err := p.write(ctx, pod, attempt, body); err != nil {
-		return fwk.AsStatus(err)
-	}
-	return nil
+	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
 }
 
 // annotations are what is written on the pod: its choice, why it was made, and its rank if it is

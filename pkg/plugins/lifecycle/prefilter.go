@@ -28,7 +28,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		}
 		state.Write(CycleKey, c)
 	}
-	if c.Owner != p.name || !c.served() {
+	if c.Owner != p.name || !p.cares(c.Demand.Request) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.state.Synced() {
