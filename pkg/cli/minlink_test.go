@@ -26,6 +26,24 @@ func linkedAndNot(t *testing.T) (file string) {
 	return savedCluster(t, c)
 }
 
+// TestMinLinkBesideUnknownGPUs: where a pod holds GPUs by number only, no set is sure to be joined,
+// and one GPU can be had.
+func TestMinLinkBesideUnknownGPUs(t *testing.T) {
+	c := viewtest.New()
+	if err := c.AddNode("n", "hgx-a100-4"); err != nil {
+		t.Fatal(err)
+	}
+	c.AddPod("foreign", "n", 1)
+	got := mustRun(t, "", "top", "--min-link", "NVLINK", "--from", savedCluster(t, c))
+	const want = `NODE  GPUS    USED  FREE  LARGEST  RING 8  RING 4  RING 2  X8   X4   X2   X1   NOTE
+n     ....+1  1     3     -        -       -       -       0/0  0/1  0/2  3/4
+Total: 1 node, 4 GPUs, 1 used, 3 free, of which 0 have a link of NV1 or better to another free one
+`
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("(-want,+got):\n%s", cmp.Diff(want, got))
+	}
+}
+
 // TestMinLinkCountsSets: --min-link counts sets of which all pairs have the link, on nodes that
 // have it: not all sets of such nodes. fabric show has the same meaning.
 func TestMinLinkCountsSets(t *testing.T) {

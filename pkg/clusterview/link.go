@@ -20,10 +20,11 @@ func (v *View) keepLinked(atLeast nvtopo.Class) {
 var direct = nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}
 
 // joined is how many GPUs of an open node pods could be given with such a link to another one, or with
-// any direct link if no class is asked for.
+// any direct link if no class is asked for. There are none where pods hold GPUs of which nobody knows
+// which these are.
 func (n *Node) joined(atLeast nvtopo.Class) int {
 	free := n.FreeMask() &^ n.known.Accels[n.accel].Degraded
-	if most := placement.Intact(n.used, n.accel); most > 1 {
+	if most := placement.Intact(n.used, n.accel); most > 1 && !n.used.Foreign[n.accel] {
 		return min(most, n.Graph().Joined(free, cmp.Or(atLeast, direct)).Len())
 	}
 	return 0

@@ -71,7 +71,7 @@ func (c *GroupCounter) Demand(k int) *Demand {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "asked"}, Spec: v1.PodSpec{Containers: []v1.Container{{
 		Name: strconv.Itoa(k), Resources: v1.ResourceRequirements{Requests: asked, Limits: asked},
 	}}}}
-	if c.minLink != (nvtopo.Class{}) {
+	if k > 1 && c.minLink != (nvtopo.Class{}) {
 		pod.Annotations = map[string]string{podrequest.MinLinkKey: c.minLink.String()}
 	}
 	r, err := podrequest.Parse(pod, &podrequest.Options{
