@@ -76,10 +76,12 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 	}
 	title := fmt.Sprintf("%d nodes, %d pods waiting, %d releases of one GPU", o.Nodes[0], o.Backlog, o.Releases)
 	t, err := rowsTable(title, out, []column{
-		{title: "scheduler"}, {title: "CPU, % of a core", figure: "cpuPercent"},
+		{title: "scheduler"},
+		{title: "CPU, % of a core", figure: "cpuPercent"},
 		{title: "attempts per release", figure: "attemptsPerRelease", decimals: 1},
 		{title: "s until a pod has the GPU, median", figure: "medianSeconds", decimals: 2},
-		{title: "worst", figure: "worstSeconds", decimals: 2}, {title: "given to a less important pod", figure: "wrong"},
+		{title: "worst", figure: "worstSeconds", decimals: 2},
+		{title: "given to a less important pod", figure: "wrong"},
 	})
 	if err != nil {
 		return out, err

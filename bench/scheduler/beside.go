@@ -71,9 +71,13 @@ func besideGangs(ctx context.Context, o *options, res *Result, progress io.Write
 	}
 	title := fmt.Sprintf("Single pods beside gangs that wait, %d nodes in racks of %d, gangs of %d whole nodes in one rack", o.besideNodes, waitingRack, besideMembers)
 	return rowsTable(title, res.Waiting, []column{
-		{title: "waiting gangs"}, {title: "pods", figure: "pods"}, {title: "pods/s", figure: "podsPerSecond"},
-		{title: "ratio to none", figure: "ratioToNoneWaiting", decimals: 2}, {title: "new pod p50 ms", figure: "ms.p50", decimals: 1},
-		{title: "p99", figure: "ms.p99", decimals: 1}, {title: "longest", figure: "ms.max", decimals: 1},
+		{title: "waiting gangs"},
+		{title: "pods", figure: "pods"},
+		{title: "pods/s", figure: "podsPerSecond"},
+		{title: "ratio to none", figure: "ratioToNoneWaiting", decimals: 2},
+		{title: "new pod p50 ms", figure: "ms.p50", decimals: 1},
+		{title: "p99", figure: "ms.p99", decimals: 1},
+		{title: "longest", figure: "ms.max", decimals: 1},
 	})
 }
 

@@ -75,10 +75,15 @@ func latencies(ctx context.Context, o *options, res *Result, progress io.Writer)
 	}
 	title := fmt.Sprintf("Our PreFilter + Filter + Score alone, µs per pod, %d nodes at %.0f %% load, one thread", o.latencyNodes, 100*latencyLoad)
 	return rowsTable(title, res.Latency, []column{
-		{title: "machine, mode, GPUs of the pod"}, {title: "pods", figure: "pods"}, {title: "unplaced", figure: "unplaced"},
-		{title: "nodes filtered", figure: "nodesFilteredPerPod", decimals: 1}, {title: "p50 µs", figure: "micros.p50", decimals: 1},
-		{title: "p99 µs", figure: "micros.p99", decimals: 1}, {title: "max µs", figure: "micros.max", decimals: 1},
-		{title: "Reserve p50 µs", figure: "reserveMicros.p50", decimals: 1}, {title: "p99 µs", figure: "reserveMicros.p99", decimals: 1},
+		{title: "machine, mode, GPUs of the pod"},
+		{title: "pods", figure: "pods"},
+		{title: "unplaced", figure: "unplaced"},
+		{title: "nodes filtered", figure: "nodesFilteredPerPod", decimals: 1},
+		{title: "p50 µs", figure: "micros.p50", decimals: 1},
+		{title: "p99 µs", figure: "micros.p99", decimals: 1},
+		{title: "max µs", figure: "micros.max", decimals: 1},
+		{title: "Reserve p50 µs", figure: "reserveMicros.p50", decimals: 1},
+		{title: "p99 µs", figure: "reserveMicros.p99", decimals: 1},
 	})
 }
 

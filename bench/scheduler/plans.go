@@ -69,10 +69,15 @@ func planning(ctx context.Context, o *options, res *Result, progress io.Writer) 
 	}
 	title := fmt.Sprintf("Plans of gangs alone, ms, %d nodes in %d racks, members of %d GPUs", o.planNodes, planRacks, gangGPUs)
 	return rowsTable(title, res.Plans, []column{
-		{title: "members"}, {title: "plans", figure: "plans"}, {title: "thread p50", figure: "threadMs.p50", decimals: 2},
-		{title: "p99", figure: "threadMs.p99", decimals: 2}, {title: "longest", figure: "threadMs.max", decimals: 2},
-		{title: "clock p50", figure: "clockMs.p50", decimals: 2}, {title: "p99", figure: "clockMs.p99", decimals: 2},
-		{title: "longest", figure: "clockMs.max", decimals: 2}, {title: "the first, thread", figure: "firstThreadMs", decimals: 2},
+		{title: "members"},
+		{title: "plans", figure: "plans"},
+		{title: "thread p50", figure: "threadMs.p50", decimals: 2},
+		{title: "p99", figure: "threadMs.p99", decimals: 2},
+		{title: "longest", figure: "threadMs.max", decimals: 2},
+		{title: "clock p50", figure: "clockMs.p50", decimals: 2},
+		{title: "p99", figure: "clockMs.p99", decimals: 2},
+		{title: "longest", figure: "clockMs.max", decimals: 2},
+		{title: "the first, thread", figure: "firstThreadMs", decimals: 2},
 	})
 }
 

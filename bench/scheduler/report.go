@@ -241,7 +241,9 @@ func gpuWrites(g *groups, k key) string {
 // and one for each workload and size.
 func (o *options) serviceTables(g *groups) []*report.Table {
 	out := []*report.Table{g.table("Summary: all workloads and profiles", nil, []column{
-		label, profiled, {title: "window begins", text: begins}, {title: "pods/s", figure: "podsPerSecond"},
+		label, profiled,
+		{title: "window begins", text: begins},
+		{title: "pods/s", figure: "podsPerSecond"},
 		{title: "ratio to stock (quartiles)", figure: "podsPerSecond", decimals: 2, to: toProfile(profileStock)},
 		{title: "scheduler CPU ms/pod", figure: "schedulerCPUMsPerPod", decimals: 2},
 		{title: "API server CPU ms/pod", figure: "controlPlaneCPUMsPerPod", decimals: 2},
@@ -252,24 +254,32 @@ func (o *options) serviceTables(g *groups) []*report.Table {
 	if o.hostile() {
 		title := fmt.Sprintf("With %d hostile nodes, which want to publish %g objects a second, and %g renewals a second by honest exporters", o.Hostile, o.Writes, o.Renewals)
 		out = append(out, g.table(title, nil, []column{
-			label, profiled, {title: "published/s", figure: "hostileWritesPerSecond", decimals: 1}, {title: "pods/s", figure: "podsPerSecond"},
+			label, profiled,
+			{title: "published/s", figure: "hostileWritesPerSecond", decimals: 1},
+			{title: "pods/s", figure: "podsPerSecond"},
 			{title: "ratio to " + profileBinding, figure: "podsPerSecond", decimals: 2, to: toProfile(profileBinding)},
 			{title: "scheduler CPU ms/pod", figure: "schedulerCPUMsPerPod", decimals: 2},
 			{title: "API server CPU ms/pod", figure: "controlPlaneCPUMsPerPod", decimals: 2},
 			{title: "idle: scheduler ms/s", figure: "holdCPUMsPerSecond", decimals: 1},
-			{title: "API server ms/s", figure: "holdControlPlaneCPUMsPerSecond"}, {title: "load ms/s", figure: "loadCPUMsPerSecond"},
-			{title: "live heap MiB", figure: "liveHeapMiB"}, {title: "peak MiB", figure: "schedulerPeakMiB"},
-			{title: "renewal p50 ms", figure: "renewalP50Ms", decimals: 1}, {title: "p99 ms", figure: "renewalP99Ms", decimals: 1},
+			{title: "API server ms/s", figure: "holdControlPlaneCPUMsPerSecond"},
+			{title: "load ms/s", figure: "loadCPUMsPerSecond"},
+			{title: "live heap MiB", figure: "liveHeapMiB"},
+			{title: "peak MiB", figure: "schedulerPeakMiB"},
+			{title: "renewal p50 ms", figure: "renewalP50Ms", decimals: 1},
+			{title: "p99 ms", figure: "renewalP99Ms", decimals: 1},
 			{title: "p99 to " + profileBinding, figure: "renewalP99Ms", decimals: 2, to: toProfile(profileBinding)},
 		}))
 	}
 	gangs := g.table("Gangs beside single pods of the same shape", func(k key) bool { return toSingles(k).workload != "" }, []column{
-		label, profiled, {title: "pods/s", figure: "podsPerSecond"},
+		label, profiled,
+		{title: "pods/s", figure: "podsPerSecond"},
 		{title: "to singles' (quartiles)", figure: "podsPerSecond", decimals: 2, to: toSingles},
 		{title: "CPU of both ms/pod", figure: "bothCPUMsPerPod", decimals: 2},
 		{title: "to singles' (quartiles)", figure: "bothCPUMsPerPod", decimals: 2, to: toSingles},
-		{title: "scheduler CPU ms/pod", figure: "schedulerCPUMsPerPod", decimals: 2}, {title: "plans", figure: "plans"},
-		{title: "plan p50 ms", figure: "planP50Ms", decimals: 2}, {title: "p99 ms", figure: "planP99Ms", decimals: 2},
+		{title: "scheduler CPU ms/pod", figure: "schedulerCPUMsPerPod", decimals: 2},
+		{title: "plans", figure: "plans"},
+		{title: "plan p50 ms", figure: "planP50Ms", decimals: 2},
+		{title: "p99 ms", figure: "planP99Ms", decimals: 2},
 	})
 	if len(gangs.Rows) > 0 {
 		out = append(out, gangs)
@@ -295,14 +305,19 @@ func (g *groups) workloadTable(of key) *report.Table {
 		}
 		return same
 	}, []column{
-		profiled, {title: "pods/s (quartiles)", figure: "podsPerSecond", spread: true},
+		profiled,
+		{title: "pods/s (quartiles)", figure: "podsPerSecond", spread: true},
 		{title: "ratio to stock (quartiles)", figure: "podsPerSecond", decimals: 2, to: toProfile(profileStock)},
-		{title: "attempt p50 ms", figure: "attemptP50Ms", decimals: 1}, {title: "p99 ms", figure: "attemptP99Ms", decimals: 1},
+		{title: "attempt p50 ms", figure: "attemptP50Ms", decimals: 1},
+		{title: "p99 ms", figure: "attemptP99Ms", decimals: 1},
 		{title: "scheduler CPU ms/pod", figure: "schedulerCPUMsPerPod", decimals: 2},
 		{title: "API server CPU ms/pod", figure: "controlPlaneCPUMsPerPod", decimals: 2},
-		{title: "writes/pod", figure: "writesPerPod", decimals: 2}, {title: "refused/pod", figure: "refusedPerPod", decimals: 2},
-		{title: "peak MiB", figure: "schedulerPeakMiB"}, {title: "live heap MiB", figure: "liveHeapMiB"},
-		{title: "hint_used", figure: "hintUsed"}, {title: "attempts in vain", figure: "unscheduledAttempts"},
+		{title: "writes/pod", figure: "writesPerPod", decimals: 2},
+		{title: "refused/pod", figure: "refusedPerPod", decimals: 2},
+		{title: "peak MiB", figure: "schedulerPeakMiB"},
+		{title: "live heap MiB", figure: "liveHeapMiB"},
+		{title: "hint_used", figure: "hintUsed"},
+		{title: "attempts in vain", figure: "unscheduledAttempts"},
 	})
 	t.Title = fmt.Sprintf("%d nodes, %d pods: %s (%d repeats)", of.nodes, first.cells[0].Pods, findWorkload(of.workload).title, len(first.cells))
 	return t
@@ -314,16 +329,23 @@ func (o *options) cycleTables(g *groups) []*report.Table {
 	baseline := toProfile(o.Profiles[0])
 	return []*report.Table{
 		g.table("Scheduling cycle: µs per pod and repeat, median (quartiles)", nil, []column{
-			whole, {title: "pods", figure: "pods"}, {title: "wall µs", figure: "wallMicrosPerPod", spread: true},
-			{title: "ratio", figure: "wallMicrosPerPod", decimals: 3, to: baseline}, {title: "p50 µs", figure: "p50Micros"},
-			{title: "p99 µs", figure: "p99Micros"}, {title: "CPU µs", figure: "cpuMicrosPerPod", spread: true},
-			{title: "allocs", figure: "allocationsPerPod"}, {title: "KiB", figure: "kibPerPod", decimals: 1},
+			whole,
+			{title: "pods", figure: "pods"},
+			{title: "wall µs", figure: "wallMicrosPerPod", spread: true},
+			{title: "ratio", figure: "wallMicrosPerPod", decimals: 3, to: baseline},
+			{title: "p50 µs", figure: "p50Micros"},
+			{title: "p99 µs", figure: "p99Micros"},
+			{title: "CPU µs", figure: "cpuMicrosPerPod", spread: true},
+			{title: "allocs", figure: "allocationsPerPod"},
+			{title: "KiB", figure: "kibPerPod", decimals: 1},
 			{title: "filtered", figure: "nodesFilteredPerPod", decimals: 1, of: report.Sample.Mean},
 			{title: "feasible", figure: "nodesFeasiblePerPod", decimals: 1, of: report.Sample.Mean},
-			{title: "hints", figure: "hintsUsed", of: total}, {title: "retries", figure: "cyclesAfterPostFilter", of: total},
+			{title: "hints", figure: "hintsUsed", of: total},
+			{title: "retries", figure: "cyclesAfterPostFilter", of: total},
 		}),
 		g.table("Our packages' CPU time, with all that they call, from the CPU profiles of all repeats", nil, []column{
-			whole, {title: "samples", figure: "samples", of: total},
+			whole,
+			{title: "samples", figure: "samples", of: total},
 			{title: "cycle CPU µs/pod", figure: "cycleCPUMicrosPerPod", of: report.Sample.Mean},
 			{title: "ours µs/pod", figure: "oursMicrosPerPod", decimals: 2, of: report.Sample.Mean},
 			{title: "% of own cycle", text: func(_ *groups, k key) string {

@@ -94,22 +94,14 @@ func (w *World) addObject(data []byte) error {
 		if h.APIVersion == schedulingv1alpha1.SchemeGroupVersion.String() { // others have PodGroups, too
 			w.PodGroups, err = decoded[schedulingv1alpha1.PodGroup](w.PodGroups, data)
 		}
-	case v1alpha1.ClusterTopologyKind:
-		var all []v1alpha1.ClusterTopology
-		if all, err = decoded[v1alpha1.ClusterTopology](nil, data); err == nil && all[0].Name == v1alpha1.ClusterTopologyName {
-			w.ClusterTopology = &all[0]
-		}
+	case v1alpha1.ClusterTopologyKind, "ConfigMap":
+		err = w.addNamed(h.Kind, data)
 	case "PodDisruptionBudget":
 		w.Budgets, err = decoded[policyv1.PodDisruptionBudget](w.Budgets, data)
 	case "Pod":
 		w.Pods, err = decoded[v1.Pod](w.Pods, data)
 	case "Node":
 		w.Nodes, err = decoded[v1.Node](w.Nodes, data)
-	case "ConfigMap":
-		var all []v1.ConfigMap
-		if all, err = decoded[v1.ConfigMap](nil, data); err == nil && all[0].Name == diagnosis.ProfilesName {
-			w.Published, err = diagnosis.ParseProfiles(all[0].Data)
-		}
 	case "Lease":
 		w.Leases, err = decoded[coordinationv1.Lease](w.Leases, data)
 	case v1alpha1.Kind:
@@ -119,6 +111,22 @@ func (w *World) addObject(data []byte) error {
 		return fmt.Errorf("%s: %w", h.Kind, err)
 	}
 	return nil
+}
+
+// addNamed adds an object of which the one with the right name counts.
+func (w *World) addNamed(kind string, data []byte) error {
+	if kind == v1alpha1.ClusterTopologyKind {
+		all, err := decoded[v1alpha1.ClusterTopology](nil, data)
+		if err == nil && all[0].Name == v1alpha1.ClusterTopologyName {
+			w.ClusterTopology = &all[0]
+		}
+		return err
+	}
+	all, err := decoded[v1.ConfigMap](nil, data)
+	if err == nil && all[0].Name == diagnosis.ProfilesName {
+		w.Published, err = diagnosis.ParseProfiles(all[0].Data)
+	}
+	return err
 }
 
 func decoded[T any](to []T, data []byte) ([]T, error) {

@@ -15,17 +15,9 @@ import (
 // no commands if a name is one that no API server lets through: it is from a file, and a shell
 // might read something else.
 func commandsOf(moves []Move) (out []string) {
-	var left []string // nodes that pods leave
-	for i := range moves {
-		m := &moves[i]
-		for _, name := range []string{m.Namespace, m.Name, m.From} {
-			if len(validation.IsDNS1123Subdomain(name)) > 0 {
-				return nil
-			}
-		}
-		if m.To != m.From && !slices.Contains(left, m.From) {
-			left = append(left, m.From)
-		}
+	left, ok := leftBy(moves)
+	if !ok {
+		return nil
 	}
 	cordoned := map[string]bool{}
 	cordon := func(node string, want bool) {
@@ -58,6 +50,22 @@ func commandsOf(moves []Move) (out []string) {
 		cordon(node, false)
 	}
 	return out
+}
+
+// leftBy are the nodes that pods leave; ok is false if a name is none that an API server lets through.
+func leftBy(moves []Move) (left []string, ok bool) {
+	for i := range moves {
+		m := &moves[i]
+		for _, name := range []string{m.Namespace, m.Name, m.From} {
+			if len(validation.IsDNS1123Subdomain(name)) > 0 {
+				return nil, false
+			}
+		}
+		if m.To != m.From && !slices.Contains(left, m.From) {
+			left = append(left, m.From)
+		}
+	}
+	return left, true
 }
 
 // deletes are the commands for pods of one node that all leave it, or all stay on it.

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,13 +76,13 @@ func annotate(shapes []*question, changes ...annotation) string {
 	if _, member := gangrequest.KeyOf(p); member {
 		return ""
 	}
-	text := fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s", p.Namespace, p.Name)
+	args := make([]string, 0, len(changes))
 	for _, a := range changes {
-		if text += " " + a.key; a.value == "" {
-			text += "-"
+		if a.value == "" {
+			args = append(args, a.key+"-")
 		} else {
-			text += "=" + a.value
+			args = append(args, a.key+"="+a.value)
 		}
 	}
-	return text + ")"
+	return fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s %s)", p.Namespace, p.Name, strings.Join(args, " "))
 }

@@ -188,7 +188,7 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 func follow(p *v1.Pod, next string) {
 	changes, _, _ := strings.Cut(strings.TrimPrefix(next, "set "), ", with which ")
 	changes, _, _ = strings.Cut(changes, " (")
-	for _, change := range strings.Split(changes, " and ") {
+	for change := range strings.SplitSeq(changes, " and ") {
 		if key, ok := strings.CutPrefix(change, "leave out "); ok {
 			delete(p.Annotations, key)
 		} else if key, value, ok := strings.Cut(change, " to "); ok {

@@ -3,7 +3,7 @@
 package exporter
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,7 +16,7 @@ import (
 // TestManyGPUs: machines of few and of many GPUs are published with their links in rows.
 func TestManyGPUs(t *testing.T) {
 	for _, gpus := range []int{1, 2, 21, 64} {
-		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
+		t.Run(strconv.Itoa(gpus), func(t *testing.T) {
 			r := newTestEnv(t, Config{})
 			r.src.graph = uniform(t, gpus, "NVIDIA H100 80GB HBM3", "NV18")
 			r.publish(t)

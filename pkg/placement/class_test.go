@@ -122,8 +122,8 @@ func TestClassFields(t *testing.T) {
 	}
 	before := ClassKey(base(), demandOf(t, base()))
 	for typ, fields := range classFields {
-		for i := range typ.NumField() {
-			name := typ.Field(i).Name
+		for field := range typ.Fields() {
+			name := field.Name
 			change, ok := fields[name].(func(*v1.Pod))
 			if !ok && fields[name] == nil {
 				t.Errorf("%s.%s: nothing is known of it; does a node's answer depend on it?", typ.Name(), name)

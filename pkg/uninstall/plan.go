@@ -112,23 +112,19 @@ func Plan(objects []Object, opts Options) *Removal {
 func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, kept string) {
 	in := func(s Stage) *Step { return &Step{Stage: s, Object: *o} }
 	switch {
-	case isMoney(o) && purge:
-		return in(StageMoney), ""
 	case isMoney(o):
-		return nil, "money; --purge removes it"
-	case isDefinition(o) && purge:
-		return in(StageDefinitions), ""
+		return purged(purge, in(StageMoney), "money")
 	case isDefinition(o):
-		return nil, "definition of a kind; --purge removes it"
+		return purged(purge, in(StageDefinitions), "definition of a kind")
 	case isOurGroup(o.Resource.Group):
 		s := in(StageObjects)
 		// The Jobs that it made run on, with their pods.
 		s.Orphan = o.GetKind() == poolv1alpha1.ElasticJobKind || o.GetKind() == poolv1alpha1.RemoteGPUSessionKind
 		return s, ""
-	case isQueue(o), isCheck(o), isPriority(o) && purge:
-		return in(StageObjects), ""
 	case isPriority(o):
-		return nil, "priority of jobs; --purge removes it"
+		return purged(purge, in(StageObjects), "priority of jobs")
+	case isQueue(o), isCheck(o):
+		return in(StageObjects), ""
 	case isLease(o):
 		return leaseStep(o), ""
 	case isHelmRecord(o, releases):
@@ -137,6 +133,14 @@ func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, k
 		return nil, ""
 	}
 	return in(stageOf(o)), ""
+}
+
+// purged is the step for what only --purge removes, or why it stays.
+func purged(purge bool, step *Step, what string) (*Step, string) {
+	if purge {
+		return step, ""
+	}
+	return nil, what + "; --purge removes it"
 }
 
 // leaseStep is how a Lease is deleted; nil if it is of others.

@@ -91,7 +91,7 @@ func TestDemo(t *testing.T) {
 }
 
 // TestDemoInterrupt: an interrupted demo leaves nothing.
-func TestDemoInterrupt(t *testing.T) { //nolint:tparallel // the demos are started beside each other, and nothing else beside them
+func TestDemoInterrupt(t *testing.T) {
 	for name, after := range map[string]string{
 		"while the control plane starts": "starting etcd",
 		"while nodes are published":      "adding 12 nodes",

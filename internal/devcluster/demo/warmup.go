@@ -6,8 +6,9 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 )

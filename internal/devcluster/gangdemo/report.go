@@ -10,8 +10,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
