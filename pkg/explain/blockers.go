@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -96,7 +97,7 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	}
 	c.Gets = n.without(gone).set(q, s.Now)
 	for _, i := range found {
-		b := s.blocker(n, inTheWay[i], gone)
+		b := s.blocker(q, n, inTheWay[i], gone)
 		if lost := n.lostBy(q, inTheWay[i]); lost.Len() > 0 {
 			b.Lost = lost.String()
 		}
@@ -104,8 +105,9 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	}
 }
 
-// blocker describes a pod in the way.
-func (s *scene) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
+// blocker describes a pod in the way of another, or of a member of a gang. A gang needs the nodes that have room
+// for a member now: a pod that goes there only changes places with it.
+func (s *scene) blocker(asks *question, n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
 	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: s.unmovable(n, p)}
 	if b.Stays != "" {
 		return b
@@ -114,11 +116,20 @@ func (s *scene) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Block
 	if err != nil || len(gone) > 1 {
 		return b // of several only their going is told: they would be in each other's way
 	}
+	_, member := gangrequest.KeyOf(asks.pod)
+	var needed []string
 	for _, to := range s.nodes {
-		if to != n && len(to.obstacles(q, s.Now)) == 0 {
+		switch {
+		case to == n || len(to.obstacles(q, s.Now)) > 0:
+		case member && len(to.obstacles(asks, s.Now)) == 0:
+			needed = append(needed, to.object.Name)
+		default:
 			b.MovesTo = to.object.Name
-			break
+			return b
 		}
+	}
+	if len(needed) > 0 {
+		b.Stays = "it would go to a node that the gang needs: " + nodes(needed)
 	}
 	return b
 }

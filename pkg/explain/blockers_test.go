@@ -66,6 +66,41 @@ func TestMoveAdvice(t *testing.T) {
 	}
 }
 
+// TestMoveToTheGangsNode: a pod is not moved to a node that the gang needs, from which the advice would be to move
+// it back. Both members need a whole machine, and a third machine is there or not.
+func TestMoveToTheGangsNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		third     bool
+		wantTo    string
+		wantStays string
+	}{
+		"two machines":           {false, "", "it would go to a node that the gang needs: n1"},
+		"a third, of which half": {true, "n2", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
+			w.holds(t, "a", "n0", 0, 1)
+			controlled(w.pod("a"))
+			if tc.third {
+				w.node(t, "n2", cube, nil)
+				w.holds(t, "b", "n2", 0, 1, 2)
+			}
+			w.group("train", 2, []*v1.Pod{pod("asks", 8).Obj(), pod("second", 8).Obj()})
+			e, err := Pod(w.World, "team", "asks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Candidates) == 0 || len(e.Candidates[0].Blockers) != 1 {
+				t.Fatalf("%s: %s: candidates %+v, want n0 with team/a in the way", e.Cause, e.Reason, e.Candidates)
+			}
+			if b := e.Candidates[0].Blockers[0]; b.Pod != "team/a" || b.MovesTo != tc.wantTo || b.Stays != tc.wantStays {
+				t.Errorf("%s moves to %q and stays because %q, want %q and %q", b.Pod, b.MovesTo, b.Stays, tc.wantTo, tc.wantStays)
+			}
+		})
+	}
+}
+
 // TestMovablePodsFirst: pods that may be moved are named first. One of two pods has to go, and the
 // one that stays has the lower priority.
 func TestMovablePodsFirst(t *testing.T) {

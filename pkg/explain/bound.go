@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -53,7 +54,7 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 		e.Evidence = append(e.Evidence, text)
 	}
 	if e.Choice.Best != nil {
-		e.Evidence = append(e.Evidence, compared(e.Choice))
+		e.Evidence = append(e.Evidence, compared(e.Choice, n.without(map[types.UID]bool{p.UID: true}).obstacles(q, s.Now)))
 	}
 }
 
@@ -89,8 +90,12 @@ func (c *Choice) toLarger(model string, millis float64, gpus int) string {
 	return has.String() + "; " + left.String()
 }
 
-func compared(c *Choice) string {
+// compared says how what the pod has compares with what the scheduler would choose now. refusal is what keeps the
+// pod off its own node now, were it not there.
+func compared(c *Choice, refusal []Obstacle) string {
 	switch {
+	case len(refusal) > 0 && c.BestNode != c.Node:
+		return fmt.Sprintf("the scheduler would not choose node %s now: %s; of the others it would choose %s", c.Node, refusal[0].Text, c.BestNode)
 	case c.Best.betterThan(c.Set):
 	case c.Left != nil:
 		return "the scheduler would choose no better set now, but for those that are left to larger pods"

@@ -60,6 +60,20 @@ func TestBoundPod(t *testing.T) {
 	}
 }
 
+// TestBoundOnStaleNode: of a pod whose node is refused now, it is said why another would be chosen.
+func TestBoundOnStaleNode(t *testing.T) {
+	w := newTestEnv()
+	w.node(t, "n0", hopper, nil).node(t, "n1", cube, nil).holds(t, "p", "n0", 0, 1)
+	w.silence("n0")
+	e, err := Pod(w.World, "team", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, want := strings.Join(e.Evidence, "; "), "the scheduler would not choose node n0 now: "; !strings.Contains(said, want) || !strings.Contains(said, "; of the others it would choose n1") {
+		t.Errorf("evidence %q, want %q", said, want)
+	}
+}
+
 // TestOtherSchedulerNames: pods are known by their choices, whatever name their scheduler has.
 func TestOtherSchedulerNames(t *testing.T) {
 	for name, tc := range map[string]struct {
