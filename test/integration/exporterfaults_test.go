@@ -157,7 +157,7 @@ func hardwareFaults() map[string]hardwareFault {
 		},
 		"MIG switched on": {
 			strike: set(fakedriver.Partitioned(3, 7)), heal: set(), cure: "it is off",
-			published: []string{"GPU 3 is partitioned:" + strings.Repeat(" 1g.10gb", 7), "link 0-3 NODE0"}, logged: "Published the topology",
+			published: []string{"GPU 3 is partitioned:" + strings.Repeat(" 1g.10gb", 7), "link 0-3 NODE"}, logged: "Published the topology",
 		},
 		"MIG devices cannot be read": {
 			strike: set(fakedriver.Partitioned(3, 7), fakedriver.Fails("nvmlDeviceGetAttributes", 3, fakedriver.Unknown)), heal: set(), cure: "MIG is off",
@@ -165,7 +165,7 @@ func hardwareFaults() map[string]hardwareFault {
 		},
 		"no NVSwitch fabric yet": {
 			strike: set(fakedriver.Fabric(3, 2)), heal: set(), cure: "it is registered",
-			published: []string{"GPU 3 healthy=false degraded=false: NVSwitch fabric is not ready", "link 0-3 NODE0"}, logged: "NVSwitch fabric is not ready",
+			published: []string{"GPU 3 healthy=false degraded=false: NVSwitch fabric is not ready", "link 0-3 NODE"}, logged: "NVSwitch fabric is not ready",
 		},
 		"the driver hangs for a GPU": {
 			strike: set(fakedriver.Hangs("nvmlDeviceGetMemoryInfo", 3)), heal: set(), cure: "the call ends",
@@ -186,16 +186,16 @@ func hardwareFaults() map[string]hardwareFault {
 		},
 		"an NVLink to a switch down": {
 			strike: set(fakedriver.LinkDown(3, 5)), heal: set(), cure: "it is up",
-			published: []string{"1 of 18 NVLinks are down", "link 0-3 NVLink17", "link 3-7 NVLink17"}, logged: "1 of 18 NVLinks are down",
+			published: []string{"1 of 18 NVLinks are down", "link 0-3 NV17/NODE", "link 3-7 NV17/SYS"}, logged: "1 of 18 NVLinks are down",
 		},
 		"all NVLinks of a GPU down": {
 			strike: set(fakedriver.LinksDown(3)), heal: set(), cure: "they are up",
-			published: []string{"18 of 18 NVLinks are down", "link 0-3 NODE0", "link 3-7 SYS0"}, logged: "18 of 18 NVLinks are down",
+			published: []string{"18 of 18 NVLinks are down", "link 0-3 NODE", "link 3-7 SYS"}, logged: "18 of 18 NVLinks are down",
 		},
 		"an NVLink of a pair down": {
 			machine: "dgx1-v100",
 			strike:  set(fakedriver.LinkDown(3, 0)), heal: set(), cure: "it is up",
-			published: []string{"1 of 6 NVLinks are down", "link 0-3 NVLink1"}, logged: "1 of 6 NVLinks are down",
+			published: []string{"1 of 6 NVLinks are down", "link 0-3 NV1/PHB"}, logged: "1 of 6 NVLinks are down",
 		},
 		"the driver is unloaded": {
 			strike: set(fakedriver.Fails("nvmlInit", fakedriver.AllGPUs, fakedriver.DriverNotLoaded)), heal: set(), cure: "it is loaded",
