@@ -88,7 +88,7 @@ func TestUninstallBesideKueue(t *testing.T) {
 	t.Log(said)
 	for _, want := range []string{
 		"changed ClusterQueue " + s.name + "-checked, without admission check nvtopo-placement", "deleted AdmissionCheck nvtopo-placement",
-		"kept 2 of kind WorkloadPriorityClass: priority of jobs; --purge removes it",
+		"kept 2 of kind WorkloadPriorityClass (nvtopo-extra-p5, nvtopo-p5): priority of jobs; --purge removes it",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the command does not say %q", want)
