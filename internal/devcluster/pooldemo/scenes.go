@@ -5,11 +5,12 @@ package pooldemo
 import (
 	"fmt"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
