@@ -235,7 +235,7 @@ type placement struct {
 	alloc *allocation.Allocation // nil where none of our plugins chose
 }
 
-// nextVersion is the resource version of what is told next.
+// nextVersion returns the resource version of the next watch event.
 func (r *rig) nextVersion() string {
 	r.version++
 	return strconv.Itoa(1 + r.version)

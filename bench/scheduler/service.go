@@ -38,7 +38,7 @@ const (
 	settlePoll  = 50 * time.Millisecond
 	// clients is how many requests of the load generator are under way at once.
 	clients = 32
-	// urgentName is the priority class of pods that go first. They evict nobody.
+	// urgentName is the priority class of pods that are scheduled first, without preemption.
 	urgentName = "urgent"
 	rackLabel  = "topology.kubernetes.io/rack"
 	protobuf   = "application/vnd.kubernetes.protobuf"

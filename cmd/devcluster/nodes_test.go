@@ -58,7 +58,7 @@ func TestNodeFlags(t *testing.T) {
 	}
 }
 
-// TestRunningLine: what stays after Ctrl-C is told: the folder that was asked for.
+// TestRunningLine: the line names the folder of --dir, which stays after Ctrl-C.
 func TestRunningLine(t *testing.T) {
 	for dir, want := range map[string]string{
 		"":        "running; Ctrl-C ends it and removes everything",

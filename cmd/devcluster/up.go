@@ -136,7 +136,8 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 	return errors.Join(c.Follow(ctx, opts.Chart), c.Stop())
 }
 
-// running says that the cluster runs, and what stays of it at the end; dir is the folder that was asked for, if one was.
+// running says that the cluster runs, and what stays of it at the end; dir is the folder that was asked for,
+// if one was.
 func running(dir string) string {
 	if dir == "" {
 		return "running; Ctrl-C ends it and removes everything"

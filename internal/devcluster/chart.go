@@ -45,7 +45,7 @@ type ChartOptions struct {
 	// SchedulerAccount ("namespace/name") is the chart's, and SchedulerArgs are further flags.
 	SchedulerAccount string
 	SchedulerArgs    []string
-	// Progress is told when the scheduler of the chart does not run, and when it does again.
+	// Progress gets one line when the chart's scheduler stops running, with the cause, and one when it runs again.
 	Progress io.Writer
 }
 

@@ -30,8 +30,8 @@ type schedulerProcess interface {
 	LastWords() string
 }
 
-// chartScheduler has the scheduler of the chart's Deployment run beside the cluster as it would in its pods, and says
-// when it does not run, and when it does again.
+// chartScheduler has the scheduler of the chart's Deployment run beside the cluster as it would in its pods,
+// and says when it does not run, and when it does again.
 type chartScheduler struct {
 	check func(ctx context.Context, c schedulerConfig) error // as the init container of the pods does
 	start func(ctx context.Context, c schedulerConfig) (schedulerProcess, error)
@@ -46,8 +46,8 @@ type chartScheduler struct {
 	tried   time.Time        // when it was last tried to start it again, or seen to have ended
 }
 
-// follow has the scheduler run with a configuration, or not at all where that is empty. What is refused, or does not
-// start, is not tried again until the configuration is another one.
+// follow has the scheduler run with a configuration, or not at all where that is empty. What is refused, or
+// does not start, is not tried again until the configuration is another one.
 func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error {
 	switch {
 	case want != s.seen:
@@ -58,7 +58,8 @@ func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error
 	return nil
 }
 
-// change starts the scheduler with another configuration. While that is refused the one before goes on, as the pods do.
+// change starts the scheduler with another configuration. While that is refused the one before goes on, as
+// the pods do.
 func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error {
 	if want.text != "" {
 		if err := s.check(ctx, want); err != nil {
@@ -90,7 +91,7 @@ func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error
 	return nil
 }
 
-// revive starts a scheduler that ended by itself again, with the configuration that it had.
+// revive restarts a scheduler that has ended by itself, with the configuration that it had.
 func (s *chartScheduler) revive(ctx context.Context) {
 	now := s.clock.Now()
 	if !s.ended {
@@ -140,8 +141,8 @@ func (s *chartScheduler) runs(want schedulerConfig) {
 	s.seen, s.refused, s.ended = want, false, false
 }
 
-// CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The error is the last
-// line that it says, which names the field at fault.
+// CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The
+// error is the last line that it says, which names the field at fault.
 func CheckSchedulerConfig(ctx context.Context, binary, file string, args ...string) error {
 	out, err := exec.CommandContext(ctx, binary, append([]string{"--check-config", "--config=" + file}, args...)...).CombinedOutput()
 	if err == nil {

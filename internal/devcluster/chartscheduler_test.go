@@ -33,8 +33,8 @@ func (f *fakeScheduler) Restart(context.Context) error {
 	return nil
 }
 
-// TestChartScheduler: one line says that the scheduler of the chart does not run, or not with its new configuration, and
-// why; and one that it does again.
+// TestChartScheduler: one line says that the scheduler of the chart does not run, or not with its new
+// configuration, and why; and one that it does again.
 func TestChartScheduler(t *testing.T) {
 	const (
 		who   = "the scheduler of Deployment nvtopo-system/nvtopo-scheduler "
@@ -112,8 +112,8 @@ func TestChartScheduler(t *testing.T) {
 	}
 }
 
-// TestChartConfigCheck: the scheduler's program checks the configuration as the init container has it, and what it says
-// last is said, with the name of the file in the pod.
+// TestChartConfigCheck: the scheduler's program checks the configuration as the init container has it, and
+// what it says last is said, with the name of the file in the pod.
 func TestChartConfigCheck(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "nvtopo-scheduler")

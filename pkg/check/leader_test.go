@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNoScheduler: that no scheduler leads is a note, by the Lease that the scheduler has published, or the shipped one.
+// TestNoScheduler: that no scheduler leads is a note, by the Lease that the scheduler has published, or the
+// shipped one.
 func TestNoScheduler(t *testing.T) {
 	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago; see why no scheduler runs: kubectl -n nvtopo-system get pods"
 	for name, tc := range map[string]struct {

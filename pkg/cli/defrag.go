@@ -42,8 +42,9 @@ The commands that make the moves stand below them, to be run one after the other
 pasted as a whole: cordon the nodes that pods leave, delete the pods, wait for the
 replacements, uncordon the nodes. A pod holds its GPUs until it has ended, and its
 replacement is placed before that: often on the same node, if that is not cordoned. A
-replacement that stays pending has no other place: uncordon its node. Look again in the end, or after each move with --max-moves 1. Nothing of a cordoned
-node counts; the answer says what it has once it is uncordoned.
+replacement that stays pending has no other place: uncordon its node. Look again at the
+end, or after each move with --max-moves 1. Nothing of a cordoned node counts; the answer
+says what it has once it is uncordoned.
 
 It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
 nvtopo.dev/movable: "false", none whose place depends on other pods, and none that the

@@ -36,8 +36,9 @@ type ProfileSource interface {
 
 // ProfilePublisher writes the profiles of the scheduler that leads, and its Lease, into the ConfigMap
 // diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler would
-// choose, and whether one leads. It runs in every process: the one that schedules need not be the one that leads the reporters.
-// A former leader whose write arrives late is put right by the next one's, publishAgain later at most.
+// choose, and whether one leads. It runs in every process: the one that schedules need not be the one that
+// leads the reporters. A former leader whose write arrives late is put right by the next one's, publishAgain
+// later at most.
 type ProfilePublisher struct {
 	source    ProfileSource
 	client    kubernetes.Interface

@@ -224,7 +224,8 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 	})
 }
 
-// explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none does.
+// explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none
+// does.
 func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 	plan, err := s.plan(a)
 	if err == nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
-// leaderless is why no scheduler leads, and how to see more; why is empty while one leads, or where nothing tells.
+// leaderless is why no scheduler leads, and how to see more; why is empty while one leads, or where nothing
+// tells.
 type leaderless struct{ why, next string }
 
-// noLeader says why no scheduler leads that could place the pod. The Lease is that of the schedulers whose profiles are
-// published, or of the shipped profile: others may have their own.
+// noLeader says why no scheduler leads that could place the pod. The Lease is that of the schedulers whose
+// profiles are published, or of the shipped profile: others may have their own.
 func (s *scene) noLeader(p *v1.Pod) leaderless {
 	at := slices.IndexFunc(s.Profiles, func(x Profile) bool { return slices.Contains(x.SchedulerNames, p.Spec.SchedulerName) })
 	if at < 0 || s.Profiles[at].Assumed && (s.Published != nil || p.Spec.SchedulerName != ShippedProfile().SchedulerNames[0]) {

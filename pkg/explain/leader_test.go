@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
-// TestNoScheduler: that no scheduler leads is the cause of a pod that has a place, and evidence of another cause. A
-// scheduler of which that is not known is not accused.
+// TestNoScheduler: that no scheduler leads is the cause of a pod that has a place, and evidence of another
+// cause. A scheduler of which that is not known is not accused.
 func TestNoScheduler(t *testing.T) {
 	const why = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago"
 	waits := func(t *testing.T, w *testEnv) { t.Helper(); w.node(t, "n0", cube, nil).waits(pod("asks", 1).Obj()) }

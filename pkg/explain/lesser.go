@@ -5,7 +5,6 @@ package explain
 import (
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -140,7 +139,7 @@ func (s *scene) bandwidths(dropped []wish, shapes []*question) (out []string) {
 	slices.Sort(all)
 	slices.Reverse(all)
 	for _, v := range slices.Compact(all) {
-		out = append(out, strconv.FormatFloat(v, 'f', -1, 64)+"GB/s")
+		out = append(out, plain(v)+"GB/s")
 	}
 	return out
 }

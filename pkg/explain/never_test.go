@@ -184,7 +184,8 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 	return 1
 }
 
-// follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY (COMMAND), with which…".
+// follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY (COMMAND),
+// with which…".
 func follow(p *v1.Pod, next string) {
 	changes, _, _ := strings.Cut(strings.TrimPrefix(next, "set "), ", with which ")
 	changes, _, _ = strings.Cut(changes, " (")

@@ -5,7 +5,6 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -99,7 +98,7 @@ func asRead(key, value string) string {
 		return value
 	}
 	kBps, err := nvtopo.ParseBandwidth(value)
-	if text := strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64); err == nil && value != text && strings.ReplaceAll(value, " ", "") != text+"GB/s" {
+	if text := plain(nvtopo.GBps(kBps)); err == nil && value != text && strings.ReplaceAll(value, " ", "") != text+"GB/s" {
 		return value + " (" + text + " GB/s)"
 	}
 	return value

@@ -18,7 +18,7 @@ type Pictures struct {
 	problems []string
 }
 
-// Problems lists what is not as promised, one line each.
+// Problems prints the promises that the demo broke, one on each line.
 func (p *Pictures) Problems() []string { return p.problems }
 
 // Problem adds one.
