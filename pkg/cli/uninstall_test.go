@@ -14,9 +14,14 @@ func TestRemovalText(t *testing.T) {
 	r := &removal{
 		Steps: []removalStep{{Stage: "agent", Action: "delete", Kind: "DaemonSet", Namespace: "nvtopo-system", Name: "nvtopo-node-agent"}},
 		Kept: []keptObject{
-			{"Invoice", "", "a", "money"}, {"Invoice", "", "b", "money"}, {"Invoice", "", "c", "money"}, {"Invoice", "", "d", "money"}, {"Invoice", "", "e", "money"},
+			{"Invoice", "", "a", "money"},
+			{"Invoice", "", "b", "money"},
+			{"Invoice", "", "c", "money"},
+			{"Invoice", "", "d", "money"},
+			{"Invoice", "", "e", "money"},
 			{"PriceBook", "", "default", "money"},
-			{"TenantAccount", "", "team-a", "money"}, {"TenantAccount", "", "team-b", "money"},
+			{"TenantAccount", "", "team-a", "money"},
+			{"TenantAccount", "", "team-b", "money"},
 		},
 	}
 	var b bytes.Buffer

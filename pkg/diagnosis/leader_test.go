@@ -83,7 +83,8 @@ func TestLastPlaced(t *testing.T) {
 	}
 	got := LastPlaced([]v1.Pod{
 		pod("ours", "n", v1.ConditionTrue, 1), pod("ours", "n", v1.ConditionTrue, 3), pod("ours", "n", v1.ConditionTrue, 2),
-		pod("ours", "", v1.ConditionFalse, 4), pod("other", "n", v1.ConditionTrue, 5), {Spec: v1.PodSpec{SchedulerName: "ours", NodeName: "static"}},
+		pod("ours", "", v1.ConditionFalse, 4), pod("other", "n", v1.ConditionTrue, 5),
+		{Spec: v1.PodSpec{SchedulerName: "ours", NodeName: "static"}},
 	}, func(name string) bool { return name == "ours" })
 	if want := start.Add(3 * time.Minute); !got.Equal(want) {
 		t.Errorf("got %v, want %v", got, want)
