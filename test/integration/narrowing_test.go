@@ -159,10 +159,13 @@ func (e *testEnv) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) 
 // may be so old that it leaves the message of a list refused there for good.
 func (e *testEnv) tried(t *testing.T, name string) (isRefused bool) {
 	t.Helper()
-	var since time.Time
+	start, since := time.Now(), time.Time{}
 	testkit.Eventually(t, waitLimit, "pod "+name+" is tried", func(context.Context) (bool, string) {
 		pod := e.get(t, name)
 		got := refusal(pod)
+		if got == "" && time.Since(start) > time.Minute { // it is somewhere: say where
+			return pod.Spec.NodeName != "", fmt.Sprintf("no condition says why not; its status is %+v; %s", pod.Status, e.pending(t))
+		}
 		if got != "" && since.IsZero() {
 			since = time.Now()
 		}
@@ -170,6 +173,21 @@ func (e *testEnv) tried(t *testing.T, name string) (isRefused bool) {
 		return isRefused || pod.Spec.NodeName != "", got
 	})
 	return isRefused
+}
+
+// pending says how many pods are in which part of each scheduler's queue, and how many attempts there were.
+func (e *testEnv) pending(t *testing.T) string {
+	t.Helper()
+	var out []string
+	for _, s := range e.Schedulers() {
+		for _, x := range e.scrape(t, s) {
+			name, _, _ := strings.Cut(x.series, "{")
+			if slices.Contains([]string{"scheduler_pending_pods", "scheduler_schedule_attempts_total", "scheduler_unschedulable_pods"}, name) {
+				out = append(out, fmt.Sprintf("%s %g", x.series, x.value))
+			}
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 func (e *testEnv) awaitOpen(t *testing.T, nodes []string, probe func() *v1.Pod) {
