@@ -47,7 +47,7 @@ func (s *scene) checkExporters() {
 		}
 		since := "there is no Lease " + nodelease.ExporterPrefix + name + " of this node"
 		if lease != nil && lease.Spec.RenewTime != nil {
-			since = "the Lease " + lease.Namespace + "/" + lease.Name + " was last renewed at " + renewed(lease).UTC().Format(time.RFC3339)
+			since = "the Lease " + lease.Namespace + "/" + lease.Name + " was last renewed at " + nodelease.Renewed(lease).UTC().Format(time.RFC3339)
 		}
 		s.note(Violation{
 			Invariant: StaleExporter, Objects: []Object{node, topologyObject(n.topology)},

@@ -6,18 +6,15 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// Clocks of nodes are not trusted, as in the scheduler: renewTime comes from the clock
-// of the node that renews. The scheduler uses the time when it saw a renewal. A program
-// that looks only once uses the time when the API server carried out the renewal.
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+)
 
 // fresh reports whether a Lease has not expired.
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
-		now.Before(renewed(l).Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
+		now.Before(nodelease.Renewed(l).Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
 }
 
 // speaksFor reports whether a Lease has not expired and belongs to a program on this
@@ -33,24 +30,6 @@ func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
 		}
 	}
 	return true
-}
-
-// renewed is when a Lease was last renewed, by the API server's clock if possible. The
-// programs on nodes renew with an apply that always changes renewTime, so the API
-// server records the time of it, in whole seconds. If somebody updates the Lease by
-// hand, the update takes the field from the program's apply, and then the value of
-// renewTime counts.
-func renewed(l *coordinationv1.Lease) time.Time {
-	var t time.Time
-	for i := range l.ManagedFields {
-		if m := &l.ManagedFields[i]; m.Operation == metav1.ManagedFieldsOperationApply && owns(m, "f:renewTime") {
-			t = later(t, m.Time)
-		}
-	}
-	if t.IsZero() {
-		t = l.Spec.RenewTime.Time
-	}
-	return t
 }
 
 // Moment is when the World was read, as far as it shows that. It is the last write of a

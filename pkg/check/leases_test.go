@@ -148,7 +148,7 @@ func TestRenewalTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if at := renewed(got); !at.Equal(time.Now()) {
+				if at := nodelease.Renewed(got); !at.Equal(time.Now()) {
 					t.Errorf("renewed at %v, want %v", at, time.Now())
 				}
 				if !fresh(got, time.Now().Add(nodelease.Duration-time.Second)) || fresh(got, time.Now().Add(nodelease.Duration)) {
@@ -182,7 +182,7 @@ func TestManualRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at := renewed(got); !at.Equal(want) {
+			if at := nodelease.Renewed(got); !at.Equal(want) {
 				t.Errorf("by hand %t: renewed at %v, want %v", byHand, at, want)
 			}
 		}

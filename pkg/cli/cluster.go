@@ -179,7 +179,7 @@ func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopo
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the node: %w", err)
 	}
-	o := &clusterview.Objects{Now: time.Now(), Nodes: []v1.Node{*node}, Pods: pods.Items, Topologies: []v1alpha1.NodeGPUTopology{*obj}}
+	o := &clusterview.Objects{Now: time.Now(), Nodes: []v1.Node{*node}, Pods: pods.Items, Topologies: []v1alpha1.NodeGPUTopology{*obj}, LeasesKnown: true}
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		lease, err := c.kube.CoordinationV1().Leases(release.Namespace).Get(ctx, prefix+obj.Name, metav1.GetOptions{})
 		switch {

@@ -31,7 +31,7 @@ func (c *clusterClients) readFabric(ctx context.Context, ct *v1alpha1.ClusterTop
 // liveFabric makes a cluster's objects what a cluster on paper is.
 func liveFabric(ct *v1alpha1.ClusterTopology, w *check.World, resource string) *fabricCluster {
 	o := objectsOf(w)
-	o.ClusterTopology = ct
+	o.ClusterTopology, o.LeasesKnown = ct, true
 	v := clusterview.Of(o, clusterview.Options{Resource: resource})
 	tree := v.Tree()
 	out := &fabricCluster{

@@ -56,6 +56,7 @@ type nodeKey struct {
 	node, topology                         object
 	pods                                   []object
 	exporters, exporterFresh, exporterOfIt bool
+	exporterThere                          bool
 	agentFresh, agentOfIt                  bool
 	known                                  bool // every object has a version
 }
@@ -63,7 +64,7 @@ type nodeKey struct {
 func (k *nodeKey) equal(o *nodeKey) bool {
 	return k.known && o.known && slices.Equal(k.pods, o.pods) && k.options == o.options && k.budgets == o.budgets && k.node == o.node &&
 		k.topology == o.topology && k.exporters == o.exporters && k.exporterFresh == o.exporterFresh && k.exporterOfIt == o.exporterOfIt &&
-		k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt
+		k.exporterThere == o.exporterThere && k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt
 }
 
 // keyOf is the key of a node at the reader's moment.
@@ -71,7 +72,7 @@ func (r *reader) keyOf(options, budgets string, n *v1.Node, t *v1alpha1.NodeGPUT
 	exporter, agent := r.leases.Get(nodelease.ExporterPrefix+n.Name), r.leases.Get(nodelease.AgentPrefix+n.Name)
 	k := nodeKey{
 		options: options, budgets: budgets, node: object{n.UID, n.ResourceVersion}, pods: make([]object, len(pods)), exporters: r.exporters,
-		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID),
+		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), exporterThere: exporter.Until() != nil, agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID),
 		known: n.ResourceVersion != "" && (t == nil || t.ResourceVersion != "") && !strings.Contains(budgets, unknownVersion),
 	}
 	if t != nil {

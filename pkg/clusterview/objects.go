@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -25,9 +26,11 @@ type Objects struct {
 	Nodes      []v1.Node
 	Pods       []v1.Pod
 	Topologies []v1alpha1.NodeGPUTopology
-	// Leases are those of exporters and agents. If there is none of an exporter, whether a graph
-	// is stale is what its condition says.
+	// Leases are those of the namespace of exporters and agents, and LeasesKnown says that there are no
+	// others in it. Where that is false, or it is another namespace, since there are none at all, and there is
+	// none of an exporter, whether a graph is stale is what its condition says.
 	Leases          []coordinationv1.Lease
+	LeasesKnown     bool
 	Budgets         []policyv1.PodDisruptionBudget
 	ClusterTopology *v1alpha1.ClusterTopology // nil: there is none
 }
@@ -48,7 +51,7 @@ type reader struct {
 	decoder    usage.Decoder
 	leases     *nodelease.Table
 	held       map[string]bool // names of the Leases that there are
-	exporters  bool            // some exporter has a Lease
+	exporters  bool            // Leases of exporters are known
 	o          *Objects
 }
 
@@ -59,12 +62,12 @@ func newReader() *reader {
 // at reads the objects of a moment from now on. A Lease counts as nodelease.Expiry says: from when
 // it was seen renewed, by the times of the objects.
 func (r *reader) at(o *Objects) *reader {
-	r.o, r.exporters = o, false
+	r.o, r.exporters = o, o.LeasesKnown && len(o.Leases) > 0
 	gone := r.held
 	r.held = make(map[string]bool, len(o.Leases))
 	for i := range o.Leases {
 		name := o.Leases[i].Name
-		r.leases.Set(&o.Leases[i], o.Now)
+		r.leases.SetOnce(&o.Leases[i], o.Now)
 		r.held[name] = true
 		delete(gone, name)
 		r.exporters = r.exporters || strings.HasPrefix(name, nodelease.ExporterPrefix)
@@ -88,13 +91,19 @@ func (r *reader) read(node types.UID, t *v1alpha1.NodeGPUTopology) (n *usage.Nod
 		return nil, err.Error()
 	case n.NodeUID != node:
 		return n, "its graph is of an earlier node of the name"
-	// The Lease first: it says why, and the condition follows it after a while.
-	case r.exporters && !exporter.Fresh(r.o.Now):
-		return n, "its graph is stale: the exporter's Lease has run out"
-	case r.exporters && !exporter.Of(n.NodeUID):
-		return n, "its graph is stale: the exporter's Lease is of an earlier node of the name"
-	case meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStale):
+	case !r.exporters && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStale):
 		return n, "its graph is stale"
+	case !r.exporters:
+		return n, ""
 	}
-	return n, ""
+	switch placement.CheckGraph(n, node, r.o.Now) {
+	case placement.Fits:
+		return n, ""
+	case placement.NodeReplaced:
+		return n, "its graph is stale: the exporter's Lease is of an earlier node of the name"
+	}
+	if exporter.Until() == nil {
+		return n, "its graph is stale: there is no Lease " + nodelease.ExporterPrefix + t.Name
+	}
+	return n, "its graph is stale: the exporter's Lease has run out"
 }

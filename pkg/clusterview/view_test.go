@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -103,18 +104,60 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestStaleReason: what the Lease says comes before the condition, which follows it after a while.
+// TestStaleReason: the Lease of the exporter says whether a graph is stale, as it does to the scheduler. The condition,
+// which a scheduler writes a while later, counts only where no Leases were read.
 func TestStaleReason(t *testing.T) {
 	stale := []metav1.Condition{{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
-	for node, want := range map[string]string{
-		"old-0":  "its graph is stale: the exporter's Lease has run out",
-		"h100-1": "its graph is stale", // an exporter came back, and the condition is still there
+	byServer := func(c *viewtest.Cluster, at time.Time) {
+		c.Leases[1].ManagedFields = []metav1.ManagedFieldsEntry{{
+			Operation: metav1.ManagedFieldsOperationApply, Time: new(metav1.NewTime(at)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)},
+		}}
+	}
+	for name, tc := range map[string]struct {
+		change func(c *viewtest.Cluster)
+		node   string
+		want   string
+	}{
+		"the Lease has run out":                      {node: "old-0", want: "its graph is stale: the exporter's Lease has run out"},
+		"the Lease has run out, and a condition too": {change: func(c *viewtest.Cluster) { c.Topology("old-0").Status.Conditions = stale }, node: "old-0", want: "its graph is stale: the exporter's Lease has run out"},
+		"an exporter came back, and the condition is still there": {
+			change: func(c *viewtest.Cluster) { c.Topology("h100-1").Status.Conditions = stale }, node: "h100-1",
+		},
+		"no Leases were read": {
+			change: func(c *viewtest.Cluster) { c.Leases, c.Topology("h100-1").Status.Conditions = nil, stale }, node: "h100-1", want: "its graph is stale",
+		},
+		"no Leases were read, and no scheduler has written": {change: func(c *viewtest.Cluster) { c.Leases = nil }, node: "h100-1"},
+		"the cluster has no Lease of any exporter": {
+			change: func(c *viewtest.Cluster) {
+				c.Leases, c.LeasesKnown = c.Leases[:1], true
+				c.Leases[0].Name = "nvtopo-scheduler"
+			}, node: "h100-1", want: "its graph is stale: there is no Lease exporter-h100-1",
+		},
+		"the Leases are in another namespace": {
+			change: func(c *viewtest.Cluster) { c.Leases, c.LeasesKnown = nil, true }, node: "h100-1",
+		},
+		"a node whose clock is an hour behind": {
+			change: func(c *viewtest.Cluster) {
+				c.Leases[1].Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-time.Hour)))
+				byServer(c, c.Now.Add(-time.Minute))
+			}, node: "h100-1",
+		},
+		"a node whose clock is an hour ahead": {
+			change: func(c *viewtest.Cluster) {
+				c.Leases[1].Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(time.Hour)))
+				byServer(c, c.Now.Add(-3*time.Minute))
+			}, node: "h100-1", want: "its graph is stale: the exporter's Lease has run out",
+		},
 	} {
-		c := sample(t)
-		c.Topology(node).Status.Conditions = stale
-		if got := clusterview.Of(&c.Objects, clusterview.Options{}).Node(node).NoGraph; got != want {
-			t.Errorf("%s: %q, want %q", node, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := sample(t)
+			if tc.change != nil {
+				tc.change(c)
+			}
+			if got := clusterview.Of(&c.Objects, clusterview.Options{}).Node(tc.node).NoGraph; got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -89,7 +89,7 @@ func newScene(w *World) *scene {
 	s.budgets = eviction.NewBudgets(budgets)
 	leases := nodelease.NewTable(0)
 	for i := range w.Leases {
-		leases.Set(&w.Leases[i], w.Now)
+		leases.SetOnce(&w.Leases[i], w.Now)
 	}
 	reader, registry, decoder := &topologyv1alpha1.Reader{}, nvtopo.NewRegistry(s.Profiles[0].Weights), usage.NewDecoder()
 	without := placement.NoGraph

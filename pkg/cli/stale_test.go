@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/testobj"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+// TestStaleEverywhere: top, check and explain say of the same graphs that they are stale, whatever condition a
+// scheduler has left.
+func TestStaleEverywhere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		renewed time.Duration // ago, by the clock of the node; 0: there is no Lease
+		served  time.Duration // ago, by the API server's; 0: nobody knows
+		owner   string        // UID of the Node that the Lease is of; empty: this one
+		stale   bool          // the condition
+		want    bool
+	}{
+		"the exporter runs": {renewed: 10 * time.Second},
+		"it is silent":      {renewed: 3 * time.Minute, want: true},
+		"it is silent, and a scheduler has said so":     {renewed: 3 * time.Minute, stale: true, want: true},
+		"it came back, and no scheduler has said so":    {renewed: 10 * time.Second, stale: true},
+		"it has never run":                              {want: true},
+		"its Lease is of an earlier node of the name":   {renewed: 10 * time.Second, owner: "earlier", want: true},
+		"it runs on a node whose clock is behind":       {renewed: time.Hour, served: 10 * time.Second},
+		"it is silent on a node whose clock is ahead":   {renewed: -time.Hour, served: 3 * time.Minute, want: true},
+		"it runs on a node whose clock is ahead":        {renewed: -time.Hour, served: 10 * time.Second},
+		"it runs on a node whose clock may be ahead":    {renewed: -time.Hour},
+		"its Lease ends at this moment":                 {renewed: 2 * time.Minute, want: true},
+		"its Lease ends at this moment, as is recorded": {renewed: time.Minute, served: 2 * time.Minute, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := viewtest.New()
+			if err := c.AddNode("n", "dgx-h100"); err != nil {
+				t.Fatal(err)
+			}
+			c.LeasesKnown = true
+			if l := &c.Leases[0]; tc.renewed == 0 {
+				l.Name = "another"
+			} else {
+				l.Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-tc.renewed)))
+				if tc.owner != "" {
+					l.OwnerReferences[0].UID = "earlier"
+				}
+				if tc.served > 0 {
+					l.ManagedFields = []metav1.ManagedFieldsEntry{{
+						Operation: metav1.ManagedFieldsOperationApply, Time: new(metav1.NewTime(c.Now.Add(-tc.served))),
+						FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)},
+					}}
+				}
+			}
+			if tc.stale {
+				c.Topology("n").Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
+			}
+			c.Pods = []v1.Pod{*testobj.Pod("asks").GPUs(1).Scheduler(check.DefaultProfile).Obj()}
+			if got := clusterview.Of(&c.Objects, clusterview.Options{}).Nodes[0].NoGraph; (got != "") != tc.want {
+				t.Errorf("top says %q, want it stale: %t", got, tc.want)
+			}
+			r := check.Examine(&check.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases})
+			if got := slices.ContainsFunc(r.Notes, func(v check.Violation) bool { return v.Invariant == check.StaleExporter }); got != tc.want {
+				t.Errorf("check has the notes %v, want it stale: %t", r.Notes, tc.want)
+			}
+			e, err := explain.Pod(&explain.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases}, c.Pods[0].Namespace, "asks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			refuses := slices.ContainsFunc(e.Refusals, func(r explain.Refusal) bool { return r.Cause == explain.StaleGraph || r.Cause == "NodeReplaced" })
+			if refuses != tc.want {
+				t.Errorf("explain says %s, %q, refused by %v, want it stale: %t", e.Cause, e.Reason, e.Refusals, tc.want)
+			}
+		})
+	}
+}

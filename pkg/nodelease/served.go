@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodelease
+
+import (
+	"bytes"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Renewed is when a Lease was last renewed, by the API server's clock if possible: renewTime comes
+// from the clock of the node that renews, which is not trusted. A process that watches uses the time
+// when it saw a renewal. One that looks only once uses this.
+//
+// The programs on nodes renew with an apply that always changes renewTime, so the API server records
+// the time of it, in whole seconds. If somebody updates the Lease by hand, the update takes the field
+// from the program's apply, and then the value of renewTime counts.
+func Renewed(l *coordinationv1.Lease) (t time.Time) {
+	for i := range l.ManagedFields {
+		m := &l.ManagedFields[i]
+		if m.Operation == metav1.ManagedFieldsOperationApply && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:renewTime"`)) && m.Time != nil && m.Time.After(t) {
+			t = m.Time.Time
+		}
+	}
+	if t.IsZero() && l.Spec.RenewTime != nil {
+		t = l.Spec.RenewTime.Time
+	}
+	return t
+}
+
+// SetOnce records a Lease as Set does, for who looks only once: renewed when Renewed says.
+func (t *Table) SetOnce(l *coordinationv1.Lease, now time.Time) {
+	if l.Spec.RenewTime == nil {
+		return
+	}
+	served := *l
+	served.Spec.RenewTime = new(metav1.NewMicroTime(Renewed(l)))
+	t.Set(&served, now)
+}
