@@ -16,7 +16,7 @@ import (
 )
 
 // DefaultProfile is the scheduler name of the shipped configuration.
-const DefaultProfile = "topology-aware-scheduler"
+const DefaultProfile = diagnosis.ShippedProfile
 
 // DefaultLag is how long a change may take to reach a scheduler. A later decision that
 // ignores the change counts as wrong.

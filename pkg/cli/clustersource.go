@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -97,7 +98,7 @@ func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (
 func objectsOf(w *check.World) *clusterview.Objects {
 	return &clusterview.Objects{
 		Now: w.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases,
-		Budgets: w.Budgets, ClusterTopology: w.ClusterTopology,
+		Budgets: w.Budgets, ClusterTopology: w.ClusterTopology, Published: w.Published,
 	}
 }
 
@@ -115,7 +116,16 @@ func (c *clusterClients) readObjects(ctx context.Context) (*clusterview.Objects,
 	if w.Budgets, err = c.readBudgets(ctx); err != nil {
 		return nil, inputf("%w", err)
 	}
-	return objectsOf(w), nil
+	var unread error
+	if w.Published, unread, err = publishedProfiles(ctx, c.kube, release.Namespace); err != nil {
+		return nil, err
+	}
+	o := objectsOf(w)
+	o.LeasesKnown = true
+	if unread != nil {
+		o.Unread = append(o.Unread, fmt.Sprintf("namespace %s: %v; the scheduler's Lease is taken to be %s", release.Namespace, unread, diagnosis.ShippedLease))
+	}
+	return o, nil
 }
 
 func (c *clusterClients) readBudgets(ctx context.Context) (all []policyv1.PodDisruptionBudget, err error) {

@@ -16,10 +16,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // savedCluster writes a cluster into a file, as kubectl would.
@@ -82,6 +85,35 @@ func TestTranscriptPage(t *testing.T) {
 		}
 		if !strings.Contains(string(page), "$ nvtopo "+line+"\n"+strings.TrimRight(string(want), "\n")+"\n") {
 			t.Errorf("docs/cli.md does not have what nvtopo %s prints:\n%s", line, want)
+		}
+	}
+}
+
+// TestNoScheduler: top and get pods say that no scheduler leads, and how to see why; also where no pod is listed.
+func TestNoScheduler(t *testing.T) {
+	const want = "Problem  no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get pods"
+	c, err := viewtest.Sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leads := savedCluster(t, c)
+	c.Leases = append(c.Leases, coordinationv1.Lease{
+		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: metav1.ObjectMeta{Namespace: "nvtopo-system", Name: diagnosis.ShippedLease},
+		Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(15)), HolderIdentity: new("pod-1_x"), RenewTime: new(metav1.NewMicroTime(c.Now.Add(-5 * time.Minute)))},
+	})
+	file := savedCluster(t, c)
+	for _, line := range []string{"top", "top -o wide", "get pods -A", "get pods -n nobody"} {
+		got := mustRun(t, "", append(strings.Fields(line), "--from", file)...)
+		if n := strings.Count(got, want); n != 1 {
+			t.Errorf("nvtopo %s says it %d times, want once:\n%s", line, n, got)
+		}
+		if got := mustRun(t, "", append(strings.Fields(line), "--from", leads)...); strings.Contains(got, "no scheduler") {
+			t.Errorf("nvtopo %s where nothing tells who leads:\n%s", line, got)
+		}
+	}
+	for _, line := range []string{"top -o json", "get pods -A -o json"} {
+		if got := mustRun(t, "", append(strings.Fields(line), "--from", file)...); !strings.Contains(got, `"noScheduler":"no scheduler leads: `) {
+			t.Errorf("nvtopo %s has no noScheduler", line)
 		}
 	}
 }

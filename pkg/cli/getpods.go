@@ -34,6 +34,8 @@ type podList struct {
 	Moment time.Time      `json:"moment"` // when the objects were read
 	Counts map[string]int `json:"counts"` // of the pods that are listed, by state
 	Items  []listedPod    `json:"items"`
+	// NoScheduler is why no scheduler leads, and how to see more; empty while one leads.
+	NoScheduler string `json:"noScheduler,omitempty"`
 }
 
 // listedPod is a pod as the web view lists it, with the time that it waited for its node.
@@ -148,7 +150,7 @@ func (o *gettingPods) list(objects *clusterview.Objects, namespace string) *podL
 	for i := range objects.Pods {
 		pods[objects.Pods[i].UID] = &objects.Pods[i]
 	}
-	list := &podList{Moment: v.Moment, Items: []listedPod{}}
+	list := &podList{Moment: v.Moment, Items: []listedPod{}, NoScheduler: v.NoScheduler}
 	var kept []documents.Workload
 	for _, w := range documents.WorkloadsOf(v, &documents.Sources{Pods: objects.Pods}) {
 		if namespace != "" && w.Namespace != namespace || o.state != "" && w.State != o.state {
@@ -199,6 +201,16 @@ func waited(w *documents.Workload, created, now time.Time) time.Duration {
 }
 
 func writePods(w io.Writer, list *podList, p palette, wide bool) error {
+	if err := writePodTable(w, list, p, wide); err != nil {
+		return err
+	}
+	if list.NoScheduler != "" {
+		printf(w, "\nProblem  %s\n", p.warning(list.NoScheduler))
+	}
+	return nil
+}
+
+func writePodTable(w io.Writer, list *podList, p palette, wide bool) error {
 	if len(list.Items) == 0 {
 		printf(w, "There is no such pod that asks for GPUs.\n")
 		return nil

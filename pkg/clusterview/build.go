@@ -41,6 +41,9 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 	for _, l := range tree.Levels() {
 		v.Levels = append(v.Levels, l.Name)
 	}
+	if v.Problems, v.NoScheduler = slices.Clone(o.Unread), noScheduler(o); v.NoScheduler != "" {
+		v.Problems = append(v.Problems, v.NoScheduler)
+	}
 	for i := range problems {
 		v.Problems = append(v.Problems, problems[i].String())
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -33,6 +34,10 @@ type Objects struct {
 	LeasesKnown     bool
 	Budgets         []policyv1.PodDisruptionBudget
 	ClusterTopology *v1alpha1.ClusterTopology // nil: there is none
+	// Published is what the scheduler that leads has published; nil: nothing, or nobody may read it.
+	Published *diagnosis.Profiles
+	// Unread is what of the cluster could not be read, for Problems.
+	Unread []string
 }
 
 // Options say what of a cluster is viewed.

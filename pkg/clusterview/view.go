@@ -25,7 +25,9 @@ type View struct {
 	Supply  Supply    `json:"supply"` // of the whole cluster
 	Models  []Model   `json:"models"` // the same by GPU model
 	Nodes   []*Node   `json:"nodes"`  // in the order of the fabric
-	// Problems are what of labels, ClusterTopology and graphs does not count, and the notes of nodes.
+	// NoScheduler is why no scheduler leads, and how to see more; empty while one leads, and where nothing tells.
+	NoScheduler string `json:"noScheduler,omitempty"`
+	// Problems are NoScheduler, what of labels, ClusterTopology and graphs does not count, and the notes of nodes.
 	Problems []string `json:"problems,omitempty"`
 	// Advice is which pods to move, by size of group, greatest first. It is there only if it was
 	// asked for, see Advise.

@@ -9,13 +9,15 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
 const ShippedLease = "nvtopo-scheduler"
+
+// ShippedProfile is the schedulerName of the shipped configuration.
+const ShippedProfile = "topology-aware-scheduler"
 
 const (
 	// leaderTerms is how many of its durations a Lease may be without renewal: another scheduler may be about to
@@ -70,7 +72,8 @@ func (e *Election) NoLeader() (of LeaderLease, why string) {
 	return of, fmt.Sprintf("no scheduler leads: there is no Lease %s", &of)
 }
 
-// expired says that a Lease is no leader's; empty if it may be one's.
+// expired says that a Lease is no leader's; empty if it may be one's. The text is the same at each look, so that
+// who shows it again whenever it changes does not show it again and again.
 func (e *Election) expired(l *coordinationv1.Lease) string {
 	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return ""
@@ -85,7 +88,7 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
 		what = "has no holder, and was last renewed"
 	}
-	return fmt.Sprintf("no scheduler leads: Lease %s/%s %s %s ago", l.Namespace, l.Name, what, duration.HumanDuration(age))
+	return fmt.Sprintf("no scheduler leads: Lease %s/%s %s at %s", l.Namespace, l.Name, what, l.Spec.RenewTime.UTC().Format(time.RFC3339))
 }
 
 // NextStep says how to see why no scheduler runs.

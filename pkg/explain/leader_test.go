@@ -18,7 +18,7 @@ import (
 // TestNoScheduler: that no scheduler leads is the cause of a pod that has a place, and evidence of another
 // cause. A scheduler of which that is not known is not accused.
 func TestNoScheduler(t *testing.T) {
-	const why = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed 2m30s ago"
+	const why = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:57:30Z"
 	waits := func(t *testing.T, w *testEnv) { t.Helper(); w.node(t, "n0", cube, nil).waits(pod("asks", 1).Obj()) }
 	said := func(t *testing.T, w *testEnv) {
 		t.Helper()
@@ -131,6 +131,20 @@ func TestNoScheduler(t *testing.T) {
 				t.Errorf("next step %q, want the command that shows why", e.Next)
 			}
 		})
+	}
+}
+
+// TestNoSchedulerElsewhere: the next step names the namespace in which the scheduler runs.
+func TestNoSchedulerElsewhere(t *testing.T) {
+	w := newTestEnv()
+	w.node(t, "n0", cube, nil).waits(pod("asks", 1).Obj())
+	w.published("nvtopo-scheduler", "topology-aware-scheduler")
+	w.Published.LeaderLease.Namespace = "gpus"
+	w.leads("nvtopo-scheduler", time.Hour)
+	w.Leases[len(w.Leases)-1].Namespace = "gpus"
+	e, err := Pod(w.World, "team", "asks")
+	if err != nil || e.Cause != NoScheduler || !strings.Contains(e.Next, "kubectl -n gpus get pods") {
+		t.Errorf("%s, next step %q (%v), want NoScheduler and the namespace gpus", e.Cause, e.Next, err)
 	}
 }
 

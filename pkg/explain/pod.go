@@ -240,12 +240,14 @@ func (e *Explanation) fitsNow(all []judged, noLeader leaderless) {
 	e.Cause, e.Reason = WaitsForItsTurn, nodes(free)+" would take the pod now"
 	if noLeader.why != "" {
 		e.Evidence = append(e.Evidence, e.Reason)
-		e.Cause, e.Reason, e.Next = NoScheduler, noLeader.why, noLeader.next
+		e.Cause, e.Reason = NoScheduler, noLeader.why
 	} else if said := e.Scheduler; said != "" {
 		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
 	}
-	e.Next = nextSteps[e.Cause]
+	if e.Next = nextSteps[e.Cause]; e.Cause == NoScheduler {
+		e.Next = noLeader.next // of the namespace that the scheduler runs in
+	}
 }
 
 // nearest says what would help on the nearest node, if it is that pods go.

@@ -34,7 +34,7 @@ type Profile struct {
 // ShippedProfile is the shipped configuration.
 func ShippedProfile() Profile {
 	return Profile{
-		SchedulerNames: []string{"topology-aware-scheduler"},
+		SchedulerNames: []string{diagnosis.ShippedProfile},
 		Options: podrequest.Options{
 			Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
 			HardwareLabels: topologyv1alpha1.DefaultHardwareLabels(),

@@ -31,6 +31,8 @@ type Snapshot struct {
 	PoolsVersion int64
 	// HasPools and HasGroups: the kinds ComputePool and PodGroup are installed.
 	HasPools, HasGroups bool
+	// LeasesKnown: the World's Leases are all there are of exporters and agents.
+	LeasesKnown bool
 	// Problems are what cannot be read.
 	Problems []string
 }
@@ -45,6 +47,7 @@ func (w *Watch) Snapshot() *Snapshot {
 		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
 		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
+	s.LeasesKnown = len(w.leases.problems()) == 0 && w.leases.settled()
 	s.Namespaces, s.Pools = w.namespaces.all(), w.pools.all()
 	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()
 	for _, k := range w.kinds {
@@ -79,7 +82,8 @@ func (w *Watch) fabric() *v1alpha1.ClusterTopology {
 func (s *Snapshot) Objects() *clusterview.Objects {
 	w := &s.World
 	return &clusterview.Objects{
-		Now: s.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases, Budgets: w.Budgets, ClusterTopology: w.ClusterTopology,
+		Now: s.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases, LeasesKnown: s.LeasesKnown, Budgets: w.Budgets,
+		ClusterTopology: w.ClusterTopology, Published: w.Published,
 	}
 }
 

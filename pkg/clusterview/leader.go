@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterview
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+)
+
+// noScheduler says that no scheduler leads, and how to see why; empty while one leads, and where nothing tells.
+func noScheduler(o *Objects) string {
+	ours := map[string]bool{diagnosis.ShippedProfile: true}
+	if o.Published != nil {
+		for i := range o.Published.Profiles {
+			ours[o.Published.Profiles[i].Name] = true
+		}
+	}
+	for i := range o.Pods { // who gives pods their GPUs is a scheduler of ours, whatever its name
+		if p := &o.Pods[i]; p.Spec.NodeName != "" && p.Annotations[allocation.Key] != "" {
+			ours[p.Spec.SchedulerName] = true
+		}
+	}
+	e := &diagnosis.Election{
+		Published: o.Published, Leases: o.Leases, Now: o.Now,
+		Placed: diagnosis.LastPlaced(o.Pods, func(name string) bool { return ours[name] }),
+	}
+	of, why := e.NoLeader()
+	if why == "" {
+		return ""
+	}
+	return why + "; " + of.NextStep()
+}
