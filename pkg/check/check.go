@@ -44,6 +44,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	s.checkRefusals()
 	s.checkExporters()
 	s.checkLeader()
+	s.checkKeys()
 	s.checkSharing()
 	s.checkRecordSharing()
 	s.checkGangs()

@@ -88,6 +88,8 @@ const (
 	// KubeletRefuses: a node's kubelet refused several pods with GPUs within minutes, so that others are
 	// preferred for a while.
 	KubeletRefuses = "kubelet-refuses"
+	// IgnoredKey: pods of our schedulers have annotations or labels that look like ours and that nothing reads.
+	IgnoredKey = "ignored-key"
 	// SameUUID: two nodes publish one UUID.
 	SameUUID = "same-uuid"
 	// LateClaim: a claim is old, but its pod may still be bound with it, or no cycle
@@ -149,10 +151,12 @@ func (v Violation) String() string {
 // compareViolations orders by invariant, then by objects and field.
 func compareViolations(a, b Violation) int {
 	return cmp.Or(cmp.Compare(a.Invariant, b.Invariant),
-		slices.CompareFunc(a.Objects, b.Objects, func(x, y Object) int {
-			return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
-		}),
+		slices.CompareFunc(a.Objects, b.Objects, compareObjects),
 		cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+}
+
+func compareObjects(x, y Object) int {
+	return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
 }
 
 // Report has all findings; each list is sorted.
