@@ -155,9 +155,36 @@ func choiceText(b *bytes.Buffer, c *explain.Choice) {
 	}
 	printf(b, "\nHas   %s on %s\n", c.Set, c.Node)
 	if c.Best != nil {
-		printf(b, "Best  %s on %s, were it placed now (%s)\n", c.Best, c.BestNode, profileOf(c))
+		printf(b, "Best  %s on %s, were it placed now (%s), the best of %s\n", c.Best, c.BestNode, profileOf(c), count(c.Compared, "node"))
+		if len(c.NotCompared) > 0 {
+			printf(b, "      %s\n", noPart(c.NotCompared))
+		}
 	}
-	decisionText(b, c.Decision)
+	decisionText(b, c.Decision, nodesOf(c))
+}
+
+// maxReasons bounds the reasons that a line names.
+const maxReasons = 4
+
+// noPart says how many nodes take no part, and for what.
+func noPart(all []explain.Refusal) string {
+	total, others := 0, 0
+	var reasons []string
+	for i := range all {
+		if total += all[i].Nodes; i < maxReasons {
+			reasons = append(reasons, fmt.Sprintf("%d for %s", all[i].Nodes, all[i].Cause))
+		} else {
+			others += all[i].Nodes
+		}
+	}
+	if others > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d for other reasons", others))
+	}
+	verb := " take no part: "
+	if total == 1 {
+		verb = " takes no part: "
+	}
+	return count(total, "node") + verb + strings.Join(reasons, ", ")
 }
 
 // profileOf says by which profile the best is.
@@ -168,8 +195,17 @@ func profileOf(c *explain.Choice) string {
 	return "profile " + c.Profile
 }
 
-// decisionText writes what was known when the node was chosen.
-func decisionText(b *bytes.Buffer, d *allocation.Decision) {
+// nodesOf is how many nodes there are now; 0 if that is not known.
+func nodesOf(c *explain.Choice) int {
+	n := c.Compared
+	for i := range c.NotCompared {
+		n += c.NotCompared[i].Nodes
+	}
+	return n
+}
+
+// decisionText writes what was known when the node was chosen. nodes is how many there are now.
+func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 	if d == nil {
 		return
 	}
@@ -184,8 +220,13 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision) {
 		printf(b, ", best of as many there %s GB/s", gbps(d.BestRing))
 	}
 	fmt.Fprintln(b)
+	looked := d.Scored
 	for _, reason := range slices.Sorted(maps.Keys(d.Refused)) {
+		looked += d.Refused[reason]
 		printf(b, "  nodes refused for %s: %d\n", reason, d.Refused[reason])
+	}
+	if !d.Gang && d.Scored > 0 && nodes > looked {
+		printf(b, "  not compared were nodes that come after these in the scheduler's order for the pod, and nodes that could not take it\n")
 	}
 	if len(d.Candidates) == 0 {
 		return

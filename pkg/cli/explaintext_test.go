@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
 
@@ -18,5 +19,53 @@ func TestExplanationTextIgnoredKeys(t *testing.T) {
 	e.IgnoredKeys = ""
 	if got := string(explanationText(e)); strings.Contains(got, "Ignored") {
 		t.Errorf("without any got\n%s", got)
+	}
+}
+
+// TestNoPartText: the line that says why nodes take no part names a few reasons, however many there are.
+func TestNoPartText(t *testing.T) {
+	of := func(nodes ...int) (out []explain.Refusal) {
+		for i, n := range nodes {
+			out = append(out, explain.Refusal{Cause: []explain.Cause{"FewGPUs", "NoGraph", "Cordoned", "StaleGraph", "Tainted", "NotReady"}[i], Nodes: n})
+		}
+		return out
+	}
+	for want, all := range map[string][]explain.Refusal{
+		"1 node takes no part: 1 for FewGPUs":                                                                        of(1),
+		"9 nodes take no part: 6 for FewGPUs, 3 for NoGraph":                                                         of(6, 3),
+		"15 nodes take no part: 5 for FewGPUs, 4 for NoGraph, 3 for Cordoned, 1 for StaleGraph, 2 for other reasons": of(5, 4, 3, 1, 1, 1),
+	} {
+		if got := noPart(all); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestChosenOfFew: where fewer nodes were compared than there are, it is said of the record which the others were.
+func TestChosenOfFew(t *testing.T) {
+	const said = "  not compared were nodes that come after these in the scheduler's order for the pod, and nodes that could not take it\n"
+	for name, tc := range map[string]struct {
+		d        allocation.Decision
+		compared int // now
+		others   int
+		want     bool
+	}{
+		"two of twelve":                    {d: allocation.Decision{Scored: 2}, compared: 9, others: 3, want: true},
+		"two, and one that was refused":    {d: allocation.Decision{Scored: 2, Refused: map[string]int{"StaleGraph": 1}}, compared: 2, others: 1},
+		"two of two":                       {d: allocation.Decision{Scored: 2}, compared: 2},
+		"by the plan of its gang":          {d: allocation.Decision{Gang: true}, compared: 9},
+		"it is not known what there is":    {d: allocation.Decision{Scored: 2}},
+		"nodes have been taken away since": {d: allocation.Decision{Scored: 2}, compared: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &explain.Choice{Node: "n", Set: &explain.Set{Ring: []int{0}}, Decision: &tc.d, Compared: tc.compared}
+			if tc.others > 0 {
+				c.NotCompared = []explain.Refusal{{Cause: "FewGPUs", Nodes: tc.others}}
+			}
+			got := string(explanationText(&explain.Explanation{Kind: "Pod", Name: "p", State: explain.Bound, Choice: c}))
+			if strings.Contains(got, said) != tc.want {
+				t.Errorf("it is said: %t, want %t:\n%s", !tc.want, tc.want, got)
+			}
+		})
 	}
 }

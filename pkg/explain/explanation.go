@@ -127,6 +127,10 @@ type Choice struct {
 	Best     *Set             `json:"best,omitempty"`
 	BestNode string           `json:"bestNode,omitempty"`
 	Left     *allocation.Left `json:"left,omitempty"`
+	// Compared is of how many nodes Best is the best, and NotCompared why the others took no part: by the first
+	// reason of each, that of the most nodes first.
+	Compared    int       `json:"compared,omitempty"`
+	NotCompared []Refusal `json:"notCompared,omitempty"`
 	// Profile is the schedulerName of the profile by which Best was chosen. Assumed: no scheduler has published
 	// that profile, and the shipped one was taken.
 	Profile string `json:"profile,omitempty"`

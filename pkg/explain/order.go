@@ -54,6 +54,7 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 	}
 	c.Profile, c.Assumed = q.profile.SchedulerNames[0], q.profile.Assumed
 	c.Best, c.BestNode = chosen.node.set(q, s.Now), chosen.node.object.Name
+	c.Compared, c.NotCompared = len(all), s.notCompared(q, on, self, all)
 	if left, ok := best.LeftFaster(); ok {
 		n := all[left.Node].node
 		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
@@ -97,6 +98,36 @@ func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offere
 		best.Lead(&all[i].offer, i)
 	}
 	return all, best
+}
+
+// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
+const RefusedPods Cause = "RefusedPods"
+
+// notCompared says why the nodes that are not among the offers took no part, were the pods that are gone.
+func (s *scene) notCompared(q *question, on *node, gone map[types.UID]bool, all []offered) []Refusal {
+	taking := map[string]bool{}
+	for i := range all {
+		taking[all[i].node.object.Name] = true
+	}
+	var out []judged
+	for _, n := range s.nodes {
+		if taking[n.object.Name] {
+			continue
+		}
+		if n == on {
+			n = on.without(gone)
+		}
+		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
+		switch {
+		case len(j.obstacles) > 0:
+		case n.graph == nil || n.counts != placement.Fits: // the pod may go there, and nothing tells what it would get
+			j.obstacles = []Obstacle{refused(q, n.counts, n.why())}
+		default:
+			j.obstacles = []Obstacle{{Cause: RefusedPods, Text: "its kubelet refused several pods with GPUs lately"}}
+		}
+		out = append(out, j)
+	}
+	return refusalsOf(out)
 }
 
 // machines are the nodes as the scheduler compares them for the pod, as if the pods that are gone were.

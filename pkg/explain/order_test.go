@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -102,6 +104,40 @@ func TestBestByOrder(t *testing.T) {
 				t.Errorf("the best is on %s, want %s", got.Choice.BestNode, tc.best)
 			}
 		})
+	}
+}
+
+// TestNotCompared: beside the best that a pod could have now it is said of how many nodes it is the best, and why the
+// others took no part.
+func TestNotCompared(t *testing.T) {
+	e := newTestEnv()
+	for _, name := range []string{"n0", "n1", "full-0", "full-1", "cordoned", "silent", "refusing"} {
+		e.node(t, name, cube, nil)
+	}
+	e.holds(t, "p", "n0", 0, 1)
+	for _, name := range []string{"full-0", "full-1"} {
+		e.holds(t, "on-"+name, name, 0, 1, 2, 3, 4, 5, 6, 7)
+	}
+	e.silence("silent")
+	for i := range e.Nodes {
+		e.Nodes[i].Spec.Unschedulable = e.Nodes[i].Name == "cordoned"
+	}
+	for i := range 3 { // kubelet of that node refuses pods
+		e.holds(t, fmt.Sprint("refused-", i), "refusing", i)
+		p := &e.Pods[len(e.Pods)-1]
+		p.CreationTimestamp, p.Status.Phase, p.Status.Reason = metav1.NewTime(now.Add(-time.Minute)), v1.PodFailed, "UnexpectedAdmissionError"
+	}
+	got, err := Pod(e.World, "team", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[Cause]string{}
+	for _, r := range got.Choice.NotCompared {
+		named[r.Cause] = fmt.Sprintf("%d: %s", r.Nodes, nodes(r.Named))
+	}
+	want := map[Cause]string{FewGPUs: "2: full-0, full-1", Cordoned: "1: cordoned", StaleGraph: "1: silent", RefusedPods: "1: refusing"}
+	if diff := cmp.Diff(want, named); diff != "" || got.Choice.Compared != 2 || got.Choice.NotCompared[0].Cause != FewGPUs {
+		t.Errorf("%d are compared, want 2; not compared, the most first (-want,+got):\n%s", got.Choice.Compared, diff)
 	}
 }
 

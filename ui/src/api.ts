@@ -232,6 +232,8 @@ export interface Explanation {
     decision?: Decision;
     best?: GPUSet;
     bestNode?: string;
+    compared?: number;
+    notCompared?: { cause: string; text: string; nodes: number; named?: string[] }[];
     profile?: string;
     assumed?: boolean;
     left?: Left;
