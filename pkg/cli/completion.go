@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,15 +99,25 @@ func (c *clusterFlags) suggestTargets(ctx context.Context, namespace string, arg
 	if !ok || len(args) > 0 {
 		pods, directive := c.suggestPods(ctx, namespace, args, toComplete)
 		if len(args) == 0 {
-			pods = append(pods, beginning(toComplete, "", []string{"pod/", "podgroup/", "job/"})...)
+			var kinds []string
+			for _, kind := range kindNames() {
+				kinds = append(kinds, kind+"/")
+			}
+			pods = append(pods, beginning(toComplete, "", kinds)...)
 		}
 		return pods, directive | cobra.ShellCompDirectiveNoSpace
 	}
+	k, _ := explainKindOf(kind)
 	resource, known := map[string]schema.GroupVersionResource{
-		"pod":      v1.SchemeGroupVersion.WithResource("pods"),
-		"podgroup": schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"),
-		"job":      batchv1.SchemeGroupVersion.WithResource("jobs"),
-	}[explainKinds[kind]]
+		"pod":             v1.SchemeGroupVersion.WithResource("pods"),
+		"podgroup":        schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"),
+		"job":             batchv1.SchemeGroupVersion.WithResource("jobs"),
+		"deployment":      appsv1.SchemeGroupVersion.WithResource("deployments"),
+		"statefulset":     appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+		"replicaset":      appsv1.SchemeGroupVersion.WithResource("replicasets"),
+		"jobset":          {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
+		"leaderworkerset": {Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"},
+	}[k.name]
 	if !known {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

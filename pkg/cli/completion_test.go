@@ -82,13 +82,15 @@ func TestCompletion(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"nodes":                     {[]string{"topology", "gpu"}, []string{"gpu-1", "gpu-2"}},
-		"no second node":            {[]string{"topology", "gpu-1", ""}, []string{}},
-		"the node of a machine":     {[]string{"pick", "--node", "c"}, []string{"cpu-1"}},
-		"pods of the context":       {[]string{"verify-node", "tr"}, []string{"trainer-0", "trainer-1"}},
-		"pods of a namespace":       {[]string{"verify-node", "-n", "vision", ""}, []string{"resnet-x"}},
-		"namespaces":                {[]string{"explain", "-n", "t"}, []string{"team", "tools"}},
-		"pods and kinds":            {[]string{"explain", ""}, []string{"trainer-0", "trainer-1", "web", "job/", "pod/", "podgroup/"}},
+		"nodes":                 {[]string{"topology", "gpu"}, []string{"gpu-1", "gpu-2"}},
+		"no second node":        {[]string{"topology", "gpu-1", ""}, []string{}},
+		"the node of a machine": {[]string{"pick", "--node", "c"}, []string{"cpu-1"}},
+		"pods of the context":   {[]string{"verify-node", "tr"}, []string{"trainer-0", "trainer-1"}},
+		"pods of a namespace":   {[]string{"verify-node", "-n", "vision", ""}, []string{"resnet-x"}},
+		"namespaces":            {[]string{"explain", "-n", "t"}, []string{"team", "tools"}},
+		"pods and kinds": {[]string{"explain", ""}, []string{
+			"trainer-0", "trainer-1", "web", "deployment/", "job/", "jobset/", "leaderworkerset/", "pod/", "podgroup/", "replicaset/", "statefulset/",
+		}},
 		"jobs":                      {[]string{"explain", "job/t"}, []string{"job/train"}},
 		"pods by their kind":        {[]string{"explain", "po/w"}, []string{"po/web"}},
 		"what is not installed":     {[]string{"explain", "podgroup/"}, []string{}},

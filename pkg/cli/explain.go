@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ type explaining struct {
 func newExplain() *cobra.Command {
 	c := &explaining{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
-		Use:   "explain POD | pod/NAME | podgroup/NAME | job/NAME",
+		Use:   "explain POD | KIND/NAME",
 		Short: "Say why a pod, a gang or a job waits, or why it is where it is",
 		Long: `Say why a pod waits: one dominant reason, what it is seen by, and the next step; then
 how many nodes refuse the pod for what, the nearest nodes with the fewest pods that are
@@ -39,8 +40,11 @@ in the way there, and what the pod would get if it asked for less. Of a pod that
 node it shows the GPUs, the scores as they were when they were chosen, and the best that
 it could have now.
 
-A plain NAME is a pod, or else a PodGroup, or else a Job. A member of a gang is explained
-by its gang.
+KIND is pod, podgroup, job, deployment, statefulset, jobset, leaderworkerset or replicaset,
+or a short name of kubectl's, as deploy, sts and lws. A plain NAME is a pod, or else a
+PodGroup, or else one of the others. A member of a gang is explained by its gang. Of what
+has several pods the first that waits is explained, and the others are counted by what
+they wait for.
 
 The command asks what the scheduler asks, of the objects that the cluster has now. What
 a scheduler's process alone knows, such as choices on their way, it does not know; where
@@ -56,11 +60,12 @@ poddisruptionbudgets, workloads, localqueues and clusterqueues where there are s
 time is that of the last renewal of a Lease.`,
 		Example: `  NVTOPO explain trainer-0
   NVTOPO explain -n vision job/resnet
+  NVTOPO explain -n vision deploy/server
   NVTOPO explain podgroup/llm -o yaml
   NVTOPO explain trainer-0 --from cluster.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("want one pod, PodGroup or Job, see '%s --help'", cmd.CommandPath())
+				return usagef("want one pod, or one KIND/NAME, see '%s --help'", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -91,20 +96,76 @@ func bindProfiles(cmd *cobra.Command, into *[]string) {
 // explainTarget is what is asked about; kind is empty for whatever has the name.
 type explainTarget struct{ kind, name string }
 
-// explainKinds are the short names of what can be explained.
-var explainKinds = map[string]string{
-	"pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup", "job": "job", "jobs": "job",
+// explainKind is a kind of objects that can be explained.
+type explainKind struct {
+	name  string   // as an argument has it
+	group string   // of its API
+	other []string // names that kubectl knows it by
+	of    func(w *explain.World, namespace, name string) (*explain.Explanation, error)
+}
+
+// explainKinds are all of them, in the order in which a plain name is looked for.
+func explainKinds() []explainKind {
+	kinds := []explainKind{
+		{"pod", "", []string{"pods", "po"}, explain.Pod},
+		{"podgroup", "scheduling.x-k8s.io", []string{"podgroups", "pg"}, explain.PodGroup},
+	}
+	known := map[string]explainKind{
+		"Job":             {group: "batch", other: []string{"jobs"}},
+		"Deployment":      {group: "apps", other: []string{"deployments", "deploy"}},
+		"StatefulSet":     {group: "apps", other: []string{"statefulsets", "sts"}},
+		"ReplicaSet":      {group: "apps", other: []string{"replicasets", "rs"}},
+		"JobSet":          {group: "jobset.x-k8s.io", other: []string{"jobsets", "js"}},
+		"LeaderWorkerSet": {group: "leaderworkerset.x-k8s.io", other: []string{"leaderworkersets", "lws"}},
+	}
+	for _, owner := range explain.Owners() {
+		k := known[owner]
+		k.name, k.of = strings.ToLower(owner), func(w *explain.World, namespace, name string) (*explain.Explanation, error) {
+			return explain.Owner(w, owner, namespace, name)
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+// explainKindOf is the kind that kubectl knows by a name, with its API group or without; false if there is none.
+func explainKindOf(text string) (explainKind, bool) {
+	name, group, qualified := strings.Cut(text, ".")
+	all := explainKinds()
+	at := slices.IndexFunc(all, func(k explainKind) bool {
+		return (k.name == name || slices.Contains(k.other, name)) && (!qualified || k.group == group)
+	})
+	if at < 0 {
+		return explainKind{}, false
+	}
+	return all[at], true
+}
+
+// kindNames are the kinds that can be explained.
+func kindNames() []string {
+	var out []string
+	for _, k := range explainKinds() {
+		out = append(out, k.name)
+	}
+	return out
 }
 
 func parseTarget(arg string) (explainTarget, error) {
 	kind, name, ok := strings.Cut(arg, "/")
-	if !ok {
-		kind, name = "", arg
+	switch {
+	case arg == "":
+		return explainTarget{}, usagef("the name is empty: want NAME, or KIND/NAME")
+	case !ok:
+		return explainTarget{"", arg}, nil
 	}
-	if _, known := explainKinds[kind]; ok && !known || name == "" {
-		return explainTarget{}, usagef("%q: want NAME, pod/NAME, podgroup/NAME or job/NAME", arg)
+	k, known := explainKindOf(kind)
+	switch {
+	case !known:
+		return explainTarget{}, usagef("%q: there is no kind %q that can be explained: want NAME, or KIND/NAME with one of %s", arg, kind, formList(kindNames()))
+	case name == "":
+		return explainTarget{}, usagef("%q: want %s/NAME", arg, k.name)
 	}
-	return explainTarget{explainKinds[kind], name}, nil
+	return explainTarget{k.name, name}, nil
 }
 
 func (c *explaining) run(cmd *cobra.Command, arg string) error {
@@ -139,24 +200,21 @@ func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	return c.print(cmd, e)
 }
 
-// explain explains what has the name: a pod first, then a PodGroup, then a Job.
+// explain explains what has the name: a pod first, then the other kinds.
 func (t explainTarget) explain(w *explain.World, namespace string) (*explain.Explanation, error) {
 	var last error
-	for _, x := range []struct {
-		kind string
-		of   func(*explain.World, string, string) (*explain.Explanation, error)
-	}{{"pod", explain.Pod}, {"podgroup", explain.PodGroup}, {"job", explain.Job}} {
-		if t.kind != "" && t.kind != x.kind {
+	for _, k := range explainKinds() {
+		if t.kind != "" && t.kind != k.name {
 			continue
 		}
-		e, err := x.of(w, namespace, t.name)
+		e, err := k.of(w, namespace, t.name)
 		if !errors.Is(err, explain.ErrNotFound) {
 			return e, err
 		}
 		last = err
 	}
 	if t.kind == "" {
-		return nil, fmt.Errorf("no pod, PodGroup or Job %s/%s: %w", namespace, t.name, explain.ErrNotFound)
+		return nil, fmt.Errorf("no %s %s/%s: %w", formList(kindNames()), namespace, t.name, explain.ErrNotFound)
 	}
 	return nil, last
 }

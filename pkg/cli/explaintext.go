@@ -38,6 +38,7 @@ func explanationText(e *explain.Explanation) []byte {
 	if e.IgnoredKeys != "" {
 		printf(&b, "Ignored: %s\n", e.IgnoredKeys)
 	}
+	podsText(&b, e.Pods)
 	gangText(&b, e.Gang)
 	choiceText(&b, e.Choice)
 	refusalsText(&b, e.Refusals)
@@ -60,6 +61,18 @@ func explainTable(b *bytes.Buffer, title string, rows func(io.Writer)) {
 	text := bytes.Join(trimmed, []byte("\n"))
 	b.Reset()
 	b.Write(text)
+}
+
+// podsText counts the pods of what has several.
+func podsText(b *bytes.Buffer, all []explain.Alike) {
+	if len(all) == 0 {
+		return
+	}
+	explainTable(b, "PODS\tSTATE\tCAUSE\tFOR EXAMPLE", func(w io.Writer) {
+		for i := range all {
+			printf(w, "%d\t%s\t%s\t%s\n", all[i].Pods, all[i].State, cmp.Or(string(all[i].Cause), "-"), strings.Join(all[i].Named, ", "))
+		}
+	})
 }
 
 func gangText(b *bytes.Buffer, g *explain.Gang) {

@@ -62,15 +62,10 @@ func GangOf(w *World, key gangrequest.Key) (*Explanation, error) {
 	return e, nil
 }
 
-// Job explains a Job by its quota and by the first of its pods that waits; ErrNotFound if there is
-// none.
+// Job explains a Job by its quota and by the first of its pods that waits, or by its pods alone where it may not be
+// read; ErrNotFound if there is none.
 func Job(w *World, namespace, name string) (*Explanation, error) {
-	for i := range w.Jobs {
-		if j := &w.Jobs[i]; j.Namespace == namespace && j.Name == name {
-			return newScene(w).explainJob(j), nil
-		}
-	}
-	return nil, fmt.Errorf("job %s/%s: %w", namespace, name, ErrNotFound)
+	return Owner(w, "Job", namespace, name)
 }
 
 func (s *scene) explainJob(j *batchv1.Job) *Explanation {
@@ -87,18 +82,11 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 		return e
 	}
 	pods := s.owned(j.UID)
-	slices.SortStableFunc(pods, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	order := slices.Concat(
-		slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return p.Spec.NodeName != "" || ended(p) }),
-		slices.DeleteFunc(slices.Clone(pods), ended), pods)
-	if len(order) == 0 {
+	if len(pods) == 0 {
 		e.Cause, e.Reason, e.Next = Suspended, "the job has no pods", "read the conditions and events of the job"
 		return e
 	}
-	of := s.explainPod(order[0])
-	of.Evidence = append([]string{"pod " + order[0].Name + " stands for the job"}, of.Evidence...)
-	of.Kind, of.Name = e.Kind, e.Name
-	return of
+	return s.explainPodsOf(e, pods)
 }
 
 func (s *scene) explainPod(p *v1.Pod) *Explanation {

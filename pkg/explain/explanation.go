@@ -18,9 +18,9 @@ const (
 	Ended   State = "Ended"
 )
 
-// Explanation is what is said of a pod, a PodGroup, another gang or a Job.
+// Explanation is what is said of a pod, a PodGroup, another gang, or an object of the Owners.
 type Explanation struct {
-	Kind      string `json:"kind"` // Pod, PodGroup, Gang or Job
+	Kind      string `json:"kind"` // Pod, PodGroup, Gang or one of the Owners
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	State     State  `json:"state"`
@@ -42,6 +42,17 @@ type Explanation struct {
 	Relaxations []Relaxation `json:"relaxations,omitempty"`
 	Gang        *Gang        `json:"gang,omitempty"`
 	Choice      *Choice      `json:"choice,omitempty"` // of a bound pod
+	// Pods are those of one of the Owners that has several, the first of which stands for it.
+	Pods []Alike `json:"pods,omitempty"`
+}
+
+// Alike is pods of one object that have come as far and, if they wait, wait for the same.
+type Alike struct {
+	State State `json:"state"`
+	// Cause is why they wait; empty of pods that do not, and of those that nobody looked at, see maxExplained.
+	Cause Cause    `json:"cause,omitempty"`
+	Pods  int      `json:"pods"`
+	Named []string `json:"named"` // the first of them
 }
 
 // Refusal is what keeps the pod off some nodes. A node with several reasons is in that of the first.
