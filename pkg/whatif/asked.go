@@ -16,6 +16,7 @@ import (
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,9 +49,10 @@ type Asked struct {
 	memory int // of the objects, in bytes
 }
 
-// ReadAsked reads Pods, Jobs, PodGroups and Lists of them, in YAML or JSON. Fields that are not
-// known are errors. A Job stands for the pods that it would run at first. Objects without a
-// namespace are in the given one. It needs a bounded amount of memory, whatever the text is.
+// ReadAsked reads Pods, Jobs, Deployments, StatefulSets, PodGroups and Lists of them, in YAML or JSON.
+// Fields that are not known are errors. A Job stands for the pods that it would run at first, a
+// Deployment and a StatefulSet for spec.replicas of the template. Objects without a namespace are in
+// the given one. It needs a bounded amount of memory, whatever the text is.
 func ReadAsked(data []byte, namespace string) (*Asked, error) {
 	a := &Asked{}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -160,9 +162,41 @@ func (a *Asked) add(text []byte, is *metav1.TypeMeta, namespace string) error {
 		}
 		a.Pods = append(a.Pods, podsOf(job, count)...)
 		return nil
+	case "apps/v1 Deployment":
+		d := &appsv1.Deployment{}
+		return a.addReplicas(text, d, is, &d.ObjectMeta, namespace, func() (*int32, error) { return d.Spec.Replicas, nil },
+			func(count int) []*v1.Pod { return podsOfDeployment(d, count) })
+	case "apps/v1 StatefulSet":
+		s := &appsv1.StatefulSet{}
+		return a.addReplicas(text, s, is, &s.ObjectMeta, namespace, func() (*int32, error) {
+			if len(s.Spec.VolumeClaimTemplates) > 0 {
+				return nil, errClaims
+			}
+			return s.Spec.Replicas, nil
+		}, func(count int) []*v1.Pod { return podsOfStatefulSet(s, count) })
 	}
-	return fmt.Errorf("apiVersion %q, kind %q: want a Pod of v1, a Job of batch/v1, a PodGroup of %s, or a List of them",
+	return fmt.Errorf("apiVersion %q, kind %q: want a Pod of v1, a Job of batch/v1, a Deployment or StatefulSet of apps/v1, a PodGroup of %s, or a List of them",
 		is.APIVersion, is.Kind, GroupKind.APIVersion)
+}
+
+// addReplicas adds the pods of an object that runs so many of one template.
+func (a *Asked) addReplicas(text []byte, into any, is *metav1.TypeMeta, of *metav1.ObjectMeta, namespace string, replicas func() (*int32, error), pods func(count int) []*v1.Pod) error {
+	if err := strictly(text, into, is, of, namespace); err != nil {
+		return err
+	}
+	asked, err := replicas()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", is.Kind, of.Name, err)
+	}
+	count, err := replicasOf(asked)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", is.Kind, of.Name, err)
+	}
+	if err := a.take(count, count, into); err != nil {
+		return fmt.Errorf("%s %s: spec.replicas %d: %w", is.Kind, of.Name, count, err)
+	}
+	a.Pods = append(a.Pods, pods(count)...)
+	return nil
 }
 
 func (a *Asked) addList(text []byte, namespace string) error {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestReadAsked(t *testing.T) {
@@ -32,11 +34,36 @@ func TestReadAsked(t *testing.T) {
 		},
 		"nothing":                   {text: "", wantErr: "there is no pod"},
 		"a field that is not known": {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containerz: []}\n", wantErr: `document 1: Pod p: unknown field "spec.containerz"`},
-		"another kind":              {text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", wantErr: `kind "Deployment"`},
-		"no name":                   {text: "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", wantErr: "Pod: metadata.name: missing"},
-		"no container":              {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", wantErr: "pod here/p: spec.containers: missing"},
-		"a pod that has a node":     {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1, containers: [{name: c}]}\n", wantErr: "pod here/p: spec.nodeName"},
-		"a Job of too many pods":    {text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1001, template: {spec: {containers: [{name: c}]}}}\n", wantErr: "job j: spec.parallelism"},
+		"another kind":              {text: "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n", wantErr: `kind "DaemonSet": want a Pod of v1, a Job of batch/v1, a Deployment or StatefulSet of apps/v1`},
+		"a Deployment's replicas": {
+			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: a}\nspec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}\n",
+			want: []string{"a/web-what-if-0", "a/web-what-if-1", "a/web-what-if-2"},
+		},
+		"a Deployment that says no number": {
+			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {}, template: {spec: {containers: [{name: c, image: i}]}}}\n",
+			want: []string{"here/web-what-if-0"},
+		},
+		"a StatefulSet's replicas": {
+			text: "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {replicas: 2, ordinals: {start: 5}, serviceName: s, selector: {}, template: {spec: {containers: [{name: c, image: i}]}}}\n",
+			want: []string{"here/db-5", "here/db-6"},
+		},
+		"a Deployment of no pods":        {text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 0}\n", wantErr: "Deployment web: spec.replicas: it runs 0 pods, want 1 to 1000"},
+		"a Deployment of too many pods":  {text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 1001}\n", wantErr: "Deployment web: spec.replicas: it runs 1001 pods"},
+		"a StatefulSet without template": {text: "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {}\n", wantErr: "pod here/db-0: spec.containers: missing"},
+		"a StatefulSet that makes claims": {
+			text:    "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {volumeClaimTemplates: [{metadata: {name: data}}]}\n",
+			wantErr: "StatefulSet db: spec.volumeClaimTemplates: the claims that it would make are not answered for",
+		},
+		"a field of a Deployment that is not known": {text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replica: 2}\n", wantErr: `Deployment web: unknown field "spec.replica"`},
+		"a Deployment whose template is long": {
+			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 1000, template: {spec: {containers: [{name: c, image: " +
+				strings.Repeat("x", 1<<20) + "}]}}}\n",
+			wantErr: "Deployment web: spec.replicas 1000: all that is asked for takes more than 128 MiB of memory",
+		},
+		"no name":                {text: "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", wantErr: "Pod: metadata.name: missing"},
+		"no container":           {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", wantErr: "pod here/p: spec.containers: missing"},
+		"a pod that has a node":  {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1, containers: [{name: c}]}\n", wantErr: "pod here/p: spec.nodeName"},
+		"a Job of too many pods": {text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1001, template: {spec: {containers: [{name: c}]}}}\n", wantErr: "job j: spec.parallelism"},
 		"Jobs of too many pods together": {
 			text:    strings.Repeat("---\napiVersion: batch/v1\nkind: Job\nmetadata: {generateName: j}\nspec: {parallelism: 1000, template: {spec: {containers: [{name: c}]}}}\n", 2),
 			wantErr: "document 2: job jwhat-if: spec.parallelism 1000: 2000 pods: want at most 1000 in all",
@@ -99,6 +126,48 @@ func TestReadAsked(t *testing.T) {
 			}
 			if len(again.Pods) != len(a.Pods) || len(again.Groups) != len(a.Groups) {
 				t.Errorf("written and read it has %d pods and %d groups", len(again.Pods), len(again.Groups))
+			}
+		})
+	}
+}
+
+// TestPodsOfReplicas: the pods of a Deployment and of a StatefulSet are as their controllers make them.
+func TestPodsOfReplicas(t *testing.T) {
+	type made struct {
+		Owner, Hostname, Subdomain string
+		Labels                     map[string]string
+	}
+	const template = "template: {metadata: {labels: {app: x}, annotations: {a: b}}, spec: {containers: [{name: c, image: i}]}}"
+	for name, tc := range map[string]struct {
+		text string
+		want []made
+	}{
+		"a Deployment's are of a new ReplicaSet": {
+			text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 1, selector: {}, " + template + "}\n",
+			want: []made{{Owner: "ReplicaSet web-what-if", Labels: map[string]string{"app": "x", "pod-template-hash": "what-if"}}},
+		},
+		"a StatefulSet's have their number": {
+			text: "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {replicas: 1, serviceName: s, selector: {}, " + template + "}\n",
+			want: []made{{Owner: "StatefulSet db", Hostname: "db-0", Subdomain: "s", Labels: map[string]string{
+				"app": "x", "statefulset.kubernetes.io/pod-name": "db-0", "apps.kubernetes.io/pod-index": "0", "controller-revision-hash": "db-what-if",
+			}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := ReadAsked([]byte(tc.text), "here")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []made
+			for _, p := range a.Pods {
+				o := metav1.GetControllerOf(p)
+				if o == nil || o.UID == "" || p.Annotations["a"] != "b" {
+					t.Fatalf("owner %v, annotations %v", o, p.Annotations)
+				}
+				got = append(got, made{o.Kind + " " + o.Name, p.Spec.Hostname, p.Spec.Subdomain, p.Labels})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ package whatif
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -34,22 +33,27 @@ func podsOf(job *batchv1.Job, count int) []*v1.Pod {
 	if uid == "" {
 		uid = types.UID("what-if-job-" + job.Namespace + "-" + job.Name)
 	}
+	owner := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: uid}
 	out := make([]*v1.Pod, count)
 	for i := range out {
-		template := job.Spec.Template.DeepCopy()
-		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-		pod.Namespace, pod.Name, pod.GenerateName = job.Namespace, fmt.Sprintf("%s-%d", job.Name, i), ""
-		pod.Labels, pod.Annotations = maps.Clone(pod.Labels), maps.Clone(pod.Annotations)
+		pod := podOf(&job.Spec.Template, job.Namespace, fmt.Sprintf("%s-%d", job.Name, i), owner)
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobNameLabel, job.Name)
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.ControllerUidLabel, string(uid))
 		if job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion {
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, strconv.Itoa(i))
 			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, strconv.Itoa(i))
 		}
-		pod.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: uid, Controller: new(true), BlockOwnerDeletion: new(true),
-		}}
 		out[i] = pod
 	}
 	return out
+}
+
+// podOf is a pod as a controller makes it of a template.
+func podOf(of *v1.PodTemplateSpec, namespace, name string, owner metav1.OwnerReference) *v1.Pod {
+	template := of.DeepCopy()
+	pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name, pod.GenerateName = namespace, name, ""
+	owner.Controller, owner.BlockOwnerDeletion = new(true), new(true)
+	pod.OwnerReferences = []metav1.OwnerReference{owner}
+	return pod
 }
