@@ -59,7 +59,9 @@ func usedCluster(t *testing.T) *ledger.Reader {
 		poolv1alpha1.ComputePoolGVR: {&poolv1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "training"}, Spec: poolv1alpha1.ComputePoolSpec{
 			Quotas: []poolv1alpha1.TenantQuota{{Tenant: "team-a"}},
 			Queues: []poolv1alpha1.PoolQueue{{Name: "batch", Tenants: []string{"team-c"}}},
-		}}},
+		}, Status: poolv1alpha1.ComputePoolStatus{Conditions: []metav1.Condition{{
+			Type: poolv1alpha1.ConditionForeignUse, Status: metav1.ConditionTrue, Message: "pods outside of tenants' namespaces hold 12 devices: default/x",
+		}}}}},
 		poolv1alpha1.TenantAccountGVR:                    {&poolv1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-b"}}},
 		v1.SchemeGroupVersion.WithResource("namespaces"): {&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "d", Labels: map[string]string{poolv1alpha1.LabelTenant: "team-d"}}}},
 		poolv1alpha1.InvoiceGVR: {&poolv1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: "inv-9"}, Spec: poolv1alpha1.InvoiceSpec{
@@ -102,6 +104,7 @@ total        695.25     100.0 %  500.25         9
 
 500.25 of the hours are from the invoices of 2026-09, whose sessions are kept no more. An invoice has the hours billed of the sessions that ended in its month, each in one sum: what such a session held before the month counts in it, and its queue is not recorded.
 There is no session and no invoice from 2026-10-01T00:00:00Z until 2026-11-01T00:00:00Z: nothing was used then, or it is not recorded.
+Pods of no tenant are in no row: of a pod whose namespace has no label pool.nvtopo.dev/tenant no hours are recorded. Now: pool training: pods outside of tenants' namespaces hold 12 devices: default/x.
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("want - got +\n%s", diff)

@@ -18,6 +18,8 @@ type HoursQuery struct {
 	Period billing.Period
 	Tenant string // empty: all
 	Now    time.Time
+	// Foreign says, pool by pool, what pods of no tenant hold now.
+	Foreign []string
 }
 
 // GPUHours are the GPU hours that tenants held in a time. Its JSON form is what `nvtopo pool usage` prints.

@@ -128,13 +128,16 @@ func TestGPUHours(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := GPUHoursOf(HoursQuery{period(t, tc.period), tc.tenant, day(11, 20, 12)}, []string{"team-c"}, tc.records, tc.invoices)
+			got := GPUHoursOf(HoursQuery{Period: period(t, tc.period), Tenant: tc.tenant, Now: day(11, 20, 12)}, []string{"team-c"}, tc.records, tc.invoices)
 			for of, pair := range map[string][2]string{
 				"tenants": {tc.wantTenants, sums(got.ByTenant)}, "queues": {tc.wantQueues, sums(got.ByQueue)}, "models": {tc.wantModels, sums(got.ByModel)},
 			} {
 				if diff := cmp.Diff(pair[0], pair[1]); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", of, diff)
 				}
+			}
+			if tc.tenant == "" {
+				tc.wantNotes = append(tc.wantNotes, "Pods of no tenant are in no row")
 			}
 			if len(got.Notes) != len(tc.wantNotes) {
 				t.Fatalf("notes %q, want %q", got.Notes, tc.wantNotes)
@@ -150,7 +153,7 @@ func TestGPUHours(t *testing.T) {
 
 // TestGPUHoursCSV: a row has its own time and source, and a sum of all rows is that of the report.
 func TestGPUHoursCSV(t *testing.T) {
-	h := GPUHoursOf(HoursQuery{period(t, "2026-08-15/2026-12-01"), "", day(11, 20, 12)}, []string{"team-c"},
+	h := GPUHoursOf(HoursQuery{Period: period(t, "2026-08-15/2026-12-01"), Now: day(11, 20, 12)}, []string{"team-c"},
 		[]v1alpha1.UsageRecord{by(session("a", "4", day(11, 1, 0), day(11, 1, 12)), "team-a", "training", "H100")},
 		[]v1alpha1.Invoice{monthly("team-a", 8, "H100", "9", 1), monthly("team-b", 9, "", "7.5", 2)})
 	var got strings.Builder
@@ -222,7 +225,7 @@ func TestGPUHoursByTheMinute(t *testing.T) {
 		for _, v := range invoices {
 			final = append(final, *v)
 		}
-		hours := func(p billing.Period) *GPUHours { return GPUHoursOf(HoursQuery{p, "", now}, nil, kept, final) }
+		hours := func(p billing.Period) *GPUHours { return GPUHoursOf(HoursQuery{Period: p, Now: now}, nil, kept, final) }
 		a, b := first.Add(time.Duration(random.IntN(98*24*60))*time.Minute), first.Add(time.Duration(random.IntN(98*24*60))*time.Minute)
 		if !a.Before(b) {
 			a, b = b, a.Add(time.Minute)
@@ -286,5 +289,29 @@ func TestSince(t *testing.T) {
 		if (err == nil) != (want != "") || err == nil && got.String() != want {
 			t.Errorf("%q: %v (%v), want %q", text, got, err, want)
 		}
+	}
+}
+
+// TestForeignHours: that hours of pods of no tenant are not recorded is said where all tenants are asked for, with what
+// such pods hold now.
+func TestForeignHours(t *testing.T) {
+	const none = "Pods of no tenant are in no row: of a pod whose namespace has no label pool.nvtopo.dev/tenant no hours are recorded."
+	for name, tc := range map[string]struct {
+		tenant  string
+		foreign []string
+		want    []string
+	}{
+		"nobody holds anything": {want: []string{none}},
+		"such pods hold GPUs":   {foreign: []string{"pool a: 2", "pool b: 3"}, want: []string{none + " Now: pool a: 2; pool b: 3."}},
+		"in many pools":         {foreign: []string{"a", "b", "c", "d", "e"}, want: []string{none + " Now: a; b; c; and those of 2 more pools."}},
+		"of one tenant":         {tenant: "team-a", foreign: []string{"pool a: 2"}, want: []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := []v1alpha1.UsageRecord{by(session("s", "4", day(11, 1, 0), day(11, 20, 0)), "team-a", "", "")}
+			got := GPUHoursOf(HoursQuery{Period: period(t, "2026-11"), Tenant: tc.tenant, Now: day(11, 20, 0), Foreign: tc.foreign}, nil, all, nil)
+			if diff := cmp.Diff(tc.want, got.Notes); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
@@ -85,7 +86,25 @@ func (c *hoursCount) notes(out *GPUHours, invoiced *big.Rat) []string {
 	for _, wrong := range c.wrong {
 		say("Not counted: %s.", wrong)
 	}
+	if c.q.Tenant == "" {
+		say("Pods of no tenant are in no row: of a pod whose namespace has no label %s no hours are recorded.%s", v1alpha1.LabelTenant, foreignNow(c.q.Foreign))
+	}
 	return notes
+}
+
+// maxForeign bounds the pools of which a note says what pods of no tenant hold.
+const maxForeign = 3
+
+// foreignNow says what pods of no tenant hold now.
+func foreignNow(pools []string) string {
+	if len(pools) == 0 {
+		return ""
+	}
+	text := " Now: " + strings.Join(pools[:min(len(pools), maxForeign)], "; ")
+	if more := len(pools) - maxForeign; more > 0 {
+		text += fmt.Sprintf("; and those of %d more pools", more)
+	}
+	return text + "."
 }
 
 // invoiced are the months whose invoices items of a source are from.

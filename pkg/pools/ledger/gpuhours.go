@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -28,10 +29,15 @@ func (r *Reader) GPUHours(ctx context.Context, q accounting.HoursQuery) (*accoun
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := r.tenants(ctx)
+	pools, err := r.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
+	tenants, err := r.tenants(ctx, pools)
+	if err != nil {
+		return nil, err
+	}
+	q.Foreign = foreignUse(pools)
 	hours := accounting.GPUHoursOf(q, tenants, records, invoices)
 	if len(hours.ByTenant) > 0 || q.Tenant == "" {
 		return hours, nil
@@ -39,9 +45,23 @@ func (r *Reader) GPUHours(ctx context.Context, q accounting.HoursQuery) (*accoun
 	return nil, noTenant(q.Tenant, tenants)
 }
 
+// foreignUse says, pool by pool, what pods of no tenant hold.
+func foreignUse(pools []poolv1alpha1.ComputePool) (out []string) {
+	for i := range pools {
+		if c := meta.FindStatusCondition(pools[i].Status.Conditions, poolv1alpha1.ConditionForeignUse); c != nil && c.Status == metav1.ConditionTrue {
+			out = append(out, "pool "+pools[i].Name+": "+c.Message)
+		}
+	}
+	return out
+}
+
 // FindTenant is ErrNotFound if there is no such tenant, which is not said of one without use.
 func (r *Reader) FindTenant(ctx context.Context, tenant string) error {
-	tenants, err := r.tenants(ctx)
+	pools, err := r.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	tenants, err := r.tenants(ctx, pools)
 	if err != nil || slices.Contains(tenants, tenant) {
 		return err
 	}
@@ -63,11 +83,7 @@ func noTenant(tenant string, tenants []string) error {
 }
 
 // tenants are those that a pool names, that have an account or a namespace, by name.
-func (r *Reader) tenants(ctx context.Context) ([]string, error) {
-	pools, err := listAs[poolv1alpha1.ComputePool](ctx, r, poolv1alpha1.ComputePoolGVR, "")
-	if err != nil {
-		return nil, err
-	}
+func (r *Reader) tenants(ctx context.Context, pools []poolv1alpha1.ComputePool) ([]string, error) {
 	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
 	if err != nil {
 		return nil, err
