@@ -185,6 +185,7 @@ func (d *firstDay) misspell(t *testing.T) {
 	d.wantEvent(t, "misspelled", "KeyIgnored", "nearest is nvtopo.dev/topology-policy")
 	d.bound(t, "misspelled")
 	d.says(t, "Ignored: Annotation nvtopo.dev/topology-polcy is not known; nearest is nvtopo.dev/topology-policy", "explain", "-n", "default", "misspelled")
+	d.says(t, "ignored-key", "check")
 	d.remove(t, "misspelled")
 }
 
