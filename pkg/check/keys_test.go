@@ -4,6 +4,7 @@ package check
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,7 +90,7 @@ func TestIgnoredKeys(t *testing.T) {
 func TestIgnoredKeysBounded(t *testing.T) {
 	c := newTestEnv(t)
 	for i := range 100 {
-		c.Pods = append(c.Pods, *testobj.Pod(fmt.Sprintf("p%02d", i)).UID(fmt.Sprint(i)).Scheduler(DefaultProfile).Annotation(fmt.Sprintf("nvtopo.dev/k%d", i), "x").Obj())
+		c.Pods = append(c.Pods, *testobj.Pod(fmt.Sprintf("p%02d", i)).UID(strconv.Itoa(i)).Scheduler(DefaultProfile).Annotation(fmt.Sprintf("nvtopo.dev/k%d", i), "x").Obj())
 	}
 	notes := Examine(c.World).Notes
 	if len(notes) != maxKeyNotes || !strings.HasSuffix(notes[len(notes)-1].Message, "; 80 more pods have other keys that nothing reads: nvtopo explain names them pod by pod") {

@@ -101,13 +101,12 @@ func (r *reader) read(node types.UID, t *v1alpha1.NodeGPUTopology) (n *usage.Nod
 	case !r.exporters:
 		return n, ""
 	}
-	switch placement.CheckGraph(n, node, r.o.Now) {
-	case placement.Fits:
+	switch counts := placement.CheckGraph(n, node, r.o.Now); {
+	case counts == placement.Fits:
 		return n, ""
-	case placement.NodeReplaced:
+	case counts == placement.NodeReplaced:
 		return n, "its graph is stale: the exporter's Lease is of an earlier node of the name"
-	}
-	if exporter.Until() == nil {
+	case exporter.Until() == nil:
 		return n, "its graph is stale: there is no Lease " + nodelease.ExporterPrefix + t.Name
 	}
 	return n, "its graph is stale: the exporter's Lease has run out"

@@ -107,13 +107,7 @@ func (s *scene) explainPodsOf(e *Explanation, pods []*v1.Pod) *Explanation {
 // turn is in which order the pods of an object are looked at: those that wait, those that have a node, those that
 // have ended.
 func turn(p *v1.Pod) int {
-	switch stateOf(p) {
-	case Pending:
-		return 0
-	case Bound:
-		return 1
-	}
-	return 2
+	return slices.Index([]State{Pending, Bound, Ended}, stateOf(p))
 }
 
 func stateOf(p *v1.Pod) State {
