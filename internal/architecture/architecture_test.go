@@ -43,7 +43,7 @@ var layers = [][]string{
 	{"pkg/eviction", "pkg/refusals"},
 	{"pkg/placement"},
 	{"pkg/usage"},
-	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
+	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/clusterobjects"},
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/fieldpath", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
@@ -64,7 +64,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/fieldpath", "pkg/release"},
+		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/clusterobjects", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/fieldpath", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{

@@ -3,6 +3,8 @@
 package diagnosis
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +45,18 @@ type State struct {
 	Widened []types.UID `json:"widened,omitempty"`
 	// Nodes are those of which anything is known, by name.
 	Nodes []Node `json:"nodes,omitempty"`
+}
+
+// ParseState reads a State as a scheduler process shows it.
+func ParseState(data []byte) (*State, error) {
+	s := &State{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, err
+	}
+	if s.Version != Version {
+		return nil, fmt.Errorf("version %d of the state, and this program reads %d", s.Version, Version)
+	}
+	return s, nil
 }
 
 // Awaiting is the phase of a Reservation whose devices are also those of pods that are to go, for
