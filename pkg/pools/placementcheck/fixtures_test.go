@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -42,7 +43,7 @@ type testEnv struct {
 
 func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
-	t := &testEnv{World: World{Now: noon}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
+	t := &testEnv{World: World{Objects: clusterobjects.Objects{Now: noon}}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
 	t.Flavors = []kueue.ResourceFlavor{{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{poolLabel: "pool"}}}}
 	t.ClusterQueues = []kueue.ClusterQueue{{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
 		ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "pool"}}}},

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 )
 
 // TestUncachedWrites: what was written counts until the cache has it. The cache may still show a
@@ -22,9 +23,9 @@ func TestUncachedWrites(t *testing.T) {
 		"behind": version("behind", "9", kueue.CheckReady), "same": version("same", "9", kueue.CheckReady),
 		"ahead": version("ahead", "9", kueue.CheckReady), "gone": version("gone", "9", kueue.CheckReady),
 	}}
-	w := &World{Workloads: []kueue.Workload{
+	w := &World{Objects: clusterobjects.Objects{Workloads: []kueue.Workload{
 		*version("behind", "8", kueue.CheckPending), *version("same", "9", kueue.CheckReady), *version("ahead", "10", kueue.CheckPending), *version("other", "1", kueue.CheckPending),
-	}}
+	}}}
 	if err := r.overlay(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}

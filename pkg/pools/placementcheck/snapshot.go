@@ -12,6 +12,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -20,17 +21,11 @@ import (
 
 // World is a cluster at one moment, as far as it decides about places.
 type World struct {
-	Now             time.Time
-	Nodes           []v1.Node
-	Topologies      []topologyv1alpha1.NodeGPUTopology
-	ClusterTopology *topologyv1alpha1.ClusterTopology // nil: there is none
-	Pods            []v1.Pod
+	clusterobjects.Objects
+
 	PriorityClasses []schedulingv1.PriorityClass
 	Flavors         []kueue.ResourceFlavor
 	Cohorts         []kueue.Cohort
-	ClusterQueues   []kueue.ClusterQueue
-	LocalQueues     []kueue.LocalQueue
-	Workloads       []kueue.Workload
 }
 
 // Snapshot is a World to plan in, with what was promised in it so far.
