@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -40,7 +41,7 @@ type testEnv struct {
 // newTestEnv has two DGX-1: "a" with a living agent and "b" with none.
 func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
-	c := &testEnv{World: &World{Now: chosen.Add(time.Hour)}, graphs: map[string]*nvtopo.Graph{}}
+	c := &testEnv{World: &World{Objects: clusterobjects.Objects{Now: chosen.Add(time.Hour)}}, graphs: map[string]*nvtopo.Graph{}}
 	c.addNode(tb, "a", true)
 	c.addNode(tb, "b", false)
 	return c

@@ -31,30 +31,3 @@ func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
 	}
 	return true
 }
-
-// Moment is when the World was read, as far as it shows that. It is the last write of a
-// Lease by the API server's clock; without managed fields it is the last renewTime of a
-// Lease. If a scheduler's state is later, its time counts. It is zero if there is none
-// of these.
-func (w *World) Moment() time.Time {
-	var written, said time.Time
-	for i := range w.Leases {
-		l := &w.Leases[i]
-		for j := range l.ManagedFields {
-			written = later(written, l.ManagedFields[j].Time)
-		}
-		if r := l.Spec.RenewTime; r != nil && r.After(said) {
-			said = r.Time
-		}
-	}
-	t := written
-	if t.IsZero() {
-		t = said
-	}
-	for i := range w.Schedulers {
-		if at := w.Schedulers[i].At; at.After(t) {
-			t = at
-		}
-	}
-	return t
-}

@@ -14,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -124,31 +126,31 @@ func TestSharingBruteForce(t *testing.T) {
 func (e *testEnv) export(tb testing.TB) []byte {
 	tb.Helper()
 	var docs []string
-	add := func(kind string, v any) {
+	add := func(version, kind string, v any) {
 		b, err := json.Marshal(v)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		if kind != "" {
-			b = []byte(`{"kind":"` + kind + `",` + string(b[1:]))
+			b = []byte(`{"apiVersion":"` + version + `","kind":"` + kind + `",` + string(b[1:]))
 		}
 		docs = append(docs, string(b))
 	}
 	for i := range e.Pods {
-		add("Pod", e.Pods[i])
+		add("v1", "Pod", e.Pods[i])
 	}
 	for i := range e.Nodes {
-		add("Node", e.Nodes[i])
+		add("v1", "Node", e.Nodes[i])
 	}
 	for i := range e.Leases {
-		add("Lease", e.Leases[i])
+		add("coordination.k8s.io/v1", "Lease", e.Leases[i])
 	}
 	for i := range e.Topologies {
-		e.Topologies[i].Kind = ""
-		add("NodeGPUTopology", e.Topologies[i])
+		e.Topologies[i].TypeMeta = metav1.TypeMeta{}
+		add("topology.nvtopo.dev/v1alpha1", "NodeGPUTopology", e.Topologies[i])
 	}
 	for i := range e.Schedulers {
-		add("", e.Schedulers[i])
+		add("", "", e.Schedulers[i])
 	}
 	return []byte(strings.Join(docs, "\n---\n"))
 }
@@ -157,7 +159,7 @@ func (e *testEnv) export(tb testing.TB) []byte {
 func TestFilesMatchCluster(t *testing.T) {
 	c := busy(t)
 	want := Examine(c.World)
-	w := &World{Now: c.Now}
+	w := &World{Objects: clusterobjects.Objects{Now: c.Now}}
 	if err := w.Add(c.export(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +191,11 @@ func busy(tb testing.TB) *testEnv {
 // trusted, so nothing in it may end the program, and every finding names an object.
 func FuzzWorld(f *testing.F) {
 	f.Add(busy(f).export(f))
-	f.Add([]byte(`{"kind":"Pod","spec":{"nodeName":"n","containers":[{"resources":{"limits":{"nvidia.com/gpu":"9223372036854775807"}}},{"resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}`))
-	f.Add([]byte(`{"kind":"NodeGPUTopology","metadata":{"name":"n"},"spec":{"nodeUID":""},"status":{"allocations":[{"gpus":["x","x"]}]}}` + "\n---\n" + `{"kind":"Node","metadata":{"name":"n"}}`))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":"n","containers":[{"resources":{"limits":{"nvidia.com/gpu":"9223372036854775807"}}},{"resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}`))
+	f.Add([]byte(`{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"NodeGPUTopology","metadata":{"name":"n"},"spec":{"nodeUID":""},"status":{"allocations":[{"gpus":["x","x"]}]}}` + "\n---\n" + `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`))
 	f.Add([]byte(`{"version":1,"requestTimeout":"1s","claims":[{"pod":"/","gpus":[""]},{"pod":""}],"nodes":[{"name":"n","counts":true,"derived":{}}],"synced":true}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &World{Now: chosen}
+		w := &World{Objects: clusterobjects.Objects{Now: chosen}}
 		if err := w.Add(data); err != nil {
 			return
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -112,7 +111,7 @@ func TestReadConsistency(t *testing.T) {
 		},
 		"no right to read": {
 			answers: map[string][]answer{"leases": {{code: 403, reason: "Forbidden"}}},
-			want:    []string{"pods" + fresh, "nodes" + exact, "leases" + exact}, err: "list Leases in nvtopo-system",
+			want:    []string{"pods" + fresh, "nodes" + exact, "leases" + exact}, err: "list leases in nvtopo-system",
 		},
 	}
 	for name, tc := range tests {
@@ -120,8 +119,7 @@ func TestReadConsistency(t *testing.T) {
 			l := &lists{answers: tc.answers}
 			server := httptest.NewServer(l)
 			defer server.Close()
-			config := &rest.Config{Host: server.URL}
-			w, err := Read(t.Context(), kubernetes.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config), "nvtopo-system")
+			w, err := Read(t.Context(), kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL}), "nvtopo-system")
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Fatalf("error %v, want %q", err, tc.err)
 			}

@@ -4,7 +4,6 @@ package check
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,16 +43,9 @@ func ReadScheduler(ctx context.Context, client *http.Client, base string) (*diag
 	case len(body) > maxDiagnosis:
 		return nil, fmt.Errorf("scheduler %s: its state is longer than %d bytes", base, maxDiagnosis)
 	}
-	return decodeDiagnosis(body, "scheduler "+base)
-}
-
-func decodeDiagnosis(data []byte, from string) (*diagnosis.State, error) {
-	d := &diagnosis.State{}
-	if err := json.Unmarshal(data, d); err != nil {
-		return nil, fmt.Errorf("%s: %w", from, err)
-	}
-	if d.Version != diagnosis.Version {
-		return nil, fmt.Errorf("%s: version %d of the state, and this program reads %d", from, d.Version, diagnosis.Version)
+	d, err := diagnosis.ParseState(body)
+	if err != nil {
+		return nil, fmt.Errorf("scheduler %s: %w", base, err)
 	}
 	return d, nil
 }

@@ -5,13 +5,7 @@ package check
 import (
 	"time"
 
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
@@ -22,24 +16,10 @@ const DefaultProfile = diagnosis.ShippedProfile
 // ignores the change counts as wrong.
 const DefaultLag = 15 * time.Second
 
-// World is what is examined: a cluster at one moment.
+// World is what is examined: a cluster at one moment, as Read or files have it.
 type World struct {
-	Now        time.Time
-	Pods       []v1.Pod
-	Nodes      []v1.Node
-	Topologies []v1alpha1.NodeGPUTopology
-	Leases     []coordinationv1.Lease // Leases of exporters, agents and the scheduler
-	// PodGroups are those of scheduler-plugins, and ClusterTopology the one that counts, nil
-	// if there is none. Gangs are judged by both.
-	PodGroups       []schedulingv1alpha1.PodGroup
-	ClusterTopology *v1alpha1.ClusterTopology
-	// Budgets are not examined, and Read does not read them: they are for whoever shows a cluster
-	// from saved objects.
-	Budgets []policyv1.PodDisruptionBudget
-	// Schedulers are the states of scheduler processes; may be empty.
-	Schedulers []diagnosis.State
-	// Published is what the scheduler that leads has published, nil if nothing. Read does not read it.
-	Published *diagnosis.Profiles
+	clusterobjects.Objects
+
 	// Profiles are the schedulers whose GPU pods must have an allocation, in addition
 	// to those that Schedulers name. If both are empty, it is the shipped one. If a
 	// profile names no resources, they are not known.

@@ -9,15 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -130,10 +127,12 @@ func (c *checking) run(cmd *cobra.Command) error {
 		return err
 	}
 	if len(c.from) > 0 {
-		w, err := c.readFiles(cmd)
+		o, err := readSaved(cmd, c.from, c.clock)
 		if err != nil {
 			return err
 		}
+		w := &check.World{Objects: *o}
+		c.addSettings(w)
 		return c.answer(cmd.OutOrStdout(), check.Examine(w))
 	}
 	read, err := c.reader(cmd)
@@ -199,10 +198,6 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 	if err != nil {
 		return nil, inputf("kubeconfig: %w", err)
 	}
-	dyn, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, inputf("kubeconfig: %w", err)
-	}
 	var toSchedulers *http.Client
 	if len(c.schedulers) > 0 {
 		if toSchedulers, err = c.client(config, checkTimeout); err != nil {
@@ -211,7 +206,7 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 	}
 	told := "" // what was said of the profiles that cannot be read: the cluster is read again and again
 	return func(ctx context.Context) (*check.World, error) {
-		w, err := check.Read(ctx, kube, dyn, c.namespace)
+		w, err := check.Read(ctx, kube, c.namespace)
 		if err != nil {
 			return nil, inputf("cluster %s: %w", config.Host, err)
 		}
@@ -240,66 +235,6 @@ func (c *checking) addSettings(w *check.World) {
 	for _, name := range c.profiles {
 		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}
-}
-
-func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
-	w, err := readWorld(cmd, c.from, c.clock)
-	if err == nil {
-		c.addSettings(w)
-	}
-	return w, err
-}
-
-// addFiles has add read each file, and each file of objects in the folders.
-func addFiles(cmd *cobra.Command, from []string, add func([]byte) error) error {
-	for _, path := range from {
-		files := []string{path}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			if files, err = objectFiles(path); err != nil {
-				return err
-			}
-		}
-		for _, file := range files {
-			data, err := readUpTo(cmd, file, maxCluster)
-			if err != nil {
-				return err
-			}
-			if err := add(data); err != nil {
-				return inputf("%s: %w", shownName(file), err)
-			}
-		}
-	}
-	return nil
-}
-
-// readWorld reads a cluster's objects from files and folders.
-func readWorld(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*check.World, error) {
-	w := &check.World{}
-	if err := addFiles(cmd, from, w.Add); err != nil {
-		return nil, err
-	}
-	if w.Now = w.Moment(); w.Now.IsZero() {
-		w.Now = clk.Now()
-	}
-	return w, nil
-}
-
-// objectFiles lists the files of a folder that may hold objects.
-func objectFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, inputf("%w", err)
-	}
-	var out []string
-	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
-			out = append(out, filepath.Join(dir, e.Name()))
-		}
-	}
-	if len(out) == 0 {
-		return nil, inputf("%s has no .yaml, .yml or .json file", dir)
-	}
-	return out, nil
 }
 
 // answer prints the report. If it has violations, the error says how many.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
@@ -212,7 +213,7 @@ func TestCheckPendingOnly(t *testing.T) {
 				if tc.churn {
 					d.Claims = append(d.Claims, leak(strconv.Itoa(looks)))
 				}
-				return &check.World{Now: h.now, Schedulers: []diagnosis.State{*d}}, nil
+				return &check.World{Objects: clusterobjects.Objects{Now: h.now, Schedulers: []diagnosis.State{*d}}}, nil
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -168,7 +169,7 @@ func (c *clusterClients) topologyOf(ctx context.Context, node string) (*v1alpha1
 }
 
 // readNode reads what says who holds the GPUs of one node.
-func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopology) (*clusterview.Objects, error) {
+func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopology) (*clusterobjects.Objects, error) {
 	node, err := c.kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get node: %w", err)
@@ -179,7 +180,7 @@ func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopo
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the node: %w", err)
 	}
-	o := &clusterview.Objects{Now: time.Now(), Nodes: []v1.Node{*node}, Pods: pods.Items, Topologies: []v1alpha1.NodeGPUTopology{*obj}, LeasesKnown: true}
+	o := &clusterobjects.Objects{Now: time.Now(), Nodes: []v1.Node{*node}, Pods: pods.Items, Topologies: []v1alpha1.NodeGPUTopology{*obj}, LeasesKnown: true}
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		lease, err := c.kube.CoordinationV1().Leases(release.Namespace).Get(ctx, prefix+obj.Name, metav1.GetOptions{})
 		switch {

@@ -163,6 +163,27 @@ func TestUnknownHolders(t *testing.T) {
 	}
 }
 
+// TestExplainUnreadKinds: explain names the kinds that the account may not read, and answers without them. What is
+// not installed it does not name.
+func TestExplainUnreadKinds(t *testing.T) {
+	config := serve(t, map[string][]byte{
+		"/api/v1/pods":  []byte(`{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"p","namespace":"default"},"spec":{"schedulerName":"topology-aware-scheduler"}}]}`),
+		"/api/v1/nodes": []byte(`{"kind":"NodeList","apiVersion":"v1","items":[]}`),
+		"/apis/coordination.k8s.io/v1/namespaces/nvtopo-system/leases": []byte(`{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1","items":[]}`),
+	})
+	var out, errOut strings.Builder
+	cmd := New(programName)
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SetArgs([]string{"explain", "p", "--kubeconfig", config})
+	if err := cmd.ExecuteContext(t.Context()); err != nil || out.Len() == 0 {
+		t.Errorf("%v, printed:\n%s", err, out.String())
+	}
+	if got, want := errOut.String(), "persistentvolumeclaims may not be read, and are taken to be none\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+}
+
 // TestNodeErrors: node errors name node and cause.
 func TestNodeErrors(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")

@@ -5,23 +5,20 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
-
-// budgetPage bounds one answer of the API server.
-const budgetPage = 500
 
 // clusterSource is where the commands that show a cluster read it: of the kubeconfig, or saved.
 type clusterSource struct {
@@ -77,66 +74,86 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 }
 
 // objects is reader before a view is made of what was read.
-func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (*clusterview.Objects, error), error) {
+func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (*clusterobjects.Objects, error), error) {
 	if len(c.from) > 0 {
 		if c.cluster.kubeconfig != "" || c.cluster.context != "" {
 			return nil, usagef("--from reads files: --kubeconfig and --context cannot be used with it")
 		}
-		w, err := readWorld(cmd, c.from, c.clock)
+		o, err := readSaved(cmd, c.from, c.clock)
 		if err != nil {
 			return nil, err
 		}
-		return func(context.Context) (*clusterview.Objects, error) { return objectsOf(w), nil }, nil
+		return func(context.Context) (*clusterobjects.Objects, error) { return o, nil }, nil
 	}
 	clients, err := c.cluster.clients()
 	if err != nil {
 		return nil, err
 	}
-	return clients.readObjects, nil
+	return func(ctx context.Context) (*clusterobjects.Objects, error) {
+		return clients.readObjects(ctx, clusterobjects.ClusterTopologies, clusterobjects.Budgets)
+	}, nil
 }
 
-func objectsOf(w *check.World) *clusterview.Objects {
-	return &clusterview.Objects{
-		Now: w.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases,
-		Budgets: w.Budgets, ClusterTopology: w.ClusterTopology, Published: w.Published,
-	}
-}
-
-// readObjects reads everything that a view is made of.
-func (c *clusterClients) readObjects(ctx context.Context) (*clusterview.Objects, error) {
-	w, err := check.Read(ctx, c.kube, c.dyn, release.Namespace)
+// readObjects reads what a view is made of: pods, nodes, Leases, NodeGPUTopologies, what the scheduler has
+// published, and more kinds.
+func (c *clusterClients) readObjects(ctx context.Context, more ...clusterobjects.Kind) (*clusterobjects.Objects, error) {
+	o, err := clusterobjects.Read(ctx, c.kube, &clusterobjects.Request{
+		Needed:     append([]clusterobjects.Kind{clusterobjects.Pods, clusterobjects.Nodes, clusterobjects.Leases, clusterobjects.Topologies}, more...),
+		Namespaces: map[clusterobjects.Kind]string{clusterobjects.Leases: release.Namespace}, Clock: clock.RealClock{},
+	})
 	if err != nil {
 		return nil, inputf("%w", err)
 	}
-	if w.ClusterTopology == nil { // it is read with gangs only
-		if w.ClusterTopology, err = fetchClusterTopology(ctx, c.dyn); err != nil {
-			return nil, err
-		}
-	}
-	if w.Budgets, err = c.readBudgets(ctx); err != nil {
-		return nil, inputf("%w", err)
-	}
 	var unread error
-	if w.Published, unread, err = publishedProfiles(ctx, c.kube, release.Namespace); err != nil {
+	if o.Published, unread, err = publishedProfiles(ctx, c.kube, release.Namespace); err != nil {
 		return nil, err
 	}
-	o := objectsOf(w)
-	o.LeasesKnown = true
 	if unread != nil {
-		o.Unread = append(o.Unread, fmt.Sprintf("namespace %s: %v; the scheduler's Lease is taken to be %s", release.Namespace, unread, diagnosis.ShippedLease))
+		o.Faults = append(o.Faults, fmt.Sprintf("namespace %s: %v; the scheduler's Lease is taken to be %s", release.Namespace, unread, diagnosis.ShippedLease))
 	}
 	return o, nil
 }
 
-func (c *clusterClients) readBudgets(ctx context.Context) (all []policyv1.PodDisruptionBudget, err error) {
-	for opts := (metav1.ListOptions{Limit: budgetPage}); ; {
-		l, err := c.kube.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, opts)
-		if err != nil {
-			return nil, fmt.Errorf("list poddisruptionbudgets: %w", err)
+// readSaved reads a cluster's objects from files, and from all files of objects in folders.
+func readSaved(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*clusterobjects.Objects, error) {
+	o := &clusterobjects.Objects{}
+	for _, path := range from {
+		files := []string{path}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if files, err = objectFiles(path); err != nil {
+				return nil, err
+			}
 		}
-		all = append(all, l.Items...)
-		if opts.Continue = l.Continue; opts.Continue == "" {
-			return all, nil
+		for _, file := range files {
+			data, err := readUpTo(cmd, file, maxCluster)
+			if err != nil {
+				return nil, err
+			}
+			if err := o.Add(data); err != nil {
+				return nil, inputf("%s: %w", shownName(file), err)
+			}
 		}
 	}
+	if o.Now = o.Moment(); o.Now.IsZero() {
+		o.Now = clk.Now()
+	}
+	return o, nil
+}
+
+// objectFiles lists the files of a folder that may hold objects.
+func objectFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, inputf("%w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, inputf("%s has no .yaml, .yml or .json file", dir)
+	}
+	return out, nil
 }

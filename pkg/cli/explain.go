@@ -221,18 +221,15 @@ func (t explainTarget) explain(w *explain.World, namespace string) (*explain.Exp
 
 // readFiles reads objects from files.
 func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
-	w := &explain.World{}
-	if err := addFiles(cmd, c.from, w.Add); err != nil {
+	o, err := readSaved(cmd, c.from, c.clock)
+	if err != nil {
 		return nil, err
 	}
-	if w.Now = w.Moment(); w.Now.IsZero() {
-		w.Now = c.clock.Now()
-	}
-	w.ClaimsKnown, w.QueuesKnown = len(w.Claims) > 0, len(w.LocalQueues) > 0 // a file without any may just not have them
 	if c.namespace == "" {
 		c.namespace = "default"
 	}
-	return w, nil
+	// A file without any may just not have them.
+	return &explain.World{Objects: *o, ClaimsKnown: len(o.Claims) > 0, QueuesKnown: len(o.LocalQueues) > 0}, nil
 }
 
 func (c *explaining) print(cmd *cobra.Command, e *explain.Explanation) error {

@@ -6,33 +6,15 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
-
-// explainPart is a kind of object that an explanation needs.
-type explainPart struct {
-	resource  schema.GroupVersionResource
-	namespace string // empty: of all
-	// needed: without it nothing can be said. What else may not be read, or is not installed, is
-	// taken to be none.
-	needed bool
-}
 
 // readCluster reads what an explanation needs.
 func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
@@ -46,51 +28,33 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	queues := kueue.SchemeGroupVersion.WithResource("localqueues")
-	w := &explain.World{}
-	for _, p := range []explainPart{
-		{v1.SchemeGroupVersion.WithResource("pods"), "", true},
-		{v1.SchemeGroupVersion.WithResource("nodes"), "", true},
-		{coordinationv1.SchemeGroupVersion.WithResource("leases"), c.leases, true},
-		{v1alpha1.GroupVersionResource, "", false},
-		{v1alpha1.ClusterTopologyGVR, "", false},
-		{schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"), "", false},
-		{batchv1.SchemeGroupVersion.WithResource("jobs"), namespace, false},
-		{claims, namespace, false},
-		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "", false},
-		{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "", false},
-		{kueue.SchemeGroupVersion.WithResource("workloads"), "", false},
-		{queues, namespace, false},
-		{kueue.SchemeGroupVersion.WithResource("clusterqueues"), "", false},
-	} {
-		err := p.read(ctx, clients.dyn, w)
-		switch {
-		case err == nil:
-			w.ClaimsKnown = w.ClaimsKnown || p.resource == claims
-			w.QueuesKnown = w.QueuesKnown || p.resource == queues
-		case apierrors.IsNotFound(err) && p.resource == v1alpha1.GroupVersionResource:
-			w.NoDefinition = true
-		case !p.needed && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
-		default:
-			return nil, inputf("list %s: %w", p.resource.Resource, err)
-		}
+	o, err := clusterobjects.Read(ctx, clients.kube, &clusterobjects.Request{
+		Needed: []clusterobjects.Kind{clusterobjects.Pods, clusterobjects.Nodes, clusterobjects.Leases},
+		Optional: []clusterobjects.Kind{
+			clusterobjects.Topologies, clusterobjects.ClusterTopologies, clusterobjects.PodGroups, clusterobjects.Jobs, clusterobjects.Claims, clusterobjects.Budgets,
+			clusterobjects.StorageClasses, clusterobjects.Workloads, clusterobjects.LocalQueues, clusterobjects.ClusterQueues,
+		},
+		Namespaces: map[clusterobjects.Kind]string{
+			clusterobjects.Leases: c.leases, clusterobjects.Jobs: namespace, clusterobjects.Claims: namespace, clusterobjects.LocalQueues: namespace,
+		},
+		Clock: c.clock,
+	})
+	if err != nil {
+		return nil, inputf("%w", err)
 	}
-	if err := clients.readProfiles(cmd, c.leases, w); err != nil {
+	if what := o.Forbidden(); what != "" {
+		cmd.PrintErrln(what)
+	}
+	var unread error
+	if o.Published, unread, err = publishedProfiles(ctx, clients.kube, c.leases); err != nil {
 		return nil, err
+	} else if unread != nil { // who may not read it goes by the shipped one
+		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", c.leases, printable(unread.Error()))
 	}
-	w.Now = c.clock.Now()
-	return w, nil
-}
-
-// readProfiles adds what the scheduler of a namespace has published of its profiles; who may not read it
-// goes by the shipped one.
-func (c *clusterClients) readProfiles(cmd *cobra.Command, namespace string, w *explain.World) error {
-	var unread, err error
-	if w.Published, unread, err = publishedProfiles(cmd.Context(), c.kube, namespace); unread != nil {
-		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", namespace, printable(unread.Error()))
-	}
-	return err
+	return &explain.World{
+		Objects: *o, NoDefinition: apierrors.IsNotFound(o.Unread[clusterobjects.Topologies]),
+		ClaimsKnown: o.Unread[clusterobjects.Claims] == nil, QueuesKnown: o.Unread[clusterobjects.LocalQueues] == nil,
+	}, nil
 }
 
 // publishedProfiles reads what the scheduler of a namespace has published; nil if it has published nothing, or the
@@ -105,28 +69,4 @@ func publishedProfiles(ctx context.Context, kube kubernetes.Interface, namespace
 	}
 	p, unread = diagnosis.ParseProfiles(published.Data)
 	return p, unread, nil
-}
-
-// read adds all objects of a kind to the World, page by page.
-func (p explainPart) read(ctx context.Context, dyn dynamic.Interface, w *explain.World) error {
-	const page = 500
-	options := metav1.ListOptions{Limit: page}
-	for {
-		list, err := dyn.Resource(p.resource).Namespace(p.namespace).List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			data, err := list.Items[i].MarshalJSON()
-			if err == nil {
-				err = w.AddObject(data)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return nil
-		}
-	}
 }

@@ -6,32 +6,30 @@ import (
 	"context"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // readFabric reads the fabric of a cluster and what is free there. ct is used instead of the
 // cluster's own if it is not nil.
 func (c *clusterClients) readFabric(ctx context.Context, ct *v1alpha1.ClusterTopology, resource string) (*fabricCluster, error) {
+	var more []clusterobjects.Kind
 	if ct == nil {
-		var err error
-		if ct, err = fetchClusterTopology(ctx, c.dyn); err != nil {
-			return nil, err
-		}
+		more = append(more, clusterobjects.ClusterTopologies)
 	}
-	w, err := check.Read(ctx, c.kube, c.dyn, release.Namespace)
+	o, err := c.readObjects(ctx, more...)
 	if err != nil {
-		return nil, inputf("%w", err)
+		return nil, err
 	}
-	return liveFabric(ct, w, resource), nil
+	if ct != nil {
+		o.ClusterTopology = ct
+	}
+	return liveFabric(o, resource), nil
 }
 
 // liveFabric makes a cluster's objects what a cluster on paper is.
-func liveFabric(ct *v1alpha1.ClusterTopology, w *check.World, resource string) *fabricCluster {
-	o := objectsOf(w)
-	o.ClusterTopology, o.LeasesKnown = ct, true
+func liveFabric(o *clusterobjects.Objects, resource string) *fabricCluster {
 	v := clusterview.Of(o, clusterview.Options{Resource: resource})
 	tree := v.Tree()
 	out := &fabricCluster{

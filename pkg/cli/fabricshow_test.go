@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
@@ -217,13 +217,13 @@ func TestFabricShowFlags(t *testing.T) {
 }
 
 // liveWorld is a cluster of DGX H100 by name, with labels.
-func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
+func liveWorld(t *testing.T, nodes map[string]map[string]string) *clusterobjects.Objects {
 	t.Helper()
 	m, err := machine.Lookup("dgx-h100")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &check.World{}
+	w := &clusterobjects.Objects{}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		g, err := m.GraphFor(name)
 		if err != nil {
@@ -238,7 +238,9 @@ func liveWorld(t *testing.T, nodes map[string]map[string]string) *check.World {
 }
 
 // gpuOf is the UUID of a node's GPU.
-func gpuOf(w *check.World, node, gpu int) string { return w.Topologies[node].Spec.GPUs[gpu].ID }
+func gpuOf(w *clusterobjects.Objects, node, gpu int) string {
+	return w.Topologies[node].Spec.GPUs[gpu].ID
+}
 
 func TestFabricShowCluster(t *testing.T) {
 	const rack = "topology.kubernetes.io/rack"
@@ -267,7 +269,7 @@ func TestFabricShowCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := liveFabric(nil, w, v1alpha1.DefaultResource).view(con).drawText(&got, true); err != nil {
+	if err := liveFabric(w, v1alpha1.DefaultResource).view(con).drawText(&got, true); err != nil {
 		t.Fatal(err)
 	}
 	want := `DOMAIN      NODES  WHOLE  FREE   x8  x4  x2  x1
@@ -313,7 +315,7 @@ func TestFabricShowByNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	if err := liveFabric(nil, w, v1alpha1.DefaultResource).view(con).drawText(&got, true); err != nil {
+	if err := liveFabric(w, v1alpha1.DefaultResource).view(con).drawText(&got, true); err != nil {
 		t.Fatal(err)
 	}
 	said := strings.Join(strings.Fields(got.String()), " ")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/webui/documents"
 )
@@ -144,7 +145,7 @@ func (o *gettingPods) ofNamespace() (string, error) {
 	return o.source.cluster.ownNamespace(o.namespace)
 }
 
-func (o *gettingPods) list(objects *clusterview.Objects, namespace string) *podList {
+func (o *gettingPods) list(objects *clusterobjects.Objects, namespace string) *podList {
 	v := clusterview.Of(objects, clusterview.Options{Resource: o.source.resource})
 	pods := map[types.UID]*v1.Pod{}
 	for i := range objects.Pods {
@@ -152,7 +153,7 @@ func (o *gettingPods) list(objects *clusterview.Objects, namespace string) *podL
 	}
 	list := &podList{Moment: v.Moment, Items: []listedPod{}, NoScheduler: v.NoScheduler}
 	var kept []documents.Workload
-	for _, w := range documents.WorkloadsOf(v, &documents.Sources{Pods: objects.Pods}) {
+	for _, w := range documents.WorkloadsOf(v, objects) {
 		if namespace != "" && w.Namespace != namespace || o.state != "" && w.State != o.state {
 			continue
 		}

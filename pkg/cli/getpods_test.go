@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 )
 
@@ -36,7 +37,7 @@ func TestGetPodsWithoutGraph(t *testing.T) {
 	const first, second, third = "GPU-5ba92a1c-0000-4000-8000-000000000001", "GPU-77c0ffee-0000-4000-8000-000000000002", "GPU-0badcafe-0000-4000-8000-000000000003"
 	moved := given("moved", first)
 	moved.UID = "another"
-	objects := &clusterview.Objects{
+	objects := &clusterobjects.Objects{
 		Now: now, Nodes: []v1.Node{*testobj.Node("n0").GPUs(8).Obj()},
 		Pods: []v1.Pod{given("one", first), given("two", first, second), given("three", first, second, third), moved},
 	}

@@ -149,7 +149,7 @@ func (v *verifying) readPod(cmd *cobra.Command, name string) (*verifiedPod, erro
 }
 
 func (v *verifying) readSavedPod(cmd *cobra.Command, name string) (*verifiedPod, error) {
-	w, err := readWorld(cmd, v.from, clock.RealClock{})
+	w, err := readSaved(cmd, v.from, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,10 @@ type Objects struct {
 	Published *diagnosis.Profiles
 	// Schedulers are the states of scheduler processes.
 	Schedulers []diagnosis.State
+	// LeasesKnown: Leases are all those of one namespace. Of saved objects nobody knows.
+	LeasesKnown bool
+	// Faults say what could not be understood, and what is taken to be so instead.
+	Faults []string
 	// Unread are the kinds that Read was asked for and has not read, with the API server's error.
 	Unread map[Kind]error
 }

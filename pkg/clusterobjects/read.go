@@ -58,6 +58,7 @@ func (r *Request) read(ctx context.Context, client rest.Interface) (*Objects, er
 			version, err := r.list(ctx, client, k, at, o)
 			switch {
 			case err == nil:
+				o.LeasesKnown = o.LeasesKnown || k == Leases && r.Namespaces[k] != ""
 				if at.ResourceVersion == "" {
 					at = metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 				}

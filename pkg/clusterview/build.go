@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -19,10 +20,10 @@ import (
 )
 
 // Of returns the view of a cluster.
-func Of(o *Objects, opt Options) *View { return NewMemo().Of(o, opt) }
+func Of(o *clusterobjects.Objects, opt Options) *View { return NewMemo().Of(o, opt) }
 
 // Of returns the view of a cluster, as the function Of does.
-func (m *Memo) Of(o *Objects, opt Options) *View {
+func (m *Memo) Of(o *clusterobjects.Objects, opt Options) *View {
 	resource := cmp.Or(opt.Resource, v1alpha1.DefaultResource)
 	topologies := make(map[string]*v1alpha1.NodeGPUTopology, len(o.Topologies))
 	for i := range o.Topologies {
@@ -41,7 +42,7 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 	for _, l := range tree.Levels() {
 		v.Levels = append(v.Levels, l.Name)
 	}
-	if v.Problems, v.NoScheduler = slices.Clone(o.Unread), noScheduler(o); v.NoScheduler != "" {
+	if v.Problems, v.NoScheduler = slices.Clone(o.Faults), noScheduler(o); v.NoScheduler != "" {
 		v.Problems = append(v.Problems, v.NoScheduler)
 	}
 	for i := range problems {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
@@ -89,7 +90,7 @@ func (r *reader) keyOf(options, budgets string, n *v1.Node, t *v1alpha1.NodeGPUT
 const unknownVersion = "?"
 
 // budgetsKey is that of all disruption budgets: any of them may decide about any pod.
-func budgetsKey(o *Objects) string {
+func budgetsKey(o *clusterobjects.Objects) string {
 	var b strings.Builder
 	for i := range o.Budgets {
 		p := &o.Budgets[i]
@@ -103,7 +104,7 @@ func budgetsKey(o *Objects) string {
 }
 
 // again is the node of the last view, if it would be the same now. The copy is of this moment.
-func (m *Memo) again(key *nodeKey, name string, o *Objects) (*Node, bool) {
+func (m *Memo) again(key *nodeKey, name string, o *clusterobjects.Objects) (*Node, bool) {
 	was, ok := m.nodes[name]
 	if !ok || !was.key.equal(key) {
 		return nil, false

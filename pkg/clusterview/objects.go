@@ -4,41 +4,17 @@ package clusterview
 
 import (
 	"strings"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
-
-// Objects are a cluster's objects at one moment. They are not changed.
-type Objects struct {
-	// Now is when they were read. Leases are judged by it.
-	Now        time.Time
-	Nodes      []v1.Node
-	Pods       []v1.Pod
-	Topologies []v1alpha1.NodeGPUTopology
-	// Leases are those of the namespace of exporters and agents, and LeasesKnown says that there are no
-	// others in it. Where that is false, or it is another namespace, since there are none at all, and there is
-	// none of an exporter, whether a graph is stale is what its condition says.
-	Leases          []coordinationv1.Lease
-	LeasesKnown     bool
-	Budgets         []policyv1.PodDisruptionBudget
-	ClusterTopology *v1alpha1.ClusterTopology // nil: there is none
-	// Published is what the scheduler that leads has published; nil: nothing, or nobody may read it.
-	Published *diagnosis.Profiles
-	// Unread is what of the cluster could not be read, for Problems.
-	Unread []string
-}
 
 // Options say what of a cluster is viewed.
 type Options struct {
@@ -57,7 +33,7 @@ type reader struct {
 	leases     *nodelease.Table
 	held       map[string]bool // names of the Leases that there are
 	exporters  bool            // Leases of exporters are known
-	o          *Objects
+	o          *clusterobjects.Objects
 }
 
 func newReader() *reader {
@@ -66,7 +42,7 @@ func newReader() *reader {
 
 // at reads the objects of a moment from now on. A Lease counts as nodelease.Expiry says: from when
 // it was seen renewed, by the times of the objects.
-func (r *reader) at(o *Objects) *reader {
+func (r *reader) at(o *clusterobjects.Objects) *reader {
 	r.o, r.exporters = o, o.LeasesKnown && len(o.Leases) > 0
 	gone := r.held
 	r.held = make(map[string]bool, len(o.Leases))

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -23,7 +24,7 @@ type people struct {
 	budgets *eviction.Budgets
 }
 
-func newPeople(o *Objects) *people {
+func newPeople(o *clusterobjects.Objects) *people {
 	p := &people{}
 	var all []*policyv1.PodDisruptionBudget
 	for i := range o.Budgets {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -92,7 +93,7 @@ func (p *paper) free(node int, moved map[int]paperPod) nvtopo.Mask {
 }
 
 // objects are the API objects of the cluster.
-func (p *paper) objects(t *testing.T, moved map[int]paperPod) *clusterview.Objects {
+func (p *paper) objects(t *testing.T, moved map[int]paperPod) *clusterobjects.Objects {
 	t.Helper()
 	c := viewtest.New()
 	for i, n := range p.nodes {

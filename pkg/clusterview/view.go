@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -33,7 +34,7 @@ type View struct {
 	// asked for, see Advise.
 	Advice []Advice `json:"advice,omitempty"`
 
-	objects *Objects
+	objects *clusterobjects.Objects
 	tree    *fabric.Tree
 	counter *counter
 }

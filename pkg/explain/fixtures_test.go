@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -36,7 +37,7 @@ type testEnv struct {
 }
 
 func newTestEnv() *testEnv {
-	return &testEnv{World: &World{Now: now, Profiles: []Profile{ShippedProfile()}, ClaimsKnown: true, QueuesKnown: true}, graphs: map[string]*nvtopo.Graph{}}
+	return &testEnv{World: &World{Objects: clusterobjects.Objects{Now: now}, Profiles: []Profile{ShippedProfile()}, ClaimsKnown: true, QueuesKnown: true}, graphs: map[string]*nvtopo.Graph{}}
 }
 
 // node adds a machine of the catalogue with a fresh graph and a living agent.

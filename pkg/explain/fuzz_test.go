@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -47,7 +48,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add([]byte("kind: Pod\napiVersion: v1\nmetadata: {name: p}\n---\nnull\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":"n"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &World{Now: now, Profiles: []Profile{ShippedProfile()}}
+		w := &World{Objects: clusterobjects.Objects{Now: now}, Profiles: []Profile{ShippedProfile()}}
 		if w.Add(data) != nil || len(w.Pods)+len(w.Nodes) > 20 {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -90,7 +91,7 @@ func TestUsedProfiles(t *testing.T) {
 		"a resource that is given is that of all":  {published: two, resources: []string{"r/x"}, want: []string{"other r/x 3", "second r/x 1.5"}},
 		"a resource and a name, nothing published": {names: []string{"x"}, resources: []string{"r/x"}, want: []string{"x r/x 1.5"}},
 	} {
-		w := &World{Published: tc.published}
+		w := &World{Objects: clusterobjects.Objects{Published: tc.published}}
 		if err := w.UseProfiles(tc.names, tc.resources); err != nil {
 			t.Fatal(err)
 		}

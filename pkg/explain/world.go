@@ -4,23 +4,16 @@ package explain
 
 import (
 	"slices"
-	"time"
 
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
-
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -31,24 +24,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// World is a cluster at one moment. What is not installed or may not be read is empty.
+// World is a cluster at one moment. What is not installed or may not be read is empty. Its Jobs, Claims and
+// LocalQueues are those of the namespace that is asked about, and all others those of all namespaces: pods
+// elsewhere hold GPUs, and Workloads the quota.
 type World struct {
-	Now             time.Time
-	Nodes           []v1.Node
-	Pods            []v1.Pod
-	Topologies      []topologyv1alpha1.NodeGPUTopology
-	Leases          []coordinationv1.Lease            // of exporters, agents and the scheduler
-	ClusterTopology *topologyv1alpha1.ClusterTopology // nil: there is none
-	PodGroups       []schedulingv1alpha1.PodGroup     // of scheduler-plugins
-	Jobs            []batchv1.Job                     // of the namespace that is asked about
-	Claims          []v1.PersistentVolumeClaim        // of the same
-	StorageClasses  []storagev1.StorageClass          //
-	Workloads       []kueue.Workload                  // of all namespaces: others hold the quota
-	LocalQueues     []kueue.LocalQueue                // of the namespace
-	ClusterQueues   []kueue.ClusterQueue              //
-	Budgets         []policyv1.PodDisruptionBudget    // of all namespaces
-	// Published is what the scheduler that leads has published of its profiles; nil: nothing.
-	Published *diagnosis.Profiles
+	clusterobjects.Objects
+
 	// Profiles are those by which pods are explained, see UseProfiles; the shipped one if there are none.
 	Profiles []Profile
 	// NoDefinition: the API server does not know NodeGPUTopologies.

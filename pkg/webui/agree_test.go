@@ -54,7 +54,7 @@ func TestDocumentConsistency(t *testing.T) {
 	for seed := range uint64(25) {
 		c := randomCluster(t, seed)
 		b := newTestEnv(t, c, nil)
-		objects := b.watch.Snapshot().Objects()
+		objects := &b.watch.Snapshot().World.Objects
 		objects.Now = c.Now
 		v := clusterview.Of(objects, clusterview.Options{})
 		name := fmt.Sprint("seed ", seed)

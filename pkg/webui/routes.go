@@ -152,17 +152,13 @@ func explanation(st *state, r *http.Request, _ *Caller) (any, error) {
 	return e, err
 }
 
-func gangSources(st *state) *documents.GangSources {
-	return &documents.GangSources{Pods: st.snapshot.World.Pods, Groups: st.snapshot.World.PodGroups}
-}
-
 func gangs(st *state, _ *http.Request, _ *Caller) (any, error) {
 	return documents.Gangs{Version: st.version, Items: st.gangList}, nil
 }
 
 func gang(st *state, r *http.Request, _ *Caller) (any, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	if g := documents.GangDetailOf(st.view, gangSources(st), st.snapshot.Of(namespace), namespace, name); g != nil {
+	if g := documents.GangDetailOf(st.view, &st.snapshot.World.Objects, st.snapshot.Of(namespace), namespace, name); g != nil {
 		return g, nil
 	}
 	return nil, notFound("there is no gang %s/%s", namespace, name)

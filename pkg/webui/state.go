@@ -111,10 +111,9 @@ func (s *states) fresh() (*state, error) {
 // first version is a time, so that those of an earlier server are none of this one's.
 func (s *states) make(last *state, now time.Time) (*state, error) {
 	snapshot := s.watch.Snapshot()
-	view := s.memo.Of(snapshot.Objects(), s.opt)
-	w := &snapshot.World
-	pods := documents.WorkloadsOf(view, &documents.Sources{Pods: w.Pods, Namespaces: snapshot.Namespaces, Workloads: w.Workloads})
-	gangs := documents.GangsOf(view, &documents.GangSources{Pods: w.Pods, Groups: w.PodGroups})
+	objects := &snapshot.World.Objects
+	view := s.memo.Of(objects, s.opt)
+	pods, gangs := documents.WorkloadsOf(view, objects), documents.GangsOf(view, objects)
 	features := documents.Features{Pools: snapshot.HasPools, Gangs: snapshot.HasGroups || len(gangs) > 0}
 	if last == nil {
 		start := now.UnixMilli()

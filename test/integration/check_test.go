@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
@@ -84,11 +83,7 @@ func (e *testEnv) checkerAccount(t *testing.T, name string, bind bool) (token st
 // look reads the cluster and its schedulers.
 func (e *testEnv) look(t *testing.T, client *http.Client, schedulers ...string) *check.World {
 	t.Helper()
-	dyn, err := dynamic.NewForConfig(e.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := check.Read(t.Context(), e.client, dyn, systemNamespace)
+	w, err := check.Read(t.Context(), e.client, systemNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -261,7 +260,7 @@ func (p *programs) askAll(t *testing.T) {
 	bindCluster(t, p.client, "checker", "nvtopo-checker")
 	p.keepSecret(checker, "the checker's token")
 	p.answersOnly(t, schedulerAccount, p.debug, diagnosis.Path, checker, scraper, forged)
-	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), dynamic.NewForConfigOrDie(checker), systemNamespace); err != nil {
+	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), systemNamespace); err != nil {
 		t.Errorf("the role nvtopo-checker is not enough to check a cluster: %v", err)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -58,7 +57,6 @@ const (
 type checker struct {
 	w     *testEnv
 	kube  kubernetes.Interface
-	dyn   dynamic.Interface
 	inner *check.Checker
 	since map[string]time.Time // shared annotations -> first seen
 
@@ -93,7 +91,7 @@ func newChecker(t *testing.T, w *testEnv) *checker {
 	}
 	w.debug = debug
 	return &checker{
-		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
+		w: w, kube: kubernetes.NewForConfigOrDie(cfg),
 		inner: check.NewChecker(repairTime), since: map[string]time.Time{},
 	}
 }
@@ -114,7 +112,7 @@ func (c *checker) run(ctx context.Context) error {
 func (c *checker) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	world, err := check.Read(ctx, c.kube, c.dyn, systemNamespace)
+	world, err := check.Read(ctx, c.kube, systemNamespace)
 	if err != nil {
 		return err
 	}

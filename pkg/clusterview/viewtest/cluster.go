@@ -18,7 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -26,7 +26,7 @@ import (
 
 // Cluster is a cluster in the making.
 type Cluster struct {
-	clusterview.Objects
+	clusterobjects.Objects
 }
 
 // New returns an empty cluster, at a time that is always the same.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
@@ -74,7 +75,7 @@ func (a *access) state() (asked, installed bool, problem string) {
 	case apierrors.IsNotFound(a.refused):
 		return a.asked, false, ""
 	case apierrors.IsForbidden(a.refused):
-		return a.asked, true, a.name + " may not be read, and are taken to be none"
+		return a.asked, true, clusterobjects.MayNotBeRead(a.name)
 	}
 	// The text of the error may differ each time, which would be a change for all who look.
 	return a.asked, true, a.name + " cannot be read now, and are what they were: the API server does not answer"

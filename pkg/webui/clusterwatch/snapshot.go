@@ -5,7 +5,6 @@ package clusterwatch
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +12,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
@@ -22,33 +21,31 @@ import (
 type Snapshot struct {
 	// Version is that of the Watch when it was made, or before: what changed since is in it or not.
 	Version int64
-	Now     time.Time
 	// World has the objects of all namespaces; Of narrows it to what an explanation reads.
-	World      explain.World
-	Namespaces []v1.Namespace
-	Pools      []poolv1alpha1.ComputePool
+	World explain.World
+	Pools []poolv1alpha1.ComputePool
 	// PoolsVersion changes when a pool does.
 	PoolsVersion int64
 	// HasPools and HasGroups: the kinds ComputePool and PodGroup are installed.
 	HasPools, HasGroups bool
-	// LeasesKnown: the World's Leases are all there are of exporters and agents.
-	LeasesKnown bool
 	// Problems are what cannot be read.
 	Problems []string
 }
 
 // Snapshot gives what is held now.
 func (w *Watch) Snapshot() *Snapshot {
-	s := &Snapshot{Version: w.Version(), Now: w.config.Clock.Now(), PoolsVersion: w.pools.version()}
+	s := &Snapshot{Version: w.Version(), PoolsVersion: w.pools.version()}
 	s.World = explain.World{
-		Now: s.Now, Nodes: w.nodes.all(), Pods: w.pods.all(), Topologies: w.topologies.all(), Leases: w.leases.all(), ClusterTopology: w.fabric(),
-		PodGroups: w.groups.all(), Jobs: w.jobs.all(), Claims: w.claims.all(), StorageClasses: w.classes.all(), Workloads: w.workloads.all(),
-		LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(),
+		Objects: clusterobjects.Objects{
+			Now: w.config.Clock.Now(), Nodes: w.nodes.all(), Pods: w.pods.all(), Namespaces: w.namespaces.all(), Topologies: w.topologies.all(), Leases: w.leases.all(),
+			ClusterTopology: w.fabric(), PodGroups: w.groups.all(), Jobs: w.jobs.all(), Claims: w.claims.all(), StorageClasses: w.classes.all(),
+			Workloads: w.workloads.all(), LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(),
+		},
 		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
 		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
 	s.LeasesKnown = len(w.leases.problems()) == 0 && w.leases.settled()
-	s.Namespaces, s.Pools = w.namespaces.all(), w.pools.all()
+	s.Pools = w.pools.all()
 	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()
 	for _, k := range w.kinds {
 		s.Problems = append(s.Problems, k.problems()...)
@@ -76,15 +73,6 @@ func (w *Watch) fabric() *v1alpha1.ClusterTopology {
 		return nil
 	}
 	return &all[i]
-}
-
-// Objects are what a view of the cluster is made of.
-func (s *Snapshot) Objects() *clusterview.Objects {
-	w := &s.World
-	return &clusterview.Objects{
-		Now: s.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases, LeasesKnown: s.LeasesKnown, Budgets: w.Budgets,
-		ClusterTopology: w.ClusterTopology, Published: w.Published,
-	}
 }
 
 // Of is what an explanation of something in a namespace is made of.

@@ -97,8 +97,8 @@ func TestMissingKinds(t *testing.T) {
 	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
 	r.run(t)
 	s := r.watch.Snapshot()
-	if len(s.World.Nodes) != 1 || len(s.World.Pods) != 1 || s.HasPools || s.World.ClaimsKnown || !s.Now.Equal(start) {
-		t.Errorf("%d nodes, %d pods, pools %t, claims known %t, now %v", len(s.World.Nodes), len(s.World.Pods), s.HasPools, s.World.ClaimsKnown, s.Now)
+	if len(s.World.Nodes) != 1 || len(s.World.Pods) != 1 || s.HasPools || s.World.ClaimsKnown || !s.World.Now.Equal(start) {
+		t.Errorf("%d nodes, %d pods, pools %t, claims known %t, now %v", len(s.World.Nodes), len(s.World.Pods), s.HasPools, s.World.ClaimsKnown, s.World.Now)
 	}
 	if len(s.Problems) != 2 || !strings.Contains(strings.Join(s.Problems, "\n"), "podgroups may not be read, and are taken to be none") {
 		t.Errorf("problems %q, want those of podgroups and persistentvolumeclaims", s.Problems)

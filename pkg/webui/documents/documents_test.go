@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
 	"github.com/nvtopo/nvtopo/pkg/explain"
@@ -100,7 +101,7 @@ func TestTenantAndQueue(t *testing.T) {
 	var w kueue.Workload
 	w.Namespace, w.Name, w.Spec.QueueName = "default", "w", "by-workload"
 	got := map[string]string{}
-	for _, p := range WorkloadsOf(v, &Sources{
+	for _, p := range WorkloadsOf(v, &clusterobjects.Objects{
 		Pods: c.Pods, Workloads: []kueue.Workload{w},
 		Namespaces: []v1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"pool.nvtopo.dev/tenant": "team-a"}}}},
 	}) {
@@ -118,9 +119,9 @@ func TestGangs(t *testing.T) {
 	lone := c.AddPod("lone", "h100-1", 1, 7)
 	lone.Annotations["nvtopo.dev/gang"], lone.Annotations["nvtopo.dev/gang-size"] = "short", "3"
 	v := clusterview.Of(&c.Objects, clusterview.Options{})
-	sources := &GangSources{Pods: c.Pods}
+	objects := &clusterobjects.Objects{Pods: c.Pods}
 	got := map[string]string{}
-	for _, g := range GangsOf(v, sources) {
+	for _, g := range GangsOf(v, objects) {
 		got[g.Name] = fmt.Sprintf("%s %d/%d/%d %s %v %v", g.State, g.Placed, g.Have, g.Minimum, g.Level, g.Domains, g.Crossings)
 	}
 	want := map[string]string{
@@ -130,12 +131,12 @@ func TestGangs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("gangs (-want,+got):\n%s", diff)
 	}
-	w := &explain.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases, ClusterTopology: c.ClusterTopology}
-	d := GangDetailOf(v, sources, w, "default", "train")
+	w := &explain.World{Objects: c.Objects}
+	d := GangDetailOf(v, objects, w, "default", "train")
 	if d == nil || len(d.Members) != 2 || d.Members[0].Pod != "default/train-0" || len(d.Members[0].GPUs) != 4 || d.Explanation == nil || d.Explanation.State != explain.Bound {
 		t.Errorf("train is %+v", d)
 	}
-	if d := GangDetailOf(v, sources, w, "default", "none"); d != nil {
+	if d := GangDetailOf(v, objects, w, "default", "none"); d != nil {
 		t.Errorf("a gang that is not there is %+v", d)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -78,12 +79,6 @@ type GangDetail struct {
 	Warnings    []string             `json:"warnings"`
 }
 
-// GangSources are the objects that gangs are made of.
-type GangSources struct {
-	Pods   []v1.Pod
-	Groups []schedulingv1alpha1.PodGroup
-}
-
 // gathered are the parts of a gang.
 type gathered struct {
 	key   gangrequest.Key
@@ -91,7 +86,7 @@ type gathered struct {
 	pods  []*v1.Pod
 }
 
-func (s *GangSources) gather() []*gathered {
+func gather(o *clusterobjects.Objects) []*gathered {
 	byKey := map[gangrequest.Key]*gathered{}
 	get := func(key gangrequest.Key) *gathered {
 		if byKey[key] == nil {
@@ -99,14 +94,14 @@ func (s *GangSources) gather() []*gathered {
 		}
 		return byKey[key]
 	}
-	for i := range s.Groups {
-		g := &s.Groups[i]
+	for i := range o.PodGroups {
+		g := &o.PodGroups[i]
 		get(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: g.Namespace, Name: g.Name}).group = g
 	}
-	for i := range s.Pods {
-		if key, ok := gangrequest.KeyOf(&s.Pods[i]); ok {
+	for i := range o.Pods {
+		if key, ok := gangrequest.KeyOf(&o.Pods[i]); ok {
 			g := get(key)
-			g.pods = append(g.pods, &s.Pods[i])
+			g.pods = append(g.pods, &o.Pods[i])
 		}
 	}
 	out := make([]*gathered, 0, len(byKey))
@@ -120,9 +115,9 @@ func (s *GangSources) gather() []*gathered {
 }
 
 // GangsOf lists the gangs.
-func GangsOf(v *clusterview.View, s *GangSources) []Gang {
+func GangsOf(v *clusterview.View, o *clusterobjects.Objects) []Gang {
 	out := []Gang{}
-	for _, g := range s.gather() {
+	for _, g := range gather(o) {
 		read := gangrequest.Read(g.key, g.group, g.pods)
 		out = append(out, gangInBrief(v.Tree(), g, read))
 	}
@@ -131,8 +126,8 @@ func GangsOf(v *clusterview.View, s *GangSources) []Gang {
 
 // GangDetailOf is everything that is shown of a gang; nil if there is none of the name. Of gangs
 // of one name it is the first in the order of the sources.
-func GangDetailOf(v *clusterview.View, s *GangSources, w *explain.World, namespace, name string) *GangDetail {
-	for _, g := range s.gather() {
+func GangDetailOf(v *clusterview.View, o *clusterobjects.Objects, w *explain.World, namespace, name string) *GangDetail {
+	for _, g := range gather(o) {
 		if g.key.Namespace != namespace || g.key.Name != name {
 			continue
 		}

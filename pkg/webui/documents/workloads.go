@@ -12,6 +12,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -68,15 +69,8 @@ type Workload struct {
 // FullName is namespace/name.
 func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
 
-// Sources are the objects that workloads are made of, besides the view.
-type Sources struct {
-	Pods       []v1.Pod
-	Namespaces []v1.Namespace
-	Workloads  []kueue.Workload
-}
-
-// WorkloadsOf lists the pods that ask for GPUs.
-func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
+// WorkloadsOf lists the pods that ask for GPUs, with their tenant and queue as namespaces and Workloads say.
+func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 	placed := map[types.UID]*clusterview.Pod{}
 	for _, n := range v.Nodes {
 		for i := range n.Pods {
@@ -84,16 +78,16 @@ func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
 		}
 	}
 	tenants := map[string]string{}
-	for i := range s.Namespaces {
-		tenants[s.Namespaces[i].Name] = s.Namespaces[i].Labels[poolv1alpha1.LabelTenant]
+	for i := range o.Namespaces {
+		tenants[o.Namespaces[i].Name] = o.Namespaces[i].Labels[poolv1alpha1.LabelTenant]
 	}
 	queues := map[string]string{}
-	for i := range s.Workloads {
-		queues[s.Workloads[i].Namespace+"/"+s.Workloads[i].Name] = s.Workloads[i].Spec.QueueName
+	for i := range o.Workloads {
+		queues[o.Workloads[i].Namespace+"/"+o.Workloads[i].Name] = o.Workloads[i].Spec.QueueName
 	}
 	out := []Workload{}
-	for i := range s.Pods {
-		p := &s.Pods[i]
+	for i := range o.Pods {
+		p := &o.Pods[i]
 		asked := askedOf(p, v.Resource)
 		if asked == 0 {
 			continue
