@@ -307,7 +307,7 @@ func TestCheckFiles(t *testing.T) {
 	if out, err := run(t, checkedPod("a", "GPU-0"), "check", "--from", "-"); err != nil || !strings.Contains(out, "1 live GPU pods") {
 		t.Errorf("standard input: %v\n%s", err, out)
 	}
-	for name, text := range map[string]string{"not YAML": "a: [", "no object": "{}", "a pod that is none": `{"kind":"Pod","spec":7}`} {
+	for name, text := range map[string]string{"not YAML": "a: [", "no object": "{}", "a pod that is none": `{"apiVersion":"v1","kind":"Pod","spec":7}`} {
 		if _, err := run(t, text, "check", "--from", "-"); ExitCode(err) != ExitUnchecked {
 			t.Errorf("%s: exit code %d (%v), want %d", name, ExitCode(err), err, ExitUnchecked)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
 )
 
 // TestGetPodsWithoutGraph: where no graph tells the indices of a pod's GPUs, as after nvtopo was taken out, the ids

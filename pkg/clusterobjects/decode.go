@@ -102,8 +102,8 @@ func (o *Objects) addObject(data []byte, list metav1.TypeMeta) error {
 	if err := json.Unmarshal(data, &h); err != nil {
 		return err
 	}
-	if h.TypeMeta == (metav1.TypeMeta{}) && list.Kind != "" {
-		h.TypeMeta = list
+	if list.Kind != "" {
+		h.APIVersion, h.Kind = cmp.Or(h.APIVersion, list.APIVersion), cmp.Or(h.Kind, list.Kind)
 	}
 	if h.Kind == "" || h.APIVersion == "" {
 		return fmt.Errorf("%s %s: it has no apiVersion or no kind", cmp.Or(h.Kind, "object"), h.name())
