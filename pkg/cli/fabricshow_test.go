@@ -329,7 +329,7 @@ func TestFabricShowByNumber(t *testing.T) {
 // TestFabricShowReads asks an API server for everything.
 func TestFabricShowReads(t *testing.T) {
 	c := newFakeCluster(t, "n0 l=s0\nn1 l=s1\nn2 c=core l=s1")
-	c.lists["/apis/topology.nvtopo.dev/v1alpha1/clustertopologies/default"] = spineObject
+	c.lists["/apis/topology.nvtopo.dev/v1alpha1/clustertopologies"] = listOf(v1alpha1.SchemeGroupVersion.String(), "ClusterTopologyList", spineObject)
 	c.lists["/api/v1/pods"] = `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`
 	c.lists["/apis/coordination.k8s.io/v1/namespaces/nvtopo-system/leases"] = `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[]}`
 	got := mustRun(t, "", "fabric", "show", "--kubeconfig", c.config)
