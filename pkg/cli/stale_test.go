@@ -68,11 +68,11 @@ func TestStaleEverywhere(t *testing.T) {
 			if got := clusterview.Of(&c.Objects, clusterview.Options{}).Nodes[0].NoGraph; (got != "") != tc.want {
 				t.Errorf("top says %q, want it stale: %t", got, tc.want)
 			}
-			r := check.Examine(&check.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases})
+			r := check.Examine(&check.World{Objects: c.Objects})
 			if got := slices.ContainsFunc(r.Notes, func(v check.Violation) bool { return v.Invariant == check.StaleExporter }); got != tc.want {
 				t.Errorf("check has the notes %v, want it stale: %t", r.Notes, tc.want)
 			}
-			e, err := explain.Pod(&explain.World{Now: c.Now, Nodes: c.Nodes, Pods: c.Pods, Topologies: c.Topologies, Leases: c.Leases}, c.Pods[0].Namespace, "asks")
+			e, err := explain.Pod(&explain.World{Objects: c.Objects}, c.Pods[0].Namespace, "asks")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,11 +4,12 @@ package clusterview
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // noScheduler says that no scheduler leads, and how to see why; empty while one leads, and where nothing tells.
-func noScheduler(o *Objects) string {
+func noScheduler(o *clusterobjects.Objects) string {
 	ours := map[string]bool{diagnosis.ShippedProfile: true}
 	if o.Published != nil {
 		for i := range o.Published.Profiles {

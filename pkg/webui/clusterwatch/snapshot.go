@@ -44,7 +44,7 @@ func (w *Watch) Snapshot() *Snapshot {
 		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
 		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
-	s.LeasesKnown = len(w.leases.problems()) == 0 && w.leases.settled()
+	s.World.LeasesKnown = len(w.leases.problems()) == 0 && w.leases.settled()
 	s.Pools = w.pools.all()
 	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()
 	for _, k := range w.kinds {
