@@ -48,7 +48,7 @@ func main() {
 		os.Exit(1)
 	}
 	source := debug.NewSource()
-	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach, source.Attach, lifecycle.TellIgnoredKeys(clock.RealClock{}))
+	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach(source.Endpoint), source.Attach, lifecycle.TellIgnoredKeys(clock.RealClock{}))
 	shared.ServeDebug(source.Serve)
 	gangs := gang.NewProcess(shared)
 	source.ReadGroups(gangs.Groups)

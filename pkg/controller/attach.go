@@ -16,16 +16,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// Attach makes a controller take part in the election until ctx ends, with the pods and
-// graphs that the scheduler of this process has anyway. Register the returned handler
-// for NodeGPUTopologies.
-func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
+// Attach returns what makes a controller take part in the election until ctx ends, with the pods and
+// graphs that the scheduler of this process has anyway. Register the handler that it returns
+// for NodeGPUTopologies. endpoint says where the process answers.
+func Attach(endpoint EndpointSource) func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
+	return func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
+		return attach(ctx, h, namespace, state, endpoint)
+	}
+}
+
+func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State, endpoint EndpointSource) cache.ResourceEventHandler {
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	synced := pods.Informer().HasSynced
 	if host, err := os.Hostname(); err != nil {
 		klog.FromContext(ctx).Error(err, "The profiles are not published by this process")
 	} else {
-		go NewProfilePublisher(state, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
+		go NewProfilePublisher(state, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
 	}
 	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
 	foreign := NewForeignReporter(state, pods.Lister(), h.EventRecorder(), clock.RealClock{})

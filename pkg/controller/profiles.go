@@ -34,13 +34,17 @@ type ProfileSource interface {
 	MayLead() bool
 }
 
-// ProfilePublisher writes the profiles of the scheduler that leads, and its Lease, into the ConfigMap
-// diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler would
-// choose, and whether one leads. It runs in every process: the one that schedules need not be the one that
+// EndpointSource is what knows where this process answers; nil: nowhere.
+type EndpointSource func() *diagnosis.Endpoint
+
+// ProfilePublisher writes the profiles of the scheduler that leads, its Lease, and where it answers, into the
+// ConfigMap diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler
+// would choose, and whether one leads, and ask it. It runs in every process: the one that schedules need not be the one that
 // leads the reporters. A former leader whose write arrives late is put right by the next one's, publishAgain
 // later at most.
 type ProfilePublisher struct {
 	source    ProfileSource
+	endpoint  EndpointSource
 	client    kubernetes.Interface
 	namespace string
 	name      string // of the process
@@ -52,8 +56,8 @@ type ProfilePublisher struct {
 }
 
 // NewProfilePublisher returns a ProfilePublisher that writes into a namespace; name is the process's.
-func NewProfilePublisher(source ProfileSource, client kubernetes.Interface, namespace, name string, clk clock.WithTicker) *ProfilePublisher {
-	return &ProfilePublisher{source: source, client: client, namespace: namespace, name: name, clock: clk}
+func NewProfilePublisher(source ProfileSource, endpoint EndpointSource, client kubernetes.Interface, namespace, name string, clk clock.WithTicker) *ProfilePublisher {
+	return &ProfilePublisher{source: source, endpoint: endpoint, client: client, namespace: namespace, name: name, clock: clk}
 }
 
 // Run publishes until ctx ends.
@@ -82,7 +86,7 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 	}
 	lease := p.source.LeaderLease()
 	text, err := json.Marshal(diagnosis.Profiles{
-		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: profiles, LeaderLease: &lease,
+		Version: diagnosis.ProfilesVersion, Scheduler: p.name, Release: release.Version(), Profiles: profiles, LeaderLease: &lease, Debug: p.endpoint(),
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Writing the profiles as JSON failed")

@@ -27,6 +27,7 @@ type fakeProfiles struct {
 	profiles []diagnosis.Profile
 	leads    bool
 	refuse   error
+	endpoint *diagnosis.Endpoint
 	wrote    []string
 }
 
@@ -37,7 +38,7 @@ func (f *fakeProfiles) LeaderLease() diagnosis.LeaderLease {
 }
 
 // TestProfilesArePublished: the leader publishes its profiles when it is elected, when they change, and every
-// five minutes; a standby publishes nothing.
+// five minutes, with where it answers; a standby publishes nothing.
 func TestProfilesArePublished(t *testing.T) {
 	f := &fakeProfiles{profiles: []diagnosis.Profile{{Name: "a"}}}
 	client := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: diagnosis.ProfilesName}})
@@ -57,11 +58,15 @@ func TestProfilesArePublished(t *testing.T) {
 		if err != nil {
 			return true, nil, err
 		}
-		f.wrote = append(f.wrote, fmt.Sprintf("%s: %d of %s by %s", got.Scheduler, len(got.Profiles), got.Profiles[0].Name, got.LeaderLease))
+		wrote := fmt.Sprintf("%s: %d of %s by %s", got.Scheduler, len(got.Profiles), got.Profiles[0].Name, got.LeaderLease)
+		if got.Debug != nil {
+			wrote += fmt.Sprintf(" at %s with %s", got.Debug.Address, got.Debug.CertificateSHA256)
+		}
+		f.wrote = append(f.wrote, wrote)
 		return true, &c, nil
 	})
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
-	p := NewProfilePublisher(f, client, "system", "pod-1", clk)
+	p := NewProfilePublisher(f, func() *diagnosis.Endpoint { return f.endpoint }, client, "system", "pod-1", clk)
 	steps := []struct {
 		name string
 		do   func()
@@ -71,6 +76,17 @@ func TestProfilesArePublished(t *testing.T) {
 		{"it is elected", func() { f.leads = true }, []string{"pod-1: 1 of a by system/elected"}},
 		{"nothing has changed", func() {}, nil},
 		{"a profile is added", func() { f.profiles = append(f.profiles, diagnosis.Profile{Name: "b"}) }, []string{"pod-1: 2 of a by system/elected"}},
+		{
+			"it answers",
+			func() { f.endpoint = &diagnosis.Endpoint{Address: "127.0.0.1:10270", CertificateSHA256: "ab"} },
+			[]string{"pod-1: 2 of a by system/elected at 127.0.0.1:10270 with ab"},
+		},
+		{
+			"its certificate is another one",
+			func() { f.endpoint = &diagnosis.Endpoint{Address: "127.0.0.1:10270", CertificateSHA256: "cd"} },
+			[]string{"pod-1: 2 of a by system/elected at 127.0.0.1:10270 with cd"},
+		},
+		{"it does not answer", func() { f.endpoint = nil }, []string{"pod-1: 2 of a by system/elected"}},
 		{"after a while", func() { clk.Step(publishAgain) }, []string{"pod-1: 2 of a by system/elected"}},
 		{"the API server refuses", func() { clk.Step(publishAgain); f.refuse = errors.New("down") }, nil},
 		{"it answers again", func() { f.refuse = nil }, []string{"pod-1: 2 of a by system/elected"}},

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +22,8 @@ type SecureOptions struct {
 	// CertFile and KeyFile are read again when they change. If both are empty, a
 	// self-signed certificate is made for the life of the process.
 	CertFile, KeyFile string
+	// TLS is served with instead of the files; see TLSConfig.
+	TLS *tls.Config
 	// Client asks the API server who owns a token and what the owner may do. Give it
 	// its own rate limit, because anybody's requests use it up.
 	Client kubernetes.Interface
@@ -45,9 +48,11 @@ func ServeSecure(ctx context.Context, opts SecureOptions, handler http.Handler) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	config, err := TLSConfig(ctx, opts.CertFile, opts.KeyFile, ln.Addr())
-	if err != nil {
-		return errors.Join(fmt.Errorf("serve securely: %w", err), ln.Close())
+	config := opts.TLS
+	if config == nil {
+		if config, err = TLSConfig(ctx, opts.CertFile, opts.KeyFile, ln.Addr()); err != nil {
+			return errors.Join(fmt.Errorf("serve securely: %w", err), ln.Close())
+		}
 	}
 	return Serve(ctx, NewServer(ctx, config, guarded), ln)
 }

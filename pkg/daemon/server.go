@@ -118,6 +118,19 @@ func TLSConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*t
 	return out, nil
 }
 
+// CertificateOf returns the certificate, in DER, that a configuration of TLSConfig serves with now.
+func CertificateOf(config *tls.Config) ([]byte, error) {
+	// Without a name it is asked for the address of a connection, and here is none.
+	c, err := config.GetCertificate(&tls.ClientHelloInfo{ServerName: "localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("the certificate in use: %w", err)
+	}
+	if len(c.Certificate) == 0 {
+		return nil, errors.New("there is no certificate in use")
+	}
+	return c.Certificate[0], nil
+}
+
 // errorLog passes what net/http prints on to the contextual logger.
 type errorLog struct{ logger klog.Logger }
 

@@ -35,9 +35,9 @@ const (
 // Serve shows the state at an address until ctx ends, and answers what-if; it is a
 // lifecycle.DebugServer.
 func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *nodestate.State) error {
-	config := rest.CopyConfig(h.KubeConfig())
-	config.QPS, config.Burst, config.RateLimiter = authQPS, authBurst, nil
-	client, err := kubernetes.NewForConfig(config)
+	access := rest.CopyConfig(h.KubeConfig())
+	access.QPS, access.Burst, access.RateLimiter = authQPS, authBurst, nil
+	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
 		return fmt.Errorf("client for authentication: %w", err)
 	}
@@ -50,7 +50,12 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 	if err != nil {
 		return err // it names the address
 	}
-	opts := daemon.SecureOptions{Listener: ln, CertFile: where.CertFile, KeyFile: where.KeyFile, Client: client}
+	config, err := daemon.TLSConfig(ctx, where.CertFile, where.KeyFile, ln.Addr())
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	s.answersAt(ln.Addr(), config)
+	opts := daemon.SecureOptions{Listener: ln, TLS: config, Client: client}
 	name := host + "@" + ln.Addr().String()
 	handler := Handler(state, name)
 	write := func(out io.Writer) error { return s.Write(out, name, time.Now()) }

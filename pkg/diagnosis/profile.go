@@ -62,6 +62,17 @@ type Profiles struct {
 	Profiles  []Profile `json:"profiles"`
 	// LeaderLease is the plugins' argument leaderLease; nil: none was published.
 	LeaderLease *LeaderLease `json:"leaderLease,omitempty"`
+	// Debug is where the process answers; nil: nowhere.
+	Debug *Endpoint `json:"debug,omitempty"`
+}
+
+// Endpoint is where a process shows its State and answers what-if.
+type Endpoint struct {
+	// Address is the host:port that the process listens at, as its own machine or pod has it: the plugins' argument
+	// debugAddress.
+	Address string `json:"address"`
+	// CertificateSHA256 is of the certificate that it serves with, in hexadecimal digits.
+	CertificateSHA256 string `json:"certificateSHA256"`
 }
 
 // ParseProfiles reads what a scheduler published. Fields that this release does not know are passed over.
