@@ -12,6 +12,12 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/pkg/leaderclient"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // askTimeout bounds one question to a scheduler, which takes 90 seconds at most for its answer.
@@ -19,6 +25,37 @@ const askTimeout = 2 * time.Minute
 
 // errElsewhere says that another process may answer: this one does not lead, or answers somebody else.
 var errElsewhere = errors.New("it does not answer now")
+
+// ask asks the schedulers that the flags name, or else the one that leads by what it published, and has read
+// read the answer. config is of the API server; body is nil for a GET.
+func (a *schedulerAccess) ask(ctx context.Context, config *rest.Config, path string, body []byte, read func(io.Reader) error) error {
+	if len(a.schedulers) == 0 {
+		return askLeader(ctx, config, path, body, read)
+	}
+	client, err := a.client(config, askTimeout)
+	if err != nil {
+		return err
+	}
+	return a.fromScheduler(ctx, client, path, body, read)
+}
+
+// askLeader asks the scheduler that leads by what it published.
+func askLeader(ctx context.Context, config *rest.Config, path string, body []byte, read func(io.Reader) error) error {
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return inputf("kubeconfig: %w", err)
+	}
+	leader, err := leaderclient.Find(ctx, kube, release.Namespace, time.Now())
+	if err != nil {
+		return inputf("cluster %s: %w", config.Host, err)
+	}
+	connection, err := leader.Connect(ctx, kube, config, askTimeout)
+	if err != nil {
+		return inputf("cluster %s: %w", config.Host, err)
+	}
+	defer connection.Close()
+	return question{connection.Client, leader.Process, connection.URL + path, body}.put(ctx, read)
+}
 
 // fromScheduler asks the processes in turn until one answers, which only the leader does, and has read
 // read the answer. body is nil for a GET.
@@ -40,30 +77,43 @@ func askOne(ctx context.Context, client *http.Client, base, path string, body []
 		return usagef("--scheduler %s: want https://host:port, the scheduler's debugAddress", base)
 	}
 	u.Path = path
+	return question{client, base, u.String(), body}.put(ctx, read)
+}
+
+// question is one request to a scheduler; body is nil for a GET.
+type question struct {
+	client    *http.Client
+	scheduler string // in errors
+	url       string
+	body      []byte
+}
+
+// put sends the question, and has read read the answer.
+func (q question) put(ctx context.Context, read func(io.Reader) error) error {
 	method := http.MethodGet
-	if body != nil {
+	if q.body != nil {
 		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, q.url, bytes.NewReader(q.body))
 	if err != nil {
-		return inputf("scheduler %s: %w", base, err)
+		return inputf("scheduler %s: %w", q.scheduler, err)
 	}
-	resp, err := client.Do(req)
+	resp, err := q.client.Do(req)
 	if err != nil {
-		return inputf("scheduler %s: %w", base, err)
+		return inputf("scheduler %s: %w", q.scheduler, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	if resp.StatusCode == http.StatusOK {
 		if err := read(resp.Body); err != nil {
-			return inputf("scheduler %s: %w", base, err)
+			return inputf("scheduler %s: %w", q.scheduler, err)
 		}
 		return nil
 	}
 	words, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil {
-		return inputf("scheduler %s: %w", base, err)
+		return inputf("scheduler %s: %w", q.scheduler, err)
 	}
-	said := fmt.Errorf("scheduler %s: %s: %s", base, resp.Status, strings.TrimSpace(string(words)))
+	said := fmt.Errorf("scheduler %s: %s: %s", q.scheduler, resp.Status, strings.TrimSpace(string(words)))
 	if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
 		return inputf("%w: %w", errElsewhere, said)
 	}

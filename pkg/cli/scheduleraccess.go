@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// schedulerAccess are the flags that say how schedulers' debug addresses are reached.
+// schedulerAccess are the flags that say how schedulers' debug addresses are reached. Without --scheduler what-if
+// and snapshot save find the one that leads.
 type schedulerAccess struct {
 	schedulers  []string
 	schedulerCA string

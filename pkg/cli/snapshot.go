@@ -28,7 +28,7 @@ func newSnapshot() *cobra.Command {
 		Use:   "snapshot",
 		Short: "Save what a scheduler decides by, to ask what-if later and elsewhere",
 		Long:  "Save what a scheduler decides by in a file, for NVTOPO what-if --snapshot.",
-		Example: `  NVTOPO snapshot save --scheduler https://10.0.0.7:10270 -o cluster.jsonl
+		Example: `  NVTOPO snapshot save -o cluster.jsonl
   NVTOPO what-if -f pod.yaml --snapshot cluster.jsonl`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -46,10 +46,10 @@ func newSnapshotSave() *cobra.Command {
 graphs, PodGroups, volumes and all else that it reads, as it knows them now. Pods for
 which it has made a choice that they do not show yet have it in the snapshot. What
 runs in pods, their environment and their mounts are not saved. PriorityClasses are
-read from the API server.
+read from the API server. The scheduler is found as by what-if.
 
 Ask by it with "NVTOPO what-if --snapshot FILE".`,
-		Example: `  NVTOPO snapshot save --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt -o cluster.jsonl`,
+		Example: `  NVTOPO snapshot save -o cluster.jsonl`,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
@@ -61,9 +61,6 @@ Ask by it with "NVTOPO what-if --snapshot FILE".`,
 }
 
 func (s *saving) run(cmd *cobra.Command) error {
-	if len(s.schedulers) == 0 {
-		return usagef("--scheduler: missing")
-	}
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -71,12 +68,8 @@ func (s *saving) run(cmd *cobra.Command) error {
 	if err != nil {
 		return inputf("kubeconfig: %w", err)
 	}
-	client, err := s.client(config, askTimeout)
-	if err != nil {
-		return err
-	}
 	var snapshot *whatif.Snapshot
-	err = s.fromScheduler(cmd.Context(), client, whatif.SnapshotPath, nil, func(r io.Reader) (err error) {
+	err = s.ask(cmd.Context(), config, whatif.SnapshotPath, nil, func(r io.Reader) (err error) {
 		snapshot, err = whatif.Read(r)
 		return err
 	})

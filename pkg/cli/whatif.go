@@ -48,10 +48,13 @@ created now: the node, the GPUs in ring order, NUMA nodes and rank; or whom they
 would evict; or why they would wait. The scheduler itself answers, with its own
 plugins and its own view, and changes nothing.
 
---scheduler is the debugAddress of a scheduler process; give it once for each
-process, and the one that leads answers. The API server first admits the pods in a
-dry run, so that defaults, priorities, quotas and webhooks count; --as-is leaves
-that out. A Job stands for the pods that it would run at first.
+The scheduler that leads is found by what it publishes in nvtopo-system, and asked
+through the API server; the rights are those of the Role nvtopo-what-if there. To
+ask another one, --scheduler is the debugAddress of a process, once for each.
+
+The API server first admits the pods in a dry run, so that defaults, priorities,
+quotas and webhooks count; --as-is leaves that out. A Job stands for the pods that
+it would run at first.
 
 --snapshot asks by a file of "NVTOPO snapshot save" and no cluster. It runs
 nvtopo-scheduler, which has to be in PATH or named by --program.
@@ -61,7 +64,7 @@ names one of them, and says how many there are.
 
 Exit codes: 0 all pods would be placed; 1 some would not; 2 wrong usage; 3 it could
 not be asked.`,
-		Example: `  NVTOPO what-if -f job.yaml --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt
+		Example: `  NVTOPO what-if -f job.yaml
   NVTOPO what-if -f pod.yaml --snapshot cluster.jsonl -o yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
@@ -85,8 +88,8 @@ func (a *asking) validate() error {
 	switch {
 	case a.file == "":
 		return usagef("--file: what is asked for is missing")
-	case (a.snapshot == "") == (len(a.schedulers) == 0):
-		return usagef("want one of --scheduler and --snapshot; a scheduler answers where debugAddress is set in the arguments of TopologyAware and NUMAAffinity, which the shipped profile leaves out")
+	case a.snapshot != "" && len(a.schedulers) > 0:
+		return usagef("want one of --scheduler and --snapshot, not both")
 	}
 	return a.check()
 }
@@ -156,12 +159,8 @@ func (a *asking) live(ctx context.Context, asked *whatif.Asked) (*whatif.Answer,
 	if err != nil {
 		return nil, err
 	}
-	client, err := a.client(config, askTimeout)
-	if err != nil {
-		return nil, err
-	}
 	var answer *whatif.Answer
-	err = a.fromScheduler(ctx, client, whatif.Path, body, func(r io.Reader) error {
+	err = a.ask(ctx, config, whatif.Path, body, func(r io.Reader) error {
 		text, err := io.ReadAll(io.LimitReader(r, maxAnswer))
 		if err == nil {
 			answer, err = decodeAnswer(text)

@@ -62,7 +62,7 @@ func TestWhatIfRefusals(t *testing.T) {
 		code  int
 	}{
 		"no file":              {whatIfPod, []string{"--snapshot", none}, "--file", ExitUsage},
-		"nobody to ask":        {whatIfPod, []string{"-f", "-"}, "a scheduler answers where debugAddress is set in the arguments of TopologyAware and NUMAAffinity", ExitUsage},
+		"no cluster to ask":    {whatIfPod, []string{"-f", "-", "--kubeconfig", none}, "kubeconfig: there is none", ExitInput},
 		"two to ask":           {whatIfPod, []string{"-f", "-", "--snapshot", none, "--scheduler", "https://x:1"}, "want one of --scheduler and --snapshot", ExitUsage},
 		"an unknown form":      {whatIfPod, []string{"-f", "-", "--snapshot", none, "-o", "xml"}, `--output "xml"`, ExitUsage},
 		"no pod":               {"", []string{"-f", "-", "--snapshot", none, "--program", program}, "standard input: there is no pod", ExitInput},
