@@ -56,16 +56,16 @@ func TestKustomizeBuild(t *testing.T) {
 		wantConfig string
 	}{
 		"the base": {".", map[string]int{
-			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 3, "ClusterRole": 6, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
+			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 4, "ClusterRole": 6, "ClusterRoleBinding": 6, "Role": 4, "RoleBinding": 4,
 			"ValidatingAdmissionPolicy": 8, "ValidatingAdmissionPolicyBinding": 8, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "NetworkPolicy": 1, "ConfigMap": 2, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 2, "Deployment": 1, "ValidatingAdmissionPolicy": 8}, manifests.SchedulerConfigBindingPath},
 		"in place of kube-scheduler": {"overlays/default-scheduler", map[string]int{"ConfigMap": 2, "Deployment": 1}, manifests.SchedulerConfigDefaultPath},
 		"the scheduler alone": {"overlays/scheduler", map[string]int{
-			"CustomResourceDefinition": 2, "ServiceAccount": 1, "ClusterRole": 4, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 2,
+			"CustomResourceDefinition": 2, "ServiceAccount": 2, "ClusterRole": 4, "ClusterRoleBinding": 4, "Role": 2, "RoleBinding": 2,
 			"ValidatingAdmissionPolicy": 8, "FlowSchema": 4, "Deployment": 1, "DaemonSet": 0,
 		}, manifests.SchedulerConfigPath},
-		"scheduler and exporter": {"overlays/exporter", map[string]int{"ServiceAccount": 2, "Role": 2, "Deployment": 1, "DaemonSet": 1}, manifests.SchedulerConfigPath},
+		"scheduler and exporter": {"overlays/exporter", map[string]int{"ServiceAccount": 3, "Role": 3, "Deployment": 1, "DaemonSet": 1}, manifests.SchedulerConfigPath},
 		"agents that are strict": {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"agents that pin":        {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"the examples":           {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
@@ -74,7 +74,7 @@ func TestKustomizeBuild(t *testing.T) {
 			"ValidatingAdmissionPolicy": 23, "ValidatingAdmissionPolicyBinding": 23, "NetworkPolicy": 1, "Deployment": 1,
 		}, ""},
 		"the base with pools": {"overlays/pools", map[string]int{
-			"CustomResourceDefinition": 10, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 31, "Deployment": 2, "DaemonSet": 2,
+			"CustomResourceDefinition": 10, "ServiceAccount": 5, "ValidatingAdmissionPolicy": 31, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
 		"the web view": {"ui", map[string]int{
 			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1, "NetworkPolicy": 1,

@@ -35,7 +35,9 @@ type SchedulerOptions struct {
 	// Binary is the program, for example bin/nvtopo-scheduler.
 	Binary string
 	// Config is a KubeSchedulerConfiguration in YAML; its
-	// clientConnection.kubeconfig is set to the kubeconfig to use.
+	// clientConnection.kubeconfig is set to the kubeconfig to use. Where it has the shipped
+	// debugAddress, a free port takes the place of that port: each pod has a loopback of its
+	// own, and here all schedulers share one.
 	Config []byte
 	// ServiceAccount ("namespace/name") is who the scheduler is; empty means the administrator.
 	ServiceAccount string
@@ -132,7 +134,7 @@ func (s *Scheduler) writeFiles(cfg *rest.Config) error {
 		s.args = append(s.args, "--kubeconfig="+kubeconfig)
 	} else {
 		config := filepath.Join(s.dir, "config.yaml")
-		text, err := withKubeconfig(s.opts.Config, kubeconfig)
+		text, err := onThisHost(s.opts.Config, kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -145,21 +147,49 @@ func (s *Scheduler) writeFiles(cfg *rest.Config) error {
 	return nil
 }
 
-// withKubeconfig sets the one field of a scheduler's configuration that a
-// flag cannot set when there is a configuration.
-func withKubeconfig(config []byte, path string) ([]byte, error) {
+// shippedDebugAddress is the argument debugAddress of the shipped configurations.
+const shippedDebugAddress = "127.0.0.1:10270"
+
+// onThisHost sets what a flag cannot set when there is a configuration: the kubeconfig, and a free
+// port in place of the shipped debugAddress's.
+func onThisHost(config []byte, kubeconfig string) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(config, &fields); err != nil {
 		return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 	}
-	if err := unstructured.SetNestedField(fields, path, "clientConnection", "kubeconfig"); err != nil {
+	if err := unstructured.SetNestedField(fields, kubeconfig, "clientConnection", "kubeconfig"); err != nil {
 		return nil, fmt.Errorf("set the scheduler's kubeconfig: %w", err)
+	}
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	for _, args := range pluginArgs(fields) {
+		if args["debugAddress"] == shippedDebugAddress {
+			args["debugAddress"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		}
 	}
 	out, err := yaml.Marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("write the scheduler's configuration: %w", err)
 	}
 	return out, nil
+}
+
+// pluginArgs are the arguments of all plugins of a scheduler's configuration, to change them in place.
+func pluginArgs(config map[string]any) (all []map[string]any) {
+	profiles, _ := config["profiles"].([]any)
+	for _, p := range profiles {
+		profile, _ := p.(map[string]any)
+		plugins, _ := profile["pluginConfig"].([]any)
+		for _, p := range plugins {
+			plugin, _ := p.(map[string]any)
+			if args, ok := plugin["args"].(map[string]any); ok {
+				all = append(all, args)
+			}
+		}
+	}
+	return all
 }
 
 // Restart starts the scheduler again after Kill or Stop, or after it ended by

@@ -85,16 +85,16 @@ func runPrograms(t *testing.T, l *testEnv) *programs {
 	return p
 }
 
-// withDebug adds to a configuration that the scheduler shows its state.
+// withDebug gives the scheduler of a shipped configuration an address that is known to show its state at.
 func (p *programs) withDebug(t *testing.T, config []byte) []byte {
 	t.Helper()
 	_, url := debugArgs(t)
 	p.debug = strings.TrimPrefix(url, "https://")
-	write := regexp.MustCompile(`(\n +)annotationWrite: PreBind`)
-	if got := len(write.FindAll(config, -1)); got != 2 {
-		t.Fatalf("%d plugins say how annotations are written, want 2", got)
+	shipped := regexp.MustCompile(`debugAddress: 127\.0\.0\.1:10270\b`)
+	if got := len(shipped.FindAll(config, -1)); got != 2 {
+		t.Fatalf("%d plugins have the shipped debugAddress, want 2", got)
 	}
-	return write.ReplaceAll(config, []byte("$0${1}debugAddress: "+p.debug))
+	return shipped.ReplaceAll(config, []byte("debugAddress: "+p.debug))
 }
 
 // startKubelet serves what the agent needs of kubelet and returns its folder.
