@@ -33,7 +33,6 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
@@ -524,15 +523,11 @@ spec:
 	scheduler := append([]string{"--scheduler", a.url}, access...)
 	run := func(args ...string) string {
 		t.Helper()
-		var out, words bytes.Buffer
-		cmd := cli.New("nvtopo")
-		cmd.SetArgs(args)
-		cmd.SetOut(&out)
-		cmd.SetErr(&words)
-		if err := cmd.ExecuteContext(t.Context()); err != nil {
-			t.Fatalf("%v: %v %s", args, err, words.String())
+		out, err := runNvtopo(t.Context(), args...)
+		if err != nil {
+			t.Fatalf("%v: %v %s", args, err, out)
 		}
-		return out.String()
+		return out
 	}
 	fates := func(args ...string) (out []fate) {
 		t.Helper()
@@ -555,6 +550,14 @@ spec:
 	if diff := cmp.Diff(live, fates(append(program, "--snapshot", saved)...)); diff != "" {
 		t.Errorf("by the snapshot (-live +snapshot):\n%s", diff)
 	}
+	found := []string{"--kubeconfig", kubeconfig}
+	testkit.Eventually(t, waitLimit, "the scheduler is found without flags", func(ctx context.Context) (bool, string) {
+		out, err := runNvtopo(ctx, append([]string{"what-if", "-f", asked}, found...)...)
+		return err == nil, fmt.Sprint(out, err)
+	})
+	if diff := cmp.Diff(live, fates(found...)); diff != "" {
+		t.Errorf("found without flags (-with flags +without):\n%s", diff)
+	}
 	if text := run(append([]string{"what-if", "-f", asked}, scheduler...)...); !strings.Contains(text, "default/train-0  Placed") {
 		t.Errorf("for people:\n%s", text)
 	}
@@ -564,18 +567,16 @@ spec:
 
 	shown := transcript.New("what-if")
 	shown.Hide(regexp.QuoteMeta(dir)+"/", "")
-	shown.Hide(regexp.QuoteMeta(a.url), "https://10.0.0.7:10270")
 	shown.Say("Two nodes of 8 GPUs, 3 of which pod first holds on n1. Which nodes would a job of two pods get?")
 	shown.File("job.yaml", job)
-	ask := []string{"--scheduler", a.url}
-	shown.RunWith(t, access, append([]string{"what-if", "-f", asked}, ask...)...)
+	shown.RunWith(t, found, "what-if", "-f", asked)
 	larger := file("larger.yaml", strings.Replace(job, "nvidia.com/gpu: 4", "nvidia.com/gpu: 8", 1))
 	shown.Say("larger.yaml asks 8 GPUs for each pod.")
-	shown.RunWith(t, access, append([]string{"what-if", "-f", larger}, ask...)...)
+	shown.RunWith(t, found, "what-if", "-f", larger)
 	shown.Say("What the scheduler decides by, saved and asked without it:")
-	shown.RunWith(t, access, append([]string{"snapshot", "save", "-o", saved}, ask...)...)
+	shown.RunWith(t, found, "snapshot", "save", "-o", saved)
 	shown.RunWith(t, program, "what-if", "-f", asked, "--snapshot", saved)
 	shown.Say("No pod was created:")
-	shown.RunWith(t, []string{"--kubeconfig", kubeconfig}, "topology", "-g", "node,pod")
+	shown.RunWith(t, found, "topology", "-g", "node,pod")
 	shown.Compare(t)
 }
