@@ -3,11 +3,26 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/controller"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
+
+// TestFaultTimes: what fail says of an exporter is how long the Lease may still last, and how long the
+// scheduler takes after that to write the condition.
+func TestFaultTimes(t *testing.T) {
+	want := fmt.Sprintf("its exporter has ended. 'kubectl get ngt' shows STALE True in %.0f s at most: its Lease runs out within %.0f s, and the scheduler says so within %.0f s after that",
+		(nodelease.Duration + controller.StaleWithin).Seconds(), nodelease.Duration.Seconds(), controller.StaleWithin.Seconds())
+	if got := follows[devcluster.FaultExporter][0]; got != want {
+		t.Errorf("fail exporter says\n%s\nwant\n%s", got, want)
+	}
+}
 
 // TestSchedulerConfig: a configuration with which the scheduler would not start is refused before a cluster is
 // started, by the scheduler's last line.

@@ -16,17 +16,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/controller"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
 // follows says what comes of a fault, and how it heals.
 var follows = map[string][2]string{
 	devcluster.FaultExporter: {
-		"its exporter has ended. When its Lease has run out, in 120 s at most, 'kubectl get ngt' shows STALE True",
+		fmt.Sprintf("its exporter has ended. 'kubectl get ngt' shows STALE True in %.0f s at most: its Lease runs out within %.0f s, and the scheduler says so within %.0f s after that",
+			(nodelease.Duration + controller.StaleWithin).Seconds(), nodelease.Duration.Seconds(), controller.StaleWithin.Seconds()),
 		"its exporter runs, and publishes within a minute",
 	},
 	devcluster.FaultAgent: {
-		"its node agent has ended. Its Lease runs out in 120 s at most; after that the scheduler takes the node for one without an agent",
+		fmt.Sprintf("its node agent has ended. Its Lease runs out in %.0f s at most; after that the scheduler takes the node for one without an agent", nodelease.Duration.Seconds()),
 		"its node agent renews its Lease within 30 s",
 	},
 	devcluster.FaultNode: {

@@ -31,6 +31,10 @@ const (
 	// reported. After an outage of the API server all exporters come back within this
 	// time.
 	staleFor = 15 * time.Second
+	// StaleWithin is the longest time from when a graph stops counting until its condition
+	// Stale says so: the next look sees it, and the first look that is not before staleFor
+	// reports it.
+	StaleWithin = lookInterval + staleFor + lookInterval
 	// missingFor is how long a node may be without a graph: the exporter of a new node
 	// must start first.
 	missingFor = time.Minute

@@ -145,6 +145,30 @@ func TestGraphFreshnessEvents(t *testing.T) {
 	s.expect(5*time.Minute, "when the node is another one", "a Stale True NodeReplaced", "Warning StaleTopology this graph is of", "Warning StaleTopology no GPUs of this node")
 }
 
+// TestStaleWithin: a graph that stops counting is reported within StaleWithin, whenever that was between two
+// looks, and though looks come a little early or late.
+func TestStaleWithin(t *testing.T) {
+	const early = time.Millisecond // of the look that would be the last one before the report
+	for _, steps := range [][]time.Duration{
+		{lookInterval, lookInterval, lookInterval, lookInterval, lookInterval},
+		{lookInterval, lookInterval, lookInterval, lookInterval - early, lookInterval + early},
+	} {
+		s := newReportedNodes(t, "a")
+		s.look(t.Context())
+		stopped := s.clock.Now().Add(early) // just after a look
+		s.nodes["a"].Reason = placement.StaleGraph
+		for _, step := range steps {
+			if len(s.written) == 0 {
+				s.clock.Step(step)
+				s.look(t.Context())
+			}
+		}
+		if took := s.clock.Since(stopped); len(s.written) != 1 || took > StaleWithin || took < staleFor {
+			t.Errorf("steps %v: %v after %v, want one report within %v", steps, s.written, took, StaleWithin)
+		}
+	}
+}
+
 // TestFlappingNodeEvents: a flapping node is not reported all the time.
 func TestFlappingNodeEvents(t *testing.T) {
 	s := newReportedNodes(t, "a")
