@@ -55,8 +55,9 @@ invoices and records of usage; WorkloadPriorityClasses of Kueue, which jobs may 
 definitions of nvtopo's kinds. --purge removes all but the pods, before the namespace.
 Files on nodes stay (docs/install.md).
 
-Pods that name nvtopo's scheduler and have no node wait afterwards: they are named. A
-cluster in which it places all pods is left as it is until kube-scheduler runs again.
+Pods that name nvtopo's scheduler and have no node wait afterwards: each run names them.
+Once it is gone, they are those of the profile topology-aware-scheduler, and those that it
+had tried to place. A cluster in which it places all pods is left as it is until kube-scheduler runs again.
 
 With -o json, and --dry-run, the answer is one object:
   steps  stage, action (delete or change), the object, and what a change takes away

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -129,9 +130,7 @@ func notes(objects []Object, r *Removal) (out []string) {
 		o := &objects[i]
 		switch o.GetKind() {
 		case "Pod":
-			spec := mapAt(o.Object, "spec")
-			scheduler, _ := spec["schedulerName"].(string)
-			if node, _ := spec["nodeName"].(string); node == "" && scheduler != defaultScheduler && slices.Contains(names, scheduler) {
+			if waits(o, names) {
 				waiting = append(waiting, o.GetNamespace()+"/"+o.GetName())
 			}
 		case "Job":
@@ -156,6 +155,18 @@ func notes(objects []Object, r *Removal) (out []string) {
 	add(plugins, "kubelet has its GPUs again when the device plugin's pods have restarted: %s. "+
 		"Take KUBELET_SOCKET out of the values of NVIDIA's chart too, or its next upgrade brings it back")
 	return out
+}
+
+// waits reports whether a pod has no node and names nvtopo's scheduler, whose profiles have these names while
+// it is installed. After that its pods are those of the shipped profile, and those of which it has written that
+// they have no place.
+func waits(pod *Object, profiles []string) bool {
+	spec := mapAt(pod.Object, "spec")
+	scheduler, _ := spec["schedulerName"].(string)
+	if node, _ := spec["nodeName"].(string); node != "" || scheduler == defaultScheduler {
+		return false
+	}
+	return scheduler == check.DefaultProfile || slices.Contains(profiles, scheduler) || wrote(pod, schedulerManager)
 }
 
 // ownedByPool reports whether an owner is an ElasticJob or a RemoteGPUSession.

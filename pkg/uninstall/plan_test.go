@@ -517,6 +517,37 @@ metadata:
 	}
 }
 
+// TestWaitingPodsNotes: the pods that wait for nvtopo's scheduler are named by each run, also once its Deployment
+// and its configuration are gone.
+func TestWaitingPodsNotes(t *testing.T) {
+	const tried = ", managedFields: [{manager: kubectl-create, operation: Update}, {manager: nvtopo-scheduler, operation: Update, subresource: status}]"
+	pod := func(name, scheduler, more string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", namespace: team-a" + more + "}\nspec: {schedulerName: " + scheduler + "}"
+	}
+	pods := strings.Join([]string{
+		pod("shipped", "topology-aware-scheduler", ""), pod("renamed", "gpu-scheduler", tried), pod("another", "batch-scheduler", ""),
+		pod("default", "default-scheduler", ""), pod("was-ours", "default-scheduler", tried),
+	}, "\n---\n")
+	named := func(names string) []string {
+		return []string{"pods that name nvtopo's scheduler have no node and will get none: " + names + ". Give their templates another schedulerName"}
+	}
+	tests := map[string]struct {
+		objects []string
+		want    []string
+	}{
+		"nvtopo is installed": {[]string{strings.NewReplacer("FILE", "alone.yaml", "alone.yaml: \"profiles: [{schedulerName: topology", "alone.yaml: \"profiles: [{schedulerName: batch-scheduler}, {schedulerName: topology").Replace(inPlace), pods}, named("team-a/another, team-a/renamed, team-a/shipped")},
+		"it is gone":          {[]string{pods}, named("team-a/renamed, team-a/shipped")},
+		"it is gone, and pods of others alone wait": {[]string{pod("another", "batch-scheduler", "")}, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Plan(read(t, tc.objects...), Options{Now: now}).Notes); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestWithoutCheck: a ClusterQueue loses the placement check, and keeps its other checks as they are.
 func TestWithoutCheck(t *testing.T) {
 	queue := func(checks string) string {

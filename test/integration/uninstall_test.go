@@ -139,6 +139,12 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("a dry run changed something (-before +after):\n%s", cmp.Diff(plan, again))
 	}
 
+	e.create(t, gpuPod("waits", shippedProfile, 64).Obj())
+	e.tried(t, "waits")
+	if !slices.ContainsFunc(e.get(t, "waits").ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "nvtopo-scheduler" }) {
+		t.Errorf("the managers of a pod's fields do not tell that our scheduler tried it: %v", e.get(t, "waits").ManagedFields)
+	}
+
 	// What here are processes beside the cluster would end with their pods.
 	e.StopExporters("node-1")
 	if err := scheduler.Stop(t.Context()); err != nil {
@@ -166,6 +172,12 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("variables of the device plugin (-want +got):\n%s", diff)
 	}
 
+	for _, said := range []string{said, e.nvtopo(t, "uninstall"), e.nvtopo(t, "uninstall", "--dry-run")} {
+		if !strings.Contains(said, "pods that name nvtopo's scheduler have no node and will get none: default/waits.") {
+			t.Errorf("the pod that waits is not named:\n%s", said)
+		}
+	}
+	e.remove(t, "waits")
 	if said := e.nvtopo(t, "uninstall", "--purge"); !strings.Contains(said, "nothing of nvtopo is left") {
 		t.Error(said)
 	}
