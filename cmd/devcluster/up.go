@@ -41,12 +41,18 @@ quota for them, and a RemoteGPUSession becomes ready, although nothing serves at
 endpoint: no container runs.
 
 With --helm the chart is installed as docs/install.md says (make bin/helm), and a
-kube-scheduler places its pods. These count as running on the simulated nodes. Scheduler
-and exporters run beside the cluster while their workloads are in it: after "helm
-uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the scheduler has its
-new configuration. One with which it would not start is told here, with the field at fault,
-and the scheduler goes on with the one before, as with the init container check-config on a
-real cluster. The state of its pods is not simulated: they count as running all the same.
+kube-scheduler places its pods. These count as running on the simulated nodes, and no
+container of theirs runs. What they would do is done on this machine, by processes:
+  scheduler   one nvtopo-scheduler while the Deployment nvtopo-scheduler has replicas,
+              however many. "kubectl -n nvtopo-system scale deploy/nvtopo-scheduler
+              --replicas=0" ends it, and a scale to 1 or more starts it
+  exporters   in nvtopo-devcluster itself, one for each node, while their DaemonSet is there
+  node agents are not run; exporters publish in their place that nodes enforce choices
+After "helm uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the
+scheduler has its new configuration. One with which it would not start is told here, with
+the field at fault, and the scheduler goes on with the one before, as with the init
+container check-config on a real cluster. That it ends, and starts, is told here too. The
+state of its pods is not simulated: they count as running all the same.
 
 While it runs, "nvtopo-devcluster fail" and "heal" have an exporter, an agent, a GPU or a
 node fail. What needs a real kubelet or a driver cannot be tried here: which GPUs a

@@ -36,7 +36,8 @@ const (
 )
 
 // ChartOptions say how Helm installs nvtopo. On simulated nodes its pods count as running and no container
-// runs; while a workload is there, [Cluster.Follow] has the program run beside the cluster.
+// runs; while a workload is there, and the scheduler's has replicas, [Cluster.Follow] has the program run beside
+// the cluster.
 type ChartOptions struct {
 	Helm      string // path of Helm's program
 	Chart     string // the chart's folder
@@ -118,6 +119,7 @@ func installedPrograms(ctx context.Context, kube kubernetes.Interface) (*program
 		return nil, fmt.Errorf("get Deployment %s: %w", schedulerDeployment, err)
 	}
 	p.config, err = schedulerConfigOf(ctx, kube, &d.Spec.Template.Spec)
+	p.config.scaledDown = d.Spec.Replicas != nil && *d.Spec.Replicas == 0
 	return p, err
 }
 
@@ -138,7 +140,7 @@ func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.P
 					return schedulerConfig{}, fmt.Errorf("get ConfigMap %s: %w", v.ConfigMap.Name, err)
 				}
 				if text := m.Data[path.Base(file)]; text != "" {
-					return schedulerConfig{file, text}, nil
+					return schedulerConfig{file: file, text: text}, nil
 				}
 			}
 		}

@@ -19,7 +19,13 @@ import (
 const restartDelay = 10 * time.Second
 
 // schedulerConfig is the configuration that the pods of the scheduler's Deployment read.
-type schedulerConfig struct{ file, text string }
+type schedulerConfig struct {
+	file, text string
+	scaledDown bool // the Deployment has no replicas
+}
+
+// runs reports whether the Deployment is there and has a pod that reads the configuration.
+func (c schedulerConfig) runs() bool { return c.text != "" && !c.scaledDown }
 
 // schedulerProcess is a scheduler that was started.
 type schedulerProcess interface {
@@ -38,7 +44,7 @@ type chartScheduler struct {
 	say   func(string)
 	clock clock.PassiveClock
 
-	seen    schedulerConfig  // the Deployment's that runs or was refused; empty when there is none
+	seen    schedulerConfig  // the Deployment's that runs, was refused or is scaled down; empty when there is none
 	running schedulerProcess // nil: none was started
 	ran     schedulerConfig  // of running
 	refused bool             // it was said that the Deployment's is not run
@@ -46,8 +52,8 @@ type chartScheduler struct {
 	tried   time.Time        // when it was last tried to start it again, or seen to have ended
 }
 
-// follow has the scheduler run with a configuration, or not at all where that is empty. What is refused, or
-// does not start, is not tried again until the configuration is another one.
+// follow has the scheduler run with a configuration, or not at all where there is no Deployment or it has no
+// replicas. What is refused, or does not start, is not tried again until the configuration is another one.
 func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error {
 	switch {
 	case want != s.seen:
@@ -58,10 +64,10 @@ func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error
 	return nil
 }
 
-// change starts the scheduler with another configuration. While that is refused the one before goes on, as
-// the pods do.
+// change starts the scheduler with another configuration, or ends it. While the configuration is refused the one
+// before goes on, as the pods do.
 func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error {
-	if want.text != "" {
+	if want.runs() {
 		if err := s.check(ctx, want); err != nil {
 			s.fault(ctx, want, err)
 			return nil
@@ -77,7 +83,10 @@ func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error
 		}
 		s.running, s.ended = nil, false
 	}
-	if want.text == "" {
+	if !want.runs() {
+		if want.scaledDown && !s.seen.scaledDown {
+			s.say(deploymentText + "does not run: the Deployment has 0 replicas")
+		}
 		s.seen, s.refused = want, false
 		return nil
 	}
@@ -135,7 +144,7 @@ func (s *chartScheduler) fault(ctx context.Context, want schedulerConfig, err er
 
 // runs notes that a configuration is run.
 func (s *chartScheduler) runs(want schedulerConfig) {
-	if s.refused || s.ended {
+	if s.refused || s.ended || s.seen.scaledDown {
 		s.say(deploymentText + "runs again, with the Deployment's configuration")
 	}
 	s.seen, s.refused, s.ended = want, false, false

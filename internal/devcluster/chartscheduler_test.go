@@ -39,6 +39,7 @@ func TestChartScheduler(t *testing.T) {
 	const (
 		who   = "the scheduler of Deployment nvtopo-system/nvtopo-scheduler "
 		again = who + "runs again, with the Deployment's configuration"
+		none  = who + "does not run: the Deployment has 0 replicas"
 	)
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
 	var said []string
@@ -68,6 +69,7 @@ func TestChartScheduler(t *testing.T) {
 		want         []string
 		wantStarted  []string
 		wantAlive    bool
+		scaledDown   bool
 	}{
 		{name: "nothing is installed"},
 		{name: "a wrong configuration is installed", config: "wrong", want: []string{who + "does not run: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}},
@@ -91,6 +93,15 @@ func TestChartScheduler(t *testing.T) {
 		{name: "it is not tried again", config: "broken", do: func() { clk.SetTime(clk.Now().Add(time.Hour)) }},
 		{name: "it is uninstalled", do: func() { now.alive = false }},
 		{name: "it is installed again", config: "b", wantStarted: []string{"b"}, wantAlive: true},
+		{name: "it is scaled to none", config: "b", scaledDown: true, want: []string{none}},
+		{name: "it stays so", config: "b", scaledDown: true},
+		{name: "another configuration meanwhile", config: "a", scaledDown: true},
+		{name: "it is scaled up", config: "a", want: []string{again}, wantStarted: []string{"a"}, wantAlive: true},
+		{name: "a wrong one comes again", config: "wrong", want: []string{who + "goes on with its former configuration: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}, wantAlive: true},
+		{name: "its former configuration goes too when it is scaled to none", config: "wrong", scaledDown: true, want: []string{none}},
+		{name: "a wrong one does not start when it is scaled up", config: "wrong", want: []string{who + "does not run: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}},
+		{name: "it is scaled to none while it does not run", config: "wrong", scaledDown: true, want: []string{none}},
+		{name: "it is uninstalled while it has no replicas", do: func() { now.alive = false }},
 	} {
 		said, started = nil, nil
 		if step.do != nil {
@@ -100,6 +111,7 @@ func TestChartScheduler(t *testing.T) {
 		if step.config != "" {
 			config.file = "f.yaml"
 		}
+		config.scaledDown = step.scaledDown
 		if err := s.follow(t.Context(), config); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -102,6 +103,15 @@ func (c *helmCluster) runs(t *testing.T, pod *v1.Pod) *v1.Pod {
 	return waitPhase(t, c.client, metav1.NamespaceDefault, pod.Name, v1.PodRunning)
 }
 
+// scale has the scheduler's Deployment have so many replicas, as kubectl scale does.
+func (c *helmCluster) scale(t *testing.T, replicas int32) {
+	t.Helper()
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "nvtopo-scheduler", Namespace: systemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+	if _, err := c.client.AppsV1().Deployments(systemNamespace).UpdateScale(t.Context(), scale.Name, scale, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // schedulers waits until so many schedulers run beside the cluster.
 func (c *helmCluster) schedulers(t *testing.T, want int) {
 	t.Helper()
@@ -112,7 +122,7 @@ func (c *helmCluster) schedulers(t *testing.T, want int) {
 }
 
 // TestDevclusterHelm: on the cluster of `nvtopo-devcluster up --helm` the chart's pods count as running, its
-// scheduler places pods, `helm upgrade` gives it another configuration, `helm uninstall` ends it and leaves
+// scheduler places pods while its Deployment has replicas, `helm upgrade` gives it another configuration, `helm uninstall` ends it and leaves
 // running pods and the definitions, and an interrupt leaves nothing.
 func TestDevclusterHelm(t *testing.T) {
 	c := upByHelm(t)
@@ -134,6 +144,16 @@ func TestDevclusterHelm(t *testing.T) {
 	if pod.Annotations[allocation.Key] == "" {
 		t.Errorf("the pod has no allocation: %v", pod.Annotations)
 	}
+
+	// As an operator stops it, and starts it again.
+	c.scale(t, 0)
+	c.schedulers(t, 1)
+	if _, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), gpuPod("meanwhile", shippedProfile, 2).Obj(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.scale(t, 2)
+	c.schedulers(t, 2)
+	waitPhase(t, c.client, metav1.NamespaceDefault, "meanwhile", v1.PodRunning)
 
 	shipped, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
 	if err != nil {
