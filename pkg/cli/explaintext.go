@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // explanationText writes an explanation for people: the reason first.
@@ -230,7 +231,7 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 		printf(b, " of %d nodes that were compared", d.Scored)
 	}
 	if d.BestRing > 0 {
-		printf(b, ", best of as many there %s GB/s", gbps(d.BestRing))
+		printf(b, ", best of as many there %s GB/s", nvtopo.FormatGBps(d.BestRing))
 	}
 	fmt.Fprintln(b)
 	looked := d.Scored
@@ -248,10 +249,10 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 		for i := range d.Candidates {
 			k := &d.Candidates[i]
 			if k.Terms == nil {
-				printf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, gbps(k.Ring))
+				printf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, nvtopo.FormatGBps(k.Ring))
 				continue
 			}
-			printf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, gbps(k.Ring),
+			printf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, nvtopo.FormatGBps(k.Ring),
 				float64(k.Terms[0])/1000, float64(k.Terms[1])/1000, float64(k.Terms[2])/1000)
 		}
 	})

@@ -28,7 +28,7 @@ func cellOf(show string) func(nvtopo.Link) string {
 			return l.PCIe.String()
 		}
 	case "bandwidth":
-		return func(l nvtopo.Link) string { return gbps(l.Bandwidth) }
+		return func(l nvtopo.Link) string { return nvtopo.FormatGBps(l.Bandwidth) }
 	case "latency":
 		return func(l nvtopo.Link) string { return strconv.FormatFloat(float64(l.Latency)/1e3, 'f', -1, 64) }
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,9 +87,6 @@ func (o outputFlag) check() error { return checkForm(string(o), textForms[:]...)
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {
 	return writeAnswer(w, string(o), answer, text)
 }
-
-// gbps writes a bandwidth for people, with no more digits than it has.
-func gbps(kBps int64) string { return strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64) }
 
 // parseBandwidth reads a bandwidth flag, in kB/s.
 func parseBandwidth(flag, value string) (int64, error) {

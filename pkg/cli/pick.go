@@ -197,7 +197,7 @@ func (o *pickOptions) shortage(in *input, t *nvtopo.Tables, free nvtopo.Mask, co
 		relaxed.MinBandwidth = 0
 		best, _ := t.Choose(free, free, o.count, relaxed)
 		return noAnswerf("the best ring of %d of the free GPUs (%s) has %s GB/s, --min-bandwidth demands %s",
-			o.count, list, gbps(best.Bandwidth), gbps(con.MinBandwidth))
+			o.count, list, nvtopo.FormatGBps(best.Bandwidth), nvtopo.FormatGBps(con.MinBandwidth))
 	case nvtopo.ShortNone:
 	}
 	return noAnswerf("no %d of the free GPUs (%s): %s", o.count, list, short)

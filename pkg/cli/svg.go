@@ -95,7 +95,7 @@ func (s *svg) legend(g *nvtopo.Graph, n *clusterview.Node, classes []nvtopo.Clas
 	y := svgSize
 	for rank, c := range classes {
 		fmt.Fprintf(s, `<line x1="16" y1="%d" x2="48" y2="%d" stroke="%s" stroke-width="%d"/>`+"\n", y-5, y-5, linkColour(rank), max(1, 4-rank))
-		s.text(60, y, "", fmt.Sprintf("%s, %s GB/s", c, gbps(bandwidthOf(g, c))))
+		s.text(60, y, "", fmt.Sprintf("%s, %s GB/s", c, nvtopo.FormatGBps(bandwidthOf(g, c))))
 		y += svgLine
 	}
 	for i := range n.Pods {

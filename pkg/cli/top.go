@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // topping is the command top with its flags.
@@ -278,13 +279,10 @@ func ringSpeed(gbps, best float64, p palette) safe {
 	case gbps == 0:
 		return "-"
 	case gbps < best:
-		return p.warning(speed(gbps) + "/" + speed(best))
+		return p.warning(nvtopo.FormatDecimal(gbps) + "/" + nvtopo.FormatDecimal(best))
 	}
-	return safe(speed(gbps))
+	return safe(nvtopo.FormatDecimal(gbps))
 }
-
-// speed writes GB/s with no more digits than there are.
-func speed(gbps float64) string { return strconv.FormatFloat(gbps, 'f', -1, 64) }
 
 func podAndGPUs(pod *clusterview.Pod) string {
 	switch {

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/uninstall"
 )
 
@@ -56,8 +56,9 @@ definitions of nvtopo's kinds. --purge removes all but the pods, before the name
 Files on nodes stay (docs/install.md).
 
 Pods that name nvtopo's scheduler and have no node wait afterwards: each run names them.
-Once it is gone, they are those of the profile topology-aware-scheduler, and those that it
-had tried to place. A cluster in which it places all pods is left as it is until kube-scheduler runs again.
+Once it is gone, they are those of the profile topology-aware-scheduler, and those that
+it had tried to place. A cluster in which it places all pods is left as it is until
+kube-scheduler runs again.
 
 With -o json, and --dry-run, the answer is one object:
   steps  stage, action (delete or change), the object, and what a change takes away
@@ -210,22 +211,14 @@ func (r *removal) write(w io.Writer) error {
 
 // few names what fits into a line. The JSON form has all.
 func few(all []string) string {
-	if len(all) > 2 {
-		return fmt.Sprintf("%s and %d more", all[0], len(all)-1)
+	if len(all) == 2 {
+		return strings.Join(all, ", ") // the second is as short as its number
 	}
-	return strings.Join(all, ", ")
+	return eviction.First(all, 1)
 }
 
 // maxKept is how many objects of a kind that stay are named.
 const maxKept = 3
-
-// firstOf names the first of several, and how many more there are.
-func firstOf(names []string) string {
-	if more := len(names) - maxKept; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxKept], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
 
 // writeRest writes what stays and what to do, or end if that is nothing.
 func (r *removal) writeRest(w io.Writer, end string) error {
@@ -248,7 +241,7 @@ func (r *removal) writeRest(w io.Writer, end string) error {
 		if names := byKind[key]; len(names) == 1 {
 			printf(w, "kept %s %s: %s\n", key[0], names[0], key[1])
 		} else {
-			printf(w, "kept %d of kind %s (%s): %s\n", len(names), key[0], firstOf(names), key[1])
+			printf(w, "kept %d of kind %s (%s): %s\n", len(names), key[0], eviction.First(names, maxKept), key[1])
 		}
 	}
 	for _, n := range r.Notes {

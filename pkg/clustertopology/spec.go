@@ -227,7 +227,7 @@ func wantedGBps(text string) string {
 
 // inGBps is a bandwidth as the field has it: a whole number, or else a string.
 func inGBps(kBps int64) string {
-	text := strconv.FormatFloat(float64(kBps)/1e6, 'f', -1, 64)
+	text := nvtopo.FormatGBps(kBps)
 	if strings.Contains(text, ".") {
 		return strconv.Quote(text)
 	}

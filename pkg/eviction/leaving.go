@@ -81,9 +81,12 @@ func ShortenedFor(namespace, what string, names []string) string {
 }
 
 // Shortened lists the first few names.
-func Shortened(names []string) string {
-	if len(names) > maxNames {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+func Shortened(names []string) string { return First(names, maxNames) }
+
+// First lists as many names, and counts the others.
+func First(names []string, most int) string {
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
 }

@@ -5,7 +5,6 @@ package exporter
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -151,14 +150,9 @@ func unserved(err error) bool {
 // explain names the object of a failed request, and tells the operator how to repair
 // the usual mistakes of installation.
 func (c client) explain(err error, verb, kind, name string) error {
-	switch {
-	case unserved(err):
+	if unserved(err) {
 		crd := v1alpha1.Resource + "." + v1alpha1.GroupName
 		return fmt.Errorf("%s %s %q: the API server does not serve the resource, install the CRD %s: %w", verb, kind, name, crd, err)
-	case strings.Contains(err.Error(), v1alpha1.FieldNotDeclared):
-		return fmt.Errorf("%s %s %q: the CRD is not the one of this exporter's version, apply that: %w", verb, kind, name, err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s %s %q: not allowed, check the exporter's RBAC and admission policies: %w", verb, kind, name, err)
 	}
-	return fmt.Errorf("%s %s %q: %w", verb, kind, name, err)
+	return v1alpha1.Refused(err, "exporter", verb, kind, name)
 }

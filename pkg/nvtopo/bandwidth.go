@@ -14,6 +14,12 @@ const kBpsPerGBps = 1_000_000
 // GBps converts kB/s to GB/s for people to read.
 func GBps(kBps int64) float64 { return float64(kBps) / kBpsPerGBps }
 
+// FormatGBps writes kB/s as GB/s, with no more digits than there are: "25", "12.5".
+func FormatGBps(kBps int64) string { return FormatDecimal(GBps(kBps)) }
+
+// FormatDecimal writes a number with no more digits than it has, and without an exponent.
+func FormatDecimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
 // FormatMillis writes a time with three digits, and whole milliseconds above: "3.5 ms", "12346 ms".
 func FormatMillis(ms float64) string {
 	if ms >= 100 {

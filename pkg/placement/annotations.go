@@ -75,7 +75,7 @@ func describeGPUs(out map[string]string, a *allocation.Allocation, n *usage.Node
 	}
 	if links != nil {
 		out[allocation.LinkClassKey] = links.Class.String()
-		out[allocation.RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(links.Bandwidth), 'f', -1, 64)
+		out[allocation.RingBandwidthKey] = nvtopo.FormatGBps(links.Bandwidth)
 	}
 	slices.Sort(indices)
 	out[allocation.GPUIndicesKey] = joinInts(indices)

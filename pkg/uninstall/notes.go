@@ -15,6 +15,7 @@ import (
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -86,7 +87,7 @@ func refusal(objects []Object, now time.Time) string {
 	if len(old) > 0 {
 		slices.Sort(old)
 		return fmt.Sprintf("an older build installed %s, without the label %s=%s by which this command knows what is nvtopo's: "+
-			"apply this release first, by 'kubectl apply -k' or 'helm upgrade'", some(old), release.PartOfLabel, release.PartOf)
+			"apply this release first, by 'kubectl apply -k' or 'helm upgrade'", eviction.First(old, maxNamed), release.PartOfLabel, release.PartOf)
 	}
 	return unscheduled(objects, now)
 }
@@ -121,7 +122,7 @@ func notes(objects []Object, r *Removal) (out []string) {
 	add := func(names []string, format string) {
 		if len(names) > 0 {
 			slices.Sort(names)
-			out = append(out, fmt.Sprintf(format, some(names)))
+			out = append(out, fmt.Sprintf(format, eviction.First(names, maxNamed)))
 		}
 	}
 	names := profiles(objects)

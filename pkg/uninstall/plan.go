@@ -4,7 +4,6 @@ package uninstall
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -252,7 +252,7 @@ func (r *Removal) namespace(objects []Object, gone map[types.UID]bool) {
 		r.Steps = append(r.Steps, Step{Stage: StageNamespace, Object: *space})
 	default:
 		slices.Sort(left)
-		r.Kept = append(r.Kept, Kept{*space, "it has " + some(left)})
+		r.Kept = append(r.Kept, Kept{*space, "it has " + eviction.First(left, maxNamed)})
 	}
 }
 
@@ -305,11 +305,5 @@ func compareSteps(a, b Step) int {
 	)
 }
 
-// some names the first few.
-func some(all []string) string {
-	const most = 3
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}
+// maxNamed is how many objects a message names.
+const maxNamed = 3

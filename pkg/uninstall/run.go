@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 )
 
 const pollInterval = 250 * time.Millisecond
@@ -60,7 +62,7 @@ func (r *Runner) Uninstall(ctx context.Context, objects []Object, opts Options) 
 	for i := range plan.Steps {
 		names[i] = plan.Steps[i].Object.String()
 	}
-	return plan, fmt.Errorf("somebody writes anew what was removed (%s): end nvtopo's programs that run outside of the cluster", some(names))
+	return plan, fmt.Errorf("somebody writes anew what was removed (%s): end nvtopo's programs that run outside of the cluster", eviction.First(names, maxNamed))
 }
 
 // Run carries the steps out in their order. A stage begins when the steps before it are done, and when the

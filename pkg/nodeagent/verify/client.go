@@ -5,10 +5,8 @@ package verify
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -72,11 +70,5 @@ func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) e
 }
 
 func explain(err error, verb, kind, name string) error {
-	switch {
-	case strings.Contains(err.Error(), v1alpha1.FieldNotDeclared):
-		return fmt.Errorf("%s %s %q: the CRD is not the one of this agent's version, apply that: %w", verb, kind, name, err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s %s %q: not allowed, check the node agent's RBAC and admission policies: %w", verb, kind, name, err)
-	}
-	return fmt.Errorf("%s %s %q: %w", verb, kind, name, err)
+	return v1alpha1.Refused(err, "node agent", verb, kind, name)
 }

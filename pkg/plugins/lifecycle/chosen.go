@@ -4,7 +4,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,7 +54,7 @@ func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycl
 	if class := annotations[allocation.LinkClassKey]; class != "" {
 		note += fmt.Sprintf("; their ring is of %s, %s GB/s", class, annotations[allocation.RingBandwidthKey])
 		if d != nil && d.BestRing > 0 {
-			note += fmt.Sprintf(" of the %s that as many have at best when all of the node are free", strconv.FormatFloat(nvtopo.GBps(d.BestRing), 'f', -1, 64))
+			note += fmt.Sprintf(" of the %s that as many have at best when all of the node are free", nvtopo.FormatGBps(d.BestRing))
 		}
 	}
 	switch {

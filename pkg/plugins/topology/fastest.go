@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -67,7 +66,7 @@ func (p *Plugin) fastest(c *lifecycle.Cycle, m fwk.NodeToStatusReader) string {
 		return ""
 	}
 	return fmt.Sprintf("%s asks %s GB/s, and %d GPUs of an empty node have at most %s GB/s (%s)", podrequest.MinBandwidthKey,
-		gbps(c.Demand.Constraint.MinBandwidth), c.Demand.Resources[0].Count, gbps(best), on)
+		nvtopo.FormatGBps(c.Demand.Constraint.MinBandwidth), c.Demand.Resources[0].Count, nvtopo.FormatGBps(best), on)
 }
 
 // kinds are the kinds of nodes that refuse the pod for what pods on them hold or for their rings, the fastest
@@ -106,5 +105,3 @@ func forNowOrItsRings(status *fwk.Status) bool {
 	reasons := status.Reasons()
 	return status.Code() == fwk.Unschedulable || len(reasons) == 1 && reasons[0] == placement.LowBandwidth.String()
 }
-
-func gbps(kBps int64) string { return strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64) }

@@ -43,7 +43,3 @@ func addKnownTypes(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }
-
-// FieldNotDeclared is part of the message with which the API server refuses server-side apply of
-// a field that the definition does not have.
-const FieldNotDeclared = "field not declared in schema"
