@@ -38,13 +38,14 @@ A move is an eviction: the pod ends, its controller makes it again, and the sche
 places it. TO is where it has room and costs the fewest groups, with the GPUs that the
 scheduler would choose there. GAIN is what each of them frees once those before it are made.
 
-The commands that make the moves stand below them, to be run one after the other, not
-pasted as a whole: cordon the nodes that pods leave, delete the pods, wait for the
-replacements, uncordon the nodes. A pod holds its GPUs until it has ended, and its
-replacement is placed before that: often on the same node, if that is not cordoned. A
-replacement that stays pending has no other place: uncordon its node. Look again at the
-end, or after each move with --max-moves 1. Nothing of a cordoned node counts; the answer
-says what it has once it is uncordoned.
+The commands that make the moves stand below them, and may be pasted as a whole: cordon
+the nodes that pods leave, delete the pods, wait until their replacements have nodes,
+uncordon the nodes. kubectl delete waits for the end of the pod, and kubectl wait for 5
+minutes at most: a replacement that stays pending has no other place, and its node is
+open again then. A pod holds its GPUs until it has ended, and its replacement is placed
+before that: often on the same node, if that is not cordoned. Look again at the end, or
+after each move with --max-moves 1. Nothing of a cordoned node counts; the answer says
+what it has once it is uncordoned.
 
 It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
 nvtopo.dev/movable: "false", none whose place depends on other pods, and none that the

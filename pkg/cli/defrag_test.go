@@ -37,7 +37,7 @@ func TestDefragSaysTheWholeWay(t *testing.T) {
 
    kubectl cordon n1
    kubectl delete pod -n default large
-   # wait until the replacements are on other nodes than n1: kubectl get pods -n default -o wide
+   kubectl wait -n default --for=condition=PodScheduled pod --all --timeout=5m
    kubectl uncordon n1
 
 `},

@@ -35,7 +35,7 @@ type Advice struct {
 	Moves  []Move `json:"moves"`
 	// Freed are the nodes that have more free linked groups once all moves are made.
 	Freed []Freed `json:"freed,omitempty"`
-	// Commands make the moves, one after the other; a line that begins with # says what to wait for.
+	// Commands make the moves, one after the other, each when the one before it has ended.
 	// The nodes that pods leave are cordoned meanwhile: else they may get the replacements.
 	Commands []string `json:"commands,omitempty"`
 	// Cordoned are the nodes of which nothing counts only because they are cordoned.
@@ -73,6 +73,8 @@ type Move struct {
 	ToGPUs []int  `json:"toGPUs"`
 	// Gain is how many linked groups more are free after the move than before it.
 	Gain int `json:"gain"`
+	// Replacement are the words by which kubectl finds the pod that is made in its place.
+	Replacement string `json:"-"`
 }
 
 // Advise looks for the moves that free the most linked groups, and of these for the fewest. It
@@ -98,6 +100,7 @@ func (v *View) Advise(opt AdviceOptions) Advice {
 		m := Move{
 			Namespace: pod.view.Namespace, Name: pod.view.Name, UID: pod.view.UID, From: p.nodes[from].view.Name, FromGPUs: pod.view.GPUs,
 			To: p.nodes[s.to].view.Name, ToGPUs: s.gpus, Gain: s.value - value,
+			Replacement: pod.view.Replacement,
 		}
 		value = s.value
 		out.Moves = append(out.Moves, m)

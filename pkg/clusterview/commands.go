@@ -4,15 +4,20 @@ package clusterview
 
 import (
 	"slices"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// commandsOf are the commands that make some moves, in this order; a line that begins with # says
-// what to wait for. A pod holds its GPUs until it has ended, and its replacement is placed before
-// that, so that its node looks no worse than another one and often gets it back. So the nodes that
-// pods leave are cordoned until all moves are made, but for one that a pod is to come to. There are
-// no commands if a name is one that no API server lets through: it is from a file, and a shell
+// commandsOf are the commands that make some moves, in this order. Each ends when what it asks for is so: they
+// may be run one after the other, or pasted as a whole. A pod holds its GPUs until it has ended, and its
+// replacement is placed before that, so that its node looks no worse than another one and often gets it back.
+// So the nodes that pods leave are cordoned until all moves are made, but for one that a pod is to come to.
+// There are no commands if a name is one that no API server lets through: it is from a file, and a shell
 // might read something else.
 func commandsOf(moves []Move) (out []string) {
 	left, ok := leftBy(moves)
@@ -68,19 +73,51 @@ func leftBy(moves []Move) (left []string, ok bool) {
 	return left, true
 }
 
-// deletes are the commands for pods of one node that all leave it, or all stay on it.
+// waitLimit bounds the wait for replacements: one that has no place by then has none, and the node that was
+// left for it is opened again.
+const waitLimit = "--timeout=5m"
+
+// deletes are the commands for pods of one node that all leave it, or all stay on it. kubectl delete ends when
+// the pod has; what waits comes behind all of them, so that the replacements are placed at the same time.
 func deletes(moves []Move) (out []string) {
-	where, node := "-n "+moves[0].Namespace, moves[0].From
+	var waits []string
 	for i := range moves {
 		m := &moves[i]
 		out = append(out, "kubectl delete pod -n "+m.Namespace+" "+m.Name)
-		if m.Namespace != moves[0].Namespace {
-			where = "-A"
+		for _, w := range m.waits() {
+			if !slices.Contains(waits, w) {
+				waits = append(waits, w)
+			}
 		}
 	}
-	wait := "# wait until the replacements are on other nodes than "
-	if moves[0].To == node {
-		wait = "# wait for the replacements, which may go to another node than "
+	return append(out, waits...)
+}
+
+// waits are the commands that end when the replacement of a pod has a node.
+func (m *Move) waits() []string {
+	wait := func(what string) string {
+		return "kubectl wait -n " + m.Namespace + " --for=" + what + " " + m.Replacement + " " + waitLimit
 	}
-	return append(out, wait+node+": kubectl get pods "+where+" -o wide")
+	if strings.HasPrefix(m.Replacement, sameName) { // it is made when the pod before it has ended
+		return []string{wait("create"), wait("condition=PodScheduled")}
+	}
+	return []string{wait("condition=PodScheduled")}
+}
+
+// sameName begins the words for a replacement that has the name of the pod.
+const sameName = "pod/"
+
+// replacementOf are the words by which kubectl finds the replacement of a pod in the pod's namespace: its
+// name, which a StatefulSet gives again, or the label that its ReplicaSet or Job gives to all its pods, or
+// else all pods.
+func replacementOf(pod *v1.Pod) string {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == "StatefulSet" {
+		return sameName + pod.Name
+	}
+	for _, key := range []string{appsv1.DefaultDeploymentUniqueLabelKey, batchv1.JobNameLabel} {
+		if value := pod.Labels[key]; value != "" && len(validation.IsValidLabelValue(value)) == 0 {
+			return "pod -l " + key + "=" + value
+		}
+	}
+	return "pod --all"
 }

@@ -50,7 +50,7 @@ func (g *people) holders(n *Node, pods usage.LivePods) []Pod {
 		}
 		pod := Pod{
 			Namespace: object.Namespace, Name: object.Name, UID: object.UID, GPUs: indices(graph, set), Counted: counted,
-			Gang: gangOf(object), Ring: ringOf(tables, set), Unmovable: g.unmovable(object, n.Name, counted), AbsentGPUs: lost.Absent,
+			Gang: gangOf(object), Ring: ringOf(tables, set), Unmovable: g.unmovable(object, n.Name, counted), AbsentGPUs: lost.Absent, Replacement: replacementOf(object),
 		}
 		if lost.Len() > 0 {
 			pod.Lost = lost.String()

@@ -133,7 +133,8 @@ type Pod struct {
 	// Ring is that of its GPUs; nil below two.
 	Ring *Ring `json:"ring,omitempty"`
 	// Unmovable is why nobody is advised to move it; empty if it may be moved.
-	Unmovable string `json:"unmovable,omitempty"`
+	Unmovable   string `json:"unmovable,omitempty"`
+	Replacement string `json:"-"` // as of Move
 }
 
 // FullName is namespace/name.

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -53,7 +54,6 @@ func (v *viewer) makes(t *testing.T, a *clusterview.Advice) {
 	for _, line := range a.Commands {
 		command := strings.Fields(line)
 		switch {
-		case command[0] == "#":
 		case len(command) == 3 && slices.Equal(command[:2], []string{"kubectl", "cordon"}):
 			v.editNode(t, command[2], func(n *v1.Node) { n.Spec.Unschedulable = true })
 			testkit.Naps(settleTime)
@@ -62,6 +62,8 @@ func (v *viewer) makes(t *testing.T, a *clusterview.Advice) {
 			testkit.Naps(settleTime)
 		case len(command) == 6 && slices.Equal(command[:5], []string{"kubectl", "delete", "pod", "-n", metav1.NamespaceDefault}):
 			v.replaced(t, command[5], a)
+		case strings.HasPrefix(line, "kubectl wait -n "+metav1.NamespaceDefault+" --for=condition=PodScheduled pod --all --timeout="):
+			v.allScheduled(t)
 		default:
 			t.Fatalf("the test does not know %q", line)
 		}
@@ -75,6 +77,21 @@ func (v *viewer) makes(t *testing.T, a *clusterview.Advice) {
 		if s := top.Node(f.Node).Supply; s.Slots[0].Free != f.Groups || s.UsedGPUs > 0 {
 			t.Errorf("%s was to be free and has %d GPUs used", f.Node, s.UsedGPUs)
 		}
+	}
+}
+
+// allScheduled waits as kubectl wait does: until each pod that is there now has a node.
+func (v *viewer) allScheduled(t *testing.T) {
+	t.Helper()
+	pods, err := v.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		testkit.Eventually(t, waitLimit, "pod "+pods.Items[i].Name+" is scheduled", func(context.Context) (bool, string) {
+			status := &v.get(t, pods.Items[i].Name).Status
+			return slices.ContainsFunc(status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue }), fmt.Sprint(status.Conditions)
+		})
 	}
 }
 
