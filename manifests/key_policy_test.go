@@ -73,7 +73,10 @@ func TestKeyLists(t *testing.T) {
 }
 
 func TestKeysPolicies(t *testing.T) {
-	const notKnown = " is not known and without effect; docs/configuration.md lists the annotations of pods"
+	const (
+		notKnown = " is not known and without effect; docs/configuration.md lists the annotations of pods"
+		noSize   = "nvtopo.dev/gang-size is missing beside nvtopo.dev/gang: it says how many pods of the gang start together, and without it they wait"
+	)
 	bare := map[string]any{"metadata": map[string]any{"name": "x"}}
 	labelled := func(o map[string]any, pairs ...string) map[string]any {
 		for i := 0; i < len(pairs); i += 2 {
@@ -121,6 +124,26 @@ func TestKeysPolicies(t *testing.T) {
 		"a level of no gang":           {request{resource: "pods", object: annotated("nvtopo.dev/required-topology", "rack")}, "nvtopo.dev/required-topology: without effect"},
 		"a level of a PodGroup's":      {request{resource: "pods", object: labelled(annotated("nvtopo.dev/required-topology", "rack"), "scheduling.x-k8s.io/pod-group", "g")}, ""},
 		"a level of a group of Kueue":  {request{resource: "pods", object: labelled(annotated("nvtopo.dev/required-topology", "rack"), "kueue.x-k8s.io/pod-group-name", "g")}, ""},
+		"a gang without a size":        {request{resource: "pods", object: annotated("nvtopo.dev/gang", "g")}, "metadata.annotations: " + noSize},
+		"a misspelled size":            {request{resource: "pods", object: annotated("nvtopo.dev/gang", "g", "nvtopo.dev/gangsize", "4")}, "nvtopo.dev/gangsize (near: nvtopo.dev/gang-size)" + notKnown},
+		"a name beside a PodGroup's":   {request{resource: "pods", object: labelled(annotated("nvtopo.dev/gang", "g"), "scheduling.x-k8s.io/pod-group", "g")}, ""},
+		"a name beside Kueue's":        {request{resource: "pods", object: labelled(annotated("nvtopo.dev/gang", "g"), "kueue.x-k8s.io/pod-group-name", "g")}, ""},
+		"a size that never was":        {request{resource: "pods", object: annotated("nvtopo.dev/gang", "g", "a", "b"), old: annotated("nvtopo.dev/gang", "g")}, ""},
+		"a size that was taken away":   {request{resource: "pods", object: annotated("nvtopo.dev/gang", "g"), old: annotated("nvtopo.dev/gang", "g", "nvtopo.dev/gang-size", "4")}, noSize},
+		"a gang that came without one": {request{resource: "pods", object: annotated("nvtopo.dev/gang", "g"), old: bare}, noSize},
+		"a Job that makes members":     {request{resource: "pods", object: owned(annotated("nvtopo.dev/gang", "g"))}, ""},
+		"one gang beside too many":     {request{resource: "pods", object: crowded(513, "nvtopo.dev/gang", "g")}, ""},
+		"a Deployment without a size":  {request{resource: "deployments", object: under(annotated("nvtopo.dev/gang", "g"), "spec", "template")}, "spec.template.metadata.annotations: " + noSize},
+		"a StatefulSet without a size": {request{resource: "statefulsets", object: under(annotated("nvtopo.dev/gang", "g"), "spec", "template")}, "spec.template.metadata.annotations: " + noSize},
+		"a Job without a size":         {request{resource: "jobs", object: under(annotated("nvtopo.dev/gang", "g"), "spec", "template")}, "spec.template.metadata.annotations: " + noSize},
+		"a JobSet without a size":      {request{resource: "jobsets", object: jobset(annotated("nvtopo.dev/gang", "g", "nvtopo.dev/gang-size", "4"), annotated("nvtopo.dev/gang", "h"))}, "spec.replicatedJobs[workers].template.spec.template.metadata.annotations: " + noSize},
+		"a JobSet with a PodGroup":     {request{resource: "jobsets", object: jobset(labelled(annotated("nvtopo.dev/gang", "g"), "scheduling.x-k8s.io/pod-group", "g"))}, ""},
+		"a LeaderWorkerSet without a size": {
+			request{resource: "leaderworkersets", object: under(annotated("nvtopo.dev/gang", "g"), "spec", "leaderWorkerTemplate", "workerTemplate")}, "spec.leaderWorkerTemplate.workerTemplate.metadata.annotations: " + noSize,
+		},
+		"a RayJob without a size": {
+			request{resource: "rayjobs", object: under(annotated("nvtopo.dev/gang", "g"), "spec", "rayClusterSpec", "headGroupSpec", "template")}, "spec.rayClusterSpec.headGroupSpec.template.metadata.annotations: " + noSize,
+		},
 		"a label for an annotation":    {request{resource: "pods", object: labelled(annotated(), "nvtopo.dev/gang", "g")}, "metadata.labels: nvtopo.dev/gang (near: nvtopo.dev/gang): nvtopo reads annotations of pods"},
 		"labels of another domain":     {request{resource: "pods", object: labelled(annotated(), "nvtopo.io/gang", "g")}, "metadata.labels: nvtopo.io/gang"},
 		"a pod that a controller made": {request{resource: "pods", object: owned(wrong())}, ""},

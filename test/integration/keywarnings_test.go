@@ -86,6 +86,9 @@ func testKeyWarnings(t *testing.T, config *rest.Config) {
 		"a pod with a misspelled one": {pod, notes{"nvtopo.dev/topology-polcy": "restricted"}, "metadata.annotations: nvtopo.dev/topology-polcy (near: nvtopo.dev/topology-policy) is not known and without effect"},
 		"a pod with another domain's": {pod, notes{"nvtopo.io/topology-policy": "restricted"}, "nvtopo.io/topology-policy (near: nvtopo.dev/topology-policy) is not known"},
 		"a pod with the size of none": {pod, notes{"nvtopo.dev/gang-size": "2"}, "nvtopo.dev/gang-size: without effect on a pod that is in no gang: nvtopo.dev/gang is missing"},
+		"a pod of a gang without one": {pod, notes{"nvtopo.dev/gang": "g"}, "metadata.annotations: nvtopo.dev/gang-size is missing beside nvtopo.dev/gang"},
+		"a Job of a gang without one": {job, notes{"nvtopo.dev/gang": "g"}, "spec.template.metadata.annotations: nvtopo.dev/gang-size is missing"},
+		"a good Job of a gang":        {job, notes{"nvtopo.dev/gang": "g", "nvtopo.dev/gang-size": "2"}, ""},
 		"a Deployment":                {deployment, notes{"nvtopo.dev/required-topolgy": "rack"}, "spec.template.metadata.annotations: nvtopo.dev/required-topolgy (near: nvtopo.dev/required-topology)"},
 		"a good Deployment":           {deployment, notes{"nvtopo.dev/min-link": "NV4"}, ""},
 		"a Job":                       {job, notes{"nvtopo.dev/gang-size": "2"}, "spec.template.metadata.annotations: nvtopo.dev/gang-size: without effect"},
@@ -170,10 +173,12 @@ func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
 	good := func() object { return template("nvtopo.dev/topology-policy", "restricted") }
 	wrong := func() object { return template("nvtopo.dev/topology-polcy", "restricted") }
 	sizeOfNone := func() object { return template("nvtopo.dev/gang-size", "2") }
+	noSize := func() object { return template("nvtopo.dev/gang", "g") }
 	const (
-		prefix  = "Validation failed for ValidatingAdmissionPolicy 'nvtopo-keys-of-sets' with binding 'nvtopo-keys-of-sets': "
-		unknown = ".annotations: nvtopo.dev/topology-polcy (near: nvtopo.dev/topology-policy) is not known and without effect; docs/configuration.md lists the annotations of pods"
-		noGang  = ".annotations: nvtopo.dev/gang-size: without effect on a pod that is in no gang: nvtopo.dev/gang is missing"
+		prefix   = "Validation failed for ValidatingAdmissionPolicy 'nvtopo-keys-of-sets' with binding 'nvtopo-keys-of-sets': "
+		unknown  = ".annotations: nvtopo.dev/topology-polcy (near: nvtopo.dev/topology-policy) is not known and without effect; docs/configuration.md lists the annotations of pods"
+		noGang   = ".annotations: nvtopo.dev/gang-size: without effect on a pod that is in no gang: nvtopo.dev/gang is missing"
+		sizeless = ".annotations: nvtopo.dev/gang-size is missing beside nvtopo.dev/gang: it says how many pods of the gang start together, and without it they wait"
 	)
 	tests := map[string]struct {
 		kind string
@@ -184,16 +189,19 @@ func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
 		"a JobSet of two misspelled templates": {
 			"JobSet", jobSet(wrong(), wrong()), prefix + "spec.replicatedJobs[job-0].template.spec.template.metadata" + unknown,
 		},
-		"a JobSet with the size of no gang": {"JobSet", jobSet(sizeOfNone()), prefix + "spec.replicatedJobs[job-0].template.spec.template.metadata" + noGang},
-		"a good JobSet":                     {"JobSet", jobSet(good(), good()), ""},
-		"the leader of a LeaderWorkerSet":   {"LeaderWorkerSet", workerSet(wrong(), good()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
-		"the workers of a LeaderWorkerSet":  {"LeaderWorkerSet", workerSet(good(), wrong()), prefix + "spec.leaderWorkerTemplate.workerTemplate.metadata" + unknown},
-		"both of a LeaderWorkerSet":         {"LeaderWorkerSet", workerSet(wrong(), wrong()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
-		"a good LeaderWorkerSet":            {"LeaderWorkerSet", workerSet(good(), good()), ""},
-		"the head of a RayJob":              {"RayJob", rayJob(wrong(), good()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
-		"the workers of a RayJob":           {"RayJob", rayJob(good(), wrong()), prefix + "spec.rayClusterSpec.workerGroupSpecs[gpus].template.metadata" + unknown},
-		"head and workers of a RayJob":      {"RayJob", rayJob(wrong(), wrong()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
-		"a good RayJob":                     {"RayJob", rayJob(good(), good()), ""},
+		"a JobSet with the size of no gang":      {"JobSet", jobSet(sizeOfNone()), prefix + "spec.replicatedJobs[job-0].template.spec.template.metadata" + noGang},
+		"a JobSet with a gang of no size":        {"JobSet", jobSet(good(), noSize()), prefix + "spec.replicatedJobs[job-1].template.spec.template.metadata" + sizeless},
+		"a gang of no size of a LeaderWorkerSet": {"LeaderWorkerSet", workerSet(good(), noSize()), prefix + "spec.leaderWorkerTemplate.workerTemplate.metadata" + sizeless},
+		"a gang of no size of a RayJob":          {"RayJob", rayJob(noSize(), good()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + sizeless},
+		"a good JobSet":                          {"JobSet", jobSet(good(), good()), ""},
+		"the leader of a LeaderWorkerSet":        {"LeaderWorkerSet", workerSet(wrong(), good()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
+		"the workers of a LeaderWorkerSet":       {"LeaderWorkerSet", workerSet(good(), wrong()), prefix + "spec.leaderWorkerTemplate.workerTemplate.metadata" + unknown},
+		"both of a LeaderWorkerSet":              {"LeaderWorkerSet", workerSet(wrong(), wrong()), prefix + "spec.leaderWorkerTemplate.leaderTemplate.metadata" + unknown},
+		"a good LeaderWorkerSet":                 {"LeaderWorkerSet", workerSet(good(), good()), ""},
+		"the head of a RayJob":                   {"RayJob", rayJob(wrong(), good()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
+		"the workers of a RayJob":                {"RayJob", rayJob(good(), wrong()), prefix + "spec.rayClusterSpec.workerGroupSpecs[gpus].template.metadata" + unknown},
+		"head and workers of a RayJob":           {"RayJob", rayJob(wrong(), wrong()), prefix + "spec.rayClusterSpec.headGroupSpec.template.metadata" + unknown},
+		"a good RayJob":                          {"RayJob", rayJob(good(), good()), ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
