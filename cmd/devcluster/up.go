@@ -46,8 +46,8 @@ container of theirs runs. What they would do is done on this machine, by process
   scheduler   one nvtopo-scheduler while the Deployment nvtopo-scheduler has replicas,
               however many. "kubectl -n nvtopo-system scale deploy/nvtopo-scheduler
               --replicas=0" ends it, and a scale to 1 or more starts it
-  exporters   in nvtopo-devcluster itself, one for each node, while their DaemonSet is there
-  node agents are not run; exporters publish in their place that nodes enforce choices
+  exporters   in nvtopo-devcluster itself, one a node, while their DaemonSet is there
+  agents      none: exporters publish in their place that nodes enforce choices
 After "helm uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the
 scheduler has its new configuration. One with which it would not start is told here, with
 the field at fault, and the scheduler goes on with the one before, as with the init
