@@ -43,3 +43,12 @@ func TestLinkOverHops(t *testing.T) {
 		t.Errorf("over two hops it is %+v, want half the bandwidth and twice the latency of %+v", got, one)
 	}
 }
+
+// TestFormatGBps: a bandwidth has no more digits than it needs, and no exponent.
+func TestFormatGBps(t *testing.T) {
+	for kBps, want := range map[int64]string{0: "0", 25_000_000: "25", 12_500_000: "12.5", 1: "0.000001", 1_000_000_000_000: "1000000"} {
+		if got := FormatGBps(kBps); got != want {
+			t.Errorf("%d kB/s: %q, want %q", kBps, got, want)
+		}
+	}
+}
