@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // showingTopology is the command topology with its flags.
@@ -270,11 +271,11 @@ func podRow(pod *clusterview.Pod, p palette) []any {
 	}
 	row := []any{pod.FullName(), gpus, "-", "-", "-"}
 	if r := pod.Ring; r != nil {
-		now := safe(speed(r.BandwidthGBps))
+		now := safe(nvtopo.FormatDecimal(r.BandwidthGBps))
 		if r.BandwidthGBps < r.BestBandwidthGBps {
 			now = p.warning(string(now))
 		}
-		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, now, speed(r.BestBandwidthGBps)
+		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, now, nvtopo.FormatDecimal(r.BestBandwidthGBps)
 	}
 	note := pod.Gang
 	if pod.Lost != "" {
