@@ -17,7 +17,7 @@ import (
 type catalogued struct {
 	Name         string `json:"name"`
 	GPUs         int32  `json:"gpus"`
-	Interconnect string `json:"interconnect"` // best link class
+	Interconnect string `json:"interconnect"` // best link class, and which GPUs it joins
 	NUMANodes    int32  `json:"numaNodes"`    // with CPUs
 	Description  string `json:"description"`
 }

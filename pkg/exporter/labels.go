@@ -48,7 +48,7 @@ func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 		most = max(most, n.GPUs)
 	}
 	// Fewer than two GPUs have no interconnect.
-	inter, product := cmp.Or(sum.Interconnect, "none"), labelValue(product(g))
+	inter, product := cmp.Or(g.BestClass().String(), "none"), labelValue(product(g))
 	m := marks{
 		labels: map[string]string{
 			LabelInterconnect:    inter,

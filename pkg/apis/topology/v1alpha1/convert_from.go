@@ -101,20 +101,11 @@ func bytesOf(n int64) *resource.Quantity {
 }
 
 func summarise(g *nvtopo.Graph) *Summary {
-	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len()), Degraded: int32(g.Degraded().Len())}
+	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len()), Degraded: int32(g.Degraded().Len()), Interconnect: g.Interconnect()}
 	for i := range g.NUMANodes {
 		if len(g.NUMANodes[i].CPUs) > 0 {
 			s.NUMANodes++
 		}
 	}
-	var best nvtopo.Class
-	for i := range g.Len() {
-		for j := range i {
-			if c := g.Link(i, j).Class; c.AtLeast(best) {
-				best = c
-			}
-		}
-	}
-	s.Interconnect = best.String()
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
 // fourGPUs is a two-socket machine with every field of a graph in use:
@@ -76,7 +77,7 @@ func TestFromGraph(t *testing.T) {
 		t.Errorf("identity: %s %s %q nodeUID %q", obj.APIVersion, obj.Kind, obj.Name, obj.Spec.NodeUID)
 	}
 	// Healthy leaves out the MIG GPU and the lost one.
-	if diff := cmp.Diff(&Summary{GPUs: 4, Healthy: 2, NUMANodes: 2, Interconnect: "NV4"}, obj.Status.Summary); diff != "" {
+	if diff := cmp.Diff(&Summary{GPUs: 4, Healthy: 2, NUMANodes: 2, Interconnect: "NV4 pairs"}, obj.Status.Summary); diff != "" {
 		t.Errorf("summary (-want,+got):\n%s", diff)
 	}
 	wantHealth := []GPUHealth{
@@ -93,6 +94,36 @@ func TestFromGraph(t *testing.T) {
 	}
 	if got := FromGraph("n", "amd.com/gpu", fourGPUs(t)).Spec.GPUs[3].Resource; got != "amd.com/gpu" {
 		t.Errorf("resource: got %s", got)
+	}
+}
+
+// TestInterconnect: the summary tells which GPUs the best links join, within what the definition allows.
+func TestInterconnect(t *testing.T) {
+	want := map[string]string{
+		"a100-pcie-4-bridged": "NV12 pairs", "a6000-8-bridged": "NV4 pairs", "power9-v100-4": "NV3 pairs",
+		"h200-nvl-8": "NV6 groups of 4",
+		"dgx-a100":   "NV12 all", "dgx-h100": "NV18 all", "dgx2": "NV6 all", "gb200-tray": "NV18 all", "hgx-a100-4": "NV4 all", "hgx-a100-8": "NV12 all",
+		"hgx-b200": "NV18 all", "hgx-h200": "NV18 all", "atlas-800t-a2": "HCCS1 all",
+		"dgx1-p100": "NV1 some", "dgx1-v100": "NV2 some", "mi250x-8": "XGMI4 some",
+		"l40s-8": "PIX", "v100-pcie-8": "PIX", "rtx4090-8": "SYS",
+	}
+	got := map[string]string{}
+	for _, name := range machine.Names() {
+		m, err := machine.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := m.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = FromGraph(name, "", g).Status.Summary.Interconnect
+		if len(got[name]) > 16 {
+			t.Errorf("%s: %q is longer than the definition allows", name, got[name])
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("interconnect (-want,+got):\n%s", diff)
 	}
 }
 

@@ -313,7 +313,9 @@ type Summary struct {
 	Degraded int32 `json:"degraded,omitempty"`
 	// numaNodes is how many NUMA nodes have CPUs.
 	NUMANodes int32 `json:"numaNodes"`
-	// interconnect is the best link class on the node, for example NV18.
+	// interconnect is the best link class on the node and, for a fabric such as NVLink, which
+	// GPUs it joins, for example NV18 all, NV12 pairs, NV6 groups of 4, or NV2 some: not every
+	// two of a group by as many links.
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x9f]*$`
 	Interconnect string `json:"interconnect"`
