@@ -164,7 +164,8 @@ func notes(objects []Object, r *Removal) (out []string) {
 func waits(pod *Object, profiles []string) bool {
 	spec := mapAt(pod.Object, "spec")
 	scheduler, _ := spec["schedulerName"].(string)
-	if node, _ := spec["nodeName"].(string); node != "" || scheduler == defaultScheduler {
+	// Of pods that have a node the metadata alone was read: they name no scheduler here.
+	if node, _ := spec["nodeName"].(string); node != "" || scheduler == "" || scheduler == defaultScheduler {
 		return false
 	}
 	return scheduler == check.DefaultProfile || slices.Contains(profiles, scheduler) || wrote(pod, schedulerManager)

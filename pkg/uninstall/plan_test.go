@@ -527,6 +527,7 @@ func TestWaitingPodsNotes(t *testing.T) {
 	pods := strings.Join([]string{
 		pod("shipped", "topology-aware-scheduler", ""), pod("renamed", "gpu-scheduler", tried), pod("another", "batch-scheduler", ""),
 		pod("default", "default-scheduler", ""), pod("was-ours", "default-scheduler", tried),
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: runs, namespace: team-a" + tried + "}", // of a pod with a node the metadata is read
 	}, "\n---\n")
 	named := func(names string) []string {
 		return []string{"pods that name nvtopo's scheduler have no node and will get none: " + names + ". Give their templates another schedulerName"}
