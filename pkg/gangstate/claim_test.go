@@ -61,8 +61,8 @@ func TestClaim(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 			r := &releaser{}
-			g := New(clk)
-			g.Serve(testProfile, r)
+			g := New(clk, Config{}, r)
+			g.Serve(testProfile)
 			g.SetGroup(testGroup(2, ""))
 			pods := groupMembers(2, 0)
 			for _, pod := range pods {
@@ -94,8 +94,8 @@ func TestClaimAboveMinimum(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	r := &releaser{}
-	g := New(clk)
-	g.Serve(testProfile, r)
+	g := New(clk, Config{}, r)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(2, isWhole))
 	pods := groupMembers(4, 2)
 	for i := range pods[:2] { // the first two are bound

@@ -3,12 +3,10 @@
 package gangstate
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -32,17 +30,6 @@ func (c *Config) drainsFor(namespace string) bool {
 	return (len(c.DrainNamespaces) == 0 || slices.Contains(c.DrainNamespaces, namespace)) && !slices.Contains(c.DrainExcludedNamespaces, namespace)
 }
 
-// Configure sets the Config before the first pod comes. Profiles that differ are an error.
-func (g *Gangs) Configure(c Config) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.configured && !equality.Semantic.DeepEqual(c, g.config) {
-		return fmt.Errorf("the arguments must be equal in all profiles: have %+v and %+v", g.config, c)
-	}
-	g.config, g.configured = c, true
-	return nil
-}
-
 // promiseKept is how long a gang of which no member runs waits for the model that it was promised. Kueue
 // evicts a job whose pods have no node after some minutes; another model must come before that.
 const promiseKept = time.Minute
@@ -51,9 +38,7 @@ const promiseKept = time.Minute
 // have has no room: AnyModelAfter after they were complete where members run, and promiseKept after it
 // where none does and a model was promised. It is zero if that never comes.
 func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
-	g.mu.Lock()
 	after := g.config.AnyModelAfter
-	g.mu.Unlock()
 	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }
 	if t.Fresh {
 		after = promiseKept

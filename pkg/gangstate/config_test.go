@@ -13,19 +13,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// TestProfileConfig: profiles have one config.
-func TestProfileConfig(t *testing.T) {
-	g := New(clocktesting.NewFakePassiveClock(time.Now()))
-	for _, c := range []struct {
-		config Config
-		want   bool
-	}{{Config{DrainAfter: time.Minute}, true}, {Config{DrainAfter: time.Minute}, true}, {Config{}, false}} {
-		if err := g.Configure(c.config); (err == nil) != c.want {
-			t.Errorf("Configure(%+v) gave error %v, want one: %t", c.config, err, !c.want)
-		}
-	}
-}
-
 // TestAnyModelFrom: members wait for a model for a time from when they were complete, if there is one
 // that they are to have.
 func TestAnyModelFrom(t *testing.T) {
@@ -53,10 +40,7 @@ func TestAnyModelFrom(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := New(clocktesting.NewFakePassiveClock(noon))
-			if err := g.Configure(Config{AnyModelAfter: tc.after}); err != nil {
-				t.Fatal(err)
-			}
+			g := New(clocktesting.NewFakePassiveClock(noon), Config{AnyModelAfter: tc.after}, idle{})
 			if got := g.AnyModelFrom(&Turn{Pods: tc.pods, Fresh: tc.fresh, Complete: noon}); !got.Equal(tc.want) {
 				t.Errorf("from %s on, want %s", got, tc.want)
 			}
@@ -69,8 +53,8 @@ func TestAnyModelFrom(t *testing.T) {
 func TestPromiseAfterGates(t *testing.T) {
 	noon := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	clk := clocktesting.NewFakePassiveClock(noon)
-	g := New(clk)
-	g.Serve(testProfile, idle{})
+	g := New(clk, Config{}, idle{})
+	g.Serve(testProfile)
 	pods := []*v1.Pod{member("g", 2, "a").Obj(), member("g", 2, "b").Obj()}
 	for _, gated := range []bool{true, false} {
 		for _, pod := range pods {

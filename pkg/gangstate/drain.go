@@ -297,14 +297,6 @@ func (g *Gangs) Draining(t *Turn) string {
 	return ""
 }
 
-// KeepBy says who keeps places: it is given all that are kept from then on, under the lock. Call
-// it before the first pod comes.
-func (g *Gangs) KeepBy(keep func(map[string][]*candidates.Kept)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.keepPlaces = keep
-}
-
 // publishKept keeps the places of all drains, but for what their gangs hold there, and nothing else. It
 // needs g.mu.
 func (g *Gangs) publishKept() {
@@ -315,7 +307,7 @@ func (g *Gangs) publishKept() {
 			nodes[node] = append(nodes[node], places...)
 		}
 	}
-	g.keepPlaces(nodes)
+	g.scheduler.Keep(nodes)
 }
 
 // publish keeps the places of all drains and no others. It needs g.mu, so that what is kept last is

@@ -13,14 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
 // drainEnv has gangs without room, of which the test says which nodes are chosen for them.
 type drainEnv struct {
 	*testEnv
-	kept map[string][]*candidates.Kept
 }
 
 const (
@@ -36,12 +33,7 @@ func newDrainEnv(t *testing.T) *drainEnv {
 
 func newDrainEnvWith(t *testing.T, c Config) *drainEnv {
 	t.Helper()
-	r := &drainEnv{testEnv: newTestEnv(t, 0, 1, false)}
-	r.gangs.KeepBy(func(places map[string][]*candidates.Kept) { r.kept = places })
-	if err := r.gangs.Configure(c); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return &drainEnv{newTestEnvWith(t, c, 0, 1, false)}
 }
 
 // gang makes a gang of two whose last member was made at a time.

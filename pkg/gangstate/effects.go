@@ -5,8 +5,6 @@ package gangstate
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // do takes a step, and carries out its effects without the lock. No attempt begins while
@@ -53,24 +51,24 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.
 func (g *Gangs) ends(x *gang, e *effects) func() {
-	doer, why := g.doer, ""
+	why := ""
 	if x.attempt != nil {
 		why = x.attempt.why
 	}
 	release, reject := e.release, e.reject
 	return func() {
 		if len(release) > 0 {
-			doer.Release(release)
+			g.scheduler.Release(release)
 		}
 		if len(reject) > 0 {
-			doer.Reject(reject, why)
+			g.scheduler.Reject(reject, why)
 		}
 	}
 }
 
 // goesOn returns what carries out the other effects. It needs g.mu; what it returns does not.
 func (g *Gangs) goesOn(x *gang, e *effects) func() {
-	doer, commit, activate, key, does := g.doer, x.commit, x.find(e.activate), x.key, *e
+	doer, commit, activate, key, does := g.scheduler, x.commit, x.find(e.activate), x.key, *e
 	return func() {
 		if len(activate) > 0 {
 			doer.Activate(activate)
@@ -126,15 +124,3 @@ func (x *gang) find(uids []types.UID) []*v1.Pod {
 	}
 	return pods
 }
-
-// idle is the Doer before there is one.
-type idle struct{}
-
-func (idle) Release([]types.UID)                    {}
-func (idle) Reject([]types.UID, string)             {}
-func (idle) Allow([]types.UID)                      {}
-func (idle) Activate([]*v1.Pod)                     {}
-func (idle) Commit(*Commit)                         {}
-func (idle) Whole(*Commit)                          {}
-func (idle) Settle(*Settlement)                     {}
-func (idle) Say(gangrequest.Key, []*v1.Pod, string) {}

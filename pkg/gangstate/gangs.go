@@ -18,24 +18,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
-
-// Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
-// and not in PreEnqueue.
-type Doer interface {
-	Release(uids []types.UID)            // ends the reservations and nominations of pods, also of deleted ones
-	Reject(uids []types.UID, why string) // rejects the pods that wait at Permit
-	Allow(uids []types.UID)              // allows the pods that wait at Permit
-	Activate(pods []*v1.Pod)             // moves the pods to the active queue
-	Commit(c *Commit)                    // it writes that the gang is not whole, and calls Written later
-	Whole(c *Commit)                     // it writes that the gang is whole
-	Settle(s *Settlement)                // it does what Judge says, and calls Settled later
-	// Say tells the members, which wait, why the gang does not go on.
-	Say(key gangrequest.Key, pods []*v1.Pod, why string)
-}
 
 // Commit is an attempt of which all members have come.
 type Commit struct {
@@ -49,11 +33,10 @@ type Commit struct {
 
 // Gangs are all gangs of a process. Make them with New.
 type Gangs struct {
-	clock    clock.PassiveClock
-	profiles map[string]bool // the profiles with gangs; fixed before the first pod comes
-	config   Config          // likewise
-
-	configured bool // by a profile
+	clock     clock.PassiveClock
+	config    Config
+	scheduler Scheduler
+	profiles  map[string]bool // the profiles with gangs; fixed before the first pod comes
 
 	wake     chan struct{} // something changed
 	planned  chan struct{} // a plan ended
@@ -62,22 +45,17 @@ type Gangs struct {
 	leads    atomic.Bool   // a cycle began here: this process leads, or did until it ends
 
 	mu       sync.Mutex
-	doer     Doer                                             // guarded by mu
 	gangs    map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
 	byPod    map[types.UID]*gang                              // guarded by mu
 	arrivals uint64                                           // members that came; guarded by mu
 	group    map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
 	ended    map[gangrequest.Key]map[types.UID]*v1.Pod        // guarded by mu; finished pods, whether the gang has others or not
 
-	mayLead    func() bool                         // guarded by mu, and called without it
-	synced     func() bool                         // guarded by mu, and called under it
-	fabric     func() *fabricview.View             // guarded by mu, and called under it
-	drains     map[int32]*drain                    // by priority; guarded by mu
-	heldNodes  spans                               // by node; guarded by mu
-	holders    spans                               // by namespace; guarded by mu
-	keepPlaces func(map[string][]*candidates.Kept) // guarded by mu
-	partial    map[gangrequest.Key]bool            // guarded by mu; those that say that they are not whole
-	strays     map[types.UID]time.Time             // those that are gone, but may still wait, until then; guarded by mu
+	drains    map[int32]*drain         // by priority; guarded by mu
+	heldNodes spans                    // by node; guarded by mu
+	holders   spans                    // by namespace; guarded by mu
+	partial   map[gangrequest.Key]bool // guarded by mu; those that say that they are not whole
+	strays    map[types.UID]time.Time  // those that are gone, but may still wait, until then; guarded by mu
 }
 
 // gang is what is known of one gang.
@@ -135,28 +113,22 @@ type Wait struct {
 type Refusal struct{ Shape, Node string }
 
 // New returns Gangs without any.
-func New(clk clock.PassiveClock) *Gangs {
+func New(clk clock.PassiveClock, config Config, scheduler Scheduler) *Gangs {
 	return &Gangs{
-		clock: clk, wake: make(chan struct{}, 1), planned: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
-		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
-		ended:   map[gangrequest.Key]map[types.UID]*v1.Pod{},
-		strays:  map[types.UID]time.Time{},
-		mayLead: func() bool { return false },
-		synced:  func() bool { return true },
-		fabric:  func() *fabricview.View { return nil },
-		drains:  map[int32]*drain{}, heldNodes: spans{}, holders: spans{},
-		keepPlaces: func(map[string][]*candidates.Kept) {},
+		clock: clk, config: config, scheduler: scheduler,
+		wake: make(chan struct{}, 1), planned: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
+		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, partial: map[gangrequest.Key]bool{},
+		ended:  map[gangrequest.Key]map[types.UID]*v1.Pod{},
+		strays: map[types.UID]time.Time{},
+		drains: map[int32]*drain{}, heldNodes: spans{}, holders: spans{},
 	}
 }
 
-// Serve says who carries out effects, and that a profile's pods may be members.
-func (g *Gangs) Serve(profile string, doer Doer) {
+// Serve says that a profile's pods may be members. Call it before the first pod comes.
+func (g *Gangs) Serve(profile string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.profiles[profile] = true
-	if _, first := g.doer.(idle); first {
-		g.doer = doer
-	}
 }
 
 // ChangePod takes note of a pod that is there; old is what was told of it before, nil if nothing
@@ -379,7 +351,7 @@ func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 
 // elect lets a member into the queue, or says why its gang waits. It needs g.mu.
 func (g *Gangs) elect(x *gang, uid types.UID) string {
-	if !g.synced() {
+	if !g.scheduler.Synced() {
 		x.waits = &Wait{Why: NotSynced, ForChange: true}
 		return NotSynced
 	}

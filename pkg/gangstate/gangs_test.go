@@ -20,6 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 )
 
 const testProfile = "test"
@@ -39,6 +41,9 @@ type testEnv struct {
 	rand   *rand.Rand
 	faults bool
 
+	unsynced bool                          // the first lists are not in
+	kept     map[string][]*candidates.Kept // by node; what Keep was given last
+
 	mu      sync.Mutex
 	pods    map[string]*v1.Pod      // by name: those that exist
 	room    int                     // for entries and bound pods
@@ -55,19 +60,30 @@ type testEnv struct {
 	tries   int             // of plans
 }
 
-var _ Doer = &testEnv{}
+var _ Scheduler = &testEnv{}
 
 func newTestEnv(t *testing.T, room int, seed uint64, faults bool) *testEnv {
 	t.Helper()
+	return newTestEnvWith(t, Config{}, room, seed, faults)
+}
+
+func newTestEnvWith(t *testing.T, c Config, room int, seed uint64, faults bool) *testEnv {
+	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 	r := &testEnv{
-		t: t, clock: clk, gangs: New(clk), rand: rand.New(rand.NewPCG(seed, 1)), room: room, faults: faults,
+		t: t, clock: clk, rand: rand.New(rand.NewPCG(seed, 1)), room: room, faults: faults,
 		pods: map[string]*v1.Pod{}, entries: map[types.UID]bool{}, keeps: map[types.UID]bool{}, flying: map[types.UID]bool{},
 		waiting: map[types.UID]chan bool{}, asked: map[types.UID]bool{}, whole: map[string]int{},
 	}
-	r.gangs.Serve(testProfile, r)
+	r.gangs = New(clk, c, r)
+	r.gangs.Serve(testProfile)
 	return r
 }
+
+func (e *testEnv) MayLead() bool                             { return false }
+func (e *testEnv) Synced() bool                              { return !e.unsynced }
+func (e *testEnv) Fabric() *fabricview.View                  { return nil }
+func (e *testEnv) Keep(places map[string][]*candidates.Kept) { e.kept = places }
 
 // chance is false without faults.
 func (e *testEnv) chance(percent int) bool {

@@ -115,9 +115,9 @@ func TestEditWhileCollecting(t *testing.T) {
 }
 
 // twoOfAGroup is a gang of two members, neither of which has a node.
-func twoOfAGroup(d Doer) (*Gangs, []*v1.Pod) {
-	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-	g.Serve(testProfile, d)
+func twoOfAGroup(s Scheduler) (*Gangs, []*v1.Pod) {
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, s)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(2, ""))
 	pods := groupMembers(2, 0)
 	for _, pod := range pods {

@@ -49,8 +49,8 @@ func TestEvictionMemory(t *testing.T) { //nolint:paralleltest // see above
 // BenchmarkOthers looks at a gang of which all members but one are above its minimum.
 func BenchmarkOthers(b *testing.B) {
 	const pods = 16_000
-	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-	g.Serve(testProfile, idle{})
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, idle{})
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(1, isWhole))
 	for _, pod := range groupMembers(pods, pods) {
 		g.SetPod(pod)

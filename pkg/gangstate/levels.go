@@ -73,18 +73,11 @@ func (g *Gangs) tooFew(x *gang, have, want int) string {
 	if x.read == nil || x.read.Err != nil {
 		return why
 	}
-	if view := g.fabric(); x.checked.read != x.read || x.checked.view != view {
+	if view := g.scheduler.Fabric(); x.checked.read != x.read || x.checked.view != view {
 		x.checked = levelCheck{x.read, view, levelFault(x.read, view)}
 	}
 	if x.checked.why != "" {
 		why += "; " + x.checked.why
 	}
 	return why
-}
-
-// FabricBy has fn asked for the fabric. It must not block, nor call anything of ours.
-func (g *Gangs) FabricBy(fn func() *fabricview.View) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.fabric = fn
 }

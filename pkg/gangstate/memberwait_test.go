@@ -30,9 +30,9 @@ func TestMemberWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-			g := New(clk)
 			r := &rejecter{told: map[types.UID]int{}}
-			g.Serve(testProfile, r)
+			g := New(clk, Config{}, r)
+			g.Serve(testProfile)
 			group := testGroup(3, "")
 			group.Spec.ScheduleTimeoutSeconds = tc.seconds
 			g.SetGroup(group)

@@ -53,11 +53,3 @@ func (g *Gangs) known(x *gang) int { return len(x.pods) + len(g.ended[x.key]) }
 func (g *Gangs) listed(x *gang) []*v1.Pod {
 	return slices.AppendSeq(slices.Collect(maps.Values(g.ended[x.key])), maps.Values(x.pods))
 }
-
-// SyncedBy has fn asked whether it is known what all nodes have. It must not block, nor call
-// anything of ours.
-func (g *Gangs) SyncedBy(fn func() bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.synced = fn
-}

@@ -19,7 +19,7 @@ import (
 // them read again.
 func TestLargeGangReads(t *testing.T) {
 	const pods, minimum = 3000, 3
-	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 	g.profiles[testProfile] = true
 	var first *v1.Pod
 	for i := range pods {
@@ -43,7 +43,7 @@ func TestLargeGangReads(t *testing.T) {
 // TestLargestGangReads: a gang of more members than are read for events in a second is read at all.
 func TestLargestGangReads(t *testing.T) {
 	const pods = maxEventReads + 1000
-	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 	g.profiles[testProfile] = true
 	var last *v1.Pod
 	for i := range pods {
@@ -72,8 +72,8 @@ func TestLargestGangReads(t *testing.T) {
 // the name of an earlier one while that was deleted, so that there were always some pods.
 func TestSmallerRun(t *testing.T) {
 	const earlier, begun, later = 8, 5, 4 // members, of which so many were made
-	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
-	g.Serve(testProfile, idle{})
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
+	g.Serve(testProfile)
 	var old, pods []*v1.Pod
 	for i := range begun {
 		old = append(old, member("train", earlier, fmt.Sprintf("old-%d", i)).Obj())
@@ -112,7 +112,7 @@ func plain() *v1.Pod {
 
 // TestLockContention: other pods need no lock. Each event of any pod waited for the lock of gangs.
 func TestLockContention(t *testing.T) {
-	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 	pod := plain()
 	g.mu.Lock() // whoever takes it now waits for ever
 	defer g.mu.Unlock()
@@ -129,7 +129,7 @@ func notMember(g *Gangs, pod *v1.Pod) {
 }
 
 func BenchmarkNoMember(b *testing.B) {
-	g, pod := New(clocktesting.NewFakeClock(time.Unix(0, 0))), plain()
+	g, pod := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{}), plain()
 	for name, does := range map[string]func(){
 		"event": func() { g.ChangePod(pod, pod) }, "PreEnqueue": func() { g.Gate(pod) }, "PreFilter": func() { g.Begin(pod) },
 	} {

@@ -28,8 +28,8 @@ func (m *meanwhile) Activate([]*v1.Pod) {
 func TestRemadeGang(t *testing.T) {
 	t.Parallel()
 	doer := &meanwhile{}
-	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-	g.Serve(testProfile, doer)
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, doer)
+	g.Serve(testProfile)
 	old, remade := member("a", 1, "a-0").UID("a-0.1").Obj(), member("a", 1, "a-0").UID("a-0.2").Obj()
 	doer.happens = func() {
 		g.DeletePod(old)

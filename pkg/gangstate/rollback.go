@@ -84,13 +84,6 @@ func (u *unsettled) overdue(now time.Time, timeout time.Duration) bool {
 	return timeout != 0 && !u.since.IsZero() && now.Sub(u.since) >= timeout
 }
 
-// LeadsBy has fn asked whether this process leads, as far as the Lease says.
-func (g *Gangs) LeadsBy(fn func() bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mayLead = fn
-}
-
 // bound is how many live members have a node.
 func (x *gang) bound() (n int) {
 	for _, pod := range x.pods {

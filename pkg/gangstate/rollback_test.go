@@ -22,7 +22,10 @@ import (
 type settler struct {
 	idle
 	asked []*Settlement
+	leads func() bool // by the Lease; nil: never
 }
+
+func (s *settler) MayLead() bool { return s.leads != nil && s.leads() }
 
 func (s *settler) Settle(x *Settlement) { s.asked = append(s.asked, x) }
 
@@ -91,13 +94,9 @@ func TestGangSettling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-			s := &settler{}
-			g := New(clk)
-			if err := g.Configure(Config{ScheduleTimeout: tc.timeout}); err != nil {
-				t.Fatal(err)
-			}
-			g.Serve(testProfile, s)
-			g.LeadsBy(func() bool { return tc.lease })
+			s := &settler{leads: func() bool { return tc.lease }}
+			g := New(clk, Config{ScheduleTimeout: tc.timeout}, s)
+			g.Serve(testProfile)
 			group := testGroup(3, tc.state)
 			if tc.own > 0 {
 				group.Spec.ScheduleTimeoutSeconds = new(int32(tc.own / time.Second))
@@ -146,13 +145,9 @@ func TestRollBackTimer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-			s := &settler{}
-			g := New(clk)
-			if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			g.Serve(testProfile, s)
-			g.LeadsBy(func() bool { return tc.leads != never && clk.Now().Unix() >= tc.leads })
+			s := &settler{leads: func() bool { return tc.leads != never && clk.Now().Unix() >= tc.leads }}
+			g := New(clk, Config{ScheduleTimeout: time.Minute}, s)
+			g.Serve(testProfile)
 			g.SetGroup(testGroup(3, notWhole))
 			for _, pod := range groupMembers(3, 2) {
 				g.SetPod(pod)
@@ -181,11 +176,8 @@ func TestDeathAfterWhole(t *testing.T) {
 	const dies, timeout = 300, 60 // seconds
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}
-	g := New(clk)
-	if err := g.Configure(Config{ScheduleTimeout: timeout * time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	g.Serve(testProfile, s)
+	g := New(clk, Config{ScheduleTimeout: timeout * time.Second}, s)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(3, notWhole))
 	pods := groupMembers(3, 3)
 	for _, pod := range pods {
@@ -218,11 +210,8 @@ func TestRollBackAttempts(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}
-	g := New(clk)
-	if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	g.Serve(testProfile, s)
+	g := New(clk, Config{ScheduleTimeout: time.Minute}, s)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(3, notWhole))
 	pods := groupMembers(3, 2)
 	for _, pod := range pods {
@@ -294,8 +283,8 @@ func TestJudge(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-			g.Serve(testProfile, &settler{})
+			g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, &settler{})
+			g.Serve(testProfile)
 			pods := groupMembers(3, tc.bound)
 			group := tc.group
 			if tc.change != nil {
@@ -327,11 +316,8 @@ func TestClaimEnd(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	s := &settler{}
-	g := New(clk)
-	if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	g.Serve(testProfile, s)
+	g := New(clk, Config{ScheduleTimeout: time.Minute}, s)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(3, notWhole))
 	pods := groupMembers(3, 2)
 	for _, pod := range pods {

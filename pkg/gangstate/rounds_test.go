@@ -187,8 +187,8 @@ func TestLostCycle(t *testing.T) {
 // lately, as after a restart with thousands of gangs. Then they have their turn in the next round.
 func TestNewGangsInDebt(t *testing.T) {
 	t.Parallel()
-	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-	g.Serve(testProfile, &releaser{})
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, &releaser{})
+	g.Serve(testProfile)
 	come := func(name string) (why string) {
 		pod := member(name, 1, name+"-0").Obj()
 		g.SetPod(pod)

@@ -18,8 +18,8 @@ import (
 // oneMember returns the gangs of a scheduler with one gang of one pod, and their clock.
 func oneMember() (*clocktesting.FakePassiveClock, *Gangs, *v1.Pod) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	g := New(clk)
-	g.Serve(testProfile, idle{})
+	g := New(clk, Config{}, idle{})
+	g.Serve(testProfile)
 	pod := member("g", 1, "p").Obj()
 	g.SetPod(pod)
 	return clk, g, pod

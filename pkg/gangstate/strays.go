@@ -18,7 +18,7 @@ func (g *Gangs) leave(x *gang, uid types.UID, why string) effects {
 // rejectStrays tells members that are gone to end.
 func (g *Gangs) rejectStrays() {
 	g.mu.Lock()
-	uids, doer, now := make([]types.UID, 0, len(g.strays)), g.doer, g.clock.Now()
+	uids, now := make([]types.UID, 0, len(g.strays)), g.clock.Now()
 	for uid, until := range g.strays {
 		if now.After(until) {
 			delete(g.strays, uid)
@@ -28,6 +28,6 @@ func (g *Gangs) rejectStrays() {
 	}
 	g.mu.Unlock()
 	if len(uids) > 0 {
-		doer.Reject(uids, "gang: the member is gone")
+		g.scheduler.Reject(uids, "gang: the member is gone")
 	}
 }

@@ -28,9 +28,9 @@ func (r *rejecter) Reject(uids []types.UID, _ string) {
 func TestGoneMemberRefusal(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	g := New(clk)
 	r := &rejecter{told: map[types.UID]int{}}
-	g.Serve(testProfile, r)
+	g := New(clk, Config{}, r)
+	g.Serve(testProfile)
 	g.SetGroup(testGroup(3, ""))
 	pods := groupMembers(3, 0)
 	for _, pod := range pods {

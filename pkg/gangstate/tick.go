@@ -34,10 +34,7 @@ func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
 // tick is one look at all gangs.
 func (g *Gangs) tick() {
 	g.rejectStrays()
-	g.mu.Lock()
-	ask := g.mayLead
-	g.mu.Unlock()
-	mayLead := ask() // it has a lock of its own
+	mayLead := g.scheduler.MayLead() // it has a lock of its own
 	for _, key := range g.keys(func(*gang) bool { return true }) {
 		g.do(func() (*gang, effects) {
 			x := g.gangs[key]

@@ -52,8 +52,8 @@ func TestLastMemberElection(t *testing.T) {
 func TestOrderOfGangs(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	g := New(clk)
-	g.Serve(testProfile, idle{})
+	g := New(clk, Config{}, idle{})
+	g.Serve(testProfile)
 	for _, gang := range []struct {
 		name     string
 		priority int32
@@ -88,8 +88,8 @@ func TestElectedMember(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-			gangs := New(clk)
-			gangs.Serve(testProfile, idle{}) // nobody comes who was woken
+			gangs := New(clk, Config{}, idle{})
+			gangs.Serve(testProfile) // nobody comes who was woken
 			pods := []*v1.Pod{member("g", 2, "g-0").Obj(), member("g", 2, "g-1").Obj()}
 			for _, pod := range pods {
 				gangs.SetPod(pod)
@@ -114,15 +114,14 @@ func TestElectedMember(t *testing.T) {
 func TestQueueBeforeLists(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 0, false)
-	synced := false
-	r.gangs.SyncedBy(func() bool { return synced })
+	r.unsynced = true
 	for i := range 2 {
 		r.set(member("g", 2, fmt.Sprintf("g-%d", i)).Obj())
 	}
 	if r.cycle() {
 		t.Error("a member came to the queue before the lists were in")
 	}
-	synced = true
+	r.unsynced = false
 	r.settle(3)
 	if bound := r.counts("g", 2); bound != 2 {
 		t.Errorf("%d of 2 members are bound once the lists are in", bound)

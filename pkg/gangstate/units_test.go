@@ -37,7 +37,7 @@ func TestOthers(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := New(clocktesting.NewFakeClock(time.Unix(0, 0)))
+			g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 			for i, change := range tc.change {
 				pod := member("low", 2, "m-"+string(rune('0'+i))).Node("node").Obj()
 				change(pod)

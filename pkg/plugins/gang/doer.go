@@ -27,7 +27,7 @@ type doer struct {
 	handle fwk.Handle
 	clock  clock.PassiveClock
 	state  *nodestate.State
-	gangs  *gangstate.Gangs
+	gangs  *gangstate.Gangs // whose effects these are; set before the first
 	// groups is one client for all writes of PodGroups, so that they have one limit together.
 	groups     func() (versioned.Interface, error)
 	sayings    *sayings
@@ -35,9 +35,9 @@ type doer struct {
 	nominees   *nominees
 }
 
-func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State, gangs *gangstate.Gangs) *doer {
+func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State) *doer {
 	return &doer{
-		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(), placements: newPlacements(), nominees: newNominees(),
+		ctx: ctx, handle: h, clock: clk, state: state, sayings: newSayings(), placements: newPlacements(), nominees: newNominees(),
 		groups: sync.OnceValues(func() (versioned.Interface, error) { return groupsClient(h.KubeConfig()) }),
 	}
 }

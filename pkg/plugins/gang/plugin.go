@@ -52,7 +52,7 @@ func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fw
 		if err := config.ValidateGangPlacementArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		if err := process.gangs.Configure(gangstate.Config{
+		if err := process.configure(&gangstate.Config{
 			ScheduleTimeout: args.ScheduleTimeout.Duration, AnyModelAfter: args.AnyModelAfter.Duration,
 			DrainAfter: args.DrainAfter.Duration, DrainFor: args.DrainFor.Duration, DrainShare: *args.DrainShare, DrainTotalShare: *args.DrainTotalShare,
 			DrainNamespaces: args.DrainNamespaces, DrainExcludedNamespaces: args.DrainExcludedNamespaces,

@@ -12,6 +12,7 @@ import (
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
@@ -29,9 +30,10 @@ import (
 // Process is what the plugin's instances of all profiles share. Make one in main.
 type Process struct {
 	shared *lifecycle.Shared
-	gangs  *gangstate.Gangs
+	gangs  *gangstate.Gangs // nil until the State is made
 
 	mu           sync.Mutex
+	config       *gangstate.Config // nil until the first profile has come
 	started      bool
 	serves       bool // some profile has GangPlacement
 	coscheduling bool // some profile has Coscheduling
@@ -45,7 +47,7 @@ type Process struct {
 
 // NewProcess returns a Process over the process-wide state.
 func NewProcess(shared *lifecycle.Shared) *Process {
-	return &Process{shared: shared, gangs: gangstate.New(shared.Clock()), profiles: map[string]*lifecycle.Profile{}}
+	return &Process{shared: shared, profiles: map[string]*lifecycle.Profile{}}
 }
 
 // errCoscheduling is why a scheduler with both plugins does not start.
@@ -65,6 +67,23 @@ func (p *Process) Coscheduling(make frameworkruntime.PluginFactory) frameworkrun
 	}
 }
 
+// configure sets the configuration of all gangs. Profiles that differ are an error.
+func (p *Process) configure(c *gangstate.Config) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.config != nil && !equality.Semantic.DeepEqual(c, p.config) {
+		return fmt.Errorf("the arguments must be equal in all profiles: have %+v and %+v", *p.config, *c)
+	}
+	p.config = c
+	return nil
+}
+
+// scheduler is what the gangs ask of this process, and have it do.
+type scheduler struct {
+	*doer
+	gangstate.Cluster
+}
+
 // join adds a profile. The first one starts what the process needs, until ctx ends.
 func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 	p.mu.Lock()
@@ -79,19 +98,19 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.profiles[h.ProfileName()] = profile
+		d := newDoer(ctx, h, p.shared.Clock(), state)
+		if p.gangs == nil {
+			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, state}) // the first one's is for all
+		}
+		d.gangs = p.gangs
+		p.gangs.Serve(h.ProfileName())
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
-		d := newDoer(ctx, h, p.shared.Clock(), state, p.gangs)
 		profile.Placed, profile.Evict = p.gangs.Placed, d.evictMembers
-		p.gangs.Serve(h.ProfileName(), d) // the first one's is for all
 		state.ServeGangs(h.ProfileName())
 		if p.started {
 			return nil
 		}
 		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
-		p.gangs.LeadsBy(state.MayLead)
-		p.gangs.SyncedBy(state.Synced)
-		p.gangs.FabricBy(state.Fabric)
-		p.gangs.KeepBy(state.Keep)
 		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
@@ -167,7 +186,15 @@ func (p *Process) nodeHandler() cache.ResourceEventHandler {
 }
 
 // Groups returns the PodGroups that are known. They must not be changed.
-func (p *Process) Groups() []*schedulingv1alpha1.PodGroup { return p.gangs.Groups() }
+func (p *Process) Groups() []*schedulingv1alpha1.PodGroup {
+	p.mu.Lock()
+	gangs := p.gangs
+	p.mu.Unlock()
+	if gangs == nil {
+		return nil
+	}
+	return gangs.Groups()
+}
 
 // demand reads a pod with the arguments of its profile.
 func (p *Process) demand(pod *v1.Pod) (*placement.Demand, error) {

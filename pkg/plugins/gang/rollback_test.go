@@ -147,10 +147,11 @@ func TestWholeBesideWrites(t *testing.T) {
 	})
 	member := schedtest.Pod("p").Namespace("ns").Label(schedulingv1alpha1.PodGroupLabel, name).Node("n").Obj()
 	d := &doer{
-		ctx: t.Context(), handle: handle{client: fake.NewClientset(member)}, gangs: gangstate.New(clock.RealClock{}),
+		ctx: t.Context(), handle: handle{client: fake.NewClientset(member)},
 		state:  nodestate.New(nodestate.Config{RequestTimeout: time.Minute}, clock.RealClock{}),
 		groups: func() (versioned.Interface, error) { return groups, nil },
 	}
+	d.gangs = gangstate.New(clock.RealClock{}, gangstate.Config{}, scheduler{d, d.state})
 	key := gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: name}
 	if evicted, err := d.settle(&gangstate.Settlement{Key: key, Group: stored}); err != nil || evicted > 0 {
 		t.Fatalf("%d are evicted: %v", evicted, err)
