@@ -29,17 +29,17 @@ type Claim struct {
 // minimum that was passed over since its plan failed has the next turn.
 func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[t.Gang.Key]
-		if x == nil || x.attempt != nil || x.claim != nil || x.busy > 0 || g.incomplete(x) != "" {
+		x := g.queue.gangs[t.Gang.Key]
+		if x == nil || x.attempt != nil || x.claim != nil || x.busy > 0 || g.queue.incomplete(x) != "" {
 			return nil, effects{}
 		}
 		x.claim = c
 		if !samePods(x.turns.pods, t.Pods) {
-			x.turns = g.turnsOf(x)
+			x.turns = g.queue.turnsOf(x)
 		}
 		if !samePods(x.turns.pods, t.Pods) {
 			x.claim = nil
-			x.turns = g.turnsOf(x)
+			x.turns = g.queue.turnsOf(x)
 			return nil, effects{}
 		}
 		for _, pod := range t.Pods {
@@ -59,13 +59,13 @@ func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 // while the gang is not planned anew.
 func (g *Gangs) EndClaim(key gangrequest.Key, why string) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[key]
+		x := g.queue.gangs[key]
 		if x == nil || x.claim == nil {
 			return nil, effects{}
 		}
 		if why != "" {
 			x.waits = &Wait{Why: why, ForChange: true}
-			g.Changed()
+			g.queue.Changed()
 		}
 		return x, x.endClaim()
 	})
@@ -80,7 +80,7 @@ func (g *Gangs) ClaimedNode(uid types.UID) string {
 
 // claimedNode needs g.mu.
 func (g *Gangs) claimedNode(uid types.UID) string {
-	x := g.byPod[uid]
+	x := g.queue.byPod[uid]
 	if x == nil || x.claim == nil {
 		return ""
 	}
@@ -97,7 +97,7 @@ func (g *Gangs) claimedNode(uid types.UID) string {
 func (g *Gangs) HoldsPlace(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.byPod[uid]
+	x := g.queue.byPod[uid]
 	return x != nil && (x.attempt.has(uid) || g.claimedNode(uid) != "")
 }
 
@@ -119,13 +119,13 @@ func (g *Gangs) outdated(x *gang) (e effects) {
 	if x.claim == nil {
 		return e
 	}
-	same := g.incomplete(x) == "" && slices.EqualFunc(x.turns.pods, x.claim.Places, func(pod *v1.Pod, l Located) bool { return pod.UID == l.Pod.UID })
+	same := g.queue.incomplete(x) == "" && slices.EqualFunc(x.turns.pods, x.claim.Places, func(pod *v1.Pod, l Located) bool { return pod.UID == l.Pod.UID })
 	if same && g.clock.Now().Before(x.claim.Until) {
 		return e
 	}
 	x.waits = nil
 	e = x.endClaim()
-	e.activate = g.next(x)
+	e.activate = g.queue.next(x)
 	return e
 }
 
@@ -133,7 +133,7 @@ func (g *Gangs) outdated(x *gang) (e effects) {
 // priority needs it. It is planned anew.
 func (g *Gangs) Yield(key gangrequest.Key, why string) {
 	g.do(func() (*gang, effects) {
-		if x := g.gangs[key]; x != nil {
+		if x := g.queue.gangs[key]; x != nil {
 			return x, g.yield(x, nil, why)
 		}
 		return nil, effects{}
@@ -146,7 +146,7 @@ func (g *Gangs) YieldPods(uids []types.UID, why string) {
 	seen := sets.New[gangrequest.Key]()
 	for _, uid := range uids {
 		g.do(func() (*gang, effects) {
-			x := g.byPod[uid]
+			x := g.queue.byPod[uid]
 			if x == nil || seen.Has(x.key) {
 				return nil, effects{}
 			}
@@ -161,7 +161,7 @@ func (g *Gangs) yield(x *gang, uids []types.UID, why string) (e effects) {
 	switch a := x.attempt; {
 	case x.claim != nil:
 		x.waits = &Wait{Why: why, ForChange: true}
-		g.Changed()
+		g.queue.Changed()
 		return x.endClaim()
 	case a == nil || a.phase == ending || a.phase == none:
 		return e
@@ -181,7 +181,7 @@ func (g *Gangs) Expected() sets.Set[types.UID] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := sets.New[types.UID]()
-	for _, x := range g.gangs {
+	for _, x := range g.queue.gangs {
 		if x.claim != nil {
 			for _, l := range x.claim.Waits {
 				out.Insert(l.Pod.UID)

@@ -37,15 +37,15 @@ func (a *attempt) stamp(now time.Time) {
 func (g *Gangs) Diagnose() []diagnosis.Gang {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := make([]diagnosis.Gang, 0, len(g.gangs))
-	for key, x := range g.gangs {
+	out := make([]diagnosis.Gang, 0, len(g.queue.gangs))
+	for key, x := range g.queue.gangs {
 		d := diagnosis.Gang{Gang: key.String(), Pods: len(x.pods)}
 		if w := x.waits; w != nil {
 			if d.Waits = w.Why; !w.Until.IsZero() {
 				d.Until = new(w.Until.UTC())
 			}
-		} else if x.attempt == nil && (x.read != nil && !x.stale || g.known(x) < x.counted) { // nothing is read again for it
-			d.Waits = g.missing(x)
+		} else if x.attempt == nil && (x.read != nil && !x.stale || x.count() < x.counted) { // nothing is read again for it
+			d.Waits = g.queue.missing(x)
 		}
 		if x.claim != nil {
 			for _, l := range x.claim.Places {

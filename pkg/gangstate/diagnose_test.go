@@ -31,7 +31,7 @@ func TestDiagnose(t *testing.T) {
 
 	r.set(member("g", 2, "g-1").Obj())
 	until := r.clock.Now().Add(time.Minute).UTC()
-	key := r.gangs.keys(func(*gang) bool { return true })[0]
+	key := r.gangs.queue.keys(func(*gang) bool { return true })[0]
 	r.gangs.Wait(key, &Wait{Why: "no room", Until: until})
 	told.Pods, told.Waits, told.Until = 2, "no room", &until
 	want("without room", told)

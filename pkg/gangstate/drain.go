@@ -74,8 +74,8 @@ type Starvation struct {
 func (g *Gangs) Starving(t *Turn) (s Starvation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x, now := g.gangs[t.Gang.Key], g.clock.Now()
-	if x == nil || g.config.DrainAfter <= 0 || g.incomplete(x) != "" || !x.turns.needed {
+	x, now := g.queue.gangs[t.Gang.Key], g.clock.Now()
+	if x == nil || g.config.DrainAfter <= 0 || g.queue.incomplete(x) != "" || !x.turns.needed {
 		return s
 	}
 	complete, d := g.completed(x), g.drains[x.priority]
@@ -136,7 +136,7 @@ func (g *Gangs) takenFrom(x *gang, now time.Time) func(node string) bool {
 func (g *Gangs) Drain(t *Turn, n *Need) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x, now := g.gangs[t.Gang.Key], g.clock.Now()
+	x, now := g.queue.gangs[t.Gang.Key], g.clock.Now()
 	if !g.mayDrain(x, now) {
 		return ""
 	}
@@ -169,7 +169,7 @@ func (g *Gangs) Drain(t *Turn, n *Need) string {
 
 // mayDrain reports whether places may be kept for a gang now. It needs g.mu.
 func (g *Gangs) mayDrain(x *gang, now time.Time) bool {
-	if x == nil || g.incomplete(x) != "" || !x.turns.needed {
+	if x == nil || g.queue.incomplete(x) != "" || !x.turns.needed {
 		return false
 	}
 	return g.config.drainsFor(x.key.Namespace) && g.holders.openUntil(x.key.Namespace, now).IsZero()
@@ -314,7 +314,7 @@ func (g *Gangs) publishKept() {
 // what the last drain says.
 func (g *Gangs) publish() {
 	g.publishKept()
-	g.Changed() // some may be open to gangs that wait
+	g.queue.Changed() // some may be open to gangs that wait
 }
 
 // completed is when the last of the members that are to be placed came, by what the API server
@@ -331,7 +331,7 @@ func (g *Gangs) completed(x *gang) time.Time {
 	for _, pod := range x.turns.pods {
 		later(pod.CreationTimestamp.Time)
 	}
-	if group := g.group[x.key]; group != nil {
+	if group := x.group; group != nil {
 		later(group.CreationTimestamp.Time)
 	}
 	if last.IsZero() {

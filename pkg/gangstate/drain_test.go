@@ -209,14 +209,14 @@ func TestRetryOnOpening(t *testing.T) {
 	r.refuse(pods[0], "n1")
 	r.want("a", map[string]string{"n1": "gang ns/a"})
 	select {
-	case <-r.gangs.wake: // because they were closed
+	case <-r.gangs.queue.wake: // because they were closed
 	default:
 	}
 	r.delete("a-0")
 	r.delete("a-1")
 	r.want("a is gone", map[string]string{})
 	select {
-	case <-r.gangs.wake:
+	case <-r.gangs.queue.wake:
 	default:
 		t.Error("no round of gangs that wait is due")
 	}

@@ -20,7 +20,7 @@ func (g *Gangs) NoDrain(t *Turn) {
 func (g *Gangs) DrainInVain(t *Turn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if x := g.gangs[t.Gang.Key]; x != nil {
+	if x := g.queue.gangs[t.Gang.Key]; x != nil {
 		g.endInVain(x)
 	}
 }
@@ -56,13 +56,13 @@ func (g *Gangs) endDrained() {
 	now := g.clock.Now()
 	g.endDrains(now, func(d *drain) outcome {
 		x := d.gang
-		if g.gangs[x.key] != x || !d.until.IsZero() && !now.Before(d.until) {
+		if g.queue.gangs[x.key] != x || !d.until.IsZero() && !now.Before(d.until) {
 			return inVain
 		}
 		if x.attempt != nil || x.busy > 0 {
 			return goesOn
 		}
-		if g.incomplete(x) != "" {
+		if g.queue.incomplete(x) != "" {
 			return inVain.when(!d.awaitsMember(now))
 		}
 		if !d.lacks.IsZero() {
@@ -165,14 +165,4 @@ func (g *Gangs) endHolder(ended *drain, is outcome, now time.Time) {
 		}
 	}
 	g.holders[namespace] = span{since: since}
-}
-
-// on reports whether a member has the node.
-func (x *gang) on(node string) bool {
-	for _, pod := range x.pods {
-		if pod.Spec.NodeName == node {
-			return true
-		}
-	}
-	return false
 }

@@ -2,11 +2,6 @@
 
 package gangstate
 
-import (
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-)
-
 // do takes a step, and carries out its effects without the lock. No attempt begins while
 // another's are being ended: what is released must not be of the next one.
 func (g *Gangs) do(step func() (*gang, effects)) {
@@ -38,12 +33,12 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 		e = effects{}
 		if x.busy == 0 && x.closed {
 			x.closed = false
-			e.activate = g.next(x)
+			e.activate = g.queue.next(x)
 		}
 	}
 	// Another step may have forgotten it meanwhile, and its name be another gang's.
-	if g.gangs[x.key] == x && len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
-		delete(g.gangs, x.key)
+	if g.queue.gangs[x.key] == x && len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
+		delete(g.queue.gangs, x.key)
 	}
 	g.endDrained()
 	g.showHeld(x)
@@ -99,8 +94,8 @@ func (g *Gangs) close(x *gang, done bool) {
 	}
 	switch {
 	case done:
-		x.tries, x.pauses = 0, 0
-		clear(x.refused)
+		x.refusals.plans, x.pauses = 0, 0
+		clear(x.refusals.nodes)
 	case x.attempt.failed && x.waits == nil:
 		pause := x.pause()
 		if x.attempt.late {
@@ -112,15 +107,4 @@ func (g *Gangs) close(x *gang, done bool) {
 	}
 	x.attempt, x.commit, x.closed = nil, nil, true
 	x.read = nil
-}
-
-// find returns the pods of members.
-func (x *gang) find(uids []types.UID) []*v1.Pod {
-	pods := make([]*v1.Pod, 0, len(uids))
-	for _, uid := range uids {
-		if pod := x.pods[uid]; pod != nil {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
 }

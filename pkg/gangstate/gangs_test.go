@@ -431,7 +431,7 @@ func (e *testEnv) nothingHeld() {
 	}
 	e.gangs.mu.Lock()
 	defer e.gangs.mu.Unlock()
-	for key, x := range e.gangs.gangs {
+	for key, x := range e.gangs.queue.gangs {
 		if x.attempt != nil || x.busy > 0 {
 			e.t.Errorf("%s still has an attempt in phase %d, %v, busy %d", key, x.attempt.phase, x.attempt.steps, x.busy)
 		}

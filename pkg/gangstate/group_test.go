@@ -93,7 +93,7 @@ func TestEditWhileCollecting(t *testing.T) {
 				t.Fatalf("the gang is not held: %q", turn.Why)
 			}
 			tc.edit(g, pods)
-			if got := !g.byPod[pods[0].UID].attempt.collects(); got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
+			if got := !g.queue.byPod[pods[0].UID].attempt.collects(); got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
 				t.Errorf("given up: %t, want %t; places that are given back: %v", got, tc.want, r.released)
 			}
 		})
@@ -107,7 +107,7 @@ func TestEditWhileCollecting(t *testing.T) {
 				t.Fatalf("nothing is held: %q", turn.Why)
 			}
 			tc.edit(g, pods)
-			if got := g.byPod[pods[0].UID].claim == nil; got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
+			if got := g.queue.byPod[pods[0].UID].claim == nil; got != tc.want || got != slices.Contains(r.released, pods[1].UID) {
 				t.Errorf("given up: %t, want %t; places that are given back: %v", got, tc.want, r.released)
 			}
 		})

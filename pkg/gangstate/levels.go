@@ -65,19 +65,3 @@ type levelCheck struct {
 	view *fabricview.View
 	why  string
 }
-
-// tooFew says that members are missing, and what will keep the gang waiting when all are there: that is
-// known from the first member on. It needs g.mu.
-func (g *Gangs) tooFew(x *gang, have, want int) string {
-	why := fmt.Sprintf("gang: %d of %d members", have, want)
-	if x.read == nil || x.read.Err != nil {
-		return why
-	}
-	if view := g.scheduler.Fabric(); x.checked.read != x.read || x.checked.view != view {
-		x.checked = levelCheck{x.read, view, levelFault(x.read, view)}
-	}
-	if x.checked.why != "" {
-		why += "; " + x.checked.why
-	}
-	return why
-}

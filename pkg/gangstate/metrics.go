@@ -107,13 +107,13 @@ func (g *Gangs) states() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	states := map[string]int{}
-	for _, x := range g.gangs {
+	for _, x := range g.queue.gangs {
 		switch {
 		case x.attempt != nil:
 			states[stateOnTheWay]++
 		case x.bound() > 0 && len(x.unbound()) == 0:
 			states[stateBound]++
-		case x.read == nil || g.missing(x) != "":
+		case x.read == nil || g.queue.missing(x) != "":
 			states[stateIncomplete]++
 		default:
 			states[stateWaiting]++
@@ -142,11 +142,11 @@ func (g *Gangs) placements() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := map[string]string{}
-	for key, x := range g.gangs {
+	for key, x := range g.queue.gangs {
 		if x.attempt != nil || x.bound() == 0 || len(x.unbound()) > 0 {
 			continue
 		}
-		if group := g.group[key]; group != nil && group.Annotations[gangrequest.PlacementKey] != "" {
+		if group := x.group; group != nil && group.Annotations[gangrequest.PlacementKey] != "" {
 			out[key.String()] = group.Annotations[gangrequest.PlacementKey]
 			continue
 		}

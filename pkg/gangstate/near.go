@@ -19,7 +19,7 @@ func (g *Gangs) NodesNear(pod *v1.Pod) (nodes []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, key := range keys {
-		x := g.gangs[key]
+		x := g.queue.gangs[key]
 		if x == nil {
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 func TestLargeGangReads(t *testing.T) {
 	const pods, minimum = 3000, 3
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
-	g.profiles[testProfile] = true
+	g.queue.profiles[testProfile] = true
 	var first *v1.Pod
 	for i := range pods {
 		pod := member("large", minimum, fmt.Sprintf("p-%d", i)).Obj()
@@ -30,7 +30,7 @@ func TestLargeGangReads(t *testing.T) {
 		g.ChangePod(nil, pod)
 		g.Gate(pod)
 	}
-	for key, x := range g.gangs {
+	for key, x := range g.queue.gangs {
 		if x.events > maxEventReads {
 			t.Errorf("%v: %d members were read for %d events, want %d at most", key, x.events, pods, maxEventReads)
 		}
@@ -44,16 +44,16 @@ func TestLargeGangReads(t *testing.T) {
 func TestLargestGangReads(t *testing.T) {
 	const pods = maxEventReads + 1000
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
-	g.profiles[testProfile] = true
+	g.queue.profiles[testProfile] = true
 	var last *v1.Pod
 	for i := range pods {
 		last = member("large", pods, fmt.Sprintf("p-%d", i)).Obj()
 		g.ChangePod(nil, last)
 	}
 	g.tick()
-	for key, x := range g.gangs {
+	for key, x := range g.queue.gangs {
 		g.mu.Lock()
-		why := g.incomplete(x)
+		why := g.queue.incomplete(x)
 		g.mu.Unlock()
 		if why != "" {
 			t.Errorf("%v with all %d members waits: %s", key, pods, why)

@@ -40,7 +40,7 @@ func TestRemadeGang(t *testing.T) {
 		t.Errorf("the new gang is kept out of the queue: %s", why)
 	}
 	g.DeletePod(remade)
-	if len(g.gangs) > 0 {
-		t.Errorf("%d gangs are known, though all pods are gone", len(g.gangs))
+	if len(g.queue.gangs) > 0 {
+		t.Errorf("%d gangs are known, though all pods are gone", len(g.queue.gangs))
 	}
 }

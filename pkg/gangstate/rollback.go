@@ -43,7 +43,7 @@ type unsettled struct {
 // its first cycle: from then on it can perhaps place the rest. It needs g.mu.
 func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	bound, cycles := 0, g.leads.Load()
-	if g.partial[x.key] && (cycles || mayLead) {
+	if x.partial && (cycles || mayLead) {
 		bound = x.bound()
 	}
 	now, u := g.clock.Now(), &x.unsettled
@@ -51,8 +51,9 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 		u.since, u.next = time.Time{}, time.Time{}
 		return nil
 	}
-	group := g.group[x.key]
-	short := bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))
+	group := x.group
+	g.queue.readAgain(x)
+	short := bound+len(x.read.Members.Ended) < int(max(1, group.Spec.MinMember))
 	u.see(short, cycles, now)
 	switch {
 	case u.next.IsZero():
@@ -84,16 +85,6 @@ func (u *unsettled) overdue(now time.Time, timeout time.Duration) bool {
 	return timeout != 0 && !u.since.IsZero() && now.Sub(u.since) >= timeout
 }
 
-// bound is how many live members have a node.
-func (x *gang) bound() (n int) {
-	for _, pod := range x.pods {
-		if pod.Spec.NodeName != "" && gangrequest.StandingOf(pod) == gangrequest.Live {
-			n++
-		}
-	}
-	return n
-}
-
 // Settled ends a Settlement, for which so many members were evicted.
 func (g *Gangs) Settled(s *Settlement, evicted int) {
 	if evicted > 0 {
@@ -101,12 +92,12 @@ func (g *Gangs) Settled(s *Settlement, evicted int) {
 		rollBackEvictions.Add(float64(evicted))
 	}
 	g.do(func() (*gang, effects) {
-		x := g.gangs[s.Key]
+		x := g.queue.gangs[s.Key]
 		if x == nil {
 			return nil, effects{}
 		}
 		x.unsettled.evicting = false
-		return x, effects{activate: g.next(x)}
+		return x, effects{activate: g.queue.next(x)}
 	})
 }
 
@@ -146,7 +137,7 @@ func (g *Gangs) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []
 			continue
 		}
 		have++
-		if g.profiles[pod.Spec.SchedulerName] {
+		if g.queue.profiles[pod.Spec.SchedulerName] {
 			victims = append(victims, pod)
 		}
 	}

@@ -18,7 +18,7 @@ func TestPatienceStart(t *testing.T) {
 	for _, pod := range pods {
 		r.set(pod)
 	}
-	key := r.gangs.byPod[pods[0].UID].key
+	key := r.gangs.queue.byPod[pods[0].UID].key
 	r.clock.Step(time.Hour)
 	first := r.gangs.Room(key)
 	if !first.Equal(r.clock.Now()) {

@@ -3,11 +3,8 @@
 package gangstate
 
 import (
-	"context"
-	"slices"
+	"sync/atomic"
 	"time"
-
-	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -129,13 +126,25 @@ func (r *rounds) begins() time.Time {
 	return r.anyway
 }
 
+// signals tell RunRounds what has happened since it looked last.
+type signals struct {
+	wake     chan struct{} // something changed
+	planned  chan struct{} // a plan ended
+	planning atomic.Int64  // nanoseconds that plans took without finding places, since that was looked at
+	debt     atomic.Int64  // nanoseconds that they took beyond their share; negative: less
+}
+
+func newSignals() *signals {
+	return &signals{wake: make(chan struct{}, 1), planned: make(chan struct{}, 1)}
+}
+
 // Changed says that some gangs that wait may fit now.
-func (g *Gangs) Changed() { signal(g.wake) }
+func (s *signals) Changed() { signal(s.wake) }
 
 // PlanTook adds to the time that plans took without finding places.
-func (g *Gangs) PlanTook(took time.Duration) {
-	g.planning.Add(int64(took))
-	signal(g.planned)
+func (s *signals) PlanTook(took time.Duration) {
+	s.planning.Add(int64(took))
+	signal(s.planned)
 }
 
 func signal(c chan struct{}) {
@@ -146,67 +155,4 @@ func signal(c chan struct{}) {
 }
 
 // behind reports whether plans took so much more than their share that new gangs have to wait for their turn.
-func (g *Gangs) behind() bool { return time.Duration(g.debt.Load()) > maxDebt }
-
-// RunRounds tries the waiting gangs again after changes, until ctx ends.
-func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
-	r := &rounds{}
-	for {
-		r.left -= time.Duration(g.planning.Swap(0))
-		key, wait, ok := r.next(clk.Now(), g.waiting, g.first, g.isTried)
-		g.debt.Store(int64(-r.left))
-		if ok {
-			g.try(key)
-			continue
-		}
-		timer := clk.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-g.wake:
-			r.change(clk.Now())
-		case <-g.planned:
-		case <-timer.C():
-		}
-		timer.Stop()
-	}
-}
-
-// waiting are the gangs that wait for a change, those of higher priority and older ones first.
-func (g *Gangs) waiting() []gangrequest.Key {
-	return g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange })
-}
-
-// first are the gangs that do not wait for a round to end: that for which room is looked for first, and those
-// for which places are held or that have not been tried since they came or changed.
-func (g *Gangs) first() []gangrequest.Key {
-	all := g.waiting()
-	soon := g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange && (x.claim != nil || !x.known) })
-	if len(all) > 0 && !slices.Contains(soon, all[0]) {
-		soon = append([]gangrequest.Key{all[0]}, soon...)
-	}
-	return soon
-}
-
-// try has the cycle of a gang's member come, if the gang still waits for a change.
-func (g *Gangs) try(key gangrequest.Key) {
-	g.do(func() (*gang, effects) {
-		x := g.gangs[key]
-		if x == nil || x.waits == nil || !x.waits.ForChange {
-			return nil, effects{}
-		}
-		x.waits, x.known = nil, true
-		next := g.next(x)
-		x.tried = len(next) > 0
-		return x, effects{activate: next}
-	})
-}
-
-// isTried reports whether the cycle of a gang that was tried has not ended yet.
-func (g *Gangs) isTried(key gangrequest.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x := g.gangs[key]
-	return x != nil && x.tried && x.waits == nil && x.attempt == nil
-}
+func (s *signals) behind() bool { return time.Duration(s.debt.Load()) > maxDebt }

@@ -41,7 +41,7 @@ func newRoundsSim(gangs int, cost, queue time.Duration) *roundsSim {
 
 // round tries all gangs that wait for a change.
 func (g *Gangs) round() {
-	for _, key := range g.waiting() {
+	for _, key := range g.queue.waiting() {
 		g.try(key)
 	}
 }
@@ -197,11 +197,11 @@ func TestNewGangsInDebt(t *testing.T) {
 	if why := come("first"); why != "" {
 		t.Errorf("without a debt: %q", why)
 	}
-	g.debt.Store(int64(2 * maxDebt))
+	g.queue.debt.Store(int64(2 * maxDebt))
 	if why := come("second"); why != othersFirst {
 		t.Errorf("in debt: %q, want %q", why, othersFirst)
 	}
-	keys := g.waiting()
+	keys := g.queue.waiting()
 	if len(keys) != 1 || keys[0].Name != "second" {
 		t.Fatalf("%v wait for a round, want the second gang", keys)
 	}
@@ -209,11 +209,11 @@ func TestNewGangsInDebt(t *testing.T) {
 	if why := g.Gate(member("second", 1, "second-0").Obj()); why != "" {
 		t.Errorf("in its turn: %q", why)
 	}
-	if !g.isTried(keys[0]) {
+	if !g.queue.isTried(keys[0]) {
 		t.Error("nobody waits for the cycle of the gang that was tried")
 	}
 	g.Wait(keys[0], &Wait{Why: "no room", ForChange: true})
-	if g.isTried(keys[0]) {
+	if g.queue.isTried(keys[0]) {
 		t.Error("its cycle is waited for when it has ended")
 	}
 }

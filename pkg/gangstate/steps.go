@@ -20,25 +20,9 @@ const (
 	// maxAttempt bounds what a PodGroup may ask for, as the places are held meanwhile, and the pause
 	// after it. kube-scheduler ends what waits in Permit for 15 minutes.
 	maxAttempt = 10 * time.Minute
-	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
-	maxTries = 8
-	// maxRefusals bounds what is remembered of one gang: each plan reads it.
-	maxRefusals = 1 << 10
-	// refusedFor is after how long without another refusal all nodes are tried again: what a plugin
-	// refuses for may end without a change of the node, as a nomination does. It is longer than
-	// maxPause, so that a gang comes to the node that takes it, however many refuse.
-	refusedFor = time.Minute
-	// firstPause is the pause after an attempt that failed for another reason; it doubles up
-	// to maxPause.
-	firstPause = time.Second
-	maxPause   = 30 * time.Second
 	// latePause is how many times longer than an attempt the pause after one is that ended because
 	// a member did not come.
 	latePause = 10
-	// turnAfter is after how long another member is elected, and queuedTurnAfter if the one before
-	// is in the queue: that may be long, and whoever comes earlier would wait for this one.
-	turnAfter       = time.Second
-	queuedTurnAfter = 30 * time.Second
 )
 
 // Turn is what a member's cycle is to do.
@@ -68,25 +52,25 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.gangs[key]
+	x := g.queue.gangs[key]
 	if x == nil || x.pods[pod.UID] == nil {
 		return Turn{Why: "gang: the pod is not known yet"}, true
 	}
-	g.readNow(x)
+	g.queue.readNow(x)
 	x.queued, x.known = "", true
-	if t.Why = g.gate(x, pod.UID, false); t.Why != "" {
+	if t.Why = g.queue.gate(x, pod.UID, false); t.Why != "" {
 		x.tried = false
 		return t, true
 	}
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	x.forgetRefusals(g.clock.Now())
+	x.refusals.forget(g.clock.Now())
 	t = Turn{
-		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest,
+		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refusals.nodes)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest,
 		Claim: x.claim,
 	}
-	maps.Copy(t.Refused, x.refused)
+	maps.Copy(t.Refused, x.refusals.nodes)
 	return t, true
 }
 
@@ -96,7 +80,7 @@ func (g *Gangs) Room(key gangrequest.Key) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
-	x := g.gangs[key]
+	x := g.queue.gangs[key]
 	if x == nil {
 		return now
 	}
@@ -110,11 +94,11 @@ func (g *Gangs) Room(key gangrequest.Key) time.Time {
 // them is not to be placed any more; the caller ends the entries then.
 func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[t.Gang.Key]
+		x := g.queue.gangs[t.Gang.Key]
 		if x == nil || x.attempt != nil || x.busy > 0 || x.unsettled.evicting {
 			return nil, effects{}
 		}
-		if g.readNow(x); g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
+		if g.queue.readNow(x); g.queue.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
 			return nil, effects{}
 		}
 		uids := make([]types.UID, len(t.Pods))
@@ -122,7 +106,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 			uids[i] = pod.UID
 		}
 		x.tried = false
-		signal(g.planned)
+		signal(g.queue.planned)
 		limit := x.timeout(len(uids))
 		x.attempt = hold(uids, first.UID, g.clock.Now().Add(limit))
 		x.attempt.limit = limit
@@ -130,7 +114,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 		if timeout := g.config.ScheduleTimeout; timeout > 0 {
 			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
 		}
-		x.commit = &Commit{Key: x.key, Group: g.group[x.key], Members: uids, Fresh: !x.turns.follows, Answer: answer}
+		x.commit = &Commit{Key: x.key, Group: x.group, Members: uids, Fresh: !x.turns.follows, Answer: answer}
 		g.showHeld(x)
 		ok = true
 		return nil, effects{}
@@ -145,11 +129,11 @@ func Timeout(members int) time.Duration {
 
 // timeout is how long an attempt to place so many members may last. Its PodGroup may ask for longer
 // before the gang runs.
-func (x *gang) timeout(members int) time.Duration {
-	if x.turns.follows {
+func (r *reading) timeout(members int) time.Duration {
+	if r.turns.follows {
 		return Timeout(members)
 	}
-	return max(Timeout(members), min(x.read.MemberWait, maxAttempt))
+	return max(Timeout(members), min(r.read.MemberWait, maxAttempt))
 }
 
 func samePods(a, b []*v1.Pod) bool {
@@ -169,7 +153,7 @@ func samePods(a, b []*v1.Pod) bool {
 func (g *Gangs) Reserved(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.byPod[uid]
+	x := g.queue.byPod[uid]
 	return x != nil && x.attempt.begun(uid)
 }
 
@@ -177,7 +161,7 @@ func (g *Gangs) Reserved(uid types.UID) bool {
 // it waits before; 0 is not at all.
 func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 	g.do(func() (*gang, effects) {
-		x := g.byPod[uid]
+		x := g.queue.byPod[uid]
 		if x == nil || x.attempt == nil {
 			return nil, effects{}
 		}
@@ -194,7 +178,7 @@ func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 func (g *Gangs) Rank(uid types.UID) (rank int, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.byPod[uid]
+	x := g.queue.byPod[uid]
 	if x == nil || x.commit == nil || x.commit.Answer == nil {
 		return 0, false
 	}
@@ -205,7 +189,7 @@ func (g *Gangs) Rank(uid types.UID) (rank int, ok bool) {
 // Written ends the write that Doer.Commit began.
 func (g *Gangs) Written(c *Commit, err error) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[c.Key]
+		x := g.queue.gangs[c.Key]
 		if x == nil || x.commit != c || x.attempt == nil {
 			return nil, effects{}
 		}
@@ -217,7 +201,7 @@ func (g *Gangs) Written(c *Commit, err error) {
 func (g *Gangs) Unreserved(uid types.UID) {
 	g.do(func() (*gang, effects) {
 		delete(g.strays, uid)
-		x := g.byPod[uid]
+		x := g.queue.byPod[uid]
 		if x == nil || x.attempt == nil {
 			return nil, effects{}
 		}
@@ -229,22 +213,22 @@ func (g *Gangs) Unreserved(uid types.UID) {
 // The places of all are looked for anew, but not for ever.
 func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why string) {
 	g.do(func() (*gang, effects) {
-		x := g.byPod[pod.UID]
+		x := g.queue.byPod[pod.UID]
 		if x == nil {
 			return nil, effects{}
 		}
 		if node.Node != "" {
-			x.refuse(node, generation, g.clock.Now())
+			x.refusals.add(node, generation, g.clock.Now())
 		}
-		x.tries++
+		x.refusals.plans++
 		x.turn++ // another member comes sooner than this one, which is in flight
-		if x.tries >= maxTries {
+		if x.refusals.plans >= maxTries {
 			g.endInVain(x)
-			g.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
+			g.queue.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
 		}
 		switch a := x.attempt; {
 		case a == nil:
-			return x, effects{activate: g.next(x)}
+			return x, effects{activate: g.queue.next(x)}
 		case a.phase == committed:
 			return x, a.givenUp(pod.UID)
 		case a.live():
@@ -254,31 +238,16 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 	})
 }
 
-// refuse notes a node that another plugin refused.
-func (x *gang) refuse(node Refusal, generation int64, now time.Time) {
-	if len(x.refused) >= maxRefusals { // most are of generations that are over
-		clear(x.refused)
-	}
-	x.refused[node], x.refusing = generation, now
-}
-
-// forgetRefusals has all nodes tried again when none was refused for a while.
-func (x *gang) forgetRefusals(now time.Time) {
-	if now.Sub(x.refusing) >= refusedFor {
-		clear(x.refused)
-	}
-}
-
 // Wait keeps a gang from being tried, until something changes or the time has come. If it is a
 // member above the minimum that has to wait, the next one is tried.
 func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[key]
+		x := g.queue.gangs[key]
 		if x == nil {
 			return nil, effects{}
 		}
-		g.keepWaiting(x, w)
-		return x, effects{activate: g.next(x)}
+		g.queue.keepWaiting(x, w)
+		return x, effects{activate: g.queue.next(x)}
 	})
 }
 
@@ -286,29 +255,11 @@ func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
 // not be held. What refused them may refuse the next plan, too.
 func (g *Gangs) NotHeld(key gangrequest.Key, why string) {
 	g.do(func() (*gang, effects) {
-		x := g.gangs[key]
+		x := g.queue.gangs[key]
 		if x == nil {
 			return nil, effects{}
 		}
-		g.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(x.pause())})
-		return x, effects{activate: g.next(x)}
+		g.queue.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(x.pause())})
+		return x, effects{activate: g.queue.next(x)}
 	})
-}
-
-// pause is how long a gang waits after one more failure in a row.
-func (x *gang) pause() time.Duration {
-	pause := min(firstPause<<min(x.pauses, 10), maxPause)
-	x.pauses++
-	return pause
-}
-
-// keepWaiting needs g.mu.
-func (g *Gangs) keepWaiting(x *gang, w *Wait) {
-	x.tries, x.tried = 0, false
-	signal(g.planned)
-	if x.read != nil && x.claim == nil && !x.turns.needed && len(x.turns.pods) > 0 {
-		g.passOver(x, w)
-	} else {
-		x.waits = w
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -19,31 +20,38 @@ const (
 	tellEvery = 10 * time.Second
 )
 
+// told is what the members of a gang were told of why it waits.
+type told struct {
+	stuck time.Time          // since when the gang does not go on
+	at    time.Time          // when they were told something last
+	pods  map[types.UID]bool // who was told
+}
+
 // tell says why a gang does not go on, to its members that wait, once for each reason, and to those of
 // which only kube-scheduler said it. It needs g.mu.
 func (g *Gangs) tell(x *gang) (e effects) {
 	now := g.clock.Now()
-	why, pods := g.incomplete(x), x.unbound()
+	why, pods := g.queue.incomplete(x), x.unbound()
 	if why == "" && x.waits != nil {
 		why = x.waits.Why
 	}
 	if why == "" || len(pods) == 0 || x.attempt != nil {
-		x.stuck = time.Time{}
+		x.told.stuck = time.Time{}
 		return e
 	}
-	if x.stuck.IsZero() {
-		x.stuck = now
+	if x.told.stuck.IsZero() {
+		x.told.stuck = now
 	}
-	if now.Sub(x.stuck) < tellAfter || now.Sub(x.saidAt) < tellEvery {
+	if now.Sub(x.told.stuck) < tellAfter || now.Sub(x.told.at) < tellEvery {
 		return e
 	}
-	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return x.told[pod.UID] && Says(pod, why) })
+	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return x.told.pods[pod.UID] && Says(pod, why) })
 	if len(pods) > 0 {
-		x.saidAt = now
+		x.told.at = now
 		e.say, e.why = pods, why
 	}
 	for _, pod := range pods {
-		x.told[pod.UID] = true
+		x.told.pods[pod.UID] = true
 	}
 	return e
 }
@@ -52,8 +60,8 @@ func (g *Gangs) tell(x *gang) (e effects) {
 func (g *Gangs) Stuck(key gangrequest.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.gangs[key]
-	return x != nil && x.attempt == nil && !x.stuck.IsZero()
+	x := g.queue.gangs[key]
+	return x != nil && x.attempt == nil && !x.told.stuck.IsZero()
 }
 
 // Says reports whether a pod's condition has the reason already.
@@ -61,15 +69,4 @@ func Says(pod *v1.Pod, why string) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, why)
 	})
-}
-
-// unbound returns the live members without a node, by name.
-func (x *gang) unbound() (pods []*v1.Pod) {
-	for _, pod := range x.pods {
-		if pod.Spec.NodeName == "" && gangrequest.StandingOf(pod) == gangrequest.Live {
-			pods = append(pods, pod)
-		}
-	}
-	slices.SortFunc(pods, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return pods
 }

@@ -60,34 +60,34 @@ func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UI
 	return t
 }
 
-// turnsOf are the members of a gang that was read that are to be placed next. It needs g.mu.
-func (g *Gangs) turnsOf(x *gang) *turns {
+// turnsOf are the members of a gang that was read that are to be placed next.
+func (q *queue) turnsOf(x *gang) *turns {
 	first := types.UID("")
 	if x.claim != nil && len(x.claim.Places) == 1 {
 		first = x.claim.Places[0].Pod.UID
 	}
-	return newTurns(x.read, g.profiles, x.passed, x.came, first)
+	return newTurns(x.read, q.profiles, x.passed, x.came, first)
 }
 
 // passOver has the next member above the minimum tried, since there is none of w for the one
 // whose turn it is and those alike. What keeps one of them waiting must not keep another one
-// that asks for something else. It needs g.mu and a gang that was read.
-func (g *Gangs) passOver(x *gang, w *Wait) {
+// that asks for something else. The gang is read.
+func (q *queue) passOver(x *gang, w *Wait) {
 	if x.passed == nil {
 		x.passed = map[types.UID]*Wait{}
 	}
 	for _, uid := range append(w.Alike, x.turns.pods[0].UID) {
 		x.passed[uid] = w
 	}
-	x.turns = g.turnsOf(x)
+	x.turns = q.turnsOf(x)
 	if x.turns.passed {
-		g.allPassed(x)
+		q.allPassed(x)
 	}
 }
 
 // allPassed has a gang wait whose members above the minimum have all been passed over, for the
-// reason of the first one. It needs g.mu and a gang that was read.
-func (g *Gangs) allPassed(x *gang) {
+// reason of the first one. The gang is read.
+func (q *queue) allPassed(x *gang) {
 	waits := &Wait{ForChange: true}
 	for _, pod := range x.read.Members.Live {
 		w := x.passed[pod.UID]
@@ -100,7 +100,7 @@ func (g *Gangs) allPassed(x *gang) {
 		}
 	}
 	x.passed = nil
-	x.turns = g.turnsOf(x)
+	x.turns = q.turnsOf(x)
 	if x.waits == nil {
 		x.waits = waits
 	}

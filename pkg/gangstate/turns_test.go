@@ -63,7 +63,7 @@ func TestOrderOfGangs(t *testing.T) {
 		g.SetPod(member(gang.name, 1, gang.name).Priority(gang.priority).Obj())
 	}
 	var got []string
-	for _, key := range g.keys(func(*gang) bool { return true }) {
+	for _, key := range g.queue.keys(func(*gang) bool { return true }) {
 		got = append(got, key.Name)
 	}
 	if diff := cmp.Diff([]string{"high", "a", "b", "old", "young"}, got); diff != "" {
@@ -146,7 +146,7 @@ func TestSurplusWithoutRoom(t *testing.T) {
 		t.Errorf("%d members are bound, want all but those that fit nowhere", bound)
 	}
 	r.gangs.mu.Lock()
-	waits := r.gangs.byPod[r.pods["a-2"].UID].waits
+	waits := r.gangs.queue.byPod[r.pods["a-2"].UID].waits
 	r.gangs.mu.Unlock()
 	if waits == nil || !waits.ForChange {
 		t.Fatalf("the gang waits for %+v, want a change", waits)

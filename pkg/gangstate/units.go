@@ -34,8 +34,8 @@ type Located struct {
 func (g *Gangs) Others(priority int32) (out []Other) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, x := range g.gangs {
-		if g.readNow(x); x.read.Priority >= priority {
+	for _, x := range g.queue.gangs {
+		if g.queue.readNow(x); x.read.Priority >= priority {
 			continue
 		}
 		if o := x.other(); len(o.Needed)+len(o.Surplus)+len(o.Held) > 0 {
@@ -50,11 +50,11 @@ func (g *Gangs) Others(priority int32) (out []Other) {
 func (g *Gangs) Placed(key gangrequest.Key) *eviction.Gang {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := g.gangs[key]
+	x := g.queue.gangs[key]
 	if x == nil {
 		return nil
 	}
-	g.readNow(x)
+	g.queue.readNow(x)
 	o := x.other()
 	return &eviction.Gang{Needed: podsOf(o.Needed), Surplus: podsOf(o.Surplus)}
 }
