@@ -49,7 +49,7 @@ func (g *Gangs) Claim(t *Turn, c *Claim) (ok bool) {
 			x.waits = &Wait{Why: c.Because, ForChange: true, Until: c.Until}
 		}
 		ok = true
-		g.showHeld(x)
+		g.holds.showHeld(x)
 		return nil, effects{}
 	})
 	return ok

@@ -15,6 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
+// memberBack is how long a gang for which places are kept may lack a member that is replaced: what
+// controllers commonly need to make and start another pod.
+const memberBack = time.Minute
+
 // drain is a gang for which places are kept from younger pods of equal or lower priority, until it has
 // been placed or the time is over. There is at most one a priority, and a node has places of one only.
 type drain struct {
@@ -60,172 +64,6 @@ func (d *drain) text() string {
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Starvation says when places are kept for a gang that has no room now.
-type Starvation struct {
-	From time.Time // zero: never
-	Own  []string  // the nodes that were chosen for it, unless it has changed since
-	// Closed are the nodes of which nothing may be kept for it.
-	Closed func(node string) bool
-	Why    string // why nothing is kept though the gang has waited for long; may be empty
-}
-
-// Starving says of a gang that has no room now when places are kept for it. Only members below the
-// minimum count, and none while places are kept for an older gang of its priority.
-func (g *Gangs) Starving(t *Turn) (s Starvation) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x, now := g.queue.gangs[t.Gang.Key], g.clock.Now()
-	if x == nil || g.config.DrainAfter <= 0 || g.queue.incomplete(x) != "" || !x.turns.needed {
-		return s
-	}
-	complete, d := g.completed(x), g.drains[x.priority]
-	if d != nil && d.gang != x && !younger(d, complete, x) {
-		return s // it is tried again when what is kept for the other is open
-	}
-	if s.From = complete.Add(g.config.DrainAfter); s.From.Before(x.drainAt) {
-		s.From = x.drainAt
-	}
-	if g.barred(x.key.Namespace, now, &s); s.From.IsZero() {
-		return s
-	}
-	if d != nil && d.gang == x && d.revision == x.revision {
-		s.Own = d.planned
-	}
-	s.Closed = g.takenFrom(x, now)
-	return s
-}
-
-// barred has a gang's time begin later where nothing is kept for gangs of its namespace: zero if that is never.
-// It needs g.mu.
-func (g *Gangs) barred(namespace string, now time.Time, s *Starvation) {
-	switch open := g.holders.openUntil(namespace, now); {
-	case !g.config.drainsFor(namespace):
-		if !now.Before(s.From) {
-			s.Why = "no places are kept for gangs of its namespace"
-		}
-		s.From = time.Time{}
-	case !open.IsZero() && !now.Before(s.From):
-		s.From, s.Why = open, "places are kept for gangs of its namespace from "+timeText(open)+" on, since they were kept in vain before"
-	}
-}
-
-// takenFrom says of which nodes nothing may be kept for a gang: places are kept there for one of a
-// higher priority, or were kept in vain and are open for as long. It needs g.mu; what it returns does
-// not.
-func (g *Gangs) takenFrom(x *gang, now time.Time) func(node string) bool {
-	taken := map[string]bool{}
-	for node := range g.heldNodes {
-		if !g.heldNodes.openUntil(node, now).IsZero() {
-			taken[node] = true
-		}
-	}
-	for priority, d := range g.drains {
-		if priority > x.priority && d.gang != x {
-			for node := range d.places {
-				taken[node] = true
-			}
-		}
-	}
-	return func(node string) bool { return taken[node] }
-}
-
-// Drain keeps places for a gang that has waited for long, in place of those that were kept for it or
-// for a younger gang of its priority. An older one keeps its own. Nothing is kept where only pods of
-// the gang's own namespace are in the way, nor on more nodes than the shares allow. It returns what
-// to tell people.
-func (g *Gangs) Drain(t *Turn, n *Need) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x, now := g.queue.gangs[t.Gang.Key], g.clock.Now()
-	if !g.mayDrain(x, now) {
-		return ""
-	}
-	complete, was := g.completed(x), g.drains[x.priority]
-	if was != nil && was.gang != x && !younger(was, complete, x) {
-		return ""
-	}
-	if was != nil && was.gang != x {
-		was = nil
-	}
-	nodes := g.mayKeep(x, n, was, now)
-	why, useless := n.useless(was != nil)
-	if !useless {
-		why = g.overShare(x, n, nodes)
-	}
-	if useless || why != "" || len(nodes) == 0 {
-		g.endDrains(now, func(d *drain) outcome { return inVain.when(d.gang == x) })
-		return why
-	}
-	d := &drain{
-		gang: x, priority: x.priority, complete: complete, since: now, where: n.Where, planned: n.Planned, revision: x.revision, minimum: x.read.Minimum,
-	}
-	if was != nil {
-		d.since, d.failed, d.lacked, d.minimum = was.since, was.failed, was.lacked, max(was.minimum, d.minimum)
-	}
-	d.lacked = n.lacked(d.lacked)
-	g.replace(d, n, nodes, was)
-	return d.text()
-}
-
-// mayDrain reports whether places may be kept for a gang now. It needs g.mu.
-func (g *Gangs) mayDrain(x *gang, now time.Time) bool {
-	if x == nil || g.queue.incomplete(x) != "" || !x.turns.needed {
-		return false
-	}
-	return g.config.drainsFor(x.key.Namespace) && g.holders.openUntil(x.key.Namespace, now).IsZero()
-}
-
-// mayKeep returns the nodes of which places may be kept for a gang: not those on which only pods of its own
-// namespace are in the way, unless a place is kept there for it already, and not those that are taken from
-// it. It needs g.mu.
-func (g *Gangs) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[string]bool {
-	nodes, taken := map[string]bool{}, g.takenFrom(x, now)
-	for _, p := range n.Places {
-		if begun := was != nil && was.places[p.Node] != nil; (begun || p.Way != Own) && !taken(p.Node) {
-			nodes[p.Node] = true
-		}
-	}
-	return nodes
-}
-
-// replace has a drain, which keeps places on some nodes of its need, take the place of all that it
-// displaces. It needs g.mu.
-func (g *Gangs) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
-	now := g.clock.Now()
-	for priority, o := range g.drains {
-		if !displaces(d, o, nodes) {
-			continue
-		}
-		delete(g.drains, priority)
-		for node := range o.places {
-			if !nodes[node] {
-				g.endNode(node, now)
-			}
-		}
-		if namespace := o.gang.key.Namespace; namespace != d.gang.key.Namespace && !g.holds(namespace) {
-			delete(g.holders, namespace) // it was not its doing
-		}
-	}
-	g.drains[d.priority] = d
-	g.holders.begin(d.gang.key.Namespace, now)
-	first := g.holders.since(d.gang.key.Namespace, now)
-	for node := range nodes {
-		g.heldNodes.begin(node, now)
-		if since := g.heldNodes.since(node, now); since.Before(first) {
-			first = since
-		}
-	}
-	if g.config.DrainFor > 0 {
-		d.until = first.Add(g.config.DrainFor)
-	}
-	d.keep(n, nodes)
-	if was != nil && d.sameAs(was) {
-		d.places, d.shown = was.places, was.shown // the same: no waiting pod has to be tried again
-		return
-	}
-	g.publish()
-}
-
 // displaces reports whether a drain ends another one: that of the gang itself or of a younger one of
 // its priority, and one of a lower priority that needs one of its nodes.
 func displaces(d, o *drain, nodes map[string]bool) bool {
@@ -234,16 +72,6 @@ func displaces(d, o *drain, nodes map[string]bool) bool {
 	}
 	for node := range o.places {
 		if o.priority < d.priority && nodes[node] {
-			return true
-		}
-	}
-	return false
-}
-
-// holds reports whether something is kept for a gang of the namespace. It needs g.mu.
-func (g *Gangs) holds(namespace string) bool {
-	for _, d := range g.drains {
-		if d.gang.key.Namespace == namespace {
 			return true
 		}
 	}
@@ -285,61 +113,15 @@ func younger(d *drain, complete time.Time, x *gang) bool {
 	return cmp.Or(d.complete.Compare(complete), cmp.Compare(d.gang.key.String(), x.key.String())) > 0
 }
 
-// Draining is what to tell people of the places that are kept for a gang; "" if none are.
-func (g *Gangs) Draining(t *Turn) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, d := range g.drains {
-		if d.gang.key == t.Gang.Key {
-			return d.text()
-		}
+// awaitsMember reports whether a gang that is not complete may still get a replacement for a member that
+// is gone: others of it wait, and it lacks one for less than memberBack.
+func (d *drain) awaitsMember(now time.Time) bool {
+	if d.lacks.IsZero() {
+		d.lacks = now
 	}
-	return ""
-}
-
-// publishKept keeps the places of all drains, but for what their gangs hold there, and nothing else. It
-// needs g.mu.
-func (g *Gangs) publishKept() {
-	nodes := map[string][]*candidates.Kept{}
-	for _, d := range g.drains {
-		d.shown = d.gang.holding()
-		for node, places := range d.beside() {
-			nodes[node] = append(nodes[node], places...)
-		}
+	waits := false
+	for _, pod := range d.gang.pods {
+		waits = waits || pod.Spec.NodeName == ""
 	}
-	g.scheduler.Keep(nodes)
-}
-
-// publish keeps the places of all drains and no others. It needs g.mu, so that what is kept last is
-// what the last drain says.
-func (g *Gangs) publish() {
-	g.publishKept()
-	g.queue.Changed() // some may be open to gangs that wait
-}
-
-// completed is when the last of the members that are to be placed came, by what the API server
-// says: a scheduler that begins to lead goes on where the last one was. A scheduling gate that
-// was taken away after that counts as far as this process saw it. It needs g.mu and a complete
-// gang.
-func (g *Gangs) completed(x *gang) time.Time {
-	last := x.ungated
-	later := func(t time.Time) {
-		if t.After(last) {
-			last = t
-		}
-	}
-	for _, pod := range x.turns.pods {
-		later(pod.CreationTimestamp.Time)
-	}
-	if group := x.group; group != nil {
-		later(group.CreationTimestamp.Time)
-	}
-	if last.IsZero() {
-		last = x.ready
-	}
-	// A replacement of one of its members does not make a gang younger for which places are kept.
-	if d := g.drains[x.priority]; d != nil && d.gang == x && x.read.Minimum <= d.minimum && d.complete.Before(last) {
-		return d.complete
-	}
-	return last
+	return waits && now.Sub(d.lacks) < memberBack
 }

@@ -366,12 +366,12 @@ func TestRandomDrains(t *testing.T) {
 		for name := range gangs {
 			r.gone(name)
 		}
-		if r.want("all are gone", map[string]string{}); len(r.gangs.drains) > 0 {
-			t.Errorf("seed %d: %d drains are left", seed, len(r.gangs.drains))
+		if r.want("all are gone", map[string]string{}); len(r.gangs.holds.drains) > 0 {
+			t.Errorf("seed %d: %d drains are left", seed, len(r.gangs.holds.drains))
 		}
 		r.gangOf("team-0", "last", 0, 0)
 		r.after(2 * longest)
-		if n := len(r.gangs.heldNodes) + len(r.gangs.holders); n > 0 {
+		if n := len(r.gangs.holds.nodes) + len(r.gangs.holds.holders); n > 0 {
 			t.Errorf("seed %d: %d times are remembered", seed, n)
 		}
 	}

@@ -20,7 +20,7 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 			g.close(x, e.done)
 		}
 		if !e.done { // else nothing is released
-			g.showHeld(x)
+			g.holds.showHeld(x)
 		}
 		x.busy++
 		g.mu.Unlock()
@@ -40,8 +40,8 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 	if g.queue.gangs[x.key] == x && len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
 		delete(g.queue.gangs, x.key)
 	}
-	g.endDrained()
-	g.showHeld(x)
+	g.holds.endDrained()
+	g.holds.showHeld(x)
 }
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.
@@ -90,7 +90,7 @@ func (g *Gangs) goesOn(x *gang, e *effects) func() {
 func (g *Gangs) close(x *gang, done bool) {
 	attempts.WithLabelValues(x.attempt.result(done, x.commit.Fresh)).Inc()
 	if x.attempt.failed {
-		g.attemptFailed(x)
+		g.holds.attemptFailed(x)
 	}
 	switch {
 	case done:

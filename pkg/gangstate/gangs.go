@@ -35,19 +35,17 @@ type Gangs struct {
 	scheduler Scheduler
 	leads     atomic.Bool // a cycle began here: this process leads, or did until it ends
 
-	mu        sync.Mutex
-	queue     *queue                  // guarded by mu, but for its signals
-	drains    map[int32]*drain        // by priority; guarded by mu
-	heldNodes spans                   // by node; guarded by mu
-	holders   spans                   // by namespace; guarded by mu
-	strays    map[types.UID]time.Time // those that are gone, but may still wait, until then; guarded by mu
+	mu     sync.Mutex
+	queue  *queue                  // guarded by mu, but for its signals
+	holds  *nodeHolds              // guarded by mu
+	strays map[types.UID]time.Time // those that are gone, but may still wait, until then; guarded by mu
 }
 
 // New returns Gangs without any.
 func New(clk clock.PassiveClock, config Config, scheduler Scheduler) *Gangs {
+	q := newQueue(clk, scheduler)
 	return &Gangs{
-		clock: clk, config: config, scheduler: scheduler, queue: newQueue(clk, scheduler),
-		drains: map[int32]*drain{}, heldNodes: spans{}, holders: spans{}, strays: map[types.UID]time.Time{},
+		clock: clk, config: config, scheduler: scheduler, queue: q, holds: newNodeHolds(clk, config, scheduler, q), strays: map[types.UID]time.Time{},
 	}
 }
 

@@ -19,44 +19,33 @@ type holding struct {
 }
 
 // holding returns how a gang holds its places. Once one of them is given up it holds none: then all is kept
-// again before the place is released. It needs Gangs.mu.
-func (x *gang) holding() holding {
-	h := holding{claim: x.claim}
-	if x.attempt.live() && !x.attempt.lost {
-		h.attempt = x.attempt
+// again before the place is released.
+func (p *placing) holding() holding {
+	h := holding{claim: p.claim}
+	if p.attempt.live() && !p.attempt.lost {
+		h.attempt = p.attempt
 	}
 	return h
 }
 
-// showHeld publishes what is kept for a gang again if it holds other places than before. It is called before
-// places are released. It needs g.mu.
-func (g *Gangs) showHeld(x *gang) {
-	for _, d := range g.drains {
-		if d.gang == x && d.shown != x.holding() {
-			g.publishKept()
-			return
-		}
-	}
-}
-
-// places returns the members that hold places, with their nodes. It needs Gangs.mu.
-func (h holding) places(x *gang) (all []Located) {
+// places returns the members that hold places in that way, with their nodes.
+func (p *placing) places(h holding) (all []Located) {
 	if h.claim != nil {
 		all = append(all, h.claim.Places...)
 	}
-	if h.attempt != nil && x.commit != nil && x.commit.Answer != nil {
-		for i := range x.commit.Answer.Members {
-			m := &x.commit.Answer.Members[i]
+	if h.attempt != nil && p.commit != nil && p.commit.Answer != nil {
+		for i := range p.commit.Answer.Members {
+			m := &p.commit.Answer.Members[i]
 			all = append(all, Located{Pod: m.Pod, Node: m.Node})
 		}
 	}
 	return all
 }
 
-// beside returns what of the drain's places its gang does not hold. It needs Gangs.mu.
+// beside returns what of the drain's places its gang does not hold.
 func (d *drain) beside() map[string][]*candidates.Kept {
 	held := map[string][]*v1.Pod{}
-	for _, l := range d.shown.places(d.gang) {
+	for _, l := range d.gang.places(d.shown) {
 		held[l.Node] = append(held[l.Node], l.Pod)
 	}
 	if len(held) == 0 {

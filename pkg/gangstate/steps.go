@@ -67,7 +67,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	}
 	x.refusals.forget(g.clock.Now())
 	t = Turn{
-		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refusals.nodes)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest,
+		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refusals.nodes)), Fresh: !x.turns.follows, Complete: g.holds.completed(x), Rest: x.turns.rest,
 		Claim: x.claim,
 	}
 	maps.Copy(t.Refused, x.refusals.nodes)
@@ -115,7 +115,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
 		}
 		x.commit = &Commit{Key: x.key, Group: x.group, Members: uids, Fresh: !x.turns.follows, Answer: answer}
-		g.showHeld(x)
+		g.holds.showHeld(x)
 		ok = true
 		return nil, effects{}
 	})
@@ -223,7 +223,7 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 		x.refusals.plans++
 		x.turn++ // another member comes sooner than this one, which is in flight
 		if x.refusals.plans >= maxTries {
-			g.endInVain(x)
+			g.holds.endInVain(x)
 			g.queue.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
 		}
 		switch a := x.attempt; {

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import "time"
+
+// Starvation says when places are kept for a gang that has no room now.
+type Starvation struct {
+	From time.Time // zero: never
+	Own  []string  // the nodes that were chosen for it, unless it has changed since
+	// Closed are the nodes of which nothing may be kept for it.
+	Closed func(node string) bool
+	Why    string // why nothing is kept though the gang has waited for long; may be empty
+}
+
+// starving says of a gang that has no room now when places are kept for it. Only members below the
+// minimum count, and none while places are kept for an older gang of its priority.
+func (h *nodeHolds) starving(t *Turn) (s Starvation) {
+	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
+	if x == nil || h.config.DrainAfter <= 0 || h.queue.incomplete(x) != "" || !x.turns.needed {
+		return s
+	}
+	complete, d := h.completed(x), h.drains[x.priority]
+	if d != nil && d.gang != x && !younger(d, complete, x) {
+		return s // it is tried again when what is kept for the other is open
+	}
+	if s.From = complete.Add(h.config.DrainAfter); s.From.Before(x.drainAt) {
+		s.From = x.drainAt
+	}
+	if h.barred(x.key.Namespace, now, &s); s.From.IsZero() {
+		return s
+	}
+	if d != nil && d.gang == x && d.revision == x.revision {
+		s.Own = d.planned
+	}
+	s.Closed = h.takenFrom(x, now)
+	return s
+}
+
+// barred has a gang's time begin later where nothing is kept for gangs of its namespace: zero if that is never.
+func (h *nodeHolds) barred(namespace string, now time.Time, s *Starvation) {
+	switch open := h.holders.openUntil(namespace, now); {
+	case !h.config.drainsFor(namespace):
+		if !now.Before(s.From) {
+			s.Why = "no places are kept for gangs of its namespace"
+		}
+		s.From = time.Time{}
+	case !open.IsZero() && !now.Before(s.From):
+		s.From, s.Why = open, "places are kept for gangs of its namespace from "+timeText(open)+" on, since they were kept in vain before"
+	}
+}
+
+// takenFrom says of which nodes nothing may be kept for a gang: places are kept there for one of a
+// higher priority, or were kept in vain and are open for as long. What it returns needs no lock.
+func (h *nodeHolds) takenFrom(x *gang, now time.Time) func(node string) bool {
+	taken := map[string]bool{}
+	for node := range h.nodes {
+		if !h.nodes.openUntil(node, now).IsZero() {
+			taken[node] = true
+		}
+	}
+	for priority, d := range h.drains {
+		if priority > x.priority && d.gang != x {
+			for node := range d.places {
+				taken[node] = true
+			}
+		}
+	}
+	return func(node string) bool { return taken[node] }
+}
+
+// keep keeps places for a gang that has waited for long, in place of those that were kept for it or
+// for a younger gang of its priority. An older one keeps its own. Nothing is kept where only pods of
+// the gang's own namespace are in the way, nor on more nodes than the shares allow. It returns what
+// to tell people.
+func (h *nodeHolds) keep(t *Turn, n *Need) string {
+	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
+	if !h.mayDrain(x, now) {
+		return ""
+	}
+	complete, was := h.completed(x), h.drains[x.priority]
+	if was != nil && was.gang != x && !younger(was, complete, x) {
+		return ""
+	}
+	if was != nil && was.gang != x {
+		was = nil
+	}
+	nodes := h.mayKeep(x, n, was, now)
+	why, useless := n.useless(was != nil)
+	if !useless {
+		why = h.overShare(x, n, nodes)
+	}
+	if useless || why != "" || len(nodes) == 0 {
+		h.endDrains(now, func(d *drain) outcome { return inVain.when(d.gang == x) })
+		return why
+	}
+	d := &drain{
+		gang: x, priority: x.priority, complete: complete, since: now, where: n.Where, planned: n.Planned, revision: x.revision, minimum: x.read.Minimum,
+	}
+	if was != nil {
+		d.since, d.failed, d.lacked, d.minimum = was.since, was.failed, was.lacked, max(was.minimum, d.minimum)
+	}
+	d.lacked = n.lacked(d.lacked)
+	h.replace(d, n, nodes, was)
+	return d.text()
+}
+
+// mayDrain reports whether places may be kept for a gang now.
+func (h *nodeHolds) mayDrain(x *gang, now time.Time) bool {
+	if x == nil || h.queue.incomplete(x) != "" || !x.turns.needed {
+		return false
+	}
+	return h.config.drainsFor(x.key.Namespace) && h.holders.openUntil(x.key.Namespace, now).IsZero()
+}
+
+// mayKeep returns the nodes of which places may be kept for a gang: not those on which only pods of its own
+// namespace are in the way, unless a place is kept there for it already, and not those that are taken from
+// it.
+func (h *nodeHolds) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[string]bool {
+	nodes, taken := map[string]bool{}, h.takenFrom(x, now)
+	for _, p := range n.Places {
+		if begun := was != nil && was.places[p.Node] != nil; (begun || p.Way != Own) && !taken(p.Node) {
+			nodes[p.Node] = true
+		}
+	}
+	return nodes
+}
+
+// replace has a drain, which keeps places on some nodes of its need, take the place of all that it
+// displaces.
+func (h *nodeHolds) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
+	now := h.clock.Now()
+	for priority, o := range h.drains {
+		if !displaces(d, o, nodes) {
+			continue
+		}
+		delete(h.drains, priority)
+		for node := range o.places {
+			if !nodes[node] {
+				h.endNode(node, now)
+			}
+		}
+		if namespace := o.gang.key.Namespace; namespace != d.gang.key.Namespace && !h.holds(namespace) {
+			delete(h.holders, namespace) // it was not its doing
+		}
+	}
+	h.drains[d.priority] = d
+	h.holders.begin(d.gang.key.Namespace, now)
+	first := h.holders.since(d.gang.key.Namespace, now)
+	for node := range nodes {
+		h.nodes.begin(node, now)
+		if since := h.nodes.since(node, now); since.Before(first) {
+			first = since
+		}
+	}
+	if h.config.DrainFor > 0 {
+		d.until = first.Add(h.config.DrainFor)
+	}
+	d.keep(n, nodes)
+	if was != nil && d.sameAs(was) {
+		d.places, d.shown = was.places, was.shown // the same: no waiting pod has to be tried again
+		return
+	}
+	h.publish()
+}
