@@ -6,8 +6,12 @@ import (
 	"slices"
 	"time"
 
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // phase is where an attempt to place a gang is on its way:
@@ -57,6 +61,16 @@ type attempt struct {
 	late     bool               // and the reason is that not all came
 	leaving  map[types.UID]bool // on their way, and may not be scheduled any more
 	lost     bool               // a member of a committed attempt was given up, or is gone, before it was bound
+}
+
+// Commit is an attempt of which all members have come.
+type Commit struct {
+	Key     gangrequest.Key
+	Group   *schedulingv1alpha1.PodGroup // nil if the gang has none
+	Members []types.UID
+	Fresh   bool  // no member was bound before: the gang may be rolled back until it is whole
+	Attempt int64 // the number that Doer.Commit wrote on the group; 0 if it wrote nothing
+	Answer  *Answer
 }
 
 // maxKeep is how long a member of a committed attempt whose binding failed keeps its place at most.
@@ -339,4 +353,44 @@ func (a *attempt) in(s step) (out []types.UID) {
 		}
 	}
 	return out
+}
+
+// result is what became of an attempt that is over.
+func (a *attempt) result(done, fresh bool) string {
+	switch {
+	case done && fresh:
+		return "placed"
+	case done:
+		return "added"
+	case a.lost:
+		return "partial"
+	case a.late:
+		return "late"
+	case a.failed:
+		return "failed"
+	}
+	return "ended"
+}
+
+// String is the phase's name in a diagnosis.
+func (p phase) String() string {
+	switch p {
+	case collecting:
+		return "collecting"
+	case committing:
+		return "committing"
+	case committed:
+		return "committed"
+	case ending:
+		return "ending"
+	default:
+		return "none"
+	}
+}
+
+// stamp notes when the attempt came to its phase.
+func (a *attempt) stamp(now time.Time) {
+	if a.stamped != a.phase {
+		a.stamped, a.since = a.phase, now
+	}
 }

@@ -5,10 +5,6 @@ package gangstate
 import (
 	"slices"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Config says how long gangs are waited for. It is one for the process: a gang may have members
@@ -28,23 +24,4 @@ type Config struct {
 // drainsFor reports whether places are kept for gangs of a namespace.
 func (c *Config) drainsFor(namespace string) bool {
 	return (len(c.DrainNamespaces) == 0 || slices.Contains(c.DrainNamespaces, namespace)) && !slices.Contains(c.DrainExcludedNamespaces, namespace)
-}
-
-// promiseKept is how long a gang of which no member runs waits for the model that it was promised. Kueue
-// evicts a job whose pods have no node after some minutes; another model must come before that.
-const promiseKept = time.Minute
-
-// AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
-// have has no room: AnyModelAfter after they were complete where members run, and promiseKept after it
-// where none does and a model was promised. It is zero if that never comes.
-func (g *Gangs) AnyModelFrom(t *Turn) (at time.Time) {
-	after := g.config.AnyModelAfter
-	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }
-	if t.Fresh {
-		after = promiseKept
-	}
-	if after <= 0 || len(t.Pods) == 0 || t.Fresh && !slices.ContainsFunc(t.Pods, promised) {
-		return at
-	}
-	return t.Complete.Add(after)
 }

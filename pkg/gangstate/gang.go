@@ -87,6 +87,16 @@ type Wait struct {
 type Refusal struct{ Shape, Node string }
 
 const (
+	// minAttempt and perMember bound the time from the first member's Reserve to the last
+	// one's Permit: who waits stays in flight, and the queue keeps every event for it.
+	minAttempt = 10 * time.Second
+	perMember  = 50 * time.Millisecond
+	// maxAttempt bounds what a PodGroup may ask for, as the places are held meanwhile, and the pause
+	// after it. kube-scheduler ends what waits in Permit for 15 minutes.
+	maxAttempt = 10 * time.Minute
+	// latePause is how many times longer than an attempt the pause after one is that ended because
+	// a member did not come.
+	latePause = 10
 	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
 	maxTries = 8
 	// maxRefusals bounds what is remembered of one gang: each plan reads it.
@@ -191,4 +201,18 @@ func (m *memberPods) on(node string) bool {
 		}
 	}
 	return false
+}
+
+// Timeout is how long an attempt of so many members may last, if the gang does not say.
+func Timeout(members int) time.Duration {
+	return max(minAttempt, time.Duration(members)*perMember)
+}
+
+// timeout is how long an attempt to place so many members may last. Its PodGroup may ask for longer
+// before the gang runs.
+func (r *reading) timeout(members int) time.Duration {
+	if r.turns.follows {
+		return Timeout(members)
+	}
+	return max(Timeout(members), min(r.read.MemberWait, maxAttempt))
 }

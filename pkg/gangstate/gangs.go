@@ -5,8 +5,6 @@ package gangstate
 import (
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
@@ -18,35 +16,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
-// Commit is an attempt of which all members have come.
-type Commit struct {
-	Key     gangrequest.Key
-	Group   *schedulingv1alpha1.PodGroup // nil if the gang has none
-	Members []types.UID
-	Fresh   bool  // no member was bound before: the gang may be rolled back until it is whole
-	Attempt int64 // the number that Doer.Commit wrote on the group; 0 if it wrote nothing
-	Answer  *Answer
-}
-
 // Gangs are all gangs of a process. Make them with New.
 type Gangs struct {
-	clock     clock.PassiveClock
-	config    Config
-	scheduler Scheduler
-	leads     atomic.Bool // a cycle began here: this process leads, or did until it ends
-
-	mu     sync.Mutex
-	queue  *queue                  // guarded by mu, but for its signals
-	holds  *nodeHolds              // guarded by mu
-	strays map[types.UID]time.Time // those that are gone, but may still wait, until then; guarded by mu
+	Attempts
+	Holds
+	Diagnosis
+	*stepper
 }
 
 // New returns Gangs without any.
 func New(clk clock.PassiveClock, config Config, scheduler Scheduler) *Gangs {
-	q := newQueue(clk, scheduler)
-	return &Gangs{
-		clock: clk, config: config, scheduler: scheduler, queue: q, holds: newNodeHolds(clk, config, scheduler, q), strays: map[types.UID]time.Time{},
-	}
+	s := newStepper(clk, config, scheduler)
+	return &Gangs{Attempts{s}, Holds{s}, Diagnosis{s}, s}
 }
 
 // Serve says that a profile's pods may be members. Call it before the first pod comes.
@@ -93,39 +74,6 @@ func (g *Gangs) SetPod(pod *v1.Pod) {
 	})
 }
 
-// follow says what a member's change means for the attempt.
-func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
-	switch a := x.attempt; {
-	case pod.Spec.NodeName != "":
-		if a != nil && (old == nil || old.Spec.NodeName == "") {
-			return a.bound(pod.UID)
-		}
-	case gangrequest.StandingOf(pod) != gangrequest.Live:
-		if a != nil {
-			return g.leave(x, pod.UID, "a member is gone")
-		}
-	case len(pod.Spec.SchedulingGates) > 0:
-		if a != nil {
-			return a.stopped(pod.UID, "a member may not be scheduled any more")
-		}
-	case old != nil && (a.collects() || x.claim != nil) && !sameWishes(old.Annotations, pod.Annotations):
-		return x.giveUp("a member asks for something else now")
-	}
-	if old == nil || changed(old, pod) {
-		g.queue.again(x)
-	}
-	return effects{activate: g.queue.next(x)}
-}
-
-// giveUp ends what is held for a gang of which no member has been let through. It needs g.mu.
-func (x *gang) giveUp(why string) effects {
-	if x.attempt.collects() {
-		return x.attempt.end(why)
-	}
-	x.waits = nil
-	return x.endClaim()
-}
-
 // DeletePod takes note of a pod that is no longer there, as it was told of last.
 func (g *Gangs) DeletePod(pod *v1.Pod) {
 	if _, is := gangrequest.KeyOf(pod); !is {
@@ -138,19 +86,6 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 		}
 		return x, g.remove(x, pod.UID, "a member was deleted")
 	})
-}
-
-// remove forgets a member. It needs g.mu.
-func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
-	g.queue.drop(x, uid)
-	if x.attempt != nil {
-		e = g.leave(x, uid, why)
-	}
-	if x.claim != nil && slices.ContainsFunc(x.claim.Places, func(l Located) bool { return l.Pod.UID == uid }) {
-		x.waits = nil
-		e = x.endClaim()
-	}
-	return e
 }
 
 // SetGroup takes note of a PodGroup.

@@ -33,40 +33,23 @@ var (
 )
 
 // RegisterMetrics registers everything for the process's one Gangs.
-func (g *Gangs) RegisterMetrics() {
+func (d Diagnosis) RegisterMetrics() {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(attempts, rollBacks, rollBackEvictions)
-		legacyregistry.CustomMustRegister(newCollector(g))
+		legacyregistry.CustomMustRegister(newCollector(d))
 	})
-}
-
-// result is what became of an attempt that is over.
-func (a *attempt) result(done, fresh bool) string {
-	switch {
-	case done && fresh:
-		return "placed"
-	case done:
-		return "added"
-	case a.lost:
-		return "partial"
-	case a.late:
-		return "late"
-	case a.failed:
-		return "failed"
-	}
-	return "ended"
 }
 
 // collector reports the gangs when it is scraped.
 type collector struct {
 	metrics.BaseStableCollector
-	gangs          *Gangs
+	gangs          Diagnosis
 	states, reduce *metrics.Desc
 }
 
-func newCollector(g *Gangs) *collector {
+func newCollector(d Diagnosis) *collector {
 	return &collector{
-		gangs: g,
+		gangs: d,
 		states: metrics.NewDesc(metrics.BuildFQName("", subsystem, "gangs"),
 			"Gangs by state: incomplete (members are missing, or what it asks for cannot be read), waiting (for room or a better level), "+
 				"on_the_way (its members are being placed) and bound (nobody is left to place).",
@@ -103,17 +86,17 @@ const (
 )
 
 // states counts the gangs in each state.
-func (g *Gangs) states() map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (d Diagnosis) states() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	states := map[string]int{}
-	for _, x := range g.queue.gangs {
+	for _, x := range d.queue.gangs {
 		switch {
 		case x.attempt != nil:
 			states[stateOnTheWay]++
 		case x.bound() > 0 && len(x.unbound()) == 0:
 			states[stateBound]++
-		case x.read == nil || g.queue.missing(x) != "":
+		case x.read == nil || d.queue.missing(x) != "":
 			states[stateIncomplete]++
 		default:
 			states[stateWaiting]++
@@ -123,9 +106,9 @@ func (g *Gangs) states() map[string]int {
 }
 
 // reduces are the estimated seconds of an all-reduce of each bound gang, as its placement has it.
-func (g *Gangs) reduces() map[string]float64 {
+func (d Diagnosis) reduces() map[string]float64 {
 	out := map[string]float64{}
-	for gang, text := range g.placements() {
+	for gang, text := range d.placements() {
 		p, err := gangrequest.ParsePlacement(text)
 		if err != nil { // who wrote something else there has it for themselves
 			continue
@@ -138,11 +121,11 @@ func (g *Gangs) reduces() map[string]float64 {
 }
 
 // placements are what is written of bound gangs: on the PodGroup, or on a member.
-func (g *Gangs) placements() map[string]string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (d Diagnosis) placements() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	out := map[string]string{}
-	for key, x := range g.queue.gangs {
+	for key, x := range d.queue.gangs {
 		if x.attempt != nil || x.bound() == 0 || len(x.unbound()) > 0 {
 			continue
 		}

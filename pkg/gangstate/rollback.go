@@ -38,38 +38,6 @@ type unsettled struct {
 	evicting bool      // members are being evicted: no attempt may begin
 }
 
-// settle says whether a gang is to be looked at now, by the process that leads: by the Lease, since no
-// cycle may begin for long, or for ever where nothing is left to be placed. The time begins anew with
-// its first cycle: from then on it can perhaps place the rest. It needs g.mu.
-func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
-	bound, cycles := 0, g.leads.Load()
-	if x.partial && (cycles || mayLead) {
-		bound = x.bound()
-	}
-	now, u := g.clock.Now(), &x.unsettled
-	if bound == 0 {
-		u.since, u.next = time.Time{}, time.Time{}
-		return nil
-	}
-	group := x.group
-	g.queue.readAgain(x)
-	short := bound+len(x.read.Members.Ended) < int(max(1, group.Spec.MinMember))
-	u.see(short, cycles, now)
-	switch {
-	case u.next.IsZero():
-		u.next = now.Add(settleAfter)
-		return nil
-	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
-		return nil
-	}
-	s := &Settlement{Key: x.key, Group: group, Evict: short}
-	if s.Evict && !u.overdue(now, g.config.ScheduleTimeout) {
-		return nil
-	}
-	u.next, u.evicting = now.Add(settleEvery), s.Evict
-	return s
-}
-
 // see takes note that some members are bound, and whether too few are.
 func (u *unsettled) see(short, cycles bool, now time.Time) {
 	switch {
@@ -85,22 +53,6 @@ func (u *unsettled) overdue(now time.Time, timeout time.Duration) bool {
 	return timeout != 0 && !u.since.IsZero() && now.Sub(u.since) >= timeout
 }
 
-// Settled ends a Settlement, for which so many members were evicted.
-func (g *Gangs) Settled(s *Settlement, evicted int) {
-	if evicted > 0 {
-		rollBacks.Inc()
-		rollBackEvictions.Add(float64(evicted))
-	}
-	g.do(func() (*gang, effects) {
-		x := g.queue.gangs[s.Key]
-		if x == nil {
-			return nil, effects{}
-		}
-		x.unsettled.evicting = false
-		return x, effects{activate: g.queue.next(x)}
-	})
-}
-
 // Verdict is what is to be done about a gang.
 type Verdict struct {
 	Whole  bool      // all members are bound: that is to be written
@@ -108,10 +60,58 @@ type Verdict struct {
 	Reason string    // why nothing is to be done
 }
 
+// settle says whether a gang is to be looked at now, by the process that leads: by the Lease, since no
+// cycle may begin for long, or for ever where nothing is left to be placed. The time begins anew with
+// its first cycle: from then on it can perhaps place the rest. It needs s.mu.
+func (s *stepper) settle(x *gang, mayLead bool) *Settlement {
+	bound, cycles := 0, s.leads.Load()
+	if x.partial && (cycles || mayLead) {
+		bound = x.bound()
+	}
+	now, u := s.clock.Now(), &x.unsettled
+	if bound == 0 {
+		u.since, u.next = time.Time{}, time.Time{}
+		return nil
+	}
+	group := x.group
+	s.queue.readAgain(x)
+	short := bound+len(x.read.Members.Ended) < int(max(1, group.Spec.MinMember))
+	u.see(short, cycles, now)
+	switch {
+	case u.next.IsZero():
+		u.next = now.Add(settleAfter)
+		return nil
+	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
+		return nil
+	}
+	look := &Settlement{Key: x.key, Group: group, Evict: short}
+	if look.Evict && !u.overdue(now, s.config.ScheduleTimeout) {
+		return nil
+	}
+	u.next, u.evicting = now.Add(settleEvery), look.Evict
+	return look
+}
+
+// Settled ends a Settlement, for which so many members were evicted.
+func (a Attempts) Settled(s *Settlement, evicted int) {
+	if evicted > 0 {
+		rollBacks.Inc()
+		rollBackEvictions.Add(float64(evicted))
+	}
+	a.do(func() (*gang, effects) {
+		x := a.queue.gangs[s.Key]
+		if x == nil {
+			return nil, effects{}
+		}
+		x.unsettled.evicting = false
+		return x, effects{activate: a.queue.next(x)}
+	})
+}
+
 // Judge decides by what the API server has now. The informers do not suffice: a bind, or the
 // write that the gang is whole, may be there that they have not brought yet. Only a gang that
 // says that it was never whole loses members, and only those of our profiles.
-func (g *Gangs) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) Verdict {
+func (a Attempts) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) Verdict {
 	state, known := gangrequest.StateOf(group)
 	switch {
 	case group == nil || group.UID != s.Group.UID:
@@ -137,7 +137,7 @@ func (g *Gangs) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []
 			continue
 		}
 		have++
-		if g.queue.profiles[pod.Spec.SchedulerName] {
+		if a.queue.profiles[pod.Spec.SchedulerName] {
 			victims = append(victims, pod)
 		}
 	}

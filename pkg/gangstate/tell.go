@@ -27,11 +27,18 @@ type told struct {
 	pods  map[types.UID]bool // who was told
 }
 
+// Says reports whether a pod's condition has the reason already.
+func Says(pod *v1.Pod, why string) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, why)
+	})
+}
+
 // tell says why a gang does not go on, to its members that wait, once for each reason, and to those of
-// which only kube-scheduler said it. It needs g.mu.
-func (g *Gangs) tell(x *gang) (e effects) {
-	now := g.clock.Now()
-	why, pods := g.queue.incomplete(x), x.unbound()
+// which only kube-scheduler said it. It needs s.mu.
+func (s *stepper) tell(x *gang) (e effects) {
+	now := s.clock.Now()
+	why, pods := s.queue.incomplete(x), x.unbound()
 	if why == "" && x.waits != nil {
 		why = x.waits.Why
 	}
@@ -57,16 +64,9 @@ func (g *Gangs) tell(x *gang) (e effects) {
 }
 
 // Stuck reports whether a gang does not go on, so that its members are to be told why.
-func (g *Gangs) Stuck(key gangrequest.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x := g.queue.gangs[key]
+func (d Diagnosis) Stuck(key gangrequest.Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.queue.gangs[key]
 	return x != nil && x.attempt == nil && !x.told.stuck.IsZero()
-}
-
-// Says reports whether a pod's condition has the reason already.
-func Says(pod *v1.Pod, why string) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, why)
-	})
 }

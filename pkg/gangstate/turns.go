@@ -132,3 +132,16 @@ func (t *turns) has(uid types.UID) bool {
 	}
 	return false
 }
+
+// samePods reports whether two lists have the same pods in one order.
+func samePods(a, b []*v1.Pod) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].UID != b[i].UID {
+			return false
+		}
+	}
+	return true
+}

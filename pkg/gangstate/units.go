@@ -3,6 +3,7 @@
 package gangstate
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -57,6 +58,11 @@ func (g *Gangs) Placed(key gangrequest.Key) *eviction.Gang {
 	g.queue.readNow(x)
 	o := x.other()
 	return &eviction.Gang{Needed: podsOf(o.Needed), Surplus: podsOf(o.Surplus)}
+}
+
+// compareKeys orders gangs by source, namespace and name.
+func compareKeys(a, b gangrequest.Key) int {
+	return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func podsOf(located []Located) []*v1.Pod {
@@ -118,13 +124,13 @@ func (x *gang) heldPlaces() (out []Located) {
 }
 
 // placesOf are the nodes of the attempt's members of a kind.
-func (x *gang) placesOf(of func(types.UID) bool) map[types.UID]string {
+func (p *placing) placesOf(of func(types.UID) bool) map[types.UID]string {
 	out := map[types.UID]string{}
-	if x.commit == nil || x.commit.Answer == nil {
+	if p.commit == nil || p.commit.Answer == nil {
 		return out
 	}
-	for i := range x.commit.Answer.Members {
-		if m := &x.commit.Answer.Members[i]; of(m.Pod.UID) {
+	for i := range p.commit.Answer.Members {
+		if m := &p.commit.Answer.Members[i]; of(m.Pod.UID) {
 			out[m.Pod.UID] = m.Node
 		}
 	}

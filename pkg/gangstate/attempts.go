@@ -4,25 +4,14 @@ package gangstate
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-)
-
-const (
-	// minAttempt and perMember bound the time from the first member's Reserve to the last
-	// one's Permit: who waits stays in flight, and the queue keeps every event for it.
-	minAttempt = 10 * time.Second
-	perMember  = 50 * time.Millisecond
-	// maxAttempt bounds what a PodGroup may ask for, as the places are held meanwhile, and the pause
-	// after it. kube-scheduler ends what waits in Permit for 15 minutes.
-	maxAttempt = 10 * time.Minute
-	// latePause is how many times longer than an attempt the pause after one is that ended because
-	// a member did not come.
-	latePause = 10
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Turn is what a member's cycle is to do.
@@ -42,32 +31,35 @@ type Turn struct {
 	Claim    *Claim // what is held until others are gone; nil if nothing is
 }
 
+// Attempts is the part of Gangs that the cycles of members call: what they are to do, and how far they came.
+type Attempts struct{ *stepper }
+
 // Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
 // no member.
-func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
-	g.leads.Store(true)
+func (a Attempts) Begin(pod *v1.Pod) (t Turn, ok bool) {
+	a.leads.Store(true)
 	key, ok := gangrequest.KeyOf(pod)
 	if !ok {
 		return t, false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x := g.queue.gangs[key]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.queue.gangs[key]
 	if x == nil || x.pods[pod.UID] == nil {
 		return Turn{Why: "gang: the pod is not known yet"}, true
 	}
-	g.queue.readNow(x)
+	a.queue.readNow(x)
 	x.queued, x.known = "", true
-	if t.Why = g.queue.gate(x, pod.UID, false); t.Why != "" {
+	if t.Why = a.queue.gate(x, pod.UID, false); t.Why != "" {
 		x.tried = false
 		return t, true
 	}
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	x.refusals.forget(g.clock.Now())
+	x.refusals.forget(a.clock.Now())
 	t = Turn{
-		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refusals.nodes)), Fresh: !x.turns.follows, Complete: g.holds.completed(x), Rest: x.turns.rest,
+		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refusals.nodes)), Fresh: !x.turns.follows, Complete: a.holds.completed(x), Rest: x.turns.rest,
 		Claim: x.claim,
 	}
 	maps.Copy(t.Refused, x.refusals.nodes)
@@ -76,11 +68,11 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 
 // Room takes note that a gang could be placed, and returns when it could for the first time since
 // it is complete. A gang that waits for more than room is patient from then on.
-func (g *Gangs) Room(key gangrequest.Key) time.Time {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.clock.Now()
-	x := g.queue.gangs[key]
+func (a Attempts) Room(key gangrequest.Key) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	x := a.queue.gangs[key]
 	if x == nil {
 		return now
 	}
@@ -92,13 +84,13 @@ func (g *Gangs) Room(key gangrequest.Key) time.Time {
 
 // Hold begins an attempt: the cycle of first has made the entries of all. It fails if one of
 // them is not to be placed any more; the caller ends the entries then.
-func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.gangs[t.Gang.Key]
+func (a Attempts) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.gangs[t.Gang.Key]
 		if x == nil || x.attempt != nil || x.busy > 0 || x.unsettled.evicting {
 			return nil, effects{}
 		}
-		if g.queue.readNow(x); g.queue.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
+		if a.queue.readNow(x); a.queue.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
 			return nil, effects{}
 		}
 		uids := make([]types.UID, len(t.Pods))
@@ -106,68 +98,42 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 			uids[i] = pod.UID
 		}
 		x.tried = false
-		signal(g.queue.planned)
+		signal(a.queue.planned)
 		limit := x.timeout(len(uids))
-		x.attempt = hold(uids, first.UID, g.clock.Now().Add(limit))
+		x.attempt = hold(uids, first.UID, a.clock.Now().Add(limit))
 		x.attempt.limit = limit
-		x.attempt.stamp(g.clock.Now())
-		if timeout := g.config.ScheduleTimeout; timeout > 0 {
+		x.attempt.stamp(a.clock.Now())
+		if timeout := a.config.ScheduleTimeout; timeout > 0 {
 			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
 		}
 		x.commit = &Commit{Key: x.key, Group: x.group, Members: uids, Fresh: !x.turns.follows, Answer: answer}
-		g.holds.showHeld(x)
+		a.holds.showHeld(x)
 		ok = true
 		return nil, effects{}
 	})
 	return ok
 }
 
-// Timeout is how long an attempt of so many members may last, if the gang does not say.
-func Timeout(members int) time.Duration {
-	return max(minAttempt, time.Duration(members)*perMember)
-}
-
-// timeout is how long an attempt to place so many members may last. Its PodGroup may ask for longer
-// before the gang runs.
-func (r *reading) timeout(members int) time.Duration {
-	if r.turns.follows {
-		return Timeout(members)
-	}
-	return max(Timeout(members), min(r.read.MemberWait, maxAttempt))
-}
-
-func samePods(a, b []*v1.Pod) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].UID != b[i].UID {
-			return false
-		}
-	}
-	return true
-}
-
 // Reserved takes note of the Reserve of a member that had its entry. It reports whether the
 // member may go on.
-func (g *Gangs) Reserved(uid types.UID) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x := g.queue.byPod[uid]
+func (a Attempts) Reserved(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.queue.byPod[uid]
 	return x != nil && x.attempt.begun(uid)
 }
 
 // Permit takes note of a member's Permit. It reports whether the member may go on, and how long
 // it waits before; 0 is not at all.
-func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.byPod[uid]
+func (a Attempts) Permit(uid types.UID) (timeout time.Duration, ok bool) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.byPod[uid]
 		if x == nil || x.attempt == nil {
 			return nil, effects{}
 		}
 		e, is := x.attempt.permitted(uid)
 		if ok = is != refuse; is == wait {
-			timeout = x.attempt.deadline.Sub(g.clock.Now()) + minAttempt // after the attempt's own end
+			timeout = x.attempt.deadline.Sub(a.clock.Now()) + minAttempt // after the attempt's own end
 		}
 		return x, e
 	})
@@ -175,10 +141,10 @@ func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 }
 
 // Rank is the rank of a member that is on its way to be bound.
-func (g *Gangs) Rank(uid types.UID) (rank int, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	x := g.queue.byPod[uid]
+func (a Attempts) Rank(uid types.UID) (rank int, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.queue.byPod[uid]
 	if x == nil || x.commit == nil || x.commit.Answer == nil {
 		return 0, false
 	}
@@ -187,9 +153,9 @@ func (g *Gangs) Rank(uid types.UID) (rank int, ok bool) {
 }
 
 // Written ends the write that Doer.Commit began.
-func (g *Gangs) Written(c *Commit, err error) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.gangs[c.Key]
+func (a Attempts) Written(c *Commit, err error) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.gangs[c.Key]
 		if x == nil || x.commit != c || x.attempt == nil {
 			return nil, effects{}
 		}
@@ -198,10 +164,10 @@ func (g *Gangs) Written(c *Commit, err error) {
 }
 
 // Unreserved takes note that a member's cycle ended without success.
-func (g *Gangs) Unreserved(uid types.UID) {
-	g.do(func() (*gang, effects) {
-		delete(g.strays, uid)
-		x := g.queue.byPod[uid]
+func (a Attempts) Unreserved(uid types.UID) {
+	a.do(func() (*gang, effects) {
+		delete(a.strays, uid)
+		x := a.queue.byPod[uid]
 		if x == nil || x.attempt == nil {
 			return nil, effects{}
 		}
@@ -211,28 +177,28 @@ func (g *Gangs) Unreserved(uid types.UID) {
 
 // RefusedBy takes note that another plugin refused a member its node, at the node's generation.
 // The places of all are looked for anew, but not for ever.
-func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why string) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.byPod[pod.UID]
+func (a Attempts) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why string) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.byPod[pod.UID]
 		if x == nil {
 			return nil, effects{}
 		}
 		if node.Node != "" {
-			x.refusals.add(node, generation, g.clock.Now())
+			x.refusals.add(node, generation, a.clock.Now())
 		}
 		x.refusals.plans++
 		x.turn++ // another member comes sooner than this one, which is in flight
 		if x.refusals.plans >= maxTries {
-			g.holds.endInVain(x)
-			g.queue.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
+			a.holds.endInVain(x)
+			a.queue.keepWaiting(x, &Wait{Why: why, Until: a.clock.Now().Add(maxPause)})
 		}
-		switch a := x.attempt; {
-		case a == nil:
-			return x, effects{activate: g.queue.next(x)}
-		case a.phase == committed:
-			return x, a.givenUp(pod.UID)
-		case a.live():
-			return x, a.end(why)
+		switch t := x.attempt; {
+		case t == nil:
+			return x, effects{activate: a.queue.next(x)}
+		case t.phase == committed:
+			return x, t.givenUp(pod.UID)
+		case t.live():
+			return x, t.end(why)
 		}
 		return nil, effects{}
 	})
@@ -240,26 +206,45 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 
 // Wait keeps a gang from being tried, until something changes or the time has come. If it is a
 // member above the minimum that has to wait, the next one is tried.
-func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.gangs[key]
+func (a Attempts) Wait(key gangrequest.Key, w *Wait) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.gangs[key]
 		if x == nil {
 			return nil, effects{}
 		}
-		g.queue.keepWaiting(x, w)
-		return x, effects{activate: g.queue.next(x)}
+		a.queue.keepWaiting(x, w)
+		return x, effects{activate: a.queue.next(x)}
 	})
 }
 
 // NotHeld keeps a gang from being tried for a pause that grows: it was planned, and its places could
 // not be held. What refused them may refuse the next plan, too.
-func (g *Gangs) NotHeld(key gangrequest.Key, why string) {
-	g.do(func() (*gang, effects) {
-		x := g.queue.gangs[key]
+func (a Attempts) NotHeld(key gangrequest.Key, why string) {
+	a.do(func() (*gang, effects) {
+		x := a.queue.gangs[key]
 		if x == nil {
 			return nil, effects{}
 		}
-		g.queue.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(x.pause())})
-		return x, effects{activate: g.queue.next(x)}
+		a.queue.keepWaiting(x, &Wait{Why: why, Until: a.clock.Now().Add(x.pause())})
+		return x, effects{activate: a.queue.next(x)}
 	})
+}
+
+// promiseKept is how long a gang of which no member runs waits for the model that it was promised. Kueue
+// evicts a job whose pods have no node after some minutes; another model must come before that.
+const promiseKept = time.Minute
+
+// AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
+// have has no room: AnyModelAfter after they were complete where members run, and promiseKept after it
+// where none does and a model was promised. It is zero if that never comes.
+func (a Attempts) AnyModelFrom(t *Turn) (at time.Time) {
+	after := a.config.AnyModelAfter
+	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }
+	if t.Fresh {
+		after = promiseKept
+	}
+	if after <= 0 || len(t.Pods) == 0 || t.Fresh && !slices.ContainsFunc(t.Pods, promised) {
+		return at
+	}
+	return t.Complete.Add(after)
 }
