@@ -55,12 +55,17 @@ type attempt struct {
 	at       [through + 1]int // how many members are at each step
 	deadline time.Time
 	limit    time.Duration      // between hold and deadline
-	why      string             // of its end
+	why      reason             // of its end
 	keep     time.Duration      // how long a member whose binding failed keeps its place
-	failed   bool               // it ended for a reason that may come again at once
-	late     bool               // and the reason is that not all came
 	leaving  map[types.UID]bool // on their way, and may not be scheduled any more
 	lost     bool               // a member of a committed attempt was given up, or is gone, before it was bound
+}
+
+// reason is why an attempt ended.
+type reason struct {
+	text   string
+	failed bool // it may come again at once
+	late   bool // not all members came in time
 }
 
 // Commit is an attempt of which all members have come.
@@ -270,7 +275,7 @@ func (a *attempt) tick(now time.Time) (e effects) {
 	switch a.phase {
 	case collecting, committing:
 		if now.After(a.deadline) {
-			a.late = true
+			a.why.late = true
 			return a.fail("not all members came in time")
 		}
 		e.activate = a.in(held) // one may have been in flight when it was woken
@@ -308,13 +313,13 @@ func (a *attempt) retry(now time.Time) (e effects) {
 
 // fail is end for a reason that the next attempt may meet, too.
 func (a *attempt) fail(why string) effects {
-	a.failed = true
+	a.why.failed = true
 	return a.end(why)
 }
 
 // end ends an attempt that is not committed.
 func (a *attempt) end(why string) (e effects) {
-	a.phase, a.why = ending, why
+	a.phase, a.why.text = ending, why
 	for _, uid := range a.members {
 		switch a.steps[uid] {
 		case held:
@@ -364,9 +369,9 @@ func (a *attempt) result(done, fresh bool) string {
 		return "added"
 	case a.lost:
 		return "partial"
-	case a.late:
+	case a.why.late:
 		return "late"
-	case a.failed:
+	case a.why.failed:
 		return "failed"
 	}
 	return "ended"

@@ -33,7 +33,7 @@ func (d Diagnosis) Diagnose() []diagnosis.Gang {
 		}
 		if a := x.attempt; a != nil {
 			told.Attempt = &diagnosis.GangAttempt{
-				Phase: a.phase.String(), Since: a.since.UTC(), Why: a.why, Held: a.in(held), Reserved: a.in(reserved), Waiting: a.in(waiting),
+				Phase: a.phase.String(), Since: a.since.UTC(), Why: a.why.text, Held: a.in(held), Reserved: a.in(reserved), Waiting: a.in(waiting),
 			}
 		}
 		out = append(out, told)

@@ -11,13 +11,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
-
-// memberBack is how long a gang for which places are kept may lack a member that is replaced: what
-// controllers commonly need to make and start another pod.
-const memberBack = time.Minute
 
 // drain is a gang for which places are kept from younger pods of equal or lower priority, until it has
 // been placed or the time is over. There is at most one a priority, and a node has places of one only.
@@ -26,22 +23,37 @@ type drain struct {
 	priority int32     // of the gang, when places were kept
 	complete time.Time // when the gang was
 	since    time.Time
-	until    time.Time                     // zero: without end
-	where    string                        // the smallest domain with all of the gang's nodes
-	planned  []string                      // the gang's nodes
-	places   map[string][]*candidates.Kept // by node: those of planned but where only pods of the own namespace are in the way
-	devices  map[string]v1.ResourceName    // of places: what nodes are counted by
-	lacked   []v1.ResourceName             // what lacked beside devices since
-	minimum  int                           // of the gang
-	revision uint64                        // of the gang, when the nodes were chosen
-	failed   int                           // attempts that failed since
-	lacks    time.Time                     // since when the gang is not complete; zero while it is
-	shown    holding                       // what the gang held when places were published last
+	until    time.Time // zero: without end
+	chosen   chosen
+	keptPlaces
+	lacked  []v1.ResourceName // what lacked beside devices since
+	minimum int               // of the gang
+	failed  int               // attempts that failed since
+	lacks   time.Time         // since when the gang is not complete; zero while it is
+}
+
+// chosen are the nodes that a gang would have if all others were gone.
+type chosen struct {
+	where    string   // the smallest domain with all of them
+	nodes    []string // by name
+	revision uint64   // of the gang, when they were chosen
+}
+
+// keptPlaces are the places that a drain keeps, on the chosen nodes but where only pods of the own namespace are in
+// the way.
+type keptPlaces struct {
+	places  map[string][]*candidates.Kept // by node
+	devices map[string]v1.ResourceName    // by node: what nodes are counted by
+	shown   holding                       // what the gang held when they were published last
 }
 
 // maxFailed is how many attempts of a gang may fail before nothing is kept for it: what keeps it
 // from being placed is not room then.
 const maxFailed = 3
+
+// memberBack is how long a gang for which places are kept may lack a member that is replaced: what
+// controllers commonly need to make and start another pod.
+const memberBack = time.Minute
 
 // text is what the gang's members say.
 func (d *drain) text() string {
@@ -55,7 +67,7 @@ func (d *drain) text() string {
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		names = append(names, string(name))
 	}
-	text := fmt.Sprintf("drains %s since %s: places on %d nodes (%s) are kept from younger pods", d.where, timeText(d.since), len(d.places), strings.Join(names, ", "))
+	text := fmt.Sprintf("drains %s since %s: places on %d nodes (%s) are kept from younger pods", d.chosen.where, timeText(d.since), len(d.places), strings.Join(names, ", "))
 	if !d.until.IsZero() {
 		text += " until " + timeText(d.until)
 	}
@@ -124,4 +136,70 @@ func (d *drain) awaitsMember(now time.Time) bool {
 		waits = waits || pod.Spec.NodeName == ""
 	}
 	return waits && now.Sub(d.lacks) < memberBack
+}
+
+// What is kept for a gang and what it holds by an attempt or a claim are the same devices. While it holds
+// them they count as used, so what is published as kept is the rest: others may have what is free beside.
+
+// holding is the attempt or the claim by which a gang holds its places; the zero value says that it holds none.
+type holding struct {
+	attempt *attempt
+	claim   *Claim
+}
+
+// holding returns how a gang holds its places. Once one of them is given up it holds none: then all is kept
+// again before the place is released.
+func (p *placing) holding() holding {
+	h := holding{claim: p.claim}
+	if p.attempt.live() && !p.attempt.lost {
+		h.attempt = p.attempt
+	}
+	return h
+}
+
+// places returns the members that hold places in that way, with their nodes.
+func (p *placing) places(h holding) (all []Located) {
+	if h.claim != nil {
+		all = append(all, h.claim.Places...)
+	}
+	if h.attempt != nil && p.commit != nil && p.commit.Answer != nil {
+		for i := range p.commit.Answer.Members {
+			m := &p.commit.Answer.Members[i]
+			all = append(all, Located{Pod: m.Pod, Node: m.Node})
+		}
+	}
+	return all
+}
+
+// beside returns what of the drain's places its gang does not hold.
+func (d *drain) beside() map[string][]*candidates.Kept {
+	held := map[string][]*v1.Pod{}
+	for _, l := range d.gang.places(d.shown) {
+		held[l.Node] = append(held[l.Node], l.Pod)
+	}
+	if len(held) == 0 {
+		return d.places
+	}
+	rest := map[string][]*candidates.Kept{}
+	for node, places := range d.places {
+		for _, k := range places {
+			if k = k.Less(amountOf(held[node], k.Resource)); k != nil {
+				rest[node] = append(rest[node], k)
+			}
+		}
+	}
+	return rest
+}
+
+// amountOf is how much of a resource pods request, in the units of candidates.Kept.
+func amountOf(pods []*v1.Pod, name v1.ResourceName) (amount int64) {
+	for _, pod := range pods {
+		q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]
+		if name == v1.ResourceCPU {
+			amount += q.MilliValue()
+		} else {
+			amount += q.Value()
+		}
+	}
+	return amount
 }

@@ -13,8 +13,7 @@ type Starvation struct {
 	Why    string // why nothing is kept though the gang has waited for long; may be empty
 }
 
-// starving says of a gang that has no room now when places are kept for it. Only members below the
-// minimum count, and none while places are kept for an older gang of its priority.
+// starving says of a gang when places are kept for it, as Holds.Starving does.
 func (h *nodeHolds) starving(t *Turn) (s Starvation) {
 	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
 	if x == nil || h.config.DrainAfter <= 0 || h.queue.incomplete(x) != "" || !x.turns.needed {
@@ -30,8 +29,8 @@ func (h *nodeHolds) starving(t *Turn) (s Starvation) {
 	if h.barred(x.key.Namespace, now, &s); s.From.IsZero() {
 		return s
 	}
-	if d != nil && d.gang == x && d.revision == x.revision {
-		s.Own = d.planned
+	if d != nil && d.gang == x && d.chosen.revision == x.revision {
+		s.Own = d.chosen.nodes
 	}
 	s.Closed = h.takenFrom(x, now)
 	return s
@@ -69,10 +68,7 @@ func (h *nodeHolds) takenFrom(x *gang, now time.Time) func(node string) bool {
 	return func(node string) bool { return taken[node] }
 }
 
-// keep keeps places for a gang that has waited for long, in place of those that were kept for it or
-// for a younger gang of its priority. An older one keeps its own. Nothing is kept where only pods of
-// the gang's own namespace are in the way, nor on more nodes than the shares allow. It returns what
-// to tell people.
+// keep keeps places for a gang, as Holds.Drain says.
 func (h *nodeHolds) keep(t *Turn, n *Need) string {
 	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
 	if !h.mayDrain(x, now) {
@@ -95,7 +91,7 @@ func (h *nodeHolds) keep(t *Turn, n *Need) string {
 		return why
 	}
 	d := &drain{
-		gang: x, priority: x.priority, complete: complete, since: now, where: n.Where, planned: n.Planned, revision: x.revision, minimum: x.read.Minimum,
+		gang: x, priority: x.priority, complete: complete, since: now, chosen: chosen{n.Where, n.Planned, x.revision}, minimum: x.read.Minimum,
 	}
 	if was != nil {
 		d.since, d.failed, d.lacked, d.minimum = was.since, was.failed, was.lacked, max(was.minimum, d.minimum)

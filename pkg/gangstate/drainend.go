@@ -54,7 +54,7 @@ func (h *nodeHolds) endDrained() {
 			return inVain.when(!d.awaitsMember(now))
 		}
 		if !d.lacks.IsZero() {
-			d.lacks, d.revision = time.Time{}, x.revision // its nodes stay the same
+			d.lacks, d.chosen.revision = time.Time{}, x.revision // its nodes stay the same
 		}
 		switch {
 		case !x.turns.needed && x.bound()+len(x.read.Members.Ended) >= d.minimum:

@@ -3,6 +3,7 @@
 package gangstate
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,9 +11,11 @@ import (
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // gang is what is known of one gang.
@@ -151,14 +154,7 @@ func (m *memberPods) count() int { return len(m.pods) + len(m.ended) }
 
 // list returns all pods. Finished ones come first: of a pod that is there twice, the first counts.
 func (m *memberPods) list() []*v1.Pod {
-	pods := make([]*v1.Pod, 0, m.count())
-	for _, pod := range m.ended {
-		pods = append(pods, pod)
-	}
-	for _, pod := range m.pods {
-		pods = append(pods, pod)
-	}
-	return pods
+	return slices.AppendSeq(slices.Collect(maps.Values(m.ended)), maps.Values(m.pods))
 }
 
 // find returns the pods of members.
@@ -215,4 +211,33 @@ func (r *reading) timeout(members int) time.Duration {
 		return Timeout(members)
 	}
 	return max(Timeout(members), min(r.read.MemberWait, maxAttempt))
+}
+
+// wishKeys are the annotations by which a gang and its members ask for something.
+var wishKeys = slices.Concat(gangrequest.InputKeys(), podrequest.InputKeys())
+
+// sameWishes reports whether annotations ask for the same as before. Many others are written on the
+// same objects, by the scheduler too.
+func sameWishes(old, notes map[string]string) bool {
+	for _, key := range wishKeys {
+		if old[key] != notes[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// sameGroup reports whether a PodGroup asks for the same as before. Its status asks for nothing.
+func sameGroup(old, group *schedulingv1alpha1.PodGroup) bool {
+	if old == nil || group == nil {
+		return old == group
+	}
+	return old.UID == group.UID && equality.Semantic.DeepEqual(old.Spec, group.Spec) && sameWishes(old.Annotations, group.Annotations)
+}
+
+// changed reports whether a pod says something else of its gang than before.
+func changed(old, pod *v1.Pod) bool {
+	return old.Spec.NodeName != pod.Spec.NodeName || len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates) ||
+		old.Generation != pod.Generation || gangrequest.StandingOf(old) != gangrequest.StandingOf(pod) ||
+		!maps.Equal(old.Annotations, pod.Annotations) || !maps.Equal(old.Labels, pod.Labels)
 }

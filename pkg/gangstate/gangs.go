@@ -5,7 +5,6 @@ package gangstate
 import (
 	"maps"
 	"slices"
-	"time"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
@@ -22,12 +21,13 @@ type Gangs struct {
 	Holds
 	Diagnosis
 	*stepper
+	*signals
 }
 
 // New returns Gangs without any.
 func New(clk clock.PassiveClock, config Config, scheduler Scheduler) *Gangs {
 	s := newStepper(clk, config, scheduler)
-	return &Gangs{Attempts{s}, Holds{s}, Diagnosis{s}, s}
+	return &Gangs{Attempts{s}, Holds{s}, Diagnosis{s}, s, s.queue.signals}
 }
 
 // Serve says that a profile's pods may be members. Call it before the first pod comes.
@@ -36,12 +36,6 @@ func (g *Gangs) Serve(profile string) {
 	defer g.mu.Unlock()
 	g.queue.profiles[profile] = true
 }
-
-// Changed says that some gangs that wait may fit now.
-func (g *Gangs) Changed() { g.queue.Changed() }
-
-// PlanTook adds to the time that plans took without finding places.
-func (g *Gangs) PlanTook(took time.Duration) { g.queue.PlanTook(took) }
 
 // ChangePod takes note of a pod that is there; old is what was told of it before, nil if nothing
 // was. Whoever is no member costs a look at a few keys, without a lock.

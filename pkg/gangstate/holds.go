@@ -64,11 +64,10 @@ func (h Holds) EndClaim(key gangrequest.Key, why string) {
 func (h Holds) ClaimedNode(uid types.UID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	x := h.queue.byPod[uid]
-	if x == nil {
-		return ""
+	if x := h.queue.byPod[uid]; x != nil {
+		return x.claimed(uid)
 	}
-	return x.claimed(uid)
+	return ""
 }
 
 // HoldsPlace reports whether a place is held for a member: until others are gone, or by an attempt that has not

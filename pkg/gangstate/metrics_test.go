@@ -50,8 +50,8 @@ func TestAttemptResults(t *testing.T) {
 		"a gang that had nobody bound": {done: true, fresh: true, want: "placed"},
 		"a replacement":                {done: true, want: "added"},
 		"a place that was lost":        {attempt: attempt{lost: true}, fresh: true, want: "partial"},
-		"a member that did not come":   {attempt: attempt{failed: true, late: true}, fresh: true, want: "late"},
-		"a bind that failed":           {attempt: attempt{failed: true}, fresh: true, want: "failed"},
+		"a member that did not come":   {attempt: attempt{why: reason{failed: true, late: true}}, fresh: true, want: "late"},
+		"a bind that failed":           {attempt: attempt{why: reason{failed: true}}, fresh: true, want: "failed"},
 		"a member that is gone":        {fresh: true, want: "ended"},
 	}
 	for name, tc := range tests {

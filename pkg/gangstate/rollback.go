@@ -73,9 +73,8 @@ func (s *stepper) settle(x *gang, mayLead bool) *Settlement {
 		u.since, u.next = time.Time{}, time.Time{}
 		return nil
 	}
-	group := x.group
 	s.queue.readAgain(x)
-	short := bound+len(x.read.Members.Ended) < int(max(1, group.Spec.MinMember))
+	short := bound+len(x.read.Members.Ended) < int(max(1, x.group.Spec.MinMember))
 	u.see(short, cycles, now)
 	switch {
 	case u.next.IsZero():
@@ -84,7 +83,7 @@ func (s *stepper) settle(x *gang, mayLead bool) *Settlement {
 	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
 		return nil
 	}
-	look := &Settlement{Key: x.key, Group: group, Evict: short}
+	look := &Settlement{Key: x.key, Group: x.group, Evict: short}
 	if look.Evict && !u.overdue(now, s.config.ScheduleTimeout) {
 		return nil
 	}

@@ -62,7 +62,9 @@ func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 	r, q := &rounds{}, g.queue
 	for {
 		r.left -= time.Duration(q.planning.Swap(0))
-		key, wait, ok := g.nextTry(r, clk.Now())
+		g.mu.Lock()
+		key, wait, ok := r.next(clk.Now(), q.waiting, q.first, q.isTried)
+		g.mu.Unlock()
 		q.debt.Store(int64(-r.left))
 		if ok {
 			g.try(key)
@@ -80,13 +82,6 @@ func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 		}
 		timer.Stop()
 	}
-}
-
-// nextTry returns the gang to try now, or how long none is.
-func (g *Gangs) nextTry(r *rounds, now time.Time) (key gangrequest.Key, wait time.Duration, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return r.next(now, g.queue.waiting, g.queue.first, g.queue.isTried)
 }
 
 // try has the cycle of a gang's member come, if the gang still waits for a change.

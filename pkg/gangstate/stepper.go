@@ -81,7 +81,7 @@ func (s *stepper) do(step func() (*gang, effects)) {
 func (s *stepper) ends(x *gang, e *effects) func() {
 	why := ""
 	if x.attempt != nil {
-		why = x.attempt.why
+		why = x.attempt.why.text
 	}
 	release, reject := e.release, e.reject
 	return func() {
@@ -122,21 +122,21 @@ func (s *stepper) goesOn(x *gang, e *effects) func() {
 // close forgets an attempt that is over. It needs s.mu.
 func (s *stepper) close(x *gang, done bool) {
 	attempts.WithLabelValues(x.attempt.result(done, x.commit.Fresh)).Inc()
-	if x.attempt.failed {
+	if x.attempt.why.failed {
 		s.holds.attemptFailed(x)
 	}
 	switch {
 	case done:
 		x.refusals.plans, x.pauses = 0, 0
 		clear(x.refusals.nodes)
-	case x.attempt.failed && x.waits == nil:
+	case x.attempt.why.failed && x.waits == nil:
 		pause := x.pause()
-		if x.attempt.late {
+		if x.attempt.why.late {
 			// Its places were held for so long in vain. A member that never comes must not keep
 			// them from others most of the time.
 			pause = max(pause, latePause*Timeout(len(x.attempt.members)), min(latePause*x.attempt.limit, maxAttempt))
 		}
-		x.waits = &Wait{Why: "gang: " + x.attempt.why, Until: s.clock.Now().Add(pause)}
+		x.waits = &Wait{Why: "gang: " + x.attempt.why.text, Until: s.clock.Now().Add(pause)}
 	}
 	x.attempt, x.commit, x.closed = nil, nil, true
 	x.read = nil

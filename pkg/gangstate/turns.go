@@ -125,23 +125,10 @@ func (t *turns) elected(turn int) types.UID {
 
 // has reports whether the pod is one of those to place.
 func (t *turns) has(uid types.UID) bool {
-	for _, pod := range t.pods {
-		if pod.UID == uid {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.pods, func(pod *v1.Pod) bool { return pod.UID == uid })
 }
 
 // samePods reports whether two lists have the same pods in one order.
 func samePods(a, b []*v1.Pod) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].UID != b[i].UID {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b *v1.Pod) bool { return a.UID == b.UID })
 }
