@@ -34,9 +34,8 @@ type Process struct {
 
 	mu           sync.Mutex
 	config       *gangstate.Config // nil until the first profile has come
-	started      bool
-	serves       bool // some profile has GangPlacement
-	coscheduling bool // some profile has Coscheduling
+	serves       bool              // some profile has GangPlacement
+	coscheduling bool              // some profile has Coscheduling
 	state        *nodestate.State
 	planner      *gangstate.Planner
 	volumes      volumes
@@ -99,7 +98,8 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		defer p.mu.Unlock()
 		p.profiles[h.ProfileName()] = profile
 		d := newDoer(ctx, h, p.shared.Clock(), state)
-		if p.gangs == nil {
+		first := p.gangs == nil
+		if first {
 			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, state}) // the first one's is for all
 		}
 		d.gangs = p.gangs
@@ -107,10 +107,10 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		profile.Placed, profile.Evict = p.gangs.Placed, d.evictMembers
 		state.ServeGangs(h.ProfileName())
-		if p.started {
+		if !first {
 			return nil
 		}
-		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
+		p.state, p.planner, p.doer = state, gangstate.NewPlanner(state), d
 		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
