@@ -168,7 +168,7 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 	}
 	return r.await(ctx, "Leases and racks", func() bool {
 		f := r.state.Fabric()
-		return r.state.Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
+		return r.state.Lists().Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -31,11 +32,11 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	if host, err := os.Hostname(); err != nil {
 		klog.FromContext(ctx).Error(err, "The profiles are not published by this process")
 	} else {
-		go NewProfilePublisher(state, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
+		go NewProfilePublisher(profileSource{state.Profiles(), state}, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
 	}
-	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
-	foreign := NewForeignReporter(state, pods.Lister(), h.EventRecorder(), clock.RealClock{})
-	unproven := NewUnprovenMarker(state, h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	c := New(viewOf(state), h.ClientSet(), pods.Lister(), h.EventRecorder())
+	foreign := NewForeignReporter(state.PodDevices(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	unproven := NewUnprovenMarker(state.PodDevices(), h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
 	run := both(c.Run, both(foreign.Run, unproven.Run))
 	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
 		klog.FromContext(ctx).Error(err, "Stale topologies, and what became of the ClusterTopology, are not reported, and no cordon is acknowledged, by this process")
@@ -56,6 +57,22 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	}()
 	return c.Handler()
 }
+
+// view is the scheduler's view of the nodes and of what pods have.
+type view struct {
+	*nodestate.State
+	*nodestate.PodDevices
+}
+
+func viewOf(s *nodestate.State) view { return view{s, s.PodDevices()} }
+
+// profileSource has the profiles of this process, and whether it leads.
+type profileSource struct {
+	profiles *nodestate.Profiles
+	*nodestate.State
+}
+
+func (p profileSource) Profiles() []diagnosis.Profile { return p.profiles.Profiles() }
 
 // both runs a and b and waits until both have returned.
 func both(a, b func(context.Context)) func(context.Context) {

@@ -68,7 +68,7 @@ func newHealthEnv(t *testing.T) *healthEnv {
 
 // restart replaces the controller by a new process's.
 func (e *healthEnv) restart() {
-	e.ctrl = New(e.state, e.client, corelisters.NewPodLister(e.store), events.NewFakeRecorder(100))
+	e.ctrl = New(viewOf(e.state), e.client, corelisters.NewPodLister(e.store), events.NewFakeRecorder(100))
 	if e.last != nil {
 		e.ctrl.Handler().OnAdd(e.last, true)
 	}

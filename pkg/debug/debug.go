@@ -73,7 +73,7 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 // that decides.
 func ready(state *nodestate.State) error {
 	switch {
-	case !state.Synced():
+	case !state.Lists().Synced():
 		return errors.New("the process has not read all graphs and Leases yet")
 	case !state.MayLead():
 		return fmt.Errorf("the process does not lead; %q does", state.Leader())

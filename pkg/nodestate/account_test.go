@@ -161,10 +161,10 @@ func TestFreedDevicesWake(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.tell(t, func(s *status) { *s = tc.before })
 			woken := false
-			r.onFreed = func() { woken = true }
+			r.changes.onFreed = func() { woken = true }
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status = "9", tc.after
-			r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
+			r.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
 			if r.Node("n").ResourceVersion != "9" {
 				t.Fatal("the update was not stored")
 			}
@@ -176,7 +176,7 @@ func TestFreedDevicesWake(t *testing.T) {
 	t.Run("a bound pod's choice is corrected", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		woken := 0
-		r.onFreed = func() { woken++ }
+		r.changes.onFreed = func() { woken++ }
 		before, after := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1),
 			on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
 		r.podHandler().OnUpdate(before, before)
@@ -233,7 +233,7 @@ func BenchmarkJudge(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 			s := New(testConfig(), clk)
-			s.pods = fixedStore{}
+			s.listers.pods = fixedStore{}
 			node := addNode(b, s, "n", "dgx1-v100")
 			obj := topologyOf(b, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.Kubelet = "2", bc.kubelet
@@ -289,11 +289,11 @@ func TestOrderedAdmission(t *testing.T) {
 		}
 	}
 	woken := false
-	r.onFreed = func() { woken = true }
+	r.changes.onFreed = func() { woken = true }
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion, obj.Status.Kubelet = "9", single
 	obj.Status.Allocations = []v1alpha1.Allocation{record("holder", 4, 5), record("four", 0, 1, 2, 3)}
-	r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
+	r.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
 	if !woken {
 		t.Error("kubelet's record of the four does not wake the pod")
 	}

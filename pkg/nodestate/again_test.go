@@ -204,7 +204,7 @@ func TestOvertakenAttempt(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100")}
 			store := fixedStore{}
-			r.pods = store
+			r.listers.pods = store
 			pod := schedtest.Pod("p").GPUs(2).Obj()
 			text, err := r.attempt(t, pod).Encode()
 			if err != nil {
@@ -226,7 +226,7 @@ func TestOvertakenAttempt(t *testing.T) {
 			store[bound.UID] = bound
 			r.podEvent(nil, bound)
 			woken := 0
-			r.onFreed = func() { woken++ }
+			r.changes.onFreed = func() { woken++ }
 			r.Attempt(pod.UID, tc.node).BindingBegan()
 			r.Unreserve(pod.UID, tc.node)
 			reservations := r.reservationsOf(pod.UID)

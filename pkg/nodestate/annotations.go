@@ -6,19 +6,34 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 )
+
+// PodDevices tells which devices bound pods have: by their annotations, and where these are in doubt
+// by the record of kubelet that the node's agent publishes.
+type PodDevices struct {
+	clock       clock.PassiveClock
+	topologies  *topologies.Cache
+	leases      *nodelease.Table
+	lists       *FirstLists
+	listers     *listers
+	memo        *allocation.Memo // of annotations
+	onMalformed func(pod *v1.Pod, err error)
+}
 
 // allocationOf returns the pod's allocation if its annotation is readable and
 // speaks of this node and this pod; an annotation on an unbound pod, on a copy
 // of another pod or from another node means nothing. What cannot be read is
 // reported once and leaves the pod known by count.
-func (s *State) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
+func (p *PodDevices) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
 	if pod.Spec.NodeName != node {
 		return nil
 	}
-	if a := s.readAllocation(pod); a != nil && a.Is(pod.UID, node) {
+	if a := p.readAllocation(pod); a != nil && a.Is(pod.UID, node) {
 		return a
 	}
 	return nil
@@ -27,11 +42,11 @@ func (s *State) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
 // Disowned says why the allocation that a bound pod carries does not count for it:
 // it speaks of another pod or node. It is nil if it does count, if there is none, and
 // if it cannot be read, which is reported already.
-func (s *State) Disowned(pod *v1.Pod) error {
+func (p *PodDevices) Disowned(pod *v1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil
 	}
-	switch a := s.readAllocation(pod); {
+	switch a := p.readAllocation(pod); {
 	case a == nil:
 		return nil
 	case a.PodUID != pod.UID:
@@ -44,18 +59,23 @@ func (s *State) Disowned(pod *v1.Pod) error {
 
 // readAllocation returns what the pod's annotation says, of whichever pod and node,
 // or nil.
-func (s *State) readAllocation(pod *v1.Pod) *allocation.Allocation {
+func (p *PodDevices) readAllocation(pod *v1.Pod) *allocation.Allocation {
 	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return nil
 	}
-	a, fresh, err := s.annotations.Parse(pod.UID, text)
+	a, fresh, err := p.memo.Parse(pod.UID, text)
 	if err != nil {
-		s.malformed(pod, err)
+		p.malformed(pod, err)
 	}
-	if fresh && s.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
+	if fresh && p.listers.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
 		// Only the running cycle's snapshot has it still; podGone was here before.
-		s.annotations.Forget(pod.UID)
+		p.memo.Forget(pod.UID)
 	}
 	return a
+}
+
+func (p *PodDevices) malformed(pod *v1.Pod, err error) {
+	malformedAllocations.Inc()
+	p.onMalformed(pod, err)
 }

@@ -10,24 +10,34 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
-// Whatever changes of a node is told from here: to the memo of its usage, the index of nodes
-// and the waker.
+// Changes passes on what changes of a node: to the memo of its usage, the index of nodes and the
+// waker, and to listeners.
+type Changes struct {
+	cells      *cells
+	topologies *topologies.Cache
+	waker      *waking.Waker
+	index      *candidates.Index
+	listeners  listeners
+	onFreed    func() // it must not block
+}
 
 // touch says that a node's graph or reservations changed.
-func (s *State) touch(x *cell) {
-	s.waker.Changed(&x.waking)
-	s.index.Changed(&x.candidate)
+func (ch *Changes) touch(x *cell) {
+	ch.waker.Changed(&x.waking)
+	ch.index.Changed(&x.candidate)
 }
 
 // touchNode says that the scheduler's snapshot of a node changed or soon will.
-func (s *State) touchNode(name string) {
-	if x := s.cells.get(name); x != nil {
-		s.waker.Changed(&x.waking)
-		s.index.ChangesSoon(&x.candidate)
+func (ch *Changes) touchNode(name string) {
+	if x := ch.cells.get(name); x != nil {
+		ch.waker.Changed(&x.waking)
+		ch.index.ChangesSoon(&x.candidate)
 	}
 }
 
@@ -48,100 +58,100 @@ func (l *listeners) tell() {
 // was reserved for one is dropped, a graph counts again or has more to give, the first lists are
 // in. What a Node itself says, it does not tell. fn may be called under locks of ours: it must not block, and
 // call nothing of ours.
-func (s *State) OnRoom(fn func()) {
+func (ch *Changes) OnRoom(fn func()) {
 	for {
-		old := s.listeners.fns.Load()
+		old := ch.listeners.fns.Load()
 		all := []func(){fn}
 		if old != nil {
 			all = append(slices.Clone(*old), fn)
 		}
-		if s.listeners.fns.CompareAndSwap(old, &all) {
+		if ch.listeners.fns.CompareAndSwap(old, &all) {
 			return
 		}
 	}
 }
 
 // freed wakes the pods that no event of the scheduler's would wake: devices may have come free.
-func (s *State) freed() {
-	s.onFreed()
-	s.listeners.tell()
+func (ch *Changes) freed() {
+	ch.onFreed()
+	ch.listeners.tell()
 }
 
 // changed makes the remembered usage of a node void, and touches it.
-func (s *State) changed(x *cell) {
+func (ch *Changes) changed(x *cell) {
 	x.candidate.Revision.Add(1)
-	s.touch(x)
+	ch.touch(x)
 }
 
 // tell passes on what a step of the table of reservations changed.
-func (s *State) tell(c reservations.Change) {
+func (ch *Changes) tell(c reservations.Change) {
 	for _, n := range c.Nodes {
-		s.changed(s.cells.ensure(n.Name()))
+		ch.changed(ch.cells.ensure(n.Name()))
 	}
 	for _, n := range c.Soon {
-		s.touchNode(n.Name())
+		ch.touchNode(n.Name())
 	}
 	switch {
 	case c.Freed:
-		s.freed()
+		ch.freed()
 	case c.Left: // the scheduler's own events wake single pods
-		s.listeners.tell()
+		ch.listeners.tell()
 	}
 }
 
 // passOn tells everybody whom a change of topologies concerns.
-func (s *State) passOn(ctx context.Context) topologies.PassOn {
+func (ch *Changes) passOn(ctx context.Context) topologies.PassOn {
 	return func(c topologies.Change, err error) {
 		if err != nil {
 			malformedTopologies.Inc()
 			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", c.Node)
 		}
-		s.takeNote(&c)
+		ch.takeNote(&c)
 		if c.Unserved {
-			s.waker.OpenGates() // they are told why they wait
+			ch.waker.OpenGates() // they are told why they wait
 		}
 		if c.Freed || c.Unserved {
-			s.freed()
+			ch.freed()
 		}
 	}
 }
 
 // takeNote makes remembered usages void, and the index and the waker look at the nodes again.
-func (s *State) takeNote(c *topologies.Change) {
+func (ch *Changes) takeNote(c *topologies.Change) {
 	if c.Node == "" {
 		return
 	}
-	x := s.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
+	x := ch.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
 	if c.Changed {
-		s.topologyChanged(x, x.entry.Node() == nil)
+		ch.topologyChanged(x, x.entry.Node() == nil)
 	}
 	for _, name := range c.Others {
-		s.topologyChanged(s.cells.ensure(name), true)
+		ch.topologyChanged(ch.cells.ensure(name), true)
 	}
 }
 
 // topologyChanged tells of a node whose Entry says something else now. With forget the
 // remembered usage goes at once: it keeps a graph in memory that is used no more.
-func (s *State) topologyChanged(x *cell, forget bool) {
+func (ch *Changes) topologyChanged(x *cell, forget bool) {
 	if forget {
 		x.usage.Store(nil)
 	}
-	s.changed(x)
+	ch.changed(x)
 }
 
 // leaseBack tells whoever waits that the Lease of a node's program had run out and is
 // renewed again.
-func (s *State) leaseBack(name string) {
-	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
-		s.waker.LeaseBack(&x.waking)
-		s.changed(x)
+func (ch *Changes) leaseBack(name string) {
+	if x := ch.cells.get(nodelease.NodeOf(name)); x != nil {
+		ch.waker.LeaseBack(&x.waking)
+		ch.changed(x)
 	}
 }
 
 // leaseGone takes note that the Lease of a node's program was deleted.
-func (s *State) leaseGone(name string) {
-	s.topologies.LeaseGone(name)
-	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
-		s.changed(x)
+func (ch *Changes) leaseGone(name string) {
+	ch.topologies.LeaseGone(name)
+	if x := ch.cells.get(nodelease.NodeOf(name)); x != nil {
+		ch.changed(x)
 	}
 }

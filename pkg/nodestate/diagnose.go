@@ -25,7 +25,7 @@ import (
 // informers' pods after them, as for a scheduling cycle.
 func (s *State) Diagnose(name string) *diagnosis.State {
 	d := &diagnosis.State{
-		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
+		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.lists.Synced(), Claims: s.Dump(),
 		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
 	}
 	d.Leader = s.leader.Holder()
@@ -36,7 +36,7 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	if gangs := s.gangs.Load(); gangs != nil {
 		d.Gangs = (*gangs)()
 	}
-	d.Profiles = s.Profiles()
+	d.Profiles = s.profiles.Profiles()
 	seen := s.index.Seen()
 	derived, heldBack := s.derive(d.Claims), s.topologies.HeldBack()
 	for name, x := range s.cells.all() {
@@ -74,10 +74,10 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node
 			out.Offered[a.Resource] = uuids(a, a.Healthy)
 		}
 	}
-	if s.stores.nodes == nil {
+	if s.listers.stores.nodes == nil {
 		return out
 	}
-	node, err := s.stores.nodes.Get(name)
+	node, err := s.listers.stores.nodes.Get(name)
 	if err != nil {
 		out.Why = "there is no such Node"
 		return out
@@ -120,10 +120,10 @@ func (d *derivation) hold(node string, ids []string) {
 // derive computes which GPUs are used from the informer's pods, the reservations given and
 // kubelet's record, in another way than computeUsage does, which it is there to doubt.
 func (s *State) derive(reservations []diagnosis.Reservation) map[string]*diagnosis.Usage {
-	if s.stores.pods == nil {
+	if s.listers.stores.pods == nil {
 		return nil
 	}
-	all, err := s.stores.pods.List(labels.Everything())
+	all, err := s.listers.stores.pods.List(labels.Everything())
 	if err != nil { // of a cache that is not there
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *State) derivePods(d *derivation, all []*v1.Pod, reservations []diagnosi
 			continue
 		}
 		d.here[pod.UID] = true
-		if a := s.allocationOf(pod, pod.Spec.NodeName); a != nil {
+		if a := s.podDevices.allocationOf(pod, pod.Spec.NodeName); a != nil {
 			for _, c := range a.Containers {
 				d.hold(a.Node, c.GPUs)
 			}

@@ -41,8 +41,8 @@ func (e *testEnv) stock(t *testing.T, pods ...*v1.Pod) {
 	if err := n.Add(e.node); err != nil {
 		t.Fatal(err)
 	}
-	e.stores = informerStores{pods: corelisters.NewPodLister(p), nodes: corelisters.NewNodeLister(n)}
-	e.pods = informerPods{e.stores.pods}
+	e.listers.stores = informerStores{pods: corelisters.NewPodLister(p), nodes: corelisters.NewNodeLister(n)}
+	e.listers.pods = informerPods{e.listers.stores.pods}
 }
 
 // used names the GPUs at these positions as the debug endpoint does.
@@ -200,7 +200,7 @@ func TestDiagnosisGraphs(t *testing.T) {
 func TestDiagnosisHolds(t *testing.T) {
 	r := newTestEnv(t, "dgx2")
 	r.stock(t)
-	h := r.topologies.Handler(r.passOn(t.Context()))
+	h := r.topologies.Handler(r.changes.passOn(t.Context()))
 	obj := topologyOf(t, "n", "dgx2")
 	for i := range 2 { // only the first new graph of so many GPUs is read at once
 		obj = obj.DeepCopy()
@@ -221,9 +221,9 @@ func TestDiagnosisHolds(t *testing.T) {
 // TestDiagnosisContents: the diagnosis has the cycle, the index and the profiles.
 func TestDiagnosisContents(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
-	r.Serve("shipped", []string{testResource})
-	r.Serve("other", []string{testResource})
-	r.Describe("shipped", func(p *diagnosis.Profile) { p.Resources, p.DefaultPolicy = []string{testResource}, "restricted" })
+	r.profiles.Serve("shipped", []string{testResource})
+	r.profiles.Serve("other", []string{testResource})
+	r.profiles.Describe("shipped", func(p *diagnosis.Profile) { p.Resources, p.DefaultPolicy = []string{testResource}, "restricted" })
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 	r.stock(t, pod)
 	if d := r.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {

@@ -37,7 +37,7 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 		case <-ticker.C():
 		}
 		if s.lookAgain.passed(s.clock.Now()) {
-			s.freed()
+			s.changes.freed()
 		}
 		for _, r := range s.reservations.ToResolve() {
 			reads.Go(func() {
@@ -73,7 +73,7 @@ func (s *State) readDoubtful(ctx context.Context, client clientset.Interface, r 
 // such pod any more.
 func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
 	if pod == nil {
-		s.tell(s.reservations.Decide(r, false, nil))
+		s.changes.tell(s.reservations.Decide(r, false, nil))
 		return
 	}
 	if pod.UID == r.UID && pod.Spec.NodeName != "" {
@@ -85,7 +85,7 @@ func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
 	if err != nil {
 		choice = nil
 	}
-	s.tell(s.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
+	s.changes.tell(s.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
 }
 
 // misplaced returns the choice that a pod was bound with and does not carry, or nil.
@@ -94,7 +94,7 @@ func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
 // of the first attempt then says what the pod has.
 func (s *State) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
 	node := r.Node.Name()
-	if pod.UID == r.UID && pod.Spec.NodeName == node && s.allocationOf(pod, node) == nil && s.reservations.Undisputed(r) {
+	if pod.UID == r.UID && pod.Spec.NodeName == node && s.podDevices.allocationOf(pod, node) == nil && s.reservations.Undisputed(r) {
 		return r.Allocation
 	}
 	return nil

@@ -58,7 +58,7 @@ func (s stallingPods) Get(ctx context.Context, name string, o metav1.GetOptions)
 func TestUndecidableDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{}) // synctest's
-		s.pods = fixedStore{}
+		s.listers.pods = fixedStore{}
 		node := addNode(t, s, "n", "dgx1-v100")
 		r := &testEnv{State: s, node: node}
 		var pods []runtime.Object

@@ -13,21 +13,21 @@ import (
 
 // Enforced reports whether a node's agent is heard of now: only then is what it
 // published about kubelet's record current.
-func (s *State) Enforced(node string) bool {
-	n := s.Node(node)
-	return n != nil && n.Enforced(s.clock.Now())
+func (p *PodDevices) Enforced(node string) bool {
+	n := p.topologies.Node(node)
+	return n != nil && n.Enforced(p.clock.Now())
 }
 
 // Unproven returns the allocation of a bound pod if it says that kubelet was made to
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
 // and what one published last is not that. Else it returns nil.
-func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
-	a := s.allocationOf(pod, pod.Spec.NodeName)
+func (p *PodDevices) Unproven(pod *v1.Pod) *allocation.Allocation {
+	a := p.allocationOf(pod, pod.Spec.NodeName)
 	if a == nil || !a.Enforced {
 		return nil
 	}
-	if n := s.Node(pod.Spec.NodeName); n == nil && !s.silent(pod.Spec.NodeName) ||
-		n != nil && (n.Enforced(s.clock.Now()) || gaveAll(a, n.Records[pod.UID])) {
+	if n := p.topologies.Node(pod.Spec.NodeName); n == nil && !p.silent(pod.Spec.NodeName) ||
+		n != nil && (n.Enforced(p.clock.Now()) || gaveAll(a, n.Records[pod.UID])) {
 		return nil
 	}
 	return a
@@ -35,12 +35,11 @@ func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
 
 // silent reports whether there is no NodeGPUTopology of a node, with which went what its
 // agent had published, and no agent that would publish it again.
-func (s *State) silent(node string) bool {
-	if !s.Synced() || s.leases.Fresh(nodelease.AgentPrefix+node, s.clock.Now()) {
+func (p *PodDevices) silent(node string) bool {
+	if !p.lists.Synced() || p.leases.Fresh(nodelease.AgentPrefix+node, p.clock.Now()) {
 		return false
 	}
-	x := s.cells.get(node)
-	return x == nil || x.entry.Object() == ""
+	return p.topologies.Known(node).Object() == ""
 }
 
 // gaveAll reports whether the records are of exactly the chosen GPUs.

@@ -65,7 +65,7 @@ func TestAllocationProof(t *testing.T) {
 					t.Fatalf("an object that cannot be read: %v", err)
 				}
 			}
-			if got := r.Unproven(pod) != nil; got != tc.want {
+			if got := r.podDevices.Unproven(pod) != nil; got != tc.want {
 				t.Errorf("unproven %t, want %t", got, tc.want)
 			}
 		})

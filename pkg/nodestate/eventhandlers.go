@@ -19,22 +19,17 @@ import (
 // eventMalformedAllocation is the reason of the event on a pod whose allocation cannot be read.
 const eventMalformedAllocation = "MalformedAllocation"
 
-// exists reports whether the informer has the pod.
-func (s *State) exists(pod *v1.Pod) bool {
-	return s.pods.pod(pod.Namespace, pod.Name, pod.UID) != nil
-}
-
 // Connect feeds the State from a scheduler's informers and starts its own until
 // ctx ends. Call it once, from the first plugin's New, before the informer
 // factory starts: afterwards handlers would miss the initial list.
 func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	registerMetrics(s)
 	pods := h.SharedInformerFactory().Core().V1().Pods()
-	s.pods = informerPods{pods.Lister()}
+	if err := s.listers.connect(h); err != nil {
+		return err
+	}
 	s.leader.Connect(leader.ListFrom(h.ClientSet()))
 	s.readNode = readNodesFrom(h.ClientSet())
-	s.nominated = h.NominatedPodsForNode // of the queue that all profiles share
-	s.stores = informerStores{pods: pods.Lister(), nodes: h.SharedInformerFactory().Core().V1().Nodes().Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
@@ -44,16 +39,10 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if err := s.fabric.Watch(ctx, h.KubeConfig(), h.SharedInformerFactory().Core().V1().Nodes()); err != nil {
 		return err
 	}
-	s.onMalformed = func(pod *v1.Pod, err error) {
+	s.podDevices.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventMalformedAllocation, "Scheduling", "%s", err)
 	}
-	if _, ok := pods.Informer().GetIndexer().GetIndexers()[podsByNode]; !ok {
-		if err := pods.Informer().AddIndexers(cache.Indexers{podsByNode: nodeOfPod}); err != nil {
-			return fmt.Errorf("indexing pods by node: %w", err)
-		}
-	}
-	s.nodes = informerNodes{nodes: s.stores.nodes, pods: pods.Informer().GetIndexer()}
-	s.onFreed = s.waker.WakeOthers
+	s.changes.onFreed = s.waker.WakeOthers
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
@@ -63,7 +52,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	go s.waker.Run(ctx, h.Activate)
 	go s.waker.RunOthers(ctx, pods.Lister(), h.Activate)
 	go s.resolveDoubts(ctx, h.ClientSet())
-	go s.retries.Run(ctx, s.exists, h.Activate)
+	go s.retries.Run(ctx, s.listers.exists, h.Activate)
 	go s.watchExpiry(ctx)
 	go s.watchGone(ctx)
 	go s.prepare(ctx)
@@ -75,7 +64,7 @@ func (s *State) nodeHandler() cache.ResourceEventHandler {
 	touch := func(obj any) {
 		if node, ok := obj.(*v1.Node); ok {
 			s.cordons.See(node)
-			s.touchNode(node.Name)
+			s.changes.touchNode(node.Name)
 		}
 	}
 	add := func(obj any) {
@@ -102,8 +91,8 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 		}
 		s.leader.See(l)
 		if s.leases.Set(l, s.clock.Now()) {
-			s.leaseBack(l.Name)
-			s.freed()
+			s.changes.leaseBack(l.Name)
+			s.changes.freed()
 		}
 	}
 	handler, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -114,7 +103,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 				obj = t.Obj
 			}
 			if l, ok := obj.(*coordinationv1.Lease); ok {
-				s.leaseGone(l.Name)
+				s.changes.leaseGone(l.Name)
 			}
 		},
 	})

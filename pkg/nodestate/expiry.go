@@ -32,9 +32,9 @@ func (s *State) watchExpiry(ctx context.Context) {
 		case <-ticker.C():
 		}
 		if s.expired() {
-			s.freed()
+			s.changes.freed()
 		}
-		s.tell(s.reservations.ExpireNominated()) // no cycle may come that would
+		s.changes.tell(s.reservations.ExpireNominated()) // no cycle may come that would
 	}
 }
 
@@ -49,11 +49,11 @@ func (s *State) expired() (freed bool) {
 			}
 			// Whether a cycle has looked at the node since or not.
 			if u := x.usage.Load(); u != nil && u.Unreleased {
-				s.touch(x)
+				s.changes.touch(x)
 				freed = true
 			}
 		} else if node, ok := strings.CutPrefix(name, nodelease.ExporterPrefix); ok && s.placesByCount.Load() {
-			s.touchNode(node)
+			s.changes.touchNode(node)
 			freed = true
 		}
 	}
@@ -61,7 +61,7 @@ func (s *State) expired() (freed bool) {
 		return freed
 	}
 	for _, node := range s.topologies.Ended() {
-		s.touch(s.cells.ensure(node))
+		s.changes.touch(s.cells.ensure(node))
 		freed = true
 	}
 	return freed

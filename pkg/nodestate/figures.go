@@ -69,10 +69,10 @@ type podFigures struct {
 // GPUs, and is meant for a scrape.
 func (s *State) figures(counters groupCounters) *figures {
 	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: counters}
-	if s.stores.nodes == nil || !s.Synced() {
+	if s.listers.stores.nodes == nil || !s.lists.Synced() {
 		return f
 	}
-	nodes, err := s.stores.nodes.List(labels.Everything())
+	nodes, err := s.listers.stores.nodes.List(labels.Everything())
 	if err != nil {
 		klog.Background().Error(err, "Listing nodes failed")
 		return f
@@ -97,7 +97,7 @@ func (s *State) figures(counters groupCounters) *figures {
 func (s *State) inputFromStores(x *cell, n *usage.Node) *usage.Input {
 	reserved := x.reserved.View() // before the pods, see usage
 	var pods usage.LivePods
-	for _, p := range s.nodes.podsOn(n.Name) {
+	for _, p := range s.listers.nodes.podsOn(n.Name) {
 		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 			pods = append(pods, usage.NewLivePod(p))
 		}
@@ -172,7 +172,7 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 // devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
 // one by kubelet's record.
 func (s *State) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
-	if a := s.allocationOf(pod, n.Name); a != nil {
+	if a := s.podDevices.allocationOf(pod, n.Name); a != nil {
 		return a.Mask(accel.Resource, accel.Graph)
 	}
 	var set nvtopo.Mask

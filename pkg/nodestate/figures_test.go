@@ -35,7 +35,7 @@ func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 			t.Fatal(err)
 		}
 	}
-	e.nodes = informerNodes{nodes: e.stores.nodes, pods: byNode}
+	e.listers.nodes = informerNodes{nodes: e.listers.stores.nodes, pods: byNode}
 	e.lists.in.Store(true)
 }
 
@@ -232,8 +232,8 @@ func BenchmarkFigures(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	s.stores = informerStores{pods: corelisters.NewPodLister(pods), nodes: corelisters.NewNodeLister(nodes)}
-	s.pods, s.nodes = informerPods{s.stores.pods}, informerNodes{nodes: s.stores.nodes, pods: pods}
+	s.listers.stores = informerStores{pods: corelisters.NewPodLister(pods), nodes: corelisters.NewNodeLister(nodes)}
+	s.listers.pods, s.listers.nodes = informerPods{s.listers.stores.pods}, informerNodes{nodes: s.listers.stores.nodes, pods: pods}
 	counters := groupCounters{}
 	for b.Loop() {
 		if f := s.figures(counters); len(f.pods) != 1000 {

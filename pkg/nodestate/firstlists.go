@@ -16,10 +16,11 @@ import (
 // in vain, which costs a write each, and tells their owners what they wait for.
 const listsPatience = 5 * time.Second
 
-// firstLists says whether the first lists of graphs and Leases are in: a choice from half the
+// FirstLists says whether the first lists of graphs and Leases are in: a choice from half the
 // graphs would put pods on the worse nodes.
-type firstLists struct {
+type FirstLists struct {
 	clock clock.Clock
+	done  func() // called when the lists are in
 	in    atomic.Bool
 
 	mu      sync.Mutex             // guards all below
@@ -30,22 +31,24 @@ type firstLists struct {
 // listsWait is one wait for them.
 type listsWait struct {
 	over  chan struct{} // closed when they are in
-	until time.Time     // when nobody waits any more; zero while nobody has. Guarded by firstLists.mu
+	until time.Time     // when nobody waits any more; zero while nobody has. Guarded by FirstLists.mu
 }
 
-func newFirstLists(clk clock.Clock) *firstLists {
-	return &firstLists{clock: clk, wait: &listsWait{over: make(chan struct{})}}
+func newFirstLists(clk clock.Clock) *FirstLists {
+	return &FirstLists{clock: clk, done: func() {}, wait: &listsWait{over: make(chan struct{})}}
 }
 
-// add has the next call of begin wait for one more list.
-func (f *firstLists) add(source cache.InformerSynced) {
+// add has the next call of AwaitSync wait for one more list.
+func (f *FirstLists) add(source cache.InformerSynced) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sources = append(f.sources, source)
 }
 
-// begin starts a wait in place of an earlier one, and calls done when all lists are in.
-func (f *firstLists) begin(ctx context.Context, done func()) {
+// AwaitSync starts the wait for the first lists of graphs and Leases; call it
+// after Connect and WatchGraphs. Until they are in, Synced is false; then all pods and gangs that
+// wait are tried. A later call replaces the wait of an earlier one.
+func (f *FirstLists) AwaitSync(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sources := f.sources
@@ -60,14 +63,18 @@ func (f *firstLists) begin(ctx context.Context, done func()) {
 		defer f.mu.Unlock()
 		if wait == f.wait {
 			f.in.Store(true)
-			done()
+			f.done()
 			close(wait.over)
 		}
 	}()
 }
 
-// await returns when the lists are in, or listsPatience after somebody first waited for them.
-func (f *firstLists) await(ctx context.Context) {
+// Synced reports whether all graphs and Leases there were at the start are known.
+func (f *FirstLists) Synced() bool { return f.in.Load() }
+
+// Await waits until Synced, but not long: five seconds in all after each AwaitSync,
+// however many ask.
+func (f *FirstLists) Await(ctx context.Context) {
 	f.mu.Lock()
 	wait, now := f.wait, f.clock.Now()
 	if wait.until.IsZero() {
@@ -84,20 +91,3 @@ func (f *firstLists) await(ctx context.Context) {
 	case <-f.clock.After(left):
 	}
 }
-
-// AwaitSync starts the wait for the first lists of graphs and Leases; call it
-// after Connect and WatchGraphs. Until they are in, Synced is false; then all pods and gangs that
-// wait are tried. A later call replaces the wait of an earlier one.
-func (s *State) AwaitSync(ctx context.Context) {
-	s.lists.begin(ctx, func() {
-		s.waker.WakeAllOthers()
-		s.listeners.tell()
-	})
-}
-
-// Synced reports whether all graphs and Leases there were at the start are known.
-func (s *State) Synced() bool { return s.lists.in.Load() }
-
-// AwaitLists waits until Synced, but not long: five seconds in all after each AwaitSync,
-// however many ask.
-func (s *State) AwaitLists(ctx context.Context) { s.lists.await(ctx) }

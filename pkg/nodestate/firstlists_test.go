@@ -19,16 +19,16 @@ func TestListSync(t *testing.T) {
 		var leases, graphs atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
 		s.lists.add(leases.Load)
-		s.AwaitSync(t.Context())
+		s.lists.AwaitSync(t.Context())
 		s.lists.add(graphs.Load)
-		s.AwaitSync(t.Context())
+		s.lists.AwaitSync(t.Context())
 		for _, tc := range []struct {
 			what *atomic.Bool
 			want bool
 		}{{&leases, false}, {&graphs, true}} {
 			tc.what.Store(true)
 			time.Sleep(time.Second)
-			if got := s.Synced(); got != tc.want {
+			if got := s.lists.Synced(); got != tc.want {
 				t.Errorf("leases %t, graphs %t: synced %t, want %t", leases.Load(), graphs.Load(), got, tc.want)
 			}
 		}
@@ -45,22 +45,22 @@ func TestListWaitTime(t *testing.T) {
 		takes := func(ctx context.Context, want time.Duration, what string) {
 			t.Helper()
 			begin := time.Now()
-			s.AwaitLists(ctx)
+			s.lists.Await(ctx)
 			if got := time.Since(begin).Truncate(200 * time.Millisecond); got != want {
 				t.Errorf("%s waits for %v, want %v", what, got, want)
 			}
 		}
-		s.AwaitSync(t.Context())
+		s.lists.AwaitSync(t.Context())
 		time.Sleep(time.Minute) // to be elected
 		gone, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		takes(gone, time.Second, "the first, which ends,")
 		takes(t.Context(), listsPatience-time.Second, "the second")
 		takes(t.Context(), 0, "the third")
-		s.AwaitSync(t.Context()) // another list
+		s.lists.AwaitSync(t.Context()) // another list
 		time.AfterFunc(3*time.Second, func() { listed.Store(true) })
 		takes(t.Context(), 3*time.Second, "one whose list comes")
-		if !s.Synced() {
+		if !s.lists.Synced() {
 			t.Error("it waited for the list, and that is not in")
 		}
 		takes(t.Context(), 0, "one after it")
@@ -74,13 +74,13 @@ func TestFirstLists(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
 		told := 0
-		s.OnRoom(func() {
-			if told++; !s.Synced() {
+		s.changes.OnRoom(func() {
+			if told++; !s.lists.Synced() {
 				t.Error("told before the lists are in")
 			}
 		})
 		s.lists.add(listed.Load)
-		s.AwaitSync(t.Context())
+		s.lists.AwaitSync(t.Context())
 		time.Sleep(time.Second)
 		listed.Store(true)
 		time.Sleep(time.Second)

@@ -37,7 +37,7 @@ func (s *State) forgetNodes() {
 	now := s.clock.Now()
 	var forgotten []*candidates.Node
 	for name, x := range s.cells.all() {
-		if s.nodes.node(name) != nil || x.entry.Object() != "" {
+		if s.listers.nodes.node(name) != nil || x.entry.Object() != "" {
 			x.goneSince = time.Time{}
 			continue
 		}
@@ -49,8 +49,8 @@ func (s *State) forgetNodes() {
 		}
 		forgotten = append(forgotten, &x.candidate)
 		s.waker.Forget(&x.waking)
-		if s.nodes.node(name) != nil || s.topologies.Node(name) != nil {
-			s.changed(s.cells.ensure(name)) // it came back, and the cell that is forgotten was told
+		if s.listers.nodes.node(name) != nil || s.topologies.Node(name) != nil {
+			s.changes.changed(s.cells.ensure(name)) // it came back, and the cell that is forgotten was told
 		}
 	}
 	if len(forgotten) > 0 {
@@ -69,6 +69,6 @@ func (s *State) forget(x *cell) bool {
 	defer s.choosing.Unlock()
 	return s.cells.forget(x, func() bool {
 		reserved := x.reserved.View()
-		return s.nodes.node(x.name) == nil && len(reserved.Reservations)+len(reserved.Nominated) == 0 && s.topologies.Forget(x.name)
+		return s.listers.nodes.node(x.name) == nil && len(reserved.Reservations)+len(reserved.Nominated) == 0 && s.topologies.Forget(x.name)
 	})
 }

@@ -30,10 +30,10 @@ type changingCluster struct {
 func newChangingCluster(t *testing.T) *changingCluster {
 	t.Helper()
 	c := &changingCluster{cachedState: newCachedState(t), t: t}
-	c.State.nodes = c
+	c.State.listers.nodes = c
 	c.lists.in.Store(true)
 	c.pending = schedtest.Pod("pending").GPUs(64).Obj()
-	c.State.pods = fixedStore{c.pending.UID: c.pending}
+	c.State.listers.pods = fixedStore{c.pending.UID: c.pending}
 	c.AddWaiting(&waking.RefusedPod{Pod: c.pending, Demand: *demandOf(t, c.pending)})
 	return c
 }
@@ -52,7 +52,7 @@ func (c *changingCluster) come(name string) {
 	c.nodes[name] = node
 	c.nodeHandler().OnAdd(node, false)
 	c.cache.AddNode(c.logger, node)
-	c.passOn(c.t.Context())(c.topologies.Apply(obj))
+	c.changes.passOn(c.t.Context())(c.topologies.Apply(obj))
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		c.leases.Set(lease(prefix+name, c.clock.Now(), forgetAfter*1000), c.clock.Now())
 	}
@@ -67,7 +67,7 @@ func (c *changingCluster) goAway(name string) {
 	c.must(c.cache.RemoveNode(c.logger, node))
 	c.Remove(name, object)
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		c.leaseGone(prefix + name)
+		c.changes.leaseGone(prefix + name)
 	}
 }
 

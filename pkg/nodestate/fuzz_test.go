@@ -42,7 +42,7 @@ func fuzzView(tb testing.TB, node *v1.Node, s *State, pods ...*v1.Pod) (fwk.Node
 
 func fuzzState() *State {
 	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
-	s.pods = fixedStore{}
+	s.listers.pods = fixedStore{}
 	return s
 }
 

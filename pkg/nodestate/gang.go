@@ -71,7 +71,7 @@ func (s *State) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoList
 	if refused >= 0 {
 		return refused, placement.PodGone
 	}
-	s.tell(change)
+	s.changes.tell(change)
 	return -1, placement.Fits
 }
 
@@ -188,7 +188,7 @@ func (s *State) Planned(uid types.UID) (node string, ok bool) { return s.reserva
 func (s *State) KeepPlanned(uids ...types.UID) { s.reservations.Keep(uids...) }
 
 // EndPlanned takes back what is planned for pods whose cycles have not begun to use it.
-func (s *State) EndPlanned(uids ...types.UID) { s.tell(s.reservations.EndPlanned(uids...)) }
+func (s *State) EndPlanned(uids ...types.UID) { s.changes.tell(s.reservations.EndPlanned(uids...)) }
 
 // ReservePlanned is Reserve for a pod that PreFilter found planned on the node. ended is true if
 // it is so no more. With neither an allocation nor ended, nothing was chosen with the plan: the

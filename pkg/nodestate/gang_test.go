@@ -185,7 +185,7 @@ func TestPlanEnds(t *testing.T) {
 			}
 			bound.Spec.NodeName, bound.ResourceVersion = node, "7"
 			r.podEvent(q, bound)
-			r.pods = fixedStore{"q": bound}
+			r.listers.pods = fixedStore{"q": bound}
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -235,7 +235,7 @@ func TestPlanEnds(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100")}
 			p, q := schedtest.Pod("p").GPUs(8).Obj(), schedtest.Pod("q").GPUs(8).Obj()
-			r.pods = fixedStore{"p": p, "q": q}
+			r.listers.pods = fixedStore{"p": p, "q": q}
 			l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
 			all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 			r.mustPlan(t, l, member(t, p, "n", all...), member(t, q, "m", all...))
@@ -251,7 +251,7 @@ func TestPlanEnds(t *testing.T) {
 				}
 			}
 			var pods []*v1.Pod
-			if bound := r.pods.pod("default", "q", "q"); bound.Spec.NodeName != "" {
+			if bound := r.listers.pods.pod("default", "q", "q"); bound.Spec.NodeName != "" {
 				pods = append(pods, bound)
 			}
 			l = schedcache.NewSnapshot(pods, nodes).NodeInfos()
@@ -445,7 +445,7 @@ func TestPlanEndNotice(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	freed := 0
-	r.onFreed = func() { freed++ }
+	r.changes.onFreed = func() { freed++ }
 	r.mustPlan(t, l, member(t, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1))
 	if r.EndPlanned("p", "q"); freed != 1 {
 		t.Errorf("devices came free %d times, want once", freed)

@@ -558,7 +558,7 @@ func TestRandomHistories(t *testing.T) {
 			chosen: map[types.UID]*allocation.Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
 			slotter: placement.NewSlotCounter(),
 		}
-		s.pods = w
+		s.listers.pods = w
 		for i := range 1 + 2*(seed%2) { // on one node attempts meet more often
 			w.nodes = append(w.nodes, addNode(t, s, fmt.Sprintf("node-%d", i), "dgx1-v100"))
 		}

@@ -62,14 +62,13 @@ func newCachedState(tb testing.TB) *cachedState {
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
-	s := &cachedState{
-		State: New(testConfig(), clk), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
+	s := &cachedState{ // its index looks only at what events are about, and at new lists
+		State: newState(testConfig(), clk, 0), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 		oracles: map[nvtopo.ClassID]*oracle.Oracle{},
 	}
-	s.State.pods = fixedStore{}
-	s.index = newIndex(s.State, 0) // only what events are about, and new lists
-	s.Serve("profile", []string{testResource})
+	s.State.listers.pods = fixedStore{}
+	s.profiles.Serve("profile", []string{testResource})
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
 	if err != nil {
@@ -586,7 +585,7 @@ func TestEventsDuringListing(t *testing.T) {
 						t.Error(err)
 					}
 				case 1:
-					s.touchNode(name)
+					s.changes.touchNode(name)
 				default:
 					s.leases.Set(lease(nodelease.ExporterPrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
 				}

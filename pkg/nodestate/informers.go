@@ -3,10 +3,13 @@
 package nodestate
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // informerStores are what the informers hold, which may be read at any time, unlike
@@ -14,6 +17,39 @@ import (
 type informerStores struct {
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
+}
+
+// listers read what the informers hold, and what the scheduling queue has nominated. Before they
+// are connected the cluster is empty.
+type listers struct {
+	pods      podLister
+	nodes     nodeLister
+	stores    informerStores
+	nominated func(node string) []fwk.PodInfo
+}
+
+func newListers() *listers {
+	return &listers{pods: noPods{}, nodes: noNodes{}, nominated: func(string) []fwk.PodInfo { return nil }}
+}
+
+// connect reads the informers and the queue of a scheduler from now on. All profiles share that queue.
+func (l *listers) connect(h fwk.Handle) error {
+	pods, nodes := h.SharedInformerFactory().Core().V1().Pods(), h.SharedInformerFactory().Core().V1().Nodes()
+	if _, ok := pods.Informer().GetIndexer().GetIndexers()[podsByNode]; !ok {
+		if err := pods.Informer().AddIndexers(cache.Indexers{podsByNode: nodeOfPod}); err != nil {
+			return fmt.Errorf("indexing pods by node: %w", err)
+		}
+	}
+	l.stores = informerStores{pods: pods.Lister(), nodes: nodes.Lister()}
+	l.pods = informerPods{l.stores.pods}
+	l.nodes = informerNodes{nodes: l.stores.nodes, pods: pods.Informer().GetIndexer()}
+	l.nominated = h.NominatedPodsForNode
+	return nil
+}
+
+// exists reports whether the informer has the pod.
+func (l *listers) exists(pod *v1.Pod) bool {
+	return l.pods.pod(pod.Namespace, pod.Name, pod.UID) != nil
 }
 
 // podLister finds a pod in the informer's store; nil when it is not there.

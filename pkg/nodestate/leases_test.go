@@ -43,7 +43,7 @@ func TestEarlierNodeAgentLease(t *testing.T) {
 		if back := r.leases.Set(renewal, r.clock.now); back != step.back {
 			t.Errorf("%s: others woken %t, want %t", step.name, back, step.back)
 		}
-		if got := r.Enforced("n"); got != step.want {
+		if got := r.podDevices.Enforced("n"); got != step.want {
 			t.Errorf("%s: enforced %t, want %t", step.name, got, step.want)
 		}
 		// What the agent says of pods that are gone, and for the nodes it serves, goes with it.

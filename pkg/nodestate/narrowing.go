@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
@@ -17,10 +18,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// newIndex returns the index of the nodes of s.
-func newIndex(s *State, stride int) *candidates.Index {
-	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return &s.cells.ensure(name).candidate },
-		func() *fabric.Tree { return s.fabric.Current().Tree }, stride)
+// newIndex returns the index of the nodes that have cells.
+func newIndex(clk clock.PassiveClock, cells *cells, views *fabricview.Views, stride int) *candidates.Index {
+	return candidates.NewIndex(clk, func(name string) *candidates.Node { return &cells.ensure(name).candidate },
+		func() *fabric.Tree { return views.Current().Tree }, stride)
 }
 
 // Fabric is where nodes are now. Nodes have other numbers in the next view.

@@ -54,7 +54,7 @@ func TestQueueLocking(t *testing.T) {
 			s.HasBoth()
 			s.NominatedReservations()
 			s.RetriesOnAllNodes("pod")
-			s.touchNode(node)
+			s.changes.touchNode(node)
 		}()
 		select {
 		case <-done:

@@ -23,11 +23,11 @@ func (s *State) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w 
 	s.choosing.Lock() // so that the cell is not forgotten
 	change := s.reservations.ReserveNominated(&s.cells.ensure(alloc.Node).reserved, uid, alloc, w)
 	s.choosing.Unlock()
-	s.tell(change)
+	s.changes.tell(change)
 }
 
 // EndNominated forgets what a pod was to get.
-func (s *State) EndNominated(uid types.UID) { s.tell(s.reservations.EndNominated(uid)) }
+func (s *State) EndNominated(uid types.UID) { s.changes.tell(s.reservations.EndNominated(uid)) }
 
 // reservedOn returns what is reserved on a node of which nothing may be known.
 func (s *State) reservedOn(node string) *reservations.View {
@@ -43,7 +43,7 @@ func (s *State) promised(x *cell, uid types.UID, priority int32) []fwk.PodInfo {
 	if len(x.reserved.View().Nominated) == 0 {
 		return nil
 	}
-	nominated := s.nominated(x.name)
+	nominated := s.listers.nominated(x.name)
 	view := x.reserved.View()
 	var out []fwk.PodInfo
 	for _, pi := range nominated {
@@ -74,7 +74,7 @@ func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID 
 	if len(s.reservedOn(node).Nominated) == 0 {
 		return nil
 	}
-	nominated := s.nominated(node)
+	nominated := s.listers.nominated(node)
 	view, now := s.reservedOn(node), s.clock.Now()
 	var out []types.UID
 	for _, pi := range nominated {

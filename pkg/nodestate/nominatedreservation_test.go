@@ -53,7 +53,7 @@ func (e *testEnv) nominate(t *testing.T, pods ...*v1.Pod) {
 		}
 		infos = append(infos, pi)
 	}
-	e.nominated = func(string) []fwk.PodInfo { return infos }
+	e.listers.nominated = func(string) []fwk.PodInfo { return infos }
 }
 
 // fitsAhead reports whether a pod fits once kubelet has done what it is about to do.
@@ -147,7 +147,7 @@ func TestNominatedHold(t *testing.T) {
 		linked := schedtest.Pod("linked").GPUs(2).Priority(4).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
 		info, l := r.view(t, pods...)
 		info = info.Snapshot()
-		info.AddPodInfo(r.nominated("n")[0])
+		info.AddPodInfo(r.listers.nominated("n")[0])
 		if v := r.Judge(demandOf(t, linked), info, l); v.Reason != placement.FewLinked || v.Never {
 			t.Errorf("a pair for another pod: %+v, want %q", v, placement.FewLinked)
 		}
@@ -183,7 +183,7 @@ func TestNominatedVictims(t *testing.T) {
 func TestWaitingPodWakeUp(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	woken := false
-	r.onFreed = func() { woken = true }
+	r.changes.onFreed = func() { woken = true }
 	same := r.reservations.Nominated(preemptor.UID).Allocation
 	r.ReserveNominated(preemptor.UID, same, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
 	if woken {
@@ -348,7 +348,7 @@ func TestNominationEndWakeUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _, preemptor := heldEnv(t)
 			woken := false
-			r.onFreed = func() { woken = true }
+			r.changes.onFreed = func() { woken = true }
 			tc.change(t, r, preemptor)
 			if woken != tc.want {
 				t.Errorf("woken: %t, want %t", woken, tc.want)

@@ -126,11 +126,11 @@ func (s *State) carryOut(effects []effect) {
 		case isGone:
 			s.podGone(e.uid)
 		case lookAgain:
-			s.touchNode(e.node)
+			s.changes.touchNode(e.node)
 		case leavesRoom:
-			s.listeners.tell()
+			s.changes.listeners.tell()
 		case wakeOthers:
-			s.freed()
+			s.changes.freed()
 		}
 	}
 }

@@ -8,67 +8,69 @@ import (
 	"sync"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
-// profiles are the scheduler profiles whose pods are ours.
-type profiles struct {
+// Profiles are the scheduler profiles whose pods are ours.
+type Profiles struct {
+	index     *candidates.Index            // of nodes, by the accelerators that profiles serve
 	mu        sync.Mutex                   // guards all below
 	served    map[string]struct{}          // by name
 	gangs     map[string]struct{}          // by name, those that place gangs
 	described map[string]diagnosis.Profile // by name; what its plugins said of themselves
 }
 
-func newProfiles() *profiles {
-	return &profiles{served: map[string]struct{}{}, gangs: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
+func newProfiles(index *candidates.Index) *Profiles {
+	return &Profiles{index: index, served: map[string]struct{}{}, gangs: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
 }
 
 // Serve says that a profile of this name takes pods, for these accelerators.
-func (s *State) Serve(profile string, resources []string) {
-	s.profiles.mu.Lock()
-	s.profiles.served[profile] = struct{}{}
-	s.profiles.mu.Unlock()
-	s.index.AddResources(resources...)
+func (p *Profiles) Serve(profile string, resources []string) {
+	p.mu.Lock()
+	p.served[profile] = struct{}{}
+	p.mu.Unlock()
+	p.index.AddResources(resources...)
 }
 
 // Serves reports whether the pods of a profile are ours.
-func (s *State) Serves(profile string) bool {
-	s.profiles.mu.Lock()
-	defer s.profiles.mu.Unlock()
-	_, ok := s.profiles.served[profile]
+func (p *Profiles) Serves(profile string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.served[profile]
 	return ok
 }
 
 // ServeGangs says that a profile of this name places gangs: a member is tried when its gang is.
-func (s *State) ServeGangs(profile string) {
-	s.profiles.mu.Lock()
-	defer s.profiles.mu.Unlock()
-	s.profiles.gangs[profile] = struct{}{}
+func (p *Profiles) ServeGangs(profile string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gangs[profile] = struct{}{}
 }
 
 // servesGangs reports whether a profile places gangs.
-func (s *State) servesGangs(profile string) bool {
-	s.profiles.mu.Lock()
-	defer s.profiles.mu.Unlock()
-	_, ok := s.profiles.gangs[profile]
+func (p *Profiles) servesGangs(profile string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.gangs[profile]
 	return ok
 }
 
 // Describe has a plugin add to what is shown of its profile.
-func (s *State) Describe(profile string, add func(*diagnosis.Profile)) {
-	s.profiles.mu.Lock()
-	defer s.profiles.mu.Unlock()
-	d := s.profiles.described[profile]
+func (p *Profiles) Describe(profile string, add func(*diagnosis.Profile)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.described[profile]
 	d.Name = profile
 	add(&d)
-	s.profiles.described[profile] = d
+	p.described[profile] = d
 }
 
 // Profiles are the served profiles in order.
-func (s *State) Profiles() []diagnosis.Profile { return s.profiles.describe(s.index.Resources()) }
+func (p *Profiles) Profiles() []diagnosis.Profile { return p.describe(p.index.Resources()) }
 
 // describe returns the served profiles in order. Of one that nobody described it says which
 // accelerators there are.
-func (p *profiles) describe(resources []string) []diagnosis.Profile {
+func (p *Profiles) describe(resources []string) []diagnosis.Profile {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []diagnosis.Profile

@@ -26,7 +26,7 @@ func (s *State) Refusals() *refusals.Table { return s.refusals }
 // scheduler's own informer has no pods that have ended, and shows a pod that fails as it was before.
 func (s *State) watchRefusals(ctx context.Context, h fwk.Handle) error {
 	s.onRefusing = func(m refusals.Mark) {
-		if node, err := s.stores.nodes.Get(m.Node); err == nil {
+		if node, err := s.listers.stores.nodes.Get(m.Node); err == nil {
 			h.EventRecorder().Eventf(node, nil, v1.EventTypeWarning, eventKubeletRefusesPods, "Scheduling", "%s", m.String())
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // wakes counts how often the State asks for the waiting pods to be tried again.
 func (e *testEnv) wakes() func() int {
 	n := 0
-	e.onFreed = func() { n++ }
+	e.changes.onFreed = func() { n++ }
 	return func() int { return n }
 }
 
@@ -58,7 +58,7 @@ func TestReservationOldAnnotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound.Annotations, bound.ResourceVersion = map[string]string{allocation.Key: text}, "3"
-	r.pods = fixedStore{pod.UID: bound}
+	r.listers.pods = fixedStore{pod.UID: bound}
 	r.podEvent(nil, bound)
 
 	info, l = r.view(t, assumed)
@@ -97,7 +97,7 @@ func TestRepairedAnnotation(t *testing.T) {
 	r.podEvent(nil, bound)
 	repaired := on(t, r.State, pod, "n", held.First()+1)
 	repaired.ResourceVersion = "3"
-	r.pods = fixedStore{pod.UID: repaired}
+	r.listers.pods = fixedStore{pod.UID: repaired}
 	_, l = r.view(t, repaired)
 	r.Sweep(l)
 	if left := r.Dump(); len(left) != 0 {
@@ -164,7 +164,7 @@ func TestNUMAWithoutGraph(t *testing.T) {
 func TestTopologyWakeUp(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	woken := r.wakes()
-	h := r.topologies.Handler(r.passOn(t.Context()))
+	h := r.topologies.Handler(r.changes.passOn(t.Context()))
 	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), true)
 	if woken() != 1 {
 		t.Errorf("woken %d times, want once", woken())
@@ -179,18 +179,18 @@ func TestTopologyWakeUp(t *testing.T) {
 func TestGoneObjects(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)
-	r.pods = fixedStore{pod.UID: pod}
+	r.listers.pods = fixedStore{pod.UID: pod}
 	info, l := r.view(t, pod)
 	if v := r.Judge(demandOf(t, schedtest.Pod("q").GPUs(8).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Fatal(v.Reason)
 	}
-	r.pods = fixedStore{}
+	r.listers.pods = fixedStore{}
 	r.podDeleted(pod.UID)
 	// The running cycle's snapshot still lists the pod.
-	if a := r.allocationOf(pod, "n"); a == nil {
+	if a := r.podDevices.allocationOf(pod, "n"); a == nil {
 		t.Error("the annotation was not read")
 	}
-	if n := r.annotations.Len(); n != 0 {
+	if n := r.podDevices.memo.Len(); n != 0 {
 		t.Errorf("%d decoded annotations of pods that are gone", n)
 	}
 	r.Remove("n", types.UID("topology-n"))

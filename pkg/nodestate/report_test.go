@@ -57,13 +57,13 @@ func TestNodeReports(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
-			r.Serve("profile", []string{testResource})
+			r.profiles.Serve("profile", []string{testResource})
 			tc.change(t, r)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			if err := store.Add(r.node); err != nil {
 				t.Fatal(err)
 			}
-			r.stores.nodes = corelisters.NewNodeLister(store)
+			r.listers.stores.nodes = corelisters.NewNodeLister(store)
 			got := r.Reports()
 			if tc.want == "" {
 				if len(got) != 0 {

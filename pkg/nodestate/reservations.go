@@ -21,31 +21,31 @@ func (s *State) Unreserve(uid types.UID, node string) {
 		return
 	}
 	var bound *reservations.Bound
-	if pod := s.pods.pod(r.Namespace, r.Name, uid); pod != nil && pod.Spec.NodeName != "" {
+	if pod := s.listers.pods.pod(r.Namespace, r.Name, uid); pod != nil && pod.Spec.NodeName != "" {
 		bound = s.bound(pod)
 	}
-	s.tell(s.reservations.Unreserve(r, bound))
+	s.changes.tell(s.reservations.Unreserve(r, bound))
 }
 
 // bound is what the table is told of a pod that is bound.
 func (s *State) bound(pod *v1.Pod) *reservations.Bound {
 	return &reservations.Bound{
-		UID: pod.UID, Node: pod.Spec.NodeName, Version: pod.ResourceVersion, Allocation: s.allocationOf(pod, pod.Spec.NodeName),
+		UID: pod.UID, Node: pod.Spec.NodeName, Version: pod.ResourceVersion, Allocation: s.podDevices.allocationOf(pod, pod.Spec.NodeName),
 	}
 }
 
 // podBound is called with the informer's copy of a bound pod.
 func (s *State) podBound(pod *v1.Pod) {
 	if s.reservations.Knows(pod.UID) {
-		s.tell(s.reservations.PodBound(s.bound(pod)))
+		s.changes.tell(s.reservations.PodBound(s.bound(pod)))
 	}
 }
 
 // podGone is called when the informer no longer has the pod.
 func (s *State) podGone(uid types.UID) {
 	change := s.reservations.PodGone(uid)
-	s.annotations.Forget(uid)
-	s.tell(change)
+	s.podDevices.memo.Forget(uid)
+	s.changes.tell(change)
 }
 
 // Gone reports whether the informer said a short time ago that it no longer has a pod:
@@ -57,12 +57,12 @@ func (s *State) Gone(uid types.UID) bool { return s.reservations.Gone(uid) }
 // start of a scheduling cycle, where nothing else reads an older snapshot.
 func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 	s.swept.Store(s.clock.Now().UnixNano())
-	s.tell(s.reservations.ExpireNominated())
+	s.changes.tell(s.reservations.ExpireNominated())
 	settled := s.reservations.Settled()
 	if len(settled) == 0 {
 		return
 	}
-	s.tell(s.reservations.Drop(slices.DeleteFunc(settled, func(r reservations.Settled) bool { return !s.replaceable(r, snapshot) })))
+	s.changes.tell(s.reservations.Drop(slices.DeleteFunc(settled, func(r reservations.Settled) bool { return !s.replaceable(r, snapshot) })))
 }
 
 // replaceable reports whether the snapshot alone now says what the reservation said.
@@ -80,7 +80,7 @@ func (s *State) replaceable(r reservations.Settled, snapshot fwk.NodeInfoLister)
 	for _, pi := range info.GetPods() {
 		if pod := pi.GetPod(); pod.UID == r.UID {
 			cmp, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, r.Version)
-			return err == nil && cmp >= 0 && (r.Void || s.allocationOf(pod, r.Node.Name()) != nil)
+			return err == nil && cmp >= 0 && (r.Void || s.podDevices.allocationOf(pod, r.Node.Name()) != nil)
 		}
 	}
 	return r.Void

@@ -19,7 +19,7 @@ func TestRoomNotices(t *testing.T) {
 	info, l := r.view(t)
 	told := [2]int{}
 	for i := range told {
-		r.OnRoom(func() { told[i]++ })
+		r.changes.OnRoom(func() { told[i]++ })
 	}
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	bound := on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 4)
@@ -48,7 +48,7 @@ func TestRoomNotices(t *testing.T) {
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = version
 			change(&obj.Status)
-			r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
+			r.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
 		}
 	}
 	for _, tc := range []struct {

@@ -36,11 +36,11 @@ func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLis
 	return o.s.usage(o.x, n, info, snapshot)
 }
 
-func (o source) Node() *v1.Node { return o.s.nodes.node(o.x.name) }
+func (o source) Node() *v1.Node { return o.s.listers.nodes.node(o.x.name) }
 
-func (o source) Pods() []*v1.Pod { return o.s.nodes.podsOn(o.x.name) }
+func (o source) Pods() []*v1.Pod { return o.s.listers.nodes.podsOn(o.x.name) }
 
-func (o source) Nominated() []fwk.PodInfo { return o.s.nominated(o.x.name) }
+func (o source) Nominated() []fwk.PodInfo { return o.s.listers.nominated(o.x.name) }
 
 func (o source) CheckGraph(n *usage.Node, node types.UID) placement.Reason {
 	return o.s.topologies.CheckGraph(o.x.entry, n, node)

@@ -199,7 +199,7 @@ func TestListLeafWidth(t *testing.T) {
 		cordoned := s.nodes[name].DeepCopy()
 		cordoned.Spec.Unschedulable = true
 		s.cache.UpdateNode(s.logger, s.nodes[name], cordoned)
-		s.touchNode(name)
+		s.changes.touchNode(name)
 	}
 	if got := sets.List(s.candidates(schedtest.Pod("one").GPUs(1).Obj(), narrowing())); !slices.Equal(got,
 		[]string{"n0", "n1", "n2", "n3"}) {

@@ -28,10 +28,10 @@ func TestSupplyStamp(t *testing.T) {
 		{"its end", func() { r.EndPlanned("p") }},
 		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 0)) }},
 		{"a graph", func() { r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }) }},
-		{"an exporter whose Lease is deleted", func() { r.leaseGone(nodelease.ExporterPrefix + "n") }},
+		{"an exporter whose Lease is deleted", func() { r.changes.leaseGone(nodelease.ExporterPrefix + "n") }},
 		{"its return", func() {
 			if name := nodelease.ExporterPrefix + "n"; r.leases.Set(lease(name, r.clock.now, 24*time.Hour), r.clock.now) {
-				r.leaseBack(name)
+				r.changes.leaseBack(name)
 			}
 		}},
 		{"silence of the programs", func() { r.clock.now = r.clock.now.Add(3 * 365 * 24 * 3600e9) }},

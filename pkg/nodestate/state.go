@@ -57,58 +57,72 @@ type State struct {
 	reservations *reservations.Table
 	cordons      *cordons.Table
 	readNode     nodeReader // nil until Connect
-	annotations  *allocation.Memo
+	podDevices   *PodDevices
 	fabric       *fabricview.Views
 	index        *candidates.Index
 	retries      *candidates.Retries
 	closed       candidates.Closed
 	refusals     *refusals.Table
-	profiles     *profiles
+	profiles     *Profiles
 	waker        *waking.Waker
-	pods         podLister
-	nodes        nodeLister
-	stores       informerStores
-	lists        *firstLists
+	listers      *listers
+	lists        *FirstLists
+	changes      *Changes
 	swept        atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
 	writes    *writes
 	choosing  sync.Mutex // held by who chooses devices and records the choice
 	lookAgain deadline   // when waiting pods are tried in any case
 
-	listeners     listeners
 	gangs         atomic.Pointer[func() []diagnosis.Gang] // for Diagnose
 	placesByCount atomic.Bool                             // some profile places pods by count where graphs are stale
 
-	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
-	onMalformed func(pod *v1.Pod, err error)
-	onRefusing  func(refusals.Mark)
-	onFreed     func() // it must not block
+	onRefusing func(refusals.Mark)
 }
 
 // New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
+	return newState(config, clk, candidates.DefaultStride)
+}
+
+// newState is New with another stride of the index of nodes.
+func newState(config Config, clk clock.WithTicker, stride int) *State {
 	s := &State{
-		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
-		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()), annotations: allocation.NewMemo(),
+		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights),
+		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()),
 		retries: candidates.NewRetries(clk), fabric: fabricview.New(clk),
 		reservations: reservations.New(clk, config.RequestTimeout), cordons: cordons.New(clk, config.RequestTimeout),
-		writes: newWrites(), lists: newFirstLists(clk),
-		pods: noPods{}, nodes: noNodes{},
-		nominated:   func(string) []fwk.PodInfo { return nil },
-		onMalformed: func(*v1.Pod, error) {}, onRefusing: func(refusals.Mark) {}, onFreed: func() {},
+		writes: newWrites(), lists: newFirstLists(clk), listers: newListers(), onRefusing: func(refusals.Mark) {},
 	}
 	s.refusals = refusals.NewTable(clk, func(m refusals.Mark) { s.onRefusing(m) })
-	s.topologies = topologies.New(clk, s.leases, s.registry, s.Synced)
+	s.topologies = topologies.New(clk, s.leases, s.registry, s.lists.Synced)
+	s.podDevices = &PodDevices{
+		clock: clk, topologies: s.topologies, leases: s.leases, lists: s.lists, listers: s.listers,
+		memo: allocation.NewMemo(), onMalformed: func(*v1.Pod, error) {},
+	}
 	s.waker = waking.New(clk, cluster{s})
 	s.cells = newCells(s.newCell)
-	s.index = newIndex(s, candidates.DefaultStride)
+	s.index = newIndex(clk, s.cells, s.fabric, stride)
+	s.profiles = newProfiles(s.index)
+	s.changes = &Changes{cells: s.cells, topologies: s.topologies, waker: s.waker, index: s.index, onFreed: func() {}}
+	s.lists.done = func() {
+		s.waker.WakeAllOthers()
+		s.changes.listeners.tell()
+	}
 	return s
 }
 
-func (s *State) malformed(pod *v1.Pod, err error) {
-	malformedAllocations.Inc()
-	s.onMalformed(pod, err)
-}
+// PodDevices tells which devices bound pods have.
+func (s *State) PodDevices() *PodDevices { return s.podDevices }
+
+// Lists says whether the first lists are in.
+func (s *State) Lists() *FirstLists { return s.lists }
+
+// Profiles are the scheduler profiles whose pods are ours.
+func (s *State) Profiles() *Profiles { return s.profiles }
+
+// Changes passes on what changes of nodes.
+func (s *State) Changes() *Changes { return s.changes }
 
 // Registry returns the tables of all graph classes seen.
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
@@ -231,7 +245,7 @@ func (s *State) record(d *placement.Demand, pod *v1.Pod, x *cell, a *allocation.
 	if !added {
 		return nil, placement.PodGone
 	}
-	s.tell(change)
+	s.changes.tell(change)
 	return a, placement.Fits
 }
 

@@ -33,16 +33,16 @@ func (s *State) CheckGraph(node *v1.Node) placement.Reason {
 // new; in their place the last good ones stay.
 func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	c, err := s.topologies.Apply(obj)
-	s.takeNote(&c)
+	s.changes.takeNote(&c)
 	return c.Changed, err
 }
 
 // Remove forgets a node's topology if it is of the object that went.
 func (s *State) Remove(name string, objectUID types.UID) bool {
 	c := s.topologies.Remove(name, objectUID)
-	s.takeNote(&c)
+	s.changes.takeNote(&c)
 	if c.Freed {
-		s.freed()
+		s.changes.freed()
 	}
 	return c.Changed
 }
@@ -50,7 +50,7 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 // WatchGraphs feeds the State with NodeGPUTopologies until ctx ends; see topologies.Cache.Watch.
 // Call AwaitSync after it.
 func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client discovery.DiscoveryInterface, others ...cache.ResourceEventHandler) error {
-	synced, err := s.topologies.Watch(ctx, config, client, s.passOn(ctx), others...)
+	synced, err := s.topologies.Watch(ctx, config, client, s.changes.passOn(ctx), others...)
 	if err != nil {
 		return err
 	}
@@ -66,10 +66,10 @@ func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInter
 // Reports tells of every node that has accelerators, by its allocatable resources or by its
 // graph. It is for metrics and reports; nothing is decided by it.
 func (s *State) Reports() []topologies.Report {
-	if s.stores.nodes == nil {
+	if s.listers.stores.nodes == nil {
 		return nil
 	}
-	nodes, err := s.stores.nodes.List(labels.Everything())
+	nodes, err := s.listers.stores.nodes.List(labels.Everything())
 	if err != nil {
 		klog.Background().Error(err, "Listing nodes failed")
 		return nil

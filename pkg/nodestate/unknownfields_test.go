@@ -43,14 +43,14 @@ func TestUnknownAllocationFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx-h100")
 			var reported []error
-			r.onMalformed = func(_ *v1.Pod, err error) { reported = append(reported, err) }
+			r.podDevices.onMalformed = func(_ *v1.Pod, err error) { reported = append(reported, err) }
 			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
 			text := strings.NewReplacer(tc.replace...).Replace(pod.Annotations[allocation.Key])
 			if text == pod.Annotations[allocation.Key] {
 				t.Fatalf("nothing of %s to replace in %s", tc.replace, text)
 			}
 			pod.Annotations[allocation.Key] = text
-			r.pods = fixedStore{pod.UID: pod}
+			r.listers.pods = fixedStore{pod.UID: pod}
 			info, lister := r.view(t, pod)
 			u := r.usage(r.cells.get("n"), r.Node("n"), info, lister)
 			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted {

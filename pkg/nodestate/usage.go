@@ -82,11 +82,11 @@ type reader struct {
 }
 
 func (r *reader) Allocation(pod *v1.Pod, node string) *allocation.Allocation {
-	return r.s.allocationOf(pod, node)
+	return r.s.podDevices.allocationOf(pod, node)
 }
 
 func (r *reader) Stored(pod *v1.Pod) *v1.Pod {
-	return r.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
+	return r.s.listers.pods.pod(pod.Namespace, pod.Name, pod.UID)
 }
 
 func (r *reader) Nominated(uid types.UID) *allocation.Allocation {

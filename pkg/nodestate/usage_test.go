@@ -62,7 +62,7 @@ func newTestEnv(t *testing.T, kind string) *testEnv {
 	t.Helper()
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 	s := New(testConfig(), clk)
-	s.pods = fixedStore{}
+	s.listers.pods = fixedStore{}
 	return &testEnv{State: s, clock: clk, node: addNode(t, s, "n", kind)}
 }
 
@@ -141,7 +141,7 @@ func TestUsageSources(t *testing.T) {
 		"the informer's store fills in for a snapshot that is behind": {
 			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
-				r.pods = fixedStore{two.UID: on(t, r.State, two, "n", 1, 2)}
+				r.listers.pods = fixedStore{two.UID: on(t, r.State, two, "n", 1, 2)}
 				return []*v1.Pod{on(t, r.State, two, "n")}
 			},
 			wantUsed: []int{1, 2},

@@ -219,7 +219,7 @@ func TestQueueRetryFairness(t *testing.T) {
 // TestEarlierNodeAgent: the agent of an earlier node of the same name does not count.
 func TestEarlierNodeAgent(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
-	look := func() bool { return c.state.Enforced("node-0") }
+	look := func() bool { return c.state.podDevices.Enforced("node-0") }
 	if !look() {
 		t.Error("an agent is heard of, and the node is not enforced")
 	}

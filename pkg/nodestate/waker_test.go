@@ -66,7 +66,7 @@ func newWaitingCluster(t *testing.T, seed uint64, machines ...string) *waitingCl
 		nodes: map[string]*v1.Node{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, cordons: map[string]bool{},
 		held: map[types.UID]func(){},
 	}
-	c.state.pods, c.state.nodes = fixedStore(c.store), c
+	c.state.listers.pods, c.state.listers.nodes = fixedStore(c.store), c
 	c.state.lists.in.Store(true)
 	for i, kind := range machines {
 		name := fmt.Sprintf("node-%d", i)
@@ -115,7 +115,7 @@ func (c *waitingCluster) add(gpus int, priority int32, notes map[string]string) 
 func (c *waitingCluster) finish(uid types.UID) {
 	pod := c.store[uid]
 	c.remove(uid)
-	c.state.touchNode(pod.Spec.NodeName)
+	c.state.changes.touchNode(pod.Spec.NodeName)
 	c.hear(func() { delete(c.cache, uid) })
 }
 
@@ -132,7 +132,7 @@ func (c *waitingCluster) cordon(name string, on bool) {
 	node := c.nodes[name].DeepCopy()
 	node.Spec.Unschedulable = on
 	c.nodes[name] = node
-	c.state.touchNode(name)
+	c.state.changes.touchNode(name)
 	c.hear(func() { c.cordons[name] = on })
 }
 
@@ -142,7 +142,7 @@ func (c *waitingCluster) lease(name string, lives bool) {
 		return
 	}
 	if c.state.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
-		c.state.leaseBack(nodelease.ExporterPrefix + name)
+		c.state.changes.leaseBack(nodelease.ExporterPrefix + name)
 	}
 }
 
@@ -216,7 +216,7 @@ func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation
 	c.store[pod.UID], c.cache[pod.UID] = bound, bound
 	c.order = append(c.order, pod.Name)
 	c.state.podEvent(nil, bound)
-	c.state.touchNode(name)
+	c.state.changes.touchNode(name)
 }
 
 // letGo ends the wait of one of the pods that have a choice: it is bound, refused or deleted.

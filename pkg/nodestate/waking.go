@@ -44,14 +44,14 @@ func (c cluster) Attempts() (binding map[types.UID]bool, again map[types.UID]str
 }
 
 func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
-	return c.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
+	return c.s.listers.pods.pod(pod.Namespace, pod.Name, pod.UID)
 }
 
-func (c cluster) Serves(profile string) bool { return c.s.Serves(profile) }
+func (c cluster) Serves(profile string) bool { return c.s.profiles.Serves(profile) }
 
 func (c cluster) InGang(pod *v1.Pod) bool {
 	_, member := gangrequest.KeyOf(pod)
-	return member && c.s.servesGangs(pod.Spec.SchedulerName)
+	return member && c.s.profiles.servesGangs(pod.Spec.SchedulerName)
 }
 
-func (c cluster) Synced() bool { return c.s.Synced() }
+func (c cluster) Synced() bool { return c.s.lists.Synced() }

@@ -90,8 +90,8 @@ func newScheduler(t *testing.T) *scheduler {
 	if err := s.state.Connect(ctx, h); err != nil {
 		t.Fatal(err)
 	}
-	s.state.AwaitSync(ctx)
-	testkit.Soon(t, "the Leases are seen", s.state.Synced)
+	s.state.Lists().AwaitSync(ctx)
+	testkit.Soon(t, "the Leases are seen", s.state.Lists().Synced)
 	return s
 }
 

@@ -109,7 +109,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, refused(turn.Why)
 	case turn.Held:
 		return p.goOn(state, pod)
-	case !p.state.Synced():
+	case !p.state.Lists().Synced():
 		p.wait(pod, turn.Gang.Key, &gangstate.Wait{Why: gangstate.NotSynced, ForChange: true})
 		return nil, refused(gangstate.NotSynced)
 	}

@@ -245,7 +245,7 @@ func (e *testEnv) ready() {
 			}
 		}
 		view := e.state.Fabric()
-		return e.state.Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
+		return e.state.Lists().Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
 	})
 }
 

@@ -20,7 +20,7 @@ const nearKey fwk.StateKey = "nvtopo.dev/near"
 // refused all of them, the next cycle looks at all nodes.
 func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.PreFilterResult {
 	to := p.gangs.NodesNear(pod)
-	if len(to) == 0 || !p.state.Synced() || p.state.BeginRetry(pod.UID) {
+	if len(to) == 0 || !p.state.Lists().Synced() || p.state.BeginRetry(pod.UID) {
 		return nil
 	}
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()

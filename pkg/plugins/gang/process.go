@@ -80,8 +80,14 @@ func (p *Process) configure(c *gangstate.Config) error {
 // scheduler is what the gangs ask of this process, and have it do.
 type scheduler struct {
 	*doer
-	gangstate.Cluster
+	cluster
 }
+
+// cluster is the State as gangs ask it.
+type cluster struct{ *nodestate.State }
+
+// Synced is gangstate.Cluster's.
+func (c cluster) Synced() bool { return c.Lists().Synced() }
 
 // join adds a profile. The first one starts what the process needs, until ctx ends.
 func (p *Process) join(ctx context.Context, h fwk.Handle) error {
@@ -100,13 +106,13 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		d := newDoer(ctx, h, p.shared.Clock(), state)
 		first := p.gangs == nil
 		if first {
-			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, state}) // the first one's is for all
+			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, cluster{state}}) // the first one's is for all
 		}
 		d.gangs = p.gangs
 		p.gangs.Serve(h.ProfileName())
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		profile.Placed, profile.Evict = p.gangs.Placed, d.evictMembers
-		state.ServeGangs(h.ProfileName())
+		state.Profiles().ServeGangs(h.ProfileName())
 		if !first {
 			return nil
 		}
@@ -132,7 +138,7 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	if err := followEnded(ctx, h.ClientSet(), p.gangs); err != nil {
 		return err
 	}
-	p.state.OnRoom(p.gangs.Changed)
+	p.state.Changes().OnRoom(p.gangs.Changed)
 	p.state.OnFabricChange(p.gangs.Changed)
 	p.state.DiagnoseGangs(p.gangs.Diagnose)
 	p.gangs.RegisterMetrics()

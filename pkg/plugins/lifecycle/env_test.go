@@ -228,7 +228,7 @@ func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testkit.Soon(tb, "the node's Leases are known", func() bool {
-		return e.state(tb).Synced() && e.state(tb).View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
+		return e.state(tb).Lists().Synced() && e.state(tb).View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
 	})
 }
 

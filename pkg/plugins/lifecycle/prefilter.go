@@ -31,12 +31,12 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if c.Owner != p.name || !p.cares(c.Demand.Request) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if !p.state.Synced() {
+	if !p.state.Lists().Synced() {
 		// The pods behind this one would also be tried in vain, and each would get an
 		// event. A pod that waited is refused anyway, because its cycle's snapshot is
 		// as old as the wait. The status is not resolvable, so nobody is evicted for
 		// it. The State wakes the pod when it has read everything.
-		p.state.AwaitLists(ctx)
+		p.state.Lists().Await(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
 	return nil, nil

@@ -74,7 +74,7 @@ func newWholeScheduler(t *testing.T, clk clock.WithTicker) *wholeScheduler {
 func (w *wholeScheduler) waitSynced(t *testing.T) {
 	t.Helper()
 	testkit.Soon(t, "the lists are in", func() bool {
-		return w.state(t).Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
+		return w.state(t).Lists().Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
 	})
 }
 

@@ -138,7 +138,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 			return nil, err
 		}
 	}
-	state.AwaitSync(ctx)
+	state.Lists().AwaitSync(ctx)
 	if !served {
 		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait until its definition is installed")
 		go s.watchLater(ctx, h, state, handlers)
@@ -186,7 +186,7 @@ func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.
 		klog.FromContext(ctx).Error(err, "GPU topologies cannot be watched")
 		return
 	}
-	state.AwaitSync(ctx)
+	state.Lists().AwaitSync(ctx)
 }
 
 // join adds a plugin to its profile and returns the State and the profile.
@@ -213,7 +213,7 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 		return nil, nil, fmt.Errorf("profile %s: annotationWrite, writeAliases and resources must be the same for %s and %s", name, p.plugins[0], plugin)
 	}
 	p.plugins = append(p.plugins, plugin)
-	state.Serve(name, set.Resources)
+	state.Profiles().Serve(name, set.Resources)
 	return state, p, nil
 }
 

@@ -56,7 +56,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		}
 		base.Profile.Options.DefaultAffinity = affinity
 		base.Profile.WantCPUs = *args.CPUSet
-		base.State().Describe(h.ProfileName(), func(p *diagnosis.Profile) {
+		base.State().Profiles().Describe(h.ProfileName(), func(p *diagnosis.Profile) {
 			p.DefaultAffinity, p.CPUSet = string(args.DefaultAffinity), *args.CPUSet
 		})
 		return &Plugin{Plugin: base, sameNUMABonus: *args.SameNUMABonus, crossNUMAPenalty: *args.CrossNUMAPenalty}, nil

@@ -72,7 +72,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			return nil, err
 		}
 		preemptor.tolerance = *args.TimeTolerance
-		base.State().Describe(h.ProfileName(), func(p *diagnosis.Profile) { describe(p, args, base.Profile) })
+		base.State().Profiles().Describe(h.ProfileName(), func(p *diagnosis.Profile) { describe(p, args, base.Profile) })
 		if base.Profile.CountStale {
 			base.State().SetCountStale()
 		}

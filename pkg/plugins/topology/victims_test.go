@@ -194,7 +194,7 @@ func decoded(tb testing.TB, kind, text string) runtime.Object {
 // settle waits until the first lists are in.
 func (e *testEnv) settle() {
 	e.tb.Helper()
-	testkit.Soon(e.tb, "the Leases are known", e.plugin.State().Synced)
+	testkit.Soon(e.tb, "the Leases are known", e.plugin.State().Lists().Synced)
 }
 
 // show makes the snapshot that of the pods there are.
