@@ -124,8 +124,8 @@ func (t *Table) Writing() int64 { return t.writing.Load() }
 // Arrived is received from after Writing has become less.
 func (t *Table) Arrived() <-chan struct{} { return t.arrived }
 
-// setWriting needs t.mu.
-func (t *Table) setWriting(r *Reservation, writing bool) {
+// setWriting needs Table.mu.
+func (t *records) setWriting(r *Reservation, writing bool) {
 	switch {
 	case r.writing == writing:
 		return

@@ -20,8 +20,8 @@ const (
 )
 
 // doubt makes a reservation doubtful that takes the place of earlier ones with the same choice;
-// it needs t.mu.
-func (t *Table) doubt(r *Reservation, c *Change) {
+// it needs Table.mu.
+func (t *records) doubt(r *Reservation, c *Change) {
 	t.setPhase(r, Doubtful)
 	for _, o := range slices.Clone(t.byPod[r.UID]) {
 		if o != r && o.phase == Doubtful && o.Allocation == r.Allocation {
@@ -31,8 +31,8 @@ func (t *Table) doubt(r *Reservation, c *Change) {
 }
 
 // retriedInVain counts an attempt that ends before its own writes among those with the
-// choice that an earlier one left in doubt; it needs t.mu.
-func (t *Table) retriedInVain(r *Reservation) {
+// choice that an earlier one left in doubt; it needs Table.mu.
+func (t *records) retriedInVain(r *Reservation) {
 	for _, o := range t.byPod[r.UID] {
 		if o.phase == Doubtful && o.Allocation == r.Allocation {
 			o.times = max(o.times, r.times)

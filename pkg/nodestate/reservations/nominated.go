@@ -72,8 +72,8 @@ func (t *Table) EndNominated(uid types.UID) (c Change) {
 }
 
 // endNominated returns the one that ended, if any. What it kept from others is free now,
-// unless its pod took it, and nobody else says so: who calls says it. It needs t.mu.
-func (t *Table) endNominated(uid types.UID, c *Change) *Nominated {
+// unless its pod took it, and nobody else says so: who calls says it. It needs Table.mu.
+func (t *records) endNominated(uid types.UID, c *Change) *Nominated {
 	n, ok := t.nominated[uid]
 	if !ok {
 		return nil

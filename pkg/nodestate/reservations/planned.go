@@ -54,8 +54,8 @@ func (t *Table) Attempted(uid types.UID) bool {
 	return t.attempted(uid)
 }
 
-// attempted needs t.mu.
-func (t *Table) attempted(uid types.UID) bool {
+// attempted needs Table.mu.
+func (t *records) attempted(uid types.UID) bool {
 	return t.places[uid] != nil || slices.ContainsFunc(t.byPod[uid], (*Reservation).present)
 }
 
@@ -125,15 +125,15 @@ func (t *Table) EndPlanned(uids ...types.UID) (c Change) {
 	return c
 }
 
-// leave takes back the pod's place, if it has one. It needs t.mu.
-func (t *Table) leave(uid types.UID) {
+// leave takes back the pod's place, if it has one. It needs Table.mu.
+func (t *records) leave(uid types.UID) {
 	if t.places[uid] != nil {
 		delete(t.places, uid)
 		t.countPlanned(false)
 	}
 }
 
-func (t *Table) countPlanned(more bool) {
+func (t *records) countPlanned(more bool) {
 	if more {
 		t.planned.Add(1)
 	} else {

@@ -45,8 +45,8 @@ func (t *Table) PodBound(b *Bound) (c Change) {
 // bound once, and the PATCH of an attempt is refused from then on: what it was bound with
 // decides against every reservation that says otherwise and whose own writes may have begun,
 // and against one that is planned: nothing was written of it, and no cycle will end it. It
-// needs t.mu.
-func (t *Table) decidedBy(r *Reservation, b *Bound, c *Change) {
+// needs Table.mu.
+func (t *records) decidedBy(r *Reservation, b *Bound, c *Change) {
 	switch {
 	case r.phase.settled():
 	case b.Allocation != nil && b.Allocation.Equal(r.Allocation):
@@ -83,8 +83,8 @@ func (t *Table) Gone(uid types.UID) bool {
 	return t.gone.lately(uid, t.clock.Now())
 }
 
-// settle needs t.mu.
-func (t *Table) settle(r *Reservation, p Phase, c *Change) {
+// settle needs Table.mu.
+func (t *records) settle(r *Reservation, p Phase, c *Change) {
 	t.settled[r] = struct{}{}
 	t.setPhase(r, p)
 	c.Soon = append(c.Soon, r.Node) // which need not be the pod's

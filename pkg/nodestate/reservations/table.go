@@ -3,9 +3,7 @@
 package reservations
 
 import (
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,31 +35,15 @@ import (
 // replaced in the step that changes the node, and the caller gets the Change after that. So
 // whoever is told of a change finds it in the View.
 type Table struct {
-	clock          clock.PassiveClock
 	requestTimeout time.Duration
-
-	writing atomic.Int64  // reservations that are on their way to be bound
-	arrived chan struct{} // one of them is not any more
-	planned atomic.Int64  // reservations that are planned, and places
-
-	mu        sync.Mutex // guards what follows, and of Reservation and Node what says so
-	byPod     map[types.UID][]*Reservation
-	places    map[types.UID]*Reservation // of pods in the plan of a gang that get no devices
-	settled   map[*Reservation]struct{}  // the confirmed and the void
-	carrying  map[types.UID]struct{}     // unbound pods that carry a choice which was dropped
-	resolving int                        // doubtful reservations whose pods are being read
-	nominated map[types.UID]*Nominated
-	gone      terminated
+	mu             sync.Mutex // guards records, and of Reservation and Node what says so
+	records
 }
 
 // New returns an empty table. requestTimeout is how long the API server may still carry out
 // a write that the client gave up on.
 func New(clk clock.PassiveClock, requestTimeout time.Duration) *Table {
-	return &Table{
-		clock: clk, requestTimeout: requestTimeout, arrived: make(chan struct{}, 1),
-		byPod: map[types.UID][]*Reservation{}, places: map[types.UID]*Reservation{}, settled: map[*Reservation]struct{}{}, carrying: map[types.UID]struct{}{},
-		nominated: map[types.UID]*Nominated{},
-	}
+	return &Table{requestTimeout: requestTimeout, records: newRecords(clk)}
 }
 
 // Change is what a step of the Table changed.
@@ -77,16 +59,6 @@ func (t *Table) Present(uid types.UID, node string) *Reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.presentOn(uid, node)
-}
-
-// presentOn needs t.mu.
-func (t *Table) presentOn(uid types.UID, node string) *Reservation {
-	for _, r := range t.byPod[uid] {
-		if r.Node.name == node && r.present() {
-			return r
-		}
-	}
-	return nil
 }
 
 // IsPresent reports whether the attempt goes on that r was made for. r may be nil.
@@ -113,44 +85,6 @@ func (t *Table) Add(r, again *Reservation) (c Change, added bool) {
 	r.Node.publish()
 	c.Nodes = append(c.Nodes, r.Node)
 	return c, true
-}
-
-// insert needs t.mu, and that the node is published then.
-func (t *Table) insert(r *Reservation) {
-	t.byPod[r.UID] = append(t.byPod[r.UID], r)
-	r.Node.reservations = append(r.Node.reservations, r)
-}
-
-// drop needs t.mu.
-func (t *Table) drop(r *Reservation, c *Change) {
-	t.mark(r, Void)
-	delete(t.settled, r)
-	same := func(o *Reservation) bool { return o == r }
-	r.Node.reservations = slices.DeleteFunc(r.Node.reservations, same)
-	if rest := slices.DeleteFunc(t.byPod[r.UID], same); len(rest) == 0 {
-		delete(t.byPod, r.UID)
-	} else {
-		t.byPod[r.UID] = rest
-	}
-	r.Node.publish()
-	c.Nodes = append(c.Nodes, r.Node)
-}
-
-// setPhase needs t.mu.
-func (t *Table) setPhase(r *Reservation, p Phase) {
-	t.mark(r, p)
-	r.Node.publish()
-}
-
-// mark is setPhase for whoever publishes the node then. It needs t.mu.
-func (t *Table) mark(r *Reservation, p Phase) {
-	if p != Reserved {
-		t.setWriting(r, p == Binding)
-	}
-	if was, is := r.phase == Planned, p == Planned; was != is {
-		t.countPlanned(is)
-	}
-	r.phase, r.since = p, t.clock.Now()
 }
 
 // Listed is one reservation with its state.
