@@ -157,7 +157,7 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 		return nil
 	}
 	for _, t := range c.topologies {
-		if _, err := r.state.Apply(t); err != nil {
+		if _, err := r.state.Graphs().Apply(t); err != nil {
 			return fmt.Errorf("feed the graph store: %w", err)
 		}
 	}
@@ -167,7 +167,7 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 		}
 	}
 	return r.await(ctx, "Leases and racks", func() bool {
-		f := r.state.Fabric()
+		f := r.state.Fabric().Current()
 		return r.state.Lists().Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
 	})
 }
@@ -248,13 +248,13 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 		bound := p.pod.DeepCopy()
 		bound.ResourceVersion = r.nextVersion()
 		if p.alloc != nil {
-			annotations, err := r.state.Annotations(p.alloc, true)
+			annotations, err := r.state.Nodes().Annotations(p.alloc, true)
 			if err != nil {
 				return fmt.Errorf("annotations of pod %s: %w", p.pod.Name, err)
 			}
 			bound.Annotations = annotations
-			r.state.Attempt(p.pod.UID, p.pod.Spec.NodeName).BindingBegan()
-			r.state.Attempt(p.pod.UID, p.pod.Spec.NodeName).Written()
+			r.state.Binder().Attempt(p.pod.UID, p.pod.Spec.NodeName).BindingBegan()
+			r.state.Binder().Attempt(p.pod.UID, p.pod.Spec.NodeName).Written()
 		}
 		if err := r.Cache.FinishBinding(r.logger, p.pod); err != nil {
 			return fmt.Errorf("finish the binding of pod %s: %w", p.pod.Name, err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/cordons"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
 // Attach returns what makes a controller take part in the election until ctx ends, with the pods and
@@ -32,7 +34,7 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	if host, err := os.Hostname(); err != nil {
 		klog.FromContext(ctx).Error(err, "The profiles are not published by this process")
 	} else {
-		go NewProfilePublisher(profileSource{state.Profiles(), state}, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
+		go NewProfilePublisher(profileSource{state.Profiles(), state.Diagnosis(), state.Leader()}, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
 	}
 	c := New(viewOf(state), h.ClientSet(), pods.Lister(), h.EventRecorder())
 	foreign := NewForeignReporter(state.PodDevices(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
@@ -42,10 +44,10 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 		klog.FromContext(ctx).Error(err, "Stale topologies, and what became of the ClusterTopology, are not reported, and no cordon is acknowledged, by this process")
 	} else {
 		nodes := h.SharedInformerFactory().Core().V1().Nodes().Lister()
-		stale := NewStaleReporter(state, client, h.EventRecorder(), clock.RealClock{})
-		fabric := NewFabricReporter(state, nodes, client, h.KubeConfig(), clock.RealClock{})
+		stale := NewStaleReporter(state.Diagnosis(), client, h.EventRecorder(), clock.RealClock{})
+		fabric := NewFabricReporter(state.Diagnosis(), nodes, client, h.KubeConfig(), clock.RealClock{})
 		run = both(run, both(stale.Run, fabric.Run))
-		go NewCordonAcknowledger(state, client, clock.RealClock{}).Run(ctx)
+		go NewCordonAcknowledger(cordonSource{state.Cordons(), state.Leader()}, client, clock.RealClock{}).Run(ctx)
 	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), synced) {
@@ -60,19 +62,31 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 
 // view is the scheduler's view of the nodes and of what pods have.
 type view struct {
-	*nodestate.State
+	*nodestate.NodeCache
 	*nodestate.PodDevices
 }
 
-func viewOf(s *nodestate.State) view { return view{s, s.PodDevices()} }
+func viewOf(s *nodestate.State) view { return view{s.Nodes(), s.PodDevices()} }
 
 // profileSource has the profiles of this process, and whether it leads.
 type profileSource struct {
 	profiles *nodestate.Profiles
-	*nodestate.State
+	*nodestate.Diagnoser
+	*leader.Leader
 }
 
 func (p profileSource) Profiles() []diagnosis.Profile { return p.profiles.Profiles() }
+
+// cordonSource has the cordons that this process sees, and whether it leads.
+type cordonSource struct {
+	table  *cordons.Table
+	leader *leader.Leader
+}
+
+func (c cordonSource) Cordons() []cordons.Word         { return c.table.Words() }
+func (c cordonSource) CordonsSettled() bool            { return c.leader.Settled() }
+func (c cordonSource) KnowsItself() bool               { return c.leader.Known() }
+func (c cordonSource) Leads(ctx context.Context) error { return c.leader.Check(ctx) }
 
 // both runs a and b and waits until both have returned.
 func both(a, b func(context.Context)) func(context.Context) {

@@ -48,7 +48,7 @@ type testEnv struct {
 
 // testState is a State whose agent's Lease the test decides on.
 type testState struct {
-	*nodestate.State
+	*nodestate.NodeCache
 	b *testEnv
 }
 
@@ -70,7 +70,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		}
 		return true, &v1.Pod{}, b.patched(p)
 	})
-	b.Controller = New(testState{state, b}, client, corelisters.NewPodLister(b.store), b.events)
+	b.Controller = New(testState{state.Nodes(), b}, client, corelisters.NewPodLister(b.store), b.events)
 	return b
 }
 

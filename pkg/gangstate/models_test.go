@@ -30,7 +30,7 @@ const gpuResource = "nvidia.com/gpu"
 
 // machines are empty nodes of the catalogue's kinds, but for those that bound members have whole.
 type machines struct {
-	*nodestate.State
+	*nodestate.NodeCache
 	nodes   map[string]*usage.Node
 	taken   map[string]bool
 	counter *fabric.SlotCounter
@@ -108,7 +108,7 @@ func TestGangModels(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := &machines{
-				State: nodestate.New(nodestate.Config{}, clock.RealClock{}), nodes: map[string]*usage.Node{}, taken: map[string]bool{}, counter: fabric.NewSlotCounter(),
+				NodeCache: nodestate.New(nodestate.Config{}, clock.RealClock{}).Nodes(), nodes: map[string]*usage.Node{}, taken: map[string]bool{}, counter: fabric.NewSlotCounter(),
 			}
 			spec := fabric.Spec{Levels: []fabric.Level{{Name: "rack"}}}
 			var infos []fwk.NodeInfo

@@ -20,7 +20,7 @@ import (
 // again returns the usage of a node as a pod finds it that has a choice in doubt there,
 // and the reservation with this choice, if the pod may have it again: it asks for the same, and
 // the solver would take this set if these GPUs were all that is free.
-func (s *State) again(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservations.Reservation) {
+func (s *NodeCache) again(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservations.Reservation) {
 	reserved := x.reserved.View()
 	if !reserved.Doubtful() {
 		return nil, nil
@@ -55,7 +55,7 @@ func (s *State) again(d *placement.Demand, x *cell, n *usage.Node, generation in
 }
 
 // usageAgain is the usage that again returns, or nil.
-func (s *State) usageAgain(d *placement.Demand, x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+func (s *NodeCache) usageAgain(d *placement.Demand, x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if !x.reserved.View().Doubtful() {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *State) usageAgain(d *placement.Demand, x *cell, n *usage.Node, info fwk
 
 // mayTakeAgain returns the node on which the pod may take its choice again that is in doubt;
 // empty if there is none.
-func (s *State) mayTakeAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) string {
+func (s *NodeCache) mayTakeAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) string {
 	name := s.reservations.TriedOn(d.UID)
 	if name == "" {
 		return ""

@@ -19,7 +19,7 @@ import (
 // KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
 // are gone, or to admit pods that have come, by its living agent's word: a demand that
 // looks ahead may find room there.
-func (s *State) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
+func (s *NodeCache) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
 	return u != nil && (u.Unreleased && u.AgentLived || len(u.ToAdmit) > 0)
 }
@@ -27,7 +27,7 @@ func (s *State) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot f
 // computeFor is the usage of a node with the pods of here as it counts for a demand. For
 // one that looks ahead, kubelet has released the devices of pods that have just gone,
 // and admitted those that have just come.
-func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+func (s *NodeCache) computeFor(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if !d.Ahead {
 		return s.computeUsage(x, n, generation, here, snapshot)
 	}
@@ -37,7 +37,7 @@ func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generati
 		view = view.Without(func(uid types.UID) bool { return slices.Contains(yielding, uid) })
 	}
 	in := s.input(view, n, generation, here, snapshot)
-	in.Released = s.Gone
+	in.Released = s.reservations.Gone
 	u := usage.Compute(&in)
 	now := s.clock.Now()
 	if len(u.ToAdmit) > 0 && n.Enforced(now) && placement.Check(u, d.Request) == placement.KubeletBusy && x.busy.lately(now) {
@@ -48,13 +48,13 @@ func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generati
 
 // Yielding returns the pods of gangs with places on a node, which no cycle has begun to use, that
 // yield to a pod of this priority.
-func (s *State) Yielding(node string, priority int32) []types.UID {
+func (s *NodeCache) Yielding(node string, priority int32) []types.UID {
 	return s.reservedOn(node).Yielding(priority)
 }
 
 // Has reports whether something is reserved for a pod on a node, or its living agent says that
 // kubelet has devices of it.
-func (s *State) Has(node string, uid types.UID) bool {
+func (s *NodeCache) Has(node string, uid types.UID) bool {
 	if slices.ContainsFunc(s.reservedOn(node).Reservations, func(r usage.Reservation) bool { return r.UID == uid }) {
 		return true
 	}
@@ -64,14 +64,14 @@ func (s *State) Has(node string, uid types.UID) bool {
 
 // Unreleased lists the pods, as namespace/name, that have just gone and whose devices the
 // node's kubelet has yet to release. Of a pod that an agent did not name it is the UID.
-func (s *State) Unreleased(node string) []string {
+func (s *NodeCache) Unreleased(node string) []string {
 	n := s.Node(node)
 	if n == nil {
 		return nil
 	}
 	var out []string
 	for uid, recs := range n.Records {
-		if len(recs) > 0 && s.Gone(uid) {
+		if len(recs) > 0 && s.reservations.Gone(uid) {
 			out = append(out, cmp.Or(recs[0].Pod, string(uid)))
 		}
 	}

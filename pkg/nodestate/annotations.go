@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -11,6 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // PodDevices tells which devices bound pods have: by their annotations, and where these are in doubt
@@ -73,6 +76,23 @@ func (p *PodDevices) readAllocation(pod *v1.Pod) *allocation.Allocation {
 		p.memo.Forget(pod.UID)
 	}
 	return a
+}
+
+// devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
+// one by kubelet's record.
+func (p *PodDevices) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
+	if a := p.allocationOf(pod, n.Name); a != nil {
+		return a.Mask(accel.Resource, accel.Graph)
+	}
+	var set nvtopo.Mask
+	for _, r := range n.Records[pod.UID] {
+		for i := range accel.Graph.GPUs {
+			if r.Resource == accel.Resource && slices.Contains(r.GPUs, accel.Graph.GPUs[i].UUID) {
+				set |= nvtopo.MaskOf(i)
+			}
+		}
+	}
+	return set
 }
 
 func (p *PodDevices) malformed(pod *v1.Pod, err error) {

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,40 +13,59 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
+// Diagnoser tells people and checks what the process believes. Nothing is decided by it.
+type Diagnoser struct {
+	config      Config
+	clock       clock.PassiveClock
+	lists       *FirstLists
+	leader      *leader.Leader
+	retries     *candidates.Retries
+	index       *candidates.Index
+	profiles    *Profiles
+	cache       *NodeCache
+	allocations *AllocationTable
+	nominator   *Nominator
+	gangs       atomic.Pointer[func() []diagnosis.Gang]
+}
+
 // Diagnose tells everything the process believes now. It takes each lock for a
 // moment, so its parts may be of different moments; reservations come first, and the
 // informers' pods after them, as for a scheduling cycle.
-func (s *State) Diagnose(name string) *diagnosis.State {
+func (dg *Diagnoser) Diagnose(name string) *diagnosis.State {
 	d := &diagnosis.State{
-		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.lists.Synced(), Claims: s.Dump(),
-		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
+		Version: diagnosis.Version, Name: name, At: dg.clock.Now().UTC(), Synced: dg.lists.Synced(), Claims: dg.allocations.Dump(),
+		RequestTimeout: metav1.Duration{Duration: dg.config.RequestTimeout},
 	}
-	d.Leader = s.leader.Holder()
-	if at := s.swept.Load(); at != 0 {
+	d.Leader = dg.leader.Holder()
+	if at := dg.allocations.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
-	d.Widened, d.Holds = s.retries.Pods(), s.NominatedReservations()
-	if gangs := s.gangs.Load(); gangs != nil {
+	d.Widened, d.Holds = dg.retries.Pods(), dg.nominator.NominatedReservations()
+	if gangs := dg.gangs.Load(); gangs != nil {
 		d.Gangs = (*gangs)()
 	}
-	d.Profiles = s.profiles.Profiles()
-	seen := s.index.Seen()
-	derived, heldBack := s.derive(d.Claims), s.topologies.HeldBack()
-	for name, x := range s.cells.all() {
+	d.Profiles = dg.profiles.Profiles()
+	seen := dg.index.Seen()
+	derived, heldBack := dg.derive(d.Claims), dg.cache.topologies.HeldBack()
+	for name, x := range dg.cache.cells.all() {
 		n := x.entry.Node()
 		late, waits := heldBack[name]
 		if n == nil && x.entry.Fault() == "" && !waits {
 			continue
 		}
-		node := s.diagnoseNode(name, x, n)
+		node := dg.diagnoseNode(name, x, n)
 		node.Derived, node.Indexed = derived[name], freeByUUID(seen[&x.candidate])
 		if waits {
 			node.HeldBack = &late
@@ -57,9 +77,9 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 }
 
 // DiagnoseGangs has fn tell what is known of gangs.
-func (s *State) DiagnoseGangs(fn func() []diagnosis.Gang) { s.gangs.Store(&fn) }
+func (dg *Diagnoser) DiagnoseGangs(fn func() []diagnosis.Gang) { dg.gangs.Store(&fn) }
 
-func (s *State) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node {
+func (dg *Diagnoser) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node {
 	out := diagnosis.Node{Name: name, Revision: x.candidate.Revision.Load()}
 	if u := x.usage.Load(); u != nil {
 		out.Memo = describeUsage(u)
@@ -74,15 +94,15 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node
 			out.Offered[a.Resource] = uuids(a, a.Healthy)
 		}
 	}
-	if s.listers.stores.nodes == nil {
+	if dg.cache.listers.stores.nodes == nil {
 		return out
 	}
-	node, err := s.listers.stores.nodes.Get(name)
+	node, err := dg.cache.listers.stores.nodes.Get(name)
 	if err != nil {
 		out.Why = "there is no such Node"
 		return out
 	}
-	reason := s.topologies.CheckGraph(x.entry, n, node.UID)
+	reason := dg.cache.topologies.CheckGraph(x.entry, n, node.UID)
 	out.Counts, out.Why = reason == placement.Fits, reason.String()
 	return out
 }
@@ -119,23 +139,23 @@ func (d *derivation) hold(node string, ids []string) {
 
 // derive computes which GPUs are used from the informer's pods, the reservations given and
 // kubelet's record, in another way than computeUsage does, which it is there to doubt.
-func (s *State) derive(reservations []diagnosis.Reservation) map[string]*diagnosis.Usage {
-	if s.listers.stores.pods == nil {
+func (dg *Diagnoser) derive(reservations []diagnosis.Reservation) map[string]*diagnosis.Usage {
+	if dg.cache.listers.stores.pods == nil {
 		return nil
 	}
-	all, err := s.listers.stores.pods.List(labels.Everything())
+	all, err := dg.cache.listers.stores.pods.List(labels.Everything())
 	if err != nil { // of a cache that is not there
 		return nil
 	}
 	d := &derivation{held: map[string]map[string]bool{}, here: map[types.UID]bool{}, counted: map[string][]*v1.Pod{}}
-	s.derivePods(d, all, reservations)
+	dg.derivePods(d, all, reservations)
 	out := map[string]*diagnosis.Usage{}
-	for name, x := range s.cells.all() {
+	for name, x := range dg.cache.cells.all() {
 		n := x.entry.Node()
 		if n == nil {
 			continue
 		}
-		alive := n.Enforced(s.clock.Now())
+		alive := n.Enforced(dg.clock.Now())
 		for uid, recs := range n.Records {
 			if !d.here[uid] && !alive { // a dead agent's word for a pod that is gone counts no more
 				continue
@@ -149,7 +169,7 @@ func (s *State) derive(reservations []diagnosis.Reservation) map[string]*diagnos
 	return out
 }
 
-func (s *State) derivePods(d *derivation, all []*v1.Pod, reservations []diagnosis.Reservation) {
+func (dg *Diagnoser) derivePods(d *derivation, all []*v1.Pod, reservations []diagnosis.Reservation) {
 	isReserved := map[types.UID]bool{}
 	for i := range reservations {
 		d.hold(reservations[i].Node, reservations[i].GPUs)
@@ -160,7 +180,7 @@ func (s *State) derivePods(d *derivation, all []*v1.Pod, reservations []diagnosi
 			continue
 		}
 		d.here[pod.UID] = true
-		if a := s.podDevices.allocationOf(pod, pod.Spec.NodeName); a != nil {
+		if a := dg.cache.podDevices.allocationOf(pod, pod.Spec.NodeName); a != nil {
 			for _, c := range a.Containers {
 				d.hold(a.Node, c.GPUs)
 			}
@@ -222,4 +242,18 @@ func uuids(a *usage.Accel, set nvtopo.Mask) []string {
 		out = append(out, a.Graph.GPUs[i].UUID)
 	}
 	return out
+}
+
+// Reports tells of every node that has accelerators, by its allocatable resources or by its
+// graph. It is for metrics and reports; nothing is decided by it.
+func (dg *Diagnoser) Reports() []topologies.Report {
+	if dg.cache.listers.stores.nodes == nil {
+		return nil
+	}
+	nodes, err := dg.cache.listers.stores.nodes.List(labels.Everything())
+	if err != nil {
+		klog.Background().Error(err, "Listing nodes failed")
+		return nil
+	}
+	return dg.cache.topologies.Reports(nodes, dg.index.Resources())
 }

@@ -1,8 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate is the scheduler's view of which GPUs are used and which may be
-// chosen. It is a façade over pure packages and caches; one State serves every profile and
-// both plugins of a process.
+// chosen. One State serves every profile and both plugins of a process. It puts the parts together,
+// each of which has its own file and is asked for by who needs it:
+//
+//	NodeCache        what a node has, what of it is used, and whether a pod fits it
+//	PodDevices       which devices bound pods have, by annotation or kubelet's record
+//	AllocationTable  chooses devices, and has what pods are assumed to get until their pods show it
+//	Nominator        what nominated pods are to get once their victims are gone
+//	GangReserver     reserves what all pods of a gang are to get
+//	Binder           whether a pod may be bound now, and the attempts to do so
+//	PreSelector      which nodes a cycle looks at
+//	WaitingPods      the pods that no node took, and when they are tried again
+//	Changes          passes on what changes of a node
+//	Graphs           reads the NodeGPUTopologies
+//	Diagnoser        tells people what the process believes; figureReader, metrics
+//
+// What is fed by events and time is not asked for: eventHandlers, doubtReader, expiryWatch and
+// nodeCollector, which Connect starts.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
 // promised, is visible in at least one of the table of reservations, the pod's own
@@ -17,20 +32,20 @@
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
 // whose write had no clear answer, and writes annotations anew where such a write was carried
-// out late (doubtreads.go). changes.go passes on every change of a node.
+// out late (doubtreads.go). 
 //
 // Locks, left before right:
 //
-//	State.choosing ► reservations.Table.mu; cells.mu
+//	AllocationTable.choosing ► reservations.Table.mu; cells.mu
 //	candidates.Index.mu ► cells.mu ► topologies.Cache.mu
-//	State.choosing, candidates.Index.mu ► allocation.Memo.mu
-//	State.choosing, candidates.Index.mu, topologies.Cache.mu ► the locks of nodelease.Table and
-//		nvtopo.Registry
-//	State.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
+//	AllocationTable.choosing, candidates.Index.mu ► allocation.Memo.mu
+//	AllocationTable.choosing, candidates.Index.mu, topologies.Cache.mu ► the locks of
+//		nodelease.Table and nvtopo.Registry
+//	AllocationTable.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
 //	the scheduling queue's lock (PreEnqueue) ► waking's list.mu; reservations.Table.mu
-//	firstLists.mu, profiles.mu, leader.Leader.mu, cordons.Table.mu, deadline.mu, busySince.mu: with no other
+//	FirstLists.mu, Profiles.mu, leader.Leader.mu, cordons.Table.mu, deadline.mu, busySince.mu: with no other
 //
-// State.choosing guards no field: whoever holds it is the only one that chooses devices and
+// AllocationTable.choosing guards no field: whoever holds it is the only one that chooses devices and
 // adds the choice to the table. What is reserved on a node is read without a lock. No lock is
 // held in a call of the scheduling queue or of the waiting pods' list of the framework:
 // Activate, AddNominatedPod, NominatedPodsForNode, IterateOverWaitingPods, Allow and Reject.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
@@ -21,12 +22,22 @@ import (
 // doubtInterval is how often doubtful reservations are looked at, and each is read.
 const doubtInterval = 2 * time.Second
 
-// resolveDoubts decides doubtful reservations by live reads that are later than any
+// doubtReader decides what became of writes without a clear answer.
+type doubtReader struct {
+	clock    clock.WithTicker
+	cache    *NodeCache
+	table    *AllocationTable
+	binder   *Binder
+	handlers *eventHandlers
+	waiting  *WaitingPods
+}
+
+// run decides doubtful reservations by live reads that are later than any
 // write the API server may still carry out. A read may take requestTimeout; the others
 // do not wait for it.
 // It returns when ctx has ended and so have its reads.
-func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
-	ticker := s.clock.NewTicker(doubtInterval)
+func (d *doubtReader) run(ctx context.Context, client clientset.Interface) {
+	ticker := d.clock.NewTicker(doubtInterval)
 	defer ticker.Stop()
 	var reads sync.WaitGroup
 	defer reads.Wait()
@@ -36,34 +47,34 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 			return
 		case <-ticker.C():
 		}
-		if s.lookAgain.passed(s.clock.Now()) {
-			s.changes.freed()
+		if d.waiting.lookAgain.passed(d.clock.Now()) {
+			d.table.changes.freed()
 		}
-		for _, r := range s.reservations.ToResolve() {
+		for _, r := range d.table.reservations.ToResolve() {
 			reads.Go(func() {
-				defer s.reservations.Resolved(r)
-				s.readDoubtful(ctx, client, r)
+				defer d.table.reservations.Resolved(r)
+				d.readDoubtful(ctx, client, r)
 			})
 		}
 	}
 }
 
 // readDoubtful reads the pod of a doubtful reservation and decides by it.
-func (s *State) readDoubtful(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
-	ctx, cancel := s.Bounded(ctx)
+func (d *doubtReader) readDoubtful(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
+	ctx, cancel := d.binder.Bounded(ctx)
 	defer cancel()
 	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		s.decide(r, nil)
+		d.decide(r, nil)
 		return
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(r.Namespace, r.Name), "err", err)
 		return
 	}
-	s.decide(r, pod)
-	if a := s.misplaced(r, pod); a != nil {
-		if err := s.correct(ctx, client, pod, a); err != nil {
+	d.decide(r, pod)
+	if a := d.misplaced(r, pod); a != nil {
+		if err := d.correct(ctx, client, pod, a); err != nil {
 			klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
 		}
 	}
@@ -71,13 +82,13 @@ func (s *State) readDoubtful(ctx context.Context, client clientset.Interface, r 
 
 // decide settles a doubtful reservation by a live read of its pod, nil if there is no
 // such pod any more.
-func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
+func (d *doubtReader) decide(r *reservations.Reservation, pod *v1.Pod) {
 	if pod == nil {
-		s.changes.tell(s.reservations.Decide(r, false, nil))
+		d.table.changes.tell(d.table.reservations.Decide(r, false, nil))
 		return
 	}
 	if pod.UID == r.UID && pod.Spec.NodeName != "" {
-		s.podEvent(nil, pod)
+		d.handlers.podEvent(nil, pod)
 		return
 	}
 	text := pod.Annotations[allocation.Key]
@@ -85,16 +96,16 @@ func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
 	if err != nil {
 		choice = nil
 	}
-	s.changes.tell(s.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
+	d.table.changes.tell(d.table.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
 }
 
 // misplaced returns the choice that a pod was bound with and does not carry, or nil.
 // In mode PreBind annotation and node name are two writes: a Binding believed lost
 // may be carried out after the PATCH of the next attempt, for another node. The reservation
 // of the first attempt then says what the pod has.
-func (s *State) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
+func (d *doubtReader) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
 	node := r.Node.Name()
-	if pod.UID == r.UID && pod.Spec.NodeName == node && s.podDevices.allocationOf(pod, node) == nil && s.reservations.Undisputed(r) {
+	if pod.UID == r.UID && pod.Spec.NodeName == node && d.cache.podDevices.allocationOf(pod, node) == nil && d.table.reservations.Undisputed(r) {
 		return r.Allocation
 	}
 	return nil
@@ -102,8 +113,8 @@ func (s *State) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.
 
 // correct writes a pod's annotations anew, with the choice that it was bound with.
 // The reservation stays until the informer shows that.
-func (s *State) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
-	wanted, err := s.Annotations(a, allocation.HasAliases(pod))
+func (d *doubtReader) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
+	wanted, err := d.cache.Annotations(a, allocation.HasAliases(pod))
 	if err != nil {
 		return err
 	}

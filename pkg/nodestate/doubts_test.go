@@ -72,12 +72,12 @@ func TestUndecidableDoubt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			s.resolveDoubts(ctx, client)
+			s.doubtReader.run(ctx, client)
 			close(ended)
 		}()
 		time.Sleep(requestTimeout + 2*doubtInterval)
 		synctest.Wait()
-		if left := s.Dump(); len(left) != 4 {
+		if left := s.allocations.Dump(); len(left) != 4 {
 			t.Errorf("%d doubts are left, want the 4 that are not answered", len(left))
 		}
 		if n := reads.Load(); n != 8 {

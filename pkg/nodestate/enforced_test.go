@@ -38,9 +38,9 @@ func TestAllocationProof(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			if !tc.agent {
-				r.leases.Drop(nodelease.AgentPrefix + "n")
+				r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
 			} else {
-				r.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				r.podDevices.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 			}
 			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 1, 3)
 			a, err := allocation.Parse(pod.Annotations[allocation.Key])
@@ -55,13 +55,13 @@ func TestAllocationProof(t *testing.T) {
 				r.record(t, pod.UID, tc.recorded...)
 			}
 			r.lists.in.Store(!tc.unsynced)
-			if tc.removed && !r.Remove("n", "topology-n") {
+			if tc.removed && !r.graphs.Remove("n", "topology-n") {
 				t.Fatal("the graph was not there")
 			}
 			if tc.unreadable {
 				obj := topologyOf(t, "n", "dgx1-v100")
 				obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "9", "NVLink9"
-				if _, err := r.Apply(obj); err == nil || r.Node("n") != nil {
+				if _, err := r.graphs.Apply(obj); err == nil || r.nodeCache.Node("n") != nil {
 					t.Fatalf("an object that cannot be read: %v", err)
 				}
 			}

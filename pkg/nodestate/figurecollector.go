@@ -9,10 +9,10 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// figureCollector reports the figures of a State when it is scraped.
+// figureCollector reports figures when it is scraped.
 type figureCollector struct {
 	metrics.BaseStableCollector
-	state                  *State
+	figures                *figureReader
 	mu                     sync.Mutex // one scrape after the other; guards counters
 	counters               groupCounters
 	gpus, groups           *metrics.Desc
@@ -20,14 +20,14 @@ type figureCollector struct {
 	podReduce, leastReduce *metrics.Desc
 }
 
-func newFigureCollector(s *State) *figureCollector {
+func newFigureCollector(figures *figureReader) *figureCollector {
 	desc := func(name, help string, labels ...string) *metrics.Desc {
 		return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 	}
 	// Not "pod" and "namespace": Prometheus gives these to what it scrapes.
 	pod := []string{"pod_namespace", "pod_name", "node_name"}
 	return &figureCollector{
-		state: s, counters: groupCounters{},
+		figures: figures, counters: groupCounters{},
 		gpus: desc("gpus", "GPUs by model and state, each in one: used; free (with a free partner as fast as any on the machine); stranded (free without one); "+
 			"unusable (not used and not to be had: unhealthy, or its node takes no pods).", "model", "state"),
 		groups: desc("linked_groups", "Disjoint groups of GPUs of one node whose ring is as fast as that of as many can be there, by model, number of GPUs and "+
@@ -54,7 +54,7 @@ func (c *figureCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, v, labels...)
 	}
 	c.mu.Lock()
-	f := c.state.figures(c.counters)
+	f := c.figures.read(c.counters)
 	c.mu.Unlock()
 	for model, g := range f.gpus {
 		send(c.gpus, float64(g.used), model, "used")

@@ -3,8 +3,6 @@
 package nodestate
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
@@ -65,20 +63,26 @@ type podFigures struct {
 	reduce, leastReduce   float64 // seconds of an all-reduce of reduceBytes, and the least that so many take; 0 if it is not known
 }
 
-// figures reads the informers' stores. It takes some microseconds for each pod of a node with
+// figureReader makes figures.
+type figureReader struct {
+	cache *NodeCache
+	lists *FirstLists
+}
+
+// read reads the informers' stores. It takes some microseconds for each pod of a node with
 // GPUs, and is meant for a scrape.
-func (s *State) figures(counters groupCounters) *figures {
+func (fr *figureReader) read(counters groupCounters) *figures {
 	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: counters}
-	if s.listers.stores.nodes == nil || !s.lists.Synced() {
+	if fr.cache.listers.stores.nodes == nil || !fr.lists.Synced() {
 		return f
 	}
-	nodes, err := s.listers.stores.nodes.List(labels.Everything())
+	nodes, err := fr.cache.listers.stores.nodes.List(labels.Everything())
 	if err != nil {
 		klog.Background().Error(err, "Listing nodes failed")
 		return f
 	}
 	for _, node := range nodes {
-		x := s.cells.get(node.Name)
+		x := fr.cache.cells.get(node.Name)
 		if x == nil {
 			continue
 		}
@@ -86,42 +90,28 @@ func (s *State) figures(counters groupCounters) *figures {
 		if n == nil || n.NodeUID != node.UID {
 			continue
 		}
-		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && placement.Closed(node) == ""
-		f.add(s, s.inputFromStores(x, n), open)
+		open := fr.cache.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && placement.Closed(node) == ""
+		f.add(fr.cache.podDevices, fr.cache.inputFromStores(x, n), open)
 	}
 	f.boundModels()
 	return f
 }
 
-// inputFromStores is what the usage of a node is computed from outside of a scheduling cycle.
-func (s *State) inputFromStores(x *cell, n *usage.Node) *usage.Input {
-	reserved := x.reserved.View() // before the pods, see usage
-	var pods usage.LivePods
-	for _, p := range s.listers.nodes.podsOn(n.Name) {
-		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
-			pods = append(pods, usage.NewLivePod(p))
-		}
-	}
-	return &usage.Input{
-		Node: n, Now: s.clock.Now(), Pods: pods, Listed: pods, Reservations: reserved.Reservations, Reader: &reader{s: s, reserved: reserved},
-	}
-}
-
 // add takes in a node. open: pods may go there.
-func (f *figures) add(s *State, in *usage.Input, open bool) {
+func (f *figures) add(pods *PodDevices, in *usage.Input, open bool) {
 	u := usage.Compute(in)
 	for i := range in.Node.Accels {
 		f.addAccel(in, u, i, open)
 	}
 	for j := range in.Pods.Len() {
-		f.addPod(s, in.Node, in.Pods.Pod(j))
+		f.addPod(pods, in.Node, in.Pods.Pod(j))
 	}
 }
 
 // addPod takes in a pod by the first resource that it has devices of.
-func (f *figures) addPod(s *State, n *usage.Node, pod *v1.Pod) {
+func (f *figures) addPod(pods *PodDevices, n *usage.Node, pod *v1.Pod) {
 	for _, accel := range n.Accels {
-		if set := s.devicesOf(pod, n, accel); set != 0 {
+		if set := pods.devicesOf(pod, n, accel); set != 0 {
 			if set.Len() > 1 {
 				f.pods = append(f.pods, podFiguresOf(pod, accel, set))
 			}
@@ -167,23 +157,6 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 	}
 	g.free += paired
 	g.stranded += free - paired
-}
-
-// devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
-// one by kubelet's record.
-func (s *State) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
-	if a := s.podDevices.allocationOf(pod, n.Name); a != nil {
-		return a.Mask(accel.Resource, accel.Graph)
-	}
-	var set nvtopo.Mask
-	for _, r := range n.Records[pod.UID] {
-		for i := range accel.Graph.GPUs {
-			if r.Resource == accel.Resource && slices.Contains(r.GPUs, accel.Graph.GPUs[i].UUID) {
-				set |= nvtopo.MaskOf(i)
-			}
-		}
-	}
-	return set
 }
 
 func podFiguresOf(pod *v1.Pod, accel *usage.Accel, set nvtopo.Mask) podFigures {

@@ -106,8 +106,8 @@ func TestMachineFigures(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.stockByNode(t, tc.arrange(t, r)...)
 			counters := groupCounters{}
-			r.figures(counters) // what is remembered of an earlier scrape changes nothing
-			f := r.figures(counters)
+			r.figures.read(counters) // what is remembered of an earlier scrape changes nothing
+			f := r.figures.read(counters)
 			if diff := cmp.Diff(map[string]*gpuFigures{v100: &tc.want}, f.gpus, cmp.AllowUnexported(gpuFigures{})); diff != "" {
 				t.Errorf("GPUs (-want,+got)\n%s", diff)
 			}
@@ -129,7 +129,7 @@ func TestFigureMetrics(t *testing.T) {
 		on(t, r.State, schedtest.Pod("near").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("far").GPUs(2).Obj(), "n", 1, 5),
 		on(t, r.State, schedtest.Pod("one").GPUs(1).Obj(), "n", 2))
 	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(newFigureCollector(r.State))
+	registry.CustomMustRegister(newFigureCollector(r.State.figures))
 	const want = `
 # HELP scheduler_nvtopo_gpus [ALPHA] GPUs by model and state, each in one: used; free (with a free partner as fast as any on the machine); stranded (free without one); unusable (not used and not to be had: unhealthy, or its node takes no pods).
 # TYPE scheduler_nvtopo_gpus gauge
@@ -150,7 +150,7 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	for _, p := range r.figures(groupCounters{}).pods {
+	for _, p := range r.figures.read(groupCounters{}).pods {
 		// Two NVLinks of 25 GB/s: 1 GB over two GPUs is 20 ms, and some microseconds of latency.
 		if p.reduce < 0.02 || p.reduce > 0.0201 {
 			t.Errorf("pod %s: all-reduce in %v s, want 20 ms", p.name, p.reduce)
@@ -175,7 +175,7 @@ func TestReduceAtLeast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.stockByNode(t, on(t, r.State, schedtest.Pod("p").GPUs(len(tc.gpus)).Obj(), "n", tc.gpus...))
-			for _, p := range r.figures(groupCounters{}).pods {
+			for _, p := range r.figures.read(groupCounters{}).pods {
 				got := []float64{math.Round(p.reduce * 1000), math.Round(p.leastReduce * 1000)}
 				if diff := cmp.Diff([]float64{tc.reduce, tc.atLeast}, got); diff != "" || (p.reduce > 2*p.leastReduce) != tc.wantSlow {
 					t.Errorf("%v of %v s, slow %t, want %t; ms (-want,+got)\n%s", p.reduce, p.leastReduce, p.reduce > 2*p.leastReduce, tc.wantSlow, diff)
@@ -191,7 +191,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t, on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3))
 	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(newFigureCollector(r.State))
+	registry.CustomMustRegister(newFigureCollector(r.State.figures))
 	const head = `
 # HELP scheduler_nvtopo_linked_groups [ALPHA] Disjoint groups of GPUs of one node whose ring is as fast as that of as many can be there, by model, number of GPUs and class of that ring's weakest link: free now, possible (of as many free GPUs, were they rightly spread) and capacity (with nothing used).
 # TYPE scheduler_nvtopo_linked_groups gauge
@@ -236,7 +236,7 @@ func BenchmarkFigures(b *testing.B) {
 	s.listers.pods, s.listers.nodes = informerPods{s.listers.stores.pods}, informerNodes{nodes: s.listers.stores.nodes, pods: pods}
 	counters := groupCounters{}
 	for b.Loop() {
-		if f := s.figures(counters); len(f.pods) != 1000 {
+		if f := s.figures.read(counters); len(f.pods) != 1000 {
 			b.Fatalf("%d pods", len(f.pods))
 		}
 	}

@@ -6,7 +6,10 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
 const (
@@ -17,9 +20,17 @@ const (
 	forgetAfter = 5 * time.Minute
 )
 
-// watchGone forgets nodes that are gone, until ctx ends.
-func (s *State) watchGone(ctx context.Context) {
-	ticker := s.clock.NewTicker(forgetInterval)
+// nodeCollector forgets nodes that are gone.
+type nodeCollector struct {
+	clock clock.WithTicker
+	table *AllocationTable
+	waker *waking.Waker
+	index *candidates.Index
+}
+
+// run forgets nodes that are gone, until ctx ends.
+func (c *nodeCollector) run(ctx context.Context) {
+	ticker := c.clock.NewTicker(forgetInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -27,48 +38,33 @@ func (s *State) watchGone(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		s.forgetNodes()
+		c.forgetNodes()
 	}
 }
 
 // forgetNodes drops all that is kept by the names of nodes that are gone, so that the tables do not
 // grow with each node that a cluster ever had. It is for one goroutine.
-func (s *State) forgetNodes() {
-	now := s.clock.Now()
+func (c *nodeCollector) forgetNodes() {
+	now := c.clock.Now()
 	var forgotten []*candidates.Node
-	for name, x := range s.cells.all() {
-		if s.listers.nodes.node(name) != nil || x.entry.Object() != "" {
+	for name, x := range c.table.cache.cells.all() {
+		if c.table.cache.listers.nodes.node(name) != nil || x.entry.Object() != "" {
 			x.goneSince = time.Time{}
 			continue
 		}
 		if x.goneSince.IsZero() {
 			x.goneSince = now
 		}
-		if now.Sub(x.goneSince) < forgetAfter || !s.forget(x) {
+		if now.Sub(x.goneSince) < forgetAfter || !c.table.forgetNode(x) {
 			continue
 		}
 		forgotten = append(forgotten, &x.candidate)
-		s.waker.Forget(&x.waking)
-		if s.listers.nodes.node(name) != nil || s.topologies.Node(name) != nil {
-			s.changes.changed(s.cells.ensure(name)) // it came back, and the cell that is forgotten was told
+		c.waker.Forget(&x.waking)
+		if c.table.cache.listers.nodes.node(name) != nil || c.table.cache.topologies.Node(name) != nil {
+			c.table.changes.changed(c.table.cache.cells.ensure(name)) // it came back, and the cell that is forgotten was told
 		}
 	}
 	if len(forgotten) > 0 {
-		s.index.Forget(forgotten)
+		c.index.Forget(forgotten)
 	}
-}
-
-// forget takes the cell of a node out, unless something of the node exists or is reserved there.
-//
-// A cycle that found the cell before may go on using it: it reads that there is no graph. It adds no
-// reservation to it: who adds one finds the cell while State.choosing is held, or compares it then.
-// The waker, the index and Stampers keep cells for longer, and are told, or compare
-// cells.forgotten.
-func (s *State) forget(x *cell) bool {
-	s.choosing.Lock()
-	defer s.choosing.Unlock()
-	return s.cells.forget(x, func() bool {
-		reserved := x.reserved.View()
-		return s.listers.nodes.node(x.name) == nil && len(reserved.Reservations)+len(reserved.Nominated) == 0 && s.topologies.Forget(x.name)
-	})
 }

@@ -24,16 +24,18 @@ type elected struct {
 // see shows a process started at the clock's time the leader Lease.
 func (e *testEnv) see(start time.Time, by elected) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	l := lease("nvtopo-scheduler", at(by.renewed), e.config.LeaderTerm)
+	l := lease("nvtopo-scheduler", at(by.renewed), testConfig().LeaderTerm)
 	acquired := metav1.NewMicroTime(at(by.acquired))
 	l.Spec.HolderIdentity, l.Spec.AcquireTime = &by.holder, &acquired
-	e.leader.See(l)
+	e.binder.leader.See(l)
 }
 
 // elect has the process take part in elections from now on, which it returns.
 func (e *testEnv) elect() time.Time {
-	e.config.LeaderLease, e.config.Host = "nvtopo-scheduler", "host"
-	e.leader = leader.New(e.clock, e.config.leader())
+	config := testConfig()
+	config.LeaderLease, config.Host = "nvtopo-scheduler", "host"
+	e.binder.leader = leader.New(e.clock, config.leader())
+	e.handlers.leader, e.diagnoser.leader = e.binder.leader, e.binder.leader
 	return e.clock.now
 }
 
@@ -46,10 +48,10 @@ func TestFormerLeader(t *testing.T) {
 	choose := func(name string) error {
 		pod := schedtest.Pod(name).GPUs(1).Obj()
 		info, l := r.view(t)
-		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		return r.Attempt(pod.UID, "n").MayCarryOut(t.Context())
+		return r.binder.Attempt(pod.UID, "n").MayCarryOut(t.Context())
 	}
 	r.see(start, elected{"host_me", 0, 0})
 	if err := choose("before"); err != nil {
@@ -60,7 +62,7 @@ func TestFormerLeader(t *testing.T) {
 	if err := choose("after"); !errors.Is(err, leader.ErrNotLeader) {
 		t.Errorf("a choice made under a successor's Lease: %v, want %v", err, leader.ErrNotLeader)
 	}
-	if err := r.Leads(t.Context()); !errors.Is(err, leader.ErrNotLeader) {
+	if err := r.binder.leader.Check(t.Context()); !errors.Is(err, leader.ErrNotLeader) {
 		t.Errorf("clearing an earlier choice under a successor's Lease: %v, want %v", err, leader.ErrNotLeader)
 	}
 }

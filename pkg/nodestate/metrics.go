@@ -100,7 +100,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 // CollectWithStability implements metrics.StableCollector.
 func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	phases := map[reservations.Phase]int{}
-	for _, r := range c.state.reservations.List() {
+	for _, r := range c.state.allocations.reservations.List() {
 		phases[r.Phase]++
 	}
 	for p := reservations.Planned; p <= reservations.Void; p++ {
@@ -108,7 +108,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	nodes := map[string]int{}
 	var uncounted []topologies.Report
-	for _, r := range c.state.Reports() {
+	for _, r := range c.state.diagnoser.Reports() {
 		if nodes[r.State()]++; r.State() != topologies.Counted {
 			uncounted = append(uncounted, r)
 		}
@@ -123,26 +123,26 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	classes, bytes := c.state.registry.Stats()
 	ch <- metrics.NewLazyConstMetric(c.classes, metrics.GaugeValue, float64(classes))
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
-	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.index.Listed()), "listed")
-	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.retries.Added()), "recovered")
-	k := c.state.waker.Counts()
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.preSelector.index.Listed()), "listed")
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.preSelector.retries.Added()), "recovered")
+	k := c.state.waiting.waker.Counts()
 	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(k.Gated), "shut_out")
 	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(k.Waiting-k.Gated), "let_through")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Served), "served")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Refused), "refused")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Late), "late")
-	w := c.state.writes
+	w := c.state.binder.writes
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.queued.Load()), "waiting")
-	tree := c.state.Fabric().Tree
+	tree := c.state.preSelector.fabric.Current().Tree
 	for depth := 1; depth <= tree.Depth(); depth++ {
 		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
 	}
-	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.closed.Kept())))
-	for _, m := range c.state.refusals.Marks() {
+	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.preSelector.closed.Kept())))
+	for _, m := range c.state.preSelector.refusals.Marks() {
 		ch <- metrics.NewLazyConstMetric(c.refused, metrics.GaugeValue, float64(m.Pods), m.Node)
 	}
-	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.topologies.HeldBack())))
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.nodeCache.topologies.HeldBack())))
 }
 
 // registerMetrics registers everything for the process's one State.
@@ -150,7 +150,7 @@ func registerMetrics(s *State) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(choices, choiceShare, malformedAllocations, malformedTopologies)
 		legacyregistry.CustomMustRegister(newStateCollector(s))
-		legacyregistry.CustomMustRegister(newFigureCollector(s))
+		legacyregistry.CustomMustRegister(newFigureCollector(s.figures))
 	})
 }
 

@@ -112,43 +112,43 @@ func corrected(before, after *v1.Pod) bool {
 }
 
 // carryOut applies effects, each under the lock of its own table.
-func (s *State) carryOut(effects []effect) {
+func (eh *eventHandlers) carryOut(effects []effect) {
 	for _, e := range effects {
 		switch e.kind {
 		case stopRetrying:
-			s.retries.Remove(e.uid)
+			eh.retries.Remove(e.uid)
 		case stopWaiting:
-			s.waker.Remove(e.uid)
+			eh.waker.Remove(e.uid)
 		case isThere:
-			s.reservations.PodThere(e.uid)
+			eh.table.reservations.PodThere(e.uid)
 		case isBound:
-			s.podBound(e.pod)
+			eh.table.podBound(e.pod)
 		case isGone:
-			s.podGone(e.uid)
+			eh.table.podGone(e.uid)
 		case lookAgain:
-			s.changes.touchNode(e.node)
+			eh.table.changes.touchNode(e.node)
 		case leavesRoom:
-			s.changes.listeners.tell()
+			eh.table.changes.listeners.tell()
 		case wakeOthers:
-			s.changes.freed()
+			eh.table.changes.freed()
 		}
 	}
 }
 
-func (s *State) podEvent(before, after *v1.Pod) { s.carryOut(podEffects(before, after)) }
+func (eh *eventHandlers) podEvent(before, after *v1.Pod) { eh.carryOut(podEffects(before, after)) }
 
 // podHandler passes the events of pods on. The scheduler's informer has no finished pods.
-func (s *State) podHandler() cache.ResourceEventHandler {
+func (eh *eventHandlers) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if pod, ok := obj.(*v1.Pod); ok {
-				s.podEvent(nil, pod)
+				eh.podEvent(nil, pod)
 			}
 		},
 		UpdateFunc: func(old, obj any) {
 			before, wasPod := old.(*v1.Pod)
 			if after, ok := obj.(*v1.Pod); ok && wasPod {
-				s.podEvent(before, after)
+				eh.podEvent(before, after)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -156,7 +156,7 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 				obj = t.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				s.podEvent(pod, nil)
+				eh.podEvent(pod, nil)
 			}
 		},
 	}

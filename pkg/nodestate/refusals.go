@@ -19,14 +19,11 @@ import (
 // kubelet refuses pods.
 const eventKubeletRefusesPods = "KubeletRefusesPods"
 
-// Refusals has the nodes that others are preferred to, because their kubelets refuse pods.
-func (s *State) Refusals() *refusals.Table { return s.refusals }
-
 // watchRefusals watches the pods that have failed, and tells of nodes whose kubelets refuse them. The
 // scheduler's own informer has no pods that have ended, and shows a pod that fails as it was before.
-func (s *State) watchRefusals(ctx context.Context, h fwk.Handle) error {
-	s.onRefusing = func(m refusals.Mark) {
-		if node, err := s.listers.stores.nodes.Get(m.Node); err == nil {
+func (eh *eventHandlers) watchRefusals(ctx context.Context, h fwk.Handle) error {
+	eh.onRefusing = func(m refusals.Mark) {
+		if node, err := eh.table.cache.listers.stores.nodes.Get(m.Node); err == nil {
 			h.EventRecorder().Eventf(node, nil, v1.EventTypeWarning, eventKubeletRefusesPods, "Scheduling", "%s", m.String())
 		}
 	}
@@ -34,7 +31,7 @@ func (s *State) watchRefusals(ctx context.Context, h fwk.Handle) error {
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=,status.phase=Failed" }))
 	see := func(obj any) {
 		if pod, ok := obj.(*v1.Pod); ok {
-			s.refusals.See(pod)
+			eh.refusals.See(pod)
 		}
 	}
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

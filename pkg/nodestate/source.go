@@ -17,7 +17,7 @@ import (
 
 // source is what the index of nodes and the waker ask about one node.
 type source struct {
-	s *State
+	s *NodeCache
 	x *cell
 }
 
@@ -75,7 +75,7 @@ type oneNode struct {
 func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
 
 // newCell returns the cell of a node of which nothing is known yet.
-func (s *State) newCell(name string) *cell {
+func (s *NodeCache) newCell(name string) *cell {
 	x := &cell{name: name, entry: s.topologies.Entry(name)}
 	x.candidate.Init(source{s, x})
 	x.waking.Init(source{s, x})

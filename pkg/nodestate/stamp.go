@@ -29,7 +29,7 @@ func (a Stamp) Same(b Stamp) bool {
 // Stamper reads the stamps of some nodes, which it knows by their positions. It is for one
 // goroutine.
 type Stamper struct {
-	s         *State
+	s         *NodeCache
 	nodes     []string
 	cells     []*cell
 	forgotten uint64 // cells, when these were found
@@ -37,7 +37,7 @@ type Stamper struct {
 }
 
 // Stamper returns a Stamper of the nodes of these names.
-func (s *State) Stamper(nodes []string) *Stamper {
+func (s *NodeCache) Stamper(nodes []string) *Stamper {
 	p := &Stamper{s: s, nodes: nodes, cells: make([]*cell, len(nodes)), now: s.clock.Now()}
 	p.find()
 	return p

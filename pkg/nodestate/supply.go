@@ -20,7 +20,7 @@ import (
 // Supply is what a node has for pods of a gang that ask for the same: ReserveGang can give each
 // of them its set, one after the other. A node whose graph does not count has nothing for pods
 // with GPUs. Ports, volumes and what other plugins say are for the caller to know.
-func (s *State) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply {
+func (s *NodeCache) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply {
 	return s.SupplyBeside(d, info, snapshot, slotter, 0, nil)
 }
 
@@ -30,7 +30,7 @@ type Placed = placement.Placed
 // SupplyBeside is Supply once pods of other demands are placed on the node, too, and have the
 // GPUs used among them, by position in the graph of the first resource that d asks for. Where
 // CPU and memory of NUMA nodes matter, nobody knows which of these they have: a lower bound.
-func (s *State) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
+func (s *NodeCache) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 	used nvtopo.Mask, placed []Placed,
 ) fabric.Supply {
 	return s.SupplyAfter(d, info, snapshot, slotter, used, placed, nil)
@@ -39,7 +39,7 @@ func (s *State) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fw
 // SupplyAfter is SupplyBeside once some pods are gone: info is a copy without them. gone are these
 // and others whose reservations do not count; it may be nil. With d.Ahead, kubelet has released
 // the devices of pods that have just gone.
-func (s *State) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
+func (s *NodeCache) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 	used nvtopo.Mask, placed []Placed, gone sets.Set[types.UID],
 ) fabric.Supply {
 	node := info.Node()
@@ -76,7 +76,7 @@ func (s *State) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk
 // EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, those of
 // stay, with their devices, and members of other demands as in SupplyBeside: what a gang may wait
 // for. stay may be nil.
-func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []Placed, stay sets.Set[types.UID]) fabric.Supply {
+func (s *NodeCache) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []Placed, stay sets.Set[types.UID]) fabric.Supply {
 	node := info.Node()
 	x := s.cells.ensure(node.Name)
 	reserved := x.reserved.View() // before the annotations of those that stay

@@ -52,7 +52,7 @@ func TestUnknownAllocationFields(t *testing.T) {
 			pod.Annotations[allocation.Key] = text
 			r.listers.pods = fixedStore{pod.UID: pod}
 			info, lister := r.view(t, pod)
-			u := r.usage(r.cells.get("n"), r.Node("n"), info, lister)
+			u := r.nodeCache.usage(r.nodeCache.cells.get("n"), r.nodeCache.Node("n"), info, lister)
 			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted {
 				t.Errorf("used %v and %d counted, want %v and %d", u.Used[0], u.Counted[0], tc.wantUsed, tc.wantCounted)
 			}

@@ -23,7 +23,7 @@ type Victims struct {
 	Holders []fwk.PodInfo // in the order given
 	Devices []int         // of the first resource asked, by holder; also those nobody knows
 
-	s        *State
+	s        *NodeCache
 	x        *cell
 	d        *placement.Demand
 	snapshot fwk.NodeInfoLister
@@ -47,7 +47,7 @@ type share struct {
 // Victims looks at a node. could lists pods that may go, the more important ones
 // first, leaving those that are going anyway. It returns nil where no graph counts,
 // so that devices are only a number.
-func (s *State) Victims(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Victims {
+func (s *NodeCache) Victims(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Victims {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil
@@ -168,7 +168,7 @@ func qualityOf(u *usage.Usage, r *podrequest.Request, set nvtopo.Mask) eviction.
 
 // Plan says what a pod would get on a node as info shows it, beside what is promised
 // to others. It is nil where no graph counts or nothing is left.
-func (s *State) Plan(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, eviction.Quality) {
+func (s *NodeCache) Plan(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, eviction.Quality) {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil, eviction.Quality{}

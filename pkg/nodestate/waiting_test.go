@@ -72,7 +72,7 @@ func TestUnendedAttempt(t *testing.T) {
 			c.hold = 1
 			c.try(pod.UID)
 			c.wakes(time.Second)
-			c.state.Unreserve(pod.UID, "node-0")
+			c.state.allocations.Forget(pod.UID, "node-0")
 		}, 0},
 	}
 	for name, tc := range tests {
@@ -84,7 +84,7 @@ func TestUnendedAttempt(t *testing.T) {
 			if got := c.wakes(time.Minute); got[first.Name] != 0 || got[second.Name] == 0 {
 				t.Errorf("woken were %v, want %s alone: %s had its turn", got, second.Name, first.Name)
 			}
-			if got := c.state.waker.Counts().Late; got < tc.late {
+			if got := c.state.waiting.waker.Counts().Late; got < tc.late {
 				t.Errorf("%d were late, want %d", got, tc.late)
 			}
 		})
@@ -110,8 +110,8 @@ func TestGoneBeforeRefusal(t *testing.T) {
 			c, _, _ := fullCluster(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
-			c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
-			if got, _ := c.state.Gated(pod); got != tc.wantWaits {
+			c.state.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
+			if got, _ := c.state.waiting.Gated(pod); got != tc.wantWaits {
 				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
 			}
 		})
@@ -123,7 +123,7 @@ func (c *waitingCluster) change(pod *v1.Pod, f func(*v1.Pod)) {
 	next := pod.DeepCopy()
 	f(next)
 	c.store[pod.UID] = next
-	c.state.podEvent(nil, next)
+	c.state.handlers.podEvent(nil, next)
 }
 
 // crowded is a full node and so many pods that wait for it.
@@ -160,7 +160,7 @@ func TestQueueRetry(t *testing.T) {
 			if tc.judged {
 				c.wakesNow()
 			}
-			if gated, _ := c.state.Gated(pod); !gated {
+			if gated, _ := c.state.waiting.Gated(pod); !gated {
 				t.Fatal("the node is full, and the queue may try the pod")
 			}
 			if got := c.wakes(3 * time.Second); got[pod.Name] == 0 {
@@ -187,7 +187,7 @@ func TestQueueRetryFairness(t *testing.T) {
 			for range int(3 * waking.RetryWithin / time.Second) {
 				c.clock.now = c.clock.now.Add(time.Second)
 				for _, pod := range pods[:tc.wanted] {
-					c.state.Gated(pod)
+					c.state.waiting.Gated(pod)
 				}
 				woken := c.wakesNow()
 				for _, pod := range woken {
@@ -225,7 +225,7 @@ func TestEarlierNodeAgent(t *testing.T) {
 	}
 	l := lease(nodelease.AgentPrefix+"node-0", c.clock.now, time.Hour)
 	l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "earlier"}}
-	c.state.leases.Set(l, c.clock.now)
+	c.state.podDevices.leases.Set(l, c.clock.now)
 	if look() {
 		t.Error("the agent is of an earlier node of this name, and the node counts as enforced")
 	}

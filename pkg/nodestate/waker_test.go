@@ -138,17 +138,17 @@ func (c *waitingCluster) cordon(name string, on bool) {
 
 func (c *waitingCluster) lease(name string, lives bool) {
 	if !lives {
-		c.state.leases.Drop(nodelease.ExporterPrefix + name)
+		c.state.podDevices.leases.Drop(nodelease.ExporterPrefix + name)
 		return
 	}
-	if c.state.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
+	if c.state.podDevices.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
 		c.state.changes.leaseBack(nodelease.ExporterPrefix + name)
 	}
 }
 
 // health publishes a graph in which one GPU is broken, or none.
 func (c *waitingCluster) health(name string, broken int) {
-	old := c.state.Node(name)
+	old := c.state.nodeCache.Node(name)
 	obj := topologyOf(c.t, name, "dgx1-v100")
 	version, err := strconv.Atoi(old.ResourceVersion)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *waitingCluster) health(name string, broken int) {
 	if broken >= 0 {
 		obj.Status.GPUHealth = append(obj.Status.GPUHealth, v1alpha1.GPUHealth{ID: obj.Spec.GPUs[broken].ID})
 	}
-	if _, err := c.state.Apply(obj); err != nil {
+	if _, err := c.state.graphs.Apply(obj); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -171,17 +171,17 @@ func (c *waitingCluster) try(uid types.UID) {
 	}
 	c.attempts++
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
-	c.state.Sweep(snapshot)
+	c.state.allocations.Sweep(snapshot)
 	d := demandOf(c.t, pod)
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 		info, err := snapshot.Get(name)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if c.cordons[name] || c.state.Judge(d, info, snapshot).Reason != placement.Fits {
+		if c.cordons[name] || c.state.nodeCache.Judge(d, info, snapshot).Reason != placement.Fits {
 			continue
 		}
-		a, reason := c.state.Reserve(d, pod, info, snapshot)
+		a, reason := c.state.allocations.Assume(d, pod, info, snapshot)
 		if reason != placement.Fits {
 			continue
 		}
@@ -189,9 +189,9 @@ func (c *waitingCluster) try(uid types.UID) {
 			c.held[uid] = func() { c.bind(pod, name, a) }
 			return
 		}
-		c.state.Attempt(uid, name).BindingBegan()
+		c.state.binder.Attempt(uid, name).BindingBegan()
 		if c.oneOf(c.doubtful) { // nobody knows whether it was bound; it was not
-			c.state.Unreserve(uid, name)
+			c.state.allocations.Forget(uid, name)
 			c.queue = append(c.queue, uid) // the scheduling queue sees to it
 			return
 		}
@@ -201,11 +201,11 @@ func (c *waitingCluster) try(uid types.UID) {
 	if c.oneOf(c.vanish) {
 		c.remove(uid)
 	}
-	c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *d})
+	c.state.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *d})
 }
 
 func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
-	c.state.Attempt(pod.UID, name).BindingBegan()
+	c.state.binder.Attempt(pod.UID, name).BindingBegan()
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
 	text, err := a.Encode()
@@ -215,7 +215,7 @@ func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation
 	bound.Annotations = map[string]string{allocation.Key: text}
 	c.store[pod.UID], c.cache[pod.UID] = bound, bound
 	c.order = append(c.order, pod.Name)
-	c.state.podEvent(nil, bound)
+	c.state.handlers.podEvent(nil, bound)
 	c.state.changes.touchNode(name)
 }
 
@@ -233,7 +233,7 @@ func (c *waitingCluster) letGo() {
 		bind()
 	case 1:
 		for name := range c.nodes {
-			c.state.Unreserve(uid, name)
+			c.state.allocations.Forget(uid, name)
 		}
 		c.queue = append(c.queue, uid) // the scheduling queue sees to it
 	default:
@@ -244,15 +244,15 @@ func (c *waitingCluster) letGo() {
 // decide settles the doubts that are old enough: no such pod was bound.
 func (c *waitingCluster) decide() {
 	for _, cl := range c.state.doubts() {
-		c.state.decide(cl, c.store[cl.UID])
+		c.state.doubtReader.decide(cl, c.store[cl.UID])
 	}
 }
 
 // wakesNow is one round of the waker.
 func (c *waitingCluster) wakesNow() []*v1.Pod {
-	woken, _ := c.state.waker.Round()
+	woken, _ := c.state.waiting.waker.Round()
 	if c.retries {
-		woken = append(woken, c.state.waker.RetrySome()...)
+		woken = append(woken, c.state.waiting.waker.RetrySome()...)
 	}
 	return woken
 }
@@ -271,7 +271,7 @@ func (c *waitingCluster) pass(d time.Duration) (busy bool) {
 	}
 	woken := c.wakesNow()
 	for _, pod := range woken {
-		if gated, _ := c.state.Gated(pod); gated {
+		if gated, _ := c.state.waiting.Gated(pod); gated {
 			c.t.Fatalf("pod %s is woken and kept waiting", pod.Name)
 		}
 		c.queue = append(c.queue, pod.UID)
@@ -295,7 +295,7 @@ func (c *waitingCluster) rest() {
 // forgotten names a waiting pod that fits a node as everything stands, or is empty.
 func (c *waitingCluster) forgotten() string {
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
-	c.state.Sweep(snapshot)
+	c.state.allocations.Sweep(snapshot)
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		pod := c.store[uid]
 		if pod.Spec.NodeName != "" || c.held[uid] != nil {
@@ -306,7 +306,7 @@ func (c *waitingCluster) forgotten() string {
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			if !node.Spec.Unschedulable && c.state.Judge(demandOf(c.t, pod), info, snapshot).Reason == placement.Fits {
+			if !node.Spec.Unschedulable && c.state.nodeCache.Judge(demandOf(c.t, pod), info, snapshot).Reason == placement.Fits {
 				return pod.Name + " fits " + name
 			}
 		}

@@ -5,7 +5,7 @@ package nodestate
 import (
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
@@ -20,10 +20,10 @@ type Promise struct {
 
 // Promises returns all present and doubtful choices; of a pod with several, the latest. Read pods
 // after it, as for a scheduling cycle. A choice that waits for others to go is none.
-func (s *State) Promises() map[types.UID]Promise {
+func (dg *Diagnoser) Promises() map[types.UID]Promise {
 	out := map[types.UID]Promise{}
 	latest := map[types.UID]reservations.Listed{}
-	for _, r := range s.reservations.List() {
+	for _, r := range dg.allocations.reservations.List() {
 		if r.Awaits || r.Phase == reservations.Confirmed || r.Phase == reservations.Void {
 			continue
 		}
@@ -32,7 +32,7 @@ func (s *State) Promises() map[types.UID]Promise {
 		}
 		p := Promise{UID: r.UID, Node: r.Node.Name()}
 		if r.Allocation != nil {
-			annotations, err := s.Annotations(r.Allocation, false)
+			annotations, err := dg.cache.Annotations(r.Allocation, false)
 			if err != nil {
 				continue // the node's topology went away after the choice, so it will fail
 			}
@@ -51,10 +51,10 @@ type LiveLease struct {
 }
 
 // LiveLeases returns the Leases that count, of nodes that have published a graph.
-func (s *State) LiveLeases() []LiveLease {
-	now := s.clock.Now()
+func (dg *Diagnoser) LiveLeases() []LiveLease {
+	now := dg.clock.Now()
 	var out []LiveLease
-	for name, x := range s.cells.all() {
+	for name, x := range dg.cache.cells.all() {
 		n := x.entry.Node()
 		if n == nil {
 			continue
@@ -68,8 +68,7 @@ func (s *State) LiveLeases() []LiveLease {
 	return out
 }
 
-// ClusterTopology returns the one that counts; nil if there is none. It must not be changed.
-func (s *State) ClusterTopology() *v1alpha1.ClusterTopology { return s.fabric.Topology() }
-
-// Leader is the holder of the leader Lease as last seen; empty without leaderLease.
-func (s *State) Leader() string { return s.leader.Holder() }
+// LeaderLease is the Lease under which this process leads, as the arguments say.
+func (dg *Diagnoser) LeaderLease() diagnosis.LeaderLease {
+	return diagnosis.LeaderLease{Namespace: dg.config.Namespace, Name: dg.config.LeaderLease}
+}

@@ -49,21 +49,21 @@ func (w *writes) begin(ctx context.Context) (end func(), err error) {
 
 // BeginWrite waits until one more write may be under way that is of no choice. Call end when it
 // has been answered.
-func (s *State) BeginWrite(ctx context.Context) (end func(), err error) { return s.writes.begin(ctx) }
+func (b *Binder) BeginWrite(ctx context.Context) (end func(), err error) { return b.writes.begin(ctx) }
 
 // AwaitWrites waits, but not long, while many choices are being written.
-func (s *State) AwaitWrites(ctx context.Context) {
-	if s.reservations.Writing() < maxWriting {
+func (b *Binder) AwaitWrites(ctx context.Context) {
+	if b.reservations.Writing() < maxWriting {
 		return
 	}
-	limit := s.clock.After(maxWritesWait)
-	for s.reservations.Writing() >= maxWriting {
+	limit := b.clock.After(maxWritesWait)
+	for b.reservations.Writing() >= maxWriting {
 		select {
 		case <-ctx.Done():
 			return
 		case <-limit:
 			return
-		case <-s.reservations.Arrived():
+		case <-b.reservations.Arrived():
 		}
 	}
 }

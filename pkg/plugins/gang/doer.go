@@ -54,7 +54,7 @@ func (d *doer) Release(uids []types.UID) {
 	for _, pod := range d.nominees.end(d.clock.Now(), uids...) {
 		go d.endNomination(pod)
 	}
-	d.state.EndPlanned(uids...)
+	d.state.GangReserver().EndPlanned(uids...)
 }
 
 func (d *doer) Reject(uids []types.UID, why string) {

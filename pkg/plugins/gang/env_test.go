@@ -227,7 +227,7 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs str
 	factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(t, r.client.Actions, "pods")
 	for _, graph := range graphs {
-		if _, err := r.state.Apply(graph); err != nil {
+		if _, err := r.state.Graphs().Apply(graph); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,11 +240,11 @@ func (e *testEnv) ready() {
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testkit.Soon(e.t, "graphs, Leases and racks are known", func() bool {
 		for _, node := range e.nodes {
-			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.View(d, info, e.snapshot.NodeInfos()) == nil {
+			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.Nodes().View(d, info, e.snapshot.NodeInfos()) == nil {
 				return false
 			}
 		}
-		view := e.state.Fabric()
+		view := e.state.Fabric().Current()
 		return e.state.Lists().Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
 	})
 }
@@ -420,7 +420,7 @@ func (e *testEnv) known(pod *v1.Pod) {
 // held are the pods that something is reserved for, with the phase.
 func (e *testEnv) held() []string {
 	var out []string
-	for _, l := range e.state.Dump() {
+	for _, l := range e.state.Allocations().Dump() {
 		out = append(out, l.Pod+" "+l.Phase)
 	}
 	return out

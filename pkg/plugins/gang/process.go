@@ -86,8 +86,17 @@ type scheduler struct {
 // cluster is the State as gangs ask it.
 type cluster struct{ *nodestate.State }
 
+// MayLead is gangstate.Cluster's.
+func (c cluster) MayLead() bool { return c.Leader().MayLead() }
+
 // Synced is gangstate.Cluster's.
 func (c cluster) Synced() bool { return c.Lists().Synced() }
+
+// Fabric is gangstate.Cluster's.
+func (c cluster) Fabric() *fabricview.View { return c.State.Fabric().Current() }
+
+// Keep is gangstate.Cluster's.
+func (c cluster) Keep(places map[string][]*candidates.Kept) { c.PreSelector().Keep(places) }
 
 // join adds a profile. The first one starts what the process needs, until ctx ends.
 func (p *Process) join(ctx context.Context, h fwk.Handle) error {
@@ -116,7 +125,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		if !first {
 			return nil
 		}
-		p.state, p.planner, p.doer = state, gangstate.NewPlanner(state), d
+		p.state, p.planner, p.doer = state, gangstate.NewPlanner(state.Nodes()), d
 		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
@@ -139,8 +148,8 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 		return err
 	}
 	p.state.Changes().OnRoom(p.gangs.Changed)
-	p.state.OnFabricChange(p.gangs.Changed)
-	p.state.DiagnoseGangs(p.gangs.Diagnose)
+	p.state.Fabric().OnChange(p.gangs.Changed)
+	p.state.Diagnosis().DiagnoseGangs(p.gangs.Diagnose)
 	p.gangs.RegisterMetrics()
 	go p.gangs.Run(ctx, p.shared.Clock())
 	go p.gangs.RunRounds(ctx, p.shared.Clock())

@@ -107,7 +107,7 @@ func newTestEnvOf(tb testing.TB, set setting, plugins ...string) *testEnv {
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(tb, b.client.Actions, "pods")
-	if _, err := b.state(tb).Apply(obj); err != nil {
+	if _, err := b.state(tb).Graphs().Apply(obj); err != nil {
 		tb.Fatal(err)
 	}
 	b.waitFresh(tb)
@@ -228,7 +228,7 @@ func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testkit.Soon(tb, "the node's Leases are known", func() bool {
-		return e.state(tb).Lists().Synced() && e.state(tb).View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
+		return e.state(tb).Lists().Synced() && e.state(tb).Nodes().View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
 	})
 }
 

@@ -83,7 +83,7 @@ func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*Cycle, *usage.U
 	if c == nil {
 		return nil, nil
 	}
-	return c, p.state.View(&c.Demand, info, p.Snapshot())
+	return c, p.state.Nodes().View(&c.Demand, info, p.Snapshot())
 }
 
 // Snapshot returns the cycle's snapshot of the nodes.

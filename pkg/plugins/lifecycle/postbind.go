@@ -40,7 +40,7 @@ func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	}
 	endBinding(state)
 	p.shared.assumed.bind(pod)
-	p.state.Bound(pod.UID, nodeName)
+	p.state.Cordons().Bound(pod.UID, nodeName)
 	if p.Cycle(state) == nil {
 		return
 	}

@@ -17,14 +17,14 @@ const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	c := ReadCycle(state)
 	if c == nil {
-		p.state.Sweep(p.Snapshot())
+		p.state.Allocations().Sweep(p.Snapshot())
 		d, err := p.Profile.Demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 		}
 		c = &Cycle{Demand: *d, Owner: p.Profile.owner(d.Request), Member: p.Profile.IsMember(pod)}
 		if c.Member {
-			c.Planned, _ = p.state.Planned(pod.UID)
+			c.Planned, _ = p.state.GangReserver().Planned(pod.UID)
 		}
 		state.Write(CycleKey, c)
 	}

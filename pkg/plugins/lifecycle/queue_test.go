@@ -74,7 +74,7 @@ func newWholeScheduler(t *testing.T, clk clock.WithTicker) *wholeScheduler {
 func (w *wholeScheduler) waitSynced(t *testing.T) {
 	t.Helper()
 	testkit.Soon(t, "the lists are in", func() bool {
-		return w.state(t).Lists().Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
+		return w.state(t).Lists().Synced() && w.state(t).Nodes().CheckGraph(w.node) == placement.Fits
 	})
 }
 
@@ -117,7 +117,7 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	w.factory.Start(ctx.Done())
 	w.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(t, w.client.Actions, "pods")
-	if _, err := w.state(t).Apply(obj); err != nil {
+	if _, err := w.state(t).Graphs().Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	go s.Run(ctx)

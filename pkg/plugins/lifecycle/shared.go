@@ -134,7 +134,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		handlers[i] = attach(ctx, h, config.Namespace, state)
 	}
 	if served {
-		if err := state.WatchGraphs(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
+		if err := state.Graphs().Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
 			return nil, err
 		}
 	}
@@ -178,11 +178,11 @@ func equal(have, given *nodestate.Config) error {
 // watchLater starts the watch when the resource exists. Until the first list is in, GPU
 // pods wait as they do after a start.
 func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.State, handlers []cache.ResourceEventHandler) {
-	if !state.AwaitGraphs(ctx, h.ClientSet().Discovery()) {
+	if !state.Graphs().AwaitServed(ctx, h.ClientSet().Discovery()) {
 		return
 	}
 	klog.FromContext(ctx).Info("The API server knows NodeGPUTopology now")
-	if err := state.WatchGraphs(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
+	if err := state.Graphs().Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
 		klog.FromContext(ctx).Error(err, "GPU topologies cannot be watched")
 		return
 	}

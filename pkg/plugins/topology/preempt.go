@@ -160,7 +160,7 @@ func (p *preemptor) preempt(
 		return result, false, status
 	}
 	if never(pod) {
-		p.state.EndNominated(pod.UID)
+		p.state.Nominator().EndNominated(pod.UID)
 		result, status = framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
 	} else if result, status = p.evict(ctx, state, pod, m, late); status.IsSuccess() {
 		return result, false, status
@@ -168,7 +168,7 @@ func (p *preemptor) preempt(
 	if late == nil {
 		return result, false, status
 	}
-	p.state.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
+	p.state.Waiting().TryAgainBy(p.clock.Now().Add(late.within - p.patience))
 	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate(pod.Namespace))
 }
 
@@ -177,7 +177,7 @@ func (p *preemptor) preempt(
 // sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := newAttempt()
-	a.begun, a.evicted = p.state.Evicting(pod.UID), p.state.EvictedFor(pod.UID)
+	a.begun, a.evicted = p.state.Nominator().Evicting(pod.UID), p.state.Nominator().EvictedFor(pod.UID)
 	if late != nil {
 		a.before = late.within
 	}
@@ -192,7 +192,7 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		p.evictOthers(pod, plan.others)
 		return result, fwk.NewStatus(fwk.Success, plan.text(pod.Namespace, node))
 	}
-	p.state.EndNominated(pod.UID)
+	p.state.Nominator().EndNominated(pod.UID)
 	return result, a.final(status)
 }
 
@@ -228,10 +228,10 @@ func (p *preemptor) evictPlain(ctx context.Context, state fwk.CycleState, pod *v
 // has had its turn.
 func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	if plan.alloc == nil {
-		p.state.EndNominated(pod.UID)
+		p.state.Nominator().EndNominated(pod.UID)
 		return
 	}
-	p.state.ReserveNominated(pod.UID, plan.alloc, reservations.WaitsFor{
+	p.state.Nominator().ReserveNominated(pod.UID, plan.alloc, reservations.WaitsFor{
 		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }
@@ -271,7 +271,7 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	switch {
 	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
 		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, eviction.NamesFor(pod.Namespace, victims))
-	case p.state.Releasing(pod.UID, info):
+	case p.state.Nominator().Releasing(pod.UID, info):
 		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
 	}
 	return ""

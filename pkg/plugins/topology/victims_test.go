@@ -106,7 +106,7 @@ func newTestEnvWith(tb testing.TB, others []string, machines ...string) *testEnv
 	s.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(tb, s.client.Actions, "pods")
 	for _, obj := range graphs {
-		if _, err := s.plugin.State().Apply(obj); err != nil {
+		if _, err := s.plugin.State().Graphs().Apply(obj); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -207,7 +207,7 @@ func (e *testEnv) tenant(name string, node int, priority int32, count int, posit
 	pod := asks(name, priority, count).Node(e.nodes[node].Name).Obj()
 	if len(positions) > 0 {
 		a := allocation.Allocation{Version: allocation.Version, Node: pod.Spec.NodeName, PodUID: pod.UID, Assumed: time.Now()}
-		g := e.plugin.State().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
+		g := e.plugin.State().Nodes().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
 		c := allocation.Container{Name: "main", Resource: v1alpha1.DefaultResource}
 		for _, p := range positions {
 			c.GPUs = append(c.GPUs, g.GPUs[p].UUID)
@@ -324,7 +324,7 @@ func (e *testEnv) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBu
 		if !e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, copied).IsSuccess() {
 			continue
 		}
-		_, q := e.plugin.State().Plan(&c.Demand, copied, e.snapshot.NodeInfos())
+		_, q := e.plugin.State().Nodes().Plan(&c.Demand, copied, e.snapshot.NodeInfos())
 		cost := eviction.CostOf(e.plugin.preemptor.podsOf(gone, b), b.Allowed, q)
 		if !found || cost.Compare(&best) < 0 {
 			best, names, found = cost, namesOf(gone), true
@@ -346,7 +346,7 @@ func TestVictimBruteForce(t *testing.T) {
 		s.pods = nil
 		fillNode(s, r, node)
 		s.show()
-		pod := wants(r, len(s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.GPUs))
+		pod := wants(r, len(s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.GPUs))
 		pdbs := budgets(r)
 		want, names, ok := s.brute(pod, node, pdbs...)
 		if ok && want.Pods == 0 {
@@ -392,7 +392,7 @@ func TestVictimCostBound(t *testing.T) {
 			setResource(pod, v1.ResourceCPU, r.IntN(12))
 		}
 		s.show()
-		pod := wants(r, s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
+		pod := wants(r, s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
 		setResource(pod, v1.ResourceCPU, 20+r.IntN(40))
 		pdbs := budgets(r)
 		state := s.cycle(pod)
@@ -504,7 +504,7 @@ func (e *testEnv) defaults(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptio
 
 // fillNode fills a node with up to nine pods of one to three GPUs.
 func fillNode(s *testEnv, r *rand.Rand, node int) {
-	g := s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph
+	g := s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph
 	order := r.Perm(g.Len())
 	for len(order) > 0 && len(s.pods) < 9 {
 		n := min(1+r.IntN(3), len(order))

@@ -18,6 +18,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
+// GangReserver reserves what all pods of a gang are to get, at once, before their cycles.
+type GangReserver struct {
+	cache *NodeCache
+	table *AllocationTable
+}
+
 // GangMember is a pod of a gang, and its place in the gang's plan.
 type GangMember struct {
 	Pod    *v1.Pod
@@ -32,17 +38,17 @@ type GangMember struct {
 // cannot have its set, and why.
 //
 // What a pod of the gang is nominated for counts for no other one: the plan replaces that.
-func (s *State) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (failed int, reason placement.Reason) {
-	return s.ReserveGangAfter(members, snapshot, nil, nil)
+func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (failed int, reason placement.Reason) {
+	return v.ReserveGangAfter(members, snapshot, nil, nil)
 }
 
 // ReserveGangAfter is ReserveGang for a gang that waits for some pods to go. infos are copies of
 // nodes without these. gone are they, and others whose reservations do not count: both the
 // gang and they have the devices then, until they are gone. Nobody may use what is reserved
 // before: the gang is planned anew.
-func (s *State) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
+func (v *GangReserver) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
 	g := &gangChoice{
-		s: s, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
+		s: v, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
 	}
 	for i := range members {
 		g.uids.Insert(members[i].Pod.UID)
@@ -51,13 +57,13 @@ func (s *State) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoList
 	for i := range members { // the scheduling queue is asked before anything is locked
 		g.ask(members[i].Node)
 	}
-	s.choosing.Lock()
-	defer s.choosing.Unlock()
+	v.table.choosing.Lock()
+	defer v.table.choosing.Unlock()
 	for i := range members {
 		switch uid := members[i].Pod.UID; {
-		case s.Gone(uid):
+		case v.table.Gone(uid):
 			return i, placement.PodGone
-		case s.reservations.Attempted(uid):
+		case v.table.reservations.Attempted(uid):
 			return i, placement.AttemptGoesOn
 		}
 	}
@@ -67,17 +73,17 @@ func (s *State) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoList
 			return i, reason
 		}
 	}
-	change, refused := s.reservations.AddAll(chosen)
+	change, refused := v.table.reservations.AddAll(chosen)
 	if refused >= 0 {
 		return refused, placement.PodGone
 	}
-	s.changes.tell(change)
+	v.table.changes.tell(change)
 	return -1, placement.Fits
 }
 
 // gangChoice is the choosing for one gang.
 type gangChoice struct {
-	s        *State
+	s        *GangReserver
 	snapshot fwk.NodeInfoLister
 	infos    map[string]fwk.NodeInfo // of nodes where pods are to go first, without these
 	at       *outlook
@@ -99,15 +105,15 @@ func (g *gangChoice) ask(node string) {
 	}
 	n := &gangNode{}
 	g.onNode[node] = n
-	if x := g.s.cells.get(node); x != nil {
-		n.nominated = slices.DeleteFunc(g.s.promised(x, "", g.priority), func(pi fwk.PodInfo) bool {
+	if x := g.s.cache.cells.get(node); x != nil {
+		n.nominated = slices.DeleteFunc(g.s.cache.promised(x, "", g.priority), func(pi fwk.PodInfo) bool {
 			uid := pi.GetPod().UID
 			return g.uids.Has(uid) || g.at.gone.Has(uid)
 		})
 	}
 }
 
-// choose makes one member's reservation; it needs State.choosing.
+// choose makes one member's reservation; it needs AllocationTable.choosing.
 func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement.Reason) {
 	info, err := g.snapshot.Get(m.Node)
 	if err != nil {
@@ -116,7 +122,7 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 	if without := g.infos[m.Node]; without != nil {
 		info = without
 	}
-	x := g.s.cells.ensure(m.Node)
+	x := g.s.cache.cells.ensure(m.Node)
 	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request, Priority: g.priority, Awaits: g.at.ahead}
 	if !m.Demand.HasGPUs() {
 		return r, placement.Fits
@@ -131,9 +137,9 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 	return r, placement.Fits
 }
 
-// allocate needs State.choosing.
+// allocate needs AllocationTable.choosing.
 func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*allocation.Allocation, placement.Reason) {
-	s, at := g.s, g.onNode[m.Node]
+	s, at := g.s.cache, g.onNode[m.Node]
 	n, now := x.entry.Node(), s.clock.Now()
 	if reason := s.topologies.CheckGraph(x.entry, n, info.Node().UID); reason != placement.Fits {
 		return nil, reason
@@ -151,50 +157,26 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 	return a, placement.Fits
 }
 
-// outlook is what a node will be like in a while.
-type outlook struct {
-	gone  sets.Set[types.UID] // whose reservations do not count
-	ahead bool                // kubelet has released the devices of pods that have just gone
-}
-
-// usageBeside is the usage of a node with what is nominated there and what others are about to
-// be given.
-func (s *State) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, nominated []fwk.PodInfo, more []usage.Reservation, at *outlook) *usage.Usage {
-	if len(nominated)+len(more)+at.gone.Len() == 0 && !at.ahead {
-		if u := s.remembered(x, n, info); u != nil && !u.FromStore {
-			return u
-		}
-	}
-	view := x.reserved.View()
-	if at.gone.Len() > 0 {
-		view = view.Without(at.gone.Has)
-	}
-	if len(more) > 0 {
-		view = &reservations.View{Reservations: slices.Concat(view.Reservations, more), Nominated: view.Nominated}
-	}
-	in := s.input(view, n, info.GetGeneration(), slices.Concat(info.GetPods(), nominated), snapshot)
-	if at.ahead {
-		in.Released = s.Gone
-	}
-	return usage.Compute(&in)
-}
-
 // Planned returns the node where a pod has its place in the plan of its gang, and no cycle has
 // begun to use it. It may be called under any lock, and takes none while nothing is planned.
-func (s *State) Planned(uid types.UID) (node string, ok bool) { return s.reservations.Planned(uid) }
+func (v *GangReserver) Planned(uid types.UID) (node string, ok bool) {
+	return v.table.reservations.Planned(uid)
+}
 
 // KeepPlanned has what is planned for pods outlive attempts that certainly wrote nothing; see
 // reservations.Table.Keep.
-func (s *State) KeepPlanned(uids ...types.UID) { s.reservations.Keep(uids...) }
+func (v *GangReserver) KeepPlanned(uids ...types.UID) { v.table.reservations.Keep(uids...) }
 
 // EndPlanned takes back what is planned for pods whose cycles have not begun to use it.
-func (s *State) EndPlanned(uids ...types.UID) { s.changes.tell(s.reservations.EndPlanned(uids...)) }
+func (v *GangReserver) EndPlanned(uids ...types.UID) {
+	v.table.changes.tell(v.table.reservations.EndPlanned(uids...))
+}
 
 // ReservePlanned is Reserve for a pod that PreFilter found planned on the node. ended is true if
 // it is so no more. With neither an allocation nor ended, nothing was chosen with the plan: the
 // pod has no GPUs.
-func (s *State) ReservePlanned(uid types.UID, node string) (a *allocation.Allocation, ended bool) {
-	r, placed := s.reservations.Begin(uid, node)
+func (v *GangReserver) ReservePlanned(uid types.UID, node string) (a *allocation.Allocation, ended bool) {
+	r, placed := v.table.reservations.Begin(uid, node)
 	if r != nil {
 		return r.Allocation, false
 	}
@@ -203,20 +185,20 @@ func (s *State) ReservePlanned(uid types.UID, node string) (a *allocation.Alloca
 
 // JudgePlanned says whether a node still has what is planned there for a pod; ok is false if it
 // is for a pod without GPUs, which Judge is to be asked about.
-func (s *State) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (reason placement.Reason, ok bool) {
+func (v *GangReserver) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (reason placement.Reason, ok bool) {
 	node := info.Node()
-	r := s.reservations.Present(d.UID, node.Name)
+	r := v.table.reservations.Present(d.UID, node.Name)
 	if r == nil {
 		if d.HasGPUs() {
 			return placement.PlanEnded, true
 		}
 		return placement.Fits, false
 	}
-	n := s.Node(node.Name)
-	if reason := s.CheckGraph(node); reason != placement.Fits {
+	n := v.cache.Node(node.Name)
+	if reason := v.cache.CheckGraph(node); reason != placement.Fits {
 		return reason, true
 	}
-	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, n, s.clock.Now()); reason != placement.Fits {
+	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, n, v.cache.clock.Now()); reason != placement.Fits {
 		return reason, true
 	}
 	for _, c := range r.Allocation.Containers {
@@ -233,11 +215,11 @@ func (s *State) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (reason pla
 
 // TakesAgain returns the node on which the pod may take its choice again that is in doubt, and
 // the GPUs of the first resource; empty if there is none.
-func (s *State) TakesAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) (node string, gpus nvtopo.Mask) {
-	if node = s.mayTakeAgain(d, snapshot); node == "" || !d.HasGPUs() {
+func (v *GangReserver) TakesAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) (node string, gpus nvtopo.Mask) {
+	if node = v.cache.mayTakeAgain(d, snapshot); node == "" || !d.HasGPUs() {
 		return "", 0
 	}
-	r, n := s.reservedOn(node).InDoubt(d.UID), s.Node(node)
+	r, n := v.cache.reservedOn(node).InDoubt(d.UID), v.cache.Node(node)
 	if r == nil || n == nil || n.Accel(d.Resources[0].Name) == nil {
 		return "", 0
 	}

@@ -6,15 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/cordons"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 // ErrCordoned says that a node takes no pods with devices.
@@ -29,34 +33,34 @@ func readNodesFrom(client clientset.Interface) nodeReader {
 	}
 }
 
-// Assume puts a pod with devices in flight to a node until Bound or Forget, and returns false if the
-// node takes none; see package cordons.
-func (s *State) Assume(pod *v1.Pod, node string) bool { return s.cordons.Assume(pod, node) }
-
-// Cordoned reports whether a node takes no pods with devices.
-func (s *State) Cordoned(node string) bool { return s.cordons.Cordoned(node) }
-
-// Bound ends the flight of a pod whose Binding was carried out.
-func (s *State) Bound(uid types.UID, node string) { s.cordons.Bound(uid, node) }
-
-// Forget ends the flight of a pod whose attempt to be bound failed.
-func (s *State) Forget(uid types.UID, node string) { s.cordons.Forget(uid, node) }
+// Binder writes what pods are bound with: it says whether this process may, and limits how many
+// writes are under way.
+type Binder struct {
+	clock          clock.Clock
+	requestTimeout time.Duration
+	leader         *leader.Leader
+	cordons        *cordons.Table
+	refusals       *refusals.Table
+	reservations   *reservations.Table
+	writes         *writes
+	readNode       nodeReader // nil until Connect
+}
 
 // MayBind fails if this process may not send the Binding of a pod with devices to a node: it may lead
 // no longer, or the node is cordoned. In the time after its election it asks the API server for the node.
-func (s *State) MayBind(ctx context.Context, node string) error {
-	if err := s.leader.Check(ctx); err != nil {
+func (b *Binder) MayBind(ctx context.Context, node string) error {
+	if err := b.leader.Check(ctx); err != nil {
 		return err
 	}
-	if s.cordons.Cordoned(node) {
+	if b.cordons.Cordoned(node) {
 		return fmt.Errorf("node %s: %w", node, ErrCordoned)
 	}
-	if s.readNode == nil || !s.leader.TakingOver() {
+	if b.readNode == nil || !b.leader.TakingOver() {
 		return nil
 	}
-	ctx, cancel := s.Bounded(ctx)
+	ctx, cancel := b.Bounded(ctx)
 	defer cancel()
-	n, err := s.readNode(ctx, node)
+	n, err := b.readNode(ctx, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil // the API server has nothing to bind it to
@@ -69,13 +73,9 @@ func (s *State) MayBind(ctx context.Context, node string) error {
 	return nil
 }
 
-// Cordons returns what this process can say of each cordon, if CordonsSettled.
-func (s *State) Cordons() []cordons.Word { return s.cordons.Words() }
-
-// CordonsSettled reports whether all that this process's predecessor sent is decided. Ask after Leads: until then
-// the Lease of the predecessor may be the last that is known.
-func (s *State) CordonsSettled() bool { return s.leader.Settled() }
-
-// KnowsItself reports whether Leads is about this process: a standby beside a leader on its host would
-// take that for itself.
-func (s *State) KnowsItself() bool { return s.leader.Known() }
+// Bounded ends a request that gets no answer when the API server, too, has given it up
+// (requestTimeout): a reservation would last as long as its request, and every doubt as long
+// as the reading of one.
+func (b *Binder) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, b.requestTimeout)
+}
