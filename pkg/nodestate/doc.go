@@ -32,7 +32,7 @@
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
 // whose write had no clear answer, and writes annotations anew where such a write was carried
-// out late (doubtreads.go). 
+// out late (doubtreads.go).
 //
 // Locks, left before right:
 //

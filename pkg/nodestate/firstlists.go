@@ -46,7 +46,7 @@ func (f *FirstLists) add(source cache.InformerSynced) {
 }
 
 // AwaitSync starts the wait for the first lists of graphs and Leases; call it
-// after Connect and WatchGraphs. Until they are in, Synced is false; then all pods and gangs that
+// after Connect and Graphs.Watch. Until they are in, Synced is false; then all pods and gangs that
 // wait are tried. A later call replaces the wait of an earlier one.
 func (f *FirstLists) AwaitSync(ctx context.Context) {
 	f.mu.Lock()

@@ -33,7 +33,7 @@ type GangMember struct {
 }
 
 // ReserveGang records what the pods of a gang are to get, of all of them or of none. Each set is
-// judged as Reserve would, with the sets of the members before it as used; GPUs of further
+// judged as AllocationTable.Assume would, with the sets of the members before it as used; GPUs of further
 // resources, NUMA nodes and CPUs are chosen here. It returns -1, or the first member that
 // cannot have its set, and why.
 //
@@ -48,7 +48,7 @@ func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLi
 // before: the gang is planned anew.
 func (v *GangReserver) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
 	g := &gangChoice{
-		s: v, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
+		reserver: v, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
 	}
 	for i := range members {
 		g.uids.Insert(members[i].Pod.UID)
@@ -83,7 +83,7 @@ func (v *GangReserver) ReserveGangAfter(members []GangMember, snapshot fwk.NodeI
 
 // gangChoice is the choosing for one gang.
 type gangChoice struct {
-	s        *GangReserver
+	reserver *GangReserver
 	snapshot fwk.NodeInfoLister
 	infos    map[string]fwk.NodeInfo // of nodes where pods are to go first, without these
 	at       *outlook
@@ -105,8 +105,8 @@ func (g *gangChoice) ask(node string) {
 	}
 	n := &gangNode{}
 	g.onNode[node] = n
-	if x := g.s.cache.cells.get(node); x != nil {
-		n.nominated = slices.DeleteFunc(g.s.cache.promised(x, "", g.priority), func(pi fwk.PodInfo) bool {
+	if x := g.reserver.cache.cells.get(node); x != nil {
+		n.nominated = slices.DeleteFunc(g.reserver.cache.promised(x, "", g.priority), func(pi fwk.PodInfo) bool {
 			uid := pi.GetPod().UID
 			return g.uids.Has(uid) || g.at.gone.Has(uid)
 		})
@@ -122,7 +122,7 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 	if without := g.infos[m.Node]; without != nil {
 		info = without
 	}
-	x := g.s.cache.cells.ensure(m.Node)
+	x := g.reserver.cache.cells.ensure(m.Node)
 	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request, Priority: g.priority, Awaits: g.at.ahead}
 	if !m.Demand.HasGPUs() {
 		return r, placement.Fits
@@ -139,15 +139,15 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 
 // allocate needs AllocationTable.choosing.
 func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*allocation.Allocation, placement.Reason) {
-	s, at := g.s.cache, g.onNode[m.Node]
-	n, now := x.entry.Node(), s.clock.Now()
-	if reason := s.topologies.CheckGraph(x.entry, n, info.Node().UID); reason != placement.Fits {
+	cache, at := g.reserver.cache, g.onNode[m.Node]
+	n, now := x.entry.Node(), cache.clock.Now()
+	if reason := cache.topologies.CheckGraph(x.entry, n, info.Node().UID); reason != placement.Fits {
 		return nil, reason
 	}
 	if reason := placement.CheckEnforcement(m.Demand.Request, m.Demand.Unenforced, n, now); reason != placement.Fits {
 		return nil, reason
 	}
-	u := s.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen, g.at)
+	u := cache.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen, g.at)
 	a, reason := placement.ChooseOnly(u, m.Demand.Request, m.GPUs, m.Demand.WantCPUs)
 	if reason != placement.Fits {
 		return nil, reason
@@ -172,7 +172,7 @@ func (v *GangReserver) EndPlanned(uids ...types.UID) {
 	v.table.changes.tell(v.table.reservations.EndPlanned(uids...))
 }
 
-// ReservePlanned is Reserve for a pod that PreFilter found planned on the node. ended is true if
+// ReservePlanned is Assume for a pod that PreFilter found planned on the node. ended is true if
 // it is so no more. With neither an allocation nor ended, nothing was chosen with the plan: the
 // pod has no GPUs.
 func (v *GangReserver) ReservePlanned(uid types.UID, node string) (a *allocation.Allocation, ended bool) {
