@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate is the scheduler's view of which GPUs are used and which may be
-// chosen. One State serves every profile and both plugins of a process. It puts the parts together,
-// each of which has its own file and is asked for by who needs it:
+// chosen. One State serves every profile and both plugins of a process. It makes these parts,
+// connects them, and returns them to those that use them:
 //
 //	NodeCache        what a node has, what of it is used, and whether a pod fits it
 //	PodDevices       which devices bound pods have, by annotation or kubelet's record
@@ -16,8 +16,8 @@
 //	Graphs           reads the NodeGPUTopologies
 //	Diagnoser        tells people what the process believes; figureReader, metrics
 //
-// What is fed by events and time is not asked for: eventHandlers, doubtReader, expiryWatch and
-// nodeCollector, which Connect starts.
+// Events and time drive the others: eventHandlers, doubtReader, expiryWatch and nodeCollector, which
+// Connect starts.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
 // promised, is visible in at least one of the table of reservations, the pod's own

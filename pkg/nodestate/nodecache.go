@@ -21,7 +21,7 @@ import (
 )
 
 // NodeCache has what is known of each node: its devices, and which of them are used or reserved. It
-// judges demands by that, and changes nothing.
+// judges demands by that, and reserves nothing.
 type NodeCache struct {
 	clock        clock.PassiveClock
 	cells        *cells

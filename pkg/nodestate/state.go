@@ -40,8 +40,8 @@ func (c *Config) leader() leader.Config {
 	return leader.Config{Lease: c.LeaderLease, Term: c.LeaderTerm, Host: c.Host, RequestTimeout: c.RequestTimeout}
 }
 
-// State is the process-wide view. Make one with New and share it. It only puts its parts together:
-// whoever needs one asks it for that.
+// State is the process-wide view. Make one with New and share it. It makes its parts, connects them
+// to a scheduler, and returns them.
 type State struct {
 	clock    clock.WithTicker
 	registry *nvtopo.Registry
