@@ -7,12 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -36,45 +34,26 @@ type Index struct {
 	lists   atomic.Uint64
 	forgets atomic.Uint64 // how often Nodes were forgotten
 
-	mu      sync.Mutex     // guards all below
-	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
-	aligned uint64         // forgets when they were
-	entries []entry
-	byName  map[string]*nodeindex.Index // resource -> its machines by state
-	tree    *fabric.Tree                // that places are of
-	places  *nodeindex.Places           // where the entries' nodes are; nil: nobody knows
-	plain   int                         // nodes without any accelerator
-	pinning int                         // nodes whose kubelet gives exclusive CPUs or memory
-
-	resources sets.Set[string] // that count as accelerators
-
+	mu sync.Mutex // guards all below
+	nodeStates
 	looked time.Time // when the last refresh was
 	next   int       // where the next list of plain nodes begins
 	turn   int       // where the next look at unchanged nodes begins
-
-	// Memory that cycles use again: candidates, those of them that the pod may use, the nodes that
-	// changed, those that the queue is asked about, and the pods of a node by their GPUs.
-	found, usable []nodeindex.Candidate
-	changed       []*Node
-	asked, pods   []int
+	buffers
 }
 
-// entry is what the index knows of one node. It holds while the generation of its NodeInfo
-// and the revision of its Node are these.
-type entry struct {
-	of         *Node
-	generation int64
-	revision   uint64
-	known      bool
-	plain      bool
-	topology   *usage.Node // whose state is in the index; nil if none is
-	mortal     bool        // GPUs of pods that are gone count until the agent dies
+// buffers are memory that cycles use again: candidates, those of them that the pod may use, the
+// nodes that changed, and those that the queue is asked about.
+type buffers struct {
+	found, usable []nodeindex.Candidate
+	changed       []*Node
+	asked         []int
 }
 
 // NewIndex returns an index of no nodes. find returns the Node of a name, and makes it if
 // need be. tree returns where nodes are now. stride is DefaultStride but in tests.
 func NewIndex(clk clock.PassiveClock, find func(name string) *Node, tree func() *fabric.Tree, stride int) *Index {
-	return &Index{clock: clk, find: find, fabric: tree, stride: stride, byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
+	return &Index{clock: clk, find: find, fabric: tree, stride: stride, nodeStates: newNodeStates()}
 }
 
 // AddResources adds resources to those that are accelerators.
@@ -231,121 +210,4 @@ func (x *Index) Reserved(resource string, gpus int, order *nodeindex.Order) node
 		return nodeindex.Reserved{}
 	}
 	return machines.Reserved(gpus, order.Headroom)
-}
-
-// locate takes over where the nodes are.
-func (x *Index) locate(tree *fabric.Tree) {
-	before := x.places
-	x.tree, x.places = tree, tree.Places(len(x.nodes), func(i int) string { return x.nodes[i].Node().Name })
-	if before == nil && x.places == nil {
-		return
-	}
-	for _, machines := range x.byName {
-		machines.SetPlaces(x.places)
-	}
-}
-
-func (x *Index) same(nodes []fwk.NodeInfo) bool {
-	return len(nodes) == len(x.nodes) && (len(nodes) == 0 || &nodes[0] == &x.nodes[0])
-}
-
-// oneSort reports whether all nodes had accelerators, or none, as far as is known.
-func (x *Index) oneSort(nodes []fwk.NodeInfo) bool {
-	return x.same(nodes) && (x.plain == 0 || x.plain == len(nodes))
-}
-
-// forget takes a node out of all that is counted.
-func (x *Index) forget(i int) {
-	for _, c := range x.byName {
-		c.Remove(i)
-	}
-	if x.entries[i].plain {
-		x.plain--
-	}
-	if n := x.entries[i].topology; n != nil && n.Kubelet.Pins() {
-		x.pinning--
-	}
-	x.entries[i] = entry{}
-}
-
-// replace takes an entry out of the counts, for one of the topology n.
-func (x *Index) replace(i int, n *usage.Node) {
-	if x.entries[i].topology == n {
-		if x.entries[i].plain {
-			x.plain--
-		}
-		return
-	}
-	x.forget(i)
-	if n != nil && n.Kubelet.Pins() {
-		x.pinning++
-	}
-}
-
-// update computes a node's state anew.
-func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
-	of := x.entries[i].of
-	revision := of.Revision.Load() // before anything is read, so that a change meanwhile shows
-	node, n := info.Node(), of.source.Topology()
-	if n != nil && n.NodeUID != node.UID {
-		n = nil
-	}
-	x.replace(i, n)
-	e := &x.entries[i]
-	*e = entry{of: of, generation: info.GetGeneration(), revision: revision, known: true, topology: n, plain: n == nil || len(n.Accels) == 0}
-	for r := range x.resources {
-		e.plain = e.plain && info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] == 0
-	}
-	if e.plain {
-		x.plain++
-	}
-	if n == nil {
-		return
-	}
-	u := of.source.Usage(n, info, snapshot)
-	e.mortal = u.Unreleased && u.AgentLived
-	for ai, a := range n.Accels {
-		if !x.resources.Has(a.Resource) {
-			continue // nobody asks for it, and a node may make up names without end
-		}
-		var singles bool
-		x.pods, singles = podsOn(info, a.Resource, x.pods[:0])
-		m := nodeindex.Machine{
-			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
-			Held: u.Counted[ai], Unknown: u.Foreign[ai], Singles: singles,
-		}
-		if n.Kubelet != nil {
-			// Its verdict is asked when the bucket is a candidate.
-			m.Kind, m.Kubelet = m.Kind^n.Kubelet.Kind, nvtopo.PolicyNone
-		}
-		machines := x.of(a.Resource)
-		machines.Put(i, m)
-		machines.Run(i, x.pods)
-	}
-}
-
-// podsOn appends how many devices of the resource each pod on a node has, and reports whether one of
-// these pods is in no gang.
-func podsOn(info fwk.NodeInfo, resource string, into []int) (pods []int, singles bool) {
-	for _, p := range info.GetPods() {
-		n := p.CalculateResource().Resource.GetScalarResources()[v1.ResourceName(resource)]
-		if n <= 0 {
-			continue
-		}
-		into = append(into, int(min(n, nvtopo.MaxGPUs)))
-		if _, member := gangrequest.KeyOf(p.GetPod()); !member {
-			singles = true
-		}
-	}
-	return into, singles
-}
-
-func (x *Index) of(resource string) *nodeindex.Index {
-	c, ok := x.byName[resource]
-	if !ok {
-		c = nodeindex.NewIndex()
-		c.SetPlaces(x.places)
-		x.byName[resource] = c
-	}
-	return c
 }
