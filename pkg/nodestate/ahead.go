@@ -16,14 +16,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
-// are gone, or to admit pods that have come, by its living agent's word: a demand that
-// looks ahead may find room there.
-func (s *NodeCache) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
-	u, _ := s.usable(d, info, snapshot)
-	return u != nil && (u.Unreleased && u.AgentLived || len(u.ToAdmit) > 0)
-}
-
 // computeFor is the usage of a node with the pods of here as it counts for a demand. For
 // one that looks ahead, kubelet has released the devices of pods that have just gone,
 // and admitted those that have just come.
