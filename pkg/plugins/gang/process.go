@@ -23,6 +23,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
