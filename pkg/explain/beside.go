@@ -42,8 +42,10 @@ func besides(a *ask) []beside {
 	}
 	all = append(all,
 		beside{cause: HostPort, of: portsOf, drop: func(p *v1.Pod) {
-			for i := range p.Spec.Containers {
-				p.Spec.Containers[i].Ports = nil
+			for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+				for i := range containers {
+					containers[i].Ports = nil
+				}
 			}
 		}},
 		beside{cause: KeptApart, of: apartOf, drop: func(p *v1.Pod) {
@@ -102,11 +104,9 @@ func dropResource(p *v1.Pod, name v1.ResourceName) {
 
 func portsOf(q *question) string {
 	var ports []string
-	for i := range q.pod.Spec.Containers {
-		for _, port := range q.pod.Spec.Containers[i].Ports {
-			if text := strconv.Itoa(int(port.HostPort)); port.HostPort > 0 && !slices.Contains(ports, text) {
-				ports = append(ports, text)
-			}
+	for _, port := range placement.HostPorts(q.pod) {
+		if text := strconv.Itoa(int(port.HostPort)); !slices.Contains(ports, text) {
+			ports = append(ports, text)
 		}
 	}
 	switch len(ports) {

@@ -61,15 +61,9 @@ func claimsOf(pod *v1.Pod) (claims []string) {
 
 // newShape reads the pod that stands for its shape.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
-	s := &shape{pod: pod, demand: d, signature: d.Signature(), eligible: placement.EligibilityOf(pod)}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, port := range c.Ports {
-			if port.HostPort > 0 {
-				s.ports = append(s.ports, port)
-			}
-		}
+	s := &shape{
+		pod: pod, demand: d, signature: d.Signature(), eligible: placement.EligibilityOf(pod), ports: placement.HostPorts(pod), alone: placement.OnePerNode(pod),
 	}
-	s.alone = len(s.ports) > 0 || placement.KeepsApart(pod)
 	s.key = pod.Namespace + " " + placement.ClassKey(pod, d)
 	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key

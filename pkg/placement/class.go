@@ -19,16 +19,10 @@ import (
 // the namespace, and the labels, of which only an anti-affinity among such pods decides here.
 func ClassKey(pod *v1.Pod, d *Demand) string {
 	var requests []v1.ResourceList
-	var ports []v1.ContainerPort
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		requests = append(requests, c.Resources.Requests)
-		for _, port := range c.Ports {
-			if port.HostPort > 0 {
-				ports = append(ports, port)
-			}
-		}
 	}
-	decides, err := json.Marshal([]any{decidedBy(pod), requests, ports, KeepsApart(pod)})
+	decides, err := json.Marshal([]any{decidedBy(pod), requests, HostPorts(pod), KeepsApart(pod)})
 	if err != nil { // no API server admits such a pod
 		return string(pod.UID)
 	}

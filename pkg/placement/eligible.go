@@ -3,14 +3,13 @@
 package placement
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // Eligibility is which nodes take a pod by what pod and node say alone: node selector, required
@@ -112,8 +111,25 @@ func KeepsApart(pod *v1.Pod) bool {
 
 // OnePerNode reports whether two of such pods are never on one node: by an anti-affinity, or since
 // they want the same host port.
-func OnePerNode(pod *v1.Pod) bool {
-	return KeepsApart(pod) || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
-	})
+func OnePerNode(pod *v1.Pod) bool { return KeepsApart(pod) || len(HostPorts(pod)) > 0 }
+
+// HostPorts returns the ports that a pod has on its node. Those of an initial container count if it goes
+// on beside the others, as for kube-scheduler.
+func HostPorts(pod *v1.Pod) (ports []v1.ContainerPort) {
+	add := func(c *v1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				ports = append(ports, port)
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; ptr.Deref(c.RestartPolicy, "") == v1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return ports
 }

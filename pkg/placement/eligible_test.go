@@ -72,3 +72,29 @@ func TestClosedNodes(t *testing.T) {
 		})
 	}
 }
+
+// TestHostPorts: the ports that a pod has on its node are those that kube-scheduler counts. An initial container
+// that goes on beside the others has its ports as long as they do.
+func TestHostPorts(t *testing.T) {
+	port := func(c *testobj.PodWrapper, of func(*v1.PodSpec) []v1.Container) *v1.Pod {
+		of(&c.Obj().Spec)[0].Ports = []v1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 80, HostPort: 81}}
+		return c.Obj()
+	}
+	containers := func(s *v1.PodSpec) []v1.Container { return s.Containers }
+	initial := func(s *v1.PodSpec) []v1.Container { return s.InitContainers }
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		want int
+	}{
+		"no port":                              {pod: testobj.Pod("p").Obj()},
+		"of a container":                       {pod: port(testobj.Pod("p").Containers(v1.Container{}), containers), want: 1},
+		"of an initial container that goes on": {pod: port(testobj.Pod("p").InitContainers(v1.Container{RestartPolicy: new(v1.ContainerRestartPolicyAlways)}), initial), want: 1},
+		"of an initial container that ends":    {pod: port(testobj.Pod("p").InitContainers(v1.Container{}), initial)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := len(HostPorts(tc.pod)); got != tc.want || OnePerNode(tc.pod) != (tc.want > 0) {
+				t.Errorf("%d ports on the node, one pod on each: %t; want %d", got, OnePerNode(tc.pod), tc.want)
+			}
+		})
+	}
+}
