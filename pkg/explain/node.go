@@ -144,34 +144,27 @@ func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
 	if !q.demand.Placed() {
 		return out
 	}
-	switch q.demand.Basis(n.graph, n.counts) {
-	case placement.Unchecked:
-		return out
-	case placement.ByCount:
-		if reason := placement.CheckCount(n.usage(now), q.demand, now); reason != placement.Fits {
+	var u *usage.Usage
+	if n.graph != nil {
+		u = n.usage(now)
+	}
+	basis := q.demand.Basis(n.graph, n.counts)
+	for _, reason := range placement.Reasons(u, q.demand, basis, n.counts, now) {
+		switch {
+		case reason == n.counts:
+			out = append(out, refused(q, reason, n.why()))
+		case reason == placement.NotEnforced, basis == placement.ByCount:
 			out = add(out, refused(q, reason, ""))
+		default:
+			out = n.byGraph(q, reason, now, out)
 		}
-		return out
-	case placement.Refused:
-		out = append(out, refused(q, n.counts, n.why()))
-		if n.graph == nil {
-			return out
-		}
-	case placement.ByGraph:
 	}
-	if reason := placement.CheckEnforcement(q.demand.Request, q.demand.Unenforced, n.graph, now); reason != placement.Fits {
-		out = append(out, refused(q, reason, ""))
-	}
-	return n.byGraph(q, now, out)
+	return out
 }
 
 // byGraph adds what keeps the pod off the node by its graph. That there are too few GPUs may be there by
 // number.
-func (n *node) byGraph(q *question, now time.Time, out []Obstacle) []Obstacle {
-	reason := placement.Check(n.usage(now), q.demand.Request)
-	if reason == placement.Fits {
-		return out
-	}
+func (n *node) byGraph(q *question, reason placement.Reason, now time.Time, out []Obstacle) []Obstacle {
 	o := refused(q, reason, n.detail(q, now))
 	if reason == placement.LowBandwidth {
 		o.Detail += n.fastest(q, now)

@@ -11,58 +11,47 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// Verdict is a node's answer to a demand.
-type Verdict struct {
-	Reason placement.Reason
-	// Never: nothing that could end on this node would make the pod fit.
-	Never bool
+// usable returns what is used on a node whose graph counts, or what keeps the pod off one whose graph does
+// not: nil and Fits if nothing does.
+func (s *NodeCache) usable(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
+	u, basis, graph := s.basis(d, info, snapshot)
+	if basis == placement.ByGraph {
+		return u, placement.Fits
+	}
+	return nil, placement.Judge(u, d, basis, graph, s.clock.Now())
 }
 
-// usable returns what is used on a node whose graph counts, or the reason why
-// its graph does not. A nil Usage with Fits means the pod needs no graph there.
-func (s *NodeCache) usable(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
+// basis returns what a pod's fit on a node is judged by, with the usage that this needs; graph says whether
+// the node's graph counts.
+func (s *NodeCache) basis(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (u *usage.Usage, basis placement.Basis, graph placement.Reason) {
 	node := info.Node()
 	if node == nil {
-		return nil, placement.NoGraph
+		return nil, placement.Refused, placement.NoGraph
 	}
 	x := s.cells.ensure(node.Name)
 	n := x.entry.Node()
-	reason := s.topologies.CheckGraph(x.entry, n, node.UID)
-	switch d.Basis(n, reason) {
-	case placement.ByGraph:
-		if d.Ahead {
-			return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), placement.Fits
+	graph = s.topologies.CheckGraph(x.entry, n, node.UID)
+	switch basis = d.Basis(n, graph); {
+	case basis == placement.ByGraph && d.Ahead:
+		u = s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot)
+	case basis == placement.ByGraph:
+		if u = s.usageAgain(d, x, n, info, snapshot); u == nil {
+			u = s.usage(x, n, info, snapshot)
 		}
-		if u := s.usageAgain(d, x, n, info, snapshot); u != nil {
-			return u, placement.Fits
-		}
-		return s.usage(x, n, info, snapshot), placement.Fits
-	case placement.ByCount:
-		return nil, placement.CheckCount(s.usage(x, n, info, snapshot), d, s.clock.Now())
-	case placement.Unchecked:
-		return nil, placement.Fits
-	default:
-		return nil, reason
+	case basis == placement.ByCount:
+		u = s.usage(x, n, info, snapshot)
 	}
+	return u, basis, graph
 }
 
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the
 // cycle's snapshot has. It does not allocate when the pod fits and the node's
 // usage is remembered, unless this very pod has a choice in doubt on the node, or the
 // demand looks ahead: then the usage is computed for it.
-func (s *NodeCache) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
-	u, reason := s.usable(d, info, snapshot)
-	if u == nil {
-		return Verdict{Reason: reason, Never: reason != placement.Fits && reason != placement.FewGPUs}
-	}
-	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, u.Node, s.clock.Now()); reason != placement.Fits {
-		return Verdict{Reason: reason, Never: true}
-	}
-	reason = placement.Check(u, d.Request)
-	if reason == placement.Fits {
-		return Verdict{}
-	}
-	return Verdict{Reason: reason, Never: placement.Check(u.Node.Empty, d.Request) != placement.Fits}
+func (s *NodeCache) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) placement.Verdict {
+	u, basis, graph := s.basis(d, info, snapshot)
+	reason := placement.Judge(u, d, basis, graph, s.clock.Now())
+	return placement.Verdict{Reason: reason, Never: placement.Never(u, d, basis, reason)}
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.

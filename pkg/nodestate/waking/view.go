@@ -162,16 +162,8 @@ func (v *view) admits(r *candidates.Rules) bool {
 
 // hasDevicesFor reports whether the node has devices for what a pod demands now.
 func (v *view) hasDevicesFor(d *placement.Demand, now time.Time) bool {
-	switch d.Basis(v.topology, v.source.CheckGraph(v.topology, v.node.UID)) {
-	case placement.ByGraph:
-		return placement.CheckEnforcement(d.Request, d.Unenforced, v.topology, now) == placement.Fits && placement.Check(v.usage, d.Request) == placement.Fits
-	case placement.ByCount:
-		return placement.CheckCount(v.usage, d, now) == placement.Fits
-	case placement.Unchecked:
-		return true
-	case placement.Refused:
-	}
-	return false
+	graph := v.source.CheckGraph(v.topology, v.node.UID)
+	return placement.Judge(v.usage, d, d.Basis(v.topology, graph), graph, now) == placement.Fits
 }
 
 // grewSince reports whether a node came to have more after the pod was refused, or its

@@ -37,16 +37,16 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 
 // judge takes only the planned node for a pod of a gang with a plan: on others there may be
 // room, too, but what the plan keeps for the pod would not be used. An eviction would not help.
-func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) nodestate.Verdict {
+func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) placement.Verdict {
 	if c.Planned == "" {
 		return p.state.Nodes().Judge(&c.Demand, info, p.Snapshot())
 	}
 	if info.Node().Name != c.Planned {
-		return nodestate.Verdict{Reason: placement.PlannedElsewhere, Never: true}
+		return placement.Verdict{Reason: placement.PlannedElsewhere, Never: true}
 	}
 	reason, ok := p.state.GangReserver().JudgePlanned(&c.Demand, info)
 	if !ok { // it is planned without a choice
 		return p.state.Nodes().Judge(&c.Demand, info, p.Snapshot())
 	}
-	return nodestate.Verdict{Reason: reason, Never: true}
+	return placement.Verdict{Reason: reason, Never: true}
 }
