@@ -132,12 +132,12 @@ type ask struct {
 	wishes gangrequest.Wishes
 	shapes []*question
 	of     []int               // shape of each member of Live; -1: it is placed, or not needed
-	asks   []*placement.Demand // of the members that have a shape
+	asks   []*placement.Demand // of each member of Live that has a shape
 }
 
 // askOf reads what the members that wait ask for.
 func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
-	a := &ask{gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live))}
+	a := &ask{gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live)), asks: make([]*placement.Demand, len(g.Members.Live))}
 	for i := range a.of {
 		a.of[i] = -1
 	}
@@ -157,8 +157,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 			at = len(a.shapes)
 			shapes[key], a.shapes = at, append(a.shapes, q)
 		}
-		a.of[i] = at
-		a.asks = append(a.asks, q.demand)
+		a.of[i], a.asks[i] = at, q.demand
 	}
 	return a, nil
 }
@@ -171,57 +170,42 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var demands []*placement.Demand
+	g := placement.Gang{Wishes: wishes}
 	for _, q := range a.shapes {
-		demands = append(demands, q.demand)
+		g.Shapes = append(g.Shapes, &q.shape)
 	}
-	r := placement.GangRequest(demands, len(s.nodes), func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
-		return s.supply(s.nodes[at], a.shapes[shape], used, others)
-	})
-	var running []placement.Running
 	for i, p := range a.gang.Members.Live {
-		at, known := s.tree.Node(p.Spec.NodeName)
+		m := placement.Member{Pod: p}
+		m.Node, m.Bound = s.tree.Node(p.Spec.NodeName)
 		switch {
-		case placed(p) && known:
+		case m.Bound:
 			if d, err := s.demandOf(p); err == nil {
-				running = append(running, placement.Running{Pod: p, Demand: d, Node: s.nodes[at].graph})
+				m.Demand, m.Graph = d, s.nodes[m.Node].graph
 			}
-			r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
 		case a.of[i] >= 0:
-			r.Members = append(r.Members, fabric.Member{Shape: a.of[i]})
+			m.Node, m.Shape, m.Demand = 0, a.of[i], a.asks[i]
 		default:
 			continue
 		}
-		r.Ranks = append(r.Ranks, a.gang.Members.Ranks[i])
+		g.Members = append(g.Members, m)
 	}
-	placement.FixModels(r, demands, a.asks, running)
-	wishes.Apply(r)
-	return fabric.Place(s.tree, r)
+	return g.Plan(s.tree, func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+		return s.supply(s.nodes[at], a.shapes[shape], used, others)
+	})
 }
 
 // supply is what a node has for members of one shape, beside others.
 func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
-	if !q.eligible.Allows(n.object) {
+	if !q.shape.Eligible.Allows(n.object) {
 		return fabric.Supply{}
-	}
-	room := n.room()
-	for _, p := range others {
-		room.Take(p.Demand.Request, int64(p.Count))
-	}
-	limit := room.Holds(q.demand.Request)
-	if placement.OnePerNode(q.pod) {
-		limit = min(limit, 1)
 	}
 	graph := n.graph
 	if n.counts != placement.Fits {
 		graph = nil
 	}
-	return s.slotter.Supply(q.demand, graph, limit, s.Now, used, others, func(given []usage.Reservation) *usage.Usage {
-		if len(given) == 0 {
-			return n.usage(s.Now)
-		}
+	return q.shape.Bounded(s.slotter.Supply(q.demand, graph, n.room(), s.Now, used, others, func(given []usage.Reservation) *usage.Usage {
 		return n.beside(s.Now, given)
-	})
+	}), n.object)
 }
 
 // explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none

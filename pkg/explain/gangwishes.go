@@ -65,7 +65,7 @@ func besideWishes(a *ask) []wish {
 // without is the gang without some wishes; false if what is left cannot be read.
 func (s *scene) without(a *ask, dropped []wish) (*ask, bool) {
 	less := *a
-	less.shapes, less.asks = nil, nil
+	less.shapes, less.asks = nil, make([]*placement.Demand, len(less.of))
 	for _, q := range a.shapes {
 		pod := q.pod.DeepCopy()
 		together(dropped).drop(pod)
@@ -75,9 +75,9 @@ func (s *scene) without(a *ask, dropped []wish) (*ask, bool) {
 		}
 		less.shapes = append(less.shapes, relaxed)
 	}
-	for _, shape := range less.of {
+	for i, shape := range less.of {
 		if shape >= 0 {
-			less.asks = append(less.asks, less.shapes[shape].demand)
+			less.asks[i] = less.shapes[shape].demand
 		}
 	}
 	for _, w := range dropped {

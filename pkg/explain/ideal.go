@@ -49,7 +49,7 @@ func (s *scene) ideal(stay map[types.UID]bool) *scene {
 // faults, or what the cluster does not lack.
 func (s *scene) hidden(q *question) (out []judged) {
 	for _, n := range s.nodes {
-		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.eligible.Allows(n.object) {
+		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.shape.Eligible.Allows(n.object) {
 			continue
 		}
 		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}

@@ -269,7 +269,7 @@ func mostOffered(q *question, all []judged) (most int) {
 // offered is how many devices the nodes have on which members with devices may run.
 func (s *scene) offered(a *ask) (total int) {
 	for _, n := range s.nodes {
-		if slices.ContainsFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() && q.eligible.Allows(n.object) }) {
+		if slices.ContainsFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() && q.shape.Eligible.Allows(n.object) }) {
 			total += n.offers(a.resource())
 		}
 	}
@@ -309,7 +309,7 @@ func (s *scene) amountsLeft(q *question, wishes []wish) (out []string) {
 		var most int64 = -1
 		var best string
 		for _, n := range s.nodes {
-			if !q.eligible.Allows(n.object) || n.offers(q.resource()) == 0 && q.demand.HasGPUs() {
+			if !q.shape.Eligible.Allows(n.object) || n.offers(q.resource()) == 0 && q.demand.HasGPUs() {
 				continue
 			}
 			room := n.room()

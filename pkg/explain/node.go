@@ -36,10 +36,10 @@ type node struct {
 
 // question is a pod that asks for a node.
 type question struct {
-	pod      *v1.Pod
-	profile  *Profile // of the pod
-	demand   *placement.Demand
-	eligible placement.Eligibility
+	pod     *v1.Pod
+	profile *Profile // of the pod
+	demand  *placement.Demand
+	shape   placement.Shape
 }
 
 func (s *scene) question(pod *v1.Pod) (*question, error) {
@@ -47,7 +47,11 @@ func (s *scene) question(pod *v1.Pod) (*question, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &question{pod: pod, profile: s.profileOf(pod), demand: d, eligible: placement.EligibilityOf(pod)}, nil
+	shape, err := placement.NewShape(pod, d)
+	if err != nil {
+		return nil, err
+	}
+	return &question{pod: pod, profile: s.profileOf(pod), demand: d, shape: shape}, nil
 }
 
 // resource is the first that the pod asks devices of, empty if none.
@@ -86,18 +90,21 @@ func belongsHere(p *v1.Pod) bool {
 	return o != nil && o.Kind == "DaemonSet"
 }
 
-func (n *node) usage(now time.Time) *usage.Usage {
-	if n.used == nil {
-		n.used = n.beside(now, nil)
-	}
-	return n.used
-}
+func (n *node) usage(now time.Time) *usage.Usage { return n.beside(now, nil) }
 
+// beside is the usage once some more is given.
 func (n *node) beside(now time.Time, given []usage.Reservation) *usage.Usage {
-	return usage.Compute(&usage.Input{
+	if len(given) == 0 && n.used != nil {
+		return n.used
+	}
+	u := usage.Compute(&usage.Input{
 		Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reservations: given, Reader: usage.AnnotationReader{},
 		Allocatable: n.allocatable(),
 	})
+	if len(given) == 0 {
+		n.used = u
+	}
+	return u
 }
 
 // allocatable is what the node's kubelet offers.
@@ -137,7 +144,7 @@ func (n *node) offers(resource string) int {
 
 // obstacles are all that keeps the pod off the node, none if the node takes it.
 func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
-	if why, taint := q.eligible.Judge(n.object); why != placement.Eligible {
+	if why, taint := q.shape.Eligible.Judge(n.object); why != placement.Eligible {
 		out = append(out, ineligible(q, n.object, why, taint))
 	}
 	out = append(out, n.shortages(q, now)...)
@@ -149,7 +156,7 @@ func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
 		u = n.usage(now)
 	}
 	basis := q.demand.Basis(n.graph, n.counts)
-	for _, reason := range placement.Reasons(u, q.demand, basis, n.counts, now) {
+	placement.Reasons(u, q.demand, basis, n.counts, now, func(reason placement.Reason) bool {
 		switch {
 		case reason == n.counts:
 			out = append(out, refused(q, reason, n.why()))
@@ -158,7 +165,8 @@ func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
 		default:
 			out = n.byGraph(q, reason, now, out)
 		}
-	}
+		return true
+	})
 	return out
 }
 

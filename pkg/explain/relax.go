@@ -107,7 +107,7 @@ func asRead(key, value string) string {
 // taints are those that keep the pod off nodes.
 func (s *scene) taints(q *question) (out []v1.Taint) {
 	for _, n := range s.nodes {
-		why, taint := q.eligible.Judge(n.object)
+		why, taint := q.shape.Eligible.Judge(n.object)
 		same := func(t v1.Taint) bool { return t.MatchTaint(&taint) }
 		if why == placement.Tainted && !strings.HasPrefix(taint.Key, nodeConditionTaints) && len(out) < maxTaints && !slices.ContainsFunc(out, same) {
 			out = append(out, taint)

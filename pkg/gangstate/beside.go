@@ -93,7 +93,7 @@ func (b *build) beside(s *shape, info fwk.NodeInfo, placed []nodestate.Placed, g
 	}
 	most := int64(supply.Members())
 	for _, k := range places {
-		asks := candidates.AmountOf(s.demand.Request, k.Resource)
+		asks := candidates.AmountOf(s.Demand.Request, k.Resource)
 		if asks == 0 {
 			continue
 		}

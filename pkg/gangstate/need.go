@@ -198,7 +198,7 @@ func (p *Planner) matters(info fwk.NodeInfo, name v1.ResourceName, on []members)
 		}
 	}
 	return slices.ContainsFunc(on, func(m members) bool {
-		d := m.shape.demand
+		d := m.shape.Demand
 		return d.LinkSensitive() || d.Picky() || d.NeedsNUMAFit()
 	})
 }
@@ -206,7 +206,7 @@ func (p *Planner) matters(info fwk.NodeInfo, name v1.ResourceName, on []members)
 func sumOf(node string, on []members) *Place {
 	p := &Place{Node: node, Devices: map[v1.ResourceName]bool{}, Amounts: map[v1.ResourceName]int64{}}
 	for _, m := range on {
-		r, count := m.shape.demand.Request, int64(m.count)
+		r, count := m.shape.Demand.Request, int64(m.count)
 		p.Amounts[v1.ResourceCPU] += count * r.MilliCPU
 		p.Amounts[v1.ResourceMemory] += count * r.Memory
 		p.Amounts[v1.ResourceEphemeralStorage] += count * r.EphemeralStorage
@@ -247,8 +247,8 @@ func (p *Planner) judge(q *Question, place *Place, info fwk.NodeInfo, on []membe
 func lacksOf(info fwk.NodeInfo, on []members) (names []v1.ResourceName) {
 	need := map[v1.ResourceName]int64{}
 	for _, m := range on {
-		for _, name := range slices.Concat([]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}, slices.Collect(maps.Keys(m.shape.demand.Scalars))) {
-			need[name] += int64(m.count) * candidates.AmountOf(m.shape.demand.Request, name)
+		for _, name := range slices.Concat([]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}, slices.Collect(maps.Keys(m.shape.Demand.Scalars))) {
+			need[name] += int64(m.count) * candidates.AmountOf(m.shape.Demand.Request, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(need)) {
@@ -266,7 +266,7 @@ func (p *Planner) fitOn(q *Question, info fwk.NodeInfo, on []members, gone sets.
 		if !s.freePorts(info) {
 			return true
 		}
-		supply := s.bound(p.supplier.SupplyAfter(s.demand, info, q.Snapshot, p.slotter, 0, nil, gone), info.Node())
+		supply := p.after(q, s, info, 0, nil, gone)
 		return supply.Members() < m.count
 	})
 }

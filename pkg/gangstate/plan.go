@@ -108,11 +108,14 @@ func (p *Planner) Plan(q *Question) (*Answer, error) {
 	if err := b.members(); err != nil {
 		return nil, err
 	}
-	b.supply()
-	if err := b.wishes(); err != nil {
+	b.locate()
+	var err error
+	if b.gang.Wishes, err = wishesIn(q.Turn.Gang, q.View); err != nil {
 		return nil, err
 	}
-	plan, err := fabric.Place(b.tree, &b.request)
+	b.gang.Wishes.MixedModels = b.gang.Wishes.MixedModels || q.AnyModel && !q.Turn.Fresh
+	b.gang.AnyModel = q.AnyModel
+	plan, err := b.gang.Plan(b.tree, b.supply)
 	if err != nil {
 		if !q.Empty && !q.Ahead {
 			p.failed = b
@@ -146,19 +149,17 @@ func (p *Planner) forget() {
 
 // build is one plan on its way.
 type build struct {
-	p       *Planner
-	q       *Question
-	tree    *fabric.Tree
-	request fabric.Request
-	ranked  []*v1.Pod
-	demands []*placement.Demand // of ranked; nil for those that are bound
-	ranks   []int               // of ranked, in the gang: a plan leaves out who is not to be placed yet
-	shapes  []*shape
-	running []placement.Running // bound members, if others are to be placed
-	refused map[string]bool     // the keys under which nodes were refused
-	infos   []fwk.NodeInfo      // by node of the tree
-	cleared []*Cleared          // by node of the tree; nil unless the question has some
-	bound   map[int][]*v1.Pod   // by node of the tree; those that are there on an empty cluster, too
+	p        *Planner
+	q        *Question
+	tree     *fabric.Tree
+	gang     placement.Gang    // what bound members ask is there if others are to be placed
+	ranks    []int             // of gang.Members, in the gang: a plan leaves out who is not to be placed yet
+	shapes   []*shape          // of gang.Shapes
+	supplies [][]fabric.Supply // by shape, as far as it was asked about, and node of the tree
+	refused  map[string]bool   // the keys under which nodes were refused
+	infos    []fwk.NodeInfo    // by node of the tree
+	cleared  []*Cleared        // by node of the tree; nil unless the question has some
+	bound    map[int][]*v1.Pod // by node of the tree; those that are there on an empty cluster, too
 }
 
 // members lists those that are bound and those to be placed, by their ranks.
@@ -172,8 +173,7 @@ func (b *build) members() error {
 		place[pod] = true
 	}
 	for i, pod := range b.q.Turn.Gang.Members.Live {
-		member := fabric.Member{}
-		var d *placement.Demand
+		member := placement.Member{Pod: pod}
 		switch {
 		case pod.Spec.NodeName != "":
 			node, ok := b.tree.Node(pod.Spec.NodeName)
@@ -182,14 +182,14 @@ func (b *build) members() error {
 			}
 			member.Bound, member.Node = true, node
 			if d, err := b.q.Demand(pod); err == nil && len(place) > 0 {
-				b.running = append(b.running, placement.Running{Pod: pod, Demand: d, Node: b.p.supplier.Node(pod.Spec.NodeName)})
+				member.Demand, member.Graph = d, b.p.supplier.Node(pod.Spec.NodeName)
 			}
 			if b.q.Empty {
 				b.bound[node] = append(b.bound[node], pod)
 			}
 		case place[pod]:
-			var err error
-			if d, err = b.q.Demand(pod); err != nil {
+			d, err := b.q.Demand(pod)
+			if err != nil {
 				return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 			}
 			if b.q.Ahead {
@@ -197,15 +197,14 @@ func (b *build) members() error {
 				ahead.Ahead = true
 				d = &ahead
 			}
+			member.Demand = d
 			if member.Shape, err = b.shapeOf(pod, d); err != nil {
 				return err
 			}
 		default:
 			continue
 		}
-		b.request.Members = append(b.request.Members, member)
-		b.ranked = append(b.ranked, pod)
-		b.demands = append(b.demands, d)
+		b.gang.Members = append(b.gang.Members, member)
 		b.ranks = append(b.ranks, b.q.Turn.Gang.Members.Ranks[i])
 	}
 	return nil
@@ -218,7 +217,7 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 	}
 	claims, signature := len(claimsOf(pod)) > 0, d.Signature()
 	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
-		return !s.own && s.claims == claims && s.signature == signature && s.volumes.key == volumes.key && placement.SameClass(s.pod, pod)
+		return !s.own && s.claims == claims && s.signature == signature && s.volumes.key == volumes.key && placement.SameClass(s.Pod, pod)
 	})
 	var s *shape
 	if at >= 0 {
@@ -238,35 +237,24 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 	if len(b.shapes) == maxGangShapes {
 		return 0, fmt.Errorf("pod %s/%s: its gang has members of more than %d kinds", pod.Namespace, pod.Name, maxGangShapes)
 	}
-	b.shapes = append(b.shapes, s)
+	b.shapes, b.gang.Shapes = append(b.shapes, s), append(b.gang.Shapes, &s.Shape)
 	return len(b.shapes) - 1, nil
-}
-
-// wishes sets what the gang asks of the fabric.
-func (b *build) wishes() error {
-	w, err := wishesIn(b.q.Turn.Gang, b.q.View)
-	if err != nil {
-		return err
-	}
-	w.MixedModels = w.MixedModels || b.q.AnyModel && !b.q.Turn.Fresh
-	w.Apply(&b.request)
-	return nil
 }
 
 // answer returns the places of the members of the turn.
 func (b *build) answer(plan *fabric.Plan) *Answer {
-	a := &Answer{Plan: plan, Ranked: b.ranked, Ranks: map[types.UID]int{}, tree: b.tree, messageBytes: b.request.Message()}
-	for rank, pod := range b.ranked {
-		d := b.demands[rank]
-		if d == nil {
+	a := &Answer{Plan: plan, Ranks: map[types.UID]int{}, tree: b.tree, messageBytes: b.gang.Wishes.Message()}
+	for rank := range b.gang.Members {
+		m := &b.gang.Members[rank]
+		if a.Ranked = append(a.Ranked, m.Pod); m.Bound {
 			continue
 		}
-		if d.HasGPUs() {
-			a.resource = d.Resources[0].Name
+		if m.Demand.HasGPUs() {
+			a.resource = m.Demand.Resources[0].Name
 		}
-		a.Ranks[pod.UID] = b.ranks[rank]
-		a.shapes = append(a.shapes, b.shapes[b.request.Members[rank].Shape])
-		a.Members = append(a.Members, nodestate.GangMember{Pod: pod, Demand: d, Node: b.tree.Name(plan.Nodes[rank]), GPUs: plan.Sets[rank]})
+		a.Ranks[m.Pod.UID] = b.ranks[rank]
+		a.shapes = append(a.shapes, b.shapes[m.Shape])
+		a.Members = append(a.Members, nodestate.GangMember{Pod: m.Pod, Demand: m.Demand, Node: b.tree.Name(plan.Nodes[rank]), GPUs: plan.Sets[rank]})
 	}
 	return a
 }

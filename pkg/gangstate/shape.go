@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -29,14 +27,9 @@ type shape struct {
 	refusals  string // under which key refusals of a node are remembered; empty if there are none
 	claims    bool   // its members have some
 	own       bool   // of one member that was refused
-	pod       *v1.Pod
-	demand    *placement.Demand
-	signature string // of demand
-	eligible  placement.Eligibility
-	preferred *nodeaffinity.PreferredSchedulingTerms
-	ports     []v1.ContainerPort
-	alone     bool // no two members on one node
+	signature string // of Demand
 	volumes   volumes
+	placement.Shape
 }
 
 // claimsOf are the claims that may bind a pod to a node, by name.
@@ -61,19 +54,14 @@ func claimsOf(pod *v1.Pod) (claims []string) {
 
 // newShape reads the pod that stands for its shape.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
-	s := &shape{
-		pod: pod, demand: d, signature: d.Signature(), eligible: placement.EligibilityOf(pod), ports: placement.HostPorts(pod), alone: placement.OnePerNode(pod),
+	common, err := placement.NewShape(pod, d)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+	s := &shape{Shape: common, signature: d.Signature()}
 	s.key = pod.Namespace + " " + placement.ClassKey(pod, d)
 	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key
-	}
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-		if err != nil {
-			return nil, fmt.Errorf("pod %s/%s: preferred node affinity: %w", pod.Namespace, pod.Name, err)
-		}
-		s.preferred = terms
 	}
 	return s, nil
 }
@@ -85,7 +73,7 @@ func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 	if node == nil {
 		return false
 	}
-	if !s.eligible.Allows(node) {
+	if !s.Eligible.Allows(node) {
 		return false
 	}
 	return empty || s.freePorts(info)
@@ -93,23 +81,9 @@ func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 
 // freePorts reports whether no pod on the node has a host port that such pods want.
 func (s *shape) freePorts(info fwk.NodeInfo) bool {
-	return !slices.ContainsFunc(s.ports, func(p v1.ContainerPort) bool {
+	return !slices.ContainsFunc(s.Ports, func(p v1.ContainerPort) bool {
 		return info.GetUsedPorts().CheckConflict(p.HostIP, string(p.Protocol), p.HostPort)
 	})
-}
-
-// bound adds to a supply what the shape itself says.
-func (s *shape) bound(supply fabric.Supply, node *v1.Node) fabric.Supply {
-	if supply.Slots == nil {
-		return supply
-	}
-	if s.alone {
-		supply.Limit = fabric.AtMost(1)
-	}
-	if s.preferred != nil {
-		supply.Preference, supply.Hardware = s.preferred.Score(node), s.demand.Prefers(node)
-	}
-	return supply
 }
 
 // KeyOf is the key under which a refusal of a pod's node is remembered: for all members of its
@@ -138,7 +112,7 @@ func (b *build) ownOf(pod *v1.Pod, s *shape) *shape {
 	claims := claimsOf(pod)
 	if key := s.keyWith(claims); len(claims) > 0 && b.refused[key] {
 		own := *s
-		own.pod, own.refusals, own.own = pod, key, true
+		own.Pod, own.refusals, own.own = pod, key, true
 		return &own
 	}
 	return nil

@@ -28,7 +28,7 @@ const maxShort = 3
 func (p *Planner) Short() string {
 	b := p.failed
 	p.failed = nil
-	if b == nil || len(b.request.Shapes) != len(b.shapes) || !b.q.Turn.Fresh || b.wantsDomains() {
+	if b == nil || len(b.shapes) == 0 || !b.q.Turn.Fresh || b.wantsDomains() {
 		return ""
 	}
 	var whys []string
@@ -38,7 +38,7 @@ func (p *Planner) Short() string {
 		}
 		counts := b.shortages(i)
 		for _, why := range slices.Sorted(maps.Keys(counts)) {
-			whys = append(whys, fmt.Sprintf(why, s.pod.Name)+" on "+roughly(counts[why]))
+			whys = append(whys, fmt.Sprintf(why, s.Pod.Name)+" on "+roughly(counts[why]))
 		}
 	}
 	if len(whys) > maxShort {
@@ -80,13 +80,13 @@ func roughly(n int) string {
 // tooFew reports whether the nodes take fewer members of a shape than there are.
 func (b *build) tooFew(at int) bool {
 	want := 0
-	for _, m := range b.request.Members {
+	for _, m := range b.gang.Members {
 		if !m.Bound && m.Shape == at {
 			want++
 		}
 	}
 	for node := range b.infos {
-		want -= b.request.Shapes[at].Nodes[node].Members()
+		want -= b.supplies[at][node].Members()
 	}
 	return want > 0
 }
@@ -109,10 +109,10 @@ var (
 func (b *build) shortages(at int) map[string]int {
 	s, counts, left := b.shapes[at], map[string]int{}, false
 	for node, info := range b.infos {
-		if info == nil || info.Node() == nil || !offers(info, s.demand) {
+		if info == nil || info.Node() == nil || !offers(info, s.Demand) {
 			continue
 		}
-		why, off := b.shortOn(s, info, int64(b.request.Shapes[at].Nodes[node].Members()), left)
+		why, off := b.shortOn(s, info, int64(b.supplies[at][node].Members()), left)
 		if why == unknown {
 			return nil
 		}
@@ -132,7 +132,7 @@ func (b *build) shortages(at int) map[string]int {
 // empty if devices are short. off is true for the reasons of ineligible. A node without free devices is
 // not asked for these once left says that another node is eligible.
 func (b *build) shortOn(s *shape, info fwk.NodeInfo, held int64, left bool) (why string, off bool) {
-	full := lacksDevices(info, s.demand, held)
+	full := lacksDevices(info, s.Demand, held)
 	if held == 0 && (!left || !full) {
 		if why = b.offNode(s, info); why != "" {
 			return why, why != unknown
@@ -166,7 +166,7 @@ func lacksDevices(info fwk.NodeInfo, d *placement.Demand, held int64) bool {
 
 // offNode is what keeps all members of a shape off a node, whatever is used there.
 func (b *build) offNode(s *shape, info fwk.NodeInfo) string {
-	switch why, _ := s.eligible.Judge(info.Node()); {
+	switch why, _ := s.Eligible.Judge(info.Node()); {
 	case why == placement.NotSelected:
 		return ineligible[0]
 	case why == placement.Unschedulable:
@@ -181,7 +181,7 @@ func (b *build) offNode(s *shape, info fwk.NodeInfo) string {
 
 // lacking is what one member more of a shape lacks beside those that a node takes; empty if nothing.
 func (s *shape) lacking(info fwk.NodeInfo, held int64) string {
-	have, used, asks := info.GetAllocatable(), info.GetRequested(), s.demand.Request
+	have, used, asks := info.GetAllocatable(), info.GetRequested(), s.Demand.Request
 	switch {
 	case held == 0 && !s.freePorts(info):
 		return portInUse
@@ -191,9 +191,9 @@ func (s *shape) lacking(info fwk.NodeInfo, held int64) string {
 		return lowMemory
 	case lacks(have.GetEphemeralStorage(), used.GetEphemeralStorage(), asks.EphemeralStorage, held):
 		return lowStorage
-	case s.alone && held == 1 && len(s.ports) > 0:
+	case s.Alone && held == 1 && len(s.Ports) > 0:
 		return samePort
-	case s.alone && held == 1:
+	case s.Alone && held == 1:
 		return keptApart
 	}
 	for _, name := range slices.Sorted(maps.Keys(asks.Scalars)) {

@@ -30,30 +30,6 @@ type supplied struct {
 	supply fabric.Supply
 }
 
-// supply asks the nodes whose answer is not known.
-func (b *build) supply() {
-	b.locate()
-	if len(b.shapes) == 0 { // all are bound
-		b.request.Shapes = []fabric.Shape{{Nodes: make([]fabric.Supply, b.tree.Len())}}
-		return
-	}
-	b.request.Shapes = make([]fabric.Shape, len(b.shapes))
-	demands := make([]*placement.Demand, len(b.shapes))
-	for i, s := range b.shapes {
-		demands[i] = s.demand
-	}
-	kinds := placement.KindsOf(demands)
-	for i, s := range b.shapes {
-		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Kind: kinds[i], Nodes: b.suppliesOf(s)}
-	}
-	if !b.q.AnyModel {
-		placement.FixModels(&b.request, demands, b.demands, b.running)
-	}
-	if len(b.shapes) > 1 {
-		b.request.Remaining = b.remaining
-	}
-}
-
 // located are the nodes of one list of the scheduler's snapshot, by node of the tree.
 type located struct {
 	tree  *fabric.Tree
@@ -132,7 +108,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		}
 		out[node] = b.beside(s, info, nil, nil, x.supply)
 		if b.q.Freest {
-			out[node].Preference = freeFor(s.demand, info)
+			out[node].Preference = freeFor(s.Demand, info)
 		}
 	}
 	return out
@@ -178,20 +154,25 @@ func (b *build) ask(s *shape, node int) fabric.Supply {
 	case b.q.Empty:
 		return b.askEmpty(s, node, 0, nil)
 	}
-	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
+	return s.Bounded(b.p.supplier.Supply(s.Demand, info, b.q.Snapshot, b.p.slotter), info.Node())
 }
 
 // askEmpty asks a node what it has once nobody is there but members that are bound.
 func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
 	var stay sets.Set[types.UID]
 	for _, pod := range b.bound[node] {
-		if s.alone && placement.SameClass(s.pod, pod) {
+		if s.Alone && placement.SameClass(s.Pod, pod) {
 			return fabric.Supply{}
 		}
 		stay = stay.Union(sets.New(pod.UID))
 	}
 	info := b.infos[node]
-	return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, placed, stay), info.Node())
+	return s.Bounded(b.p.supplier.EmptySupply(s.Demand, info, b.p.slotter, used, placed, stay), info.Node())
+}
+
+// after asks a node what it has for a shape beside others, once some pods are gone.
+func (p *Planner) after(q *Question, s *shape, info fwk.NodeInfo, used nvtopo.Mask, others []placement.Placed, gone sets.Set[types.UID]) fabric.Supply {
+	return s.Bounded(p.supplier.SupplyAfter(s.Demand, info, q.Snapshot, p.slotter, used, others, gone), info.Node())
 }
 
 // clearedOn is what does not count on a node; nil if all does.
@@ -209,7 +190,7 @@ func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
 	}
 	supply := fabric.Supply{}
 	if s.admits(c.Info, false) {
-		supply = s.bound(b.p.supplier.SupplyAfter(s.demand, c.Info, b.q.Snapshot, b.p.slotter, 0, nil, c.Gone), c.Info.Node())
+		supply = b.p.after(b.q, s, c.Info, 0, nil, c.Gone)
 	}
 	if c.supplies == nil {
 		c.supplies = map[string]fabric.Supply{}
@@ -218,22 +199,15 @@ func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
 	return supply
 }
 
-// remaining says what a node has for a shape beside members of others.
-func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabric.Supply {
+// supply says what a node has for a shape, beside members of others.
+func (b *build) supply(shape, node int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+	for len(b.supplies) <= shape {
+		b.supplies = append(b.supplies, b.suppliesOf(b.shapes[len(b.supplies)]))
+	}
+	if len(others) == 0 {
+		return b.supplies[shape][node]
+	}
 	s, info := b.shapes[shape], b.infos[node]
-	if info == nil || b.request.Shapes[shape].Nodes[node].Slots == nil {
-		return fabric.Supply{}
-	}
-	others := make([]nodestate.Placed, 0, len(placed))
-	for i, n := range placed {
-		if n == 0 {
-			continue
-		}
-		if s.alone && b.shapes[i].key == s.key { // they differ in claims at most
-			return fabric.Supply{}
-		}
-		others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
-	}
 	if b.q.Empty {
 		return b.askEmpty(s, node, used, others)
 	}
@@ -241,6 +215,5 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 	if c := b.clearedOn(node); c != nil {
 		info, gone = c.Info, c.Gone
 	}
-	supply := s.bound(b.p.supplier.SupplyAfter(s.demand, info, b.q.Snapshot, b.p.slotter, used, others, gone), info.Node())
-	return b.beside(s, info, others, gone, supply)
+	return b.beside(s, info, others, gone, b.p.after(b.q, s, info, used, others, gone))
 }

@@ -273,7 +273,7 @@ func (c *asyncCluster) plan() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		supply := c.state.nodeCache.SupplyBeside(d, info, snapshot, c.slotter, used[node], nil)
+		supply := c.state.nodeCache.SupplyAfter(d, info, snapshot, c.slotter, used[node], nil, nil)
 		n := supply.Members()
 		if n == 0 {
 			break

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -21,24 +22,17 @@ import (
 // of them its set, one after the other. A node whose graph does not count has nothing for pods
 // with GPUs. Ports, volumes and what other plugins say are for the caller to know.
 func (s *NodeCache) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply {
-	return s.SupplyBeside(d, info, snapshot, slotter, 0, nil)
+	return s.SupplyAfter(d, info, snapshot, slotter, 0, nil, nil)
 }
 
 // Placed is a number of pods that ask for the same.
 type Placed = placement.Placed
 
-// SupplyBeside is Supply once pods of other demands are placed on the node, too, and have the
-// GPUs used among them, by position in the graph of the first resource that d asks for. Where
-// CPU and memory of NUMA nodes matter, nobody knows which of these they have: a lower bound.
-func (s *NodeCache) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
-	used nvtopo.Mask, placed []Placed,
-) fabric.Supply {
-	return s.SupplyAfter(d, info, snapshot, slotter, used, placed, nil)
-}
-
-// SupplyAfter is SupplyBeside once some pods are gone: info is a copy without them. gone are these
-// and others whose reservations do not count; it may be nil. With d.Ahead, kubelet has released
-// the devices of pods that have just gone.
+// SupplyAfter is Supply once pods of other demands are placed on the node, too, and have the GPUs used among
+// them, by position in the graph of the first resource that d asks for, and once some pods are gone: info is
+// a copy without them. gone are these and others whose reservations do not count; it may be nil. Where CPU
+// and memory of NUMA nodes matter, nobody knows which of these the others have: a lower bound. With d.Ahead,
+// kubelet has released the devices of pods that have just gone.
 func (s *NodeCache) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 	used nvtopo.Mask, placed []Placed, gone sets.Set[types.UID],
 ) fabric.Supply {
@@ -51,30 +45,27 @@ func (s *NodeCache) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot
 			room.Take(r.Request, 1)
 		}
 	}
-	for _, p := range placed {
-		room.Take(p.Demand.Request, int64(p.Count))
-	}
-	limit := room.Holds(d.Request)
-	if !d.HasGPUs() {
-		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
-	}
-	n := x.entry.Node()
-	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
-		return fabric.Supply{}
-	}
-	promised := slices.DeleteFunc(s.promised(x, d.UID, d.Priority), func(pi fwk.PodInfo) bool { return gone.Has(pi.GetPod().UID) })
+	n := s.counting(x, node)
+	promised := sync.OnceValue(func() []fwk.PodInfo {
+		return slices.DeleteFunc(s.promised(x, d.UID, d.Priority), func(pi fwk.PodInfo) bool { return gone.Has(pi.GetPod().UID) })
+	})
 	at := &outlook{gone: gone, ahead: d.Ahead}
-	others := placement.AsGiven(d, n, used, placed)
-	beside := func(given []usage.Reservation) *usage.Usage {
-		return s.usageBeside(x, n, info, snapshot, promised, slices.Concat(others, given), at)
+	return slotter.Supply(d, n, room, s.clock.Now(), used, placed, func(given []usage.Reservation) *usage.Usage {
+		return s.usageBeside(x, n, info, snapshot, promised(), given, at)
+	})
+}
+
+// counting is what is known of a node's GPUs; nil if its graph does not count.
+func (s *NodeCache) counting(x *cell, node *v1.Node) *usage.Node {
+	n := x.entry.Node()
+	if s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
+		return nil
 	}
-	u := beside(nil)
-	slots, most := slotter.Slots(u, d, s.clock.Now(), beside)
-	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
+	return n
 }
 
 // EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, those of
-// stay, with their devices, and members of other demands as in SupplyBeside: what a gang may wait
+// stay, with their devices, and members of other demands as in SupplyAfter: what a gang may wait
 // for. stay may be nil.
 func (s *NodeCache) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []Placed, stay sets.Set[types.UID]) fabric.Supply {
 	node := info.Node()
@@ -101,27 +92,13 @@ func (s *NodeCache) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter 
 			room.Take(o.Request, 1)
 		}
 	}
-	for _, p := range placed {
-		room.Take(p.Demand.Request, int64(p.Count))
-	}
-	limit := room.Holds(d.Request)
-	if !d.HasGPUs() {
-		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
-	}
-	n := x.entry.Node()
-	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
-		return fabric.Supply{}
-	}
-	others = append(others, placement.AsGiven(d, n, used, placed)...)
+	n := s.counting(x, node)
 	emptied := sync.OnceValue(n.Emptied)
-	beside := func(given []usage.Reservation) *usage.Usage {
+	return slotter.Supply(d, n, room, s.clock.Now(), used, placed, func(given []usage.Reservation) *usage.Usage {
 		all := slices.Concat(others, given)
+		if len(all)+len(r.here) == 0 {
+			return n.Empty
+		}
 		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &r.here, Reservations: all, Reader: r})
-	}
-	empty := n.Empty
-	if len(others)+len(r.here) > 0 {
-		empty = beside(nil)
-	}
-	slots, most := slotter.Slots(empty, d, s.clock.Now(), beside)
-	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
+	})
 }

@@ -246,7 +246,7 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	info, l := r.view(t)
 	launcher := demandOf(t, schedtest.Pod("launcher").GPUs(2).Obj())
 	d := demandOf(t, schedtest.Pod("worker").GPUs(2).Obj())
-	got := r.nodeCache.SupplyBeside(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}})
+	got := r.nodeCache.SupplyAfter(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
 	}
@@ -260,8 +260,8 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	}
 	affine := demandOf(t, schedtest.Pod("worker").GPUs(1).CPU("20").Memory("1Gi").Annotation(podrequest.NUMAAffinityKey, "required").Obj())
 	alone := slotsOf(r.nodeCache.Supply(affine, info, l, placement.NewSlotCounter()))
-	beside := r.nodeCache.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0),
-		[]Placed{{Demand: demandOf(t, schedtest.Pod("launcher").GPUs(1).CPU("20").Memory("1Gi").Obj()), Count: 1}})
+	beside := r.nodeCache.SupplyAfter(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0),
+		[]Placed{{Demand: demandOf(t, schedtest.Pod("launcher").GPUs(1).CPU("20").Memory("1Gi").Obj()), Count: 1}}, nil)
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
 	}

@@ -33,7 +33,7 @@ type Basis uint8
 const (
 	Refused   Basis = iota // nothing: the node is refused
 	ByGraph                // what is used of the graph; see Check
-	ByCount                // how many devices a graph that no longer counts has free; see CheckCount
+	ByCount                // how many devices a graph that no longer counts has free; see checkCount
 	Unchecked              // nothing: the pod needs no graph there
 )
 
@@ -58,11 +58,11 @@ func (d *Demand) Basis(n *usage.Node, graph Reason) Basis {
 	return Refused
 }
 
-// CheckCount says whether a pod that asks for nothing about links can be placed, by the number of
+// checkCount says whether a pod that asks for nothing about links can be placed, by the number of
 // GPUs, on a node whose graph no longer counts. Nothing is chosen, since the graph may be wrong.
 // What it says to be used or broken is not counted as free. Reservations count too: while their
 // binding is in doubt, the scheduler's own account of the node does not have them.
-func CheckCount(u *usage.Usage, d *Demand, now time.Time) Reason {
+func checkCount(u *usage.Usage, d *Demand, now time.Time) Reason {
 	if reason := CheckEnforcement(d.Request, d.Unenforced, u.Node, now); reason != Fits {
 		return reason
 	}

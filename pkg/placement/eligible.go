@@ -109,10 +109,6 @@ func KeepsApart(pod *v1.Pod) bool {
 	return false
 }
 
-// OnePerNode reports whether two of such pods are never on one node: by an anti-affinity, or since
-// they want the same host port.
-func OnePerNode(pod *v1.Pod) bool { return KeepsApart(pod) || len(HostPorts(pod)) > 0 }
-
 // HostPorts returns the ports that a pod has on its node. Those of an initial container count if it goes
 // on beside the others, as for kube-scheduler.
 func HostPorts(pod *v1.Pod) (ports []v1.ContainerPort) {

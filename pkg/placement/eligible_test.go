@@ -92,8 +92,9 @@ func TestHostPorts(t *testing.T) {
 		"of an initial container that ends":    {pod: port(testobj.Pod("p").InitContainers(v1.Container{}), initial)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := len(HostPorts(tc.pod)); got != tc.want || OnePerNode(tc.pod) != (tc.want > 0) {
-				t.Errorf("%d ports on the node, one pod on each: %t; want %d", got, OnePerNode(tc.pod), tc.want)
+			s, err := NewShape(tc.pod, asking(1))
+			if err != nil || len(s.Ports) != tc.want || s.Alone != (tc.want > 0) {
+				t.Errorf("ports on the node: %v (%v), one pod on each: %t; want %d", s.Ports, err, s.Alone, tc.want)
 			}
 		})
 	}

@@ -8,127 +8,146 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
+// Gang is a gang as the planner is asked about it.
+type Gang struct {
+	Shapes  []*Shape
+	Members []Member           // in the order of their ranks
+	Wishes  gangrequest.Wishes // with the names that the fabric gives to its levels
+	// AnyModel: members get GPUs of any model, whatever those that run have and whatever was promised.
+	AnyModel bool
+}
+
+// Member is a pod of a gang. A bound one has a node; the others wait for one.
+type Member struct {
+	Pod    *v1.Pod
+	Demand *Demand // nil: nobody knows what a bound one asks for
+	Shape  int     // in Gang.Shapes, of one that waits
+	Bound  bool
+	Node   int         // of the tree, of a bound one
+	Graph  *usage.Node // of that node; nil: nothing is known of its GPUs
+}
+
 // SupplyOf is what a node of the fabric's tree has for members of a shape, beside others there that
-// have the GPUs used among them.
+// have the GPUs used among them. It must be a function of its arguments.
 type SupplyOf func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Supply
 
-// GangRequest is how the planner is asked for members of some shapes, each given by what it asks, on
-// so many nodes. Members, ranks and wishes are the caller's to add. The scheduler, which plans again
-// and again on nodes of which few have changed, makes its own from what it keeps of them
-// (pkg/gangstate).
-func GangRequest(shapes []*Demand, nodes int, supply SupplyOf) *fabric.Request {
-	r := &fabric.Request{}
-	kinds := KindsOf(shapes)
-	for i, d := range shapes {
-		shape := fabric.Shape{Kind: kinds[i], Nodes: make([]fabric.Supply, nodes)}
-		if d.HasGPUs() {
-			shape.GPUs = d.Resources[0].Count
+// Plan finds nodes for the members that wait. The error is a *fabric.UnplaceableError if there is no room
+// now; any other says what is wrong with the gang. The scheduler, explain and Kueue's admission check plan
+// by it, each with what it knows of the nodes.
+func (g *Gang) Plan(tree *fabric.Tree, supply SupplyOf) (*fabric.Plan, error) {
+	return fabric.Place(tree, g.request(tree.Len(), supply))
+}
+
+// request is how the planner of the fabric is asked. Segments count the members of their shape from 0 on.
+func (g *Gang) request(nodes int, supply SupplyOf) *fabric.Request {
+	r, kinds := &fabric.Request{}, map[string]int{"": 0} // by GPUKey
+	for i, s := range g.Shapes {
+		key := s.Demand.GPUKey()
+		if _, known := kinds[key]; !known {
+			kinds[key] = len(kinds)
+		}
+		shape := fabric.Shape{Kind: kinds[key], Nodes: make([]fabric.Supply, nodes)}
+		if s.Demand.HasGPUs() {
+			shape.GPUs = s.Demand.Resources[0].Count
 		}
 		for node := range nodes {
 			shape.Nodes[node] = supply(i, node, 0, nil)
 		}
 		r.Shapes = append(r.Shapes, shape)
 	}
-	if len(shapes) > 1 {
-		r.Remaining = func(shape, node int, used nvtopo.Mask, counts []int) fabric.Supply {
-			var beside []Placed
-			for i, count := range counts {
-				if count > 0 {
-					beside = append(beside, Placed{Demand: shapes[i], Count: count})
-				}
-			}
-			return supply(shape, node, used, beside)
-		}
+	if len(g.Shapes) == 0 { // all are bound
+		r.Shapes = []fabric.Shape{{Nodes: make([]fabric.Supply, nodes)}}
 	}
+	if len(g.Shapes) > 1 {
+		r.Remaining = g.remaining(r, supply)
+	}
+	for i := range g.Members {
+		m := &g.Members[i]
+		r.Members = append(r.Members, fabric.Member{Bound: m.Bound, Node: m.Node, Shape: m.Shape})
+	}
+	if !g.AnyModel {
+		g.fixModels(r)
+	}
+	g.Wishes.Apply(r)
 	return r
 }
 
-// KindsOf numbers what some shapes ask for, from 1 on: equal numbers for those that ask for the same
-// GPUs, 0 for those without. See fabric.Shape.
-func KindsOf(shapes []*Demand) []int {
-	out := make([]int, len(shapes))
-	known := map[string]int{}
-	for i, d := range shapes {
-		if key := d.GPUKey(); key != "" {
-			if known[key] == 0 {
-				known[key] = len(known) + 1
-			}
-			out[i] = known[key]
+// remaining is what a node has beside members of several shapes. Those that no node takes two of may be of
+// several shapes, which differ in what no node looks at.
+func (g *Gang) remaining(r *fabric.Request, supply SupplyOf) func(shape, node int, used nvtopo.Mask, counts []int) fabric.Supply {
+	class := make([]string, len(g.Shapes)) // of those that no node takes two of
+	for i, s := range g.Shapes {
+		if s.Alone {
+			class[i] = ClassKey(s.Pod, s.Demand)
 		}
 	}
-	return out
+	return func(shape, node int, used nvtopo.Mask, counts []int) fabric.Supply {
+		if r.Shapes[shape].Nodes[node].Slots == nil {
+			return fabric.Supply{}
+		}
+		beside := make([]Placed, 0, len(counts))
+		for i, count := range counts {
+			switch {
+			case count == 0:
+			case class[shape] != "" && class[shape] == class[i]:
+				return fabric.Supply{}
+			default:
+				beside = append(beside, Placed{Demand: g.Shapes[i].Demand, Count: count})
+			}
+		}
+		return supply(shape, node, used, beside)
+	}
 }
 
-// Running is a member of a gang that has its node.
-type Running struct {
-	Pod    *v1.Pod
-	Demand *Demand
-	Node   *usage.Node // nil: nothing is known of its GPUs
-}
-
-// FixModels restricts members without a node to the GPU models of running members that ask for the same
+// fixModels restricts members without a node to the GPU models of running members that ask for the same
 // GPUs: of several models, each may get any. If none runs, or its model is not known, they are
-// restricted to the promised model. shapes are the request's, and waiting what the members without a
-// node ask for; nil is none.
-func FixModels(r *fabric.Request, shapes, waiting []*Demand, running []Running) {
-	models := map[string][]string{}
-	for i := range running {
-		key := running[i].Demand.GPUKey()
-		for _, m := range running[i].models() {
-			if key != "" && !slices.Contains(models[key], m) {
-				models[key] = append(models[key], m)
-			}
-		}
-	}
-	promised := promisedModels(waiting)
-	for i, d := range shapes {
-		key := d.GPUKey()
-		switch {
-		case r.Shapes[i].Kind == 0:
-		case len(models[key]) > 0:
-			r.Shapes[i].Models = models[key]
-		case promised[key] != "":
-			r.Shapes[i].Models = []string{promised[key]}
-		}
-	}
-}
-
-// promisedModels returns the model that was promised to all members that ask for the same GPUs, by
-// GPUKey. Promises that differ do not count: the jobs of one gang were asked about one by one.
-func promisedModels(waiting []*Demand) map[string]string {
-	out := map[string]string{}
-	for _, d := range waiting {
-		if d == nil {
+// restricted to the model that was promised to all of them. Promises that differ do not count: the jobs of
+// one gang were asked about one by one.
+func (g *Gang) fixModels(r *fabric.Request) {
+	running, promised := map[string][]string{}, map[string][]string{} // by GPUKey
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Demand == nil || !m.Demand.HasGPUs() {
 			continue
 		}
-		key := d.GPUKey()
-		if have, ok := out[key]; ok && have != d.PromisedModel {
-			out[key] = ""
-		} else {
-			out[key] = d.PromisedModel
+		of, models := promised, []string{m.Demand.PromisedModel}
+		if m.Bound {
+			of, models = running, m.models()
+		}
+		key := m.Demand.GPUKey()
+		for _, model := range models {
+			if !slices.Contains(of[key], model) {
+				of[key] = append(of[key], model)
+			}
 		}
 	}
-	return out
+	for i, s := range g.Shapes {
+		key := s.Demand.GPUKey()
+		if r.Shapes[i].Models = running[key]; len(running[key]) == 0 && len(promised[key]) == 1 && promised[key][0] != "" {
+			r.Shapes[i].Models = promised[key]
+		}
+	}
 }
 
-// models are those of the pod's GPUs: by its allocation, or of all of the node if they are of one; nil
-// if that is not known.
-func (x *Running) models() (models []string) {
-	if x.Node == nil || !x.Demand.HasGPUs() {
+// models are those of a bound member's GPUs: by its allocation, or of all of the node if they are of one;
+// nil if that is not known.
+func (m *Member) models() (models []string) {
+	if m.Graph == nil {
 		return nil
 	}
-	resource := x.Demand.Resources[0].Name
-	accel := x.Node.Accel(resource)
+	resource := m.Demand.Resources[0].Name
+	accel := m.Graph.Accel(resource)
 	if accel == nil || accel.Graph == nil {
 		return nil
 	}
 	set := nvtopo.Mask(0)
-	if a, err := allocation.Of(x.Pod, x.Pod.Spec.NodeName); err == nil {
+	if a, err := allocation.Of(m.Pod, m.Pod.Spec.NodeName); err == nil {
 		set = a.Mask(resource, accel.Graph)
 	}
 	all := set == 0

@@ -7,10 +7,47 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
+
+// shapeOf is the shape of a pod that says nothing about nodes.
+func shapeOf(d *Demand) *Shape { return &Shape{Pod: &v1.Pod{}, Demand: d} }
+
+// TestApartShapes: what no node takes two of is on no node with another shape of the same class either, as the
+// members of two PodSets of a job.
+func TestApartShapes(t *testing.T) {
+	port := func(number int32) *Shape {
+		s := shapeOf(asking(1))
+		s.Pod.Spec.Containers, s.Alone = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: number}}}}, true
+		return s
+	}
+	g := &Gang{Shapes: []*Shape{port(80), port(80), port(81), shapeOf(asking(1))}}
+	r := g.request(1, func(int, int, nvtopo.Mask, []Placed) fabric.Supply { return fabric.Supply{Slots: fabric.Unlinked(1)} })
+	for name, tc := range map[string]struct {
+		shape  int
+		beside []int
+		want   int
+	}{
+		"beside its like":           {shape: 0, beside: []int{0, 1, 0, 0}},
+		"beside another port":       {shape: 0, beside: []int{0, 0, 1, 0}, want: 1},
+		"beside one without a port": {shape: 0, beside: []int{0, 0, 0, 1}, want: 1},
+		"one without a port":        {shape: 3, beside: []int{1, 0, 0, 1}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := 0
+			if s := r.Remaining(tc.shape, 0, 0, tc.beside); s.Slots != nil {
+				got = s.Members()
+			}
+			if got != tc.want {
+				t.Errorf("room for %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
 
 // TestGangRequest compares what the planner is told of shapes with what the nodes were asked.
 func TestGangRequest(t *testing.T) {
@@ -46,12 +83,12 @@ func TestGangRequest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var shapes []*Demand
+			g := &Gang{}
 			for _, n := range tc.gpus {
-				shapes = append(shapes, asks(n))
+				g.Shapes = append(g.Shapes, shapeOf(asks(n)))
 			}
 			var asked []question
-			r := GangRequest(shapes, 2, func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Supply {
+			r := g.request(2, func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Supply {
 				q := question{Shape: shape, Node: node, Used: used}
 				for _, p := range beside {
 					gpus := 0
@@ -62,9 +99,9 @@ func TestGangRequest(t *testing.T) {
 					q.Beside[gpus] = p.Count
 				}
 				asked = append(asked, q)
-				return fabric.Supply{Preference: int64(10*shape + node)}
+				return fabric.Supply{Slots: fabric.Unlinked(1), Preference: int64(10*shape + node)}
 			})
-			last := len(shapes) - 1
+			last := len(g.Shapes) - 1
 			if tc.beside != nil {
 				if got, want := r.Remaining(last, 1, 5, tc.beside).Preference, int64(10*last+1); got != want {
 					t.Errorf("what remains is of %d, want %d", got, want)

@@ -27,11 +27,36 @@ func asking(gpus int, change ...func(*podrequest.Request)) *Demand {
 	return d
 }
 
-// TestKindsOf: shapes are of one kind if they ask for the same GPUs, whatever else they ask for.
-func TestKindsOf(t *testing.T) {
+func shapesOf(demands ...*Demand) (out []*Shape) {
+	for _, d := range demands {
+		out = append(out, shapeOf(d))
+	}
+	return out
+}
+
+// waitingAnd is a gang with a waiting member of each shape, and some that run.
+func waitingAnd(running []Member, shapes []*Shape) *Gang {
+	g := &Gang{Shapes: shapes}
+	for i, s := range shapes {
+		g.Members = append(g.Members, Member{Pod: s.Pod, Demand: s.Demand, Shape: i})
+	}
+	for _, m := range running {
+		m.Bound = true
+		g.Members = append(g.Members, m)
+	}
+	return g
+}
+
+func noSupply(int, int, nvtopo.Mask, []Placed) fabric.Supply { return fabric.Supply{} }
+
+// TestKinds: shapes are of one kind if they ask for the same GPUs, whatever else they ask for.
+func TestKinds(t *testing.T) {
 	cpu := func(r *podrequest.Request) { r.MilliCPU = 4000 }
 	linked := func(r *podrequest.Request) { r.Constraint.MinBandwidth = 1 }
-	got := KindsOf([]*Demand{asking(8), asking(0), asking(8, cpu), asking(4), asking(8, linked)})
+	var got []int
+	for _, s := range (&Gang{Shapes: shapesOf(asking(8), asking(0), asking(8, cpu), asking(4), asking(8, linked))}).request(0, noSupply).Shapes {
+		got = append(got, s.Kind)
+	}
 	if diff := cmp.Diff([]int{1, 0, 1, 2, 3}, got); diff != "" {
 		t.Errorf("kinds (-want,+got)\n%s", diff)
 	}
@@ -64,30 +89,29 @@ func TestFixModels(t *testing.T) {
 		return p
 	}
 	tests := map[string]struct {
-		running []Running
+		running []Member
 		want    []string // of the first shape, of 8 GPUs
 	}{
 		"nobody has a node":               {},
-		"one that asks for the same":      {running: []Running{{pod(), asking(8), on("a", "a")}}, want: []string{"a"}},
-		"two of different models":         {running: []Running{{pod(), asking(8), on("a")}, {pod(), asking(8), on("b")}}, want: []string{"a", "b"}},
-		"one that asks for other GPUs":    {running: []Running{{pod(), asking(4), on("a")}}},
-		"a launcher without GPUs":         {running: []Running{{pod(), asking(0), on("a")}}},
-		"a node that nobody knows":        {running: []Running{{pod(), asking(8), nil}}},
-		"a model that nobody knows":       {running: []Running{{pod(), asking(8), on("")}}},
-		"a machine of two models":         {running: []Running{{pod(), asking(8), on("a", "b")}}},
-		"and the pod says which it has":   {running: []Running{{pod("gpu-b"), asking(8), on("a", "b")}}, want: []string{"b"}},
-		"and it has them of both of them": {running: []Running{{pod("gpu-a", "gpu-b"), asking(8), on("a", "b")}}, want: []string{"a", "b"}},
+		"one that asks for the same":      {running: []Member{{Pod: pod(), Demand: asking(8), Graph: on("a", "a")}}, want: []string{"a"}},
+		"two of different models":         {running: []Member{{Pod: pod(), Demand: asking(8), Graph: on("a")}, {Pod: pod(), Demand: asking(8), Graph: on("b")}}, want: []string{"a", "b"}},
+		"one that asks for other GPUs":    {running: []Member{{Pod: pod(), Demand: asking(4), Graph: on("a")}}},
+		"a launcher without GPUs":         {running: []Member{{Pod: pod(), Demand: asking(0), Graph: on("a")}}},
+		"a node that nobody knows":        {running: []Member{{Pod: pod(), Demand: asking(8), Graph: nil}}},
+		"a model that nobody knows":       {running: []Member{{Pod: pod(), Demand: asking(8), Graph: on("")}}},
+		"a machine of two models":         {running: []Member{{Pod: pod(), Demand: asking(8), Graph: on("a", "b")}}},
+		"and the pod says which it has":   {running: []Member{{Pod: pod("gpu-b"), Demand: asking(8), Graph: on("a", "b")}}, want: []string{"b"}},
+		"and it has them of both of them": {running: []Member{{Pod: pod("gpu-a", "gpu-b"), Demand: asking(8), Graph: on("a", "b")}}, want: []string{"a", "b"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			shapes := []*Demand{asking(8), asking(0)}
-			r := GangRequest(shapes, 0, nil)
-			FixModels(r, shapes, shapes, tc.running)
+			g := waitingAnd(tc.running, shapesOf(asking(8), asking(0)))
+			r := g.request(0, noSupply)
 			if diff := cmp.Diff([][]string{tc.want, nil}, [][]string{r.Shapes[0].Models, r.Shapes[1].Models}); diff != "" {
 				t.Errorf("models by shape (-want,+got)\n%s", diff)
 			}
-			mixed := &fabric.Request{Shapes: []fabric.Shape{{GPUs: 8}}}
-			if FixModels(mixed, shapes[:1], shapes[:1], tc.running); mixed.Shapes[0].Models != nil {
+			g.AnyModel = true
+			if mixed := g.request(0, noSupply); mixed.Shapes[0].Models != nil {
 				t.Errorf("members of any model have %v", mixed.Shapes[0].Models)
 			}
 		})
@@ -103,7 +127,7 @@ func TestPromisedModel(t *testing.T) {
 	node := &usage.Node{Accels: []*usage.Accel{{Resource: gpu, Graph: &nvtopo.Graph{GPUs: []nvtopo.GPU{{Model: "b"}}}}}}
 	tests := map[string]struct {
 		shapes  []*Demand
-		running []Running
+		running []Member
 		want    [][]string
 	}{
 		"one shape":               {shapes: []*Demand{asking(8, promised("a"))}, want: [][]string{{"a"}}},
@@ -114,16 +138,15 @@ func TestPromisedModel(t *testing.T) {
 		},
 		"a promise to some of those that ask for the same": {shapes: []*Demand{asking(8), asking(8, promised("b"), cpu)}, want: [][]string{nil, nil}},
 		"a member that runs says otherwise": {
-			shapes: []*Demand{asking(8, promised("a"))}, running: []Running{{&v1.Pod{}, asking(8, promised("a")), node}}, want: [][]string{{"b"}},
+			shapes: []*Demand{asking(8, promised("a"))}, running: []Member{{Pod: &v1.Pod{}, Demand: asking(8, promised("a")), Graph: node}}, want: [][]string{{"b"}},
 		},
 		"a member runs where nobody knows the model": {
-			shapes: []*Demand{asking(8, promised("a"))}, running: []Running{{&v1.Pod{}, asking(8, promised("a")), nil}}, want: [][]string{{"a"}},
+			shapes: []*Demand{asking(8, promised("a"))}, running: []Member{{Pod: &v1.Pod{}, Demand: asking(8, promised("a")), Graph: nil}}, want: [][]string{{"a"}},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := GangRequest(tc.shapes, 0, nil)
-			FixModels(r, tc.shapes, tc.shapes, tc.running)
+			r := waitingAnd(tc.running, shapesOf(tc.shapes...)).request(0, noSupply)
 			var got [][]string
 			for i := range r.Shapes {
 				got = append(got, r.Shapes[i].Models)

@@ -79,10 +79,14 @@ func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Bes
 	return known, most
 }
 
-// Supply is what a node has for members that ask for the same, of which it has room for limit,
-// once members of other demands are placed there and have the GPUs used among them. n is nil
-// where no graph counts. beside computes the usage with some more; see AsGiven.
-func (s *SlotCounter) Supply(d *Demand, n *usage.Node, limit int, now time.Time, used nvtopo.Mask, placed []Placed, beside Beside) fabric.Supply {
+// Supply is what a node has for members that ask for the same, once members of other demands are placed
+// there and have the GPUs used among them. room is what is left there, of all that the scheduler counts. n
+// is nil where no graph counts. beside computes the usage with some more; see AsGiven.
+func (s *SlotCounter) Supply(d *Demand, n *usage.Node, room Room, now time.Time, used nvtopo.Mask, placed []Placed, beside Beside) fabric.Supply {
+	for _, p := range placed {
+		room.Take(p.Demand.Request, int64(p.Count))
+	}
+	limit := room.Holds(d.Request)
 	switch {
 	case !d.HasGPUs():
 		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}

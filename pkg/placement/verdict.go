@@ -15,35 +15,26 @@ type Verdict struct {
 	Never bool
 }
 
-// Judge returns what keeps a pod off a node, the first of Reasons; Fits if nothing does. It does not
-// allocate.
+// Judge returns what keeps a pod off a node, the first of Reasons; Fits if nothing does, and then it does
+// not allocate.
 func Judge(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time) (first Reason) {
-	eachReason(u, d, basis, graph, now, func(r Reason) bool {
+	Reasons(u, d, basis, graph, now, func(r Reason) bool {
 		first = r
 		return false
 	})
 	return first
 }
 
-// Reasons returns all that keeps a pod off a node, each looked at whatever the others say: whether the graph
+// Reasons calls found with all that keeps a pod off a node until it returns false: whether the graph
 // counts, whether an agent makes the choice real, and whether what is used leaves enough. graph says whether
 // the graph counts, and basis what follows for the pod; u is used by ByGraph and ByCount. Of a node that is
-// Refused a usage says what else there is, as if the graph counted; u may be nil.
-func Reasons(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time) (all []Reason) {
-	eachReason(u, d, basis, graph, now, func(r Reason) bool {
-		all = append(all, r)
-		return true
-	})
-	return all
-}
-
-// eachReason calls found with each reason until it returns false.
-func eachReason(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time, found func(Reason) bool) {
+// Refused a usage, which may be nil, says what else there is, as if the graph counted.
+func Reasons(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time, found func(Reason) bool) {
 	switch basis {
 	case Unchecked:
 		return
 	case ByCount:
-		if r := CheckCount(u, d, now); r != Fits {
+		if r := checkCount(u, d, now); r != Fits {
 			found(r)
 		}
 		return

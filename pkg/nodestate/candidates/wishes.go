@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
@@ -39,8 +41,5 @@ func hasWishes(pod *v1.Pod) bool {
 	if slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		return true
 	}
-	hasHostPort := func(c v1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
-	}
-	return slices.ContainsFunc(spec.Containers, hasHostPort) || slices.ContainsFunc(spec.InitContainers, hasHostPort)
+	return len(placement.HostPorts(pod)) > 0
 }

@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -37,13 +36,11 @@ func options() *podrequest.Options {
 
 // kind is pods of one PodSet: every node answers them alike.
 type kind struct {
-	podSet    string
-	count     int
-	pod       *v1.Pod // stands for all
-	demand    *placement.Demand
-	eligible  placement.Eligibility
-	preferred *nodeaffinity.PreferredSchedulingTerms
-	alone     bool // no two on one node
+	podSet string
+	count  int
+	pod    *v1.Pod // stands for all
+	demand *placement.Demand
+	shape  placement.Shape
 }
 
 // gang is pods that are placed together or not at all.
@@ -137,13 +134,8 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	if err != nil {
 		return nil, err
 	}
-	k := &kind{
-		podSet: ps.Name, count: countOf(w, ps), pod: pod, demand: &placement.Demand{Request: r},
-		eligible: placement.EligibilityOf(pod), alone: placement.OnePerNode(pod),
-	}
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		k.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-	}
+	k := &kind{podSet: ps.Name, count: countOf(w, ps), pod: pod, demand: &placement.Demand{Request: r}}
+	k.shape, err = placement.NewShape(pod, k.demand)
 	return k, err
 }
 

@@ -89,26 +89,24 @@ func (s *Snapshot) plan(g *gang, bound []seated) (*fabric.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var demands []*placement.Demand
+	asks := placement.Gang{Wishes: wishes}
 	for _, k := range g.kinds {
-		demands = append(demands, k.demand)
+		asks.Shapes = append(asks.Shapes, &k.shape)
 	}
-	r := placement.GangRequest(demands, len(s.nodes), func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+	for _, pod := range g.Members.Live {
+		number := g.of[pod.UID]
+		asks.Members = append(asks.Members, placement.Member{Pod: pod, Demand: g.kinds[number].demand, Shape: number})
+	}
+	for _, b := range bound {
+		m := placement.Member{Pod: b.pod, Bound: true, Node: b.at, Graph: s.nodes[b.at].graph}
+		if r, err := podrequest.Parse(b.pod, options()); err == nil {
+			m.Demand = &placement.Demand{Request: r}
+		}
+		asks.Members = append(asks.Members, m)
+	}
+	return asks.Plan(s.tree, func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
 		return s.nodes[at].supply(s, g.kinds[shape], used, others)
 	})
-	for _, pod := range g.Members.Live {
-		r.Members = append(r.Members, fabric.Member{Shape: g.of[pod.UID]})
-	}
-	var running []placement.Running
-	for _, b := range bound {
-		r.Members = append(r.Members, fabric.Member{Bound: true, Node: b.at})
-		if asks, err := podrequest.Parse(b.pod, options()); err == nil {
-			running = append(running, placement.Running{Pod: b.pod, Demand: &placement.Demand{Request: asks}, Node: s.nodes[b.at].graph})
-		}
-	}
-	placement.FixModels(r, demands, demands, running)
-	wishes.Apply(r)
-	return fabric.Place(s.tree, r)
 }
 
 // fill gives pods of a kind to the nodes that have the least room left, and counts them. Each node
@@ -117,7 +115,7 @@ func (s *Snapshot) fill(k *kind) (have int) {
 	type candidate struct{ at, free int }
 	var order []candidate
 	for at, n := range s.nodes {
-		if n.ready && k.eligible.Allows(n.object) {
+		if n.ready && k.shape.Eligible.Allows(n.object) {
 			order = append(order, candidate{at, n.free(s.now)})
 		}
 	}
@@ -130,7 +128,7 @@ func (s *Snapshot) fill(k *kind) (have int) {
 			}
 			s.own(c.at).give(k.uid(have), k, a)
 			have++
-			if k.alone {
+			if k.shape.Alone {
 				break
 			}
 		}

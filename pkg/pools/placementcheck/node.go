@@ -63,29 +63,17 @@ func (n *node) usageBeside(now time.Time, more []usage.Reservation) *usage.Usage
 // GPUs used among them. It is as the scheduler's own (nodestate's Supply), of what this process
 // can know.
 func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement.Placed) fabric.Supply {
-	if !n.ready || !k.eligible.Allows(n.object) {
+	if !n.ready || !k.shape.Eligible.Allows(n.object) {
 		return fabric.Supply{}
 	}
-	room := n.room()
-	for _, p := range placed {
-		room.Take(p.Demand.Request, int64(p.Count))
-	}
-	limit := room.Holds(k.demand.Request)
-	if k.alone {
-		limit = min(limit, 1)
-	}
-	out := s.graphs.slotter.Supply(k.demand, n.graph, limit, s.now, used, placed, func(given []usage.Reservation) *usage.Usage {
+	return k.shape.Bounded(s.graphs.slotter.Supply(k.demand, n.graph, n.room(), s.now, used, placed, func(given []usage.Reservation) *usage.Usage {
 		return n.usageBeside(s.now, given)
-	})
-	if k.preferred != nil && (limit > 0 || !k.demand.HasGPUs()) {
-		out.Preference, out.Hardware = k.preferred.Score(n.object), k.demand.Prefers(n.object)
-	}
-	return out
+	}), n.object)
 }
 
 // takes reports whether the node takes one pod of a kind, and which GPUs it would get.
 func (n *node) takes(s *Snapshot, k *kind) (*allocation.Allocation, bool) {
-	if !n.ready || !k.eligible.Allows(n.object) {
+	if !n.ready || !k.shape.Eligible.Allows(n.object) {
 		return nil, false
 	}
 	room := n.room()
