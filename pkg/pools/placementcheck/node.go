@@ -80,15 +80,17 @@ func (n *node) takes(s *Snapshot, k *kind) (*allocation.Allocation, bool) {
 	if room.Holds(k.demand.Request) == 0 {
 		return nil, false
 	}
-	if !k.demand.HasGPUs() {
+	if !k.demand.Placed() {
 		return nil, true
 	}
-	if n.graph == nil {
-		return nil, false
+	var u *usage.Usage
+	graph := placement.NoGraph
+	if n.graph != nil {
+		graph, u = placement.Fits, n.usageBeside(s.now, nil)
 	}
-	u := n.usageBeside(s.now, nil)
-	if placement.CheckEnforcement(k.demand.Request, k.demand.Unenforced, n.graph, s.now) != placement.Fits {
-		return nil, false
+	basis := k.demand.Basis(n.graph, graph)
+	if reason := placement.Judge(u, k.demand, basis, graph, s.now); reason != placement.Fits || basis == placement.Unchecked {
+		return nil, reason == placement.Fits
 	}
 	a, reason := placement.Choose(u, k.demand.Request, false)
 	return a, reason == placement.Fits
