@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -21,9 +22,16 @@ func shapeOf(d *Demand) *Shape { return &Shape{Pod: &v1.Pod{}, Demand: d} }
 // members of two PodSets of a job.
 func TestApartShapes(t *testing.T) {
 	port := func(number int32) *Shape {
-		s := shapeOf(asking(1))
-		s.Pod.Spec.Containers, s.Alone = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: number}}}}, true
-		return s
+		pod := testobj.Pod("p").Containers(v1.Container{Ports: []v1.ContainerPort{{HostPort: number}}}).Obj()
+		r, err := podrequest.Parse(pod, &podrequest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewShape(pod, &Demand{Request: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &s
 	}
 	g := &Gang{Shapes: []*Shape{port(80), port(80), port(81), shapeOf(asking(1))}}
 	r := g.request(1, func(int, int, nvtopo.Mask, []Placed) fabric.Supply { return fabric.Supply{Slots: fabric.Unlinked(1)} })
