@@ -3,7 +3,7 @@
 ##@ Benchmarks
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-bills bench-webui bench-admission bench-tenants ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-upstream bench-pools bench-bills bench-webui bench-admission bench-tenants ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -20,6 +20,11 @@ bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
 .PHONY: bench-scheduler
 bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
 	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-upstream
+bench-upstream: $(BIN)/etcd ## Kubernetes' own benchmark of schedulers, scheduler_perf, with the stock profile and ours in turn
+	go -C bench test -c -o ../$(BIN)/bench-upstream.test ./scheduler/upstream
+	go -C bench run ./scheduler/upstream $(BENCHFLAGS)
 
 .PHONY: bench-pools
 bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler

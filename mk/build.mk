@@ -27,6 +27,10 @@ cluster-programs: first-time $(BIN)/kwok
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
 
+# scheduler_perf starts etcd as a program; all else has it embedded.
+$(BIN)/etcd: tools/etcd/go.mod tools/etcd/go.sum
+	$(BUILD) etcd -C tools/etcd -ldflags '-s -w' -o ../../$@ go.etcd.io/etcd/server/v3
+
 # Kueue as tools/kueue/go.mod says, and the config folder of its module: CRDs, roles, webhooks.
 KUEUE_TAGS := exclude_scheduler_library
 $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum

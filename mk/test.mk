@@ -124,7 +124,7 @@ soak: ## Churn and faults on a real control plane with the checker throughout (S
 	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=$(DURATION) NVTOPO_SOAK_EVIDENCE=$(CURDIR)/out/soak go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./test/soak
 
 .PHONY: test-bench
-test-bench: cluster-programs $(BIN)/gotestsum ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
+test-bench: cluster-programs $(BIN)/etcd $(BIN)/gotestsum ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
 	$(call program,nvtopo,nvtopo)
 	cd bench && $(BUILT) ../$(GOTEST) -again test-bench "$$(go list ./... | grep -v /bench/pools$$)"
 

@@ -21,6 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -95,23 +96,27 @@ func Make(number int, m *machine.Machine, o *Options) (*Objects, error) {
 	if o.Labels != nil {
 		spec.Labels = o.Labels(number)
 	}
-	out := &Objects{Node: devcluster.NodeObject(spec, graph), Topology: v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)}
+	node := devcluster.NodeObject(spec, graph)
 	if o.Devices != nil {
-		maps.Copy(out.Node.Status.Capacity, o.Devices(number))
-		maps.Copy(out.Node.Status.Allocatable, o.Devices(number))
+		maps.Copy(node.Status.Capacity, o.Devices(number))
+		maps.Copy(node.Status.Allocatable, o.Devices(number))
 	}
+	return objectsOf(node, graph, LeaseSeconds), nil
+}
+
+// objectsOf are those of a Node with this graph, with Leases of so many seconds.
+func objectsOf(node *v1.Node, graph *nvtopo.Graph, leaseSeconds int32) *Objects {
+	out := &Objects{Node: node, Topology: v1alpha1.FromGraph(node.Name, v1alpha1.DefaultResource, graph)}
 	out.Topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
-	out.Topology.Spec.BootID = out.Node.Status.NodeInfo.BootID
+	out.Topology.Spec.BootID, out.Topology.Spec.NodeUID = node.Status.NodeInfo.BootID, node.UID
 	now := metav1.NowMicro()
 	for _, prefix := range []string{exporter.LeasePrefix, exporter.AgentLeasePrefix} {
 		out.Leases = append(out.Leases, &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: release.Namespace},
-			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(LeaseSeconds)),
-			},
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + node.Name, Namespace: release.Namespace},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: new(node.Name), RenewTime: &now, LeaseDurationSeconds: new(leaseSeconds)},
 		})
 	}
-	return out, nil
+	return out
 }
 
 func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, o *Options) error {
@@ -119,19 +124,34 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	if err != nil {
 		return err
 	}
-	name := of.Node.Name
 	node, err := kube.CoreV1().Nodes().Create(ctx, of.Node, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("make node %s: %w", name, err)
+		return fmt.Errorf("make node %s: %w", of.Node.Name, err)
 	}
 	of.Topology.Spec.NodeUID = node.UID
+	return of.publish(ctx, kube, dyn)
+}
+
+// Publish makes what exporter and agent of a Node that exists publish, which is a machine m: its topology,
+// and Leases of so many seconds. It returns the Leases.
+func Publish(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, node *v1.Node, m *machine.Machine, leaseSeconds int32) ([]*coordinationv1.Lease, error) {
+	graph, err := m.GraphFor(node.Name)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	of := objectsOf(node, graph, leaseSeconds)
+	return of.Leases, of.publish(ctx, kube, dyn)
+}
+
+// publish makes all but the Node.
+func (of *Objects) publish(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface) error {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(of.Topology)
 	if err != nil {
-		return fmt.Errorf("encode the topology of %s: %w", name, err)
+		return fmt.Errorf("encode the topology of %s: %w", of.Node.Name, err)
 	}
 	_, err = dyn.Resource(v1alpha1.GroupVersionResource).Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("make the topology of %s: %w", name, err)
+		return fmt.Errorf("make the topology of %s: %w", of.Node.Name, err)
 	}
 	for _, lease := range of.Leases {
 		if _, err := kube.CoordinationV1().Leases(release.Namespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
