@@ -135,7 +135,8 @@ func (p *profile) configure(qps int) (*configuration, error) {
 		entry, _ := c.(map[string]any)
 		plugin, _ := entry["name"].(string)
 		args[plugin], _ = entry["args"].(map[string]any)
-		delete(args[plugin], "leaderLease") // the benchmark runs one scheduler, without leader election
+		delete(args[plugin], "leaderLease")  // the benchmark runs one scheduler, without leader election,
+		delete(args[plugin], "debugAddress") // and asks it nothing
 	}
 	if args[topologyPlugin] == nil || args[spreadPlugin] == nil {
 		return nil, fmt.Errorf("%s: no arguments of %s or %s", p.shipped, topologyPlugin, spreadPlugin)

@@ -111,7 +111,9 @@ func configOf(profile string) ([]byte, error) {
 	var kept []any
 	for _, entry := range p["pluginConfig"].([]any) {
 		of := entry.(map[string]any)
-		delete(of["args"].(map[string]any), "leaderLease")
+		args := of["args"].(map[string]any)
+		delete(args, "leaderLease")
+		delete(args, "debugAddress") // upstream's process serves its own
 		if profile == ours || of["name"] == "PodTopologySpread" {
 			kept = append(kept, entry)
 		}

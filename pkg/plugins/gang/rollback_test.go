@@ -151,7 +151,7 @@ func TestWholeBesideWrites(t *testing.T) {
 		state:  nodestate.New(nodestate.Config{RequestTimeout: time.Minute}, clock.RealClock{}),
 		groups: func() (versioned.Interface, error) { return groups, nil },
 	}
-	d.gangs = gangstate.New(clock.RealClock{}, gangstate.Config{}, scheduler{d, d.state})
+	d.gangs = gangstate.New(clock.RealClock{}, gangstate.Config{}, scheduler{d, cluster{d.state}})
 	key := gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: name}
 	if evicted, err := d.settle(&gangstate.Settlement{Key: key, Group: stored}); err != nil || evicted > 0 {
 		t.Fatalf("%d are evicted: %v", evicted, err)

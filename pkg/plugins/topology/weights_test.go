@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
@@ -153,6 +155,7 @@ func frameworkOf(t *testing.T, path string) framework.Framework {
 		t.Fatal(err)
 	}
 	shared := lifecycle.NewShared(clock.RealClock{})
+	shared.ServeDebug(func(context.Context, fwk.Handle, lifecycle.Debug, *nodestate.State) error { return nil })
 	registry := plugins.NewInTreeRegistry()
 	registry[Name], registry[numa.Name], registry[gang.Name] = New(shared), numa.New(shared), gang.New(gang.NewProcess(shared))
 	registry[fairsort.Name] = fairsort.New(fairsort.NewTurns(clock.RealClock{}))
