@@ -315,7 +315,7 @@ func TestWorkloadRoles(t *testing.T) {
 		"nvtopo-system/nvtopo-scheduler": true, "nvtopo-system/nvtopo-exporter": true, "nvtopo-system/nvtopo-node-agent": true,
 		"nvtopo-system/nvtopo-pool-controller": true, "nvtopo-system/nvtopo-ui": true,
 		"nvtopo-system/nvtopo-what-if": true, // no pod's: people show its tokens to the scheduler
-		"ml-workloads/night-window": true, // an example's, which a Role suffices for
+		"ml-workloads/night-window":    true, // an example's, which a Role suffices for
 	}
 	if diff := cmp.Diff(want, accounts); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)

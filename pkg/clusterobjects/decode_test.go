@@ -17,9 +17,20 @@ func counts(o *Objects) string {
 		name string
 		n    int
 	}{
-		{"nodes", len(o.Nodes)}, {"pods", len(o.Pods)}, {"namespaces", len(o.Namespaces)}, {"topologies", len(o.Topologies)}, {"leases", len(o.Leases)},
-		{"groups", len(o.PodGroups)}, {"budgets", len(o.Budgets)}, {"jobs", len(o.Jobs)}, {"claims", len(o.Claims)}, {"classes", len(o.StorageClasses)},
-		{"workloads", len(o.Workloads)}, {"locals", len(o.LocalQueues)}, {"queues", len(o.ClusterQueues)}, {"schedulers", len(o.Schedulers)},
+		{"nodes", len(o.Nodes)},
+		{"pods", len(o.Pods)},
+		{"namespaces", len(o.Namespaces)},
+		{"topologies", len(o.Topologies)},
+		{"leases", len(o.Leases)},
+		{"groups", len(o.PodGroups)},
+		{"budgets", len(o.Budgets)},
+		{"jobs", len(o.Jobs)},
+		{"claims", len(o.Claims)},
+		{"classes", len(o.StorageClasses)},
+		{"workloads", len(o.Workloads)},
+		{"locals", len(o.LocalQueues)},
+		{"queues", len(o.ClusterQueues)},
+		{"schedulers", len(o.Schedulers)},
 	} {
 		if k.n > 0 {
 			out = append(out, fmt.Sprint(k.n, " ", k.name))
