@@ -43,10 +43,10 @@ func newWhatIf() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "what-if -f FILE",
 		Short: "Tell where pods would go and with which GPUs, without creating them",
-		Long: `Tell what would become of Pods, Jobs and PodGroups with their pods if they were
-created now: the node, the GPUs in ring order, NUMA nodes and rank; or whom they
-would evict; or why they would wait. The scheduler itself answers, with its own
-plugins and its own view, and changes nothing.
+		Long: `Tell what would become of Pods, Jobs, Deployments, StatefulSets and PodGroups if
+they were created now: the node, the GPUs in ring order, NUMA nodes and rank; or
+whom they would evict; or why they would wait. The scheduler itself answers, with
+its own plugins and its own view, and changes nothing.
 
 The scheduler that leads is found by what it publishes in nvtopo-system, and asked
 through the API server; the rights are those of the Role nvtopo-what-if there. To
@@ -54,7 +54,7 @@ ask another one, --scheduler is the debugAddress of a process, once for each.
 
 The API server first admits the pods in a dry run, so that defaults, priorities,
 quotas and webhooks count; --as-is leaves that out. A Job stands for the pods that
-it would run at first.
+it would run at first, a Deployment or a StatefulSet for its replicas.
 
 --snapshot asks by a file of "NVTOPO snapshot save" and no cluster. It runs
 nvtopo-scheduler, which has to be in PATH or named by --program.
@@ -70,7 +70,7 @@ not be asked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&a.file, "file", "f", "", `file with Pods, Jobs and PodGroups in YAML or JSON; "-" is standard input`)
+	f.StringVarP(&a.file, "file", "f", "", `file with Pods, Jobs, Deployments, StatefulSets and PodGroups in YAML or JSON; "-" is standard input`)
 	f.StringVarP(&a.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of objects that name none")
 	f.StringVar(&a.snapshot, "snapshot", "", "file of \"snapshot save\" to ask by, instead of a scheduler")
 	f.StringVar(&a.program, "program", "nvtopo-scheduler", "with --snapshot: the scheduler's program")

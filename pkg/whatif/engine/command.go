@@ -48,7 +48,7 @@ func NewCommand(plugins Plugins) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&snapshot, "snapshot", "-", `file of "nvtopo snapshot save"; "-" is standard input`)
-	f.StringVarP(&file, "file", "f", "", "file with Pods, Jobs and PodGroups")
+	f.StringVarP(&file, "file", "f", "", "file with pods, what makes them, and PodGroups")
 	f.StringVarP(&output, "output", "o", "json", "form of the answer: json or yaml")
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.DurationVar(&limit, "limit", time.Minute, "when a pod that is not decided counts as undecided")
