@@ -42,6 +42,9 @@ func TestKeptDevices(t *testing.T) {
 	r.wantNodes("one with more GPUs", younger("more", 5).Obj(), both[:1], "nvidia.com/gpu of the node is kept for gang default/waits")
 	r.wantNodes("one of higher priority", younger("important", 5).Priority(1).Obj(), both, "")
 	r.wantNodes("an older one", gpuPod("older", 5).Obj(), both, "")
+	testkit.Soon(t, "the gang that runs is known", func() bool {
+		return len(r.listed(younger("asks", 1).Annotation(gangrequest.NearKey, "runs").Obj())) > 0
+	})
 	r.wantNodes("one with more GPUs that wants to be near", younger("near", 5).Annotation(gangrequest.NearKey, "runs").Obj(), both[:1],
 		"kept for gang default/waits")
 
