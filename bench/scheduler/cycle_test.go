@@ -251,19 +251,19 @@ type stackSample struct {
 func TestCPUShares(t *testing.T) {
 	const (
 		filter  = ours + "plugins/lifecycle.(*Plugin).Filter"
-		judge   = ours + "nodestate.(*State).Judge"
+		judge   = ours + "nodestate.(*NodeCache).Judge"
 		reserve = ours + "plugins/lifecycle.(*Plugin).Reserve"
-		handler = ours + "nodestate.(*State).podBound"
+		handler = ours + "nodestate.(*AllocationTable).podBound"
 		sched   = "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).schedulePod"
 		malloc  = "runtime.mallocgc"
 	)
 	samples := []stackSample{
-		{true, [][]string{{malloc}, {judge, filter}, {sched}}},                                      // ours, in Filter, by an inlined call
-		{true, [][]string{{judge}, {judge}, {filter}, {sched}}},                                     // recursion counts once
-		{true, [][]string{{malloc}, {sched}}},                                                       // the scheduler's own
-		{true, [][]string{{ours + "nodestate.(*State).Reserve"}, {reserve}, {"main.(*rig).cycle"}}}, // by its outermost
-		{true, [][]string{{handler}, {"main.x"}}},                                                   // at no extension point
-		{false, [][]string{{handler}, {"runtime.goexit"}}},                                          // ours, but not in a cycle
+		{true, [][]string{{malloc}, {judge, filter}, {sched}}},                                               // ours, in Filter, by an inlined call
+		{true, [][]string{{judge}, {judge}, {filter}, {sched}}},                                              // recursion counts once
+		{true, [][]string{{malloc}, {sched}}},                                                                // the scheduler's own
+		{true, [][]string{{ours + "nodestate.(*AllocationTable).Assume"}, {reserve}, {"main.(*rig).cycle"}}}, // by its outermost
+		{true, [][]string{{handler}, {"main.x"}}},                                                            // at no extension point
+		{false, [][]string{{handler}, {"runtime.goexit"}}},                                                   // ours, but not in a cycle
 		{false, [][]string{{"runtime.gcBgMarkWorker"}}},
 	}
 	got := &Cell{Pods: 2, Cycle: &Cycle{}}

@@ -134,6 +134,10 @@ func readSaved(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*clus
 			}
 		}
 	}
+	for _, fault := range o.Faults {
+		cmd.PrintErrln(printable(fault))
+	}
+	o.Faults = nil // said
 	if o.Now = o.Moment(); o.Now.IsZero() {
 		o.Now = clk.Now()
 	}

@@ -113,7 +113,21 @@ func (o *Objects) addObject(data []byte, list metav1.TypeMeta) error {
 			return o.add(&r, data)
 		}
 	}
+	for _, r := range readings {
+		if group, version, _ := strings.Cut(h.APIVersion, "/"); r.is.Kind == h.Kind && r.is.Group == group && r.is.Group != "" {
+			o.fault("%s %s: version %s is not read, only %s: it counts as not there", h.Kind, h.name(), version, r.is.Version)
+		}
+	}
 	return nil
+}
+
+// maxFaults bounds Faults.
+const maxFaults = 16
+
+func (o *Objects) fault(format string, args ...any) {
+	if len(o.Faults) < maxFaults {
+		o.Faults = append(o.Faults, fmt.Sprintf(format, args...))
+	}
 }
 
 // add reads one object of a kind.

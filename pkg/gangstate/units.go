@@ -73,7 +73,7 @@ func podsOf(located []Located) []*v1.Pod {
 	return out
 }
 
-// other needs g.mu, and that the gang is read.
+// other needs stepper.mu, and that the gang is read.
 func (x *gang) other() Other {
 	o := Other{Key: x.key, Priority: x.read.Priority, Held: x.heldPlaces()}
 	coming := map[types.UID]string{} // members of a committed attempt are as good as bound

@@ -64,6 +64,10 @@ func (l *Leader) Connect(ctx context.Context, kube kubernetes.Interface, config 
 
 // dial connects to a scheduler that is a process on some host.
 func (l *Leader) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("scheduler %s is no pod of %s, and published %s, which is not this host: name it with --scheduler if it is right", l.Process, l.Namespace, address)
+	}
 	conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("%w; it is no pod of %s, and listens at that address of its host: ask there, or name another address with --scheduler", err, l.Namespace)

@@ -39,7 +39,7 @@ func Find(ctx context.Context, kube kubernetes.Interface, namespace string, now 
 	if err != nil {
 		return nil, err
 	}
-	if err := leads(ctx, kube, p, now); err != nil {
+	if err := leads(ctx, kube, p, namespace, now); err != nil {
 		return nil, err
 	}
 	if p.Debug == nil {
@@ -73,7 +73,7 @@ func published(ctx context.Context, kube kubernetes.Interface, namespace string)
 }
 
 // leads returns an error unless the scheduler that published is the one that leads.
-func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles, now time.Time) error {
+func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles, namespace string, now time.Time) error {
 	of := p.LeaderLease
 	if of == nil || of.Name == "" {
 		return nil // it is not elected
@@ -81,6 +81,9 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 	lease, err := kube.CoordinationV1().Leases(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("no scheduler leads: there is no Lease %s; %s", of, of.NextStep())
+	}
+	if apierrors.IsForbidden(err) && *of != (diagnosis.LeaderLease{Namespace: namespace, Name: diagnosis.ShippedLease}) {
+		return fmt.Errorf("Lease %s: %w; Role %s/%s has the Lease of the shipped configuration alone: an administrator lets USER get this one", of, err, namespace, Role)
 	}
 	if err != nil {
 		return refused(err, "Lease", of.Namespace, of.Name)
@@ -100,7 +103,7 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 		return fmt.Errorf("no scheduler leads now: Lease %s has no holder; ask again in 15 seconds", of)
 	}
 	if holder != p.Scheduler {
-		return fmt.Errorf("scheduler %q holds Lease %s, and %q was the last to publish where it answers: another one is about to lead, ask again in 15 seconds", holder, of, p.Scheduler)
+		return fmt.Errorf("scheduler %q holds Lease %s, and %q was the last to publish where it answers: another one is about to lead, ask again in a minute", holder, of, p.Scheduler)
 	}
 	return nil
 }

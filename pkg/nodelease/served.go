@@ -18,9 +18,8 @@ import (
 // the time of it, in whole seconds. If somebody updates the Lease by hand, the update takes the field
 // from the program's apply, and then the value of renewTime counts.
 func Renewed(l *coordinationv1.Lease) (t time.Time) {
-	for i := range l.ManagedFields {
-		m := &l.ManagedFields[i]
-		if m.Operation == metav1.ManagedFieldsOperationApply && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:renewTime"`)) && m.Time != nil && m.Time.After(t) {
+	for _, m := range Renewals(l) {
+		if m.Time.After(t) {
 			t = m.Time.Time
 		}
 	}
@@ -28,6 +27,17 @@ func Renewed(l *coordinationv1.Lease) (t time.Time) {
 		t = l.Spec.RenewTime.Time
 	}
 	return t
+}
+
+// Renewals are the managed fields by which Renewed judges.
+func Renewals(l *coordinationv1.Lease) (out []metav1.ManagedFieldsEntry) {
+	for i := range l.ManagedFields {
+		m := &l.ManagedFields[i]
+		if m.Operation == metav1.ManagedFieldsOperationApply && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:renewTime"`)) && m.Time != nil {
+			out = append(out, *m)
+		}
+	}
+	return out
 }
 
 // SetOnce records a Lease as Set does, for who looks only once: renewed when Renewed says.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -98,6 +99,7 @@ func Plan(objects []Object, opts Options) *Removal {
 			r.Kept = append(r.Kept, Kept{*o, why})
 		}
 	}
+	r.bindings(objects, gone)
 	// What belongs to an object that goes, goes with it.
 	r.Steps = slices.DeleteFunc(r.Steps, func(s Step) bool { return ownedBy(&s.Object, gone) })
 	r.changes(objects, opts.Purge)
@@ -106,6 +108,36 @@ func Plan(objects []Object, opts Options) *Removal {
 	slices.SortStableFunc(r.Kept, func(a, b Kept) int { return strings.Compare(a.Object.String(), b.Object.String()) })
 	r.Notes = notes(objects, r)
 	return r
+}
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+// bindings adds the removal of RoleBindings that somebody made for a Role that goes: they would give its
+// rights again with the next installation.
+func (r *Removal) bindings(objects []Object, gone map[types.UID]bool) {
+	roles := map[string]bool{}
+	for i := range objects {
+		if o := &objects[i]; o.GetKind() == "Role" && o.Resource.Group == rbacGroup && gone[o.GetUID()] {
+			roles[o.GetNamespace()+"/"+o.GetName()] = true
+		}
+	}
+	for i := range objects {
+		o := &objects[i]
+		if o.GetKind() != "RoleBinding" || o.Resource.Group != rbacGroup || gone[o.GetUID()] {
+			continue
+		}
+		kind, _, _ := unstructured.NestedString(o.Object, "roleRef", "kind")
+		name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
+		switch {
+		case kind != "Role" || !roles[o.GetNamespace()+"/"+name]:
+			continue
+		case o.GetDeletionTimestamp() != nil:
+			r.Going = append(r.Going, *o)
+		default:
+			r.Steps = append(r.Steps, Step{Stage: StageInstallation, Object: *o})
+		}
+		gone[o.GetUID()] = true
+	}
 }
 
 // classify returns how an object is deleted, or why one of ours stays; neither for an object of others.

@@ -23,7 +23,7 @@ var resources = map[string]string{
 	"Deployment.apps": "deployments", "DaemonSet.apps": "daemonsets", "Node": "nodes", "Pod": "pods", "Secret": "secrets", "ConfigMap": "configmaps",
 	"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "Job.batch": "jobs", "Lease.coordination.k8s.io": "leases",
 	"ClusterRole.rbac.authorization.k8s.io": "clusterroles", "ClusterRoleBinding.rbac.authorization.k8s.io": "clusterrolebindings",
-	"RoleBinding.rbac.authorization.k8s.io": "rolebindings", "ReplicaSet.apps": "replicasets",
+	"RoleBinding.rbac.authorization.k8s.io": "rolebindings", "Role.rbac.authorization.k8s.io": "roles", "ReplicaSet.apps": "replicasets",
 	"ValidatingAdmissionPolicy.admissionregistration.k8s.io":        "validatingadmissionpolicies",
 	"ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io": "validatingadmissionpolicybindings",
 	"CustomResourceDefinition.apiextensions.k8s.io":                 "customresourcedefinitions",
@@ -112,6 +112,26 @@ func TestPlan(t *testing.T) {
 		"a cluster without nvtopo has nothing to remove": {objects: []string{`apiVersion: v1
 kind: Node
 metadata: {name: node-1, labels: {nvtopo.dev/gpu-count: "8"}}`}},
+		"a RoleBinding that somebody made goes with the Role of ours that it gives": {
+			objects: []string{`apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: nvtopo-what-if, namespace: nvtopo-system, labels: {app.kubernetes.io/part-of: nvtopo}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: asker, namespace: nvtopo-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: nvtopo-what-if}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: other, namespace: nvtopo-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: theirs}`, space},
+			wantSteps: []string{
+				"installation: RoleBinding nvtopo-system/asker",
+				"installation: Role nvtopo-system/nvtopo-what-if",
+			},
+			wantKept: []string{"Namespace nvtopo-system: it has RoleBinding nvtopo-system/other"},
+		},
 		"the agent goes first, then the plugin registers with kubelet, and the scheduler is the last program": {
 			objects: []string{programs, plugin, space},
 			wantSteps: []string{

@@ -70,6 +70,7 @@ var whole = map[schema.GroupResource]query{
 	{Group: kueueGroup, Resource: "admissionchecks"}:   {},
 	{Resource: "configmaps"}:                           {labels: release.PartOfLabel + "=" + release.PartOf},
 	{Group: "apps", Resource: "deployments"}:           {labels: release.PartOfLabel + "=" + release.PartOf},
+	{Group: rbacGroup, Resource: "rolebindings"}:       {namespace: release.Namespace},
 	{Group: "coordination.k8s.io", Resource: "leases"}: {namespace: kubeNamespace, fields: "metadata.name=kube-scheduler"},
 	{Resource: "secrets"}:                              {labels: "owner=helm", fields: "type=" + helmSecret},
 	{Resource: "pods"}:                                 {fields: "spec.nodeName="},

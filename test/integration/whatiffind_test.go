@@ -132,7 +132,7 @@ spec:
 	if err := scheduler.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	refused(operator, "scheduler") // its Lease has no holder, or its port no listener
+	refused(operator, "no scheduler leads") // its Lease is given back, or not renewed
 	t.Run("rights", l.testWhatIfRights)
 }
 

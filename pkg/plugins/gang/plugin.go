@@ -84,6 +84,12 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 // EventsToRegister names no event: a gang is tried again when gangstate says so. When the
 // framework asks, the profile is complete, so a wrong order of plugins stops the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	p.mu.Lock()
+	started := p.gangs != nil
+	p.mu.Unlock()
+	if !started {
+		return nil, fmt.Errorf("profile %s: %s places pods by what TopologyAware or NUMAAffinity knows of nodes, and no profile has one of them beside it: enable TopologyAware in this profile", p.handle.ProfileName(), Name)
+	}
 	f, ok := p.handle.(interface{ ListPlugins() *schedconfig.Plugins })
 	if !ok {
 		return nil, nil

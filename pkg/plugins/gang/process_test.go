@@ -3,10 +3,15 @@
 package gang
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 // TestProfileConfig: profiles have one config.
@@ -19,5 +24,20 @@ func TestProfileConfig(t *testing.T) {
 		if err := p.configure(&c.config); (err == nil) != c.want {
 			t.Errorf("configure(%+v) gave error %v, want one: %t", c.config, err, !c.want)
 		}
+	}
+}
+
+// named is a profile's handle, of which the name alone is asked.
+type named struct{ fwk.Handle }
+
+func (named) ProfileName() string { return "alone" }
+
+// TestProfileWithoutDevices: the scheduler does not start if no profile with gangs has a plugin that knows what
+// nodes have.
+func TestProfileWithoutDevices(t *testing.T) {
+	p := &Plugin{Process: NewProcess(lifecycle.NewShared(clock.RealClock{})), handle: named{}}
+	_, err := p.EventsToRegister(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "profile alone: GangPlacement places pods by what TopologyAware or NUMAAffinity knows") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
@@ -160,8 +162,11 @@ func (k *kind[T]) take(o any) (any, error) {
 	}
 	if m, err := meta.Accessor(o); err == nil {
 		var kept []metav1.ManagedFieldsEntry
-		if pod, ok := o.(*v1.Pod); ok {
-			kept = refusals.Dates(pod)
+		switch o := o.(type) {
+		case *v1.Pod:
+			kept = refusals.Dates(o)
+		case *coordinationv1.Lease:
+			kept = nodelease.Renewals(o)
 		}
 		m.SetManagedFields(kept)
 	}

@@ -31,7 +31,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 var start = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -160,6 +162,29 @@ func TestRefusalTimes(t *testing.T) {
 	want := refusals.Marks{"n": {Node: "n", Pods: 3, Reason: "UnexpectedAdmissionError", Until: start.Add(3 * time.Minute)}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("marked nodes (-want +got):\n%s", diff)
+	}
+}
+
+// TestLeaseTimes: a snapshot says when a Lease was renewed by the clock of the API server, not of the node.
+func TestLeaseTimes(t *testing.T) {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "exporter-n", Namespace: release.Namespace, ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}, Time: new(metav1.NewTime(start))},
+			{
+				Manager: "nvtopo-exporter", Operation: metav1.ManagedFieldsOperationApply,
+				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)}, Time: new(metav1.NewTime(start.Add(-10 * time.Second))),
+			},
+		}},
+		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(start.Add(-3 * time.Minute)))},
+	}
+	r := newTestEnv(t, lease)
+	r.run(t)
+	leases := r.watch.Snapshot().World.Leases
+	if len(leases) != 1 {
+		t.Fatalf("%d leases, want 1", len(leases))
+	}
+	if got, want := nodelease.Renewed(&leases[0]), start.Add(-10*time.Second); !got.Equal(want) {
+		t.Errorf("renewed at %s, want %s", got, want)
 	}
 }
 
