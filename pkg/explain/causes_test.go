@@ -466,6 +466,21 @@ func TestCauses(t *testing.T) {
 			},
 			want: OverQuota, wantText: "it asks 20 nvidia.com/gpu, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu",
 		},
+		"more than any one flavor of the queue can have": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 3, Template: v1.PodTemplateSpec{Spec: asks(4).Obj().Spec}}}
+				flavors := &w.ClusterQueues[0].Spec.ResourceGroups[0].Flavors
+				other := (*flavors)[0].DeepCopy()
+				other.Name = "other"
+				*flavors = append(*flavors, *other)
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "it asks 12 nvidia.com/gpu of one flavor, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu of one flavor",
+		},
 		"as much as the queue may have when it borrows": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

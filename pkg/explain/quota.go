@@ -99,39 +99,51 @@ func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) b
 		return false
 	}
 	for _, resource := range s.resources() {
-		most, bounded := limitOf(q, v1.ResourceName(resource))
-		if asks := askedBy(wl, v1.ResourceName(resource)); bounded && asks > most {
+		l := limitOf(q, v1.ResourceName(resource))
+		total, largest := askedBy(wl, v1.ResourceName(resource))
+		asks, most, of := total, l.total, ""
+		if total <= l.total { // each PodSet gets its own from one flavor
+			asks, most, of = largest, l.flavor, " of one flavor"
+		}
+		if l.bounded && asks > most {
 			e.Cause = OverQuota
-			e.Reason = fmt.Sprintf("it asks %d %s, and ClusterQueue %s can have at most %d, with all that it may borrow", asks, resource, queue, most)
-			e.Next = fmt.Sprintf("ask for at most %d %s, or have the quota of ClusterQueue %s raised", most, resource, queue)
+			e.Reason = fmt.Sprintf("it asks %d %s%s, and ClusterQueue %s can have at most %d, with all that it may borrow", asks, resource, of, queue, most)
+			e.Next = fmt.Sprintf("ask for at most %d %s%s, or have the quota of ClusterQueue %s raised", most, resource, of, queue)
 			return true
 		}
 	}
 	return false
 }
 
-// limitOf is how much of a resource a ClusterQueue can have in all its flavors; false if nothing bounds that.
-func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (most int64, bounded bool) {
+// limit is how much of a resource a ClusterQueue can have.
+type limit struct {
+	total, flavor int64 // in all its flavors, and in the one with most
+	bounded       bool  // else nothing bounds that
+}
+
+func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (l limit) {
 	for _, group := range q.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
 			for _, r := range f.Resources {
+				most := r.NominalQuota.Value()
 				switch {
 				case r.Name != name:
 					continue
 				case r.BorrowingLimit != nil:
 					most += r.BorrowingLimit.Value()
 				case q.Spec.CohortName != "":
-					return 0, false // all that the cohort has
+					return limit{} // all that the cohort has
 				}
-				most, bounded = most+r.NominalQuota.Value(), true
+				l = limit{l.total + most, max(l.flavor, most), true}
 			}
 		}
 	}
-	return most, bounded
+	return l
 }
 
-// askedBy is how much of a resource the pods of a Workload ask, as few as may start.
-func askedBy(wl *kueue.Workload, name v1.ResourceName) (total int64) {
+// askedBy is how much of a resource the pods of a Workload ask, as few as may start: all, and those of the
+// PodSet that asks most.
+func askedBy(wl *kueue.Workload, name v1.ResourceName) (total, largest int64) {
 	for i := range wl.Spec.PodSets {
 		set := &wl.Spec.PodSets[i]
 		of := resourcehelper.PodRequests(&v1.Pod{Spec: set.Template.Spec}, resourcehelper.PodResourcesOptions{})
@@ -140,9 +152,10 @@ func askedBy(wl *kueue.Workload, name v1.ResourceName) (total int64) {
 		if set.MinCount != nil {
 			count = min(count, *set.MinCount)
 		}
-		total += int64(count) * amount.Value()
+		asks := int64(count) * amount.Value()
+		total, largest = total+asks, max(largest, asks)
 	}
-	return total
+	return total, largest
 }
 
 // checksOf are what admission checks that are not content say.
