@@ -131,6 +131,9 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 	}
 	e.Cause = NeverFits
 	if needed == nil {
+		if ideal.fewerWithout(e, a, wishes, room) {
+			return true
+		}
 		e.Lacks = []Cause{FewGPUs}
 		e.Reason = "the gang can never fit in this cluster; even if no other pod ran: " + roomOf(room)
 		if total := ideal.offered(a); a.gpus() > total {
@@ -150,6 +153,47 @@ func (s *scene) neverGang(e *Explanation, a *ask) bool {
 	}
 	e.Next = ideal.lesser(needed, a.shapes, func(less []wish) bool { return ideal.fitsAsking(a, less) }, fewerMembers(room)...)
 	return true
+}
+
+// fewerWithout explains a gang that has no room for all members whatever it wishes, and room for more of them
+// without some wishes. It reports whether that is so.
+func (s *scene) fewerWithout(e *Explanation, a *ask, wishes []wish, room *fabric.UnplaceableError) bool {
+	most := s.roomWithout(a, wishes)
+	if most <= room.Have {
+		return false
+	}
+	enough := func(dropped []wish) bool { return s.roomWithout(a, dropped) >= most }
+	needed := fewest(wishes, enough)
+	if excludes(needed) {
+		return false
+	}
+	e.lack(needed)
+	e.Lacks = append(e.Lacks, FewGPUs)
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s, and also of its size; even if no other pod ran: room for %d of %s, and without for %d",
+		because(needed), room.Have, counted(room.Want, "member"), most)
+	less := "ask for less of these: " + named(needed)
+	if values := s.lesserEach(needed, a.shapes, enough); len(values) > 0 {
+		less = set(values) + annotate(a.shapes, values...)
+	}
+	e.Next = anyOf([]string{less + " and run " + counted(most, "member") + ", with which there is room when no other pod runs", "add nodes that have more"})
+	return true
+}
+
+// roomWithout is for how many of the members there is room without some wishes.
+func (s *scene) roomWithout(a *ask, dropped []wish) int {
+	less, ok := s.without(a, dropped)
+	if !ok {
+		return 0
+	}
+	_, err := s.plan(less)
+	var room *fabric.UnplaceableError
+	switch {
+	case err == nil:
+		return len(a.gang.Members.Live)
+	case errors.As(err, &room):
+		return room.Have
+	}
+	return 0
 }
 
 // fewerMembers is the step to run as many members as there is room for, if there is some.

@@ -79,7 +79,7 @@ func TestNeverFits(t *testing.T) {
 // TestGangNeverFits is the same of gangs on whole machines, beside a brute force over all sets of GPUs.
 func TestGangNeverFits(t *testing.T) {
 	random := rand.New(rand.NewPCG(37, 2))
-	never, advised, together := 0, 0, 0
+	never, advised, together, smaller := 0, 0, 0, 0
 	for round := range 120 {
 		w := newTestEnv()
 		kinds := []string{cube, hopper, "a100-pcie-4-bridged", quad}
@@ -113,6 +113,15 @@ func TestGangNeverFits(t *testing.T) {
 			continue
 		}
 		never++
+		if n, ok := membersAfter(e.Next); ok {
+			smaller++
+			changed := members[0].DeepCopy()
+			follow(changed, e.Next)
+			if n >= len(members) || w.gangFits(t, members[0], n) || strings.HasPrefix(e.Next, "set ") && (!w.gangFits(t, changed, n) || w.gangFits(t, changed, n+1)) {
+				t.Fatalf("round %d: %d members of %d GPUs with %v: next step %q does not help", round, len(members), size, wishes, e.Next)
+			}
+			continue
+		}
 		if !slices.Contains(e.Lacks, Cause("FewOneModel")) {
 			w.checkLacks(t, round, e, members[0], fits)
 		}
@@ -122,8 +131,8 @@ func TestGangNeverFits(t *testing.T) {
 		checkFewer(t, round, e, func(n int) bool { return w.gangFits(t, members[0], n) })
 		advised += checkNext(t, round, e, members[0], fits)
 	}
-	if never < 25 || advised < 5 || together < 3 {
-		t.Errorf("only %d times a gang never fits, %d times a value is said, and %d times two", never, advised, together)
+	if never < 25 || advised < 5 || together < 3 || smaller < 3 {
+		t.Errorf("only %d times a gang never fits, %d times a value is said, %d times two, and %d times with fewer members", never, advised, together, smaller)
 	}
 }
 
@@ -156,6 +165,16 @@ func (e *testEnv) checkLacks(t *testing.T, round int, x *Explanation, p *v1.Pod,
 			t.Fatalf("round %d: without %v of %v there is room, and %v are named: %s", round, fewer, p.Annotations, keys, x.Reason)
 		}
 	}
+}
+
+// membersAfter is how many members a next step says to run besides what it says to change.
+func membersAfter(next string) (n int, ok bool) {
+	_, after, ok := strings.Cut(next, " and run ")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(strings.Fields(after)[0])
+	return n, err == nil
 }
 
 // checkNext: with the value that the next step says there is room. It returns how many values it says.
