@@ -14,7 +14,7 @@ import (
 // TestNoScheduler: that no scheduler leads is a note, by the Lease that the scheduler has published, or the
 // shipped one.
 func TestNoScheduler(t *testing.T) {
-	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-21T12:57:30Z; see why no scheduler runs: kubectl -n nvtopo-system get pods"
+	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-21T12:57:30Z; see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods"
 	for name, tc := range map[string]struct {
 		lease     string
 		age       time.Duration

@@ -91,7 +91,7 @@ func TestTranscriptPage(t *testing.T) {
 
 // TestNoScheduler: top and get pods say that no scheduler leads, and how to see why; also where no pod is listed.
 func TestNoScheduler(t *testing.T) {
-	const want = "Problem  no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get pods"
+	const want = "Problem  no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods"
 	c, err := viewtest.Sample()
 	if err != nil {
 		t.Fatal(err)

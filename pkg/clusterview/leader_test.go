@@ -19,7 +19,7 @@ import (
 // TestNoScheduler: a view says first of all problems that no scheduler leads, and how to see why.
 func TestNoScheduler(t *testing.T) {
 	const expired = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; " +
-		"see why no scheduler runs: kubectl -n nvtopo-system get pods; then describe the pods of nvtopo-scheduler, or kubectl -n nvtopo-system logs deploy/nvtopo-scheduler --previous"
+		"see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods; with 0 replicas: kubectl -n nvtopo-system scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n nvtopo-system logs deploy/nvtopo-scheduler --previous"
 	shipped := &diagnosis.Profiles{LeaderLease: &diagnosis.LeaderLease{Namespace: "nvtopo-system", Name: diagnosis.ShippedLease}}
 	for name, tc := range map[string]struct {
 		age       time.Duration // of the Lease; 0: there is none

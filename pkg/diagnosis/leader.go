@@ -93,7 +93,7 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 
 // NextStep says how to see why no scheduler runs.
 func (l *LeaderLease) NextStep() string {
-	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get pods; then describe the pods of nvtopo-scheduler, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
+	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get deploy,pods; with 0 replicas: kubectl -n %[1]s scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
 }
 
 // LastPlaced is when a pod of some schedulers last got its node, by the API server's clock; zero if none has.

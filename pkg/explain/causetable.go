@@ -41,7 +41,7 @@ var causes = []CauseRow{
 	{VolumeMissing, "a PersistentVolumeClaim is not there", "create the PersistentVolumeClaim, or correct its name in the pod"},
 	{VolumeUnbound, "a PersistentVolumeClaim must be bound first and is not", "see why the claim is not bound: kubectl describe pvc"},
 	{GangIncomplete, "fewer members exist than start together", "create the missing members, or lower the number that starts together"},
-	{NoScheduler, "there is a place, and no scheduler leads: its Lease is not there, or was not renewed for three times its duration and a minute", "see why no scheduler runs: kubectl -n nvtopo-system get pods; then describe the pods of nvtopo-scheduler, or kubectl -n nvtopo-system logs deploy/nvtopo-scheduler --previous"},
+	{NoScheduler, "there is a place, and no scheduler leads: its Lease is not there, or was not renewed for three times its duration and a minute", "see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods; with 0 replicas: kubectl -n nvtopo-system scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n nvtopo-system logs deploy/nvtopo-scheduler --previous"},
 	{WaitsForItsTurn, "there is a place, and the scheduler has not said no", "wait a moment; if the pod stays, see whether the scheduler runs"},
 	{OtherPlugin, "there is a place as far as GPUs go, and the scheduler refuses for something else", "read the scheduler's message: what it names is not about GPUs"},
 	{NoNodes, "there are no nodes", "add nodes"},

@@ -127,7 +127,7 @@ func TestNoScheduler(t *testing.T) {
 			if tc.not != "" && strings.Contains(strings.Join(all, "; "), tc.not) {
 				t.Errorf("reason and evidence %q speak of who leads", all)
 			}
-			if e.Cause == "NoScheduler" && !strings.Contains(e.Next, "kubectl -n nvtopo-system get pods") {
+			if e.Cause == "NoScheduler" && !strings.Contains(e.Next, "kubectl -n nvtopo-system get deploy,pods") {
 				t.Errorf("next step %q, want the command that shows why", e.Next)
 			}
 		})
@@ -143,7 +143,7 @@ func TestNoSchedulerElsewhere(t *testing.T) {
 	w.leads("nvtopo-scheduler", time.Hour)
 	w.Leases[len(w.Leases)-1].Namespace = "gpus"
 	e, err := Pod(w.World, "team", "asks")
-	if err != nil || e.Cause != NoScheduler || !strings.Contains(e.Next, "kubectl -n gpus get pods") {
+	if err != nil || e.Cause != NoScheduler || !strings.Contains(e.Next, "kubectl -n gpus get deploy,pods") {
 		t.Errorf("%s, next step %q (%v), want NoScheduler and the namespace gpus", e.Cause, e.Next, err)
 	}
 }

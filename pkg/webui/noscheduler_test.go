@@ -26,7 +26,7 @@ func TestNoScheduler(t *testing.T) {
 	b := newTestEnv(t, c, nil)
 	var before, after documents.Cluster
 	b.get(t, "/api/v1/cluster", &before)
-	const want = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get pods"
+	const want = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods"
 	if len(before.Problems) == 0 || !strings.HasPrefix(before.Problems[0], want) {
 		t.Errorf("problems %q, want first %q", before.Problems, want)
 	}

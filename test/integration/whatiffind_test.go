@@ -110,7 +110,7 @@ spec:
 			}
 		}
 	}
-	refused(operator, "ConfigMap nvtopo-system/nvtopo-scheduler-profiles is empty: no scheduler has led yet", "kubectl -n nvtopo-system get pods")
+	refused(operator, "ConfigMap nvtopo-system/nvtopo-scheduler-profiles is empty: no scheduler has led yet", "kubectl -n nvtopo-system get deploy,pods")
 	scheduler := l.startShipped(t, manifests.SchedulerConfigPath)
 	testkit.Eventually(t, waitLimit, "one command asks the scheduler that leads", func(ctx context.Context) (bool, string) {
 		out, err := runNvtopo(ctx, "what-if", "-f", asked, "--kubeconfig", operator)
