@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
@@ -44,6 +45,9 @@ func (m *Memo) Of(o *clusterobjects.Objects, opt Options) *View {
 	}
 	if v.Problems, v.NoScheduler = slices.Clone(o.Faults), noScheduler(o); v.NoScheduler != "" {
 		v.Problems = append(v.Problems, v.NoScheduler)
+	}
+	if len(o.Topologies) == 0 && slices.ContainsFunc(o.Nodes, func(n v1.Node) bool { return !n.Status.Allocatable.Name(v1.ResourceName(resource), "").IsZero() }) {
+		v.Problems = append(v.Problems, diagnosis.NoTopologies+"; which GPUs are free is not known")
 	}
 	for i := range problems {
 		v.Problems = append(v.Problems, problems[i].String())

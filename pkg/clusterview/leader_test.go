@@ -64,3 +64,22 @@ func TestNoScheduler(t *testing.T) {
 		})
 	}
 }
+
+// TestNoTopologiesAtAll: where nodes have GPUs and none has a graph, as after an uninstall, a view says so.
+func TestNoTopologiesAtAll(t *testing.T) {
+	for name, tc := range map[string]struct {
+		topologies bool
+		want       bool
+	}{"some nodes have graphs": {true, false}, "none has": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			c := sample(t)
+			if !tc.topologies {
+				c.Topologies = nil
+			}
+			v := clusterview.Of(&c.Objects, clusterview.Options{})
+			if got := slices.ContainsFunc(v.Problems, func(p string) bool { return strings.HasPrefix(p, diagnosis.NoTopologies) }); got != tc.want {
+				t.Errorf("problems %q: says that there are no graphs %t, want %t", v.Problems, got, tc.want)
+			}
+		})
+	}
+}

@@ -13,6 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
+// NoTopologies says why no node of a cluster has a graph.
+const NoTopologies = "no node has a NodeGPUTopology: no exporter of nvtopo has run, or nvtopo was taken out by nvtopo uninstall"
+
 // ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
 const ShippedLease = "nvtopo-scheduler"
 

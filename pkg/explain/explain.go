@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podkeys"
@@ -104,7 +105,7 @@ func (s *scene) explainPod(p *v1.Pod) *Explanation {
 		e.Scheduler = saidBy(p)
 		s.explainPending(e, p)
 		if e.Cause == causeOf(placement.NoGraph) && len(s.Topologies) == 0 {
-			e.Evidence = append(e.Evidence, "no node has a NodeGPUTopology: no exporter of nvtopo has run, or nvtopo was taken out by nvtopo uninstall")
+			e.Evidence = append(e.Evidence, diagnosis.NoTopologies)
 		}
 	}
 	return e
