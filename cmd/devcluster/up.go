@@ -56,9 +56,9 @@ state of its pods is not simulated: they count as running all the same.
 
 While it runs, "nvtopo-devcluster fail" and "heal" have an exporter, an agent, a GPU or a
 node fail. What needs a real kubelet or a driver cannot be tried here: which GPUs a
-container has, the agent's socket and NVIDIA's device plugin, NRI, verify-node, and the
-pods of the web view; see "nvtopo-devcluster demo-node". A pod that is deleted goes even
-from a node that has failed.`,
+container has, the agent's socket and NVIDIA's device plugin, NRI, verify-node, "helm
+test", and the pods of the web view; see "nvtopo-devcluster demo-node". A pod that is
+deleted goes even from a node that has failed.`,
 		Example: `  nvtopo-devcluster up --nodes dgx-h100=8,a100-pcie-4-bridged=4 --racks 4 --switches 2
   nvtopo-devcluster up --helm --helm-values my-values.yaml`,
 		Args: cobra.NoArgs,
