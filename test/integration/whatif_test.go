@@ -409,7 +409,7 @@ func TestWhatIfRefusals(t *testing.T) {
 	}{
 		"no pod":            {"", "there is no pod"},
 		"an unknown field":  {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containerz: []}\n", `unknown field "spec.containerz"`},
-		"an unknown kind":   {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", `kind "Deployment"`},
+		"an unknown kind":   {"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: x}\n", `kind "DaemonSet"`},
 		"another scheduler": {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {schedulerName: other, containers: [{name: c, image: i}]}\n", `spec.schedulerName "other"`},
 		"an unknown class":  {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {priorityClassName: top, containers: [{name: c, image: i}]}\n", `spec.priorityClassName "top"`},
 	} {
