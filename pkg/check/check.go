@@ -17,10 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
 // Check returns the violations at this moment. What becomes a violation only if it
@@ -33,8 +31,7 @@ func Examine(w *World) *Report { return examine(w, nvtopo.NewRegistry(nvtopo.Def
 // examine uses tables that may be kept from one World to the next.
 func examine(w *World, tables *nvtopo.Registry) *Report {
 	s := &scene{
-		w: w, tables: tables, report: &Report{Violations: []Violation{}}, profiles: w.profiles(),
-		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, live: map[types.UID]*v1.Pod{},
+		Report: &Report{Violations: []Violation{}}, w: w, tables: tables, profiles: w.profiles(), nodes: map[string]*node{}, live: map[types.UID]*v1.Pod{},
 	}
 	s.readNodes()
 	s.readPods()
@@ -47,26 +44,24 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	s.checkKeys()
 	s.checkSharing()
 	s.checkRecordSharing()
-	s.checkGangs()
+	(&gangs{Report: s.Report, w: w, profiles: s.profiles, nodes: s.nodes}).check()
 	for i := range w.Schedulers {
-		s.checkScheduler(&w.Schedulers[i])
+		(&process{Report: s.Report, State: &w.Schedulers[i], nodes: s.nodes, live: s.live, bound: s.bound}).check()
 	}
-	s.report.sort()
-	return s.report
+	s.sort()
+	return s.Report
 }
 
-// scene is a World, indexed by name and UID.
+// scene is a World, indexed by name and UID, and what is found of it.
 type scene struct {
+	*Report
+
 	w        *World
 	tables   *nvtopo.Registry
-	report   *Report
 	profiles map[string]diagnosis.Profile
 	nodes    map[string]*node
 	live     map[types.UID]*v1.Pod // pods that have not ended, bound or not
-	pods     map[types.UID]*pod    // live and bound, with GPUs or an allocation
-	bound    []*pod                // the values of pods, in order
-	tree     *fabric.Tree          // made when a gang needs it
-	levels   []gangrequest.Level   // of the tree
+	bound    []*pod                // of them, bound and with an allocation, in order
 }
 
 // node is one node's name and everything about it.
@@ -102,20 +97,6 @@ type pod struct {
 	asks    map[string]int // resource -> effective request
 	// alloc is nil unless it is readable and is for this pod and node.
 	alloc *allocation.Allocation
-}
-
-func (s *scene) violate(v Violation) { s.report.Violations = append(s.report.Violations, v) }
-func (s *scene) pend(v Violation)    { s.report.Pending = append(s.report.Pending, v) }
-func (s *scene) note(v Violation)    { s.report.Notes = append(s.report.Notes, v) }
-
-// either reports v as a violation, or as a note if something explains it.
-func (s *scene) either(v Violation, explained, instead, why string) {
-	if explained == "" {
-		s.violate(v)
-		return
-	}
-	v.Invariant, v.Message = instead, v.Message+why+explained
-	s.note(v)
 }
 
 func (s *scene) node(name string) *node {
@@ -177,7 +158,7 @@ func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
 		n.accels[res] = &accel{graph: g, tables: s.tables.Tables(g), healthy: g.Healthy(), degraded: g.Degraded()}
 	}
 	n.changed, n.health = changes(t)
-	s.report.Checked.Nodes++
+	s.Checked.Nodes++
 }
 
 func (s *scene) readPods() {
@@ -206,15 +187,14 @@ func (s *scene) readPod(obj *v1.Pod) {
 	}
 	p.asks = requests(obj, p.resources())
 	if len(p.asks) > 0 {
-		s.report.Checked.Pods++
+		s.Checked.Pods++
 	}
 	switch {
 	case p.alloc != nil:
-		s.pods[obj.UID] = p
 		s.bound = append(s.bound, p)
 	case annotated || len(p.asks) == 0: // already reported, or nothing to report
 	case !p.ours:
-		s.report.Checked.Foreign++ // known by kubelet's record, or by count
+		s.Checked.Foreign++ // known by kubelet's record, or by count
 	default:
 		s.checkMissing(p)
 	}

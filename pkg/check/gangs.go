@@ -17,9 +17,21 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
+
+// gangs checks what is promised of all pods of a gang together.
+type gangs struct {
+	*Report
+
+	w        *World
+	profiles map[string]diagnosis.Profile
+	nodes    map[string]*node
+	tree     *fabric.Tree        // made when a gang needs it
+	levels   []gangrequest.Level // of the tree
+}
 
 // gang is one gang with what is judged about it.
 type gang struct {
@@ -30,17 +42,16 @@ type gang struct {
 	first time.Time
 }
 
-// checkGangs checks what is promised of all pods of a gang together.
-func (s *scene) checkGangs() {
+func (c *gangs) check() {
 	groups := map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}
-	for i := range s.w.PodGroups {
-		g := &s.w.PodGroups[i]
+	for i := range c.w.PodGroups {
+		g := &c.w.PodGroups[i]
 		groups[gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: g.Namespace, Name: g.Name}] = g
 	}
 	members := map[gangrequest.Key][]*v1.Pod{}
-	for i := range s.w.Pods {
-		if key, ok := gangrequest.KeyOf(&s.w.Pods[i]); ok {
-			members[key] = append(members[key], &s.w.Pods[i])
+	for i := range c.w.Pods {
+		if key, ok := gangrequest.KeyOf(&c.w.Pods[i]); ok {
+			members[key] = append(members[key], &c.w.Pods[i])
 		}
 	}
 	compare := func(a, b gangrequest.Key) int {
@@ -53,22 +64,22 @@ func (s *scene) checkGangs() {
 				g.bound = append(g.bound, p)
 			}
 		}
-		if len(g.bound) == 0 || !s.placed(g) {
+		if len(g.bound) == 0 || !c.placed(g) {
 			continue
 		}
 		g.first = boundAt(slices.MinFunc(g.bound, func(a, b *v1.Pod) int { return boundAt(a).Compare(boundAt(b)) }))
-		s.report.Checked.Gangs++
-		s.checkWhole(g)
-		s.checkRanks(g)
-		s.checkLevel(g)
+		c.Checked.Gangs++
+		c.checkWhole(g)
+		c.checkRanks(g)
+		c.checkLevel(g)
 	}
 }
 
 // placed says whether one of our schedulers placed the gang as a gang. All members are its
 // own, and it wrote something about them: a profile need not have the plugin.
-func (s *scene) placed(g *gang) bool {
+func (c *gangs) placed(g *gang) bool {
 	for _, p := range g.Members.Live {
-		if _, ours := s.profiles[p.Spec.SchedulerName]; !ours {
+		if _, ours := c.profiles[p.Spec.SchedulerName]; !ours {
 			return false
 		}
 	}
@@ -87,7 +98,7 @@ func (g *gang) object() Object {
 // checkWhole: the members that were there when the first was bound follow within the
 // scheduleTimeout of the scheduler, or all go. Members that came later replace others or are
 // extras. A gang that was whole once may miss members for as long as there is no room.
-func (s *scene) checkWhole(g *gang) {
+func (c *gangs) checkWhole(g *gang) {
 	have := len(g.bound) + len(g.Members.Ended)
 	if have >= g.Minimum || g.wasWhole() || g.first.IsZero() {
 		return
@@ -98,19 +109,19 @@ func (s *scene) checkWhole(g *gang) {
 			waiting++
 		}
 	}
-	if have+waiting < g.Minimum || !s.overdue(g) {
+	if have+waiting < g.Minimum || !c.overdue(g) {
 		return
 	}
-	s.pend(Violation{
+	c.pend(Violation{
 		Invariant: GangPartlyBound, Objects: []Object{g.object()},
 		Message: fmt.Sprintf("%d of %d members are bound, the first since %s, and %d wait: all or none should be", have, g.Minimum, stamp(g.first), waiting),
 	})
 }
 
 // overdue reports whether a gang has been partly bound for longer than the scheduler lets it be.
-func (s *scene) overdue(g *gang) bool {
-	timeout := ptr.Deref(s.w.ScheduleTimeout, gangrequest.DefaultScheduleTimeout)
-	return timeout > 0 && !s.w.Now.Before(g.first.Add(timeout))
+func (c *gangs) overdue(g *gang) bool {
+	timeout := ptr.Deref(c.w.ScheduleTimeout, gangrequest.DefaultScheduleTimeout)
+	return timeout > 0 && !c.w.Now.Before(g.first.Add(timeout))
 }
 
 // wasWhole says whether all members of the last attempt were bound. Without a PodGroup, and
@@ -123,7 +134,7 @@ func (g *gang) wasWhole() bool {
 }
 
 // checkRanks: each bound member has a rank of its own.
-func (s *scene) checkRanks(g *gang) {
+func (c *gangs) checkRanks(g *gang) {
 	taken := map[int]*v1.Pod{}
 	for _, p := range g.bound {
 		rank, ok := gangrequest.RankOf(p)
@@ -131,7 +142,7 @@ func (s *scene) checkRanks(g *gang) {
 			continue
 		}
 		if other := taken[rank]; other != nil {
-			s.violate(Violation{
+			c.violate(Violation{
 				Invariant: GangRankShared, Objects: []Object{g.object(), podObject(other), podObject(p)},
 				Field: "metadata.annotations[" + gangrequest.RankKey + "]", Message: fmt.Sprintf("both have the rank %d", rank),
 			})
@@ -141,14 +152,14 @@ func (s *scene) checkRanks(g *gang) {
 }
 
 // checkLevel: all bound members are in one domain of the level that the gang requires.
-func (s *scene) checkLevel(g *gang) {
+func (c *gangs) checkLevel(g *gang) {
 	if g.Wishes.Required == "" {
 		return
 	}
-	tree, levels := s.fabric()
+	tree, levels := c.fabric()
 	w, err := g.WishesIn(levels)
 	if err != nil {
-		s.note(Violation{Invariant: Unverified, Objects: []Object{g.object()}, Message: err.Error()})
+		c.note(Violation{Invariant: Unverified, Objects: []Object{g.object()}, Message: err.Error()})
 		return
 	}
 	depth, ok := tree.DepthOf(w.Required)
@@ -159,11 +170,11 @@ func (s *scene) checkLevel(g *gang) {
 	if len(domains) < 2 {
 		return
 	}
-	explained := s.fabricChanged(g)
+	explained := c.fabricChanged(g)
 	if unlabelled != "" {
 		explained = fmt.Sprintf("node %s has no label of that level", unlabelled)
 	}
-	s.either(Violation{
+	c.either(Violation{
 		Invariant: GangScattered, Objects: []Object{g.object()}, Field: "metadata.annotations[" + gangrequest.RequiredKey + "]",
 		Message: fmt.Sprintf("the members must be in one %s, and are in %s", w.Required, list(domains)),
 	}, explained, DegradedSince, ", but ")
@@ -193,9 +204,9 @@ func domainsOf(tree *fabric.Tree, depth int, pods []*v1.Pod) (domains []string, 
 
 // fabricChanged says which change after the first member was bound, or just before, explains
 // that the gang is not where it should be, or "".
-func (s *scene) fabricChanged(g *gang) string {
-	since := g.first.Add(-time.Second - s.w.lag())
-	if ct := s.w.ClusterTopology; ct != nil {
+func (c *gangs) fabricChanged(g *gang) string {
+	since := g.first.Add(-time.Second - c.w.lag())
+	if ct := c.w.ClusterTopology; ct != nil {
 		if at, ok := changedAfter(&ct.ObjectMeta, "f:spec", since); ok {
 			return "the ClusterTopology changed at " + stamp(at)
 		}
@@ -206,7 +217,8 @@ func (s *scene) fabricChanged(g *gang) string {
 		}
 	}
 	for _, p := range g.bound {
-		if n := s.node(p.Spec.NodeName).object; n != nil {
+		if at := c.nodes[p.Spec.NodeName]; at != nil && at.object != nil {
+			n := at.object
 			if n.CreationTimestamp.After(boundAt(p)) {
 				return fmt.Sprintf("node %s was made anew at %s", n.Name, stamp(n.CreationTimestamp.Time))
 			}
@@ -234,23 +246,23 @@ func changedAfter(o *metav1.ObjectMeta, field string, since time.Time) (time.Tim
 }
 
 // fabric is the tree of the cluster's nodes, and its levels.
-func (s *scene) fabric() (*fabric.Tree, []gangrequest.Level) {
-	if s.tree != nil {
-		return s.tree, s.levels
+func (c *gangs) fabric() (*fabric.Tree, []gangrequest.Level) {
+	if c.tree != nil {
+		return c.tree, c.levels
 	}
-	nodes := make([]clustertopology.Node, len(s.w.Nodes))
-	for i := range s.w.Nodes {
-		nodes[i] = clustertopology.Node{Name: s.w.Nodes[i].Name, Labels: s.w.Nodes[i].Labels}
+	nodes := make([]clustertopology.Node, len(c.w.Nodes))
+	for i := range c.w.Nodes {
+		nodes[i] = clustertopology.Node{Name: c.w.Nodes[i].Name, Labels: c.w.Nodes[i].Labels}
 	}
-	ct := s.w.ClusterTopology
+	ct := c.w.ClusterTopology
 	if ct == nil {
 		ct = clustertopology.Default(nodes)
 	}
 	for _, l := range ct.Spec.Levels {
-		s.levels = append(s.levels, gangrequest.Level{Name: l.Name, NodeLabel: l.NodeLabel})
+		c.levels = append(c.levels, gangrequest.Level{Name: l.Name, NodeLabel: l.NodeLabel})
 	}
-	s.tree, _ = clustertopology.Tree(ct, nodes)
-	return s.tree, s.levels
+	c.tree, _ = clustertopology.Tree(ct, nodes)
+	return c.tree, c.levels
 }
 
 // list names the first few.

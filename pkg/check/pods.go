@@ -88,7 +88,7 @@ func (s *scene) checkPod(p *pod) {
 		}
 		return
 	}
-	s.report.Checked.Allocations++
+	s.Checked.Allocations++
 	if s.checkGPUs(p) {
 		s.checkDemands(p)
 	}

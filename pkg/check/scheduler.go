@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -23,22 +24,30 @@ const leakFloor = 30 * time.Second
 
 func schedulerObject(d *diagnosis.State) Object { return Object{Kind: "Scheduler", Name: d.Name} }
 
-// checkScheduler compares what a scheduler process believes with the World. Its state
-// is a little older or newer than the World, so differences between both are pending
-// first.
-func (s *scene) checkScheduler(d *diagnosis.State) {
-	s.report.Checked.Schedulers++
-	s.report.Checked.Claims += len(d.Claims)
-	if !d.Synced {
-		s.note(Violation{Invariant: NotSynced, Objects: []Object{schedulerObject(d)}, Field: "synced", Message: "it has not read all graphs yet, and GPU pods wait"})
+// process compares what a scheduler process believes with the World. Its state is a little
+// older or newer than the World, so differences between both are pending first.
+type process struct {
+	*Report
+	*diagnosis.State
+
+	nodes map[string]*node
+	live  map[types.UID]*v1.Pod // as of scene
+	bound []*pod
+}
+
+func (p *process) check() {
+	p.Checked.Schedulers++
+	p.Checked.Claims += len(p.Claims)
+	if !p.Synced {
+		p.note(Violation{Invariant: NotSynced, Objects: []Object{schedulerObject(p.State)}, Field: "synced", Message: "it has not read all graphs yet, and GPU pods wait"})
 	}
-	attempted := inAttempts(d)
-	for i := range d.Claims {
-		s.checkClaim(d, &d.Claims[i], attempted)
+	attempted := inAttempts(p.State)
+	for i := range p.Claims {
+		p.checkClaim(&p.Claims[i], attempted)
 	}
-	s.checkClaimSharing(d)
-	if d.Synced {
-		s.checkDerivation(d)
+	p.checkClaimSharing()
+	if p.Synced {
+		p.checkDerivation()
 	}
 }
 
@@ -66,34 +75,34 @@ func inAttempts(d *diagnosis.State) map[types.UID]bool {
 // The next scheduling cycle drops settled claims, so their age means nothing without a cycle. A
 // process that was paused has old claims until it has heard what it missed, so only a lasting
 // one is a violation.
-func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation, attempted map[types.UID]bool) {
-	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
+func (p *process) checkClaim(c *diagnosis.Reservation, attempted map[types.UID]bool) {
+	bound := max(leakFactor*p.RequestTimeout.Duration, leakFloor)
 	settled := c.Phase == "confirmed" || c.Phase == "void"
-	seen := d.At
+	seen := p.At
 	if settled {
-		if seen = c.Since; d.LastSweep != nil {
-			seen = *d.LastSweep
+		if seen = c.Since; p.LastSweep != nil {
+			seen = *p.LastSweep
 		}
 	}
 	if seen.Sub(c.Since) < bound {
 		return
 	}
-	v := Violation{Invariant: LeakedClaim, Objects: claimObjects(d, c), Field: "claims", Message: fmt.Sprintf(
+	v := Violation{Invariant: LeakedClaim, Objects: claimObjects(p.State, c), Field: "claims", Message: fmt.Sprintf(
 		"%s are %s for it since %s", strings.Join(c.GPUs, ", "), c.Phase, stamp(c.Since))}
-	pod := s.live[c.UID]
+	pod := p.live[c.UID]
 	switch {
 	case pod == nil:
 		v.Message += ", and the pod is gone"
-		s.pend(v)
+		p.pend(v)
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
 		v.Message += ", and the pod is on node " + pod.Spec.NodeName
-		s.pend(v)
+		p.pend(v)
 	case (c.Phase == "planned" || c.Phase == diagnosis.Awaiting) && !attempted[c.UID]:
 		v.Message += ", and no attempt to place its gang goes on"
-		s.pend(v)
+		p.pend(v)
 	default:
 		v.Invariant = LateClaim
-		s.note(v)
+		p.note(v)
 	}
 }
 
@@ -101,17 +110,17 @@ func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation, attempt
 // guards all claims, so this must not happen at any moment.
 //
 // What awaits the end of others is theirs, too, until then. Two pods never await one GPU.
-func (s *scene) checkClaimSharing(d *diagnosis.State) {
+func (p *process) checkClaimSharing() {
 	for _, awaiting := range []bool{false, true} {
-		s.checkClaimsOf(d, func(c *diagnosis.Reservation) bool { return (c.Phase == diagnosis.Awaiting) == awaiting })
+		p.checkClaimsOf(func(c *diagnosis.Reservation) bool { return (c.Phase == diagnosis.Awaiting) == awaiting })
 	}
 }
 
-func (s *scene) checkClaimsOf(d *diagnosis.State, counts func(*diagnosis.Reservation) bool) {
+func (p *process) checkClaimsOf(counts func(*diagnosis.Reservation) bool) {
 	holders := map[device][]types.UID{}
 	of := map[types.UID]*diagnosis.Reservation{}
-	for i := range d.Claims {
-		c := &d.Claims[i]
+	for i := range p.Claims {
+		c := &p.Claims[i]
 		if !counts(c) {
 			continue
 		}
@@ -124,10 +133,10 @@ func (s *scene) checkClaimsOf(d *diagnosis.State, counts func(*diagnosis.Reserva
 	for _, g := range groups(holders) {
 		var objects []Object
 		for _, uid := range g.uids {
-			objects = append(objects, claimObjects(d, of[uid])[0])
+			objects = append(objects, claimObjects(p.State, of[uid])[0])
 		}
-		s.violate(Violation{
-			Invariant: SharedByClaim, Objects: append(objects, Object{Kind: "Node", Name: g.node}, schedulerObject(d)), Field: "claims",
+		p.violate(Violation{
+			Invariant: SharedByClaim, Objects: append(objects, Object{Kind: "Node", Name: g.node}, schedulerObject(p.State)), Field: "claims",
 			Message: fmt.Sprintf("it has promised %s of node %s to %d pods", strings.Join(g.gpus, ", "), g.node, len(g.uids)),
 		})
 	}
@@ -136,32 +145,32 @@ func (s *scene) checkClaimsOf(d *diagnosis.State, counts func(*diagnosis.Reserva
 // checkDerivation compares the GPUs that the process counts as used, from its own
 // copies, with those of the World. A GPU that a pod holds and the process does not
 // count could be given out again. A GPU that it counts and no pod holds is lost.
-func (s *scene) checkDerivation(d *diagnosis.State) {
+func (p *process) checkDerivation() {
 	held := map[device]Object{} // held by annotation or record
-	for _, p := range s.bound {
-		for _, c := range p.alloc.Containers {
+	for _, b := range p.bound {
+		for _, c := range b.alloc.Containers {
 			for _, id := range c.GPUs {
-				held[device{p.node.name, id}] = podObject(p.Pod)
+				held[device{b.node.name, id}] = podObject(b.Pod)
 			}
 		}
 	}
-	for i := range d.Claims {
-		for _, id := range d.Claims[i].GPUs {
-			held[device{d.Claims[i].Node, id}] = claimObjects(d, &d.Claims[i])[0]
+	for i := range p.Claims {
+		for _, id := range p.Claims[i].GPUs {
+			held[device{p.Claims[i].Node, id}] = claimObjects(p.State, &p.Claims[i])[0]
 		}
 	}
-	for i := range d.Nodes {
-		if x := &d.Nodes[i]; x.Derived != nil && x.Counts {
-			s.compareDerived(d, x, held)
+	for i := range p.Nodes {
+		if x := &p.Nodes[i]; x.Derived != nil && x.Counts {
+			p.compareDerived(x, held)
 		}
 	}
 }
 
 // addRecorded adds what kubelet recorded to what is held. While the agent publishes the
 // record of a pod that is gone, that counts too.
-func (s *scene) addRecorded(n *node, held map[device]Object) {
+func (p *process) addRecorded(n *node, held map[device]Object) {
 	for uid, records := range n.records {
-		if !n.enforced && s.live[uid] == nil {
+		if !n.enforced && p.live[uid] == nil {
 			continue
 		}
 		for _, r := range records {
@@ -174,15 +183,15 @@ func (s *scene) addRecorded(n *node, held map[device]Object) {
 	}
 }
 
-func (s *scene) compareDerived(d *diagnosis.State, x *diagnosis.Node, held map[device]Object) {
-	n := s.nodes[x.Name]
+func (p *process) compareDerived(x *diagnosis.Node, held map[device]Object) {
+	n := p.nodes[x.Name]
 	if n == nil || n.accels == nil || n.topology.Spec.NodeUID != x.NodeUID {
 		return
 	}
-	s.addRecorded(n, held)
+	p.addRecorded(n, held)
 	differs := func(id, message string, objects ...Object) {
-		s.pend(Violation{
-			Invariant: DerivationDiffers, Objects: append(objects, schedulerObject(d)),
+		p.pend(Violation{
+			Invariant: DerivationDiffers, Objects: append(objects, schedulerObject(p.State)),
 			Field: fmt.Sprintf("nodes[%s].derived.used[%s]", x.Name, id), Message: id + message,
 		})
 	}

@@ -176,7 +176,7 @@ func (s *scene) checkRecord(p *pod) {
 	if !p.node.enforced || len(records) == 0 {
 		return
 	}
-	s.report.Checked.Records++
+	s.Checked.Records++
 	differs := func(container, format string, args ...any) {
 		s.pend(Violation{
 			Invariant: RecordDiffers, Objects: []Object{podObject(p.Pod), topologyObject(p.node.topology)},

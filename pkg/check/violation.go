@@ -183,6 +183,20 @@ type Checked struct {
 	Schedulers  int `json:"schedulers"`
 }
 
+func (r *Report) violate(v Violation) { r.Violations = append(r.Violations, v) }
+func (r *Report) pend(v Violation)    { r.Pending = append(r.Pending, v) }
+func (r *Report) note(v Violation)    { r.Notes = append(r.Notes, v) }
+
+// either reports v as a violation, or as a note if something explains it.
+func (r *Report) either(v Violation, explained, instead, why string) {
+	if explained == "" {
+		r.violate(v)
+		return
+	}
+	v.Invariant, v.Message = instead, v.Message+why+explained
+	r.note(v)
+}
+
 func (r *Report) sort() {
 	slices.SortFunc(r.Violations, compareViolations)
 	slices.SortFunc(r.Pending, compareViolations)
