@@ -103,7 +103,7 @@ NVIDIA-H100  192.00     27.6 %   0.00           1
 total        695.25     100.0 %  500.25         9
 
 500.25 of the hours are from the invoices of 2026-09, whose sessions are kept no more. An invoice has the hours billed of the sessions that ended in its month, each in one sum: what such a session held before the month counts in it, and its queue is not recorded.
-There is no session and no invoice from 2026-10-01T00:00:00Z until 2026-11-01T00:00:00Z: nothing was used then, or it is not recorded.
+No record from 2026-10-01T00:00:00Z until 2026-11-01T00:00:00Z, from 2026-11-03T00:00:00Z until 2026-11-19T00:00:00Z: no GPU was held then, or the pool controller did not record it.
 Pods of no tenant are in no row: of a pod whose namespace has no label pool.nvtopo.dev/tenant no hours are recorded. Now: pool training: pods outside of tenants' namespaces hold 12 devices: default/x.
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {

@@ -37,7 +37,7 @@ type GPUHours struct {
 	ByModel  []HoursOf `json:"byModel"`
 	// Items are what they are the sums of.
 	Items []HoursItem `json:"items"`
-	// Unrecorded are the parts of the time that have no session and no invoice.
+	// Unrecorded are the parts of the time, by the day, of which neither sessions nor Items of invoices tell.
 	Unrecorded []billing.Period `json:"unrecorded"`
 	// Notes say what the sums have of invoices, and what they lack.
 	Notes []string `json:"notes"`
@@ -142,7 +142,7 @@ func newHoursCount(q HoursQuery) *hoursCount {
 	}
 	return &hoursCount{
 		q: q, asked: asked, items: map[itemKey]*heldHours{}, kept: map[lineOf]*heldHours{}, seen: map[string]bool{},
-		recorded: recordedTime{months: map[time.Time]bool{}},
+		recorded: recordedTime{days: map[int64]bool{}},
 	}
 }
 
@@ -183,7 +183,6 @@ func (c *hoursCount) record(r *v1alpha1.UsageRecord) {
 		c.kept[of].add(billedHours(&s), 1)
 	}
 	from, until := later(s.Start, c.asked.Start), earlier(end, c.asked.End)
-	c.recorded.since(s.Start)
 	if !from.Before(until) {
 		return
 	}
@@ -197,8 +196,6 @@ func (c *hoursCount) invoice(v *v1alpha1.Invoice) {
 		return
 	}
 	month := periodOf(&v.Spec.Period)
-	c.recorded.since(month.Start)
-	c.recorded.add(month)
 	if !v.Spec.Finalized || !month.Start.Before(c.q.Period.End) || !c.q.Period.Start.Before(month.End) {
 		return
 	}
@@ -225,6 +222,7 @@ func (c *hoursCount) invoice(v *v1alpha1.Invoice) {
 			all.add(new(big.Rat).Neg(kept.hours), -kept.sessions)
 		}
 		if all.sessions > 0 && all.hours.Sign() > 0 {
+			c.recorded.add(month)
 			c.item(itemKey{v.Spec.Tenant, "", of.model, source, month}).add(all.hours, all.sessions)
 		}
 	}

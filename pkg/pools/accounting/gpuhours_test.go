@@ -59,7 +59,11 @@ func TestGPUHours(t *testing.T) {
 		by(session("b1", "8", day(11, 20, 6), time.Time{}), "team-b", "training", "A100"),
 		by(session("b2", "0.5", day(10, 1, 0), day(10, 1, 4)), "team-b", "", ""),
 	}
-	gone := monthly("team-a", 9, "H100", "100", 3)
+	gone, open := monthly("team-a", 9, "H100", "100", 3), monthly("team-a", 11, "", "7", 1)
+	open.Spec.Finalized = false
+	onDay := func(d int) v1alpha1.UsageRecord {
+		return by(session(fmt.Sprintf("d%d", d), "1", day(10, d, 10), day(10, d, 11)), "team-a", "training", "H100")
+	}
 	for name, tc := range map[string]struct {
 		period, tenant string
 		records        []v1alpha1.UsageRecord
@@ -72,23 +76,38 @@ func TestGPUHours(t *testing.T) {
 		"of this month, what was held before it is cut off, and what goes on counts until now": {
 			period: "2026-11", records: all,
 			wantTenants: "team-a 72/2, team-b 48/1, team-c 0/0", wantQueues: "training 96/2, training.batch 24/1", wantModels: "H100 72/2, A100 48/1",
+			wantNotes: []string{"No record from 2026-11-02T00:00:00Z until 2026-11-20T00:00:00Z: no GPU was held then"},
 		},
 		"of one tenant": {
 			period: "2026-11", tenant: "team-b", records: all, wantTenants: "team-b 48/1", wantQueues: "training 48/1", wantModels: "A100 48/1",
+			wantNotes: []string{"No record of team-b from 2026-11-01T00:00:00Z until 2026-11-20T06:00:00Z: no GPU was held then"},
+		},
+		"of all tenants likewise, whatever their open invoices are about": {
+			period: "2026-11", records: all[2:3], invoices: []v1alpha1.Invoice{open}, wantTenants: "team-b 48/1, team-a 0/0, team-c 0/0",
+			wantQueues: "training 48/1", wantModels: "A100 48/1", wantNotes: []string{"No record from 2026-11-01T00:00:00Z until 2026-11-20T06:00:00Z: no GPU was held then"},
+		},
+		"days without a record are named, the first three times": {
+			period: "2026-10", wantTenants: "team-a 5/5, team-c 0/0", wantQueues: "training 5/5", wantModels: "H100 5/5",
+			records: []v1alpha1.UsageRecord{onDay(3), onDay(5), onDay(6), onDay(8), onDay(20)},
+			wantNotes: []string{"No record from 2026-10-01T00:00:00Z until 2026-10-03T10:00:00Z, from 2026-10-04T00:00:00Z until 2026-10-05T00:00:00Z, " +
+				"from 2026-10-07T00:00:00Z until 2026-10-08T00:00:00Z, and in 2 more times that -o json and -o csv name: no GPU was held then"},
 		},
 		"a tenant without use has a row": {
 			period: "2026-11", tenant: "team-c", records: all, wantTenants: "team-c 0/0",
-			wantNotes: []string{"no session and no invoice of team-c from 2026-11-01T00:00:00Z until 2026-11-20T12:00:00Z"},
+			wantNotes: []string{"No record of team-c from 2026-11-01T00:00:00Z until 2026-11-20T12:00:00Z"},
 		},
 		"a queue and a model that are not recorded, and a time before all records": {
 			period: "2026-09-30/2026-10-31", records: all, wantTenants: "team-b 2/1, team-a 0/0, team-c 0/0", wantQueues: "not recorded 2/1", wantModels: "not recorded 2/1",
-			wantNotes: []string{"no session and no invoice from 2026-09-30T00:00:00Z until 2026-10-01T00:00:00Z"},
+			wantNotes: []string{"No record from 2026-09-30T00:00:00Z until 2026-10-01T00:00:00Z, from 2026-10-02T00:00:00Z until 2026-10-31T00:00:00Z"},
 		},
 		"where no session is kept, the invoice has the hours": {
 			period: "2026-09-01/2026-12-01", records: all, invoices: []v1alpha1.Invoice{gone},
 			wantTenants: "team-a 184/5 invoiced 100, team-b 50/2, team-c 0/0", wantQueues: "not recorded 102/4 invoiced 100, training 96/2, training.batch 36/1",
 			wantModels: "H100 184/5 invoiced 100, A100 48/1, not recorded 2/1",
-			wantNotes:  []string{"100 of the hours are from the invoices of 2026-09, whose sessions are kept no more"},
+			wantNotes: []string{
+				"100 of the hours are from the invoices of 2026-09, whose sessions are kept no more",
+				"No record from 2026-10-02T00:00:00Z until 2026-10-31T00:00:00Z, from 2026-11-02T00:00:00Z until 2026-11-20T00:00:00Z: no GPU was held then",
+			},
 		},
 		"of an invoice whose sessions are in part kept, only the rest counts": {
 			period: "2026-10", records: []v1alpha1.UsageRecord{marked(by(session("a", "2", day(10, 2, 0), day(10, 2, 5)), "team-a", "training", "H100"), "inv-10-team-a")},
@@ -100,28 +119,29 @@ func TestGPUHours(t *testing.T) {
 			period: "2026-10", records: []v1alpha1.UsageRecord{marked(by(session("a", "2", day(10, 2, 0), day(10, 2, 5)), "team-a", "training", "H100"), "inv-10-team-a")},
 			invoices:    []v1alpha1.Invoice{monthly("team-a", 10, "H100", "10.5", 1)},
 			wantTenants: "team-a 10/1, team-c 0/0", wantQueues: "training 10/1", wantModels: "H100 10/1",
+			wantNotes: []string{"No record from 2026-10-01T00:00:00Z until 2026-10-02T00:00:00Z, from 2026-10-03T00:00:00Z until 2026-11-01T00:00:00Z"},
 		},
 		"of an invoice only a part of whose month is asked for, nothing counts, and it is said": {
 			period: "2026-09-15/2026-10-01", invoices: []v1alpha1.Invoice{gone}, wantTenants: "team-a 0/0, team-c 0/0",
 			wantNotes: []string{"Not counted: 100 hours on the invoices of 2026-09, of which only a part is asked for"},
 		},
 		"an invoice that is open says nothing: its sessions are kept": {
-			period: "2026-11", invoices: []v1alpha1.Invoice{func() v1alpha1.Invoice { v := monthly("team-a", 11, "", "7", 1); v.Spec.Finalized = false; return v }()},
-			wantTenants: "team-a 0/0, team-c 0/0",
+			period: "2026-11", invoices: []v1alpha1.Invoice{open}, wantTenants: "team-a 0/0, team-c 0/0",
+			wantNotes: []string{"No record from 2026-11-01T00:00:00Z until 2026-11-20T12:00:00Z"},
 		},
 		"months without any record between others": {
 			period: "2026-07-01/2026-10-01", invoices: []v1alpha1.Invoice{monthly("team-a", 7, "", "1", 1)}, wantTenants: "team-a 1/1 invoiced 1, team-c 0/0",
 			wantQueues: "not recorded 1/1 invoiced 1", wantModels: "not recorded 1/1 invoiced 1",
-			wantNotes: []string{"are from the invoices of 2026-07", "from 2026-08-01T00:00:00Z until 2026-10-01T00:00:00Z: nothing was used then, or it is not recorded"},
+			wantNotes: []string{"are from the invoices of 2026-07", "No record from 2026-08-01T00:00:00Z until 2026-10-01T00:00:00Z: no GPU was held then, or the pool controller did not record it."},
 		},
 		"a record without its end, and one that cannot be read": {
 			period: "2026-11", records: []v1alpha1.UsageRecord{restored(session("r", "1", day(11, 2, 0), time.Time{})), session("w", "much", day(11, 2, 0), day(11, 3, 0)), all[0]},
 			wantTenants: "team-a 48/1, team-c 0/0", wantQueues: "training 48/1", wantModels: "H100 48/1",
-			wantNotes: []string{"restored from a backup without their end: team-a/r. Say when each ended", "record team-a/w: quantity"},
+			wantNotes: []string{"No record from 2026-11-02T00:00:00Z", "restored from a backup without their end: team-a/r. Say when each ended", "record team-a/w: quantity"},
 		},
 		"a record that is in two namespaces counts once": {
 			period: "2026-11", records: []v1alpha1.UsageRecord{all[0], func() v1alpha1.UsageRecord { r := all[0]; r.Namespace = "system"; return r }()},
-			wantTenants: "team-a 48/1, team-c 0/0", wantQueues: "training 48/1", wantModels: "H100 48/1",
+			wantTenants: "team-a 48/1, team-c 0/0", wantQueues: "training 48/1", wantModels: "H100 48/1", wantNotes: []string{"No record from 2026-11-02T00:00:00Z"},
 		},
 		"a time to come": {
 			period: "2027-03", records: all, wantTenants: "team-a 0/0, team-b 0/0, team-c 0/0", wantNotes: []string{"is to come: it is 2026-11-20T12:00:00Z now"},
@@ -166,6 +186,7 @@ func TestGPUHoursCSV(t *testing.T) {
 2026-09-01T00:00:00Z,2026-10-01T00:00:00Z,team-b,not recorded,not recorded,invoice,7.5,2
 2026-08-15T00:00:00Z,2026-11-20T12:00:00Z,team-c,,,sessions,0,0
 2026-10-01T00:00:00Z,2026-11-01T00:00:00Z,,,,no record,,
+2026-11-02T00:00:00Z,2026-11-20T12:00:00Z,,,,no record,,
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("want - got +\n%s", diff)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// noRecord is the source of a row about a time that has no session and no invoice.
+// noRecord is the source of a row about a time that has no record.
 const noRecord = "no record"
 
 // WriteGPUHoursCSV writes a row for each tenant, queue, model and source, that of the most hours first, and

@@ -15,41 +15,38 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// recordedTime is since when there are sessions or invoices, and in which months.
+const daySeconds = 24 * 60 * 60
+
+// recordedTime is since when hours are counted, and on which days, in UTC, they are.
 type recordedTime struct {
-	first  time.Time // zero: there is none
-	months map[time.Time]bool
+	first time.Time      // zero: never
+	days  map[int64]bool // since 1970
 }
 
-func (t *recordedTime) since(at time.Time) {
-	if t.first.IsZero() || at.Before(t.first) {
-		t.first = at
-	}
-}
-
-// add has the months recorded that a time is in.
+// add has the days recorded that a time is in.
 func (t *recordedTime) add(p billing.Period) {
-	for m := Month(p.Start); m.Start.Before(p.End); m = after(m) {
-		t.months[m.Start] = true
+	if t.first.IsZero() || p.Start.Before(t.first) {
+		t.first = p.Start
+	}
+	for day := p.Start.Unix() / daySeconds; day*daySeconds < p.End.Unix(); day++ {
+		t.days[day] = true
 	}
 }
 
-// gaps are the parts of a time that are before the first record, and the months without one.
+// gaps are the parts of a time that are before the first record, and the days without one.
 func (t *recordedTime) gaps(asked billing.Period) []billing.Period {
-	out := []billing.Period{}
-	for m := Month(asked.Start); m.Start.Before(asked.End); m = after(m) {
-		gap := billing.Period{Start: later(m.Start, asked.Start), End: earlier(m.End, asked.End)}
-		if t.months[m.Start] {
-			gap.End = earlier(gap.End, t.first)
-		}
-		switch last := len(out) - 1; {
-		case !gap.Start.Before(gap.End):
-		case last >= 0 && out[last].End.Equal(gap.Start):
-			out[last].End = gap.End
-		default:
-			out = append(out, gap)
+	out, at := []billing.Period{}, asked.Start
+	gap := func(end time.Time) {
+		if end = earlier(end, asked.End); at.Before(end) {
+			out = append(out, billing.Period{Start: at, End: end})
 		}
 	}
+	for _, day := range slices.Sorted(maps.Keys(t.days)) {
+		start := time.Unix(day*daySeconds, 0).UTC()
+		gap(later(start, t.first))
+		at = later(at, start.AddDate(0, 0, 1))
+	}
+	gap(asked.End)
 	return out
 }
 
@@ -75,8 +72,8 @@ func (c *hoursCount) notes(out *GPUHours, invoiced *big.Rat) []string {
 		say("Not counted: %s hours on the invoices of %s, of which only a part is asked for: an invoice does not say when in its month they were. Ask for whole months to count them.",
 			decimalHours(lost), strings.Join(months, ", "))
 	}
-	for _, gap := range out.Unrecorded {
-		say("There is no session and no invoice%s from %s until %s: nothing was used then, or it is not recorded.", ofTenant(c.q.Tenant), stamp(gap.Start), stamp(gap.End))
+	if len(out.Unrecorded) > 0 {
+		say("No record%s %s: no GPU was held then, or the pool controller did not record it.", ofTenant(c.q.Tenant), gapsText(out.Unrecorded))
 	}
 	if len(c.held) > 0 {
 		slices.Sort(c.held)
@@ -90,6 +87,22 @@ func (c *hoursCount) notes(out *GPUHours, invoiced *big.Rat) []string {
 		say("Pods of no tenant are in no row: of a pod whose namespace has no label %s no hours are recorded.%s", v1alpha1.LabelTenant, foreignNow(c.q.Foreign))
 	}
 	return notes
+}
+
+// maxGaps bounds the times that a note names.
+const maxGaps = 3
+
+// gapsText names the first of the times without a record.
+func gapsText(gaps []billing.Period) string {
+	var texts []string
+	for _, gap := range gaps[:min(len(gaps), maxGaps)] {
+		texts = append(texts, fmt.Sprintf("from %s until %s", stamp(gap.Start), stamp(gap.End)))
+	}
+	text := strings.Join(texts, ", ")
+	if more := len(gaps) - maxGaps; more > 0 {
+		text += fmt.Sprintf(", and in %d more times that -o json and -o csv name", more)
+	}
+	return text
 }
 
 // maxForeign bounds the pools of which a note says what pods of no tenant hold.
