@@ -54,13 +54,13 @@ bridged  #...  1     3     2 NV12   -       -       300     0/0  0/0  1/2  3/4
 Total: 1 node, 4 GPUs, 1 used, 3 free, of which 2 have a link of NV1 or better to another free one
 
 MODEL                  NODES  GPUS  USED  FREE  WHOLE  LARGEST
-NVIDIA A100 80GB PCIe  1      4     1     3     0      2 NV12
+NVIDIA-A100-80GB-PCIe  1      4     1     3     0      2 NV12
 
-SIZE  SLOTS  CAPACITY  CLASS  LINKED  IDEAL  FRAGMENTED  MENDABLE
-8     0      0         -      -       -      -           -
-4     0      0         -      -       -      -           -
-2     1      2         NV12   1       1      0%          -
-1     3      4         -      -       -      -           -
+SIZE  SLOTS  CAPACITY  CLASS  LINKED  CAPACITY  IDEAL  FRAGMENTED  MENDABLE
+8     0      0         -      -       -         -      -           -
+4     0      0         -      -       -         -      -           -
+2     1      2         NV12   1       2         1      0%          -
+1     3      4         -      -       -         -      -           -
 `},
 		"top without the flag": {"top", `NODE     GPUS      USED  FREE  LARGEST  RING 8  RING 4  RING 2  X8   X4   X2   X1   NOTE
 bridged  #...      1     3     3 SYS    -       -       300     0/0  0/1  1/2  3/4

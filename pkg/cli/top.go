@@ -53,7 +53,8 @@ which all GPUs are free, and the LARGEST free linked group of a node.
 
 Below that, for the whole cluster, by size of group and link class:
   SLOTS, CAPACITY  as X8 to X1
-  LINKED   free groups whose ring is as fast as the machine's best of that size
+  LINKED, CAPACITY  free groups whose ring is as fast as the machine's best of that size,
+           and how many of these the empty machines of the class have
   IDEAL    how many so many free GPUs could be, if pods stood ideally
   FRAGMENTED  the share of IDEAL that is missing
   MENDABLE groups that a few moves of pods would free, see NVTOPO defrag
@@ -304,7 +305,7 @@ func orDash(s string) string {
 // writeSizes says for each size of group how much of what could be there is there.
 func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 	t := &table{}
-	t.row("SIZE", "SLOTS", "CAPACITY", "CLASS", "LINKED", "IDEAL", "FRAGMENTED", "MENDABLE")
+	t.row("SIZE", "SLOTS", "CAPACITY", "CLASS", "LINKED", "CAPACITY", "IDEAL", "FRAGMENTED", "MENDABLE")
 	for _, s := range v.Supply.Slots {
 		mend := "-"
 		for i := range v.Advice {
@@ -314,11 +315,11 @@ func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 		}
 		first := []any{strconv.Itoa(s.GPUs), strconv.Itoa(s.Free), strconv.Itoa(s.Capacity)}
 		if len(s.Linked) == 0 {
-			t.row(append(first, "-", "-", "-", "-", mend)...)
+			t.row(append(first, "-", "-", "-", "-", "-", mend)...)
 		}
 		for i := range s.Linked {
 			l := &s.Linked[i]
-			t.row(append(first, l.Class, strconv.Itoa(l.Free), strconv.Itoa(l.Ideal), share(l, p), mend)...)
+			t.row(append(first, l.Class, strconv.Itoa(l.Free), strconv.Itoa(l.Capacity), strconv.Itoa(l.Ideal), share(l, p), mend)...)
 			first, mend = []any{"", "", ""}, ""
 		}
 	}

@@ -167,7 +167,7 @@ func (n *Node) describe() {
 			holders[at] = append(holders[at], n.Pods[i].FullName())
 		}
 	}
-	n.CountedGPUs, n.Model = n.used.Counted[n.accel], g.Model()
+	n.CountedGPUs, n.Model = n.used.Counted[n.accel], nvtopo.ModelLabel(g.Model())
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
 		gpu := GPU{

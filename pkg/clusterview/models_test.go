@@ -12,28 +12,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
 )
 
-// TestModels: what is used and free is summed up by GPU model.
+// TestModels: what is used and free is summed up by GPU model, which is spelled as in bills and price books.
 func TestModels(t *testing.T) {
-	const h100 = "NVIDIA H100 80GB HBM3"
+	const h100 = "NVIDIA-H100-80GB-HBM3"
 	tests := map[string]struct {
 		change func(c *viewtest.Cluster)
 		want   []string // model: nodes, GPUs, used, free, whole nodes, GPUs of the largest group
 	}{
 		"a stale node has nothing free": {
-			want: []string{"NVIDIA A100 80GB PCIe: 1 4 1 3 0 0", h100 + ": 4 32 12 14 0 6", "Tesla V100-SXM2-32GB: 1 8 4 3 0 3"},
+			want: []string{"NVIDIA-A100-80GB-PCIe: 1 4 1 3 0 0", h100 + ": 4 32 12 14 0 6", "Tesla-V100-SXM2-32GB: 1 8 4 3 0 3"},
 		},
 		"a cordoned node has nothing free": {
 			change: func(c *viewtest.Cluster) { c.Nodes[0].Spec.Unschedulable, c.Nodes[1].Spec.Unschedulable = true, true },
-			want:   []string{"NVIDIA A100 80GB PCIe: 1 4 1 3 0 0", h100 + ": 4 32 12 2 0 2", "Tesla V100-SXM2-32GB: 1 8 4 3 0 3"},
+			want:   []string{"NVIDIA-A100-80GB-PCIe: 1 4 1 3 0 0", h100 + ": 4 32 12 2 0 2", "Tesla-V100-SXM2-32GB: 1 8 4 3 0 3"},
 		},
 		"without pods machines are whole": {
 			change: func(c *viewtest.Cluster) { c.Pods = nil },
-			want:   []string{"NVIDIA A100 80GB PCIe: 1 4 0 4 1 4", h100 + ": 4 32 0 24 3 8", "Tesla V100-SXM2-32GB: 1 8 0 7 0 7"},
+			want:   []string{"NVIDIA-A100-80GB-PCIe: 1 4 0 4 1 4", h100 + ": 4 32 0 24 3 8", "Tesla-V100-SXM2-32GB: 1 8 0 7 0 7"},
 		},
 		"a machine with two models is mixed": {
 			change: func(c *viewtest.Cluster) { c.Topology("h100-0").Spec.GPUs[0].Model = "NVIDIA H200" },
 			want: []string{
-				"NVIDIA A100 80GB PCIe: 1 4 1 3 0 0", h100 + ": 3 24 10 8 0 6", "Tesla V100-SXM2-32GB: 1 8 4 3 0 3", "mixed: 1 8 2 6 0 6",
+				"NVIDIA-A100-80GB-PCIe: 1 4 1 3 0 0", h100 + ": 3 24 10 8 0 6", "Tesla-V100-SXM2-32GB: 1 8 4 3 0 3", "mixed: 1 8 2 6 0 6",
 			},
 		},
 		"a node without a graph is of no model": {

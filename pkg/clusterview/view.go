@@ -48,7 +48,7 @@ type Node struct {
 	Closed string `json:"closed,omitempty"`
 	// NoGraph is why nobody chooses GPUs by the graph; then nothing of the node counts as free.
 	NoGraph string `json:"noGraph,omitempty"`
-	Model   string `json:"model,omitempty"` // of its GPUs; "mixed" if there are several
+	Model   string `json:"model,omitempty"` // of its GPUs, see nvtopo.ModelLabel; "mixed" if there are several
 	GPUs    []GPU  `json:"gpus,omitempty"`
 	// CountedGPUs is how many of the free GPUs nobody can be given: pods hold as many of which nobody
 	// knows which these are, or by number the node has fewer left than its graph.

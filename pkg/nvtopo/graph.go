@@ -269,7 +269,8 @@ func (g *Graph) Model() string {
 	return g.GPUs[0].Model
 }
 
-// ModelLabel writes a model as node labels do: "NVIDIA-H200".
+// ModelLabel writes a model as node labels, price books and all that users read do: "NVIDIA-H200". The driver
+// has blanks for the dashes; what is asked by nvtopo.dev/gpu-model may have either.
 func ModelLabel(model string) string { return strings.Join(strings.Fields(model), "-") }
 
 // ClassKey identifies the graph class: equal for two graphs exactly when the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // FieldOwner owns the fields that the controller applies.
@@ -179,9 +180,9 @@ func RecordsOf(name, record string) bool {
 	return record == name || strings.HasPrefix(record, name+restInfix)
 }
 
-// Model writes the model of a device as a label's value has it, with dashes for blanks, which is how
-// records and price books name it: NVIDIA-H100-80GB-HBM3.
-func Model(model string) string { return plain(model) }
+// Model writes the model of a device as records and price books have it: as nvtopo.ModelLabel does, without
+// what no record takes.
+func Model(model string) string { return plain(nvtopo.ModelLabel(model)) }
 
 // maxOwner is the length of the longest owner that a record takes.
 const maxOwner = 253
