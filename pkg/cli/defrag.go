@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -97,6 +98,9 @@ func (o *defragmenting) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), advice, func(w io.Writer) error { return writeAdvice(w, advice) })
 }
 
+// maxStaying bounds the pods that a reason to stay names.
+const maxStaying = 4
+
 func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	for i := range advice {
 		a := &advice[i]
@@ -127,8 +131,9 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 		}
 		t.row("Cordoned", c.Node, fmt.Sprintf("nothing of it counts and its pods stay, until: kubectl uncordon %s%s", c.Node, then))
 	}
-	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) { // it is the same for every size
-		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)
+	for _, why := range slices.Sorted(maps.Keys(advice[0].Staying)) { // it is the same for every size
+		pods := advice[0].Staying[why]
+		t.row("Must stay", count(len(pods), "pod"), why+": "+eviction.First(pods, maxStaying))
 	}
 	return t.write(w)
 }

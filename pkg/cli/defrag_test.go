@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // twoNodes have pods of which one can make room for a whole machine.
@@ -69,5 +71,22 @@ Cordoned  n1  nothing of it counts and its pods stay, until: kubectl uncordon n1
 				t.Errorf("(-want,+got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDefragNamesWhoStays: pods that must stay are named with their nodes under the reason, the first four of
+// each.
+func TestDefragNamesWhoStays(t *testing.T) {
+	c := twoNodes(t)
+	for i := range 6 {
+		c.AddPod("kept-"+strconv.Itoa(i), "n2", 1, 2+i).Annotations[podrequest.MovableKey] = "false"
+	}
+	c.Pods[0].OwnerReferences = nil
+	const want = `Groups of 8 by any link: 0 free, and so many free GPUs cannot be more
+Must stay  6 pods  annotation nvtopo.dev/movable is false: default/kept-0 on n2, default/kept-1 on n2, default/kept-2 on n2, default/kept-3 on n2 and 2 more
+Must stay  1 pod   no controller would make it again: default/large on n1
+`
+	if diff := cmp.Diff(want, mustRun(t, "", "defrag", "-n", "8", "--from", savedCluster(t, c))); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }

@@ -44,6 +44,8 @@ type Advice struct {
 	Proven bool `json:"proven"`
 	// Unmovable is how many pods with GPUs must stay, by the reason.
 	Unmovable map[string]int `json:"unmovable,omitempty"`
+	// Staying names these pods, such as "team/train-0 on node-7", by the reason.
+	Staying map[string][]string `json:"-"`
 }
 
 // Freed is how many free linked groups more a node has.
@@ -92,7 +94,10 @@ func (v *View) Advise(opt AdviceOptions) Advice {
 	best := p.search()
 	out := Advice{
 		GPUs: opt.GPUs, MinLink: v.MinLink, Before: p.before, After: p.before, Ideal: p.ideal, Moves: []Move{}, Freed: best.freed(), Cordoned: p.cordoned,
-		Proven: p.proven, Unmovable: p.unmovable,
+		Proven: p.proven, Unmovable: map[string]int{}, Staying: p.staying,
+	}
+	for why, pods := range p.staying {
+		out.Unmovable[why] = len(pods)
 	}
 	value := p.before
 	for _, s := range best.moved {

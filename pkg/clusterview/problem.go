@@ -25,7 +25,7 @@ type problem struct {
 	before    int     // free linked groups
 	ideal     int
 	cordoned  []Cordoned
-	unmovable map[string]int
+	staying   map[string][]string
 	proven    bool
 	removable map[*place][]removal // what was found of nodes as they are or became
 }
@@ -59,7 +59,7 @@ type placed struct {
 // newProblem reads a view.
 func (v *View) newProblem(opt AdviceOptions) *problem {
 	p := &problem{
-		view: v, size: opt.GPUs, maxMoves: cmp.Or(opt.MaxMoves, DefaultMaxMoves), steps: cmp.Or(opt.Steps, DefaultSteps), unmovable: map[string]int{}, removable: map[*place][]removal{},
+		view: v, size: opt.GPUs, maxMoves: cmp.Or(opt.MaxMoves, DefaultMaxMoves), steps: cmp.Or(opt.Steps, DefaultSteps), staying: map[string][]string{}, removable: map[*place][]removal{},
 	}
 	people := newPeople(v.objects)
 	p.allowed = people.budgets.Allowed
@@ -80,7 +80,7 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 		for j := range n.Pods {
 			pod := &n.Pods[j]
 			if pod.Unmovable != "" {
-				p.unmovable[pod.Unmovable]++
+				p.staying[pod.Unmovable] = append(p.staying[pod.Unmovable], pod.FullName()+" on "+n.Name)
 				continue
 			}
 			at.pods = append(at.pods, len(p.pods))
