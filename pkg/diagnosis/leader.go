@@ -22,16 +22,9 @@ const ShippedLease = "nvtopo-scheduler"
 // ShippedProfile is the schedulerName of the shipped configuration.
 const ShippedProfile = "topology-aware-scheduler"
 
-const (
-	// leaderTerms is how many of its durations a Lease may be without renewal: another scheduler may be about to
-	// take over.
-	leaderTerms = 3
-	// leaderTerm is the least that counts as a duration: a leader that gives its Lease up leaves one of a second.
-	leaderTerm = 15 * time.Second
-	// clockSkew is how far the clocks of the leader's machine, by which renewTime is, and of the one that looks may
-	// be apart, as docs/cli.md says.
-	clockSkew = time.Minute
-)
+// clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and the API
+// server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md says.
+const clockSkew = time.Minute
 
 // LeaderLease is the Lease under which schedulers elect their leader.
 type LeaderLease struct {
@@ -75,28 +68,62 @@ func (e *Election) NoLeader() (of LeaderLease, why string) {
 	return of, fmt.Sprintf("no scheduler leads: there is no Lease %s", &of)
 }
 
-// expired says that a Lease is no leader's; empty if it may be one's. The text is the same at each look, so that
-// who shows it again whenever it changes does not show it again and again.
+// expired says that a Lease is no leader's, for want of a holder or of renewals; empty if it may be one's. The text
+// is the same at each look, so that who shows it again whenever it changes does not show it again and again.
 func (e *Election) expired(l *coordinationv1.Lease) string {
+	why := fmt.Sprintf("no scheduler leads: Lease %s/%s ", l.Namespace, l.Name)
+	free := l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == ""
 	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+		if free {
+			return why + "has no holder"
+		}
 		return ""
 	}
-	limit := leaderTerms*max(leaderTerm, time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second) + clockSkew
-	age := e.Now.Sub(l.Spec.RenewTime.Time)
+	term := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	renewed := l.Spec.RenewTime.Time
 	// Who places pods without this Lease is elected by another one, or by none.
-	if age <= limit || e.Placed.Sub(l.Spec.RenewTime.Time) > limit {
+	if e.Placed.Sub(renewed) > term+clockSkew || !free && e.unrenewed(l) <= term {
 		return ""
 	}
-	what := "was last renewed"
-	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
-		what = "has no holder, and was last renewed"
+	if free {
+		why += "has no holder, and "
 	}
-	return fmt.Sprintf("no scheduler leads: Lease %s/%s %s at %s", l.Namespace, l.Name, what, l.Spec.RenewTime.UTC().Format(time.RFC3339))
+	return why + "was last renewed at " + renewed.UTC().Format(time.RFC3339)
+}
+
+// unrenewed is for how long at least a Lease was not renewed: by the API server's clock, which shows at least the
+// time of the last write of any Lease, and is at most clockSkew behind that of who looks.
+func (e *Election) unrenewed(l *coordinationv1.Lease) time.Duration {
+	least, at := e.Now.Add(-clockSkew), written(l)
+	if at.IsZero() {
+		return least.Sub(l.Spec.RenewTime.Time)
+	}
+	for i := range e.Leases {
+		if w := written(&e.Leases[i]); w.After(least) {
+			least = w
+		}
+	}
+	return least.Sub(at)
+}
+
+// written is when the API server last wrote a Lease, in whole seconds of its clock; zero if nothing tells.
+func written(l *coordinationv1.Lease) (last time.Time) {
+	for i := range l.ManagedFields {
+		if at := l.ManagedFields[i].Time; at != nil && at.After(last) {
+			last = at.Time
+		}
+	}
+	return last
 }
 
 // NextStep says how to see why no scheduler runs.
 func (l *LeaderLease) NextStep() string {
 	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get deploy,pods; with 0 replicas: kubectl -n %[1]s scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
+}
+
+// TurnStep says what to do about a pod that has a place and waits for its turn.
+func (l *LeaderLease) TurnStep() string {
+	return fmt.Sprintf("wait a moment: nvtopo get pods -A --state pending shows what waits beside it; if it stays, see whether the scheduler runs: kubectl -n %s get deploy,pods", l.Namespace)
 }
 
 // LastPlaced is when a pod of some schedulers last got its node, by the API server's clock; zero if none has.

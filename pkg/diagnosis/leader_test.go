@@ -29,8 +29,19 @@ func TestNoLeader(t *testing.T) {
 	released.Spec.HolderIdentity, released.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 	justReleased := *released.DeepCopy()
 	justReleased.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-20 * time.Second)))
-	long := lease(ShippedLease, 150*time.Second)
+	long := lease(ShippedLease, 110*time.Second)
 	long.Spec.LeaseDurationSeconds = new(int32(60))
+	// written is a Lease whose leader's clock is behind by so much, and which the API server wrote at that age.
+	written := func(name string, age, behind time.Duration) coordinationv1.Lease {
+		l := lease(name, age+behind)
+		l.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Operation: metav1.ManagedFieldsOperationUpdate, Time: new(metav1.NewTime(now.Add(-age))), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)},
+		}}
+		return l
+	}
+	noHolder := lease(ShippedLease, 0)
+	noHolder.Spec.HolderIdentity, noHolder.Spec.RenewTime = nil, nil
+	const renewed = "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at "
 	untimed := lease(ShippedLease, time.Hour)
 	untimed.Spec.RenewTime = nil
 	exporter := lease("exporter-n", 0)
@@ -40,28 +51,35 @@ func TestNoLeader(t *testing.T) {
 		placed    time.Time
 		want      string
 	}{
-		"the Lease is renewed": {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
-		"another scheduler may be about to take over, and the clocks are a minute apart": {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 105*time.Second)}},
-		"the leader's clock is ahead":                      {leases: []coordinationv1.Lease{lease(ShippedLease, -time.Hour)}},
-		"the Lease has expired":                            {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter, lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:57:30Z"},
-		"the shipped Lease has expired, and nobody says":   {leases: []coordinationv1.Lease{lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:57:30Z"},
-		"the schedulers have published no Lease":           {published: &Profiles{}, leases: []coordinationv1.Lease{lease(ShippedLease, 5*time.Hour)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T07:00:00Z"},
-		"the leader gave its Lease up":                     {leases: []coordinationv1.Lease{released}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder, and was last renewed at 2026-11-30T11:00:00Z"},
-		"the leader gave its Lease up a moment ago":        {leases: []coordinationv1.Lease{justReleased}},
-		"a Lease that lasts for longer":                    {leases: []coordinationv1.Lease{long}},
-		"a Lease without a time":                           {leases: []coordinationv1.Lease{untimed}},
-		"nobody says, and there is no such Lease":          {leases: []coordinationv1.Lease{exporter}},
-		"they have published none, and there is none":      {published: &Profiles{}, leases: []coordinationv1.Lease{exporter}},
-		"the Lease that there is to be is not there":       {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter}, want: "no scheduler leads: there is no Lease nvtopo-system/nvtopo-scheduler"},
-		"Leases are not known":                             {published: says("nvtopo-system", ShippedLease)},
-		"Leases of the namespace are not known":            {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{exporter}},
-		"the scheduler takes part in no election":          {published: says("nvtopo-system", ""), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
-		"the scheduler has another Lease":                  {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour), lease("ours", time.Second)}},
-		"the other Lease has expired":                      {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Second), lease("ours", 5*time.Minute)}, want: "no scheduler leads: Lease nvtopo-system/ours was last renewed at 2026-11-30T11:55:00Z"},
-		"a Lease of the name in another namespace":         {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
-		"a scheduler places pods without the Lease":        {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Minute)},
-		"the leader placed a pod just before it ended":     {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Hour + 9*time.Second), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:00:00Z"},
-		"the leader placed a pod long before it was ended": {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-2 * time.Hour), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:00:00Z"},
+		"the Lease is renewed":                               {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
+		"clocks that are not compared may be a minute apart": {leases: []coordinationv1.Lease{lease(ShippedLease, 74*time.Second)}},
+		"they are not more than that":                        {leases: []coordinationv1.Lease{lease(ShippedLease, 76*time.Second)}, want: renewed + "2026-11-30T11:58:44Z"},
+		"by the API server's clock it has just expired":      {leases: []coordinationv1.Lease{written(ShippedLease, 17*time.Second, 0), written("exporter-n", time.Second, 0)}, want: renewed + "2026-11-30T11:59:43Z"},
+		"by the API server's clock it has not":               {leases: []coordinationv1.Lease{written(ShippedLease, 15*time.Second, 50*time.Second), written("exporter-n", time.Second, 0)}},
+		"the leader's clock is behind":                       {leases: []coordinationv1.Lease{written(ShippedLease, 2*time.Second, time.Hour), written("exporter-n", time.Second, 0)}},
+		"the clock of who looks is a minute ahead":           {leases: []coordinationv1.Lease{written(ShippedLease, 62*time.Second, 0), written("exporter-n", 61*time.Second, 0)}},
+		"nothing else is written":                            {leases: []coordinationv1.Lease{written(ShippedLease, 76*time.Second, 0)}, want: renewed + "2026-11-30T11:58:44Z"},
+		"the leader's clock is ahead":                        {leases: []coordinationv1.Lease{lease(ShippedLease, -time.Hour)}},
+		"the Lease has expired":                              {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter, lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:57:30Z"},
+		"the shipped Lease has expired, and nobody says":     {leases: []coordinationv1.Lease{lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:57:30Z"},
+		"the schedulers have published no Lease":             {published: &Profiles{}, leases: []coordinationv1.Lease{lease(ShippedLease, 5*time.Hour)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T07:00:00Z"},
+		"the leader gave its Lease up":                       {leases: []coordinationv1.Lease{released}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder, and was last renewed at 2026-11-30T11:00:00Z"},
+		"the leader gave its Lease up a moment ago":          {leases: []coordinationv1.Lease{justReleased}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder, and was last renewed at 2026-11-30T11:59:40Z"},
+		"a Lease that nobody has held":                       {leases: []coordinationv1.Lease{noHolder}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder"},
+		"a Lease that lasts for longer":                      {leases: []coordinationv1.Lease{long}},
+		"a Lease without a time":                             {leases: []coordinationv1.Lease{untimed}},
+		"nobody says, and there is no such Lease":            {leases: []coordinationv1.Lease{exporter}},
+		"they have published none, and there is none":        {published: &Profiles{}, leases: []coordinationv1.Lease{exporter}},
+		"the Lease that there is to be is not there":         {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter}, want: "no scheduler leads: there is no Lease nvtopo-system/nvtopo-scheduler"},
+		"Leases are not known":                               {published: says("nvtopo-system", ShippedLease)},
+		"Leases of the namespace are not known":              {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{exporter}},
+		"the scheduler takes part in no election":            {published: says("nvtopo-system", ""), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
+		"the scheduler has another Lease":                    {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour), lease("ours", time.Second)}},
+		"the other Lease has expired":                        {published: says("nvtopo-system", "ours"), leases: []coordinationv1.Lease{lease(ShippedLease, time.Second), lease("ours", 5*time.Minute)}, want: "no scheduler leads: Lease nvtopo-system/ours was last renewed at 2026-11-30T11:55:00Z"},
+		"a Lease of the name in another namespace":           {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
+		"a scheduler places pods without the Lease":          {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Minute)},
+		"the leader placed a pod just before it ended":       {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-time.Hour + 9*time.Second), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:00:00Z"},
+		"the leader placed a pod long before it was ended":   {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-2 * time.Hour), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:00:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &Election{Published: tc.published, Leases: tc.leases, Placed: tc.placed, Now: now}

@@ -99,9 +99,6 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 			holder = holder[:i]
 		}
 	}
-	if holder == "" {
-		return fmt.Errorf("no scheduler leads now: Lease %s has no holder; ask again in 15 seconds", of)
-	}
 	if holder != p.Scheduler {
 		return fmt.Errorf("scheduler %q holds Lease %s, and %q was the last to publish where it answers: another one is about to lead, ask again in a minute", holder, of, p.Scheduler)
 	}

@@ -19,7 +19,7 @@ import (
 // from the program's apply, and then the value of renewTime counts.
 func Renewed(l *coordinationv1.Lease) (t time.Time) {
 	for _, m := range Renewals(l) {
-		if m.Time.After(t) {
+		if m.Operation == metav1.ManagedFieldsOperationApply && m.Time.After(t) {
 			t = m.Time.Time
 		}
 	}
@@ -29,11 +29,12 @@ func Renewed(l *coordinationv1.Lease) (t time.Time) {
 	return t
 }
 
-// Renewals are the managed fields by which Renewed judges.
+// Renewals are the managed fields that say when a Lease was renewed: by an apply of a program on a node, or by an
+// update, as the leader of the schedulers does.
 func Renewals(l *coordinationv1.Lease) (out []metav1.ManagedFieldsEntry) {
 	for i := range l.ManagedFields {
 		m := &l.ManagedFields[i]
-		if m.Operation == metav1.ManagedFieldsOperationApply && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:renewTime"`)) && m.Time != nil {
+		if m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:renewTime"`)) && m.Time != nil {
 			out = append(out, *m)
 		}
 	}

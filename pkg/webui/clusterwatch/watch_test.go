@@ -177,11 +177,18 @@ func TestLeaseTimes(t *testing.T) {
 		}},
 		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(start.Add(-3 * time.Minute)))},
 	}
-	r := newTestEnv(t, lease)
+	leader := lease.DeepCopy()
+	leader.Name = "nvtopo-scheduler"
+	leader.ManagedFields[1].Operation = metav1.ManagedFieldsOperationUpdate
+	r := newTestEnv(t, lease, leader)
 	r.run(t)
 	leases := r.watch.Snapshot().World.Leases
-	if len(leases) != 1 {
-		t.Fatalf("%d leases, want 1", len(leases))
+	if len(leases) != 2 {
+		t.Fatalf("%d leases, want 2", len(leases))
+	}
+	slices.SortFunc(leases, func(a, b coordinationv1.Lease) int { return strings.Compare(a.Name, b.Name) })
+	if got := leases[1].ManagedFields; len(got) != 1 || !got[0].Time.Time.Equal(start.Add(-10*time.Second)) {
+		t.Errorf("managed fields of the leader's Lease %v, want when it was renewed", got)
 	}
 	if got, want := nodelease.Renewed(&leases[0]), start.Add(-10*time.Second); !got.Equal(want) {
 		t.Errorf("renewed at %s, want %s", got, want)
