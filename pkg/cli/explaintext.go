@@ -80,7 +80,11 @@ func gangText(b *bytes.Buffer, g *explain.Gang) {
 	if g == nil {
 		return
 	}
-	printf(b, "\n%s: %d of %d members there, %d placed", g.Name, g.Have, g.Minimum, g.Placed)
+	there := fmt.Sprintf("%d of %d members there", g.Have, g.Minimum)
+	if g.Minimum == 0 {
+		there = fmt.Sprintf("members there: %d, and nobody says how many start together", g.Have)
+	}
+	printf(b, "\n%s: %s, %d placed", g.Name, there, g.Placed)
 	if g.Required != "" {
 		printf(b, "; all in one %s", g.Required)
 	}

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,35 +49,75 @@ func (s *scene) ifRoom(q *question, changed wish, key, value string) string {
 	if s.relaxed(q, changed) == nil {
 		return ""
 	}
-	to := key + " " + value
-	if value == "" {
-		to = "no " + key
-	}
-	return fmt.Sprintf("; with %s there is room now%s", to, annotate([]*question{q}, annotation{key, value}))
+	return roomNow([]*question{q}, annotation{key, value})
 }
 
-// annotate is, in parentheses, the command that changes annotations of a pod; of a pod that a controller makes
-// it names the object whose template is to be changed. It is empty for several pods, and for members of gangs,
-// which are changed together, if no controller makes them.
+// roomNow says that there is room once an annotation is changed, and how to change it.
+func roomNow(shapes []*question, to annotation) string {
+	text := to.key + " " + to.value
+	if to.value == "" {
+		text = "no " + to.key
+	}
+	return fmt.Sprintf("; with %s there is room now%s", text, annotate(shapes, to))
+}
+
+// annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all members of
+// their gang that ask the same; see command. It is empty where one command does not do.
 func annotate(shapes []*question, changes ...annotation) string {
-	if len(shapes) != 1 {
+	if len(shapes) == 1 && shapes[0].members == nil {
+		return command([]*v1.Pod{shapes[0].pod}, changes...)
+	}
+	var pods []*v1.Pod
+	for _, p := range shapes[0].members {
+		concerned := 0
+		for _, c := range changes {
+			if _, ofGroup := shapes[0].group[c.key]; ofGroup {
+				return "" // what the pods say under it does not count
+			}
+			value, has := p.Annotations[c.key]
+			same := func(q *question) bool { v, ok := q.pod.Annotations[c.key]; return ok && v == value }
+			if c.key == gangrequest.MixedModelsKey || has && slices.ContainsFunc(shapes, same) {
+				concerned++
+			}
+		}
+		switch concerned {
+		case len(changes):
+			pods = append(pods, p)
+		case 0:
+		default:
+			return ""
+		}
+	}
+	return command(pods, changes...)
+}
+
+// maxCommand bounds the pods that a command names.
+const maxCommand = 8
+
+// command is, in parentheses, the command that changes annotations of pods; of pods that a controller makes it
+// names the object whose template is to be changed.
+func command(pods []*v1.Pod, changes ...annotation) string {
+	if len(pods) == 0 {
 		return ""
 	}
-	p := shapes[0].pod
-	if owner := metav1.GetControllerOf(p); owner != nil {
-		text := fmt.Sprintf(" (in the pod template of %s %s/%s", owner.Kind, p.Namespace, owner.Name)
+	if owner := metav1.GetControllerOf(pods[0]); owner != nil {
+		text := fmt.Sprintf(" (in the pod template of %s %s/%s", owner.Kind, pods[0].Namespace, owner.Name)
 		switch owner.Kind {
 		case "Job":
 			text += ", which has to be made anew, as a Job's template cannot be changed"
 		case "ReplicaSet":
 			text += ", or of the Deployment that made it"
 		}
+		other := func(p *v1.Pod) bool { o := metav1.GetControllerOf(p); return o == nil || o.UID != owner.UID }
+		if slices.ContainsFunc(pods, other) {
+			text += ", and so for the members that it does not make"
+		}
 		return text + ")"
 	}
-	if _, member := gangrequest.KeyOf(p); member {
-		return ""
+	args := []string{}
+	for _, p := range pods[:min(maxCommand, len(pods))] {
+		args = append(args, p.Name)
 	}
-	args := make([]string, 0, len(changes))
 	for _, a := range changes {
 		if a.value == "" {
 			args = append(args, a.key+"-")
@@ -84,5 +125,9 @@ func annotate(shapes []*question, changes ...annotation) string {
 			args = append(args, a.key+"="+a.value)
 		}
 	}
-	return fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s %s)", p.Namespace, p.Name, strings.Join(args, " "))
+	rest := ""
+	if more := len(pods) - maxCommand; more > 0 {
+		rest = ", and so for " + counted(more, "member") + " more"
+	}
+	return fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s%s)", pods[0].Namespace, strings.Join(args, " "), rest)
 }

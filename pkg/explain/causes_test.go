@@ -351,7 +351,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1).Annotation(podrequest.GPUModelKey, "H100").Obj())
 			},
-			want: NeverFits, wantText: "because of nvtopo.dev/gpu-model: H100", wantWish: podrequest.GPUModelKey,
+			want: NeverFits, wantText: "because of nvtopo.dev/gpu-model: H100", wantWish: podrequest.GPUModelKey, wantNext: "leave out nvtopo.dev/gpu-model (kubectl ",
 		},
 		"the policy asks one NUMA node, and nobody knows on which the GPUs are": {
 			build: func(t *testing.T, w *testEnv) {
@@ -515,7 +515,7 @@ func TestCauses(t *testing.T) {
 		},
 		"nothing": {
 			build: func(t *testing.T, w *testEnv) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1).Obj()) },
-			want:  WaitsForItsTurn, wantText: "n0",
+			want:  WaitsForItsTurn, wantText: "n0", wantNext: "nvtopo get pods -A --state pending",
 		},
 		"what is not about GPUs": {
 			build: func(t *testing.T, w *testEnv) {
@@ -615,7 +615,7 @@ func TestCauses(t *testing.T) {
 				w.group("train", 3, members, podrequest.AllowMixedModelsKey, "true")
 			},
 			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 400 of the members; even if no other pod ran: room for 2 of 3 members",
-			wantNext: "set nvtopo.dev/min-bandwidth to 300GB/s, with which there is room", wantWish: podrequest.MinBandwidthKey,
+			wantNext: "set nvtopo.dev/min-bandwidth to 300GB/s (kubectl -n team annotate --overwrite pod asks second third nvtopo.dev/min-bandwidth=300GB/s), with which there is room", wantWish: podrequest.MinBandwidthKey,
 		},
 		"the only machine with as many free GPUs is of a model that the gang excludes": {
 			build: func(t *testing.T, w *testEnv) {
@@ -643,7 +643,8 @@ func TestCauses(t *testing.T) {
 			},
 			want:     NeverFits,
 			wantText: "because of one GPU model for all members (no nvtopo.dev/allow-mixed-models), and also of nvtopo.dev/min-bandwidth: 3200Gb/s (400 GB/s) of the members",
-			wantNext: "set nvtopo.dev/allow-mixed-models to true and nvtopo.dev/min-bandwidth to 300GB/s, with which there is room when no other pod runs, run 2 members, or add nodes that have more",
+			wantNext: "set nvtopo.dev/allow-mixed-models to true and nvtopo.dev/min-bandwidth to 300GB/s " +
+				"(kubectl -n team annotate --overwrite pod asks second third nvtopo.dev/allow-mixed-models=true nvtopo.dev/min-bandwidth=300GB/s), with which there is room when no other pod runs, run 2 members, or add nodes that have more",
 		},
 		"a pod asks for a bandwidth that no machine has, and a link that some have": {
 			build: func(t *testing.T, w *testEnv) {

@@ -119,7 +119,7 @@ type Relaxation struct {
 // Gang is the gang that a pod is of.
 type Gang struct {
 	Name     string `json:"name"`    // as messages name it
-	Minimum  int    `json:"minimum"` // members that start together
+	Minimum  int    `json:"minimum"` // members that start together; 0 if nobody says
 	Have     int    `json:"have"`    // members there are
 	Placed   int    `json:"placed"`  // members with a node
 	Level    string `json:"level,omitempty"`

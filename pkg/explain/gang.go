@@ -53,6 +53,9 @@ func summaryOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) string {
 
 func describeGang(g *gangrequest.Gang) *Gang {
 	out := &Gang{Name: g.Key.String(), Minimum: g.Minimum, Have: g.Members.Count(), Required: g.Wishes.Required}
+	if g.Err != nil && g.Size == 0 && (g.Key.Source != gangrequest.SourcePodGroup || errors.Is(g.Err, gangrequest.ErrNoGroup)) {
+		out.Minimum = 0
+	}
 	for _, p := range g.Members.Live {
 		if placed(p) {
 			out.Placed++
@@ -69,12 +72,13 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
 	switch {
 	case g.Err != nil:
-		e.Cause, e.Reason = Unreadable, g.Err.Error()
+		e.unreadableGang(g)
 		return
 	case !g.Complete():
 		e.Cause = GangIncomplete
 		e.Reason = fmt.Sprintf("%s has %d of the %s that start together", key, g.Members.Count(), counted(g.Minimum, "member"))
 		e.Evidence = append(e.Evidence, missingRanks(g)...)
+		s.neverBesides(e, g, group)
 		return
 	case len(waiting) == 0:
 		e.State, e.Reason = Bound, fmt.Sprintf("all %s of %s have a node", counted(len(g.Members.Live), "member"), key)
@@ -83,16 +87,15 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 		}
 		return
 	}
-	if e.Scheduler == "" {
-		e.Scheduler = saidBy(waiting[0])
-	}
+	e.sizeOf(group, g)
+	e.Scheduler = cmp.Or(e.Scheduler, saidBy(waiting[0]))
 	for _, p := range waiting {
 		if s.explainBefore(e, p) {
 			e.Evidence = append(e.Evidence, "member "+p.Name)
 			return
 		}
 	}
-	a, err := s.askOf(g)
+	a, err := s.askOf(g, group)
 	if err != nil {
 		e.Cause, e.Reason = Unreadable, err.Error()
 		return
@@ -136,7 +139,7 @@ type ask struct {
 }
 
 // askOf reads what the members that wait ask for.
-func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
+func (s *scene) askOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) (*ask, error) {
 	a := &ask{gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live)), asks: make([]*placement.Demand, len(g.Members.Live))}
 	for i := range a.of {
 		a.of[i] = -1
@@ -145,6 +148,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 	if len(needed) == 0 {
 		needed = extra
 	}
+	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
 	shapes := map[string]int{}
 	for _, i := range needed {
 		q, err := s.question(g.Members.Live[i])
@@ -154,6 +158,9 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 		key := placement.ClassKey(q.pod, q.demand)
 		at, known := shapes[key]
 		if !known {
+			if q.members = waiting; group != nil {
+				q.group = group.Annotations
+			}
 			at = len(a.shapes)
 			shapes[key], a.shapes = at, append(a.shapes, q)
 		}
@@ -213,13 +220,13 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 	plan, err := s.plan(a)
 	if err == nil {
-		e.Cause, e.Reason = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level
+		e.Cause, e.Reason, e.Next = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level, noLeader.turn
 		e.Gang.Level = plan.Level
 		if noLeader.why != "" {
 			e.Evidence = append(e.Evidence, e.Reason)
 			e.Cause, e.Reason, e.Next = NoScheduler, noLeader.why, noLeader.next
 		} else if e.Scheduler != "" {
-			e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler
+			e.Cause, e.Reason, e.Next = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler, ""
 		}
 		return
 	}
@@ -237,7 +244,9 @@ func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 	all := s.judge(member)
 	e.Refusals, e.Candidates = refusalsOf(all), s.candidates(member, all)
 	e.Relaxations = s.relaxedGang(a)
-	s.whyNoPlace(e, a, room, all)
+	if s.whyNoPlace(e, a, room, all); e.Next == "" {
+		e.Next = e.step(a.shapes) + s.changeOfGang(a, e.Cause)
+	}
 	for _, text := range e.nearest() {
 		e.Evidence = append(e.Evidence, "for one member more: "+text)
 	}

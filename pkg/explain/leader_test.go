@@ -36,6 +36,15 @@ func TestNoScheduler(t *testing.T) {
 		"one that the scheduler refused once": {build: said, age: 150 * time.Second, want: "NoScheduler", says: []string{why, "n0 would take the pod now"}},
 		"a scheduler leads":                   {build: waits, age: time.Second, want: WaitsForItsTurn, not: "leads"},
 		"one may be about to take over":       {build: waits, age: 30 * time.Second, want: WaitsForItsTurn, not: "leads"},
+		"the leader has just given its Lease up": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				waits(t, w)
+				at := slices.IndexFunc(w.Leases, func(l coordinationv1.Lease) bool { return l.Name == "nvtopo-scheduler" })
+				w.Leases[at].Spec.HolderIdentity, w.Leases[at].Spec.LeaseDurationSeconds = new(""), new(int32(1))
+			},
+			age: time.Second, want: "NoScheduler", says: []string{"no scheduler leads: Lease nvtopo-system/nvtopo-scheduler has no holder", "n0 would take the pod now"},
+		},
 		"a pod without a place has its reason": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()
@@ -145,6 +154,25 @@ func TestNoSchedulerElsewhere(t *testing.T) {
 	e, err := Pod(w.World, "team", "asks")
 	if err != nil || e.Cause != NoScheduler || !strings.Contains(e.Next, "kubectl -n gpus get deploy,pods") {
 		t.Errorf("%s, next step %q (%v), want NoScheduler and the namespace gpus", e.Cause, e.Next, err)
+	}
+}
+
+// TestTurnElsewhere: the next step of a pod that waits for its turn has the namespace in which the scheduler runs.
+func TestTurnElsewhere(t *testing.T) {
+	for name, build := range map[string]func(w *testEnv){
+		"a pod":  func(w *testEnv) { w.waits(pod("asks", 1).Obj()) },
+		"a gang": func(w *testEnv) { w.group("train", 1, []*v1.Pod{pod("asks", 1).Obj()}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			build(w.node(t, "n0", cube, nil))
+			w.published("nvtopo-scheduler", "topology-aware-scheduler")
+			w.Published.LeaderLease.Namespace = "gpus"
+			const want = "wait a moment: nvtopo get pods -A --state pending shows what waits beside it; if it stays, see whether the scheduler runs: kubectl -n gpus get deploy,pods"
+			if e, err := Pod(w.World, "team", "asks"); err != nil || e.Cause != WaitsForItsTurn || e.Next != want {
+				t.Errorf("%s, next step %q (%v), want WaitsForItsTurn, %q", e.Cause, e.Next, err, want)
+			}
+		})
 	}
 }
 

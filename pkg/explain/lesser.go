@@ -3,6 +3,8 @@
 package explain
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -17,10 +19,15 @@ import (
 // greatest value, of those that are tried, with which there is room. others are what would do as well.
 func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
 	steps := func(first, last string) string { return anyOf(slices.Concat([]string{first}, others, []string{last})) }
+	next := neverNext[needed[0].cause]
 	if less := s.lesserEach(needed, shapes, fits); len(less) > 0 {
-		return steps(set(less)+annotate(shapes, less...)+", with which there is room when no other pod runs", "add nodes that have more")
+		more := "add nodes that have more"
+		if len(needed) == 1 {
+			more = cmp.Or(next[1], more)
+		}
+		return steps(fmt.Sprintf("%s%s, %s which there is room when no other pod runs", set(less), annotate(shapes, less...), with(less)), more)
 	}
-	if next := neverNext[needed[0].cause]; next[0] != "" && len(needed) == 1 {
+	if next[0] != "" && len(needed) == 1 {
 		return steps(next[0], next[1])
 	}
 	return steps("ask for less of these: "+named(needed), "add nodes that have it")
@@ -28,6 +35,14 @@ func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool
 
 // annotation is one to set, or to leave out if the value is empty.
 type annotation struct{ key, value string }
+
+// with is how the pods do after some changes: with what is set, or without what is left out.
+func with(all []annotation) string {
+	if slices.ContainsFunc(all, func(a annotation) bool { return a.value != "" }) {
+		return "with"
+	}
+	return "without"
+}
 
 // set says what to set and what to leave out.
 func set(all []annotation) string {
@@ -39,17 +54,20 @@ func set(all []annotation) string {
 			values = append(values, a.key+" to "+a.value)
 		}
 	}
-	text := "set " + strings.Join(values, " and ")
-	if len(keys) > 0 {
-		text += " and leave out " + strings.Join(keys, " and ")
+	var steps []string
+	if len(values) > 0 {
+		steps = append(steps, "set "+strings.Join(values, " and "))
 	}
-	return text
+	if len(keys) > 0 {
+		steps = append(steps, "leave out "+strings.Join(keys, " and "))
+	}
+	return strings.Join(steps, " and ")
 }
 
 // lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is no
-// annotation, or no value is to be set.
+// annotation.
 func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
-	trial, anySet := slices.Clone(needed), false
+	trial := slices.Clone(needed)
 	for i, w := range needed {
 		values := s.lesserValues(w.key, needed, shapes)
 		at := slices.IndexFunc(values, func(value string) bool {
@@ -67,10 +85,7 @@ func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) 
 		default:
 			return nil
 		}
-		out, anySet = append(out, a), anySet || a.value != ""
-	}
-	if !anySet {
-		return nil
+		out = append(out, a)
 	}
 	return out
 }
@@ -101,7 +116,7 @@ var neverNext = map[Cause][2]string{
 	NoDomain:                           {"let the gang be in a greater domain", "add nodes to one"},
 	HostPort:                           {"leave the host port out", "add nodes"},
 	KeptApart:                          {"leave the anti-affinity out", "add nodes"},
-	causeOf(placement.FewSuitableGPUs): {"accept more models or less memory", "add nodes that have such GPUs"},
+	causeOf(placement.FewSuitableGPUs): {"accept " + suitable, "add nodes that have such GPUs"},
 }
 
 // lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the

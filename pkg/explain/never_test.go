@@ -109,6 +109,7 @@ func TestGangNeverFits(t *testing.T) {
 		if got, want := e.Cause == NeverFits, !fits(members[0]); got != want {
 			t.Fatalf("round %d: %d members of %d GPUs with %v on %d nodes: said never to fit %t, brute force %t: %s: %s", round, len(members), size, wishes, len(w.Nodes), got, want, e.Cause, e.Reason)
 		}
+		w.checkIncomplete(t, round, e)
 		if e.Cause != NeverFits {
 			continue
 		}
@@ -117,7 +118,7 @@ func TestGangNeverFits(t *testing.T) {
 			smaller++
 			changed := members[0].DeepCopy()
 			follow(changed, e.Next)
-			if n >= len(members) || w.gangFits(t, members[0], n) || strings.HasPrefix(e.Next, "set ") && (!w.gangFits(t, changed, n) || w.gangFits(t, changed, n+1)) {
+			if n >= len(members) || w.gangFits(t, members[0], n) || !strings.HasPrefix(e.Next, "ask ") && (!w.gangFits(t, changed, n) || w.gangFits(t, changed, n+1)) {
 				t.Fatalf("round %d: %d members of %d GPUs with %v: next step %q does not help", round, len(members), size, wishes, e.Next)
 			}
 			continue
@@ -133,6 +134,22 @@ func TestGangNeverFits(t *testing.T) {
 	}
 	if never < 25 || advised < 5 || together < 3 || smaller < 3 {
 		t.Errorf("only %d times a gang never fits, %d times a value is said, %d times two, and %d times with fewer members", never, advised, together, smaller)
+	}
+}
+
+// checkIncomplete: the gang that lacks a member hears of it, and the rest as if it lacked none.
+func (e *testEnv) checkIncomplete(t *testing.T, round int, whole *Explanation) {
+	t.Helper()
+	e.PodGroups[0].Spec.MinMember++
+	defer func() { e.PodGroups[0].Spec.MinMember-- }()
+	got, err := Pod(e.World, "team", "asks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := strings.HasSuffix(got.Reason, whole.Reason) && strings.HasSuffix(got.Next, whole.Next)
+	if got.Cause != GangIncomplete || !slices.Equal(got.Lacks, whole.Lacks) || never != (whole.Cause == NeverFits) {
+		t.Fatalf("round %d: %s, lacks %v: %s; next step %q\nof the whole gang %s, lacks %v: %s; next step %q",
+			round, got.Cause, got.Lacks, got.Reason, got.Next, whole.Cause, whole.Lacks, whole.Reason, whole.Next)
 	}
 }
 
@@ -183,7 +200,7 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 	changed := p.DeepCopy()
 	words := strings.Fields(x.Next)
 	switch {
-	case strings.HasPrefix(x.Next, "set "):
+	case strings.HasPrefix(x.Next, "set "), strings.HasPrefix(x.Next, "leave out "):
 		follow(changed, x.Next)
 	case strings.HasPrefix(x.Next, "ask for at most "):
 		n, err := strconv.Atoi(words[4])
@@ -204,9 +221,10 @@ func checkNext(t *testing.T, round int, x *Explanation, p *v1.Pod, fits func(*v1
 }
 
 // follow changes a pod as a next step says: "set KEY to VALUE and KEY to VALUE and leave out KEY (COMMAND),
-// with which…".
+// with which…", or "leave out KEY and KEY (COMMAND), without which…".
 func follow(p *v1.Pod, next string) {
 	changes, _, _ := strings.Cut(strings.TrimPrefix(next, "set "), ", with which ")
+	changes, _, _ = strings.Cut(changes, ", without which ")
 	changes, _, _ = strings.Cut(changes, " (")
 	for change := range strings.SplitSeq(changes, " and ") {
 		if key, ok := strings.CutPrefix(change, "leave out "); ok {

@@ -40,6 +40,9 @@ type question struct {
 	profile *Profile // of the pod
 	demand  *placement.Demand
 	shape   placement.Shape
+	// members are those of its gang that wait, and group the annotations of its PodGroup; nil of a single pod.
+	members []*v1.Pod
+	group   map[string]string
 }
 
 func (s *scene) question(pod *v1.Pod) (*question, error) {

@@ -76,7 +76,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 		e.fitsNow(all, s.noLeader(q.pod))
 	default:
 		if e.Cause = cause; e.Next == "" {
-			e.Next = nextSteps[cause] + s.change(q, cause)
+			e.Next = e.step([]*question{q}) + s.change(q, cause)
 		}
 		e.Evidence = append(e.Evidence, e.nearest()...)
 		e.alsoNoLeader(s.noLeader(q.pod))
@@ -245,8 +245,12 @@ func (e *Explanation) fitsNow(all []judged, noLeader leaderless) {
 		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
 	}
-	if e.Next = nextSteps[e.Cause]; e.Cause == NoScheduler {
-		e.Next = noLeader.next // of the namespace that the scheduler runs in
+	e.Next = nextSteps[e.Cause]
+	switch e.Cause { // of the namespace that the scheduler runs in
+	case NoScheduler:
+		e.Next = noLeader.next
+	case WaitsForItsTurn:
+		e.Next = noLeader.turn
 	}
 }
 

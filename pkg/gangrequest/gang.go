@@ -123,12 +123,11 @@ func (r *reader) readSize() {
 	case SourcePodGroup:
 		r.readGroup()
 	case SourceKueue:
-		g.Minimum = r.readCount(kueueCountKey)
-		g.Size = g.Minimum
+		g.Size = r.readCount(kueueCountKey)
 	case SourceAnnotation:
-		g.Minimum = r.readCount(GangSizeKey)
-		g.Size = g.Minimum
+		g.Size = r.readCount(GangSizeKey)
 	}
+	g.Minimum = max(g.Minimum, g.Size)
 }
 
 // readGroup reads the PodGroup's fields.

@@ -153,11 +153,11 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 		},
 		"annotations without size": {
 			key: plainKey, pods: pair(plain("2"), func(p *v1.Pod) { delete(p.Annotations, GangSizeKey) }),
-			want:    Gang{Minimum: 1, Size: 1},
+			want:    Gang{Minimum: 1},
 			wantErr: "Pod ns/a: metadata.annotations[nvtopo.dev/gang-size]: is missing: it says how many pods the gang has",
 		},
 		"annotations whose size is no number": {
-			key: plainKey, pods: pair(plain("two")), want: Gang{Minimum: 1, Size: 1},
+			key: plainKey, pods: pair(plain("two")), want: Gang{Minimum: 1},
 			wantErr: `Pod ns/a: metadata.annotations[nvtopo.dev/gang-size]: "two": want a number of pods`,
 		},
 		"members that do not agree on their number": {
@@ -178,7 +178,7 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 			key: kueueKey, pods: pair(kueue("2")), want: Gang{Minimum: 2, Size: 2, Admitted: true}, wantComplete: true,
 		},
 		"Kueue's pod group without number": {
-			key: kueueKey, pods: pair(kueue("")), want: Gang{Minimum: 1, Size: 1, Admitted: true},
+			key: kueueKey, pods: pair(kueue("")), want: Gang{Minimum: 1, Admitted: true},
 			wantErr: `Pod ns/a: metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: "": want a number of pods`,
 		},
 		"members that ended are not missed": {

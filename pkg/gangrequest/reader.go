@@ -105,9 +105,9 @@ func (r *reader) read(key string, parse func(v string) error) (field, bool) {
 	return at, true
 }
 
-// readCount reads how many pods a gang has that has no group.
+// readCount reads how many pods a gang has that has no group; 0 if nobody says.
 func (r *reader) readCount(key string) int {
-	n := 1
+	n := 0
 	parse := func(v string) (err error) { n, err = parseCount(v); return err }
 	if _, ok := r.read(key, parse); ok {
 		return n
@@ -115,7 +115,7 @@ func (r *reader) readCount(key string) int {
 	if len(r.faults) == 0 {
 		r.fault(r.first(key), "is missing: it says how many pods the gang has")
 	}
-	return 1
+	return 0
 }
 
 // readUnknown warns of annotations that will have been meant for us.

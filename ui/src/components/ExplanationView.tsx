@@ -161,7 +161,7 @@ function GangPart({ gang: g }: { gang: NonNullable<Explanation["gang"]> }) {
   return (
     <Part title="Its gang">
       <Text size="sm">
-        <GangLink name={gangName(g.name)} />: {g.placed} of {g.have} members placed, {g.minimum} start together
+        <GangLink name={gangName(g.name)} />: {g.placed} of {g.have} members placed, {g.minimum || "nobody says how many"} start together
         {g.required && `; all within one ${g.required}`}
         {g.room !== undefined && g.required && `, where ${g.room} fit at the same time`}
       </Text>
