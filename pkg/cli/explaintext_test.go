@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -65,6 +66,26 @@ func TestChosenOfFew(t *testing.T) {
 			got := string(explanationText(&explain.Explanation{Kind: "Pod", Name: "p", State: explain.Bound, Choice: c}))
 			if strings.Contains(got, said) != tc.want {
 				t.Errorf("it is said: %t, want %t:\n%s", !tc.want, tc.want, got)
+			}
+		})
+	}
+}
+
+// TestGangMembers: how many members of a gang are there is said beside how many start together, if somebody says
+// that.
+func TestGangMembers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gang explain.Gang
+		want string
+	}{
+		"a gang with a size":    {gang: explain.Gang{Name: "gang team/g", Minimum: 3, Have: 2, Placed: 1, Required: "rack"}, want: "\ngang team/g: 2 of 3 members there, 1 placed; all in one rack\n"},
+		"one without a size":    {gang: explain.Gang{Name: "gang team/g", Have: 2}, want: "\ngang team/g: members there: 2, and nobody says how many start together, 0 placed\n"},
+		"one without its group": {gang: explain.Gang{Name: "PodGroup team/g", Have: 1}, want: "\nPodGroup team/g: members there: 1, and nobody says how many start together, 0 placed\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if gangText(&b, &tc.gang); b.String() != tc.want {
+				t.Errorf("got %q, want %q", b.String(), tc.want)
 			}
 		})
 	}
