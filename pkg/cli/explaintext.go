@@ -253,11 +253,19 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 		for i := range d.Candidates {
 			k := &d.Candidates[i]
 			if k.Terms == nil {
-				printf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, nvtopo.FormatGBps(k.Ring))
+				printf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, ringGBps(k.Ring))
 				continue
 			}
-			printf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, nvtopo.FormatGBps(k.Ring),
+			printf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, ringGBps(k.Ring),
 				float64(k.Terms[0])/1000, float64(k.Terms[1])/1000, float64(k.Terms[2])/1000)
 		}
 	})
+}
+
+// ringGBps is the bandwidth of a ring, or - for one GPU, which has none.
+func ringGBps(kBps int64) string {
+	if kBps == 0 {
+		return "-"
+	}
+	return nvtopo.FormatGBps(kBps)
 }

@@ -90,3 +90,25 @@ func TestGangMembers(t *testing.T) {
 		})
 	}
 }
+
+// TestRingOfCandidates: one GPU has no ring, and so no bandwidth of one.
+func TestRingOfCandidates(t *testing.T) {
+	terms := &allocation.Terms{1000, 500, 21}
+	for name, tc := range map[string]struct {
+		candidate allocation.Candidate
+		want      string
+	}{
+		"several GPUs":      {allocation.Candidate{Node: "n", Score: 5561, Ring: 450e6, Terms: terms}, "n     55.61  450        1.000      0.500    0.021\n"},
+		"one GPU":           {allocation.Candidate{Node: "n", Score: 5561, Terms: terms}, "n     55.61  -          1.000      0.500    0.021\n"},
+		"one GPU in a gang": {allocation.Candidate{Node: "n"}, "n     -      -          -          -        -\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &allocation.Decision{Candidates: []allocation.Candidate{tc.candidate}}
+			c := &explain.Choice{Node: "n", Set: &explain.Set{}, Decision: d}
+			got := string(explanationText(&explain.Explanation{Kind: "Pod", Name: "p", State: explain.Bound, Choice: c}))
+			if !strings.HasSuffix(got, "KEPT FOR OTHERS\n"+tc.want) {
+				t.Errorf("got\n%s\nwant the row\n%s", got, tc.want)
+			}
+		})
+	}
+}
