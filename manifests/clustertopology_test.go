@@ -117,7 +117,7 @@ func TestMalformedClusterTopologies(t *testing.T) {
 // TestFabricUnits: a bandwidth or latency that is no number is refused with what to write, once.
 func TestFabricUnits(t *testing.T) {
 	const (
-		plainBandwidth = `bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+		plainBandwidth = `bandwidthGBps: write a number of GB/s without a unit: 100 for 100GB/s, or an eighth, "12.5", for 100Gb/s or 100Gbps`
 		plainLatency   = `latencyMicros: a number of microseconds without a unit, such as 100 or "1.5"`
 	)
 	validate := objectValidator(t, v1alpha1.ClusterTopologyKind)

@@ -76,7 +76,7 @@ func refusesNone(t *testing.T, cts dynamic.ResourceInterface) {
 	for name, tc := range map[string]struct{ name, levels, excluded, want string }{
 		"another name":      {name: "second", want: "named default"},
 		"a level twice":     {levels: "{name: a, nodeLabel: a}, {name: a, nodeLabel: b}", want: "spec.levels: Invalid value"},
-		"a link in Gb/s":    {levels: "{name: a, nodeLabel: a, bandwidthGBps: 800Gb/s}", want: `spec.levels[0].bandwidthGBps: Invalid value: "800Gb/s": bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`},
+		"a link in Gb/s":    {levels: "{name: a, nodeLabel: a, bandwidthGBps: 800Gb/s}", want: `spec.levels[0].bandwidthGBps: Invalid value: "800Gb/s": bandwidthGBps: write a number of GB/s without a unit: 100 for 100GB/s, or an eighth, "12.5", for 100Gb/s or 100Gbps`},
 		"a link in Gb":      {levels: "{name: a, nodeLabel: a, bandwidthGBps: 400Gb}", want: "write a number of GB/s without a unit"},
 		"a fraction":        {levels: "{name: a, nodeLabel: a, bandwidthGBps: 12.5}", want: "spec.levels[0].bandwidthGBps"},
 		"an unknown level":  {levels: "{name: a, nodeLabel: a}", excluded: "{level: b, domain: x}", want: "spec.excluded"},

@@ -79,7 +79,7 @@ type FabricLink struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit: 100 for 100GB/s, or an eighth, "12.5", for 100Gb/s or 100Gbps`
 	// +kubebuilder:validation:XValidation:rule=`type(self) == string && !self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$') || double(self) >= 0.000001 && double(self) <= 1000000.0`,message="bandwidthGBps: above 0 and at most 1000000"
 	BandwidthGBps *intstr.IntOrString `json:"bandwidthGBps,omitempty"`
 	// latencyMicros is how long a small message takes, in microseconds, as a whole number or
@@ -149,7 +149,7 @@ type NodeBandwidth struct {
 	// 400), as a whole number or a string such as "12.5".
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit, such as 50 or "12.5": an eighth of Gb/s, 100 for 800Gb/s`
+	// +kubebuilder:validation:XValidation:rule=`type(self) != string || self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$')`,message=`bandwidthGBps: write a number of GB/s without a unit: 100 for 100GB/s, or an eighth, "12.5", for 100Gb/s or 100Gbps`
 	// +kubebuilder:validation:XValidation:rule=`type(self) == string && !self.matches('^[0-9]{1,7}([.][0-9]{1,6})?$') || double(self) >= 0.000001 && double(self) <= 1000000.0`,message="bandwidthGBps: above 0 and at most 1000000"
 	BandwidthGBps intstr.IntOrString `json:"bandwidthGBps"`
 }
