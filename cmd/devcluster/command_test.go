@@ -7,20 +7,42 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/controller"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // TestFaultTimes: what fail says of an exporter is how long the Lease may still last, and how long the
-// scheduler takes after that to write the condition.
+// scheduler takes after that to write the condition. What heal says is how long that takes it at most.
 func TestFaultTimes(t *testing.T) {
+	ends := fmt.Sprintf("STALE True for %.0f s more at most, or %.0f s where it has just become so", controller.StaleWithin.Seconds(), controller.FreshWithin.Seconds())
+	for where, text := range map[string]string{
+		"heal exporter": follows[devcluster.FaultExporter][1], "heal node": follows[devcluster.FaultNode][1], "heal --help": failCommand(false).Long,
+	} {
+		if !strings.Contains(text, ends) {
+			t.Errorf("%s says\n%s\nwant in it\n%s", where, text, ends)
+		}
+	}
 	want := fmt.Sprintf("its exporter has ended. 'kubectl get ngt' shows STALE True in %.0f s at most: its Lease runs out within %.0f s, and the scheduler says so within %.0f s after that",
 		(nodelease.Duration + controller.StaleWithin).Seconds(), nodelease.Duration.Seconds(), controller.StaleWithin.Seconds())
 	if got := follows[devcluster.FaultExporter][0]; got != want {
 		t.Errorf("fail exporter says\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestFailHelp: the help says that pods of what has failed show Running, and what shows that it has failed.
+func TestFailHelp(t *testing.T) {
+	for _, want := range []string{
+		"still shows Running", fmt.Sprintf("%.0f s later at most", nodelease.Duration.Seconds()), check.StaleExporter, `"nvtopo top"`,
+		"kubectl -n nvtopo-system get leases -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime",
+	} {
+		if help := failCommand(true).Long; !strings.Contains(help, want) {
+			t.Errorf("want %q in the help\n%s", want, help)
+		}
 	}
 }
 

@@ -21,12 +21,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
+// staleEnds says how long the condition Stale stays after an exporter is healed.
+var staleEnds = fmt.Sprintf("'kubectl get ngt' shows STALE True for %.0f s more at most, or %.0f s where it has just become so",
+	controller.StaleWithin.Seconds(), controller.FreshWithin.Seconds())
+
 // follows says what comes of a fault, and how it heals.
 var follows = map[string][2]string{
 	devcluster.FaultExporter: {
 		fmt.Sprintf("its exporter has ended. 'kubectl get ngt' shows STALE True in %.0f s at most: its Lease runs out within %.0f s, and the scheduler says so within %.0f s after that",
 			(nodelease.Duration + controller.StaleWithin).Seconds(), nodelease.Duration.Seconds(), controller.StaleWithin.Seconds()),
-		"its exporter runs, and publishes within a minute",
+		"its exporter runs, and publishes at once. " + staleEnds,
 	},
 	devcluster.FaultAgent: {
 		fmt.Sprintf("its node agent has ended. Its Lease runs out in %.0f s at most; after that the scheduler takes the node for one without an agent", nodelease.Duration.Seconds()),
@@ -34,13 +38,16 @@ var follows = map[string][2]string{
 	},
 	devcluster.FaultNode: {
 		"its kubelet is silent: Ready is Unknown, exporter and agent have ended, and its pods are evicted after their tolerationSeconds, 300 by default",
-		"its kubelet is back",
+		"its kubelet is back, with exporter and agent. " + staleEnds,
 	},
 	devcluster.FaultGPU: {
 		"the GPU is not healthy: 'kubectl get ngt' counts it no more, and no new pod gets it",
 		"the GPU is healthy",
 	},
 }
+
+// leaseEnds is how long a Lease lasts that nobody renews.
+var leaseEnds = fmt.Sprintf("%.0f s", nodelease.Duration.Seconds())
 
 // failCommand is fail, or heal.
 func failCommand(fails bool) *cobra.Command {
@@ -56,14 +63,22 @@ running "nvtopo-devcluster up" carries it out:
   node      kubelet is silent: Ready is Unknown, with the taints of the node lifecycle
             controller. Exporter and agent end with it. Pods that are deleted go, although
             on a real node that is silent they would stay until it is back
-Pods whose GPU fails run on, as with the real device plugin.`,
+Pods whose GPU fails run on, as with the real device plugin.
+
+On a cluster of up --helm the pod of an exporter or agent that has failed still shows Running,
+since no container of it runs. Look instead, once its Lease has run out, ` + leaseEnds + ` later at most:
+  exporter  "nvtopo check" has a note stale-exporter, "nvtopo top" one in NOTE, and
+            "kubectl get ngt" shows STALE True
+  agent     its Lease alone shows it: ENFORCED of "kubectl get ngt" stays True
+"kubectl get leases" does not show when a Lease was renewed. This does:
+  kubectl -n nvtopo-system get leases -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime`,
 		Example: `  nvtopo-devcluster fail exporter hgx-h200-a
   nvtopo-devcluster fail gpu hgx-h200-a 3`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error { return setFault(cmd, kubeconfig, fails, args) },
 	}
 	if !fails {
-		c.Use, c.Short, c.Long = "heal exporter|agent|node NODE, or heal gpu NODE GPU", "Have a part of a simulated node work again", "Undoes what fail did."
+		c.Use, c.Short, c.Long = "heal exporter|agent|node NODE, or heal gpu NODE GPU", "Have a part of a simulated node work again", "Undoes what fail did, in a second. After an exporter or a node\n"+staleEnds+"."
 		c.Example = `  nvtopo-devcluster heal exporter hgx-h200-a`
 	}
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: KUBECONFIG, as up prints it)")

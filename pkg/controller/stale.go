@@ -35,6 +35,9 @@ const (
 	// Stale says so: the next look sees it, and the first look that is not before staleFor
 	// reports it.
 	StaleWithin = lookInterval + staleFor + lookInterval
+	// FreshWithin is the longest time from when a graph counts again until its condition Stale
+	// is False: StaleWithin, but not before quietFor is over where it has just become True.
+	FreshWithin = max(StaleWithin, quietFor+lookInterval)
 	// missingFor is how long a node may be without a graph: the exporter of a new node
 	// must start first.
 	missingFor = time.Minute

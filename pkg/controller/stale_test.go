@@ -169,6 +169,41 @@ func TestStaleWithin(t *testing.T) {
 	}
 }
 
+// TestFreshWithin: a graph that counts again is reported within StaleWithin, and within FreshWithin where the report
+// that it does not count came just before.
+func TestFreshWithin(t *testing.T) {
+	const after = time.Millisecond // a look
+	for name, tc := range map[string]struct {
+		looks       int // between the report that it does not count and its recovery
+		least, most time.Duration
+	}{
+		"stale for a minute": {looks: int(time.Minute / lookInterval), least: staleFor, most: StaleWithin},
+		"just stale":         {least: quietFor - after, most: FreshWithin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newReportedNodes(t, "a")
+			look := func() { s.look(t.Context()); s.clock.Step(lookInterval) }
+			s.nodes["a"].Reason = placement.StaleGraph
+			for range 1 + staleFor/lookInterval {
+				look()
+			}
+			reported := s.written
+			for range tc.looks {
+				look()
+			}
+			healed := s.clock.Now().Add(after - lookInterval)
+			s.nodes["a"].Reason, s.written = placement.Fits, nil
+			for len(s.written) == 0 && s.clock.Since(healed) < time.Hour {
+				look()
+			}
+			took := s.clock.Since(healed) - lookInterval
+			if len(reported) != 1 || took < tc.least || took > tc.most {
+				t.Errorf("%v, then %v after %v, want one report each, the second within %v to %v", reported, s.written, took, tc.least, tc.most)
+			}
+		})
+	}
+}
+
 // TestFlappingNodeEvents: a flapping node is not reported all the time.
 func TestFlappingNodeEvents(t *testing.T) {
 	s := newReportedNodes(t, "a")
