@@ -57,15 +57,3 @@ func TestNodeFlags(t *testing.T) {
 		})
 	}
 }
-
-// TestRunningLine: the line names the folder of --dir, which stays after Ctrl-C.
-func TestRunningLine(t *testing.T) {
-	for dir, want := range map[string]string{
-		"":        "running; Ctrl-C ends it and removes everything",
-		"/home/c": "running; Ctrl-C ends it; the folder /home/c stays",
-	} {
-		if got := running(dir); got != want {
-			t.Errorf("--dir %q: got %q, want %q", dir, got, want)
-		}
-	}
-}

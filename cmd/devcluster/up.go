@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,8 +50,9 @@ container of theirs runs. What they would do is done on this machine, by process
               --replicas=0" ends it, and a scale to 1 or more starts it
   exporters   in nvtopo-devcluster itself, one a node, while their DaemonSet is there
   agents      none: exporters publish in their place that nodes enforce choices
-After "helm uninstall" or "nvtopo uninstall" they end, and after "helm upgrade" the
-scheduler has its new configuration. One with which it would not start is told here, with
+After "helm uninstall" or "nvtopo uninstall" they end; up prints the two commands, with your
+values, that install nvtopo again. After "helm upgrade" the scheduler has its new
+configuration. One with which it would not start is told here, with
 the field at fault, and the scheduler goes on with the one before, as with the init
 container check-config on a real cluster. That it ends, and starts, is told here too. The
 state of its pods is not simulated: they count as running all the same.
@@ -93,6 +96,14 @@ func (o *upFlags) apply(s *settings, opts *demo.Options) error {
 	if err := errors.Join(exists(o.chart.Helm), exists(o.chart.Chart)); err != nil {
 		return fmt.Errorf("helm or the chart is missing (make bin/helm; --chart): %w", err)
 	}
+	for _, path := range []*string{&o.chart.Helm, &o.chart.Chart, &o.chart.Values} {
+		if *path == "" {
+			continue // no file of values
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("--helm: %w", err)
+		}
+	}
 	for i := range opts.Nodes {
 		opts.Nodes[i].Labels[devcluster.LabelGPUPresent] = "true"
 	}
@@ -124,6 +135,7 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 	if err := o.apply(s, opts); err != nil {
 		return err
 	}
+	fmt.Fprintln(progress, o.starting(len(opts.Nodes)))
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -137,16 +149,37 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 			return errors.Join(err, c.Stop())
 		}
 	}
+	if opts.Chart != nil {
+		fmt.Fprintln(progress, again(opts.Chart.Commands(c.Dir())))
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())
-	fmt.Fprintln(progress, running(s.dir))
+	fmt.Fprintln(progress, ready(s.dir))
 	return errors.Join(c.Follow(ctx, opts.Chart), c.Stop())
 }
 
-// running says that the cluster runs, and what stays of it at the end; dir is the folder that was asked for,
-// if one was.
-func running(dir string) string {
-	if dir == "" {
-		return "running; Ctrl-C ends it and removes everything"
+// starting is the first line: what is started, and how long it takes as measured on two busy cores.
+func (o *upFlags) starting(nodes int) string {
+	with, seconds := "the scheduler", 9
+	switch {
+	case o.helm:
+		with, seconds = "nvtopo's chart", 19
+	case o.pools:
+		with, seconds = "the scheduler, Kueue and the pool controller", 19
 	}
-	return "running; Ctrl-C ends it; the folder " + dir + " stays"
+	return fmt.Sprintf("starting a cluster of %d simulated GPU nodes with %s: it usually takes %d s", nodes, with, seconds+nodes/10)
+}
+
+// again says how nvtopo is installed once more after an uninstall.
+func again(commands [2]string) string {
+	return "to install nvtopo again after an uninstall, with the same values:\n  " + strings.Join(commands[:], "\n  ")
+}
+
+// ready is the last line: what to set, how the cluster is ended, and what stays of it then. dir is the folder that
+// was asked for, if one was.
+func ready(dir string) string {
+	stays := "removes everything"
+	if dir != "" {
+		stays = "leaves the folder " + dir
+	}
+	return "the cluster is ready: set KUBECONFIG in another terminal by the line above. Ctrl-C here ends the cluster and " + stays
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,6 +33,8 @@ const (
 	schedulerDeployment = "nvtopo-scheduler"
 	// runtimeClass is the class that NVIDIA's GPU Operator makes, which the exporter's pods name.
 	runtimeClass = "nvidia"
+	// namespaceFile in the cluster's folder is the manifest of the namespace.
+	namespaceFile = "namespace.yaml"
 	// helmTimeout bounds Helm's wait for the simulated pods.
 	helmTimeout = "3m"
 )
@@ -50,6 +54,35 @@ type ChartOptions struct {
 	Progress io.Writer
 }
 
+// command is what installs the chart, and brings an installation to its values.
+func (o *ChartOptions) command() []string {
+	out := []string{o.Helm, "upgrade", "--install", chartRelease, o.Chart, "--namespace", systemNamespace, "--wait", "--timeout", helmTimeout}
+	if o.Values != "" {
+		out = append(out, "--values", o.Values)
+	}
+	return out
+}
+
+// Commands are the two command lines that install the chart as [Cluster.InstallChart] did, for a shell with
+// the KUBECONFIG of the cluster whose folder dir is. The namespace comes first: Helm keeps its record there, and
+// an uninstall removes it.
+func (o *ChartOptions) Commands(dir string) [2]string {
+	return [2]string{shellLine("kubectl", "apply", "-f", filepath.Join(dir, namespaceFile)), shellLine(o.command()...)}
+}
+
+// plainWord matches what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./=:,@%+-]+$`)
+
+// shellLine is a command as it is typed into a shell.
+func shellLine(words ...string) string {
+	for i, w := range words {
+		if !plainWord.MatchString(w) {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // InstallChart does what docs/install.md says, with the nodes there: it makes the namespace and what
 // NVIDIA's GPU Operator makes, starts a kube-scheduler for the chart's own pods, and has Helm install the
 // chart and wait for them.
@@ -65,6 +98,9 @@ func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 	text, err := manifests.FS.ReadFile("core/namespace.yaml")
 	if err != nil {
 		return fmt.Errorf("read the namespace: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, namespaceFile), text, 0o600); err != nil {
+		return fmt.Errorf("keep the namespace's manifest: %w", err)
 	}
 	objects, err := decodeObjects(text)
 	if err != nil {
@@ -83,14 +119,11 @@ func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 	if _, err := c.StartScheduler(ctx, SchedulerOptions{Binary: o.Scheduler}); err != nil {
 		return fmt.Errorf("start a kube-scheduler: %w", err)
 	}
-	args := []string{"install", chartRelease, o.Chart, "--namespace", systemNamespace, "--kubeconfig", c.Kubeconfig(), "--wait", "--timeout", helmTimeout}
-	if o.Values != "" {
-		args = append(args, "--values", o.Values)
-	}
-	cmd := exec.CommandContext(ctx, o.Helm, args...)
-	cmd.Env = append(os.Environ(), "HOME="+c.Dir())
+	helm := o.command()
+	cmd := exec.CommandContext(ctx, helm[0], helm[1:]...)
+	cmd.Env = append(os.Environ(), "HOME="+c.Dir(), "KUBECONFIG="+c.Kubeconfig())
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("helm install: %w\n%s", err, out)
+		return fmt.Errorf("helm upgrade --install: %w\n%s", err, out)
 	}
 	return a.waitPolicies(ctx)
 }

@@ -34,7 +34,7 @@ type helmCluster struct {
 	cmd        *exec.Cmd
 	tmp        string
 	kubeconfig string
-	stderr     *bytes.Buffer // to be read once the program has ended
+	stderr     string // file
 	client     kubernetes.Interface
 	dyn        dynamic.Interface
 }
@@ -49,9 +49,14 @@ func upByHelm(t *testing.T) *helmCluster {
 	if _, err := os.Stat(helm); err != nil {
 		t.Fatalf("Helm is not built (make bin/helm): %v", err)
 	}
-	c := &helmCluster{stderr: &bytes.Buffer{}}
+	c := &helmCluster{stderr: filepath.Join(t.TempDir(), "stderr")}
+	stderr, err := os.Create(c.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stderr.Close() })
 	c.cmd, c.tmp = devclusterCommand(t, "up", "--helm", "--helm-program", helm, "--chart", chartFolder(), "--nodes", "dgx-a100=1")
-	c.cmd.Stderr = c.stderr
+	c.cmd.Stderr = stderr
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGINT) } // a test that fails leaves nothing either
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -62,7 +67,7 @@ func upByHelm(t *testing.T) *helmCluster {
 	}
 	t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
-			t.Log(c.cmd.Wait(), c.stderr.String())
+			t.Log(c.cmd.Wait(), c.said(t))
 		}
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -82,6 +87,32 @@ func upByHelm(t *testing.T) *helmCluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// said is what the program has told so far.
+func (c *helmCluster) said(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(c.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// again runs the line by which the program says that nvtopo is installed again.
+func (c *helmCluster) again(t *testing.T) {
+	t.Helper()
+	for line := range strings.Lines(c.said(t)) {
+		if strings.Contains(line, "helm upgrade --install ") {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+t.TempDir())
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", line, err, out)
+			}
+			return
+		}
+	}
+	t.Fatalf("no command installs nvtopo again:\n%s", c.said(t))
 }
 
 // helm runs Helm's program on the cluster.
@@ -123,7 +154,7 @@ func (c *helmCluster) schedulers(t *testing.T, want int) {
 
 // TestDevclusterHelm: on the cluster of `nvtopo-devcluster up --helm` the chart's pods count as running, its
 // scheduler places pods while its Deployment has replicas, `helm upgrade` gives it another configuration, `helm uninstall` ends it and leaves
-// running pods and the definitions, and an interrupt leaves nothing.
+// running pods and the definitions, the command that the program tells installs it again, and an interrupt leaves nothing.
 func TestDevclusterHelm(t *testing.T) {
 	c := upByHelm(t)
 	pods, err := c.client.CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{})
@@ -182,12 +213,14 @@ func TestDevclusterHelm(t *testing.T) {
 		t.Errorf("the node's graph after helm uninstall: %v", err)
 	}
 	c.runs(t, gpuPod("third", v1.DefaultSchedulerName, 1).Obj())
+	c.again(t)
+	c.runs(t, gpuPod("fourth", shippedProfile, 1).Obj())
 
 	if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.cmd.Wait(); err != nil {
-		t.Errorf("after an interrupt: %v\n%s", err, c.stderr)
+		t.Errorf("after an interrupt: %v\n%s", err, c.said(t))
 	}
 	checkNothingLeft(t, c.tmp)
 }
