@@ -17,6 +17,16 @@ import (
 
 // explainBound says what a pod has, why it was chosen, and what it could have now.
 func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
+	self := map[types.UID]bool{p.UID: true}
+	q, n, _ := s.explainChoice(e, p, self)
+	if e.Choice.Best != nil && e.Choice.Set != nil {
+		e.Evidence = append(e.Evidence, compared(e.Choice, n.without(self).obstacles(q, s.Now)))
+	}
+}
+
+// explainChoice says what a pod has, why it was chosen, and what the scheduler would choose without the pods that
+// are gone. It returns what the pod asks, its node, and the nodes that come next.
+func (s *scene) explainChoice(e *Explanation, p *v1.Pod, gone map[types.UID]bool) (q *question, n *node, behind []Behind) {
 	e.Choice = &Choice{Node: p.Spec.NodeName}
 	e.Reason = "the pod is on node " + p.Spec.NodeName
 	if key, member := gangrequest.KeyOf(p); member {
@@ -26,10 +36,10 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 			e.Evidence = append(e.Evidence, key.String()+": "+summary)
 		}
 	}
-	n := s.byName[p.Spec.NodeName]
+	n = s.byName[p.Spec.NodeName]
 	q, err := s.question(p)
 	if n == nil || err != nil || !q.demand.HasGPUs() {
-		return
+		return q, n, nil
 	}
 	a := usage.AnnotationReader{}.Allocation(p, p.Spec.NodeName)
 	if a == nil {
@@ -39,23 +49,21 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 				e.Evidence = append(e.Evidence, c.Message)
 			}
 		}
-		return
+		return q, n, nil
 	}
 	e.Choice.At, e.Choice.Set = &a.Assumed, n.describe(a, q.resource())
 	e.Choice.Decision = decisionOf(e, p, a)
 	if e.Gang != nil { // it is where the plan of its gang has it, whatever other nodes have for it alone
-		return
+		return q, n, nil
 	}
-	s.bestNow(e.Choice, q, n)
+	behind = s.bestNow(e.Choice, q, n, gone)
 	if e.Choice.Set == nil {
-		return
+		return q, n, behind
 	}
 	if text := e.Choice.toLarger(n.model(q.resource()), n.millis(q, a), len(e.Choice.Set.Ring)); text != "" {
 		e.Evidence = append(e.Evidence, text)
 	}
-	if e.Choice.Best != nil {
-		e.Evidence = append(e.Evidence, compared(e.Choice, n.without(map[types.UID]bool{p.UID: true}).obstacles(q, s.Now)))
-	}
+	return q, n, behind
 }
 
 // decisionOf is the record of the pod's choice, nil if there is none of this very choice.

@@ -65,8 +65,11 @@ func (q *question) resource() string {
 	return q.demand.Resources[0].Name
 }
 
-// without is the node without some pods.
+// without is the node without some pods: itself if none of them is on it.
 func (n *node) without(gone map[types.UID]bool) *node {
+	if !slices.ContainsFunc(n.here, func(p usage.LivePod) bool { return gone[p.Object.UID] }) {
+		return n
+	}
 	out := *n
 	out.here = slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return gone[p.Object.UID] })
 	out.used = nil

@@ -4,7 +4,6 @@ package explain
 
 import (
 	"cmp"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +14,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/refusals"
-	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // offered is what a node would give a pod.
@@ -25,12 +23,11 @@ type offered struct {
 	spare nodeindex.Spare
 }
 
-// bestNow finds the node that the scheduler would choose if the pod were placed anew, and the faster
-// one that it would leave to larger pods. Of nodes between which the scheduler draws lots the pod's own
-// is taken.
-func (s *scene) bestNow(c *Choice, q *question, on *node) {
-	self := map[types.UID]bool{q.pod.UID: true}
-	all, best := s.offers(q, on, self)
+// bestNow finds the node that the scheduler would choose if the pod were placed without the pods that are gone,
+// itself among them, and the faster one that it would leave to larger pods. Of nodes between which the scheduler
+// draws lots the pod's own is taken. The nodes that come next are returned.
+func (s *scene) bestNow(c *Choice, q *question, on *node, gone map[types.UID]bool) []Behind {
+	all, best := s.offers(q, gone)
 	for i := range all {
 		if best.Among(&all[i].offer) {
 			best.Add(&all[i].offer)
@@ -50,29 +47,28 @@ func (s *scene) bestNow(c *Choice, q *question, on *node) {
 		}
 	}
 	if chosen == nil {
-		return
+		return nil
 	}
 	c.Profile, c.Assumed = q.profile.SchedulerNames[0], q.profile.Assumed
 	c.Best, c.BestNode = chosen.node.set(q, s.Now), chosen.node.object.Name
-	c.Compared, c.NotCompared = len(all), s.notCompared(q, on, self, all)
+	c.Compared, c.NotCompared = len(all), s.notCompared(q, gone, all)
 	if left, ok := best.LeftFaster(); ok {
 		n := all[left.Node].node
 		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
 	}
+	return s.behind(q, all, &best, chosen)
 }
 
 // offers are what the nodes that the pod may run on would give it if the pods that are gone were, and
 // the node that leads them. Nodes whose kubelet refuses pods take part if there are no others.
-func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offered, nodeindex.Best) {
+func (s *scene) offers(q *question, gone map[types.UID]bool) ([]offered, nodeindex.Best) {
 	machines := s.machines(q, gone)
 	d := nodeindex.Demand{GPUs: q.demand.Resources[0].Count, Bytes: q.demand.MessageBytes}
 	best := nodeindex.NoBest(nodeindex.TermsOf(&d, &q.profile.Order, machines.Reserved(d.GPUs, q.profile.Order.Headroom)))
 	marks := refusals.Of(refusals.Seen(s.Pods), s.Now)
 	var all, behind []offered
 	for i, n := range s.nodes {
-		if n == on {
-			n = on.without(gone)
-		}
+		n = n.without(gone)
 		if n.graph == nil || n.counts != placement.Fits || len(n.obstacles(q, s.Now)) > 0 {
 			continue
 		}
@@ -104,7 +100,7 @@ func (s *scene) offers(q *question, on *node, gone map[types.UID]bool) ([]offere
 const RefusedPods Cause = "RefusedPods"
 
 // notCompared says why the nodes that are not among the offers took no part, were the pods that are gone.
-func (s *scene) notCompared(q *question, on *node, gone map[types.UID]bool, all []offered) []Refusal {
+func (s *scene) notCompared(q *question, gone map[types.UID]bool, all []offered) []Refusal {
 	taking := map[string]bool{}
 	for i := range all {
 		taking[all[i].node.object.Name] = true
@@ -114,9 +110,7 @@ func (s *scene) notCompared(q *question, on *node, gone map[types.UID]bool, all 
 		if taking[n.object.Name] {
 			continue
 		}
-		if n == on {
-			n = on.without(gone)
-		}
+		n = n.without(gone)
 		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
 		switch {
 		case len(j.obstacles) > 0:
@@ -138,9 +132,7 @@ func (s *scene) machines(q *question, gone map[types.UID]bool) *nodeindex.Index 
 		if n.graph == nil {
 			continue
 		}
-		if slices.ContainsFunc(n.here, func(p usage.LivePod) bool { return gone[p.Object.UID] }) {
-			n = n.without(gone)
-		}
+		n = n.without(gone)
 		used := n.usage(s.Now)
 		at := used.AccelIndex(resource)
 		if at < 0 {

@@ -3,6 +3,7 @@
 package nodeindex
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -118,6 +119,15 @@ func (b *Best) lead(o *Offer, node int, last bool, cost float64) {
 	case b.Last == last && b.Preference == preference:
 		b.Least = min(b.Least, cost)
 	}
+}
+
+// Compare orders offers as Lead prefers them: those that are not reserved for larger pods first, then the
+// greater preference, then the less cost.
+func (b *Best) Compare(x, y *Offer) int {
+	if last := b.Reserved.Has(x); last != b.Reserved.Has(y) {
+		return map[bool]int{false: -1, true: 1}[last]
+	}
+	return cmp.Or(cmp.Compare(y.Preference, x.Preference), cmp.Compare(b.cost(x), b.cost(y)))
 }
 
 // Among reports whether an offer is among the best in reserve, preference and cost, between which

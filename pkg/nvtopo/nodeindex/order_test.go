@@ -3,6 +3,8 @@
 package nodeindex
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -196,5 +198,25 @@ func TestLeftFaster(t *testing.T) {
 				t.Errorf("by the index %+v (%t), want %+v", of, same, left)
 			}
 		})
+	}
+}
+
+// TestCompare: whatever order offers come in, Compare puts first what Lead prefers.
+func TestCompare(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 1000 {
+		best := NoBest(Terms{GPUs: 1 + r.IntN(2), Bytes: DefaultBytes, Reserved: Reserved{GPUs: Sizes(1 << 7)}})
+		offers := make([]Offer, 1+r.IntN(5))
+		for i := range offers {
+			links := int64(1+r.IntN(3)) * 50_000_000
+			offers[i] = Offer{GPUs: 4 + 4*r.IntN(2), Preference: int64(r.IntN(2)), Ring: links, Links: links}
+			best.Lead(&offers[i], i)
+		}
+		first := slices.MinFunc(offers, func(x, y Offer) int { return best.Compare(&x, &y) })
+		for i := range offers {
+			if !best.Among(&first) || best.Among(&offers[i]) != (best.Compare(&offers[i], &first) == 0) {
+				t.Fatalf("%+v is first of %+v", first, offers)
+			}
+		}
 	}
 }
