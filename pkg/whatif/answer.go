@@ -2,7 +2,11 @@
 
 package whatif
 
-import "time"
+import (
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
 
 // Path is where a scheduler process answers what-if, by POST of the pods as YAML or JSON;
 // SnapshotPath is where it shows what it would answer by, by GET.
@@ -60,6 +64,9 @@ type Pod struct {
 	LinkClass     string `json:"linkClass,omitempty"`
 	RingBandwidth string `json:"ringBandwidth,omitempty"`
 	Rank          *int   `json:"rank,omitempty"` // of a gang's member
+	// Why is, of a pod that is placed, why it is on its node, as explain would say it; of the first pods
+	// only, and of none without a choice of GPUs.
+	Why *explain.Placed `json:"why,omitempty"`
 	// Candidates are the nodes that were scored, the best first, at most MaxCandidates. None if one
 	// node only fitted.
 	Candidates []Candidate `json:"candidates,omitempty"`
@@ -80,7 +87,7 @@ type Devices struct {
 }
 
 // Candidate is a node that was scored. kube-scheduler chooses by lot among those of the highest
-// score.
+// score, which is the sum of what all plugins of the profile give, each times its weight.
 type Candidate struct {
 	Node  string `json:"node"`
 	Score int64  `json:"score"`

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,7 +119,7 @@ func (q *question) decided() bool {
 			return true // to ask again does not mend it
 		}
 		switch {
-		case pod.Spec.NodeName != "":
+		case pod.Spec.NodeName != "" && (settled || q.told(pod)):
 		case !settled:
 			return false
 		case pod.Status.NominatedNodeName == "" && q.reasonOf(pod) == "":
@@ -126,6 +127,18 @@ func (q *question) decided() bool {
 		}
 	}
 	return true
+}
+
+// told reports whether it is written where the gang of a pod that is placed is: on its PodGroup, or without one on the
+// pod of the first rank.
+func (q *question) told(pod *v1.Pod) bool {
+	switch key, member := gangrequest.KeyOf(pod); {
+	case !member:
+		return true
+	case key.Source == gangrequest.SourcePodGroup:
+		return bytes.Contains(q.store.Get(whatif.GroupKind.Resource, key.Namespace, key.Name), []byte(gangrequest.PlacementKey))
+	}
+	return pod.Annotations[gangrequest.PlacementKey] != "" || pod.Annotations[gangrequest.RankKey] != gangrequest.FormatRank(0)
 }
 
 // settled reports whether nothing was written for a while.
@@ -158,7 +171,7 @@ func (q *question) answer() (*whatif.Answer, error) {
 		}
 		a.Pods = append(a.Pods, *p)
 	}
-	return a, nil
+	return a, q.explain(a)
 }
 
 // describe says what became of a pod. It waits only if there is a reason, and nothing has moved since.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
@@ -171,4 +173,65 @@ func TestAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhy: of pods that are placed it is said why, as things were when each was.
+func TestWhy(t *testing.T) {
+	const byPlan = "by the plan of gang default/g: gang default/g: 16 × Tesla-V100-SXM2-32GB in rack-0, 45.2 ms"
+	full := []*v1.Pod{running("r0", "node-0000", 8), running("r1", "node-0001", 8)}
+	for name, tc := range map[string]struct {
+		nodes   int
+		running []*v1.Pod
+		asked   []*v1.Pod
+		want    []string // of each pod
+	}{
+		"one of three nodes would take it": {
+			nodes: 3, running: full, asked: []*v1.Pod{asks("a", 4).Obj()}, want: []string{"best of 1, 2 for FewGPUs"},
+		},
+		"three equal nodes would take it": {
+			nodes: 3, asked: []*v1.Pod{asks("a", 4).Obj()}, want: []string{"best of 3, behind: as good: the scheduler draws lots, as good: the scheduler draws lots"},
+		},
+		"the second pod finds the first": {
+			nodes: 2, asked: []*v1.Pod{asks("a", 8).Obj(), asks("b", 8).Obj()},
+			want: []string{"best of 2, behind: as good: the scheduler draws lots", "best of 1, 1 for FewGPUs"},
+		},
+		"a gang has a plan": {nodes: 2, asked: []*v1.Pod{member(0), member(1)}, want: []string{byPlan, byPlan}},
+		"a pod without GPUs, and one that waits": {
+			nodes: 2, running: full, asked: []*v1.Pod{asks("a", 0).Obj(), asks("b", 1).Obj()}, want: []string{"nothing", "nothing"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := answer(t, snapshotOf(t, tc.nodes, tc.running...), tc.asked...)
+			var got []string
+			for i := range a.Pods {
+				got = append(got, said(a.Pods[i].Why))
+			}
+			slices.Sort(got) // which of several is first the scheduler decides
+			slices.Sort(tc.want)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("why (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func said(why *explain.Placed) string {
+	switch {
+	case why == nil:
+		return "nothing"
+	case why.Gang != nil:
+		return "by the plan of " + why.Gang.Name + ": " + strings.Join(why.Evidence, "; ")
+	}
+	out := fmt.Sprintf("best of %d", why.Choice.Compared)
+	var behind []string
+	for _, b := range why.Behind {
+		behind = append(behind, b.Why)
+	}
+	if len(behind) > 0 {
+		out += ", behind: " + strings.Join(behind, ", ")
+	}
+	for _, r := range why.Choice.NotCompared {
+		out += fmt.Sprintf(", %d for %s", r.Nodes, r.Cause)
+	}
+	return out
 }

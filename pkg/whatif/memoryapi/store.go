@@ -168,8 +168,8 @@ func (s *Store) Watched(resources ...string) bool {
 	return !slices.ContainsFunc(resources, func(r string) bool { return s.watched[r] == 0 })
 }
 
-// list returns the objects of a resource in the order of their names, and the version as of which.
-func (s *Store) list(resource string) (objects []*whatif.Object, version uint64) {
+// List returns the objects of a resource in the order of their names, and the version as of which.
+func (s *Store) List(resource string) (objects []*whatif.Object, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.objects[resource]

@@ -45,7 +45,7 @@ func (h handler) collection(w http.ResponseWriter, r *http.Request, t target) {
 
 // list writes the objects as they are stored: clients know the kind of what they ask for.
 func (h handler) list(w http.ResponseWriter, t target, selects func(*whatif.Object) bool) {
-	objects, version := h.store.list(t.kind.Resource)
+	objects, version := h.store.List(t.kind.Resource)
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, t.kind.APIVersion, t.kind.Kind, version)
 	separator := ""
