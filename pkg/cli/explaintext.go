@@ -246,10 +246,15 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 	if !d.Gang && d.Scored > 0 && nodes > looked {
 		printf(b, "  not compared were nodes that come after these in the scheduler's order for the pod, and nodes that could not take it\n")
 	}
+	scoresText(b, "THEN", d)
+}
+
+// scoresText writes the nodes that were compared, the chosen one first. title is that of their column.
+func scoresText(b *bytes.Buffer, title string, d *allocation.Decision) {
 	if len(d.Candidates) == 0 {
 		return
 	}
-	explainTable(b, "THEN\tSCORE\tRING GB/S\tBANDWIDTH\tLATENCY\tKEPT FOR OTHERS", func(w io.Writer) {
+	explainTable(b, title+"\tSCORE\tRING GB/S\tBANDWIDTH\tLATENCY\tKEPT FOR OTHERS", func(w io.Writer) {
 		for i := range d.Candidates {
 			k := &d.Candidates[i]
 			if k.Terms == nil {

@@ -53,8 +53,12 @@ through the API server; the rights are those of the Role nvtopo-what-if there. T
 ask another one, --scheduler is the debugAddress of a process, once for each.
 
 The API server first admits the pods in a dry run, so that defaults, priorities,
-quotas and webhooks count; --as-is leaves that out. A Job stands for the pods that
-it would run at first, a Deployment or a StatefulSet for its replicas.
+quotas and webhooks count; --as-is leaves that out: for a tenant's Job, whose pods
+Kueue refuses or gates until it has quota. A Job stands for the pods that it would
+run at first, a Deployment or a StatefulSet for its replicas.
+
+Below the table it is said why each pod is on its node, which nodes come next, and why
+the others take no part: in the words of explain, and on its scale of 100 points.
 
 --snapshot asks by a file of "NVTOPO snapshot save" and no cluster. It runs
 nvtopo-scheduler, which has to be in PATH or named by --program.
@@ -223,7 +227,8 @@ func printFates(out io.Writer, answer *whatif.Answer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	var b strings.Builder
+	var b bytes.Buffer
+	whyText(&b, answer.Pods)
 	for i := range answer.Pods {
 		if p := &answer.Pods[i]; p.Message != "" {
 			printf(&b, "\n%s: %s\n", p.Pod, p.Message)
@@ -232,7 +237,7 @@ func printFates(out io.Writer, answer *whatif.Answer) error {
 	if len(answer.Victims) > 0 {
 		printf(&b, "\nWould be evicted: %s\n", strings.Join(answer.Victims, ", "))
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := out.Write(b.Bytes())
 	return err
 }
 

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -52,6 +53,69 @@ a/q  Placed   n2    -     -     -     -          -     -
 	}
 }
 
+// TestWhatIfSaysWhy: of pods that are placed it is said why, in the words and on the scale of explain.
+func TestWhatIfSaysWhy(t *testing.T) {
+	const scored = `{"choice":{"node":"n1","best":{"ring":[0,3],"linkClass":"NV2","bandwidthGBps":50,"bestGBps":50},"bestNode":"n1","compared":3,
+ "notCompared":[{"cause":"FewGPUs","text":"fewer free GPUs than asked","nodes":2}],
+ "decision":{"v":1,"node":"n1","at":"2026-01-02T03:04:05Z","of":2,"c":[{"n":"n1","r":50000000,"t":[1000,1000,0],"s":7000},{"n":"n2","r":50000000,"t":[1000,800,0],"s":6400}]}},
+ "behind":[{"node":"n2","set":{"ring":[1,2],"linkClass":"NV2","bandwidthGBps":50,"bestGBps":50},"why":"score 64.00, 6.00 less"},{"node":"n3","set":{"ring":[0]},"why":"left to larger pods"}]}`
+	const only = `{"choice":{"node":"n1","best":{"ring":[0]},"bestNode":"n1","compared":1,"notCompared":[{"cause":"FewGPUs","nodes":1},{"cause":"StaleGraph","nodes":1}]}}`
+	const member = `{"choice":{"node":"n1"},"gang":{"name":"gang a/g"},"evidence":["gang a/g: 2 × V100 in r1, 3 ms"]}`
+	const elsewhere = `{"choice":{"node":"n1","best":{"ring":[0]},"bestNode":"n2","compared":2}}`
+	for name, tc := range map[string]struct {
+		whys []string
+		want string
+	}{
+		"the best of several": {[]string{scored}, `
+a/p-0 on n1: the best of 3 nodes that would take it
+  next n2: GPUs 1,2, NV2, 50 GB/s of 50; score 64.00, 6.00 less
+  next n3: GPU 0; left to larger pods
+  2 nodes take no part: 2 for FewGPUs
+
+NODE  SCORE  RING GB/S  BANDWIDTH  LATENCY  KEPT FOR OTHERS
+n1    70.00  50         1.000      1.000    0.000
+n2    64.00  50         1.000      0.800    0.000
+`},
+		"the only one": {[]string{only}, `
+a/p-0 on n1: no other node would take it
+  2 nodes take no part: 1 for FewGPUs, 1 for StaleGraph
+`},
+		"members of a gang are told once": {[]string{member, member, only, member, member, member}, `
+a/p-0, a/p-1, a/p-3, a/p-4 and 1 more by the plan of gang a/g
+  gang a/g: 2 × V100 in r1, 3 ms
+
+a/p-2 on n1: no other node would take it
+  2 nodes take no part: 1 for FewGPUs, 1 for StaleGraph
+`},
+		"other plugins decided": {[]string{elsewhere}, `
+a/p-0 on n1: by its GPUs alone n2 would come first, with GPU 0; other plugins of the scheduler decided
+`},
+		"some are not explained": {[]string{only, "null"}, `
+a/p-0 on n1: no other node would take it
+  2 nodes take no part: 1 for FewGPUs, 1 for StaleGraph
+
+For 1 pod more it is not written here: ask about fewer at once
+`},
+		"an older scheduler explains none": {[]string{"null"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []string
+			for i, why := range tc.whys {
+				pods = append(pods, fmt.Sprintf(`{"pod":"a/p-%d","outcome":"Placed","node":"n1","devices":[{"ids":["g"]}],"why":%s}`, i, why))
+			}
+			program, snapshot := fakeScheduler(t, `{"version":1,"pods":[`+strings.Join(pods, ",")+`]}`)
+			got := mustRun(t, whatIfPod, "what-if", "-f", "-", "--snapshot", snapshot, "--program", program)
+			_, got, _ = strings.Cut(got, strings.Repeat("\n", 2))
+			if got != "" {
+				got = "\n" + got
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("why (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWhatIfRefusals(t *testing.T) {
 	_, old := fakeScheduler(t, `{"version":9}`)
 	program, none := fakeScheduler(t, "")
@@ -64,7 +128,7 @@ func TestWhatIfRefusals(t *testing.T) {
 		"no file":              {whatIfPod, []string{"--snapshot", none}, "--file", ExitUsage},
 		"no cluster to ask":    {whatIfPod, []string{"-f", "-", "--kubeconfig", none}, "kubeconfig: there is none", ExitInput},
 		"two to ask":           {whatIfPod, []string{"-f", "-", "--snapshot", none, "--scheduler", "https://x:1"}, "want one of --scheduler and --snapshot", ExitUsage},
-		"an unknown form":      {whatIfPod, []string{"-f", "-", "--snapshot", none, "-o", "xml"}, `--output "xml"`, ExitUsage},
+		"an unknown form":      {whatIfPod, []string{"-f", "-", "--snapshot", none, "-o", "wide"}, `--output "wide": want table, json or yaml`, ExitUsage},
 		"no pod":               {"", []string{"-f", "-", "--snapshot", none, "--program", program}, "standard input: there is no pod", ExitInput},
 		"no program":           {whatIfPod, []string{"-f", "-", "--snapshot", none, "--program", "/none"}, "--program /none", ExitInput},
 		"an answer of another": {whatIfPod, []string{"-f", "-", "--snapshot", old, "--program", program}, "the answer has version 9", ExitInput},
