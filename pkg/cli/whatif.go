@@ -150,12 +150,13 @@ func (a *asking) live(ctx context.Context, asked *whatif.Asked) (*whatif.Answer,
 	if err != nil {
 		return nil, inputf("kubeconfig: %w", err)
 	}
+	var gated []string
 	if !a.asIs {
 		kube, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return nil, inputf("kubeconfig: %w", err)
 		}
-		if err := admit(ctx, kube, asked); err != nil {
+		if gated, err = admit(ctx, kube, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -171,23 +172,39 @@ func (a *asking) live(ctx context.Context, asked *whatif.Asked) (*whatif.Answer,
 		}
 		return err
 	})
+	if err == nil {
+		tellGated(answer, gated)
+	}
 	return answer, err
 }
 
-// admit has the API server admit the pods in a dry run, which creates nothing.
-func admit(ctx context.Context, kube kubernetes.Interface, asked *whatif.Asked) error {
+// tellGated adds the next step to the message of pods that got a scheduling gate in the dry run.
+func tellGated(answer *whatif.Answer, gated []string) {
+	for i := range answer.Pods {
+		if p := &answer.Pods[i]; slices.Contains(gated, p.Pod) {
+			p.Message += "; the dry run added the gate: to ask as if it were taken away, add --as-is, which leaves out the dry run"
+		}
+	}
+}
+
+// admit has the API server admit the pods in a dry run, which creates nothing. It returns those that got a
+// scheduling gate there, as namespace/name.
+func admit(ctx context.Context, kube kubernetes.Interface, asked *whatif.Asked) (gated []string, err error) {
 	for i, pod := range asked.Pods {
 		admitted, err := kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsAlreadyExists(err) {
-			return inputf("pod %s/%s is there already: ask for one of another name, or with --as-is, which leaves out the dry run", pod.Namespace, pod.Name)
+			return nil, inputf("pod %s/%s is there already: ask for one of another name, or with --as-is, which leaves out the dry run", pod.Namespace, pod.Name)
 		}
 		if err != nil {
-			return inputf("pod %s/%s: the API server does not admit it: %w", pod.Namespace, pod.Name, err)
+			return nil, inputf("pod %s/%s: the API server does not admit it: %w; to ask the scheduler all the same, add --as-is, which leaves out the dry run", pod.Namespace, pod.Name, err)
+		}
+		if len(pod.Spec.SchedulingGates) == 0 && len(admitted.Spec.SchedulingGates) > 0 {
+			gated = append(gated, pod.Namespace+"/"+pod.Name)
 		}
 		admitted.Status = v1.PodStatus{}
 		asked.Pods[i] = admitted
 	}
-	return nil
+	return gated, nil
 }
 
 func decodeAnswer(text []byte) (*whatif.Answer, error) {

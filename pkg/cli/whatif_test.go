@@ -16,7 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
@@ -145,9 +148,50 @@ func TestWhatIfRefusals(t *testing.T) {
 // TestWhatIfOfPresentPod: who asks for a pod that is there reads how to ask.
 func TestWhatIfOfPresentPod(t *testing.T) {
 	pod := schedtest.Pod("train").Obj()
-	err := admit(t.Context(), fake.NewClientset(pod), &whatif.Asked{Pods: []*v1.Pod{pod}})
+	_, err := admit(t.Context(), fake.NewClientset(pod), &whatif.Asked{Pods: []*v1.Pod{pod}})
 	if want := "pod default/train is there already: ask for one of another name, or with --as-is, which leaves out the dry run"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// TestWhatIfOfTenantsPod: who asks about a pod that the API server refuses or gates reads how to ask all the same.
+func TestWhatIfOfTenantsPod(t *testing.T) {
+	gate := []v1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+	waits := `spec.schedulingGates[0] "kueue.x-k8s.io/admission": the scheduler does not look at the pod before the gate is taken away`
+	for name, tc := range map[string]struct {
+		own, added []v1.PodSchedulingGate
+		refusal    error
+		want       string // the error, or else the pod's message
+	}{
+		"refused": {
+			refusal: apierrors.NewForbidden(v1.Resource("pods"), "train", errors.New(`admission webhook "mpod.kb.io" denied the request: no queue`)),
+			want: `pod default/train: the API server does not admit it: pods "train" is forbidden: admission webhook "mpod.kb.io" denied the request: no queue; ` +
+				"to ask the scheduler all the same, add --as-is, which leaves out the dry run",
+		},
+		"gated":                   {added: gate, want: waits + "; the dry run added the gate: to ask as if it were taken away, add --as-is, which leaves out the dry run"},
+		"with a gate of its own":  {own: gate, added: gate, want: waits},
+		"admitted as it was sent": {want: waits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := schedtest.Pod("train").Obj()
+			pod.Spec.SchedulingGates = tc.own
+			kube := fake.NewClientset()
+			kube.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				admitted := pod.DeepCopy()
+				admitted.Spec.SchedulingGates = tc.added
+				return true, admitted, tc.refusal
+			})
+			answer := &whatif.Answer{Pods: []whatif.Pod{{Pod: "default/train", Message: waits}}}
+			gated, err := admit(t.Context(), kube, &whatif.Asked{Pods: []*v1.Pod{pod}})
+			tellGated(answer, gated)
+			got := answer.Pods[0].Message
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("what is said (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
