@@ -518,6 +518,14 @@ spec:
       restartPolicy: Never
       containers: [{name: main, image: example.com/app:1, resources: {limits: {nvidia.com/gpu: 4}}}]
 `
+	const singlePod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: single}
+spec:
+  schedulerName: ` + gangProfile + `
+  containers: [{name: main, image: example.com/app:1, resources: {limits: {nvidia.com/gpu: 2}}}]
+`
 	asked := file("job.yaml", job)
 	access := []string{"--kubeconfig", kubeconfig, "--insecure-skip-tls-verify", "--token-file", file("token", a.token)}
 	scheduler := append([]string{"--scheduler", a.url}, access...)
@@ -558,8 +566,11 @@ spec:
 	if diff := cmp.Diff(live, fates(found...)); diff != "" {
 		t.Errorf("found without flags (-with flags +without):\n%s", diff)
 	}
-	if text := run(append([]string{"what-if", "-f", asked}, scheduler...)...); !strings.Contains(text, "default/train-0  Placed") {
-		t.Errorf("for people:\n%s", text)
+	text := run(append([]string{"what-if", "-f", asked}, scheduler...)...)
+	for _, want := range []string{"default/train-0  Placed", "default/train-0, default/train-1 by the plan of gang default/train\n  gang default/train: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("for people, want %q:\n%s", want, text)
+		}
 	}
 	if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), "train-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what-if created the pod: %v", err)
@@ -571,6 +582,10 @@ spec:
 	shown.File("job.yaml", job)
 	shown.RunWith(t, found, "what-if", "-f", asked)
 	larger := file("larger.yaml", strings.Replace(job, "nvidia.com/gpu: 4", "nvidia.com/gpu: 8", 1))
+	single := file("pod.yaml", singlePod)
+	shown.Say("A single pod goes to the node where it costs those who come later least:")
+	shown.File("pod.yaml", singlePod)
+	shown.RunWith(t, found, "what-if", "-f", single)
 	shown.Say("larger.yaml asks 8 GPUs for each pod.")
 	shown.RunWith(t, found, "what-if", "-f", larger)
 	shown.Say("What the scheduler decides by, saved and asked without it:")

@@ -117,7 +117,7 @@ spec:
 		if err != nil {
 			return false, err.Error()
 		}
-		return strings.Contains(out, "default/train  Placed   n1"), out
+		return strings.Contains(out, "default/train  Placed   n1") && strings.Contains(out, "default/train on n1: no other node would take it\n"), out
 	})
 	saved := filepath.Join(t.TempDir(), "saved.jsonl")
 	if out, err := runNvtopo(t.Context(), "snapshot", "save", "-o", saved, "--kubeconfig", operator); err != nil {
