@@ -186,7 +186,7 @@ func (r *rig) scheduleOne(ctx, labelled context.Context, out *Cell) (placement, 
 	r.SchedulingQueue.Done(assumed.UID)
 	p := placement{pod: assumed}
 	if r.state != nil {
-		p.alloc = r.state.Binder().Attempt(assumed.UID, assumed.Spec.NodeName).Pending()
+		p.alloc = r.state.Binder.Attempt(assumed.UID, assumed.Spec.NodeName).Pending()
 	}
 	return p, took, nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -157,18 +158,18 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 		return nil
 	}
 	for _, t := range c.topologies {
-		if _, err := r.state.Graphs().Apply(t); err != nil {
+		if _, err := r.state.Graphs.Apply(t); err != nil {
 			return fmt.Errorf("feed the graph store: %w", err)
 		}
 	}
 	if build {
-		if err := r.state.Registry().PrepareAll(ctx); err != nil {
+		if err := r.state.Registry.PrepareAll(ctx); err != nil {
 			return fmt.Errorf("build the answer tables: %w", err)
 		}
 	}
 	return r.await(ctx, "Leases and racks", func() bool {
-		f := r.state.Fabric().Current()
-		return r.state.Lists().Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
+		f := r.state.Fabric.Current()
+		return r.state.Lists.Synced() && (!c.served || f.HasLevels() && f.Tree.Len() == len(c.nodes))
 	})
 }
 
@@ -202,18 +203,12 @@ func (r *rig) client(c *simulated) *fake.Clientset {
 // registry is our plugins as cmd/scheduler registers them; it also keeps the
 // State they share.
 func (r *rig) registry() frameworkruntime.Registry {
-	shared := lifecycle.NewShared(clock.RealClock{})
-	keep := func(f frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
-		return func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-			p, err := f(ctx, args, h)
-			if s, ok := p.(interface{ State() *nodestate.State }); ok {
-				r.state = s.State()
-			}
-			return p, err
-		}
-	}
+	shared := lifecycle.NewShared(clock.RealClock{}, func(_ context.Context, _ fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
+		r.state = state
+		return cache.ResourceEventHandlerFuncs{}
+	})
 	return frameworkruntime.Registry{
-		topology.Name: keep(topology.New(shared)), numa.Name: keep(numa.New(shared)), gang.Name: gang.New(gang.NewProcess(shared)),
+		topology.Name: topology.New(shared), numa.Name: numa.New(shared), gang.Name: gang.New(gang.NewProcess(shared)),
 		fairsort.Name: fairsort.New(fairsort.NewTurns(clock.RealClock{})),
 	}
 }
@@ -248,13 +243,13 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 		bound := p.pod.DeepCopy()
 		bound.ResourceVersion = r.nextVersion()
 		if p.alloc != nil {
-			annotations, err := r.state.Nodes().Annotations(p.alloc, true)
+			annotations, err := r.state.Nodes.Annotations(p.alloc, true)
 			if err != nil {
 				return fmt.Errorf("annotations of pod %s: %w", p.pod.Name, err)
 			}
 			bound.Annotations = annotations
-			r.state.Binder().Attempt(p.pod.UID, p.pod.Spec.NodeName).BindingBegan()
-			r.state.Binder().Attempt(p.pod.UID, p.pod.Spec.NodeName).Written()
+			r.state.Binder.Attempt(p.pod.UID, p.pod.Spec.NodeName).BindingBegan()
+			r.state.Binder.Attempt(p.pod.UID, p.pod.Spec.NodeName).Written()
 		}
 		if err := r.Cache.FinishBinding(r.logger, p.pod); err != nil {
 			return fmt.Errorf("finish the binding of pod %s: %w", p.pod.Name, err)

@@ -34,20 +34,20 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	if host, err := os.Hostname(); err != nil {
 		klog.FromContext(ctx).Error(err, "The profiles are not published by this process")
 	} else {
-		go NewProfilePublisher(profileSource{state.Profiles(), state.Diagnosis(), state.Leader()}, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
+		go NewProfilePublisher(profileSource{state.Profiles, state.Diagnosis, state.Leader}, endpoint, h.ClientSet(), namespace, host, clock.RealClock{}).Run(ctx)
 	}
 	c := New(viewOf(state), h.ClientSet(), pods.Lister(), h.EventRecorder())
-	foreign := NewForeignReporter(state.PodDevices(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
-	unproven := NewUnprovenMarker(state.PodDevices(), h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	foreign := NewForeignReporter(state.PodDevices, pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	unproven := NewUnprovenMarker(state.PodDevices, h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
 	run := both(c.Run, both(foreign.Run, unproven.Run))
 	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
 		klog.FromContext(ctx).Error(err, "Stale topologies, and what became of the ClusterTopology, are not reported, and no cordon is acknowledged, by this process")
 	} else {
 		nodes := h.SharedInformerFactory().Core().V1().Nodes().Lister()
-		stale := NewStaleReporter(state.Diagnosis(), client, h.EventRecorder(), clock.RealClock{})
-		fabric := NewFabricReporter(state.Diagnosis(), nodes, client, h.KubeConfig(), clock.RealClock{})
+		stale := NewStaleReporter(state.Diagnosis, client, h.EventRecorder(), clock.RealClock{})
+		fabric := NewFabricReporter(state.Diagnosis, nodes, client, h.KubeConfig(), clock.RealClock{})
 		run = both(run, both(stale.Run, fabric.Run))
-		go NewCordonAcknowledger(cordonSource{state.Cordons(), state.Leader()}, client, clock.RealClock{}).Run(ctx)
+		go NewCordonAcknowledger(cordonSource{state.Cordons, state.Leader}, client, clock.RealClock{}).Run(ctx)
 	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), synced) {
@@ -66,7 +66,7 @@ type view struct {
 	*nodestate.PodDevices
 }
 
-func viewOf(s *nodestate.State) view { return view{s.Nodes(), s.PodDevices()} }
+func viewOf(s *nodestate.State) view { return view{s.Nodes, s.PodDevices} }
 
 // profileSource has the profiles of this process, and whether it leads.
 type profileSource struct {

@@ -70,7 +70,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		}
 		return true, &v1.Pod{}, b.patched(p)
 	})
-	b.Controller = New(testState{state.Nodes(), b}, client, corelisters.NewPodLister(b.store), b.events)
+	b.Controller = New(testState{state.Nodes, b}, client, corelisters.NewPodLister(b.store), b.events)
 	return b
 }
 

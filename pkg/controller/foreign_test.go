@@ -64,7 +64,7 @@ func TestForeignAllocationEvents(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			state := nodestate.New(nodestate.Config{Weights: nvtopo.DefaultWeights()}, clk)
-			f := NewForeignReporter(&owners{PodDevices: state.PodDevices(), agents: map[string]bool{"n": tt.agent}}, corelisters.NewPodLister(store), recorder, clk)
+			f := NewForeignReporter(&owners{PodDevices: state.PodDevices, agents: map[string]bool{"n": tt.agent}}, corelisters.NewPodLister(store), recorder, clk)
 			for _, s := range tt.steps {
 				clk.Step(s.after)
 				pod := testobj.Pod("p").UID("uid").Node(tt.node).Obj()

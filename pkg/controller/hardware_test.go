@@ -350,7 +350,7 @@ func TestUnmetDemand(t *testing.T) {
 	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
 	w.publish()
-	got, _ := troubles(holdingOf(pod, nil), w.state.Nodes().Node(testNode), w.last.Status.GPUHealth)
+	got, _ := troubles(holdingOf(pod, nil), w.state.Nodes.Node(testNode), w.last.Status.GPUHealth)
 	if len(got) != 1 || got[0].reason != eventLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
 		t.Errorf("troubles %+v, want one that says that the pod's own min-link is not met", got)
 	}

@@ -125,7 +125,7 @@ func (e *healthEnv) publish(records ...v1alpha1.Allocation) {
 		}
 	}
 	e.last = t
-	if _, err := e.state.Graphs().Apply(t); err != nil {
+	if _, err := e.state.Graphs.Apply(t); err != nil {
 		e.t.Fatal(err)
 	}
 	if old == nil {
@@ -140,7 +140,7 @@ func (e *healthEnv) run(name string, gpus string, annotations ...string) *v1.Pod
 	e.t.Helper()
 	a := allocated(e.graph, "m="+gpus)
 	a.PodUID, a.Assumed = types.UID(name), time.Now().UTC()
-	all, err := e.state.Nodes().Annotations(a, false)
+	all, err := e.state.Nodes.Annotations(a, false)
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func stateOf(t *testing.T, name string) (*nodestate.State, *nvtopo.Graph) {
 	s := nodestate.New(nodestate.Config{Namespace: "nvtopo-system", Weights: nvtopo.DefaultWeights()}, clock.RealClock{})
 	obj := v1alpha1.FromGraph(testNode, gpu, g)
 	obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = "topology", "1", "node"
-	if _, err := s.Graphs().Apply(obj); err != nil {
+	if _, err := s.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	return s, g
@@ -120,7 +120,7 @@ func inWords(g *nvtopo.Graph, a *allocation.Allocation) string {
 func TestActual(t *testing.T) {
 	// dgx1-v100: GPUs 0-3 on NUMA node 0, 4-7 on 1; two links join 0-3, 0-4, 1-2, 1-5 …
 	s, g := stateOf(t, "dgx1-v100")
-	n := s.Nodes().Node(testNode)
+	n := s.Nodes.Node(testNode)
 	for name, tc := range map[string]struct {
 		chosen, recorded string
 		elsewhere        bool // chosen for another node
@@ -199,7 +199,7 @@ func TestActual(t *testing.T) {
 func TestActualRandom(t *testing.T) {
 	for _, machineName := range []string{"dgx1-v100", "a100-pcie-4-bridged", "l40s-8", "dgx2"} {
 		s, g := stateOf(t, machineName)
-		n, o := s.Nodes().Node(testNode), oracle.New(g)
+		n, o := s.Nodes.Node(testNode), oracle.New(g)
 		corrected := 0
 		for seed := range uint64(300) {
 			rng := rand.New(rand.NewPCG(seed, 1))
@@ -255,7 +255,7 @@ func TestActualRandom(t *testing.T) {
 
 func TestUnmet(t *testing.T) {
 	s, g := stateOf(t, "dgx1-v100")
-	n := s.Nodes().Node(testNode)
+	n := s.Nodes.Node(testNode)
 	for name, tc := range map[string]struct {
 		annotations map[string]string
 		gpus        string

@@ -87,7 +87,7 @@ func TestUnprovenAllocation(t *testing.T) {
 			}
 			pod := testobj.Pod("p").Namespace("ns").UID(string(chosen.PodUID)).ResourceVersion("7").Node(testNode).
 				Annotation(allocation.Key, text).Annotation(allocation.GPUIDsKey, "a,b").Annotation("team", "x").Obj()
-			if tt.removed && !state.Graphs().Remove(testNode, "topology") {
+			if tt.removed && !state.Graphs.Remove(testNode, "topology") {
 				t.Fatal("the graph was not there")
 			}
 			var got []string

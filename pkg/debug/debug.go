@@ -57,7 +57,7 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 	s.answersAt(ln.Addr(), config)
 	opts := daemon.SecureOptions{Listener: ln, TLS: config, Client: client}
 	name := host + "@" + ln.Addr().String()
-	handler := Handler(state.Diagnosis(), name)
+	handler := Handler(state.Diagnosis, name)
 	write := func(out io.Writer) error { return s.Write(out, name, time.Now()) }
 	newWhatIf(write, func() error { return ready(state) }, Child).register(handler)
 	go func() {
@@ -73,10 +73,10 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 // that decides.
 func ready(state *nodestate.State) error {
 	switch {
-	case !state.Lists().Synced():
+	case !state.Lists.Synced():
 		return errors.New("the process has not read all graphs and Leases yet")
-	case !state.Leader().MayLead():
-		return fmt.Errorf("the process does not lead; %q does", state.Leader().Holder())
+	case !state.Leader.MayLead():
+		return fmt.Errorf("the process does not lead; %q does", state.Leader.Holder())
 	}
 	return nil
 }

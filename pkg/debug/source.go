@@ -74,7 +74,7 @@ func (s *Source) Write(out io.Writer, name string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	promises := s.state.Diagnosis().Promises() // before the pods
+	promises := s.state.Diagnosis.Promises() // before the pods
 	if err := errors.Join(s.writePods(w, promises), s.writeOthers(w), s.writeOurs(w, now)); err != nil {
 		return fmt.Errorf("writing a snapshot: %w", err)
 	}
@@ -142,7 +142,7 @@ func (s *Source) writeOurs(w *whatif.Writer, now time.Time) error {
 			return err
 		}
 	}
-	if ct := s.state.Fabric().Topology(); ct != nil {
+	if ct := s.state.Fabric.Topology(); ct != nil {
 		if err := w.Add(whatif.KindOf(v1alpha1.SchemeGroupVersion.String(), "ClusterTopology"), whatif.Bare(ct)); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (s *Source) writeOurs(w *whatif.Writer, now time.Time) error {
 			return err
 		}
 	}
-	for _, l := range s.state.Diagnosis().LiveLeases() {
+	for _, l := range s.state.Diagnosis.LiveLeases() {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: s.namespace}}
 		if l.NodeUID != "" {
 			lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.Node, UID: l.NodeUID}}

@@ -108,7 +108,7 @@ func TestGangModels(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := &machines{
-				NodeCache: nodestate.New(nodestate.Config{}, clock.RealClock{}).Nodes(), nodes: map[string]*usage.Node{}, taken: map[string]bool{}, counter: fabric.NewSlotCounter(),
+				NodeCache: nodestate.New(nodestate.Config{}, clock.RealClock{}).Nodes, nodes: map[string]*usage.Node{}, taken: map[string]bool{}, counter: fabric.NewSlotCounter(),
 			}
 			spec := fabric.Spec{Levels: []fabric.Level{{Name: "rack"}}}
 			var infos []fwk.NodeInfo

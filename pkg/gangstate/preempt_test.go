@@ -57,7 +57,7 @@ func newFullCluster(t *testing.T, racks ...int) *fullCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.planner = NewPlanner(nodestate.New(nodestate.Config{}, clocktesting.NewFakeClock(time.Unix(0, 0))).Nodes())
+	b.planner = NewPlanner(nodestate.New(nodestate.Config{}, clocktesting.NewFakeClock(time.Unix(0, 0))).Nodes)
 	b.q.View = &fabricview.View{Tree: tree}
 	b.q.Demand = func(pod *v1.Pod) (*placement.Demand, error) {
 		r, err := podrequest.Parse(pod, &podrequest.Options{})

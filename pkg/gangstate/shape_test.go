@@ -75,7 +75,7 @@ func plannedWith(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]in
 		t.Fatal(err)
 	}
 	gang := gangrequest.Read(gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: "g"}, nil, pods)
-	c := &counting{NodeCache: nodestate.New(nodestate.Config{}, clock.RealClock{}).Nodes()}
+	c := &counting{NodeCache: nodestate.New(nodestate.Config{}, clock.RealClock{}).Nodes}
 	answer, err := NewPlanner(c).Plan(&Question{
 		Turn: &Turn{Gang: gang, Pods: gang.Members.Live, Refused: refused}, View: &fabricview.View{Tree: tree, Revision: 1}, Nodes: infos,
 		Demand: demandOf, Volumes: volumes,

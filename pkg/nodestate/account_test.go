@@ -30,23 +30,23 @@ func TestGonePodRecords(t *testing.T) {
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
 	used := func() []int {
-		return r.nodeCache.View(&placement.Demand{Request: &podrequest.Request{}}, info, l).Used[0].Positions()
+		return r.Nodes.View(&placement.Demand{Request: &podrequest.Request{}}, info, l).Used[0].Positions()
 	}
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v while the agent lives, want 4 and 5", got)
 	}
 	r.clock.now = r.clock.now.Add(366 * 24 * time.Hour)
-	r.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 	if got := used(); len(got) != 0 {
 		t.Errorf("used %v of a pod that is gone, by an agent that is gone as well", got)
 	}
-	r.podDevices.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.PodDevices.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v when the agent is back, want 4 and 5", got)
 	}
 	live := on(t, r.State, schedtest.Pod("gone").GPUs(2).Obj(), "n", 4, 5)
 	live.UID = "gone"
-	r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
+	r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
 	info, l = r.view(t, live)
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v by a live pod, want what kubelet recorded whether the agent lives or not", got)
@@ -59,7 +59,7 @@ func TestForeignPodUsage(t *testing.T) {
 	pod := on(t, r.State, schedtest.Pod("foreign").GPUs(3).Obj(), "n")
 	r.record(t, pod.UID, 6, 7)
 	info, l := r.view(t, pod)
-	u := r.nodeCache.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
+	u := r.Nodes.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.Used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.Counted[0] != 1 || !u.Foreign[0] {
 		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.Counted[0], u.Foreign[0])
 	}
@@ -78,7 +78,7 @@ func TestSharedCPUSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t, holder)
-	u := r.nodeCache.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
+	u := r.Nodes.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.NUMA[0].MilliCPU; got != 36_000 {
 		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
 	}
@@ -114,7 +114,7 @@ func TestNUMANodeAccount(t *testing.T) {
 				}
 			})
 			info, l := r.view(t, tc.pods...)
-			u := r.nodeCache.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
+			u := r.Nodes.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 			var got []int64
 			for i := range u.NUMA {
 				got = append(got, u.NUMA[i].MilliCPU/1000)
@@ -161,11 +161,11 @@ func TestFreedDevicesWake(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.tell(t, func(s *status) { *s = tc.before })
 			woken := false
-			r.changes.onFreed = func() { woken = true }
+			r.Changes.onFreed = func() { woken = true }
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status = "9", tc.after
-			r.nodeCache.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
-			if r.nodeCache.Node("n").ResourceVersion != "9" {
+			r.Nodes.topologies.Handler(r.Changes.passOn(t.Context())).OnUpdate(nil, obj)
+			if r.Nodes.Node("n").ResourceVersion != "9" {
 				t.Fatal("the update was not stored")
 			}
 			if woken != tc.want {
@@ -176,7 +176,7 @@ func TestFreedDevicesWake(t *testing.T) {
 	t.Run("a bound pod's choice is corrected", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		woken := 0
-		r.changes.onFreed = func() { woken++ }
+		r.Changes.onFreed = func() { woken++ }
 		before, after := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1),
 			on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
 		r.handlers.podHandler().OnUpdate(before, before)
@@ -206,14 +206,14 @@ func TestDryRunExclusiveCPUs(t *testing.T) {
 	pod := schedtest.Pod("p").GPUs(4).CPU("36").Memory("1Gi").Obj()
 	other := on(t, r.State, schedtest.Pod("other").GPUs(1).Obj(), "n", 4)
 	info, l := r.view(t, victim, other)
-	if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason == placement.Fits {
+	if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason == placement.Fits {
 		t.Fatal("the pod fits beside the victim")
 	}
 	dry := info.Snapshot()
 	if err := dry.RemovePod(klog.Background(), victim); err != nil {
 		t.Fatal(err)
 	}
-	if v := r.nodeCache.Judge(demandOf(t, pod), dry, l); v.Reason != placement.Fits {
+	if v := r.Nodes.Judge(demandOf(t, pod), dry, l); v.Reason != placement.Fits {
 		t.Errorf("without the victim: %q, want it to fit", v.Reason)
 	}
 }
@@ -237,7 +237,7 @@ func BenchmarkJudge(b *testing.B) {
 			node := addNode(b, s, "n", "dgx1-v100")
 			obj := topologyOf(b, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.Kubelet = "2", bc.kubelet
-			if _, err := s.graphs.Apply(obj); err != nil {
+			if _, err := s.Graphs.Apply(obj); err != nil {
 				b.Fatal(err)
 			}
 			l := schedcache.NewSnapshot([]*v1.Pod{on(b, s, schedtest.Pod("holder").GPUs(1).Obj(), "n", 0)}, []*v1.Node{node}).NodeInfos()
@@ -248,7 +248,7 @@ func BenchmarkJudge(b *testing.B) {
 			d := demandOf(b, bc.pod)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.nodeCache.Judge(d, info, l)
+				s.Nodes.Judge(d, info, l)
 			}
 		})
 	}
@@ -269,10 +269,10 @@ func TestOrderedAdmission(t *testing.T) {
 	})
 	info, l := r.view(t, holder)
 	four, two := schedtest.Pod("four").GPUs(4).Obj(), schedtest.Pod("two").GPUs(2).Obj()
-	if a, reason := r.allocations.Assume(demandOf(t, four), four, info, l); reason != placement.Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
+	if a, reason := r.Allocations.Assume(demandOf(t, four), four, info, l); reason != placement.Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
 		t.Fatalf("four GPUs: %q, want those of node 0", reason)
 	}
-	if v := r.nodeCache.Judge(demandOf(t, two), info, l); v.Reason != placement.KubeletBusy || v.Never {
+	if v := r.Nodes.Judge(demandOf(t, two), info, l); v.Reason != placement.KubeletBusy || v.Never {
 		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, placement.KubeletBusy)
 	}
 	// Nobody need be evicted for the second that kubelet takes, unless it takes for ever.
@@ -282,26 +282,26 @@ func TestOrderedAdmission(t *testing.T) {
 	}{{0, true}, {reservations.ReleaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
 		r.clock.now = r.clock.now.Add(step.after)
 		for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-			r.podDevices.leases.Set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+			r.PodDevices.leases.Set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		}
 		if got := r.fitsAhead(demandOf(t, two), info, l); got != step.want {
 			t.Errorf("%v later it fits soon: %t, want %t", step.after, got, step.want)
 		}
 	}
 	woken := false
-	r.changes.onFreed = func() { woken = true }
+	r.Changes.onFreed = func() { woken = true }
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion, obj.Status.Kubelet = "9", single
 	obj.Status.Allocations = []v1alpha1.Allocation{record("holder", 4, 5), record("four", 0, 1, 2, 3)}
-	r.nodeCache.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
+	r.Nodes.topologies.Handler(r.Changes.passOn(t.Context())).OnUpdate(nil, obj)
 	if !woken {
 		t.Error("kubelet's record of the four does not wake the pod")
 	}
 	bound := on(t, r.State, four, "n", 0, 1, 2, 3)
 	r.handlers.podEvent(nil, bound)
 	info, l = r.view(t, holder, bound)
-	r.allocations.Sweep(l)
-	if v := r.nodeCache.Judge(demandOf(t, two), info, l); v.Reason != placement.Fits {
+	r.Allocations.Sweep(l)
+	if v := r.Nodes.Judge(demandOf(t, two), info, l); v.Reason != placement.Fits {
 		t.Errorf("two GPUs once kubelet has: %q", v.Reason)
 	}
 }

@@ -19,12 +19,12 @@ import (
 func (e *testEnv) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	t.Helper()
 	info, l := e.view(t)
-	a, reason := e.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := e.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatalf("pod %s: %s", pod.Name, reason)
 	}
-	e.binder.Attempt(pod.UID, "n").BindingBegan()
-	e.allocations.Forget(pod.UID, "n")
+	e.Binder.Attempt(pod.UID, "n").BindingBegan()
+	e.Allocations.Forget(pod.UID, "n")
 	return a
 }
 
@@ -38,24 +38,24 @@ func TestDoubtfulChoiceRetry(t *testing.T) {
 		first := r.attempt(t, pod)
 		for range 5 {
 			info, l := r.view(t)
-			if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
+			if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
 				t.Fatalf("%d GPUs: the pod does not fit beside its own choice: %s", gpus, v.Reason)
 			}
 			if again := r.attempt(t, pod); again != first {
 				t.Fatalf("%d GPUs: chose %q, want %q again", gpus, again.GPUs(testResource), first.GPUs(testResource))
 			}
 		}
-		if left := r.allocations.Dump(); len(left) != 1 || left[0].Phase != "doubtful" {
+		if left := r.Allocations.Dump(); len(left) != 1 || left[0].Phase != "doubtful" {
 			t.Errorf("%d GPUs: in flight %+v, want one that is doubtful", gpus, left)
 		}
-		if info, l := r.view(t); gpus == 8 && r.nodeCache.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
+		if info, l := r.view(t); gpus == 8 && r.Nodes.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
 			t.Error("another pod fits where all GPUs are kept for one in doubt")
 		}
 		r.clock.now = r.clock.now.Add(2 * requestTimeout)
 		for _, c := range r.doubts() {
 			r.doubtReader.decide(c, pod)
 		}
-		if left := r.allocations.Dump(); len(left) != 0 {
+		if left := r.Allocations.Dump(); len(left) != 0 {
 			t.Errorf("%d GPUs: in flight after the doubt was decided: %+v", gpus, left)
 		}
 	}
@@ -72,7 +72,7 @@ func TestDoubtfulChoiceReuse(t *testing.T) {
 				obj.Status.GPUHealth[i].Healthy = false
 			}
 		}
-		if _, err := r.graphs.Apply(obj); err != nil {
+		if _, err := r.Graphs.Apply(obj); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,14 +92,14 @@ func TestDoubtfulChoiceReuse(t *testing.T) {
 				tc.change(t, r, first)
 			}
 			second := r.attempt(t, tc.pod)
-			n := r.nodeCache.Node("n")
+			n := r.Nodes.Node("n")
 			a, _ := n.Accels[0].Graph.Positions(first.GPUs(testResource))
 			b, _ := n.Accels[0].Graph.Positions(second.GPUs(testResource))
 			if a&b != 0 {
 				t.Errorf("chose %v, want none of %v", b.Positions(), a.Positions())
 			}
 			var kept nvtopo.Mask
-			for _, c := range r.nodeCache.reservedOn("n").Reservations {
+			for _, c := range r.Nodes.reservedOn("n").Reservations {
 				kept |= c.Allocation.Mask(testResource, n.Accels[0].Graph)
 			}
 			if kept != a|b {
@@ -117,37 +117,37 @@ func TestEndedWriteDoubt(t *testing.T) {
 	patched := func(pod *v1.Pod) {
 		t.Helper()
 		info, l := r.view(t)
-		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		r.binder.Attempt(pod.UID, "n").BindingBegan()
-		r.binder.Attempt(pod.UID, "n").Written()
-		r.binder.Attempt(pod.UID, "n").WriteEnded()
+		r.Binder.Attempt(pod.UID, "n").BindingBegan()
+		r.Binder.Attempt(pod.UID, "n").Written()
+		r.Binder.Attempt(pod.UID, "n").WriteEnded()
 	}
 	patched(pod)
-	r.allocations.Forget(pod.UID, "n")
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Forget(pod.UID, "n")
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("in flight although nothing can come late: %+v", left)
 	}
-	if a := r.binder.Attempt(pod.UID, "n"); a.HasChoice() || !a.Earlier() {
+	if a := r.Binder.Attempt(pod.UID, "n"); a.HasChoice() || !a.Earlier() {
 		t.Errorf("present attempt %t, earlier ones %t, want that the pod may carry an earlier choice only", a.HasChoice(), a.Earlier())
 	}
 	patched(pod)
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
-	r.allocations.Forget(pod.UID, "n")
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Allocations.Forget(pod.UID, "n")
 	// The Binding of that attempt may come late, to a pod that carries the next choice.
 	patched(schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj())
-	r.allocations.Forget(pod.UID, "n")
-	if left := r.allocations.Dump(); len(left) != 2 || left[0].Phase != "doubtful" || left[1].Phase != "doubtful" {
+	r.Allocations.Forget(pod.UID, "n")
+	if left := r.Allocations.Dump(); len(left) != 2 || left[0].Phase != "doubtful" || left[1].Phase != "doubtful" {
 		t.Errorf("in flight %+v, want two that are doubtful", left)
 	}
 	r.podDeleted(pod.UID)
-	if !r.binder.Attempt(pod.UID, "n").Earlier() {
+	if !r.Binder.Attempt(pod.UID, "n").Earlier() {
 		t.Error("the reservations of a pod that is gone are dropped before a snapshot can replace them")
 	}
 	_, l := r.view(t)
-	r.allocations.Sweep(l)
-	if r.binder.Attempt(pod.UID, "n").Earlier() {
+	r.Allocations.Sweep(l)
+	if r.Binder.Attempt(pod.UID, "n").Earlier() {
 		t.Error("a pod that is gone is said to carry a choice")
 	}
 }
@@ -164,7 +164,7 @@ func TestAttemptCount(t *testing.T) {
 			pod := schedtest.Pod("p").GPUs(2).Obj()
 			r.attempt(t, pod)
 			for i := range attemptsInARow {
-				if got := r.allocations.reservations.TriedOn(pod.UID); got != "n" {
+				if got := r.Allocations.reservations.TriedOn(pod.UID); got != "n" {
 					t.Errorf("after %d attempts more the pod is sent to %q, want n", i, got)
 				}
 				if began {
@@ -172,12 +172,12 @@ func TestAttemptCount(t *testing.T) {
 					continue
 				}
 				info, l := r.view(t)
-				if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+				if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
-				r.allocations.Forget(pod.UID, "n")
+				r.Allocations.Forget(pod.UID, "n")
 			}
-			if got := r.allocations.reservations.TriedOn(pod.UID); got != "" {
+			if got := r.Allocations.reservations.TriedOn(pod.UID); got != "" {
 				t.Errorf("after %d attempts more the pod is sent to %q, want any node", attemptsInARow, got)
 			}
 		})
@@ -216,7 +216,7 @@ func TestOvertakenAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 			second := schedtest.Pod("p").GPUs(tc.gpus).Obj() // what it asks for does not change in truth; here it makes another choice
-			if _, reason := r.allocations.Assume(demandOf(t, second), second, info, l); reason != placement.Fits {
+			if _, reason := r.Allocations.Assume(demandOf(t, second), second, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
 			bound := schedtest.PodFrom(pod).Annotation(allocation.Key, text).Node("n").ResourceVersion("7").Obj()
@@ -226,12 +226,12 @@ func TestOvertakenAttempt(t *testing.T) {
 			store[bound.UID] = bound
 			r.handlers.podEvent(nil, bound)
 			woken := 0
-			r.changes.onFreed = func() { woken++ }
-			r.binder.Attempt(pod.UID, tc.node).BindingBegan()
-			r.allocations.Forget(pod.UID, tc.node)
+			r.Changes.onFreed = func() { woken++ }
+			r.Binder.Attempt(pod.UID, tc.node).BindingBegan()
+			r.Allocations.Forget(pod.UID, tc.node)
 			reservations := r.reservationsOf(pod.UID)
 			if got := reservations[1].Phase.String(); len(reservations) != 2 || got != tc.want {
-				t.Errorf("attempt 2 is %s, want %s; in flight %+v", got, tc.want, r.allocations.Dump())
+				t.Errorf("attempt 2 is %s, want %s; in flight %+v", got, tc.want, r.Allocations.Dump())
 			}
 			if (woken > 0) != (tc.want == "void") {
 				t.Errorf("waiting pods were woken %d times, and attempt 2 is %s", woken, tc.want)
@@ -268,14 +268,14 @@ func TestDroppedChoice(t *testing.T) {
 			for _, c := range r.doubts() {
 				r.doubtReader.decide(c, live.Obj())
 			}
-			if left := r.allocations.Dump(); len(left) != 0 {
+			if left := r.Allocations.Dump(); len(left) != 0 {
 				t.Errorf("in flight after the doubt was decided: %+v", left)
 			}
-			if earlier := r.binder.Attempt(pod.UID, "n").Earlier(); earlier != tc.want {
+			if earlier := r.Binder.Attempt(pod.UID, "n").Earlier(); earlier != tc.want {
 				t.Errorf("the pod is said to carry a choice: %t, want %t", earlier, tc.want)
 			}
 			r.podDeleted(pod.UID)
-			if r.binder.Attempt(pod.UID, "n").Earlier() {
+			if r.Binder.Attempt(pod.UID, "n").Earlier() {
 				t.Error("a pod that is gone is said to carry a choice")
 			}
 		})

@@ -32,7 +32,7 @@ func TestCountOverflow(t *testing.T) {
 			s := fuzzState()
 			node := addNode(t, s, "n", "dgx-h100")
 			info, l := fuzzView(t, node, s)
-			if v := s.nodeCache.Judge(d, info, l); v.Reason == placement.Fits || !v.Never {
+			if v := s.Nodes.Judge(d, info, l); v.Reason == placement.Fits || !v.Never {
 				t.Errorf("verdict %+v, want one that no eviction cures", v)
 			}
 		})
@@ -54,10 +54,10 @@ func TestAbsurdRequests(t *testing.T) {
 		pods = append(pods, p)
 		info, l := fuzzView(t, node, s, pods...)
 		d := demandOf(t, schedtest.Pod("new").GPUs(1).CPU("1").Memory("1Gi").Obj())
-		if v := s.nodeCache.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
+		if v := s.Nodes.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
 			t.Errorf("%d absurd pods: verdict %+v, want %v for now", i+1, v, placement.FewGPUs)
 		}
-		for at, free := range s.nodeCache.View(d, info, l).NUMA {
+		for at, free := range s.Nodes.View(d, info, l).NUMA {
 			if free.MilliCPU > 0 || free.Memory > 0 {
 				t.Errorf("%d absurd pods: NUMA node %d has %+v left", i+1, at, free)
 			}

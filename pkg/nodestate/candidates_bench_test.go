@@ -36,12 +36,12 @@ func BenchmarkCandidates(b *testing.B) {
 			change(pod)
 			d, how := demandOf(b, pod), narrowing()
 			how.Limit = 16
-			if names, _ := s.preSelector.Candidates(d, pod, how, s.framework, list); len(names) == 0 {
+			if names, _ := s.PreSelector.Candidates(d, pod, how, s.framework, list); len(names) == 0 {
 				b.Fatal("no list")
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				s.preSelector.Candidates(d, pod, how, s.framework, list)
+				s.PreSelector.Candidates(d, pod, how, s.framework, list)
 			}
 		})
 	}

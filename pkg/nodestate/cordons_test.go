@@ -114,13 +114,13 @@ func (h *cordonRun) newProcess() *cordonProcess {
 	config := testConfig()
 	config.LeaderLease, config.Host = "nvtopo-scheduler", "host"
 	p := &cordonProcess{State: New(config, h.clock), holder: fmt.Sprintf("host_%d", len(h.processes)), acquired: metav1.NewMicroTime(h.clock.now), lag: h.r.IntN(lateness)}
-	p.binder.leader.Connect(func(context.Context, string) ([]v1.Pod, error) { return nil, nil })
+	p.Binder.leader.Connect(func(context.Context, string) ([]v1.Pod, error) { return nil, nil })
 	if h.without == doubt {
-		p.binder.cordons = cordons.New(h.clock, 0)
+		p.Binder.cordons = cordons.New(h.clock, 0)
 	}
-	p.binder.readNode = func(context.Context, string) (*v1.Node, error) { return h.node(h.token), nil }
+	p.Binder.readNode = func(context.Context, string) (*v1.Node, error) { return h.node(h.token), nil }
 	if h.without == liveRead {
-		p.binder.readNode = nil
+		p.Binder.readNode = nil
 	}
 	h.processes = append(h.processes, p)
 	return p
@@ -146,7 +146,7 @@ func (h *cordonRun) elections() {
 	case now > h.renewed+15:
 		h.leads, h.renewed = h.newProcess(), now
 		h.shows(h.leads)
-		if err := h.leads.binder.leader.Check(h.t.Context()); err != nil { // it knows itself from here on
+		if err := h.leads.Binder.leader.Check(h.t.Context()); err != nil { // it knows itself from here on
 			h.t.Fatal(err)
 		}
 	}
@@ -156,7 +156,7 @@ func (h *cordonRun) elections() {
 func (h *cordonRun) shows(p *cordonProcess) {
 	l := lease("nvtopo-scheduler", h.clock.now, testConfig().LeaderTerm)
 	l.Spec.HolderIdentity, l.Spec.AcquireTime = &p.holder, &p.acquired
-	p.binder.leader.See(l)
+	p.Binder.leader.See(l)
 }
 
 // schedules is a second of a process, whether it still leads or believes so.
@@ -164,12 +164,12 @@ func (h *cordonRun) schedules(p *cordonProcess) {
 	now := h.now()
 	p.seen = append(p.seen, h.token)
 	if i := len(p.seen) - 1 - p.lag; i >= 0 {
-		p.binder.cordons.See(h.node(p.seen[i]))
+		p.Binder.cordons.See(h.node(p.seen[i]))
 	}
 	if p == h.leads && h.r.IntN(40) == 0 {
 		h.names++
 		pod := schedtest.Pod(fmt.Sprintf("p%d", h.names)).GPUs(1).Obj()
-		if p.binder.cordons.Assume(pod, "n") {
+		if p.Binder.cordons.Assume(pod, "n") {
 			wait := h.r.IntN(5)
 			if h.r.IntN(4) == 0 {
 				wait = h.r.IntN(1200) // volumes, a gang, an API server that is slow
@@ -178,8 +178,8 @@ func (h *cordonRun) schedules(p *cordonProcess) {
 		}
 	}
 	p.attempts = slices.DeleteFunc(p.attempts, func(a *cordonAttempt) bool { return h.goesOn(p, a) })
-	words := p.binder.cordons.Words()
-	if now%3 == 0 && len(words) == 1 && len(words[0].InFlight) == 0 && p.binder.leader.Check(h.t.Context()) == nil && (p.binder.leader.Settled() || h.without == takeover) {
+	words := p.Binder.cordons.Words()
+	if now%3 == 0 && len(words) == 1 && len(words[0].InFlight) == 0 && p.Binder.leader.Check(h.t.Context()) == nil && (p.Binder.leader.Settled() || h.without == takeover) {
 		token := words[0].Token
 		h.carriesOut(func() { h.acknowledged = token })
 	}
@@ -191,17 +191,17 @@ func (h *cordonRun) goesOn(p *cordonProcess, a *cordonAttempt) (ended bool) {
 	switch {
 	case now < a.sends:
 		return false
-	case a.answer == 0 && p.binder.MayBind(h.t.Context(), "n") != nil:
-		p.binder.cordons.Forget(a.pod.UID, "n")
+	case a.answer == 0 && p.Binder.MayBind(h.t.Context(), "n") != nil:
+		p.Binder.cordons.Forget(a.pod.UID, "n")
 		return true
 	case a.answer == 0:
 		a.answer, a.bound = now+1+h.r.IntN(int(requestTimeout/time.Second)), h.carriesOut(h.bind(a.pod.UID))
 		return false
 	case *a.bound:
-		p.binder.cordons.Bound(a.pod.UID, "n")
+		p.Binder.cordons.Bound(a.pod.UID, "n")
 		return true
 	case now >= a.answer:
-		p.binder.cordons.Forget(a.pod.UID, "n")
+		p.Binder.cordons.Forget(a.pod.UID, "n")
 		return true
 	}
 	return false

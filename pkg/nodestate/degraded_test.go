@@ -27,7 +27,7 @@ func (e *testEnv) withHealth(t *testing.T, kind, version string, unhealthy, degr
 		h := &obj.Status.GPUHealth[i]
 		h.Healthy, h.Degraded = !unhealthy.Has(i), degraded.Has(i)
 	}
-	if _, err := e.graphs.Apply(obj); err != nil {
+	if _, err := e.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +48,7 @@ func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c n
 func TestDegradedGPUs(t *testing.T) {
 	const kind = "dgx1-v100"
 	r := newTestEnv(t, kind)
-	graph := r.nodeCache.Node("n").Accels[0].Graph
+	graph := r.Nodes.Node("n").Accels[0].Graph
 	o := oracle.New(graph)
 	rng := rand.New(rand.NewPCG(5, 11))
 	some := func(n int) (m nvtopo.Mask) {
@@ -91,12 +91,12 @@ func TestDegradedGPUs(t *testing.T) {
 			unhealthy.Positions(), degraded.Positions(), used.Positions())
 
 		demand := demandOf(t, pod)
-		verdict := r.nodeCache.Judge(demand, info, l)
+		verdict := r.Nodes.Judge(demand, info, l)
 		if (verdict.Reason == placement.Fits) != (want != 0) {
 			t.Fatalf("%s: Filter says %q, by brute force the set is %v", situation, verdict.Reason, want.Positions())
 		}
 		m := nodeindex.Machine{
-			Tables: r.nodeCache.Node("n").Accels[0].Tables, Healthy: healthy, Free: healthy &^ used, Degraded: healthy & degraded,
+			Tables: r.Nodes.Node("n").Accels[0].Tables, Healthy: healthy, Free: healthy &^ used, Degraded: healthy & degraded,
 		}
 		offer, ok := m.Offer(&nodeindex.Demand{GPUs: k, Constraint: d.c})
 		if ok != (want != 0) || ok && offer.Set != want {
@@ -106,17 +106,17 @@ func TestDegradedGPUs(t *testing.T) {
 			served["refused"]++
 			continue
 		}
-		if rated, ok := placement.Rate(r.nodeCache.View(demand, info, l), demand.Request); !ok || rated != offer {
+		if rated, ok := placement.Rate(r.Nodes.View(demand, info, l), demand.Request); !ok || rated != offer {
 			t.Fatalf("%s: rated %+v, the index offers %+v", situation, rated, offer)
 		}
-		a, reason := r.allocations.Assume(demand, pod, info, l)
+		a, reason := r.Allocations.Assume(demand, pod, info, l)
 		if reason != placement.Fits {
 			t.Fatalf("%s: Reserve says %q", situation, reason)
 		}
 		if got, _ := graph.Positions(a.GPUs(testResource)); got != want {
 			t.Fatalf("%s: Reserve took %v, want %v", situation, got.Positions(), want.Positions())
 		}
-		r.allocations.Forget(pod.UID, "n")
+		r.Allocations.Forget(pod.UID, "n")
 		switch {
 		case want&degraded != 0:
 			served["alone"]++
@@ -136,10 +136,10 @@ func TestDegradedSetRefusal(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason != placement.DegradedGPUs || !v.Never {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason != placement.DegradedGPUs || !v.Never {
 		t.Errorf("seven of six intact GPUs: %q, never %t; want %q, and that nothing that ends there would help", v.Reason, v.Never, placement.DegradedGPUs)
 	}
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(9).Obj()), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(9).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("nine of eight GPUs: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }
@@ -151,12 +151,12 @@ func TestDegradedGPUWithoutCPUs(t *testing.T) {
 	info, l := r.view(t)
 	pod := schedtest.Pod("p").GPUs(1).CPU("41").Annotation(podrequest.TopologyPolicyKey, "single-numa-node").
 		Annotation(podrequest.NUMAAffinityKey, "required").Obj()
-	if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != placement.NoNUMACPU {
+	if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != placement.NoNUMACPU {
 		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, placement.NoNUMACPU)
 	}
 	r.withHealth(t, "dgx1-v100", "3", 0, nvtopo.MaskOf(0, 1, 2, 3))
 	pod = schedtest.Pod("p").GPUs(1).CPU("8").Annotation(podrequest.GPUModelKey, "H100").Obj()
-	if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != placement.FewSuitableGPUs {
+	if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != placement.FewSuitableGPUs {
 		t.Errorf("another model: %q, want %q", v.Reason, placement.FewSuitableGPUs)
 	}
 }
@@ -168,10 +168,10 @@ func TestDegradedGPUCost(t *testing.T) {
 	info, l := r.view(t)
 	for gpus := 1; gpus <= 5; gpus++ {
 		d := demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj())
-		if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.Fits {
+		if v := r.Nodes.Judge(d, info, l); v.Reason != placement.Fits {
 			t.Fatalf("%d GPUs: %q", gpus, v.Reason)
 		}
-		if n := testing.AllocsPerRun(100, func() { r.nodeCache.Judge(d, info, l) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { r.Nodes.Judge(d, info, l) }); n != 0 {
 			t.Errorf("%d GPUs: %v allocations, want none", gpus, n)
 		}
 	}
@@ -185,7 +185,7 @@ func TestIntactGPUWakeUp(t *testing.T) {
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion = version
 		obj.Status.GPUHealth[3].Degraded, obj.Status.GPUHealth[3].Healthy = degraded, !unhealthy
-		c, err := state.nodeCache.topologies.Apply(obj)
+		c, err := state.Nodes.topologies.Apply(obj)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (e *testEnv) used(positions ...int) map[string][]string {
 	}
 	var ids []string
 	for _, i := range positions {
-		ids = append(ids, e.nodeCache.Node("n").Accel(testResource).Graph.GPUs[i].UUID)
+		ids = append(ids, e.Nodes.Node("n").Accel(testResource).Graph.GPUs[i].UUID)
 	}
 	return map[string][]string{testResource: ids}
 }
@@ -88,7 +88,7 @@ func TestDiagnosisUsage(t *testing.T) {
 			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.allocations.Assume(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info,
+				if _, reason := r.Allocations.Assume(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info,
 					l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
@@ -130,7 +130,7 @@ func TestDiagnosisUsage(t *testing.T) {
 		"the same, and the agent is dead": {arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			r.recordOn(t, "gone", 5)
-			r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
+			r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
 			return nil
 		}},
 	}
@@ -138,7 +138,7 @@ func TestDiagnosisUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.stock(t, tc.arrange(t, r)...)
-			d := r.diagnoser.Diagnose("me")
+			d := r.Diagnosis.Diagnose("me")
 			if len(d.Nodes) != 1 || !d.Nodes[0].Counts {
 				t.Fatalf("nodes %+v, want one whose graph counts", d.Nodes)
 			}
@@ -161,7 +161,7 @@ func (e *testEnv) recordOn(t *testing.T, uid string, position int) {
 	obj.Status.Allocations = []v1alpha1.Allocation{{
 		PodUID: types.UID(uid), Container: "main", Resource: testResource, GPUs: e.used(position)[testResource],
 	}}
-	if _, err := e.graphs.Apply(obj); err != nil {
+	if _, err := e.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -173,7 +173,7 @@ func TestDiagnosisGraphs(t *testing.T) {
 		want    string
 	}{
 		"it counts":            {func(*testEnv) {}, ""},
-		"the exporter is dead": {func(r *testEnv) { r.podDevices.leases.Drop(nodelease.ExporterPrefix + "n") }, placement.StaleGraph.String()},
+		"the exporter is dead": {func(r *testEnv) { r.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n") }, placement.StaleGraph.String()},
 		"the Node was made anew": {func(r *testEnv) {
 			r.node = r.node.DeepCopy()
 			r.node.UID = "other"
@@ -188,7 +188,7 @@ func TestDiagnosisGraphs(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			tc.arrange(r)
 			r.stock(t)
-			d := r.diagnoser.Diagnose("me")
+			d := r.Diagnosis.Diagnose("me")
 			if len(d.Nodes) != 1 || d.Nodes[0].Why != tc.want || d.Nodes[0].Counts != (tc.want == "") {
 				t.Errorf("got %+v, want why %q", d.Nodes, tc.want)
 			}
@@ -200,7 +200,7 @@ func TestDiagnosisGraphs(t *testing.T) {
 func TestDiagnosisHolds(t *testing.T) {
 	r := newTestEnv(t, "dgx2")
 	r.stock(t)
-	h := r.nodeCache.topologies.Handler(r.changes.passOn(t.Context()))
+	h := r.Nodes.topologies.Handler(r.Changes.passOn(t.Context()))
 	obj := topologyOf(t, "n", "dgx2")
 	for i := range 2 { // only the first new graph of so many GPUs is read at once
 		obj = obj.DeepCopy()
@@ -209,7 +209,7 @@ func TestDiagnosisHolds(t *testing.T) {
 		obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
 		h.OnUpdate(nil, obj)
 	}
-	n := r.diagnoser.Diagnose("me").Nodes[0]
+	n := r.Diagnosis.Diagnose("me").Nodes[0]
 	if diff := cmp.Diff(&diagnosis.HeldBack{ResourceVersion: "3", Since: r.clock.now.UTC(), GraphOnly: true}, n.HeldBack); diff != "" {
 		t.Errorf("held back (-want +got):\n%s", diff)
 	}
@@ -221,20 +221,20 @@ func TestDiagnosisHolds(t *testing.T) {
 // TestDiagnosisContents: the diagnosis has the cycle, the index and the profiles.
 func TestDiagnosisContents(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
-	r.profiles.Serve("shipped", []string{testResource})
-	r.profiles.Serve("other", []string{testResource})
-	r.profiles.Describe("shipped", func(p *diagnosis.Profile) { p.Resources, p.DefaultPolicy = []string{testResource}, "restricted" })
+	r.Profiles.Serve("shipped", []string{testResource})
+	r.Profiles.Serve("other", []string{testResource})
+	r.Profiles.Describe("shipped", func(p *diagnosis.Profile) { p.Resources, p.DefaultPolicy = []string{testResource}, "restricted" })
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 3)
 	r.stock(t, pod)
-	if d := r.diagnoser.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {
+	if d := r.Diagnosis.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {
 		t.Errorf("before any cycle: swept %v, memo %+v, want none", d.LastSweep, d.Nodes[0].Memo)
 	}
 	info, l := r.view(t, pod)
-	r.allocations.Sweep(l)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("next").GPUs(1).Obj()), info, l); v.Reason != placement.Fits {
+	r.Allocations.Sweep(l)
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("next").GPUs(1).Obj()), info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
 	}
-	d := r.diagnoser.Diagnose("me")
+	d := r.Diagnosis.Diagnose("me")
 	if d.LastSweep == nil || !d.LastSweep.Equal(r.clock.now) {
 		t.Errorf("last sweep %v, want %v", d.LastSweep, r.clock.now)
 	}
@@ -247,9 +247,9 @@ func TestDiagnosisContents(t *testing.T) {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
 	alloc := &allocation.Allocation{Node: "n", Containers: []allocation.Container{{GPUs: []string{"GPU-a", "GPU-b"}}}}
-	r.nominator.ReserveNominated("nominated", alloc, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
+	r.Nominator.ReserveNominated("nominated", alloc, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
 	held := []diagnosis.NominatedReservation{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
-	if diff := cmp.Diff(held, r.diagnoser.Diagnose("me").Holds); diff != "" {
+	if diff := cmp.Diff(held, r.Diagnosis.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)
 	}
 }

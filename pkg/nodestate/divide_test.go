@@ -19,7 +19,7 @@ func TestInitContainers(t *testing.T) {
 	pod.Spec.Containers = append(pod.Spec.Containers, container("second", 4))
 	pod.Spec.InitContainers = []v1.Container{container("one", 1), container("two", 2)}
 	info, l := r.view(t)
-	a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}

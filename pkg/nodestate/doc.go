@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate is the scheduler's view of which GPUs are used and which may be
-// chosen. One State serves every profile and both plugins of a process. It makes these parts,
-// connects them, and returns them to those that use them:
+// chosen. One State serves every profile and both plugins of a process. It has these parts, which New
+// makes and Connect feeds; each user is given those that it uses:
 //
 //	NodeCache        what a node has, what of it is used, and whether a pod fits it
 //	PodDevices       which devices bound pods have, by annotation or kubelet's record

@@ -77,7 +77,7 @@ func TestUndecidableDoubt(t *testing.T) {
 		}()
 		time.Sleep(requestTimeout + 2*doubtInterval)
 		synctest.Wait()
-		if left := s.allocations.Dump(); len(left) != 4 {
+		if left := s.Allocations.Dump(); len(left) != 4 {
 			t.Errorf("%d doubts are left, want the 4 that are not answered", len(left))
 		}
 		if n := reads.Load(); n != 8 {

@@ -38,9 +38,9 @@ func TestAllocationProof(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			if !tc.agent {
-				r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
+				r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
 			} else {
-				r.podDevices.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				r.PodDevices.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 			}
 			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 1, 3)
 			a, err := allocation.Parse(pod.Annotations[allocation.Key])
@@ -54,18 +54,18 @@ func TestAllocationProof(t *testing.T) {
 			if tc.recorded != nil {
 				r.record(t, pod.UID, tc.recorded...)
 			}
-			r.lists.in.Store(!tc.unsynced)
-			if tc.removed && !r.graphs.Remove("n", "topology-n") {
+			r.Lists.in.Store(!tc.unsynced)
+			if tc.removed && !r.Graphs.Remove("n", "topology-n") {
 				t.Fatal("the graph was not there")
 			}
 			if tc.unreadable {
 				obj := topologyOf(t, "n", "dgx1-v100")
 				obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "9", "NVLink9"
-				if _, err := r.graphs.Apply(obj); err == nil || r.nodeCache.Node("n") != nil {
+				if _, err := r.Graphs.Apply(obj); err == nil || r.Nodes.Node("n") != nil {
 					t.Fatalf("an object that cannot be read: %v", err)
 				}
 			}
-			if got := r.podDevices.Unproven(pod) != nil; got != tc.want {
+			if got := r.PodDevices.Unproven(pod) != nil; got != tc.want {
 				t.Errorf("unproven %t, want %t", got, tc.want)
 			}
 		})

@@ -36,7 +36,7 @@ func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 		}
 	}
 	e.listers.nodes = informerNodes{nodes: e.listers.stores.nodes, pods: byNode}
-	e.lists.in.Store(true)
+	e.Lists.in.Store(true)
 }
 
 const v100 = "Tesla V100-SXM2-32GB"
@@ -222,7 +222,7 @@ func TestConcurrentScrapes(t *testing.T) {
 // BenchmarkFigures: a scrape of 1000 nodes of eight GPUs, on each of which a pod has two.
 func BenchmarkFigures(b *testing.B) {
 	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
-	s.lists.in.Store(true)
+	s.Lists.in.Store(true)
 	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{podsByNode: nodeOfPod})
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for i := range 1000 {

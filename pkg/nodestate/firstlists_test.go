@@ -18,17 +18,17 @@ func TestListSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leases, graphs atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
-		s.lists.add(leases.Load)
-		s.lists.AwaitSync(t.Context())
-		s.lists.add(graphs.Load)
-		s.lists.AwaitSync(t.Context())
+		s.Lists.add(leases.Load)
+		s.Lists.AwaitSync(t.Context())
+		s.Lists.add(graphs.Load)
+		s.Lists.AwaitSync(t.Context())
 		for _, tc := range []struct {
 			what *atomic.Bool
 			want bool
 		}{{&leases, false}, {&graphs, true}} {
 			tc.what.Store(true)
 			time.Sleep(time.Second)
-			if got := s.lists.Synced(); got != tc.want {
+			if got := s.Lists.Synced(); got != tc.want {
 				t.Errorf("leases %t, graphs %t: synced %t, want %t", leases.Load(), graphs.Load(), got, tc.want)
 			}
 		}
@@ -41,26 +41,26 @@ func TestListWaitTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), clock.RealClock{})
-		s.lists.add(listed.Load)
+		s.Lists.add(listed.Load)
 		takes := func(ctx context.Context, want time.Duration, what string) {
 			t.Helper()
 			begin := time.Now()
-			s.lists.Await(ctx)
+			s.Lists.Await(ctx)
 			if got := time.Since(begin).Truncate(200 * time.Millisecond); got != want {
 				t.Errorf("%s waits for %v, want %v", what, got, want)
 			}
 		}
-		s.lists.AwaitSync(t.Context())
+		s.Lists.AwaitSync(t.Context())
 		time.Sleep(time.Minute) // to be elected
 		gone, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		takes(gone, time.Second, "the first, which ends,")
 		takes(t.Context(), listsPatience-time.Second, "the second")
 		takes(t.Context(), 0, "the third")
-		s.lists.AwaitSync(t.Context()) // another list
+		s.Lists.AwaitSync(t.Context()) // another list
 		time.AfterFunc(3*time.Second, func() { listed.Store(true) })
 		takes(t.Context(), 3*time.Second, "one whose list comes")
-		if !s.lists.Synced() {
+		if !s.Lists.Synced() {
 			t.Error("it waited for the list, and that is not in")
 		}
 		takes(t.Context(), 0, "one after it")
@@ -74,13 +74,13 @@ func TestFirstLists(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
 		told := 0
-		s.changes.OnRoom(func() {
-			if told++; !s.lists.Synced() {
+		s.Changes.OnRoom(func() {
+			if told++; !s.Lists.Synced() {
 				t.Error("told before the lists are in")
 			}
 		})
-		s.lists.add(listed.Load)
-		s.lists.AwaitSync(t.Context())
+		s.Lists.add(listed.Load)
+		s.Lists.AwaitSync(t.Context())
 		time.Sleep(time.Second)
 		listed.Store(true)
 		time.Sleep(time.Second)

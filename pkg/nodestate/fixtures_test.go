@@ -48,16 +48,16 @@ func (s *State) podDeleted(uid types.UID) { s.handlers.carryOut(goneEffects(uid)
 
 // doubts are the doubtful reservations that are old enough to be decided.
 func (s *State) doubts() []*reservations.Reservation {
-	rs := s.allocations.reservations.ToResolve()
+	rs := s.Allocations.reservations.ToResolve()
 	for _, r := range rs {
-		s.allocations.reservations.Resolved(r)
+		s.Allocations.reservations.Resolved(r)
 	}
 	return rs
 }
 
 // reservationsOf are those of a pod, in the order in which they were made.
 func (s *State) reservationsOf(uid types.UID) []reservations.Listed {
-	return slices.DeleteFunc(s.allocations.reservations.List(), func(r reservations.Listed) bool { return r.UID != uid })
+	return slices.DeleteFunc(s.Allocations.reservations.List(), func(r reservations.Listed) bool { return r.UID != uid })
 }
 
 // topologyOf is the NodeGPUTopology of a catalogue machine.
@@ -81,11 +81,11 @@ func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 func addNode(tb testing.TB, s *State, name, kind string) *v1.Node {
 	tb.Helper()
 	obj := topologyOf(tb, name, kind)
-	if _, err := s.graphs.Apply(obj); err != nil {
+	if _, err := s.Graphs.Apply(obj); err != nil {
 		tb.Fatal(err)
 	}
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		s.podDevices.leases.Set(lease(prefix+name, s.clock.Now(), 365*24*time.Hour), s.clock.Now())
+		s.PodDevices.leases.Set(lease(prefix+name, s.clock.Now(), 365*24*time.Hour), s.clock.Now())
 	}
 	return schedtest.Node(name).UID(string(obj.Spec.NodeUID)).GPUs(len(obj.Spec.GPUs)).CPU("512").Memory("4Ti").Obj()
 }

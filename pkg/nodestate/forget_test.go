@@ -31,10 +31,10 @@ func newChangingCluster(t *testing.T) *changingCluster {
 	t.Helper()
 	c := &changingCluster{cachedState: newCachedState(t), t: t}
 	c.State.listers.nodes = c
-	c.lists.in.Store(true)
+	c.Lists.in.Store(true)
 	c.pending = schedtest.Pod("pending").GPUs(64).Obj()
 	c.State.listers.pods = fixedStore{c.pending.UID: c.pending}
-	c.waiting.Add(&waking.RefusedPod{Pod: c.pending, Demand: *demandOf(t, c.pending)})
+	c.Waiting.Add(&waking.RefusedPod{Pod: c.pending, Demand: *demandOf(t, c.pending)})
 	return c
 }
 
@@ -52,22 +52,22 @@ func (c *changingCluster) come(name string) {
 	c.nodes[name] = node
 	c.handlers.nodeHandler().OnAdd(node, false)
 	c.cache.AddNode(c.logger, node)
-	c.changes.passOn(c.t.Context())(c.nodeCache.topologies.Apply(obj))
+	c.Changes.passOn(c.t.Context())(c.Nodes.topologies.Apply(obj))
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		c.podDevices.leases.Set(lease(prefix+name, c.clock.Now(), forgetAfter*1000), c.clock.Now())
+		c.PodDevices.leases.Set(lease(prefix+name, c.clock.Now(), forgetAfter*1000), c.clock.Now())
 	}
 }
 
 // goAway removes a node, its object and its Leases.
 func (c *changingCluster) goAway(name string) {
 	c.t.Helper()
-	node, object := c.nodes[name], c.nodeCache.cells.get(name).entry.Object()
+	node, object := c.nodes[name], c.Nodes.cells.get(name).entry.Object()
 	delete(c.nodes, name)
 	c.handlers.nodeHandler().OnDelete(node)
 	c.must(c.cache.RemoveNode(c.logger, node))
-	c.graphs.Remove(name, object)
+	c.Graphs.Remove(name, object)
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		c.changes.leaseGone(prefix + name)
+		c.Changes.leaseGone(prefix + name)
 	}
 }
 
@@ -76,17 +76,17 @@ func TestForgetNodes(t *testing.T) {
 	const nodes, inASweep = 10_000, 250
 	c := newChangingCluster(t)
 	c.come("stays")
-	stays := c.nodeCache.cells.get("stays")
+	stays := c.Nodes.cells.get("stays")
 	var cells []weak.Pointer[cell]
 	for i := range nodes {
 		name := fmt.Sprint("node-", i)
 		c.come(name)
-		cells = append(cells, weak.Make(c.nodeCache.cells.get(name)))
+		cells = append(cells, weak.Make(c.Nodes.cells.get(name)))
 		c.goAway(name)
 		if i%inASweep == 0 {
 			c.ticks.now = c.ticks.now.Add(forgetAfter)
 			c.collector.forgetNodes()
-			c.waiting.waker.Round()
+			c.Waiting.waker.Round()
 			if i%(4*inASweep) == 0 { // cycles are rare
 				c.candidates(schedtest.Pod("p").GPUs(1).Obj(), narrowing())
 			}
@@ -100,9 +100,9 @@ func TestForgetNodes(t *testing.T) {
 	c.collector.forgetNodes() // sees the last of them gone
 	c.ticks.now = c.ticks.now.Add(forgetAfter)
 	c.collector.forgetNodes()
-	c.waiting.waker.Round()
+	c.Waiting.waker.Round()
 	c.candidates(schedtest.Pod("p").GPUs(1).Obj(), narrowing())
-	if got := countCells(c.State); got != 1 || c.nodeCache.cells.get("stays") != stays {
+	if got := countCells(c.State); got != 1 || c.Nodes.cells.get("stays") != stays {
 		t.Errorf("in the end %d nodes are kept, want the one that stays", got)
 	}
 	runtime.GC()
@@ -119,7 +119,7 @@ func TestForgetNodes(t *testing.T) {
 }
 
 func countCells(s *State) (n int) {
-	for range s.nodeCache.cells.all() {
+	for range s.Nodes.cells.all() {
 		n++
 	}
 	return n
@@ -139,17 +139,17 @@ func TestForgetNodesWithReservations(t *testing.T) {
 				c.list()
 				info, err := c.snapshot.NodeInfos().Get("n")
 				c.must(err)
-				if a, reason := c.allocations.Assume(demandOf(t, pod), pod, info, c.snapshot.NodeInfos()); a == nil {
+				if a, reason := c.Allocations.Assume(demandOf(t, pod), pod, info, c.snapshot.NodeInfos()); a == nil {
 					t.Fatalf("nothing was chosen: %v", reason)
 				}
 			},
-			end: func(c *changingCluster) { c.allocations.Forget(pod.UID, "n") },
+			end: func(c *changingCluster) { c.Allocations.Forget(pod.UID, "n") },
 		},
 		"a node with GPUs kept for a nominated pod is kept until the nomination ends": {
 			reserve: func(_ *testing.T, c *changingCluster) {
-				c.nominator.ReserveNominated(pod.UID, &allocation.Allocation{Node: "n"}, reservations.WaitsFor{Until: c.clock.Now().Add(forgetAfter * 100)})
+				c.Nominator.ReserveNominated(pod.UID, &allocation.Allocation{Node: "n"}, reservations.WaitsFor{Until: c.clock.Now().Add(forgetAfter * 100)})
 			},
-			end: func(c *changingCluster) { c.nominator.EndNominated(pod.UID) },
+			end: func(c *changingCluster) { c.Nominator.EndNominated(pod.UID) },
 		},
 	}
 	for name, tc := range cases {
@@ -158,7 +158,7 @@ func TestForgetNodesWithReservations(t *testing.T) {
 			c := newChangingCluster(t)
 			c.come("n")
 			tc.reserve(t, c)
-			x := c.nodeCache.cells.get("n")
+			x := c.Nodes.cells.get("n")
 			c.goAway("n")
 			sweep := func() {
 				for range 2 {
@@ -166,11 +166,11 @@ func TestForgetNodesWithReservations(t *testing.T) {
 					c.collector.forgetNodes()
 				}
 			}
-			if sweep(); c.nodeCache.cells.get("n") != x {
+			if sweep(); c.Nodes.cells.get("n") != x {
 				t.Error("the node is forgotten while something is reserved there")
 			}
 			tc.end(c)
-			if sweep(); c.nodeCache.cells.get("n") != nil {
+			if sweep(); c.Nodes.cells.get("n") != nil {
 				t.Error("the node is kept with nothing reserved there")
 			}
 		})
@@ -184,7 +184,7 @@ func TestForgottenNodesAlias(t *testing.T) {
 	names, forgotten := []string{"a", "b", "c", "d"}, uint64(0)
 	for seed := range uint64(20) {
 		c, rng := newChangingCluster(t), rand.New(rand.NewPCG(seed, 35))
-		stamper, chosen := c.nodeCache.Stamper(names), map[types.UID]string{}
+		stamper, chosen := c.Nodes.Stamper(names), map[types.UID]string{}
 		steps := []func(name string){
 			func(name string) {
 				if c.node(name) == nil {
@@ -197,14 +197,14 @@ func TestForgottenNodesAlias(t *testing.T) {
 			func(name string) {
 				for uid, node := range chosen {
 					if node == name {
-						c.allocations.Forget(uid, node)
+						c.Allocations.Forget(uid, node)
 						delete(chosen, uid)
 					}
 				}
 			},
 			func(string) { c.ticks.now = c.ticks.now.Add(forgetAfter) },
 			func(string) { c.collector.forgetNodes() },
-			func(string) { c.waiting.waker.Round() },
+			func(string) { c.Waiting.waker.Round() },
 			func(string) { c.candidates(schedtest.Pod("p").GPUs(1).Obj(), narrowing()) },
 		}
 		for step := range 600 {
@@ -216,7 +216,7 @@ func TestForgottenNodesAlias(t *testing.T) {
 				t.Fatalf("seed %d, step %d", seed, step)
 			}
 		}
-		forgotten += c.nodeCache.cells.forgotten.Load()
+		forgotten += c.Nodes.cells.forgotten.Load()
 	}
 	if forgotten < 100 {
 		t.Errorf("nodes were forgotten %d times, want some hundred: the test shows nothing", forgotten)
@@ -231,7 +231,7 @@ func (c *changingCluster) chooseOn(name string, chosen map[types.UID]string, ser
 		return
 	}
 	pod := schedtest.Pod(fmt.Sprint("pod-", serial)).GPUs(1).Obj()
-	if a, _ := c.allocations.Assume(demandOf(c.t, pod), pod, info, c.snapshot.NodeInfos()); a != nil {
+	if a, _ := c.Allocations.Assume(demandOf(c.t, pod), pod, info, c.snapshot.NodeInfos()); a != nil {
 		chosen[pod.UID] = name
 	}
 }
@@ -241,28 +241,28 @@ func (c *changingCluster) checkAliases(stamper *Stamper, chosen map[types.UID]st
 	c.t.Helper()
 	failed := c.t.Failed()
 	for name := range c.nodes {
-		x := c.nodeCache.cells.get(name)
+		x := c.Nodes.cells.get(name)
 		if x == nil {
 			c.t.Errorf("node %s has no cell", name)
 			continue
 		}
-		if e := c.nodeCache.topologies.Entry(name); x.entry != e || e.Node() == nil {
+		if e := c.Nodes.topologies.Entry(name); x.entry != e || e.Node() == nil {
 			c.t.Errorf("node %s: its cell has another entry than the cache, or none with its graph", name)
 		}
 	}
 	stamper.Begin()
 	for i, name := range stamper.nodes {
-		if x := c.nodeCache.cells.get(name); stamper.cells[i] != x {
+		if x := c.Nodes.cells.get(name); stamper.cells[i] != x {
 			c.t.Errorf("node %s: a Stamper has the cell of a node before", name)
 		}
 	}
-	for _, r := range c.allocations.reservations.List() {
-		if x := c.nodeCache.cells.get(r.Node.Name()); x == nil || r.Node != &x.reserved {
+	for _, r := range c.Allocations.reservations.List() {
+		if x := c.Nodes.cells.get(r.Node.Name()); x == nil || r.Node != &x.reserved {
 			c.t.Errorf("pod %s: its choice is not seen on node %s", r.UID, r.Node.Name())
 		}
 	}
 	for uid, node := range chosen {
-		if c.allocations.reservations.Present(uid, node) == nil {
+		if c.Allocations.reservations.Present(uid, node) == nil {
 			c.t.Errorf("pod %s: its choice on node %s is lost", uid, node)
 		}
 	}
@@ -274,10 +274,10 @@ func (c *changingCluster) checkIndex() {
 	c.t.Helper()
 	nodes := c.list()
 	c.candidates(schedtest.Pod("p").GPUs(1).Obj(), narrowing())
-	seen := c.preSelector.index.Seen()
+	seen := c.PreSelector.index.Seen()
 	for _, info := range nodes {
 		name := info.Node().Name
-		x := c.nodeCache.cells.get(name)
+		x := c.Nodes.cells.get(name)
 		has, ok := seen[&x.candidate]
 		if live := c.node(name); live == nil || live.UID != info.Node().UID {
 			continue // the cycle's snapshot is older
@@ -285,7 +285,7 @@ func (c *changingCluster) checkIndex() {
 		if !ok || has.Topology != x.entry.Node() {
 			c.t.Errorf("node %s: the index has not the graph of the live node", name)
 		}
-		if want := c.nodeCache.usage(x, x.entry.Node(), info, c.snapshot.NodeInfos()).FreeAt(0); has.Free[testResource] != want {
+		if want := c.Nodes.usage(x, x.entry.Node(), info, c.snapshot.NodeInfos()).FreeAt(0); has.Free[testResource] != want {
 			c.t.Errorf("node %s: the index has %v free, want %v", name, has.Free[testResource], want)
 		}
 	}

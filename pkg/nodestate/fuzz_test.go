@@ -30,7 +30,7 @@ import (
 func fuzzView(tb testing.TB, node *v1.Node, s *State, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
 	tb.Helper()
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
-		s.podDevices.leases.Set(lease(prefix+node.Name, s.clock.Now(), time.Hour), s.clock.Now())
+		s.PodDevices.leases.Set(lease(prefix+node.Name, s.clock.Now(), time.Hour), s.clock.Now())
 	}
 	l := schedcache.NewSnapshot(pods, []*v1.Node{node}).NodeInfos()
 	info, err := l.Get(node.Name)
@@ -54,7 +54,7 @@ func bridged(tb testing.TB) func() (*State, *v1.Node) {
 	node := addNode(tb, fuzzState(), "n", "a100-pcie-4-bridged")
 	return func() (*State, *v1.Node) {
 		s := fuzzState()
-		if _, err := s.graphs.Apply(obj); err != nil {
+		if _, err := s.Graphs.Apply(obj); err != nil {
 			tb.Fatal(err)
 		}
 		return s, node
@@ -135,11 +135,11 @@ func FuzzApply(f *testing.F) {
 			return
 		}
 		s, node := site()
-		before := s.nodeCache.Node("n")
+		before := s.Nodes.Node("n")
 		obj.Name, obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = "n", "topology-n", "2", node.UID
 		_, unreadable := obj.Graphs()
-		_, err := s.graphs.Apply(obj)
-		now := s.nodeCache.Node("n")
+		_, err := s.Graphs.Apply(obj)
+		now := s.Nodes.Node("n")
 		if now == nil {
 			t.Fatalf("the good graph is gone: %v", err)
 		}
@@ -157,14 +157,14 @@ func FuzzApply(f *testing.F) {
 			}
 			pod := asks.Obj()
 			d := demandOf(t, pod)
-			if v := s.nodeCache.Judge(d, info, l); v.Reason != placement.Fits {
+			if v := s.Nodes.Judge(d, info, l); v.Reason != placement.Fits {
 				continue
 			}
-			a, reason := s.allocations.Assume(d, pod, info, l)
+			a, reason := s.Allocations.Assume(d, pod, info, l)
 			if reason != placement.Fits {
 				t.Fatalf("Filter says that the pod fits, Reserve says: %s", reason)
 			}
-			taken |= checkReserved(t, s.nodeCache.Node("n"), d.Request, a, taken)
+			taken |= checkReserved(t, s.Nodes.Node("n"), d.Request, a, taken)
 		}
 	})
 }
@@ -209,13 +209,13 @@ func FuzzParseRequest(f *testing.F) {
 		s, node := site()
 		info, l := fuzzView(t, node, s)
 		d := &placement.Demand{Request: r, WantCPUs: true}
-		if v := s.nodeCache.Judge(d, info, l); v.Reason != placement.Fits {
+		if v := s.Nodes.Judge(d, info, l); v.Reason != placement.Fits {
 			return
 		}
-		if a, reason := s.allocations.Assume(d, pod, info, l); reason != placement.Fits {
+		if a, reason := s.Allocations.Assume(d, pod, info, l); reason != placement.Fits {
 			t.Fatalf("Filter says that the pod fits, Reserve says: %s", reason)
 		} else if a != nil {
-			checkReserved(t, s.nodeCache.Node("n"), r, a, 0)
+			checkReserved(t, s.Nodes.Node("n"), r, a, 0)
 		}
 	})
 }
@@ -243,19 +243,19 @@ func FuzzUsage(f *testing.F) {
 		other := on(t, s, schedtest.Pod("other").GPUs(1).Obj(), "n", 0)
 		info, l := fuzzView(t, node, s, other, mine, twin)
 		d := demandOf(t, schedtest.Pod("new").GPUs(1).Obj())
-		u := s.nodeCache.View(d, info, l)
+		u := s.Nodes.View(d, info, l)
 		free := u.Free(testResource)
 		if free&1 != 0 {
 			t.Fatalf("GPU 0 of another pod is free")
 		}
 		a, err := allocation.Parse(text)
 		if err == nil && a.Node == "n" && (a.PodUID == "mine" || a.PodUID == "twin") {
-			if held, _ := s.nodeCache.Node("n").Accel(testResource).Graph.Positions(a.GPUs(testResource)); held&free != 0 {
+			if held, _ := s.Nodes.Node("n").Accel(testResource).Graph.Positions(a.GPUs(testResource)); held&free != 0 {
 				t.Fatalf("GPUs %v of the annotation are free", held&free)
 			}
 			return
 		}
-		three := s.nodeCache.Judge(demandOf(t, schedtest.Pod("new").GPUs(3).Obj()), info, l)
+		three := s.Nodes.Judge(demandOf(t, schedtest.Pod("new").GPUs(3).Obj()), info, l)
 		if gpus > 0 && !u.Foreign[0] || u.Counted[0] < 0 || gpus >= 2 && three.Reason == placement.Fits {
 			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.Counted[0], u.Foreign[0])
 		}

@@ -29,7 +29,7 @@ func member(tb testing.TB, pod *v1.Pod, node string, gpus ...int) GangMember {
 // phases are those of all reservations, by pod.
 func (s *State) phases() map[string]string {
 	out := map[string]string{}
-	for _, r := range s.allocations.Dump() {
+	for _, r := range s.Allocations.Dump() {
 		out[string(r.UID)] += r.Phase
 	}
 	return out
@@ -38,7 +38,7 @@ func (s *State) phases() map[string]string {
 // mustPlan reserves for a gang.
 func (e *testEnv) mustPlan(t *testing.T, l fwk.NodeInfoLister, members ...GangMember) {
 	t.Helper()
-	if failed, reason := e.gangReserver.ReserveGang(members, l); failed >= 0 {
+	if failed, reason := e.GangReserver.ReserveGang(members, l); failed >= 0 {
 		t.Fatalf("pod %s: %s", members[failed].Pod.Name, reason)
 	}
 }
@@ -94,7 +94,7 @@ func TestGangAtomicity(t *testing.T) {
 			before: func(t *testing.T, r *testEnv) {
 				t.Helper()
 				info, l := r.view(t)
-				r.allocations.Assume(demandOf(t, q), q, info, l)
+				r.Allocations.Assume(demandOf(t, q), q, info, l)
 			},
 			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.AttemptGoesOn,
@@ -118,14 +118,14 @@ func TestGangAtomicity(t *testing.T) {
 			if tc.before != nil {
 				tc.before(t, r)
 			}
-			before := len(r.allocations.Dump())
+			before := len(r.Allocations.Dump())
 			var pods []*v1.Pod
 			if tc.pods != nil {
 				pods = tc.pods(t, r)
 			}
 			_, l := r.view(t, pods...)
 			members := tc.members
-			failed, reason := r.gangReserver.ReserveGang(members, l)
+			failed, reason := r.GangReserver.ReserveGang(members, l)
 			if failed != tc.want || reason != tc.reason {
 				t.Fatalf("failed %d, %q; want %d, %q", failed, reason, tc.want, tc.reason)
 			}
@@ -133,7 +133,7 @@ func TestGangAtomicity(t *testing.T) {
 			if tc.want < 0 {
 				want += len(members)
 			}
-			if got := r.allocations.Dump(); len(got) != want {
+			if got := r.Allocations.Dump(); len(got) != want {
 				t.Errorf("in flight: %+v, want %d", got, want)
 			}
 			checkMemos(t, r.State, l)
@@ -147,27 +147,27 @@ func TestPlannedPodGPUs(t *testing.T) {
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	info, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 2, 5), member(t, q, "n", 0, 7)) // not what Reserve would choose
-	if got := r.nodeCache.Judge(demandOf(t, schedtest.Pod("other").GPUs(5).Obj()), info, l).Reason; got != placement.FewGPUs {
+	if got := r.Nodes.Judge(demandOf(t, schedtest.Pod("other").GPUs(5).Obj()), info, l).Reason; got != placement.FewGPUs {
 		t.Errorf("another pod of 5 GPUs beside a gang that is planned with 4 of 8: %q", got)
 	}
-	if node, ok := r.gangReserver.Planned("q"); !ok || node != "n" {
+	if node, ok := r.GangReserver.Planned("q"); !ok || node != "n" {
 		t.Errorf("q is planned on %q, %t", node, ok)
 	}
-	a, ended := r.gangReserver.ReservePlanned("q", "n")
-	if ended || a == nil || a.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 7) || !a.Enforced || !a.Assumed.Equal(r.clock.now) {
+	a, ended := r.GangReserver.ReservePlanned("q", "n")
+	if ended || a == nil || a.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 7) || !a.Enforced || !a.Assumed.Equal(r.clock.now) {
 		t.Errorf("got %+v, ended %t; want GPUs 0 and 7", a, ended)
 	}
-	if again, reason := r.allocations.Assume(demandOf(t, q), q, info, l); again != a || reason != placement.Fits {
+	if again, reason := r.Allocations.Assume(demandOf(t, q), q, info, l); again != a || reason != placement.Fits {
 		t.Errorf("Reserve gives %+v, %s; want the same", again, reason)
 	}
 	if diff := cmp.Diff(map[string]string{"p": "planned", "q": "reserved"}, r.phases()); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
-	if _, ok := r.gangReserver.Planned("q"); ok {
+	if _, ok := r.GangReserver.Planned("q"); ok {
 		t.Error("q is still said to wait for its cycle")
 	}
-	first, reason := r.allocations.Assume(demandOf(t, p), p, info, l) // whoever began the plan has not seen the entries in PreFilter
-	if reason != placement.Fits || first.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph) != nvtopo.MaskOf(2, 5) {
+	first, reason := r.Allocations.Assume(demandOf(t, p), p, info, l) // whoever began the plan has not seen the entries in PreFilter
+	if reason != placement.Fits || first.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) != nvtopo.MaskOf(2, 5) {
 		t.Errorf("the first pod got %+v, %s", first, reason)
 	}
 }
@@ -201,34 +201,34 @@ func TestPlanEnds(t *testing.T) {
 			map[string]string{"p": "reserved", "q": "void"},
 		},
 		"the first fails before a write, and the rest is ended": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.allocations.Forget("p", "n")
-			r.gangReserver.EndPlanned("p", "q")
+			r.Allocations.Forget("p", "n")
+			r.GangReserver.EndPlanned("p", "q")
 		}}, map[string]string{}, nil},
 		"the rest is ended, and the first not told yet": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.gangReserver.EndPlanned("p", "q")
+			r.GangReserver.EndPlanned("p", "q")
 		}}, map[string]string{"p": "reserved"}, nil},
 		"the cycle of the pod that waits fails before its Reserve": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.allocations.Forget("q", "m")
+			r.Allocations.Forget("q", "m")
 		}}, map[string]string{"p": "reserved"}, nil},
 		"somebody binds the pod that waits elsewhere":             {[]step{boundOn("n")}, map[string]string{"p": "reserved"}, nil},
 		"somebody binds it where it is planned, without a choice": {[]step{boundOn("m")}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
 		"a former leader binds it there with other GPUs":          {[]step{boundOn("m", 0, 1)}, map[string]string{"p": "reserved"}, map[string]string{"p": "reserved", "q": "void"}},
 		"the gang is committed, and a write is refused": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.gangReserver.KeepPlanned("p", "q")
-			attempt := r.binder.Attempt("p", "n")
+			r.GangReserver.KeepPlanned("p", "q")
+			attempt := r.Binder.Attempt("p", "n")
 			attempt.BindingBegan()
 			attempt.BindingRefused()
-			r.allocations.Forget("p", "n")
+			r.Allocations.Forget("p", "n")
 		}}, map[string]string{"p": "planned", "q": "planned"}, nil},
 		"the gang is committed, and a write has no answer": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.gangReserver.KeepPlanned("p", "q")
-			r.binder.Attempt("p", "n").BindingBegan()
-			r.allocations.Forget("p", "n")
+			r.GangReserver.KeepPlanned("p", "q")
+			r.Binder.Attempt("p", "n").BindingBegan()
+			r.Allocations.Forget("p", "n")
 		}}, map[string]string{"p": "doubtful", "q": "planned"}, nil},
 		"the gang is committed, a member fails, and the gang is given up": {[]step{func(_ *testing.T, r *testEnv, _, _ *v1.Pod) {
-			r.gangReserver.KeepPlanned("p", "q")
-			r.allocations.Forget("p", "n")
-			r.gangReserver.EndPlanned("p", "q")
+			r.GangReserver.KeepPlanned("p", "q")
+			r.Allocations.Forget("p", "n")
+			r.GangReserver.EndPlanned("p", "q")
 		}}, map[string]string{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestPlanEnds(t *testing.T) {
 			l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
 			all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 			r.mustPlan(t, l, member(t, p, "n", all...), member(t, q, "m", all...))
-			if _, ended := r.gangReserver.ReservePlanned("p", "n"); ended {
+			if _, ended := r.GangReserver.ReservePlanned("p", "n"); ended {
 				t.Fatal("the plan has ended by itself")
 			}
 			for _, step := range tc.steps {
@@ -255,7 +255,7 @@ func TestPlanEnds(t *testing.T) {
 				pods = append(pods, bound)
 			}
 			l = schedcache.NewSnapshot(pods, nodes).NodeInfos()
-			r.allocations.Sweep(l)
+			r.Allocations.Sweep(l)
 			if diff := cmp.Diff(tc.want, r.phases()); diff != "" {
 				t.Errorf("phases (-want +got):\n%s", diff)
 			}
@@ -270,14 +270,14 @@ func TestPlanOnLostNode(t *testing.T) {
 	p := schedtest.Pod("p").GPUs(2).Obj()
 	_, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 0, 1))
-	r.graphs.Remove("n", "topology-n")
+	r.Graphs.Remove("n", "topology-n")
 	empty := schedcache.NewSnapshot(nil, nil).NodeInfos()
-	r.allocations.Sweep(empty)
+	r.Allocations.Sweep(empty)
 	if diff := cmp.Diff(map[string]string{"p": "planned"}, r.phases()); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
-	r.gangReserver.EndPlanned("p")
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.GangReserver.EndPlanned("p")
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("left after the plan has ended: %+v", left)
 	}
 }
@@ -287,16 +287,16 @@ func TestConsecutiveAttempts(t *testing.T) {
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	_, l := r.view(t)
 	r.mustPlan(t, l, member(t, p, "n", 0, 1), member(t, q, "n", 2, 3))
-	r.gangReserver.ReservePlanned("p", "n") // p waits at Permit
+	r.GangReserver.ReservePlanned("p", "n") // p waits at Permit
 	second := []GangMember{member(t, q, "n", 0, 1), member(t, p, "n", 2, 3)}
-	if failed, reason := r.gangReserver.ReserveGang(second, l); failed != 0 || reason != placement.AttemptGoesOn {
+	if failed, reason := r.GangReserver.ReserveGang(second, l); failed != 0 || reason != placement.AttemptGoesOn {
 		t.Errorf("a second plan beside the first: %d, %s", failed, reason)
 	}
-	r.gangReserver.EndPlanned("p", "q")
-	if failed, reason := r.gangReserver.ReserveGang(second, l); failed != 1 || reason != placement.AttemptGoesOn {
+	r.GangReserver.EndPlanned("p", "q")
+	if failed, reason := r.GangReserver.ReserveGang(second, l); failed != 1 || reason != placement.AttemptGoesOn {
 		t.Errorf("a second plan while p is still reserved: %d, %s", failed, reason)
 	}
-	r.allocations.Forget("p", "n") // its wait was ended
+	r.Allocations.Forget("p", "n") // its wait was ended
 	r.mustPlan(t, l, second...)
 	if diff := cmp.Diff(map[string]string{"p": "planned", "q": "planned"}, r.phases()); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
@@ -311,10 +311,10 @@ func TestPlanBesideDoubt(t *testing.T) {
 	p := schedtest.Pod("p").GPUs(8).Obj()
 	first := r.attempt(t, p)
 	l := schedcache.NewSnapshot(nil, []*v1.Node{r.node, m}).NodeInfos()
-	if node, gpus := r.gangReserver.TakesAgain(demandOf(t, p), l); node != "n" || gpus != nvtopo.FullMask(8) {
+	if node, gpus := r.GangReserver.TakesAgain(demandOf(t, p), l); node != "n" || gpus != nvtopo.FullMask(8) {
 		t.Errorf("p may take its choice again on %q, %v; want n, all", node, gpus)
 	}
-	if failed, reason := r.gangReserver.ReserveGang([]GangMember{member(t, p, "n", 0, 1, 2, 3, 4, 5, 6, 7)}, l); failed != 0 || reason != placement.FewGPUs {
+	if failed, reason := r.GangReserver.ReserveGang([]GangMember{member(t, p, "n", 0, 1, 2, 3, 4, 5, 6, 7)}, l); failed != 0 || reason != placement.FewGPUs {
 		t.Errorf("p is planned with what it has in doubt: %d, %s", failed, reason)
 	}
 	r.mustPlan(t, l, member(t, p, "m", 0, 1, 2, 3, 4, 5, 6, 7))
@@ -323,7 +323,7 @@ func TestPlanBesideDoubt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.nodeCache.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
+		if r.Nodes.Judge(demandOf(t, schedtest.Pod("other").GPUs(1).Obj()), info, l).Reason == placement.Fits {
 			t.Errorf("another pod fits on node %s, which p may have", node)
 		}
 	}
@@ -336,7 +336,7 @@ func TestPlanBesideDoubt(t *testing.T) {
 	r.handlers.podEvent(p, bound)
 	want := map[string]string{"n": "confirmed", "m": "void"}
 	got := map[string]string{}
-	for _, c := range r.allocations.Dump() {
+	for _, c := range r.Allocations.Dump() {
 		got[c.Node] = c.Phase
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -351,13 +351,13 @@ func TestPlanJudgement(t *testing.T) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = "2"
-			id := r.nodeCache.Node("n").Accels[0].Graph.GPUs[gpu].UUID
+			id := r.Nodes.Node("n").Accels[0].Graph.GPUs[gpu].UUID
 			for i := range obj.Status.GPUHealth {
 				if obj.Status.GPUHealth[i].ID == id {
 					obj.Status.GPUHealth[i].Healthy = false
 				}
 			}
-			if _, err := r.graphs.Apply(obj); err != nil {
+			if _, err := r.Graphs.Apply(obj); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -371,8 +371,8 @@ func TestPlanJudgement(t *testing.T) {
 		"nothing changed":       {func(*testing.T, *testEnv) {}, placement.Fits, true, []int{0, 1}},
 		"a GPU of it is broken": {broken(1), placement.PlanBroken, true, []int{0, 1}},
 		"another GPU is broken": {broken(2), placement.Fits, true, []int{0, 1}},
-		"the plan has ended":    {func(_ *testing.T, r *testEnv) { r.gangReserver.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
-		"the graph is gone":     {func(_ *testing.T, r *testEnv) { r.graphs.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
+		"the plan has ended":    {func(_ *testing.T, r *testEnv) { r.GangReserver.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
+		"the graph is gone":     {func(_ *testing.T, r *testEnv) { r.Graphs.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
 		"the exporter is silent": {
 			func(_ *testing.T, r *testEnv) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
 			placement.StaleGraph, true,
@@ -386,7 +386,7 @@ func TestPlanJudgement(t *testing.T) {
 			info, l := r.view(t)
 			r.mustPlan(t, l, member(t, p, "n", tc.gpus...))
 			tc.change(t, r)
-			if reason, ok := r.gangReserver.JudgePlanned(demandOf(t, p), info); reason != tc.want || ok != tc.wantOK {
+			if reason, ok := r.GangReserver.JudgePlanned(demandOf(t, p), info); reason != tc.want || ok != tc.wantOK {
 				t.Errorf("got %q, %t; want %q, %t", reason, ok, tc.want, tc.wantOK)
 			}
 		})
@@ -409,7 +409,7 @@ func TestGangNomination(t *testing.T) {
 				member(t, schedtest.Pod(tc.gang[0]).GPUs(1).Priority(5).Obj(), "n", 3),
 				member(t, schedtest.Pod(tc.gang[1]).GPUs(2).Priority(5).Obj(), "n", 0, 1), // of what is kept for the preemptor
 			}
-			if failed, reason := r.gangReserver.ReserveGang(members, l); failed != tc.want {
+			if failed, reason := r.GangReserver.ReserveGang(members, l); failed != tc.want {
 				t.Errorf("failed %d, %s; want %d", failed, reason, tc.want)
 			}
 		})
@@ -427,7 +427,7 @@ func TestMemberCPUs(t *testing.T) {
 	}
 	r.mustPlan(t, l, members...)
 	seen := map[int]types.UID{}
-	for _, listed := range r.allocations.reservations.List() {
+	for _, listed := range r.Allocations.reservations.List() {
 		if len(listed.Allocation.CPUs()) != 8 {
 			t.Fatalf("pod %s has CPUs %v, want 8", listed.UID, listed.Allocation.CPUs())
 		}
@@ -445,12 +445,12 @@ func TestPlanEndNotice(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
 	freed := 0
-	r.changes.onFreed = func() { freed++ }
+	r.Changes.onFreed = func() { freed++ }
 	r.mustPlan(t, l, member(t, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1))
-	if r.gangReserver.EndPlanned("p", "q"); freed != 1 {
+	if r.GangReserver.EndPlanned("p", "q"); freed != 1 {
 		t.Errorf("devices came free %d times, want once", freed)
 	}
-	if r.gangReserver.EndPlanned("p"); freed != 1 {
+	if r.GangReserver.EndPlanned("p"); freed != 1 {
 		t.Error("a plan that has ended ends again")
 	}
 }

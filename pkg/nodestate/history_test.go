@@ -182,7 +182,7 @@ func (c *asyncCluster) schedule() {
 	var pod *v1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		p := c.store[uid]
-		_, planned := c.state.gangReserver.Planned(uid)
+		_, planned := c.state.GangReserver.Planned(uid)
 		if p.Spec.NodeName == "" && c.cache[uid] == nil && (pod == nil || c.rng.IntN(3) == 0 || planned) {
 			pod = p
 		}
@@ -191,9 +191,9 @@ func (c *asyncCluster) schedule() {
 		return
 	}
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos()
-	c.state.allocations.Sweep(snapshot)
+	c.state.Allocations.Sweep(snapshot)
 	d := demandOf(c.t, pod)
-	if node, ok := c.state.gangReserver.Planned(pod.UID); ok {
+	if node, ok := c.state.GangReserver.Planned(pod.UID); ok {
 		c.follow(pod, node)
 		return
 	}
@@ -203,17 +203,17 @@ func (c *asyncCluster) schedule() {
 			c.t.Fatal(err)
 		}
 		// Anything may happen between Filter and Reserve but a new snapshot.
-		if v := c.state.nodeCache.Judge(d, info, snapshot); v.Reason != placement.Fits {
+		if v := c.state.Nodes.Judge(d, info, snapshot); v.Reason != placement.Fits {
 			continue
 		}
 		for range c.rng.IntN(3) {
 			c.background()
 		}
 		c.compared += checkMemos(c.t, c.state, snapshot)
-		inDoubt := c.state.nodeCache.reservedOn(info.Node().Name).InDoubt(pod.UID)
-		a, reason := c.state.allocations.Assume(d, pod, info, snapshot)
+		inDoubt := c.state.Nodes.reservedOn(info.Node().Name).InDoubt(pod.UID)
+		a, reason := c.state.Allocations.Assume(d, pod, info, snapshot)
 		if reason != placement.Fits {
-			c.state.allocations.Forget(pod.UID, info.Node().Name)
+			c.state.Allocations.Forget(pod.UID, info.Node().Name)
 			return
 		}
 		if inDoubt != nil && inDoubt.Allocation == a {
@@ -238,12 +238,12 @@ func (c *asyncCluster) follow(pod *v1.Pod, node string) {
 		c.background()
 	}
 	if c.rng.IntN(10) == 0 { // another plugin's Reserve fails before ours
-		c.state.allocations.Forget(pod.UID, node)
+		c.state.Allocations.Forget(pod.UID, node)
 		return
 	}
-	a, ended := c.state.gangReserver.ReservePlanned(pod.UID, node)
+	a, ended := c.state.GangReserver.ReservePlanned(pod.UID, node)
 	if ended {
-		c.state.allocations.Forget(pod.UID, node)
+		c.state.Allocations.Forget(pod.UID, node)
 		return
 	}
 	c.followed++
@@ -254,7 +254,7 @@ func (c *asyncCluster) follow(pod *v1.Pod, node string) {
 func (c *asyncCluster) plan() {
 	var gang []*v1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
-		_, planned := c.state.gangReserver.Planned(uid)
+		_, planned := c.state.GangReserver.Planned(uid)
 		if pod := c.store[uid]; pod.Spec.NodeName == "" && c.cache[uid] == nil && len(gang) < 3 && (!planned || c.rng.IntN(8) == 0) {
 			gang = append(gang, pod)
 		}
@@ -263,7 +263,7 @@ func (c *asyncCluster) plan() {
 		return
 	}
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos()
-	c.state.allocations.Sweep(snapshot)
+	c.state.Allocations.Sweep(snapshot)
 	var members []GangMember
 	var uids []types.UID
 	used := map[string]nvtopo.Mask{}
@@ -273,7 +273,7 @@ func (c *asyncCluster) plan() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		supply := c.state.nodeCache.SupplyAfter(d, info, snapshot, c.slotter, used[node], nil, nil)
+		supply := c.state.Nodes.SupplyAfter(d, info, snapshot, c.slotter, used[node], nil, nil)
 		n := supply.Members()
 		if n == 0 {
 			break
@@ -292,7 +292,7 @@ func (c *asyncCluster) plan() {
 		c.background()
 	}
 	before := c.state.phases()
-	failed, _ := c.state.gangReserver.ReserveGang(members, snapshot)
+	failed, _ := c.state.GangReserver.ReserveGang(members, snapshot)
 	after := c.state.phases()
 	for _, uid := range uids {
 		want := before[string(uid)]
@@ -309,7 +309,7 @@ func (c *asyncCluster) plan() {
 	c.planned++
 	c.gangs = append(c.gangs, uids)
 	if c.rng.IntN(2) == 0 {
-		c.state.gangReserver.KeepPlanned(uids...)
+		c.state.GangReserver.KeepPlanned(uids...)
 	}
 }
 
@@ -317,7 +317,7 @@ func (c *asyncCluster) plan() {
 func (c *asyncCluster) endPlan() {
 	if len(c.gangs) > 0 {
 		i := c.rng.IntN(len(c.gangs))
-		c.state.gangReserver.EndPlanned(c.gangs[i]...)
+		c.state.GangReserver.EndPlanned(c.gangs[i]...)
 		c.gangs = slices.Delete(c.gangs, i, i+1)
 	}
 }
@@ -362,7 +362,7 @@ func (c *asyncCluster) advanceBind() {
 		return
 	}
 	fail := func() {
-		c.state.allocations.Forget(b.pod.UID, b.node)
+		c.state.Allocations.Forget(b.pod.UID, b.node)
 		if c.assumed[b.pod.UID] {
 			delete(c.cache, b.pod.UID)
 			delete(c.assumed, b.pod.UID)
@@ -373,7 +373,7 @@ func (c *asyncCluster) advanceBind() {
 		done()
 		return
 	}
-	c.state.binder.Attempt(b.pod.UID, b.node).BindingBegan()
+	c.state.Binder.Attempt(b.pod.UID, b.node).BindingBegan()
 	switch c.rng.IntN(4) {
 	case 0:
 		b.late, b.expires = true, c.clock.now.Add(requestTimeout)
@@ -384,7 +384,7 @@ func (c *asyncCluster) advanceBind() {
 			c.carryOut(b)
 		}
 		if ProvesNoWrite(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
-			c.state.binder.Attempt(b.pod.UID, b.node).BindingRefused()
+			c.state.Binder.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		fail()
 		done()
@@ -393,17 +393,17 @@ func (c *asyncCluster) advanceBind() {
 		if c.preBind && !b.patched {
 			b.patched = ok
 			if ok {
-				c.state.binder.Attempt(b.pod.UID, b.node).Written()
+				c.state.Binder.Attempt(b.pod.UID, b.node).Written()
 				if c.rng.IntN(3) == 0 { // it was sent before, without an answer
 					again := *b
 					again.patched, again.late, again.expires = false, true, c.clock.now.Add(requestTimeout)
 					c.binds = append(c.binds, &again)
 				} else {
-					c.state.binder.Attempt(b.pod.UID, b.node).WriteEnded()
+					c.state.Binder.Attempt(b.pod.UID, b.node).WriteEnded()
 				}
 				return
 			}
-			c.state.binder.Attempt(b.pod.UID, b.node).BindingRefused()
+			c.state.Binder.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		if !ok {
 			c.conflicts++
@@ -528,18 +528,18 @@ func (c *asyncCluster) check(step int) {
 		for _, id := range ids {
 			key := pod.Spec.NodeName + "/" + id
 			if other, ok := holder[key]; ok && other != pod.Name {
-				c.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, c.state.allocations.Dump())
+				c.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, c.state.Allocations.Dump())
 			}
 			holder[key] = pod.Name
 		}
 	}
 	var writing int64
-	for _, r := range c.state.allocations.reservations.List() {
+	for _, r := range c.state.Allocations.reservations.List() {
 		if r.Writing {
 			writing++
 		}
 	}
-	if got := c.state.allocations.reservations.Writing(); got != writing {
+	if got := c.state.Allocations.reservations.Writing(); got != writing {
 		c.t.Fatalf("step %d: %d choices are said to be written, %d are", step, got, writing)
 	}
 }
@@ -574,10 +574,10 @@ func TestRandomHistories(t *testing.T) {
 		planned += w.planned
 		followed += w.followed
 		w.quiesce()
-		if n := w.state.allocations.reservations.Writing(); n != 0 {
+		if n := w.state.Allocations.reservations.Writing(); n != 0 {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
 		}
-		for _, left := range w.state.allocations.Dump() {
+		for _, left := range w.state.Allocations.Dump() {
 			// A reservation stays beside such a pod until its annotation is repaired.
 			if !w.misled[left.UID] {
 				t.Errorf("seed %d: in flight after everything settled: %+v", seed, left)
@@ -626,6 +626,6 @@ func (c *asyncCluster) quiesce() {
 		c.toStore, c.toCache, c.toUs = nil, nil, nil
 		c.clock.now = c.clock.now.Add(2 * requestTimeout)
 		c.decideDoubts()
-		c.state.allocations.Sweep(schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos())
+		c.state.Allocations.Sweep(schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), c.nodes).NodeInfos())
 	}
 }

@@ -68,7 +68,7 @@ func newCachedState(tb testing.TB) *cachedState {
 		oracles: map[nvtopo.ClassID]*oracle.Oracle{},
 	}
 	s.State.listers.pods = fixedStore{}
-	s.profiles.Serve("profile", []string{testResource})
+	s.Profiles.Serve("profile", []string{testResource})
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *cachedState) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Se
 func (s *cachedState) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	nodes := s.list()
-	return s.preSelector.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
+	return s.PreSelector.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
 }
 
 func narrowing() *candidates.Narrowing {
@@ -130,7 +130,7 @@ func (s *cachedState) assume(pod *v1.Pod, node string) {
 	s.tb.Helper()
 	info, err := s.snapshot.Get(node)
 	s.must(err)
-	if _, reason := s.allocations.Assume(demandOf(s.tb, pod), pod, info, s.snapshot.NodeInfos()); reason != placement.Fits {
+	if _, reason := s.Allocations.Assume(demandOf(s.tb, pod), pod, info, s.snapshot.NodeInfos()); reason != placement.Fits {
 		s.tb.Fatalf("node %s was listed for pod %s, but Reserve says: %s", node, pod.Name, reason)
 	}
 	p := pod.DeepCopy()
@@ -146,7 +146,7 @@ func (s *cachedState) confirm(name string) {
 	bound := p.DeepCopy()
 	s.made++
 	bound.ResourceVersion = strconv.Itoa(s.made)
-	text, err := s.binder.Attempt(p.UID, p.Spec.NodeName).Pending().Encode()
+	text, err := s.Binder.Attempt(p.UID, p.Spec.NodeName).Pending().Encode()
 	s.must(err)
 	bound.Annotations = map[string]string{allocation.Key: text}
 	s.pods[name] = bound
@@ -157,7 +157,7 @@ func (s *cachedState) confirm(name string) {
 func (s *cachedState) forget(name string) {
 	p := s.assumed[name]
 	delete(s.assumed, name)
-	s.allocations.Forget(p.UID, p.Spec.NodeName)
+	s.Allocations.Forget(p.UID, p.Spec.NodeName)
 	s.must(s.cache.ForgetPod(s.logger, p))
 }
 
@@ -188,10 +188,10 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 	}
 	best := nodeindex.NoBest(nodeindex.TermsOf(&demand, &how.Order, reserved))
 	for i, info := range s.list() {
-		if out.Has(info.Node().Name) || s.nodeCache.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
+		if out.Has(info.Node().Name) || s.Nodes.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
 		}
-		u := s.nodeCache.View(d, info, s.snapshot.NodeInfos())
+		u := s.Nodes.View(d, info, s.snapshot.NodeInfos())
 		if u == nil {
 			continue
 		}
@@ -226,7 +226,7 @@ func (s *cachedState) leftToLarger(gpus int) (out nodeindex.Reserved) {
 	s.tb.Helper()
 	var nodes []oracle.Node
 	for _, info := range s.list() {
-		n := s.nodeCache.Node(info.Node().Name)
+		n := s.Nodes.Node(info.Node().Name)
 		if n == nil || n.NodeUID != info.Node().UID {
 			continue
 		}
@@ -281,7 +281,7 @@ func TestIndexListing(t *testing.T) {
 					s.wire(r)
 				}
 				s.disturb(r, kinds, step)
-				s.allocations.Sweep(s.snapshot.NodeInfos())
+				s.Allocations.Sweep(s.snapshot.NodeInfos())
 				asks := schedtest.Pod(fmt.Sprintf("p%d", step)).GPUs(1 + r.IntN(8))
 				switch r.IntN(6) {
 				case 3:
@@ -361,7 +361,7 @@ func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 				Scope:                 []string{"container", "pod"}[r.IntN(2)],
 			}
 		}
-		_, err := s.graphs.Apply(obj)
+		_, err := s.Graphs.Apply(obj)
 		s.must(err)
 	case what == 10 && r.IntN(2) == 0: // the node comes anew under its name; its graph is the old one's
 		if n := s.nodes[node]; !strings.HasSuffix(string(n.UID), "-again") {
@@ -374,8 +374,8 @@ func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 	case what == 10: // a node like it, under a new name, in the middle of the list
 		s.add(fmt.Sprintf("extra%d", step), kinds[r.IntN(len(kinds))])
 	case what == 11:
-		if n := s.nodeCache.Node(node); n != nil {
-			s.graphs.Remove(node, n.ObjectUID)
+		if n := s.Nodes.Node(node); n != nil {
+			s.Graphs.Remove(node, n.ObjectUID)
 		}
 	}
 }
@@ -455,17 +455,17 @@ func TestWidenedPod(t *testing.T) {
 	if got := s.candidates(pod, narrowing()); len(got) != 1 {
 		t.Fatalf("listed %v, want the node", sets.List(got))
 	}
-	s.preSelector.retries.Add(pod)
+	s.PreSelector.retries.Add(pod)
 	if got := s.candidates(pod, narrowing()); got != nil {
 		t.Errorf("listed %v for a widened pod", sets.List(got))
 	}
 	s.handlers.podEvent(nil, on(t, s.State, pod, "n0", 0, 1)) // bound
-	if s.preSelector.RetriesOnAllNodes(pod.UID) {
+	if s.PreSelector.RetriesOnAllNodes(pod.UID) {
 		t.Error("a bound pod is still marked")
 	}
-	s.preSelector.retries.Add(pod)
+	s.PreSelector.retries.Add(pod)
 	s.podDeleted(pod.UID)
-	if s.preSelector.RetriesOnAllNodes(pod.UID) {
+	if s.PreSelector.RetriesOnAllNodes(pod.UID) {
 		t.Error("a deleted pod is still marked")
 	}
 }
@@ -480,8 +480,8 @@ func TestRefusingNodesListed(t *testing.T) {
 		for i := range refusals.Enough {
 			p := schedtest.Pod(fmt.Sprint("refused-", node, i)).Node(node).Phase(v1.PodFailed).Obj()
 			p.Status.Reason = "OutOf" + testResource
-			s.preSelector.refusals.Sent(p.UID, node)
-			s.preSelector.refusals.See(p)
+			s.PreSelector.refusals.Sent(p.UID, node)
+			s.PreSelector.refusals.See(p)
 		}
 	}
 	pod := schedtest.Pod("pod").GPUs(2).Obj()
@@ -546,19 +546,19 @@ func TestListLength(t *testing.T) {
 // TestWholeNodes: whole nodes are reported.
 func TestWholeNodes(t *testing.T) {
 	s := newCachedState(t)
-	if s.preSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("early").GPUs(8).Obj()).Request) {
+	if s.PreSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("early").GPUs(8).Obj()).Request) {
 		t.Error("8 GPUs are called a whole node before any node is known")
 	}
 	s.add("n0", "dgx-h100")
 	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
 	for gpus, want := range map[int]bool{8: true, 4: false, 16: true} {
-		if got := s.preSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj()).Request); got != want {
+		if got := s.PreSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj()).Request); got != want {
 			t.Errorf("%d GPUs take whole nodes: %t, want %t", gpus, got, want)
 		}
 	}
 	s.add("n1", "dgx2")
 	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
-	if s.preSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()).Request) {
+	if s.PreSelector.TakesWholeNodes(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()).Request) {
 		t.Error("8 GPUs are called a whole node where one has 16")
 	}
 }
@@ -581,13 +581,13 @@ func TestEventsDuringListing(t *testing.T) {
 				case 0:
 					obj := topologyOf(t, name, "dgx1-v100")
 					obj.ResourceVersion = strconv.Itoa(2 + g*300 + i)
-					if _, err := s.graphs.Apply(obj); err != nil {
+					if _, err := s.Graphs.Apply(obj); err != nil {
 						t.Error(err)
 					}
 				case 1:
-					s.changes.touchNode(name)
+					s.Changes.touchNode(name)
 				default:
-					s.podDevices.leases.Set(lease(nodelease.ExporterPrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
+					s.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
 				}
 			}
 		})
@@ -595,12 +595,12 @@ func TestEventsDuringListing(t *testing.T) {
 	for i := range 300 {
 		pod := schedtest.Pod(fmt.Sprint("p", i)).GPUs(1 + i%8).Obj()
 		d := demandOf(t, pod)
-		listed, _ := s.preSelector.Candidates(d, pod, narrowing(), s.framework, nodes)
+		listed, _ := s.PreSelector.Candidates(d, pod, narrowing(), s.framework, nodes)
 		for name := range listed {
 			info, err := s.snapshot.Get(name)
 			s.must(err)
-			if _, reason := s.allocations.Assume(d, pod, info, s.snapshot.NodeInfos()); reason == placement.Fits {
-				s.allocations.Forget(pod.UID, name)
+			if _, reason := s.Allocations.Assume(d, pod, info, s.snapshot.NodeInfos()); reason == placement.Fits {
+				s.Allocations.Forget(pod.UID, name)
 			}
 			break
 		}

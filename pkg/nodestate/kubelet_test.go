@@ -23,13 +23,13 @@ import (
 func (e *testEnv) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus)) *v1alpha1.NodeGPUTopology {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
-	version, err := strconv.Atoi(e.nodeCache.Node("n").ResourceVersion)
+	version, err := strconv.Atoi(e.Nodes.Node("n").ResourceVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
 	obj.ResourceVersion = strconv.Itoa(version + 1)
 	change(&obj.Status)
-	if _, err := e.graphs.Apply(obj); err != nil {
+	if _, err := e.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	return obj
@@ -136,10 +136,10 @@ func TestKubeletChoices(t *testing.T) {
 			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Kubelet = &tc.kubelet })
 			info, l := r.view(t, pods...)
 			d := demandOf(t, tc.pod)
-			if v := r.nodeCache.Judge(d, info, l); v.Reason != tc.wantReason {
+			if v := r.Nodes.Judge(d, info, l); v.Reason != tc.wantReason {
 				t.Fatalf("Filter says %q, want %q", v.Reason, tc.wantReason)
 			}
-			a, reason := r.allocations.Assume(d, tc.pod, info, l)
+			a, reason := r.Allocations.Assume(d, tc.pod, info, l)
 			if reason != tc.wantReason {
 				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
 			}
@@ -155,7 +155,7 @@ func TestKubeletChoices(t *testing.T) {
 func (e *testEnv) uuids(positions ...int) []string {
 	var out []string
 	for _, p := range positions {
-		out = append(out, e.nodeCache.Node("n").Accel(testResource).Graph.GPUs[p].UUID)
+		out = append(out, e.Nodes.Node("n").Accel(testResource).Graph.GPUs[p].UUID)
 	}
 	return out
 }
@@ -163,7 +163,7 @@ func (e *testEnv) uuids(positions ...int) []string {
 // positions are the GPUs of an allocation by container, sorted.
 func (e *testEnv) positions(a *allocation.Allocation) [][]int {
 	var out [][]int
-	g := e.nodeCache.Node("n").Accel(testResource).Graph
+	g := e.Nodes.Node("n").Accel(testResource).Graph
 	for _, c := range a.Containers {
 		m, _ := g.Positions(c.GPUs)
 		out = append(out, m.Positions())

@@ -27,15 +27,15 @@ func (e *testEnv) see(start time.Time, by elected) {
 	l := lease("nvtopo-scheduler", at(by.renewed), testConfig().LeaderTerm)
 	acquired := metav1.NewMicroTime(at(by.acquired))
 	l.Spec.HolderIdentity, l.Spec.AcquireTime = &by.holder, &acquired
-	e.binder.leader.See(l)
+	e.Binder.leader.See(l)
 }
 
 // elect has the process take part in elections from now on, which it returns.
 func (e *testEnv) elect() time.Time {
 	config := testConfig()
 	config.LeaderLease, config.Host = "nvtopo-scheduler", "host"
-	e.binder.leader = leader.New(e.clock, config.leader())
-	e.handlers.leader, e.diagnoser.leader = e.binder.leader, e.binder.leader
+	e.Binder.leader = leader.New(e.clock, config.leader())
+	e.handlers.leader, e.Diagnosis.leader = e.Binder.leader, e.Binder.leader
 	return e.clock.now
 }
 
@@ -48,10 +48,10 @@ func TestFormerLeader(t *testing.T) {
 	choose := func(name string) error {
 		pod := schedtest.Pod(name).GPUs(1).Obj()
 		info, l := r.view(t)
-		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		return r.binder.Attempt(pod.UID, "n").MayCarryOut(t.Context())
+		return r.Binder.Attempt(pod.UID, "n").MayCarryOut(t.Context())
 	}
 	r.see(start, elected{"host_me", 0, 0})
 	if err := choose("before"); err != nil {
@@ -62,7 +62,7 @@ func TestFormerLeader(t *testing.T) {
 	if err := choose("after"); !errors.Is(err, leader.ErrNotLeader) {
 		t.Errorf("a choice made under a successor's Lease: %v, want %v", err, leader.ErrNotLeader)
 	}
-	if err := r.binder.leader.Check(t.Context()); !errors.Is(err, leader.ErrNotLeader) {
+	if err := r.Binder.leader.Check(t.Context()); !errors.Is(err, leader.ErrNotLeader) {
 		t.Errorf("clearing an earlier choice under a successor's Lease: %v, want %v", err, leader.ErrNotLeader)
 	}
 }

@@ -44,7 +44,7 @@ func TestNewLeaderCheck(t *testing.T) {
 			reserve := func(name string) (*v1.Pod, *allocation.Allocation) {
 				pod := schedtest.Pod(name).GPUs(8).Obj()
 				info, l := r.view(t)
-				a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+				a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 				if reason != placement.Fits {
 					t.Fatal(reason)
 				}
@@ -56,9 +56,9 @@ func TestNewLeaderCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs.Spec.NodeName, theirs.Annotations = "n", map[string]string{allocation.Key: text}
-			r.allocations.Forget(theirs.UID, "n") // it was another process's
+			r.Allocations.Forget(theirs.UID, "n") // it was another process's
 			asked := 0
-			r.binder.leader.Connect(func(_ context.Context, node string) ([]v1.Pod, error) {
+			r.Binder.leader.Connect(func(_ context.Context, node string) ([]v1.Pod, error) {
 				asked++
 				if node != "n" {
 					t.Errorf("asked about node %s", node)
@@ -68,10 +68,10 @@ func TestNewLeaderCheck(t *testing.T) {
 			r.clock.now = start.Add(time.Second + tc.after)
 			r.see(start, elected{"host_me", 1, 1 + int(tc.after/time.Second)})
 			mine, _ := reserve("mine")
-			if err := r.binder.Attempt(mine.UID, "n").MayCarryOut(t.Context()); !errors.Is(err, tc.want) {
+			if err := r.Binder.Attempt(mine.UID, "n").MayCarryOut(t.Context()); !errors.Is(err, tc.want) {
 				t.Errorf("the answer is %v, want %v", err, tc.want)
 			}
-			if got := r.binder.leader.TakingOver(); got != (tc.after < leader.ConfirmFor) {
+			if got := r.Binder.leader.TakingOver(); got != (tc.after < leader.ConfirmFor) {
 				t.Errorf("%v after the election it is taking over: %t", tc.after, got)
 			}
 			if asked != tc.asked {

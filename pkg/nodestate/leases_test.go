@@ -40,19 +40,19 @@ func TestEarlierNodeAgentLease(t *testing.T) {
 		if step.owner != "" {
 			renewal.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: step.owner}}
 		}
-		if back := r.podDevices.leases.Set(renewal, r.clock.now); back != step.back {
+		if back := r.PodDevices.leases.Set(renewal, r.clock.now); back != step.back {
 			t.Errorf("%s: others woken %t, want %t", step.name, back, step.back)
 		}
-		if got := r.podDevices.Enforced("n"); got != step.want {
+		if got := r.PodDevices.Enforced("n"); got != step.want {
 			t.Errorf("%s: enforced %t, want %t", step.name, got, step.want)
 		}
 		// What the agent says of pods that are gone, and for the nodes it serves, goes with it.
 		want := map[bool]placement.Reason{true: placement.FewGPUs, false: placement.NotEnforced}[step.want]
-		if v := r.nodeCache.Judge(careful, info, l); v.Reason != want {
+		if v := r.Nodes.Judge(careful, info, l); v.Reason != want {
 			t.Errorf("%s: a pod that wants an agent: %q, want %q", step.name, v.Reason, want)
 		}
 		want = map[bool]placement.Reason{true: placement.FewGPUs, false: placement.Fits}[step.want]
-		if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != want {
+		if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != want {
 			t.Errorf("%s: another pod: %q, want %q", step.name, v.Reason, want)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 // CollectWithStability implements metrics.StableCollector.
 func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	phases := map[reservations.Phase]int{}
-	for _, r := range c.state.allocations.reservations.List() {
+	for _, r := range c.state.Allocations.reservations.List() {
 		phases[r.Phase]++
 	}
 	for p := reservations.Planned; p <= reservations.Void; p++ {
@@ -108,7 +108,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	nodes := map[string]int{}
 	var uncounted []topologies.Report
-	for _, r := range c.state.diagnoser.Reports() {
+	for _, r := range c.state.Diagnosis.Reports() {
 		if nodes[r.State()]++; r.State() != topologies.Counted {
 			uncounted = append(uncounted, r)
 		}
@@ -120,29 +120,29 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, state := range []string{topologies.Counted, topologies.Stale, topologies.Missing, topologies.Replaced, topologies.Malformed} {
 		ch <- metrics.NewLazyConstMetric(c.nodes, metrics.GaugeValue, float64(nodes[state]), state)
 	}
-	classes, bytes := c.state.registry.Stats()
+	classes, bytes := c.state.Registry.Stats()
 	ch <- metrics.NewLazyConstMetric(c.classes, metrics.GaugeValue, float64(classes))
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
-	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.preSelector.index.Listed()), "listed")
-	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.preSelector.retries.Added()), "recovered")
-	k := c.state.waiting.waker.Counts()
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.PreSelector.index.Listed()), "listed")
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.PreSelector.retries.Added()), "recovered")
+	k := c.state.Waiting.waker.Counts()
 	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(k.Gated), "shut_out")
 	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(k.Waiting-k.Gated), "let_through")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Served), "served")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Refused), "refused")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Late), "late")
-	w := c.state.binder.writes
+	w := c.state.Binder.writes
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.queued.Load()), "waiting")
-	tree := c.state.preSelector.fabric.Current().Tree
+	tree := c.state.Fabric.Current().Tree
 	for depth := 1; depth <= tree.Depth(); depth++ {
 		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
 	}
-	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.preSelector.closed.Kept())))
-	for _, m := range c.state.preSelector.refusals.Marks() {
+	ch <- metrics.NewLazyConstMetric(c.closed, metrics.GaugeValue, float64(len(c.state.PreSelector.closed.Kept())))
+	for _, m := range c.state.Refusals.Marks() {
 		ch <- metrics.NewLazyConstMetric(c.refused, metrics.GaugeValue, float64(m.Pods), m.Node)
 	}
-	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.nodeCache.topologies.HeldBack())))
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.Nodes.topologies.HeldBack())))
 }
 
 // registerMetrics registers everything for the process's one State.

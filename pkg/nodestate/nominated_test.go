@@ -51,10 +51,10 @@ func TestQueueLocking(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s.preSelector.HasBoth()
-			s.nominator.NominatedReservations()
-			s.preSelector.RetriesOnAllNodes("pod")
-			s.changes.touchNode(node)
+			s.PreSelector.HasBoth()
+			s.Nominator.NominatedReservations()
+			s.PreSelector.RetriesOnAllNodes("pod")
+			s.Changes.touchNode(node)
 		}()
 		select {
 		case <-done:
@@ -66,7 +66,7 @@ func TestQueueLocking(t *testing.T) {
 	}}
 	for _, gpus := range []int{0, 1, 8} {
 		pod := schedtest.Pod("pod").GPUs(gpus).Obj()
-		if names, _ := s.preSelector.Candidates(demandOf(t, pod), pod, narrowing(), h, s.list()); len(names) == 0 {
+		if names, _ := s.PreSelector.Candidates(demandOf(t, pod), pod, narrowing(), h, s.list()); len(names) == 0 {
 			t.Errorf("no list for %d GPUs", gpus)
 		}
 	}
@@ -109,7 +109,7 @@ func TestKeptNodes(t *testing.T) {
 				}
 				pod := asks.Obj()
 				how := narrowing()
-				got, ratedBy := s.preSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
+				got, ratedBy := s.PreSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
 				if both := got.Intersection(kept); len(both) > 0 {
 					t.Fatalf("listed %v, which are kept for others", sets.List(both))
 				}
@@ -162,7 +162,7 @@ func TestNominationDuringListing(t *testing.T) {
 	for range 200 {
 		clear(last)
 		pod := schedtest.Pod("pod").GPUs(2).Obj()
-		names, _ := s.preSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
+		names, _ := s.PreSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
 		if len(names) == 0 {
 			t.Fatal("no list")
 		}
@@ -192,7 +192,7 @@ func TestKeptNodeQuestions(t *testing.T) {
 		return nominee(t, "nominee", 0)
 	}}
 	pod := schedtest.Pod("pod").GPUs(2).Obj()
-	names, _ := s.preSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
+	names, _ := s.PreSelector.Candidates(demandOf(t, pod), pod, how, h, nodes)
 	if !names.Equal(sets.New("n17")) {
 		t.Errorf("listed %v, want the one node that is nobody's", sets.List(names))
 	}

@@ -38,7 +38,7 @@ func heldEnv(t *testing.T) (*testEnv, []*v1.Pod, *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.nominator.ReserveNominated(preemptor.UID, a, reservations.WaitsFor{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
+	r.Nominator.ReserveNominated(preemptor.UID, a, reservations.WaitsFor{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
 	return r, pods, preemptor
 }
 
@@ -60,7 +60,7 @@ func (e *testEnv) nominate(t *testing.T, pods ...*v1.Pod) {
 func (e *testEnv) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
 	ahead := *d
 	ahead.Ahead = true
-	return e.nodeCache.Judge(&ahead, info, l).Reason == placement.Fits
+	return e.Nodes.Judge(&ahead, info, l).Reason == placement.Fits
 }
 
 // TestNominatedHold: devices are held for a nominated pod.
@@ -83,7 +83,7 @@ func TestNominatedHold(t *testing.T) {
 				t.Helper()
 				r.clock.now = r.clock.now.Add(2 * time.Minute)
 				_, l := r.view(t)
-				r.allocations.Sweep(l)
+				r.Allocations.Sweep(l)
 			},
 		},
 		"is free when the pod is gone": {
@@ -107,7 +107,7 @@ func TestNominatedHold(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.nominator.ReserveNominated(p.UID, a, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
+				r.Nominator.ReserveNominated(p.UID, a, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
 			},
 		},
 	}
@@ -120,15 +120,15 @@ func TestNominatedHold(t *testing.T) {
 			info, l := r.view(t, pods...)
 			other := schedtest.Pod("other").GPUs(2).Priority(tc.priority).Obj()
 			d := demandOf(t, other)
-			free := r.nodeCache.View(d, info, l).Free(testResource)
+			free := r.Nodes.View(d, info, l).Free(testResource)
 			if has := free.Has(0) && free.Has(1); has != tc.want {
 				t.Errorf("Score sees %v free, want 0 and 1 among them: %t", free.Positions(), tc.want)
 			}
-			a, reason := r.allocations.Assume(d, other, info, l)
+			a, reason := r.Allocations.Assume(d, other, info, l)
 			if reason != placement.Fits {
 				t.Fatalf("Reserve: %s", reason)
 			}
-			got := a.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph)
+			got := a.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph)
 			if (got == nvtopo.MaskOf(0, 1)) != tc.want || !tc.want && got&nvtopo.MaskOf(0, 1) != 0 {
 				t.Errorf("the other pod has %v, want the pair of 0 and 1: %t", got.Positions(), tc.want)
 			}
@@ -137,8 +137,8 @@ func TestNominatedHold(t *testing.T) {
 	t.Run("is given to the pod itself", func(t *testing.T) {
 		r, pods, preemptor := heldEnv(t)
 		info, l := r.view(t, pods...)
-		a, reason := r.allocations.Assume(demandOf(t, preemptor), preemptor, info, l)
-		if reason != placement.Fits || a.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
+		a, reason := r.Allocations.Assume(demandOf(t, preemptor), preemptor, info, l)
+		if reason != placement.Fits || a.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
 			t.Errorf("%q, %v", reason, a)
 		}
 	})
@@ -148,12 +148,12 @@ func TestNominatedHold(t *testing.T) {
 		info, l := r.view(t, pods...)
 		info = info.Snapshot()
 		info.AddPodInfo(r.listers.nominated("n")[0])
-		if v := r.nodeCache.Judge(demandOf(t, linked), info, l); v.Reason != placement.FewLinked || v.Never {
+		if v := r.Nodes.Judge(demandOf(t, linked), info, l); v.Reason != placement.FewLinked || v.Never {
 			t.Errorf("a pair for another pod: %+v, want %q", v, placement.FewLinked)
 		}
 		for n, want := range map[int]placement.Reason{3: placement.Fits, 4: placement.FewGPUs} {
 			pod := schedtest.Pod("more").GPUs(n).Priority(4).Obj()
-			if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != want {
+			if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != want {
 				t.Errorf("%d GPUs beside the held ones: %q, want %q", n, v.Reason, want)
 			}
 		}
@@ -164,15 +164,15 @@ func TestNominatedHold(t *testing.T) {
 func TestNominatedVictims(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	for priority, want := range map[int32][]types.UID{4: {"victim"}, 5: {"victim"}, 6: nil} {
-		if got := r.nominator.Leaving("n", "other", priority); !slices.Equal(got, want) {
+		if got := r.Nominator.Leaving("n", "other", priority); !slices.Equal(got, want) {
 			t.Errorf("for another pod of priority %d %v are leaving, want %v", priority, got, want)
 		}
 	}
-	if got := r.nominator.Leaving("n", preemptor.UID, 5); len(got) > 0 {
+	if got := r.Nominator.Leaving("n", preemptor.UID, 5); len(got) > 0 {
 		t.Errorf("for the pod itself %v are leaving: if their eviction failed it has to try again", got)
 	}
 	r.nominate(t)
-	if got := r.nominator.Leaving("n", "other", 5); len(got) > 0 {
+	if got := r.Nominator.Leaving("n", "other", 5); len(got) > 0 {
 		t.Errorf("%v are leaving though the nomination has ended", got)
 	}
 }
@@ -183,9 +183,9 @@ func TestNominatedVictims(t *testing.T) {
 func TestWaitingPodWakeUp(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	woken := false
-	r.changes.onFreed = func() { woken = true }
-	same := r.allocations.reservations.Nominated(preemptor.UID).Allocation
-	r.nominator.ReserveNominated(preemptor.UID, same, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
+	r.Changes.onFreed = func() { woken = true }
+	same := r.Allocations.reservations.Nominated(preemptor.UID).Allocation
+	r.Nominator.ReserveNominated(preemptor.UID, same, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
@@ -193,7 +193,7 @@ func TestWaitingPodWakeUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.nominator.ReserveNominated(preemptor.UID, other, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
+	r.Nominator.ReserveNominated(preemptor.UID, other, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
 	if !woken {
 		t.Error("one of the GPUs is held no more, and nobody is woken")
 	}
@@ -205,15 +205,15 @@ func TestFailedEviction(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	again := func() {
 		r.clock.now = r.clock.now.Add(reservations.EvictWithin/2 + time.Second)
-		h := r.allocations.reservations.Nominated(preemptor.UID)
-		r.nominator.ReserveNominated(preemptor.UID, h.Allocation, reservations.WaitsFor{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
+		h := r.Allocations.reservations.Nominated(preemptor.UID)
+		r.Nominator.ReserveNominated(preemptor.UID, h.Allocation, reservations.WaitsFor{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
 	}
 	again()
-	if got := r.nominator.Leaving("n", "other", 5); len(got) != 1 {
+	if got := r.Nominator.Leaving("n", "other", 5); len(got) != 1 {
 		t.Errorf("%v are leaving, want the victim, which was told a short time ago", got)
 	}
 	again()
-	if got := r.nominator.Leaving("n", "other", 5); len(got) > 0 {
+	if got := r.Nominator.Leaving("n", "other", 5); len(got) > 0 {
 		t.Errorf("%v are leaving: their eviction failed", got)
 	}
 }
@@ -222,42 +222,42 @@ func TestFailedEviction(t *testing.T) {
 func TestVictimDeviceRelease(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	info, _ := r.view(t)
-	if r.nominator.Releasing(preemptor.UID, info) {
+	if r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("nothing is recorded of the victim")
 	}
 	r.record(t, "victim", 0, 1)
-	if !r.nominator.Releasing(preemptor.UID, info) {
+	if !r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record still has the victim's devices")
 	}
 	victim := schedtest.Pod("victim").GPUs(2).Node("n").Obj()
-	if stays, _ := r.view(t, victim); r.nominator.Releasing(preemptor.UID, stays) {
+	if stays, _ := r.view(t, victim); r.Nominator.Releasing(preemptor.UID, stays) {
 		t.Error("a victim that runs on is waited for: its eviction failed")
 	}
 	victim.DeletionTimestamp = new(metav1.Now())
-	if goes, _ := r.view(t, victim); !r.nominator.Releasing(preemptor.UID, goes) {
+	if goes, _ := r.view(t, victim); !r.Nominator.Releasing(preemptor.UID, goes) {
 		t.Error("a victim that is going has its devices still")
 	}
-	if r.nominator.Releasing("other", info) {
+	if r.Nominator.Releasing("other", info) {
 		t.Error("another pod does not wait for that")
 	}
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Allocations = nil })
-	if r.nominator.Releasing(preemptor.UID, info) {
+	if r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("the devices are released")
 	}
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 		s.Allocations = []v1alpha1.Allocation{{PodUID: "victim", Container: "main", Resource: testResource, GPUs: r.uuids(0, 1), State: "confirmed"}}
 	})
-	if !r.nominator.Releasing(preemptor.UID, info) {
+	if !r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record has the victim's devices again")
 	}
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 		s.Allocations = []v1alpha1.Allocation{{PodUID: "awaited", Container: "main", Resource: testResource, GPUs: r.uuids(0, 1), State: "confirmed"}}
 	})
-	if !r.nominator.Releasing(preemptor.UID, info) {
+	if !r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record has the devices of a pod that went anyway")
 	}
-	r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
-	if r.nominator.Releasing(preemptor.UID, info) {
+	r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
+	if r.Nominator.Releasing(preemptor.UID, info) {
 		t.Error("the agent is gone, and with it its word")
 	}
 }
@@ -269,14 +269,14 @@ func TestImminentRelease(t *testing.T) {
 	holder := on(t, r.State, schedtest.Pod("holder").GPUs(4).Obj(), "n", 4, 5, 6, 7)
 	info, l := r.view(t, holder)
 	d := demandOf(t, schedtest.Pod("p").GPUs(2).Obj())
-	if !r.nodeCache.KubeletBehind(d, info, l) || r.fitsAhead(d, info, l) {
+	if !r.Nodes.KubeletBehind(d, info, l) || r.fitsAhead(d, info, l) {
 		t.Error("nobody knows when the pod went")
 	}
 	r.podDeleted("gone")
-	if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(d, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("the devices are not free yet, but %+v", v)
 	}
-	if got := r.nodeCache.Unreleased("n"); !slices.Equal(got, []string{"gone"}) {
+	if got := r.Nodes.Unreleased("n"); !slices.Equal(got, []string{"gone"}) {
 		t.Errorf("the devices of %v are not released yet, want those of the pod that has gone", got)
 	}
 	if !r.fitsAhead(d, info, l) {
@@ -285,16 +285,16 @@ func TestImminentRelease(t *testing.T) {
 	if r.fitsAhead(demandOf(t, schedtest.Pod("p").GPUs(5).Obj()), info, l) {
 		t.Error("four devices come free, five are asked")
 	}
-	r.waiting.TryAgainBy(r.clock.now.Add(reservations.ReleaseWithin))
-	r.waiting.TryAgainBy(r.clock.now.Add(time.Hour)) // others who wait for longer do not defer it
-	if r.waiting.lookAgain.passed(r.clock.now) {
+	r.Waiting.TryAgainBy(r.clock.now.Add(reservations.ReleaseWithin))
+	r.Waiting.TryAgainBy(r.clock.now.Add(time.Hour)) // others who wait for longer do not defer it
+	if r.Waiting.lookAgain.passed(r.clock.now) {
 		t.Error("the wait has just begun")
 	}
 	r.clock.now = r.clock.now.Add(reservations.ReleaseWithin + time.Second)
 	if r.fitsAhead(d, info, l) {
 		t.Error("the devices should be free by now")
 	}
-	if !r.waiting.lookAgain.passed(r.clock.now) || r.waiting.lookAgain.passed(r.clock.now) {
+	if !r.Waiting.lookAgain.passed(r.clock.now) || r.Waiting.lookAgain.passed(r.clock.now) {
 		t.Error("the pod that waited is not woken once")
 	}
 }
@@ -331,24 +331,24 @@ func TestNominationEndWakeUp(t *testing.T) {
 			r.handlers.podEvent(nil, on(t, r.State, p, "other"))
 		}, want: true},
 		"gone":     {change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.podDeleted(p.UID) }, want: true},
-		"given up": {change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.nominator.EndNominated(p.UID) }, want: true},
+		"given up": {change: func(_ *testing.T, r *testEnv, p *v1.Pod) { r.Nominator.EndNominated(p.UID) }, want: true},
 		"over, in a cycle": {want: true, change: func(t *testing.T, r *testEnv, _ *v1.Pod) {
 			t.Helper()
 			r.clock.now = r.clock.now.Add(2 * time.Minute)
 			_, l := r.view(t)
-			r.allocations.Sweep(l)
+			r.Allocations.Sweep(l)
 		}},
 		"not over yet": {change: func(t *testing.T, r *testEnv, _ *v1.Pod) {
 			t.Helper()
 			_, l := r.view(t)
-			r.allocations.Sweep(l)
+			r.Allocations.Sweep(l)
 		}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, _, preemptor := heldEnv(t)
 			woken := false
-			r.changes.onFreed = func() { woken = true }
+			r.Changes.onFreed = func() { woken = true }
 			tc.change(t, r, preemptor)
 			if woken != tc.want {
 				t.Errorf("woken: %t, want %t", woken, tc.want)

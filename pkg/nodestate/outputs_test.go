@@ -22,11 +22,11 @@ func TestLinkSnapshot(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	info, l := r.view(t)
-	a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	want, err := r.nodeCache.Annotations(a, true)
+	want, err := r.Nodes.Annotations(a, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +36,10 @@ func TestLinkSnapshot(t *testing.T) {
 		was := &obj.Spec.LinkKinds[i]
 		*was = v1alpha1.LinkKind{Name: was.Name, Class: "SYS", Bandwidth: resource.MustParse("6G")}
 	}
-	if _, err := r.graphs.Apply(obj); err != nil {
+	if _, err := r.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.nodeCache.Annotations(a, true)
+	got, err := r.Nodes.Annotations(a, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestLinkSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = r.nodeCache.Annotations(read, true); err != nil || got[allocation.LinkClassKey] == want[allocation.LinkClassKey] {
+	if got, err = r.Nodes.Annotations(read, true); err != nil || got[allocation.LinkClassKey] == want[allocation.LinkClassKey] {
 		t.Errorf("a choice that was read has the links %s (%v), want those of now", got[allocation.LinkClassKey], err)
 	}
 }

@@ -18,7 +18,7 @@ func TestPromises(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	choice := r.attempt(t, pod) // its write has an end in doubt
-	got, ok := r.diagnoser.Promises()[pod.UID]
+	got, ok := r.Diagnosis.Promises()[pod.UID]
 	if !ok || got.UID != pod.UID || got.Node != choice.Node {
 		t.Fatalf("promise %+v, %t, want one of %s", got, ok, choice.Node)
 	}
@@ -35,7 +35,7 @@ func TestPromises(t *testing.T) {
 	for _, c := range r.doubts() {
 		r.doubtReader.decide(c, pod)
 	}
-	if left := r.diagnoser.Promises(); len(left) > 0 {
+	if left := r.Diagnosis.Promises(); len(left) > 0 {
 		t.Errorf("promised after the doubt was decided: %+v", left)
 	}
 }
@@ -44,7 +44,7 @@ func TestPromises(t *testing.T) {
 func TestLiveLeases(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	var names []string
-	for _, l := range r.diagnoser.LiveLeases() {
+	for _, l := range r.Diagnosis.LiveLeases() {
 		names = append(names, l.Name)
 		if l.NodeUID == "" || l.Node == "" {
 			t.Errorf("lease %+v", l)
@@ -55,7 +55,7 @@ func TestLiveLeases(t *testing.T) {
 		t.Fatalf("leases %v, want the exporter's and the agent's", names)
 	}
 	r.clock.now = r.clock.now.Add(365 * 24 * time.Hour)
-	if left := r.diagnoser.LiveLeases(); len(left) > 0 {
+	if left := r.Diagnosis.LiveLeases(); len(left) > 0 {
 		t.Errorf("leases a year later: %+v", left)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // wakes counts how often the State asks for the waiting pods to be tried again.
 func (e *testEnv) wakes() func() int {
 	n := 0
-	e.changes.onFreed = func() { n++ }
+	e.Changes.onFreed = func() { n++ }
 	return func() int { return n }
 }
 
@@ -31,13 +31,13 @@ func TestReservationOldAnnotation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
-	first, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	first, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	// PreBind wrote the first choice, the Binding had no answer; nothing is bound.
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
-	r.allocations.Forget(pod.UID, "n")
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Allocations.Forget(pod.UID, "n")
 	waiting := pod.DeepCopy()
 	waiting.ResourceVersion = "2"
 	text, err := first.Encode()
@@ -45,11 +45,11 @@ func TestReservationOldAnnotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting.Annotations = map[string]string{allocation.Key: text, podrequest.MinLinkKey: "SYS"} // it asks for other things now
-	second, reason := r.allocations.Assume(demandOf(t, waiting), waiting, info, l)
+	second, reason := r.Allocations.Assume(demandOf(t, waiting), waiting, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
 	// The scheduler assumed the pod with the annotation of the first attempt. The
 	// store has it bound with the second, of which its cache has not heard yet.
 	assumed, bound := waiting.DeepCopy(), waiting.DeepCopy()
@@ -62,17 +62,17 @@ func TestReservationOldAnnotation(t *testing.T) {
 	r.handlers.podEvent(nil, bound)
 
 	info, l = r.view(t, assumed)
-	r.allocations.Sweep(l)
+	r.Allocations.Sweep(l)
 	other := schedtest.Pod("other").GPUs(7).Obj()
-	if a, reason := r.allocations.Assume(demandOf(t, other), other, info, l); reason == placement.Fits {
+	if a, reason := r.Allocations.Assume(demandOf(t, other), other, info, l); reason == placement.Fits {
 		t.Errorf("the other pod got %q, and the first has %q", a.GPUs(testResource), second.GPUs(testResource))
 	}
 	info, l = r.view(t, bound)
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("in flight after the cache caught up: %+v", left)
 	}
-	if _, reason := r.allocations.Assume(demandOf(t, other), other, info, l); reason != placement.Fits {
+	if _, reason := r.Allocations.Assume(demandOf(t, other), other, info, l); reason != placement.Fits {
 		t.Errorf("seven GPUs are free, but: %v", reason)
 	}
 }
@@ -82,13 +82,13 @@ func TestRepairedAnnotation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
-	a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
 	var err error
-	held, _ := r.nodeCache.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
+	held, _ := r.Nodes.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
 	bound := on(t, r.State, pod, "n", held.First())
 	if bound.Annotations[allocation.Key], err = a.Encode(); err != nil {
 		t.Fatal(err)
@@ -99,8 +99,8 @@ func TestRepairedAnnotation(t *testing.T) {
 	repaired.ResourceVersion = "3"
 	r.listers.pods = fixedStore{pod.UID: repaired}
 	_, l = r.view(t, repaired)
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("in flight beside a repaired annotation: %+v", left)
 	}
 }
@@ -111,7 +111,7 @@ func TestVoidReservationWakeUp(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		pod := schedtest.Pod("p").GPUs(8).Obj()
 		info, l := r.view(t)
-		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 		woken := r.wakes()
@@ -129,11 +129,11 @@ func TestVoidReservationWakeUp(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		pod := schedtest.Pod("p").GPUs(8).Obj()
 		info, l := r.view(t)
-		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		r.binder.Attempt(pod.UID, "n").BindingBegan()
-		r.allocations.Forget(pod.UID, "n")
+		r.Binder.Attempt(pod.UID, "n").BindingBegan()
+		r.Allocations.Forget(pod.UID, "n")
 		woken := r.wakes()
 		elsewhere := pod.DeepCopy()
 		elsewhere.Spec.NodeName = "m"
@@ -154,7 +154,7 @@ func TestNUMAWithoutGraph(t *testing.T) {
 	}
 	for affinity, want := range map[string]placement.Reason{"none": placement.Fits, "preferred": placement.Fits, "required": placement.NoGraph} {
 		pod := schedtest.Pod("p").Annotation(podrequest.NUMAAffinityKey, affinity).Obj()
-		if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != want {
+		if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != want {
 			t.Errorf("%s: %q, want %q", affinity, v.Reason, want)
 		}
 	}
@@ -164,7 +164,7 @@ func TestNUMAWithoutGraph(t *testing.T) {
 func TestTopologyWakeUp(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	woken := r.wakes()
-	h := r.nodeCache.topologies.Handler(r.changes.passOn(t.Context()))
+	h := r.Nodes.topologies.Handler(r.Changes.passOn(t.Context()))
 	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), true)
 	if woken() != 1 {
 		t.Errorf("woken %d times, want once", woken())
@@ -181,20 +181,20 @@ func TestGoneObjects(t *testing.T) {
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)
 	r.listers.pods = fixedStore{pod.UID: pod}
 	info, l := r.view(t, pod)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("q").GPUs(8).Obj()), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("q").GPUs(8).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Fatal(v.Reason)
 	}
 	r.listers.pods = fixedStore{}
 	r.podDeleted(pod.UID)
 	// The running cycle's snapshot still lists the pod.
-	if a := r.podDevices.allocationOf(pod, "n"); a == nil {
+	if a := r.PodDevices.allocationOf(pod, "n"); a == nil {
 		t.Error("the annotation was not read")
 	}
-	if n := r.podDevices.memo.Len(); n != 0 {
+	if n := r.PodDevices.memo.Len(); n != 0 {
 		t.Errorf("%d decoded annotations of pods that are gone", n)
 	}
-	r.graphs.Remove("n", types.UID("topology-n"))
-	if r.nodeCache.cells.get("n").usage.Load() != nil {
+	r.Graphs.Remove("n", types.UID("topology-n"))
+	if r.Nodes.cells.get("n").usage.Load() != nil {
 		t.Error("the usage of a node without a topology is kept")
 	}
 }
@@ -204,18 +204,18 @@ func TestLatePatchDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
-	first, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	first, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
-	r.allocations.Forget(pod.UID, "n")
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Allocations.Forget(pod.UID, "n")
 	changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
-	second, reason := r.allocations.Assume(demandOf(t, changed), changed, info, l)
+	second, reason := r.Allocations.Assume(demandOf(t, changed), changed, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(pod.UID, "n").BindingBegan() // its PATCH was done, and then the first one's
+	r.Binder.Attempt(pod.UID, "n").BindingBegan() // its PATCH was done, and then the first one's
 	text, err := first.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -226,18 +226,18 @@ func TestLatePatchDoubt(t *testing.T) {
 	for _, c := range r.doubts() {
 		r.doubtReader.decide(c, live)
 	}
-	if left := r.allocations.Dump(); len(left) != 2 {
+	if left := r.Allocations.Dump(); len(left) != 2 {
 		t.Errorf("in flight %+v, want the doubtful choice beside the present", left)
 	}
 	// The second attempt's Binding carries the first one's choice out.
 	live.Spec.NodeName, live.ResourceVersion = "n", "3"
 	r.handlers.podEvent(nil, live)
 	info, l = r.view(t, live)
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("in flight after the pod was bound: %+v", left)
 	}
-	if r.nodeCache.View(demandOf(t, pod), info, l).Free(testResource).Len() != 7 || second.Equal(first) {
+	if r.Nodes.View(demandOf(t, pod), info, l).Free(testResource).Len() != 7 || second.Equal(first) {
 		t.Error("want the second choice's GPU free again, and not the first one's")
 	}
 }
@@ -249,12 +249,12 @@ func TestFinishedPodDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
 	info, l := r.view(t)
-	choice, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	choice, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(pod.UID, "n").BindingBegan()
-	r.allocations.Forget(pod.UID, "n")
+	r.Binder.Attempt(pod.UID, "n").BindingBegan()
+	r.Allocations.Forget(pod.UID, "n")
 	text, err := choice.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -267,8 +267,8 @@ func TestFinishedPodDoubt(t *testing.T) {
 		r.doubtReader.decide(c, live)
 	}
 	_, l = r.view(t)
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("reservations of a pod that has finished: %+v", left)
 	}
 }
@@ -279,13 +279,13 @@ func TestUnseenReplacement(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	before, after := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("p").GPUs(2).UID("another").Obj()
 	info, l := r.view(t)
-	if _, reason := r.allocations.Assume(demandOf(t, before), before, info, l); reason != placement.Fits {
+	if _, reason := r.Allocations.Assume(demandOf(t, before), before, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.binder.Attempt(before.UID, "n").BindingBegan()
+	r.Binder.Attempt(before.UID, "n").BindingBegan()
 	r.handlers.podHandler().OnUpdate(before, after)
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("reservations of a pod that is gone: %+v", left)
 	}
 }
@@ -308,7 +308,7 @@ func TestLateBinding(t *testing.T) {
 		"not while two of its choices there are in doubt": {func(r *testEnv, pod, _ *v1.Pod) {
 			info, l := r.view(t)
 			changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
-			if _, reason := r.allocations.Assume(demandOf(t, changed), changed, info, l); reason != placement.Fits {
+			if _, reason := r.Allocations.Assume(demandOf(t, changed), changed, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
 		}, false},
@@ -318,12 +318,12 @@ func TestLateBinding(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			pod := schedtest.Pod("p").GPUs(2).Obj()
 			info, l := r.view(t)
-			bound, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+			bound, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 			if reason != placement.Fits {
 				t.Fatal(reason)
 			}
-			r.binder.Attempt(pod.UID, "n").BindingBegan()
-			r.allocations.Forget(pod.UID, "n") // no answer; the next attempt is for node "other"
+			r.Binder.Attempt(pod.UID, "n").BindingBegan()
+			r.Allocations.Forget(pod.UID, "n") // no answer; the next attempt is for node "other"
 			r.clock.now = r.clock.now.Add(2 * requestTimeout)
 			other := &allocation.Allocation{Version: bound.Version, Node: "other", PodUID: bound.PodUID, Containers: bound.Containers}
 			live := pod.DeepCopy()
@@ -346,7 +346,7 @@ func TestLateBinding(t *testing.T) {
 			}
 			want := live.Annotations
 			if tc.want {
-				if want, err = r.nodeCache.Annotations(bound, true); err != nil {
+				if want, err = r.Nodes.Annotations(bound, true); err != nil {
 					t.Fatal(err)
 				}
 				want["example.com/mine"] = "kept"
@@ -358,7 +358,7 @@ func TestLateBinding(t *testing.T) {
 				return
 			}
 			r.handlers.podEvent(nil, got)
-			if left := r.allocations.Dump(); len(left) != 1 || left[0].Phase != "confirmed" {
+			if left := r.Allocations.Dump(); len(left) != 1 || left[0].Phase != "confirmed" {
 				t.Errorf("in flight %+v, want the reservation confirmed", left)
 			}
 		})

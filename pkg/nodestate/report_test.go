@@ -35,7 +35,7 @@ func TestNodeReports(t *testing.T) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.Kubelet = "2", &v1alpha1.Kubelet{TopologyManagerPolicy: "none", ReservedCPUs: "3-1"}
-			if _, err := r.graphs.Apply(obj); err == nil {
+			if _, err := r.Graphs.Apply(obj); err == nil {
 				t.Fatal("accepted")
 			}
 		}, "malformed", nil},
@@ -44,7 +44,7 @@ func TestNodeReports(t *testing.T) {
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = "2"
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
-			if _, err := r.graphs.Apply(obj); err != nil {
+			if _, err := r.Graphs.Apply(obj); err != nil {
 				t.Fatal(err)
 			}
 		}, "counted", new(true)},
@@ -57,14 +57,14 @@ func TestNodeReports(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
-			r.profiles.Serve("profile", []string{testResource})
+			r.Profiles.Serve("profile", []string{testResource})
 			tc.change(t, r)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			if err := store.Add(r.node); err != nil {
 				t.Fatal(err)
 			}
 			r.listers.stores.nodes = corelisters.NewNodeLister(store)
-			got := r.diagnoser.Reports()
+			got := r.Diagnosis.Reports()
 			if tc.want == "" {
 				if len(got) != 0 {
 					t.Errorf("reported: %+v", got)
@@ -106,15 +106,15 @@ func TestLeaseEndWakeUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			tc.before(t, r)
-			r.podDevices.leases.Set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
+			r.PodDevices.leases.Set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
 			info, l := r.view(t, []*v1.Pod{}...)
-			r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
+			r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
 			if r.expiry.expired() {
 				t.Error("a Lease that lives ended")
 			}
 			r.clock.now = r.clock.now.Add(time.Minute)
 			if tc.cycle {
-				r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
+				r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(8).Obj()), info, l)
 			}
 			if got := r.expiry.expired(); got != tc.want {
 				t.Errorf("woken %t, want %t", got, tc.want)
@@ -138,11 +138,11 @@ func TestUnreadableGraphEnd(t *testing.T) {
 			}
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "2", "NVLink9"
-			if _, err := r.graphs.Apply(obj); err == nil {
+			if _, err := r.Graphs.Apply(obj); err == nil {
 				t.Fatal("a link class that nobody knows was accepted")
 			}
 			for i, want := range []bool{false, false, count, false} {
-				r.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				r.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 				if got := r.expiry.expired(); got != want {
 					t.Errorf("after %d minutes: woken %t, want %t", i, got, want)
 				}

@@ -19,13 +19,13 @@ func TestRoomNotices(t *testing.T) {
 	info, l := r.view(t)
 	told := [2]int{}
 	for i := range told {
-		r.changes.OnRoom(func() { told[i]++ })
+		r.Changes.OnRoom(func() { told[i]++ })
 	}
 	pod := schedtest.Pod("p").GPUs(2).Obj()
 	bound := on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 4)
 	chosen := schedtest.Pod("r").GPUs(1).Obj()
 	reserve := func() {
-		if _, reason := r.allocations.Assume(demandOf(t, chosen), chosen, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, chosen), chosen, info, l); reason != placement.Fits {
 			t.Fatalf("Reserve: %v", reason)
 		}
 	}
@@ -33,12 +33,12 @@ func TestRoomNotices(t *testing.T) {
 		reserve()
 		after := chosen.DeepCopy()
 		after.Spec.NodeName, after.ResourceVersion = "n", "2"
-		annotations, err := r.nodeCache.Annotations(r.binder.Attempt(chosen.UID, "n").Pending(), false)
+		annotations, err := r.Nodes.Annotations(r.Binder.Attempt(chosen.UID, "n").Pending(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		after.Annotations = annotations
-		r.binder.Attempt(chosen.UID, "n").BindingBegan()
+		r.Binder.Attempt(chosen.UID, "n").BindingBegan()
 		r.handlers.podHandler().OnUpdate(chosen, after)
 	}
 	unhealthy := func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }
@@ -48,7 +48,7 @@ func TestRoomNotices(t *testing.T) {
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion = version
 			change(&obj.Status)
-			r.nodeCache.topologies.Handler(r.changes.passOn(t.Context())).OnUpdate(nil, obj)
+			r.Nodes.topologies.Handler(r.Changes.passOn(t.Context())).OnUpdate(nil, obj)
 		}
 	}
 	for _, tc := range []struct {
@@ -58,9 +58,9 @@ func TestRoomNotices(t *testing.T) {
 	}{
 		{"a heartbeat of a node", func() { r.handlers.nodeHandler().OnUpdate(info.Node(), info.Node()) }, false},
 		{"a plan", func() { r.mustPlan(t, l, member(t, pod, "n", 0, 1)) }, false},
-		{"its end", func() { r.gangReserver.EndPlanned(pod.UID) }, true},
+		{"its end", func() { r.GangReserver.EndPlanned(pod.UID) }, true},
 		{"a choice", reserve, false},
-		{"its end before it was written", func() { r.allocations.Forget(chosen.UID, "n") }, true},
+		{"its end before it was written", func() { r.Allocations.Forget(chosen.UID, "n") }, true},
 		{"a choice that is carried out", carriedOut, false},
 		{"a pod that is bound", func() { r.handlers.podHandler().OnAdd(bound, false) }, false},
 		{"a pod that says that it runs", func() { r.handlers.podHandler().OnUpdate(bound, schedtest.PodFrom(bound).Phase(v1.PodRunning).Obj()) }, false},

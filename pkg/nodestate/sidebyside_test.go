@@ -37,14 +37,14 @@ func TestChoiceDuringJudgement(t *testing.T) {
 	info, l := r.view(t)
 	reserve := func(name string, gpus int) {
 		pod := schedtest.Pod(name).GPUs(gpus).Obj()
-		if _, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+		if _, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 	}
 	reserve("before", 1)
 	d := demandOf(t, schedtest.Pod("asks").GPUs(7).Obj())
-	r.nodeCache.Judge(d, info, whileRead{l, sync.OnceFunc(func() { reserve("meanwhile", 1) })})
-	if got := r.nodeCache.Judge(d, info, l).Reason; got != placement.FewGPUs {
+	r.Nodes.Judge(d, info, whileRead{l, sync.OnceFunc(func() { reserve("meanwhile", 1) })})
+	if got := r.Nodes.Judge(d, info, l).Reason; got != placement.FewGPUs {
 		t.Errorf("7 GPUs on a node that has 6 left: %v, want %v", got, placement.FewGPUs)
 	}
 	checkMemos(t, r.State, l)
@@ -82,7 +82,7 @@ func TestConcurrentChoices(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			for i := range 300 {
 				pod := schedtest.Pod(fmt.Sprint("p-", g, "-", i)).GPUs(1 + rng.IntN(4)).Obj()
-				a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, slow)
+				a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, slow)
 				if reason != placement.Fits {
 					continue
 				}
@@ -91,10 +91,10 @@ func TestConcurrentChoices(t *testing.T) {
 				runtime.Gosched()
 				leave(gpus)
 				if rng.IntN(2) == 0 {
-					r.allocations.Forget(pod.UID, "n")
+					r.Allocations.Forget(pod.UID, "n")
 				} else {
 					r.podDeleted(pod.UID)
-					r.allocations.Sweep(l)
+					r.Allocations.Sweep(l)
 				}
 			}
 		})
@@ -107,7 +107,7 @@ func TestConcurrentChoices(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					r.nodeCache.Judge(d, info, slow)
+					r.Nodes.Judge(d, info, slow)
 				}
 			}
 		})
@@ -115,8 +115,8 @@ func TestConcurrentChoices(t *testing.T) {
 	choosing.Wait()
 	close(stop)
 	judging.Wait()
-	r.allocations.Sweep(l)
-	if got := r.nodeCache.Judge(demandOf(t, schedtest.Pod("all").GPUs(8).Obj()), info, l).Reason; got != placement.Fits {
+	r.Allocations.Sweep(l)
+	if got := r.Nodes.Judge(demandOf(t, schedtest.Pod("all").GPUs(8).Obj()), info, l).Reason; got != placement.Fits {
 		t.Errorf("all GPUs of a node where nothing is left: %v, want that it fits", got)
 	}
 	checkMemos(t, r.State, l)
@@ -180,7 +180,7 @@ func TestConcurrentGangsAndPods(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, slow)
+				a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, slow)
 				if reason != placement.Fits {
 					continue
 				}
@@ -188,13 +188,13 @@ func TestConcurrentGangsAndPods(t *testing.T) {
 				owner.claim(pod.UID, a.GPUs(testResource))
 				runtime.Gosched()
 				owner.leave(a.GPUs(testResource))
-				r.allocations.Forget(pod.UID, a.Node)
+				r.Allocations.Forget(pod.UID, a.Node)
 			}
 		})
 	}
 	all.Wait()
-	r.allocations.Sweep(l)
-	if left := r.allocations.Dump(); len(left) != 0 {
+	r.Allocations.Sweep(l)
+	if left := r.Allocations.Dump(); len(left) != 0 {
 		t.Errorf("left when all had ended: %+v", left)
 	}
 	if planned.Load() < 50 || refused.Load() == 0 || single.Load() < 100 {
@@ -224,7 +224,7 @@ func (x *gangRun) run(name string) bool {
 	for i := range members {
 		uids[i] = members[i].Pod.UID
 	}
-	failed, _ := x.r.gangReserver.ReserveGang(members, x.list)
+	failed, _ := x.r.GangReserver.ReserveGang(members, x.list)
 	for _, uid := range uids {
 		if entries := x.r.reservationsOf(uid); len(entries) > 0 == (failed >= 0) {
 			x.t.Errorf("a gang of which member %d failed: pod %s has %d entries", failed, uid, len(entries))
@@ -251,7 +251,7 @@ func (x *gangRun) plan(name string) (members []GangMember) {
 			x.t.Error(err)
 			return nil
 		}
-		supply := x.r.nodeCache.Supply(d, info, x.list, x.slotter)
+		supply := x.r.Nodes.Supply(d, info, x.list, x.slotter)
 		n := supply.Members()
 		if n == 0 {
 			return nil
@@ -264,7 +264,7 @@ func (x *gangRun) plan(name string) (members []GangMember) {
 
 func (x *gangRun) gpus(m *GangMember) (ids []string) {
 	for p := range m.GPUs.All() {
-		ids = append(ids, x.r.nodeCache.Node(m.Node).Accels[0].Graph.GPUs[p].UUID)
+		ids = append(ids, x.r.Nodes.Node(m.Node).Accels[0].Graph.GPUs[p].UUID)
 	}
 	return ids
 }
@@ -273,33 +273,33 @@ func (x *gangRun) gpus(m *GangMember) (ids []string) {
 func (x *gangRun) end(members []GangMember, uids []types.UID) {
 	begun := x.rng.IntN(len(members) + 1)
 	for i := range begun {
-		if a, ended := x.r.gangReserver.ReservePlanned(uids[i], members[i].Node); ended || a.PodUID != uids[i] {
+		if a, ended := x.r.GangReserver.ReservePlanned(uids[i], members[i].Node); ended || a.PodUID != uids[i] {
 			x.t.Errorf("pod %s does not find its part in the plan", uids[i])
 		}
 	}
 	kept := x.rng.IntN(2) == 0
 	if kept {
-		x.r.gangReserver.KeepPlanned(uids...)
+		x.r.GangReserver.KeepPlanned(uids...)
 	}
 	for i := range members {
 		x.owner.leave(x.gpus(&members[i]))
 	}
 	switch x.rng.IntN(3) {
 	case 0: // the attempt ends, and those that wait at Permit hear of it later
-		x.r.gangReserver.EndPlanned(uids...)
+		x.r.GangReserver.EndPlanned(uids...)
 		runtime.Gosched()
 		for i := range begun {
-			x.r.allocations.Forget(uids[i], members[i].Node)
+			x.r.Allocations.Forget(uids[i], members[i].Node)
 		}
 	case 1: // the first failure ends it
 		for i := range begun {
-			x.r.allocations.Forget(uids[i], members[i].Node)
+			x.r.Allocations.Forget(uids[i], members[i].Node)
 		}
-		x.r.gangReserver.EndPlanned(uids...)
+		x.r.GangReserver.EndPlanned(uids...)
 	case 2: // all are deleted
 		for _, uid := range uids {
 			x.r.podDeleted(uid)
 		}
-		x.r.allocations.Sweep(x.list)
+		x.r.Allocations.Sweep(x.list)
 	}
 }

@@ -111,10 +111,10 @@ func TestJointSolver(t *testing.T) {
 			}
 			info, l := r.view(t, pods...)
 			d := demandOf(t, tc.pod)
-			if v := r.nodeCache.Judge(d, info, l); v.Reason != tc.wantReason {
+			if v := r.Nodes.Judge(d, info, l); v.Reason != tc.wantReason {
 				t.Errorf("Filter says %q, want %q", v.Reason, tc.wantReason)
 			}
-			a, reason := r.allocations.Assume(d, tc.pod, info, l)
+			a, reason := r.Allocations.Assume(d, tc.pod, info, l)
 			if reason != tc.wantReason {
 				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
 			}
@@ -123,7 +123,7 @@ func TestJointSolver(t *testing.T) {
 			}
 			var gpus []int
 			if tc.wantGPUs != nil {
-				m, _ := r.nodeCache.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
+				m, _ := r.Nodes.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
 				gpus = m.Positions()
 			}
 			if !slices.Equal(gpus, tc.wantGPUs) {
@@ -144,12 +144,12 @@ func TestCPUSpread(t *testing.T) {
 	r := newTestEnv(t, "dgx-a100")
 	pod := schedtest.Pod("all").GPUs(8).CPU("18").Obj()
 	info, l := r.view(t)
-	a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	counts := map[int]int{}
-	for _, n := range r.nodeCache.Node("n").NUMA.NUMANodes {
+	for _, n := range r.Nodes.Node("n").NUMA.NUMANodes {
 		for _, c := range n.CPUs {
 			if a.CPUs().Has(c) {
 				counts[n.ID]++
@@ -186,12 +186,12 @@ func TestContainerSharing(t *testing.T) {
 			pod := schedtest.Pod("p").Obj()
 			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
 			info, l := r.view(t)
-			a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+			a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 			if reason != placement.Fits {
 				t.Fatal(reason)
 			}
 			for _, c := range a.Containers {
-				m, _ := r.nodeCache.Node("n").Accels[0].Graph.Positions(c.GPUs)
+				m, _ := r.Nodes.Node("n").Accels[0].Graph.Positions(c.GPUs)
 				if got := m.Positions(); !slices.Equal(got, tc.want[c.Name]) {
 					t.Errorf("container %s got %v, want %v", c.Name, got, tc.want[c.Name])
 				}
@@ -209,15 +209,15 @@ func TestKubeletAdmission(t *testing.T) {
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion = "2"
 	obj.Status.Kubelet = &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0-1"}
-	if _, err := r.graphs.Apply(obj); err != nil {
+	if _, err := r.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	info, l := r.view(t)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("five").GPUs(5).Obj()), info, l); v.Reason != placement.KubeletRefuses || !v.Never {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("five").GPUs(5).Obj()), info, l); v.Reason != placement.KubeletRefuses || !v.Never {
 		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, placement.KubeletRefuses)
 	}
 	pod := schedtest.Pod("two").GPUs(2).CPU("4").Obj()
-	a, reason := r.allocations.Assume(demandOf(t, pod), pod, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, pod), pod, info, l)
 	if reason != placement.Fits || a.CPUSet != "" || !slices.Equal(a.NUMANodes, []int{0}) {
 		t.Errorf("choice %+v (%q), want NUMA node 0 and no cpuset: kubelet chooses the CPUs itself", a, reason)
 	}
@@ -240,9 +240,9 @@ func TestModelMemoryMasks(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			info, l := r.view(t)
-			v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(tc.key, tc.value).Obj()), info, l)
+			v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(tc.key, tc.value).Obj()), info, l)
 			if v.Reason != tc.want {
-				t.Errorf("%s=%s: %q, want %q (model %q)", tc.key, tc.value, v.Reason, tc.want, r.nodeCache.Node("n").Accels[0].Graph.GPUs[0].Model)
+				t.Errorf("%s=%s: %q, want %q (model %q)", tc.key, tc.value, v.Reason, tc.want, r.Nodes.Node("n").Accels[0].Graph.GPUs[0].Model)
 			}
 		})
 	}
@@ -253,12 +253,12 @@ func TestLinkDemandFabric(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	d := demandOf(t, schedtest.Pod("p").GPUs(5).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
-	v := r.nodeCache.Judge(d, info, l)
+	v := r.Nodes.Judge(d, info, l)
 	if got, want := v.Reason.Text(d.Request), "fewer free GPUs joined by NVLink than asked"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
 	d = demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinBandwidthKey, "60").Obj())
-	if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.LowBandwidth {
+	if v := r.Nodes.Judge(d, info, l); v.Reason != placement.LowBandwidth {
 		t.Errorf("60 GB/s: %q, want %q", v.Reason, placement.LowBandwidth)
 	}
 }

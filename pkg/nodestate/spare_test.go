@@ -33,7 +33,7 @@ func (s *cachedState) fabricOf(paths map[string][]string, levels ...string) {
 	}
 	tree, _, err := fabric.NewTree(&spec)
 	s.must(err)
-	s.preSelector.fabric.Set(tree, nil)
+	s.PreSelector.fabric.Set(tree, nil)
 }
 
 // wire puts the nodes into racks at random, or nowhere. Some have no label, some the tree has
@@ -61,19 +61,19 @@ func (s *cachedState) wire(r *rand.Rand) {
 // around counts nodes one by one: in the leaf of a node those that are whole once gangs end and
 // those that are whole, and those that are whole in its spine.
 func (s *cachedState) around(resource, node string) (out [3]int) {
-	tree := s.preSelector.fabric.Current().Tree
+	tree := s.PreSelector.fabric.Current().Tree
 	together := func(depth int, other string) bool {
 		a, knownA := tree.Node(node)
 		b, knownB := tree.Node(other)
 		return node == other || knownA && knownB && tree.DomainOf(depth, a) == tree.DomainOf(depth, b)
 	}
 	for _, info := range s.list() {
-		x := s.nodeCache.cells.ensure(info.Node().Name)
+		x := s.Nodes.cells.ensure(info.Node().Name)
 		n := x.entry.Node()
 		if n == nil || n.NodeUID != info.Node().UID {
 			continue
 		}
-		u := s.nodeCache.usage(x, n, info, s.snapshot.NodeInfos())
+		u := s.Nodes.usage(x, n, info, s.snapshot.NodeInfos())
 		for ai, a := range n.Accels {
 			full := nvtopo.FullMask(a.Graph.Len())
 			if a.Resource != resource || a.Healthy != full || a.Degraded != 0 {
@@ -116,7 +116,7 @@ func (s *cachedState) hasSingles(node, resource string) bool {
 
 // leastSpare leaves of equal nodes those with the least around them.
 func (s *cachedState) leastSpare(request *podrequest.Request, names sets.Set[string]) sets.Set[string] {
-	if s.preSelector.fabric.Current().Tree.Depth() == 0 {
+	if s.PreSelector.fabric.Current().Tree.Depth() == 0 {
 		return names
 	}
 	out, least := sets.Set[string]{}, [3]int{1 << 30}
@@ -199,7 +199,7 @@ func TestListLeafWidth(t *testing.T) {
 		cordoned := s.nodes[name].DeepCopy()
 		cordoned.Spec.Unschedulable = true
 		s.cache.UpdateNode(s.logger, s.nodes[name], cordoned)
-		s.changes.touchNode(name)
+		s.Changes.touchNode(name)
 	}
 	if got := sets.List(s.candidates(schedtest.Pod("one").GPUs(1).Obj(), narrowing())); !slices.Equal(got,
 		[]string{"n0", "n1", "n2", "n3"}) {
@@ -226,7 +226,7 @@ func TestGangAvoidance(t *testing.T) {
 	if got := sets.List(s.candidates(schedtest.Pod("next").GPUs(4).Obj(), narrowing())); !slices.Equal(got, []string{"n5", "n6", "n7"}) {
 		t.Errorf("listed %v, want the nodes of the rack with the single pod", got)
 	}
-	if got, want := unpacked(s.preSelector.Spares(testResource, s.list())["n1"]), [3]int{4, 3, 3}; got != want {
+	if got, want := unpacked(s.PreSelector.Spares(testResource, s.list())["n1"]), [3]int{4, 3, 3}; got != want {
 		t.Errorf("the rack with the gang has %v to spare, want %v", got, want)
 	}
 }
@@ -245,19 +245,19 @@ func TestSpareCount(t *testing.T) {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
 	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
-	if got := s.preSelector.Spares(testResource, s.list()); got != nil {
+	if got := s.PreSelector.Spares(testResource, s.list()); got != nil {
 		t.Errorf("spares are %v where there is no fabric, want none", got)
 	}
 	s.fabricOf(map[string][]string{"n0": {"a", "x"}, "n1": {"a", "x"}, "n2": {"a", "y"}}, "spine", "rack")
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, schedtest.Pod("held").GPUs(1).Obj(), "n1", 3)))
 	s.candidates(schedtest.Pod("any").GPUs(1).Obj(), narrowing())
-	spares := s.preSelector.Spares(testResource, s.list())
+	spares := s.PreSelector.Spares(testResource, s.list())
 	for node, want := range map[string][3]int{"n0": {1, 1, 2}, "n1": {1, 1, 2}, "n2": {1, 1, 2}, "n3": {1, 1, 1}} {
 		if got := unpacked(spares[node]); got != want {
 			t.Errorf("spare of %s is %v, want %v", node, got, want)
 		}
 	}
-	if got := s.preSelector.Spares("example.com/other", s.list()); got != nil {
+	if got := s.PreSelector.Spares("example.com/other", s.list()); got != nil {
 		t.Errorf("spares of a resource that nobody has are %v", got)
 	}
 }

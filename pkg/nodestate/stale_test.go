@@ -23,20 +23,20 @@ func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	t.Helper()
 	switch how {
 	case placement.NoGraph:
-		e.graphs.Remove("n", "topology-n")
+		e.Graphs.Remove("n", "topology-n")
 	case placement.NodeReplaced:
 		e.node.UID = "another"
 	case placement.StaleGraph:
-		e.podDevices.leases.Drop(nodelease.ExporterPrefix + "n")
+		e.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n")
 	case placement.UnreadableGraph:
-		e.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
+		e.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "2", "NVLink9"
-		if _, err := e.graphs.Apply(obj); err == nil {
+		if _, err := e.Graphs.Apply(obj); err == nil {
 			t.Fatal("a link class that nobody knows was accepted")
 		}
 		e.clock.now = e.clock.now.Add(time.Minute)
-		e.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
+		e.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", e.clock.now, 2*time.Minute), e.clock.now)
 		e.clock.now = e.clock.now.Add(time.Minute)
 	default:
 		t.Fatalf("unknown state %d", how)
@@ -91,11 +91,11 @@ func TestUncountedGraphs(t *testing.T) {
 					d := demandOf(t, pod)
 					d.AllowNoGraph, d.CountStale = args&1 != 0, args&2 != 0
 					fits := want == neither || want == allow && d.AllowNoGraph || want == count && d.CountStale
-					v := r.nodeCache.Judge(d, info, l)
+					v := r.Nodes.Judge(d, info, l)
 					if fits && v.Reason != placement.Fits || !fits && (v.Reason != state || !v.Never) {
 						t.Errorf("allow %t, count %t: verdict %+v (%s), want that it fits: %t", d.AllowNoGraph, d.CountStale, v, v.Reason, fits)
 					}
-					a, reason := r.allocations.Assume(d, pod, info, l)
+					a, reason := r.Allocations.Assume(d, pod, info, l)
 					if a != nil || (reason == placement.Fits) != fits {
 						t.Errorf("allow %t, count %t: Reserve chose %v, %q, want no choice, and that it fits: %t", d.AllowNoGraph, d.CountStale, a, reason, fits)
 					}
@@ -113,7 +113,7 @@ func TestStaleGraphCounts(t *testing.T) {
 		info, l := r.view(t, pods...)
 		d := demandOf(t, schedtest.Pod("p").GPUs(gpus).Obj())
 		d.CountStale = true
-		return r.nodeCache.Judge(d, info, l).Reason
+		return r.Nodes.Judge(d, info, l).Reason
 	}
 	tests := map[string]struct {
 		before func(t *testing.T, r *testEnv) []*v1.Pod // the node fell silent
@@ -128,15 +128,15 @@ func TestStaleGraphCounts(t *testing.T) {
 		"a pod in doubt": {func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			r.placed(t, "q", 3)
-			r.binder.Attempt("q", "n").BindingBegan()
-			r.allocations.Forget("q", "n") // the scheduler's cache forgets it
+			r.Binder.Attempt("q", "n").BindingBegan()
+			r.Allocations.Forget("q", "n") // the scheduler's cache forgets it
 			return nil
 		}, 5},
 		"a broken GPU": {func(t *testing.T, r *testEnv) []*v1.Pod {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status.GPUHealth[2].Healthy = "2", false
-			if _, err := r.graphs.Apply(obj); err != nil {
+			if _, err := r.Graphs.Apply(obj); err != nil {
 				t.Fatal(err)
 			}
 			return nil
@@ -146,7 +146,7 @@ func TestStaleGraphCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			pods := tc.before(t, r)
-			r.podDevices.leases.Drop(nodelease.ExporterPrefix + "n")
+			r.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n")
 			if got := by(t, r, tc.free, pods...); got != placement.Fits {
 				t.Errorf("%d GPUs: %q, want that it fits", tc.free, got)
 			}
@@ -157,12 +157,12 @@ func TestStaleGraphCounts(t *testing.T) {
 	}
 	t.Run("a node without an agent is no other than with a graph", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
-		r.podDevices.leases.Drop(nodelease.ExporterPrefix + "n")
-		r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
+		r.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n")
+		r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
 		info, l := r.view(t)
 		d := demandOf(t, schedtest.Pod("p").GPUs(2).Obj())
 		d.CountStale, d.Unenforced = true, placement.RefuseUnenforced
-		if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.NotEnforced {
+		if v := r.Nodes.Judge(d, info, l); v.Reason != placement.NotEnforced {
 			t.Errorf("verdict %q, want %q", v.Reason, placement.NotEnforced)
 		}
 	})
@@ -173,7 +173,7 @@ func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	t.Helper()
 	pod := schedtest.Pod(name).GPUs(gpus).Obj()
 	info, l := e.view(t)
-	if _, reason := e.allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
+	if _, reason := e.Allocations.Assume(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	return on(t, e.State, pod, "n")
@@ -183,33 +183,33 @@ func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 // follows a pod that nobody chose for until kubelet's record says what it has.
 func TestCountedPodReconciliation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
-	r.podDevices.leases.Drop(nodelease.ExporterPrefix + "n")
+	r.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n")
 	byCount := on(t, r.State, schedtest.Pod("counted").GPUs(2).Obj(), "n")
 	r.clock.now = r.clock.now.Add(time.Minute)
-	r.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 
 	info, l := r.view(t, byCount)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason == placement.Fits {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(7).Obj()), info, l); v.Reason == placement.Fits {
 		t.Error("7 of 8 GPUs were given out beside a pod that has 2")
 	}
 	linked := demandOf(t, schedtest.Pod("p").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj())
-	if v := r.nodeCache.Judge(linked, info, l); v.Reason != placement.UnknownDevices {
+	if v := r.Nodes.Judge(linked, info, l); v.Reason != placement.UnknownDevices {
 		t.Errorf("a pod with link demands: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
 	plain := schedtest.Pod("plain").GPUs(2).Obj()
-	a, reason := r.allocations.Assume(demandOf(t, plain), plain, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, plain), plain, info, l)
 	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("a pod without: %q, unconfirmed %t, want a choice that is marked unconfirmed", reason, a != nil && a.Unconfirmed)
 	}
-	r.allocations.Forget("plain", "n")
+	r.Allocations.Forget("plain", "n")
 
 	r.record(t, "counted", 0, 3)
 	info, l = r.view(t, byCount)
-	a, reason = r.allocations.Assume(linked, schedtest.Pod("linked").GPUs(2).Obj(), info, l)
+	a, reason = r.Allocations.Assume(linked, schedtest.Pod("linked").GPUs(2).Obj(), info, l)
 	if reason != placement.Fits || a.Unconfirmed {
 		t.Fatalf("after the record: %q, unconfirmed %t, want a choice", reason, a != nil && a.Unconfirmed)
 	}
-	n := r.nodeCache.Node("n")
+	n := r.Nodes.Node("n")
 	if got := a.Mask(testResource, n.Accels[0].Graph) & nvtopo.MaskOf(0, 3); got != 0 {
 		t.Errorf("GPUs %v, which kubelet has given away, were chosen", got.Positions())
 	}
@@ -220,15 +220,15 @@ func TestReplacedObject(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion, obj.Spec.LinkKinds[0].Class = "made-anew", "2", "NVLink9"
-	if changed, err := r.graphs.Apply(obj); !changed || err == nil {
+	if changed, err := r.Graphs.Apply(obj); !changed || err == nil {
 		t.Fatalf("changed %t, %v; want the old object forgotten and the new one refused", changed, err)
 	}
 	info, l := r.view(t)
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.UnreadableGraph {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.UnreadableGraph {
 		t.Errorf("verdict %q, want %q", v.Reason, placement.UnreadableGraph)
 	}
-	r.graphs.Remove("n", "made-anew")
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.NoGraph {
+	r.Graphs.Remove("n", "made-anew")
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.NoGraph {
 		t.Errorf("verdict after its end %q, want %q", v.Reason, placement.NoGraph)
 	}
 }
@@ -239,7 +239,7 @@ func TestTopologyLoss(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	running := schedtest.Pod("running").GPUs(3).Obj()
 	info, l := r.view(t)
-	a, reason := r.allocations.Assume(demandOf(t, running), running, info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, running), running, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
@@ -247,41 +247,41 @@ func TestTopologyLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.allocations.Forget("running", "n")
+	r.Allocations.Forget("running", "n")
 	running = on(t, r.State, schedtest.PodFrom(running).Annotation(allocation.Key, text).Obj(), "n")
 	info, l = r.view(t, running)
 	binding := schedtest.Pod("binding").GPUs(2).Obj()
-	b, reason := r.allocations.Assume(demandOf(t, binding), binding, info, l)
+	b, reason := r.Allocations.Assume(demandOf(t, binding), binding, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	held := a.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph) | b.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph)
+	held := a.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) | b.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph)
 
-	if !r.graphs.Remove("n", "topology-n") {
+	if !r.Graphs.Remove("n", "topology-n") {
 		t.Fatal("the object was not removed")
 	}
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != placement.NoGraph {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(1).Obj()), info, l); v.Reason != placement.NoGraph {
 		t.Errorf("verdict while it is gone %q, want %q", v.Reason, placement.NoGraph)
 	}
-	if _, err := r.nodeCache.Annotations(b, false); err == nil {
+	if _, err := r.Nodes.Annotations(b, false); err == nil {
 		t.Error("a choice was described by a graph that is gone")
 	}
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.UID, obj.ResourceVersion = types.UID("again"), "9"
-	if _, err := r.graphs.Apply(obj); err != nil {
+	if _, err := r.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
-	r.graphs.Remove("n", "topology-n") // the old object's end, heard of late
+	r.Graphs.Remove("n", "topology-n") // the old object's end, heard of late
 	info, l = r.view(t, running)
 	p := schedtest.Pod("p").GPUs(3).Obj()
-	c, reason := r.allocations.Assume(demandOf(t, p), p, info, l)
+	c, reason := r.Allocations.Assume(demandOf(t, p), p, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	if both := c.Mask(testResource, r.nodeCache.Node("n").Accels[0].Graph) & held; both != 0 {
+	if both := c.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) & held; both != 0 {
 		t.Errorf("GPUs %v were given out twice", both.Positions())
 	}
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("q").GPUs(1).Obj()), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("q").GPUs(1).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("verdict for a ninth GPU %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }

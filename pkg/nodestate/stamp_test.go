@@ -15,7 +15,7 @@ import (
 func TestSupplyStamp(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
-	stamper := r.nodeCache.Stamper([]string{"n"})
+	stamper := r.Nodes.Stamper([]string{"n"})
 	stamp := func() Stamp { stamper.Begin(); return stamper.Stamp(0, info) }
 	if n := testing.AllocsPerRun(100, func() { stamper.Stamp(0, info) }); n != 0 {
 		t.Errorf("a stamp allocates %v times", n)
@@ -25,13 +25,13 @@ func TestSupplyStamp(t *testing.T) {
 		change func()
 	}{
 		{"a plan", func() { r.mustPlan(t, l, member(t, schedtest.Pod("p").GPUs(2).Obj(), "n", 0, 1)) }},
-		{"its end", func() { r.gangReserver.EndPlanned("p") }},
+		{"its end", func() { r.GangReserver.EndPlanned("p") }},
 		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, schedtest.Pod("q").GPUs(1).Obj(), "n", 0)) }},
 		{"a graph", func() { r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }) }},
-		{"an exporter whose Lease is deleted", func() { r.changes.leaseGone(nodelease.ExporterPrefix + "n") }},
+		{"an exporter whose Lease is deleted", func() { r.Changes.leaseGone(nodelease.ExporterPrefix + "n") }},
 		{"its return", func() {
-			if name := nodelease.ExporterPrefix + "n"; r.podDevices.leases.Set(lease(name, r.clock.now, 24*time.Hour), r.clock.now) {
-				r.changes.leaseBack(name)
+			if name := nodelease.ExporterPrefix + "n"; r.PodDevices.leases.Set(lease(name, r.clock.now, 24*time.Hour), r.clock.now) {
+				r.Changes.leaseBack(name)
 			}
 		}},
 		{"silence of the programs", func() { r.clock.now = r.clock.now.Add(3 * 365 * 24 * 3600e9) }},

@@ -40,28 +40,35 @@ func (c *Config) leader() leader.Config {
 	return leader.Config{Lease: c.LeaderLease, Term: c.LeaderTerm, Host: c.Host, RequestTimeout: c.RequestTimeout}
 }
 
-// State is the process-wide view. Make one with New and share it. It makes its parts, connects them
-// to a scheduler, and returns them.
+// State has the parts of the process-wide view. Make one with New, and give each user the parts it uses.
 type State struct {
-	clock    clock.WithTicker
-	registry *nvtopo.Registry
+	Nodes        *NodeCache       // what is known of each node
+	Allocations  *AllocationTable // what pods are assumed to get
+	Nominator    *Nominator       // what nominated pods are to get
+	GangReserver *GangReserver    // reserves for gangs
+	PreSelector  *PreSelector     // lists the nodes that a cycle looks at
+	Waiting      *WaitingPods     // the pods with devices that no node took
+	Binder       *Binder          // writes what pods are bound with
+	Leader       *leader.Leader   // whether this process leads
+	Cordons      *cordons.Table   // the nodes that take no pods while their devices are divided
+	Fabric       *fabricview.Views
+	Refusals     *refusals.Table // the nodes whose kubelets refuse pods, so that others are preferred
+	Graphs       *Graphs         // reads the NodeGPUTopologies
+	Diagnosis    *Diagnoser      // tells what the process believes
+	PodDevices   *PodDevices     // which devices bound pods have
+	Lists        *FirstLists     // whether the first lists are in
+	Profiles     *Profiles       // the scheduler profiles whose pods are ours
+	Changes      *Changes        // passes on what changes of nodes
+	Registry     *nvtopo.Registry
 
-	listers      *listers
-	lists        *FirstLists
-	profiles     *Profiles
-	podDevices   *PodDevices
-	nodeCache    *NodeCache
-	changes      *Changes
-	allocations  *AllocationTable
-	nominator    *Nominator
-	gangReserver *GangReserver
-	preSelector  *PreSelector
-	waiting      *WaitingPods
-	binder       *Binder
-	graphs       *Graphs
-	diagnoser    *Diagnoser
-	figures      *figureReader
+	clock clock.WithTicker
+	inner
+}
 
+// inner are the parts that nobody is given.
+type inner struct {
+	listers     *listers
+	figures     *figureReader
 	handlers    *eventHandlers
 	doubtReader *doubtReader
 	expiry      *expiryWatch
@@ -75,39 +82,42 @@ func New(config Config, clk clock.WithTicker) *State {
 
 // newState is New with another stride of the index of nodes.
 func newState(config Config, clk clock.WithTicker, stride int) *State {
-	s := &State{clock: clk, registry: nvtopo.NewRegistry(config.Weights), listers: newListers(), lists: newFirstLists(clk)}
+	s := &State{clock: clk, Registry: nvtopo.NewRegistry(config.Weights), inner: inner{listers: newListers()}, Lists: newFirstLists(clk)}
 	leases, table := nodelease.NewTable(config.Freshness), reservations.New(clk, config.RequestTimeout)
-	graphs := topologies.New(clk, leases, s.registry, s.lists.Synced)
-	s.podDevices = &PodDevices{
-		clock: clk, topologies: graphs, leases: leases, lists: s.lists, listers: s.listers,
+	graphs := topologies.New(clk, leases, s.Registry, s.Lists.Synced)
+	s.PodDevices = &PodDevices{
+		clock: clk, topologies: graphs, leases: leases, lists: s.Lists, listers: s.listers,
 		memo: allocation.NewMemo(), onMalformed: func(*v1.Pod, error) {},
 	}
-	s.nodeCache = newNodeCache(clk, graphs, table, s.podDevices)
-	s.preSelector = &PreSelector{cache: s.nodeCache, fabric: fabricview.New(clk), retries: candidates.NewRetries(clk)}
-	s.preSelector.index = newIndex(clk, s.nodeCache.cells, s.preSelector.fabric, stride)
-	s.preSelector.refusals = refusals.NewTable(clk, func(m refusals.Mark) { s.handlers.onRefusing(m) })
-	s.profiles = newProfiles(s.preSelector.index)
-	waker := waking.New(clk, cluster{s.nodeCache.cells, table, s.listers, s.profiles, s.lists})
-	s.changes = &Changes{cells: s.nodeCache.cells, topologies: graphs, waker: waker, index: s.preSelector.index, onFreed: func() {}}
-	s.lists.done = func() {
+	s.Nodes = newNodeCache(clk, graphs, table, s.PodDevices)
+	s.Fabric, s.Refusals = fabricview.New(clk), refusals.NewTable(clk, func(m refusals.Mark) { s.handlers.onRefusing(m) })
+	s.PreSelector = &PreSelector{
+		cache: s.Nodes, fabric: s.Fabric, index: newIndex(clk, s.Nodes.cells, s.Fabric, stride),
+		retries: candidates.NewRetries(clk), refusals: s.Refusals,
+	}
+	s.Profiles = newProfiles(s.PreSelector.index)
+	waker := waking.New(clk, cluster{s.Nodes.cells, table, s.listers, s.Profiles, s.Lists})
+	s.Changes = &Changes{cells: s.Nodes.cells, topologies: graphs, waker: waker, index: s.PreSelector.index, onFreed: func() {}}
+	s.Lists.done = func() {
 		waker.WakeAllOthers()
-		s.changes.listeners.tell()
+		s.Changes.listeners.tell()
 	}
-	s.allocations = &AllocationTable{clock: clk, cache: s.nodeCache, reservations: table, changes: s.changes}
-	s.nominator = &Nominator{clock: clk, cache: s.nodeCache, table: s.allocations}
-	s.gangReserver = &GangReserver{cache: s.nodeCache, table: s.allocations}
-	s.waiting = &WaitingPods{waker: waker, closed: &s.preSelector.closed, table: s.allocations}
-	s.preSelector.waiting = s.waiting
-	s.binder = &Binder{
-		clock: clk, requestTimeout: config.RequestTimeout, leader: leader.New(clk, config.leader()),
-		cordons: cordons.New(clk, config.RequestTimeout), refusals: s.preSelector.refusals, reservations: table, writes: newWrites(),
+	s.Allocations = &AllocationTable{clock: clk, cache: s.Nodes, reservations: table, changes: s.Changes}
+	s.Nominator = &Nominator{clock: clk, cache: s.Nodes, table: s.Allocations}
+	s.GangReserver = &GangReserver{cache: s.Nodes, table: s.Allocations}
+	s.Waiting = &WaitingPods{waker: waker, closed: &s.PreSelector.closed, table: s.Allocations}
+	s.PreSelector.waiting = s.Waiting
+	s.Leader, s.Cordons = leader.New(clk, config.leader()), cordons.New(clk, config.RequestTimeout)
+	s.Binder = &Binder{
+		clock: clk, requestTimeout: config.RequestTimeout, leader: s.Leader, cordons: s.Cordons, refusals: s.Refusals,
+		reservations: table, writes: newWrites(),
 	}
-	s.graphs = &Graphs{topologies: graphs, changes: s.changes, lists: s.lists}
-	s.diagnoser = &Diagnoser{
-		config: config, clock: clk, lists: s.lists, leader: s.binder.leader, retries: s.preSelector.retries, index: s.preSelector.index,
-		profiles: s.profiles, cache: s.nodeCache, allocations: s.allocations, nominator: s.nominator,
+	s.Graphs = &Graphs{topologies: graphs, changes: s.Changes, lists: s.Lists}
+	s.Diagnosis = &Diagnoser{
+		config: config, clock: clk, lists: s.Lists, leader: s.Leader, retries: s.PreSelector.retries, index: s.PreSelector.index,
+		profiles: s.Profiles, cache: s.Nodes, allocations: s.Allocations, nominator: s.Nominator,
 	}
-	s.figures = &figureReader{cache: s.nodeCache, lists: s.lists}
+	s.figures = &figureReader{cache: s.Nodes, lists: s.Lists}
 	s.addLoops(config.Namespace)
 	return s
 }
@@ -115,15 +125,15 @@ func newState(config Config, clk clock.WithTicker, stride int) *State {
 // addLoops makes what follows events and time.
 func (s *State) addLoops(namespace string) {
 	s.handlers = &eventHandlers{
-		clock: s.clock, namespace: namespace, table: s.allocations, cordons: s.binder.cordons, leader: s.binder.leader,
-		leases: s.podDevices.leases, lists: s.lists, retries: s.preSelector.retries, refusals: s.preSelector.refusals,
-		waker: s.waiting.waker, onRefusing: func(refusals.Mark) {},
+		clock: s.clock, namespace: namespace, table: s.Allocations, cordons: s.Cordons, leader: s.Leader,
+		leases: s.PodDevices.leases, lists: s.Lists, retries: s.PreSelector.retries, refusals: s.Refusals,
+		waker: s.Waiting.waker, onRefusing: func(refusals.Mark) {},
 	}
 	s.doubtReader = &doubtReader{
-		clock: s.clock, cache: s.nodeCache, table: s.allocations, binder: s.binder, handlers: s.handlers, waiting: s.waiting,
+		clock: s.clock, cache: s.Nodes, table: s.Allocations, binder: s.Binder, handlers: s.handlers, waiting: s.Waiting,
 	}
-	s.expiry = &expiryWatch{clock: s.clock, leases: s.podDevices.leases, table: s.allocations}
-	s.collector = &nodeCollector{clock: s.clock, table: s.allocations, waker: s.waiting.waker, index: s.preSelector.index}
+	s.expiry = &expiryWatch{clock: s.clock, leases: s.PodDevices.leases, table: s.Allocations}
+	s.collector = &nodeCollector{clock: s.clock, table: s.Allocations, waker: s.Waiting.waker, index: s.PreSelector.index}
 }
 
 // Connect feeds the State from a scheduler's informers and starts its own until
@@ -135,97 +145,43 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if err := s.listers.connect(h); err != nil {
 		return err
 	}
-	s.binder.leader.Connect(leader.ListFrom(h.ClientSet()))
-	s.binder.readNode = readNodesFrom(h.ClientSet())
+	s.Leader.Connect(leader.ListFrom(h.ClientSet()))
+	s.Binder.readNode = readNodesFrom(h.ClientSet())
 	if _, err := pods.Informer().AddEventHandler(s.handlers.podHandler()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
 	if _, err := h.SharedInformerFactory().Core().V1().Nodes().Informer().AddEventHandler(s.handlers.nodeHandler()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
-	if err := s.preSelector.fabric.Watch(ctx, h.KubeConfig(), h.SharedInformerFactory().Core().V1().Nodes()); err != nil {
+	if err := s.Fabric.Watch(ctx, h.KubeConfig(), h.SharedInformerFactory().Core().V1().Nodes()); err != nil {
 		return err
 	}
-	s.podDevices.onMalformed = func(pod *v1.Pod, err error) {
+	s.PodDevices.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventMalformedAllocation, "Scheduling", "%s", err)
 	}
-	s.changes.onFreed = s.waiting.waker.WakeOthers
+	s.Changes.onFreed = s.Waiting.waker.WakeOthers
 	if err := s.handlers.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
 	if err := s.handlers.watchRefusals(ctx, h); err != nil {
 		return err
 	}
-	go s.waiting.waker.Run(ctx, h.Activate)
-	go s.waiting.waker.RunOthers(ctx, pods.Lister(), h.Activate)
+	go s.Waiting.waker.Run(ctx, h.Activate)
+	go s.Waiting.waker.RunOthers(ctx, pods.Lister(), h.Activate)
 	go s.doubtReader.run(ctx, h.ClientSet())
-	go s.preSelector.retries.Run(ctx, s.listers.exists, h.Activate)
+	go s.PreSelector.retries.Run(ctx, s.listers.exists, h.Activate)
 	go s.expiry.run(ctx)
 	go s.collector.run(ctx)
 	go s.prepare(ctx)
 	return nil
 }
 
-// Nodes has what is known of each node.
-func (s *State) Nodes() *NodeCache { return s.nodeCache }
-
-// Allocations has the allocations that pods are assumed to get.
-func (s *State) Allocations() *AllocationTable { return s.allocations }
-
-// Nominator has what nominated pods are to get.
-func (s *State) Nominator() *Nominator { return s.nominator }
-
-// GangReserver reserves for gangs.
-func (s *State) GangReserver() *GangReserver { return s.gangReserver }
-
-// PreSelector lists the nodes that a cycle looks at.
-func (s *State) PreSelector() *PreSelector { return s.preSelector }
-
-// Waiting has the pods with devices that no node took.
-func (s *State) Waiting() *WaitingPods { return s.waiting }
-
-// Binder writes what pods are bound with.
-func (s *State) Binder() *Binder { return s.binder }
-
-// Leader says whether this process leads.
-func (s *State) Leader() *leader.Leader { return s.binder.leader }
-
-// Cordons has the nodes that take no pods while their devices are divided.
-func (s *State) Cordons() *cordons.Table { return s.binder.cordons }
-
-// Fabric is where nodes are. Nodes have other numbers in the next view.
-func (s *State) Fabric() *fabricview.Views { return s.preSelector.fabric }
-
-// Refusals has the nodes that others are preferred to, because their kubelets refuse pods.
-func (s *State) Refusals() *refusals.Table { return s.preSelector.refusals }
-
-// Graphs reads the NodeGPUTopologies.
-func (s *State) Graphs() *Graphs { return s.graphs }
-
-// Diagnosis tells what the process believes.
-func (s *State) Diagnosis() *Diagnoser { return s.diagnoser }
-
-// PodDevices tells which devices bound pods have.
-func (s *State) PodDevices() *PodDevices { return s.podDevices }
-
-// Lists says whether the first lists are in.
-func (s *State) Lists() *FirstLists { return s.lists }
-
-// Profiles are the scheduler profiles whose pods are ours.
-func (s *State) Profiles() *Profiles { return s.profiles }
-
-// Changes passes on what changes of nodes.
-func (s *State) Changes() *Changes { return s.changes }
-
-// Registry returns the tables of all graph classes seen.
-func (s *State) Registry() *nvtopo.Registry { return s.registry }
-
 // prepare builds answer tables of large graph classes as they appear, until ctx ends.
 func (s *State) prepare(ctx context.Context) {
 	ticker := s.clock.NewTicker(5 * time.Second)
 	defer ticker.Stop()
 	for {
-		if err := s.registry.PrepareAll(ctx); err != nil && ctx.Err() == nil {
+		if err := s.Registry.PrepareAll(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Building the answer tables failed")
 		}
 		select {

@@ -46,10 +46,10 @@ func newRandomNode(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.
 			obj.Status.GPUHealth[i].Healthy = false
 		}
 	}
-	if _, err := c.graphs.Apply(obj); err != nil {
+	if _, err := c.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
-	gpus := c.nodeCache.Node("n").Accels[0].Graph.Len()
+	gpus := c.Nodes.Node("n").Accels[0].Graph.Len()
 	for i, p := range rng.Perm(gpus)[:rng.IntN(gpus)] {
 		asks := schedtest.Pod("old-" + strconv.Itoa(i)).GPUs(1)
 		if rng.IntN(3) == 0 {
@@ -100,22 +100,22 @@ func (c *randomNode) reservable(what string, supply fabric.Supply, gang []*v1.Po
 		members[i] = GangMember{Pod: gang[i], Demand: demandOf(c.t, gang[i]), Node: "n", GPUs: set}
 		uids[i] = gang[i].UID
 	}
-	if failed, reason := c.gangReserver.ReserveGang(members, c.list); failed >= 0 {
+	if failed, reason := c.GangReserver.ReserveGang(members, c.list); failed >= 0 {
 		c.t.Fatalf("%s: member %d of %d cannot have its set %v: %s\n%s", what, failed, n, members[failed].GPUs.Positions(), reason, members[failed].Demand.Signature())
 	}
-	c.gangReserver.EndPlanned(uids...)
+	c.GangReserver.EndPlanned(uids...)
 }
 
 // oneByOne is how many of a gang get some GPUs when each chooses by itself.
 func (c *randomNode) oneByOne(gang []*v1.Pod) (n int) {
 	for ; n < len(gang); n++ {
-		a, reason := c.allocations.Assume(demandOf(c.t, gang[n]), gang[n], c.info, c.list)
+		a, reason := c.Allocations.Assume(demandOf(c.t, gang[n]), gang[n], c.info, c.list)
 		if reason != placement.Fits || a == nil {
 			break
 		}
 	}
 	for _, pod := range gang[:n] {
-		c.allocations.Forget(pod.UID, "n")
+		c.Allocations.Forget(pod.UID, "n")
 	}
 	return n
 }
@@ -147,7 +147,7 @@ func TestReservableSupply(t *testing.T) {
 				for range 4 {
 					gang := c.gang(16)
 					d := demandOf(t, gang[0])
-					supply := c.nodeCache.Supply(d, c.info, c.list, slotter)
+					supply := c.Nodes.Supply(d, c.info, c.list, slotter)
 					slots := slotsOf(supply)
 					for n := 1; n <= slots; n++ {
 						c.reservable(what, supply, gang, n)
@@ -163,7 +163,7 @@ func TestReservableSupply(t *testing.T) {
 					if alone := c.oneByOne(gang); alone > slots && !degradedAlone(c, d) {
 						t.Fatalf("%s: %d slots, but %d pods find room by themselves\n%s", what, slots, alone, d.Signature())
 					}
-					if left := c.allocations.Dump(); len(left) != 0 {
+					if left := c.Allocations.Dump(); len(left) != 0 {
 						t.Fatalf("%s: left: %+v", what, left)
 					}
 				}
@@ -178,7 +178,7 @@ func TestReservableSupply(t *testing.T) {
 
 // degradedAlone reports whether pods of one GPU may choose GPUs that members do not get.
 func degradedAlone(c *randomNode, d *placement.Demand) bool {
-	return d.Single() && c.nodeCache.Node("n").Accels[0].Degraded != 0
+	return d.Single() && c.Nodes.Node("n").Accels[0].Degraded != 0
 }
 
 // TestEmptyNodeSupply: an empty node supplies what it has when emptied.
@@ -191,9 +191,9 @@ func TestEmptyNodeSupply(t *testing.T) {
 			c := newRandomNode(t, rng, "dgx1-v100", kubelet)
 			gang := c.gang(16)
 			d := demandOf(t, gang[0])
-			got := c.nodeCache.EmptySupply(d, c.info, slotter, 0, nil, nil)
+			got := c.Nodes.EmptySupply(d, c.info, slotter, 0, nil, nil)
 			c.info, c.list = c.view(t)
-			if want := c.nodeCache.Supply(d, c.info, c.list, slotter); slotsOf(got) != slotsOf(want) {
+			if want := c.Nodes.Supply(d, c.info, c.list, slotter); slotsOf(got) != slotsOf(want) {
 				t.Errorf("kubelet %d, seed %d: %d slots when emptied, %d when empty\n%s", k, seed, slotsOf(got), slotsOf(want), d.Signature())
 			}
 			for n := 1; n <= slotsOf(got); n++ {
@@ -234,7 +234,7 @@ func TestSupplyBounds(t *testing.T) {
 			if tc.plan != nil {
 				r.mustPlan(t, l, member(t, tc.plan, "n", 7))
 			}
-			if got := slotsOf(r.nodeCache.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotCounter())); got != tc.want {
+			if got := slotsOf(r.Nodes.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotCounter())); got != tc.want {
 				t.Errorf("%d slots, want %d", got, tc.want)
 			}
 		})
@@ -246,7 +246,7 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	info, l := r.view(t)
 	launcher := demandOf(t, schedtest.Pod("launcher").GPUs(2).Obj())
 	d := demandOf(t, schedtest.Pod("worker").GPUs(2).Obj())
-	got := r.nodeCache.SupplyAfter(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)
+	got := r.Nodes.SupplyAfter(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
 	}
@@ -255,12 +255,12 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
 		}
 	}
-	if n := slotsOf(r.nodeCache.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)); n != 3 {
+	if n := slotsOf(r.Nodes.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
 	affine := demandOf(t, schedtest.Pod("worker").GPUs(1).CPU("20").Memory("1Gi").Annotation(podrequest.NUMAAffinityKey, "required").Obj())
-	alone := slotsOf(r.nodeCache.Supply(affine, info, l, placement.NewSlotCounter()))
-	beside := r.nodeCache.SupplyAfter(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0),
+	alone := slotsOf(r.Nodes.Supply(affine, info, l, placement.NewSlotCounter()))
+	beside := r.Nodes.SupplyAfter(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0),
 		[]Placed{{Demand: demandOf(t, schedtest.Pod("launcher").GPUs(1).CPU("20").Memory("1Gi").Obj()), Count: 1}}, nil)
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
@@ -275,7 +275,7 @@ func TestEmptiedNodePods(t *testing.T) {
 	goes := on(t, r.State, schedtest.Pod("goes").GPUs(4).Obj(), "n", 4, 5, 6, 7)
 	info, _ := r.view(t, stays, goes)
 	stay := sets.New(stays.UID)
-	got := r.nodeCache.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, stay)
+	got := r.Nodes.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, stay)
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod with 2, want 3", n)
 	}
@@ -285,16 +285,16 @@ func TestEmptiedNodePods(t *testing.T) {
 		}
 	}
 	cpu := demandOf(t, schedtest.Pod("p").CPU("100").Memory("1Gi").Obj())
-	if n := slotsOf(r.nodeCache.EmptySupply(cpu, info, placement.NewSlotCounter(), 0, nil, stay)); n != 2 {
+	if n := slotsOf(r.Nodes.EmptySupply(cpu, info, placement.NewSlotCounter(), 0, nil, stay)); n != 2 {
 		t.Errorf("%d slots of 100 CPUs beside a pod with 312 of 512, want 2", n)
 	}
-	if n := slotsOf(r.nodeCache.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, nil)); n != 4 {
+	if n := slotsOf(r.Nodes.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, placement.NewSlotCounter(), 0, nil, nil)); n != 4 {
 		t.Errorf("%d slots of 2 GPUs if nobody stays, want 4", n)
 	}
 	planned := schedtest.Pod("planned").GPUs(2).Obj()
 	free, l := r.view(t)
 	r.mustPlan(t, l, member(t, planned, "n", 2, 3))
-	got = r.nodeCache.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), free, placement.NewSlotCounter(), 0, nil, sets.New(planned.UID))
+	got = r.Nodes.EmptySupply(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), free, placement.NewSlotCounter(), 0, nil, sets.New(planned.UID))
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod that is not in the snapshot yet, want 3", n)
 	}
@@ -315,7 +315,7 @@ func BenchmarkSupply(b *testing.B) {
 	for i := range infos {
 		names[i] = infos[i].Node().Name
 	}
-	stamper := s.nodeCache.Stamper(names)
+	stamper := s.Nodes.Stamper(names)
 	stamps := make([]Stamp, len(infos))
 	b.Run("stamp", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
@@ -337,7 +337,7 @@ func BenchmarkSupply(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				s.nodeCache.Supply(d, infos[i%len(infos)], l, slotter)
+				s.Nodes.Supply(d, infos[i%len(infos)], l, slotter)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func TestUnknownAllocationFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx-h100")
 			var reported []error
-			r.podDevices.onMalformed = func(_ *v1.Pod, err error) { reported = append(reported, err) }
+			r.PodDevices.onMalformed = func(_ *v1.Pod, err error) { reported = append(reported, err) }
 			pod := on(t, r.State, schedtest.Pod("p").GPUs(2).Obj(), "n", 2, 3)
 			text := strings.NewReplacer(tc.replace...).Replace(pod.Annotations[allocation.Key])
 			if text == pod.Annotations[allocation.Key] {
@@ -52,7 +52,7 @@ func TestUnknownAllocationFields(t *testing.T) {
 			pod.Annotations[allocation.Key] = text
 			r.listers.pods = fixedStore{pod.UID: pod}
 			info, lister := r.view(t, pod)
-			u := r.nodeCache.usage(r.nodeCache.cells.get("n"), r.nodeCache.Node("n"), info, lister)
+			u := r.Nodes.usage(r.Nodes.cells.get("n"), r.Nodes.Node("n"), info, lister)
 			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted {
 				t.Errorf("used %v and %d counted, want %v and %d", u.Used[0], u.Counted[0], tc.wantUsed, tc.wantCounted)
 			}

@@ -41,7 +41,7 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	a := &allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Assumed: s.clock.Now()}
 	c := allocation.Container{Name: "main", Resource: testResource}
 	for _, i := range positions {
-		c.GPUs = append(c.GPUs, s.nodeCache.Node(node).Accel(testResource).Graph.GPUs[i].UUID)
+		c.GPUs = append(c.GPUs, s.Nodes.Node(node).Accel(testResource).Graph.GPUs[i].UUID)
 	}
 	a.Containers = append(a.Containers, c)
 	text, err := a.Encode()
@@ -120,7 +120,7 @@ func TestUsageSources(t *testing.T) {
 			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.allocations.Assume(demandOf(t, two), two, info, l); reason != placement.Fits {
+				if _, reason := r.Allocations.Assume(demandOf(t, two), two, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return []*v1.Pod{on(t, r.State, two, "n")}
@@ -131,7 +131,7 @@ func TestUsageSources(t *testing.T) {
 			arrange: func(t *testing.T, r *testEnv) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.allocations.Assume(demandOf(t, two), two, info, l); reason != placement.Fits {
+				if _, reason := r.Allocations.Assume(demandOf(t, two), two, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return nil
@@ -186,7 +186,7 @@ func TestUsageSources(t *testing.T) {
 					info.AddPodInfo(pi)
 				}
 			}
-			u := r.nodeCache.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
+			u := r.Nodes.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 			if u == nil {
 				t.Fatal("the node's graph does not count")
 			}
@@ -210,7 +210,7 @@ func (e *testEnv) record(t *testing.T, uid types.UID, positions ...int) {
 		a.GPUs = append(a.GPUs, obj.Spec.GPUs[p].ID)
 	}
 	obj.Status.Allocations = []v1alpha1.Allocation{a}
-	if changed, err := e.graphs.Apply(obj); err != nil || !changed {
+	if changed, err := e.Graphs.Apply(obj); err != nil || !changed {
 		t.Fatalf("applying the record: changed %t, %v", changed, err)
 	}
 }
@@ -226,11 +226,11 @@ func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared 
 	}
 	for _, info := range nodes {
 		name := info.Node().Name
-		x, n := s.nodeCache.cells.get(name), s.nodeCache.Node(name)
+		x, n := s.Nodes.cells.get(name), s.Nodes.Node(name)
 		if n == nil || n.NodeUID != info.Node().UID {
 			continue
 		}
-		was, now := s.nodeCache.remembered(x, n, info), s.nodeCache.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
+		was, now := s.Nodes.remembered(x, n, info), s.Nodes.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
 		if was == nil || was.FromStore || now.FromStore {
 			continue
 		}
@@ -248,14 +248,14 @@ func TestDryRunDevices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	victim := schedtest.Pod("victim").GPUs(8).Obj()
 	info, l := r.view(t)
-	if _, reason := r.allocations.Assume(demandOf(t, victim), victim, info, l); reason != placement.Fits {
+	if _, reason := r.Allocations.Assume(demandOf(t, victim), victim, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	// The victim is assumed: in the snapshot without an annotation, its reservation in the table.
 	assumed := on(t, r.State, victim, "n")
 	info, l = r.view(t, assumed)
 	d := demandOf(t, schedtest.Pod("preemptor").GPUs(4).Obj())
-	if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
+	if v := r.Nodes.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
 		t.Fatalf("verdict with the victim %+v, want %q and an eviction to help", v, placement.FewGPUs)
 	}
 	dry := info.Snapshot()
@@ -263,10 +263,10 @@ func TestDryRunDevices(t *testing.T) {
 	if err := dry.RemovePod(logger, assumed); err != nil {
 		t.Fatal(err)
 	}
-	if v := r.nodeCache.Judge(d, dry, l); v.Reason != placement.Fits {
+	if v := r.Nodes.Judge(d, dry, l); v.Reason != placement.Fits {
 		t.Errorf("verdict without the victim %q, want that it fits", v.Reason)
 	}
-	if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(d, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("the dry run changed the real view: %q", v.Reason)
 	}
 }
@@ -278,7 +278,7 @@ func TestGraphValidity(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		r.node.UID = "another"
 		info, l := r.view(t)
-		if v := r.nodeCache.Judge(d(t), info, l); v.Reason != placement.NodeReplaced {
+		if v := r.Nodes.Judge(d(t), info, l); v.Reason != placement.NodeReplaced {
 			t.Errorf("verdict %q, want %q", v.Reason, placement.NodeReplaced)
 		}
 	})
@@ -288,7 +288,7 @@ func TestGraphValidity(t *testing.T) {
 		renew := func(node types.UID) (back bool) {
 			l := lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute)
 			l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: node}}
-			return r.podDevices.leases.Set(l, r.clock.now)
+			return r.PodDevices.leases.Set(l, r.clock.now)
 		}
 		renew(r.node.UID)
 		for _, step := range []struct {
@@ -298,7 +298,7 @@ func TestGraphValidity(t *testing.T) {
 		}{{r.node.UID, placement.Fits, false}, {"another", placement.NodeReplaced, true}, {"another", placement.NodeReplaced, false}, {r.node.UID, placement.Fits, true}, {"", placement.Fits, true}} {
 			back := renew(step.owner)
 			info, l := r.view(t)
-			if v := r.nodeCache.Judge(d(t), info, l); v.Reason != step.want || back != step.back {
+			if v := r.Nodes.Judge(d(t), info, l); v.Reason != step.want || back != step.back {
 				t.Errorf("renewed for node %q: verdict %q, others woken %t, want %q, %t", step.owner, v.Reason, back, step.want, step.back)
 			}
 		}
@@ -306,34 +306,34 @@ func TestGraphValidity(t *testing.T) {
 	t.Run("the exporter's Lease ran out and came back", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		now := r.clock.now
-		r.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", now, 2*time.Minute), now)
+		r.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", now, 2*time.Minute), now)
 		r.clock.now = now.Add(3 * time.Minute)
 		info, l := r.view(t)
-		if v := r.nodeCache.Judge(d(t), info, l); v.Reason != placement.StaleGraph {
+		if v := r.Nodes.Judge(d(t), info, l); v.Reason != placement.StaleGraph {
 			t.Errorf("verdict %q, want %q", v.Reason, placement.StaleGraph)
 		}
-		if back := r.podDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
+		if back := r.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
 			t.Error("the return of a Lease that had run out was not reported")
 		}
-		if v := r.nodeCache.Judge(d(t), info, l); v.Reason != placement.Fits {
+		if v := r.Nodes.Judge(d(t), info, l); v.Reason != placement.Fits {
 			t.Errorf("verdict after renewal %q, want that it fits", v.Reason)
 		}
 	})
 	t.Run("policy none needs no graph", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
-		r.graphs.Remove("n", types.UID("topology-n"))
+		r.Graphs.Remove("n", types.UID("topology-n"))
 		info, l := r.view(t)
 		pod := schedtest.Pod("p").GPUs(1).Annotation(podrequest.TopologyPolicyKey, "none").Obj()
-		if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
+		if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
 			t.Errorf("verdict for policy none %q, want that it fits", v.Reason)
 		}
-		if v := r.nodeCache.Judge(d(t), info, l); v.Reason != placement.NoGraph || !v.Never {
+		if v := r.Nodes.Judge(d(t), info, l); v.Reason != placement.NoGraph || !v.Never {
 			t.Errorf("verdict for best-effort %+v, want %q", v, placement.NoGraph)
 		}
 	})
 	t.Run("a delete of an older object of the name is ignored", func(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
-		if r.graphs.Remove("n", "older") {
+		if r.Graphs.Remove("n", "older") {
 			t.Error("the graph of the present object was removed")
 		}
 	})
@@ -341,7 +341,7 @@ func TestGraphValidity(t *testing.T) {
 		r := newTestEnv(t, "dgx1-v100")
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.Spec.GPUs[0].Model = "changed"
-		if changed, err := r.graphs.Apply(obj); changed || err != nil {
+		if changed, err := r.Graphs.Apply(obj); changed || err != nil {
 			t.Errorf("version %s over itself: changed %t, %v", obj.ResourceVersion, changed, err)
 		}
 	})
@@ -364,12 +364,12 @@ func TestUnenforcedNodes(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
-			r.podDevices.leases.Drop(nodelease.AgentPrefix + "n")
+			r.PodDevices.leases.Drop(nodelease.AgentPrefix + "n")
 			info, l := r.view(t)
 			d := demandOf(t, schedtest.Pod("p").GPUs(tc.gpus).Obj())
 			d.Unenforced = tc.mode
 			d.TrustsOutput = tc.trust
-			if v := r.nodeCache.Judge(d, info, l); v.Reason != tc.want {
+			if v := r.Nodes.Judge(d, info, l); v.Reason != tc.want {
 				t.Errorf("verdict %q, want %q", v.Reason, tc.want)
 			}
 		})
@@ -380,17 +380,17 @@ func TestUnenforcedNodes(t *testing.T) {
 func TestForeignPodLinks(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t, on(t, r.State, schedtest.Pod("foreign").GPUs(2).Obj(), "n"))
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.Fits {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), info, l); v.Reason != placement.Fits {
 		t.Errorf("best-effort: %q, want that it fits", v.Reason)
 	}
 	pod := schedtest.Pod("q").GPUs(2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj()
-	if v := r.nodeCache.Judge(demandOf(t, pod), info, l); v.Reason != placement.UnknownDevices {
+	if v := r.Nodes.Judge(demandOf(t, pod), info, l); v.Reason != placement.UnknownDevices {
 		t.Errorf("min-link: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
-	if v := r.nodeCache.Judge(demandOf(t, schedtest.Pod("all").GPUs(7).Obj()), info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(demandOf(t, schedtest.Pod("all").GPUs(7).Obj()), info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("seven beside two unknown: %q, want %q", v.Reason, placement.FewGPUs)
 	}
-	a, reason := r.allocations.Assume(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info, l)
+	a, reason := r.Allocations.Assume(demandOf(t, schedtest.Pod("p").GPUs(2).Obj()), schedtest.Pod("p").GPUs(2).Obj(), info, l)
 	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("choice beside a foreign pod %+v (%q), want it marked unconfirmed", a, reason)
 	}
@@ -408,14 +408,14 @@ func TestFilterScoreAllocations(t *testing.T) {
 	} {
 		pod.Annotations = annotations
 		d := demandOf(t, pod)
-		if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.Fits {
+		if v := r.Nodes.Judge(d, info, l); v.Reason != placement.Fits {
 			t.Fatalf("%s: %s", name, v.Reason)
 		}
-		if n := testing.AllocsPerRun(100, func() { r.nodeCache.Judge(d, info, l) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { r.Nodes.Judge(d, info, l) }); n != 0 {
 			t.Errorf("%s: Judge allocates %v times", name, n)
 		}
 		if n := testing.AllocsPerRun(100, func() {
-			u := r.nodeCache.View(d, info, l)
+			u := r.Nodes.View(d, info, l)
 			placement.Rate(u, d.Request)
 			placement.Align(u, d.Request)
 		}); n != 0 {

@@ -48,7 +48,7 @@ func twoVendors(t *testing.T) (*testEnv, *podrequest.Options) {
 	obj := topologyOf(t, "n", "dgx1-v100")
 	addOtherVendor(obj)
 	obj.ResourceVersion = "2"
-	if _, err := r.graphs.Apply(obj); err != nil {
+	if _, err := r.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	opt := testOptions()
@@ -74,7 +74,7 @@ func TestSingleNUMANode(t *testing.T) {
 	// One GPU of node 0 is taken, so four are left on node 1 only; alone, the
 	// other vendor's device would come from node 0.
 	info, l := r.view(t, on(t, r.State, schedtest.Pod("holder").GPUs(1).Obj(), "n", 2))
-	a, reason := r.allocations.Assume(&placement.Demand{Request: req}, pod, info, l)
+	a, reason := r.Allocations.Assume(&placement.Demand{Request: req}, pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
@@ -93,10 +93,10 @@ func TestTwoVendors(t *testing.T) {
 	}
 	d := &placement.Demand{Request: req}
 	info, l := r.view(t)
-	if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.Fits {
+	if v := r.Nodes.Judge(d, info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
 	}
-	a, reason := r.allocations.Assume(d, pod, info, l)
+	a, reason := r.Allocations.Assume(d, pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
@@ -111,14 +111,14 @@ func TestTwoVendors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.nodeCache.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.Fits {
+	if v := r.Nodes.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.Fits {
 		t.Errorf("six more NVIDIA GPUs: %q, want that they fit", v.Reason)
 	}
 	req, err = podrequest.Parse(schedtest.Pod("third").Containers(asksOther("amd", "3")).Obj(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.nodeCache.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
+	if v := r.Nodes.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("three of two devices left: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }
@@ -179,7 +179,7 @@ func TestVendorBestSet(t *testing.T) {
 				obj := v1alpha1.FromGraph("n", res, graphOfText(t, tc.text))
 				obj.ObjectMeta, obj.Spec.NodeUID = bridged.ObjectMeta, bridged.Spec.NodeUID
 				obj.ResourceVersion = "2"
-				if _, err := r.graphs.Apply(obj); err != nil {
+				if _, err := r.Graphs.Apply(obj); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,7 +201,7 @@ func TestVendorBestSet(t *testing.T) {
 			place := func(name, count, minLink string, want []string) {
 				t.Helper()
 				d, pod := ask(name, count, minLink)
-				a, reason := r.allocations.Assume(d, pod, info, l)
+				a, reason := r.Allocations.Assume(d, pod, info, l)
 				if reason != placement.Fits {
 					t.Fatalf("%s of %s: %s", count, res, reason)
 				}
@@ -215,7 +215,7 @@ func TestVendorBestSet(t *testing.T) {
 			place("first", tc.first, "", tc.wantFirst)
 			place("second", tc.second, tc.minLink, tc.wantSecond)
 			d, _ := ask("third", tc.tooMany, "")
-			if v := r.nodeCache.Judge(d, info, l); v.Reason != placement.FewGPUs {
+			if v := r.Nodes.Judge(d, info, l); v.Reason != placement.FewGPUs {
 				t.Errorf("%s more: %q, want %q", tc.tooMany, v.Reason, placement.FewGPUs)
 			}
 		})

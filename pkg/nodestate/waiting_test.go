@@ -72,7 +72,7 @@ func TestUnendedAttempt(t *testing.T) {
 			c.hold = 1
 			c.try(pod.UID)
 			c.wakes(time.Second)
-			c.state.allocations.Forget(pod.UID, "node-0")
+			c.state.Allocations.Forget(pod.UID, "node-0")
 		}, 0},
 	}
 	for name, tc := range tests {
@@ -84,7 +84,7 @@ func TestUnendedAttempt(t *testing.T) {
 			if got := c.wakes(time.Minute); got[first.Name] != 0 || got[second.Name] == 0 {
 				t.Errorf("woken were %v, want %s alone: %s had its turn", got, second.Name, first.Name)
 			}
-			if got := c.state.waiting.waker.Counts().Late; got < tc.late {
+			if got := c.state.Waiting.waker.Counts().Late; got < tc.late {
 				t.Errorf("%d were late, want %d", got, tc.late)
 			}
 		})
@@ -110,8 +110,8 @@ func TestGoneBeforeRefusal(t *testing.T) {
 			c, _, _ := fullCluster(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
-			c.state.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
-			if got, _ := c.state.waiting.Gated(pod); got != tc.wantWaits {
+			c.state.Waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
+			if got, _ := c.state.Waiting.Gated(pod); got != tc.wantWaits {
 				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
 			}
 		})
@@ -160,7 +160,7 @@ func TestQueueRetry(t *testing.T) {
 			if tc.judged {
 				c.wakesNow()
 			}
-			if gated, _ := c.state.waiting.Gated(pod); !gated {
+			if gated, _ := c.state.Waiting.Gated(pod); !gated {
 				t.Fatal("the node is full, and the queue may try the pod")
 			}
 			if got := c.wakes(3 * time.Second); got[pod.Name] == 0 {
@@ -187,7 +187,7 @@ func TestQueueRetryFairness(t *testing.T) {
 			for range int(3 * waking.RetryWithin / time.Second) {
 				c.clock.now = c.clock.now.Add(time.Second)
 				for _, pod := range pods[:tc.wanted] {
-					c.state.waiting.Gated(pod)
+					c.state.Waiting.Gated(pod)
 				}
 				woken := c.wakesNow()
 				for _, pod := range woken {
@@ -219,13 +219,13 @@ func TestQueueRetryFairness(t *testing.T) {
 // TestEarlierNodeAgent: the agent of an earlier node of the same name does not count.
 func TestEarlierNodeAgent(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
-	look := func() bool { return c.state.podDevices.Enforced("node-0") }
+	look := func() bool { return c.state.PodDevices.Enforced("node-0") }
 	if !look() {
 		t.Error("an agent is heard of, and the node is not enforced")
 	}
 	l := lease(nodelease.AgentPrefix+"node-0", c.clock.now, time.Hour)
 	l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "earlier"}}
-	c.state.podDevices.leases.Set(l, c.clock.now)
+	c.state.PodDevices.leases.Set(l, c.clock.now)
 	if look() {
 		t.Error("the agent is of an earlier node of this name, and the node counts as enforced")
 	}

@@ -67,7 +67,7 @@ func newWaitingCluster(t *testing.T, seed uint64, machines ...string) *waitingCl
 		held: map[types.UID]func(){},
 	}
 	c.state.listers.pods, c.state.listers.nodes = fixedStore(c.store), c
-	c.state.lists.in.Store(true)
+	c.state.Lists.in.Store(true)
 	for i, kind := range machines {
 		name := fmt.Sprintf("node-%d", i)
 		c.nodes[name] = addNode(t, c.state, name, kind)
@@ -115,7 +115,7 @@ func (c *waitingCluster) add(gpus int, priority int32, notes map[string]string) 
 func (c *waitingCluster) finish(uid types.UID) {
 	pod := c.store[uid]
 	c.remove(uid)
-	c.state.changes.touchNode(pod.Spec.NodeName)
+	c.state.Changes.touchNode(pod.Spec.NodeName)
 	c.hear(func() { delete(c.cache, uid) })
 }
 
@@ -132,23 +132,23 @@ func (c *waitingCluster) cordon(name string, on bool) {
 	node := c.nodes[name].DeepCopy()
 	node.Spec.Unschedulable = on
 	c.nodes[name] = node
-	c.state.changes.touchNode(name)
+	c.state.Changes.touchNode(name)
 	c.hear(func() { c.cordons[name] = on })
 }
 
 func (c *waitingCluster) lease(name string, lives bool) {
 	if !lives {
-		c.state.podDevices.leases.Drop(nodelease.ExporterPrefix + name)
+		c.state.PodDevices.leases.Drop(nodelease.ExporterPrefix + name)
 		return
 	}
-	if c.state.podDevices.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
-		c.state.changes.leaseBack(nodelease.ExporterPrefix + name)
+	if c.state.PodDevices.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
+		c.state.Changes.leaseBack(nodelease.ExporterPrefix + name)
 	}
 }
 
 // health publishes a graph in which one GPU is broken, or none.
 func (c *waitingCluster) health(name string, broken int) {
-	old := c.state.nodeCache.Node(name)
+	old := c.state.Nodes.Node(name)
 	obj := topologyOf(c.t, name, "dgx1-v100")
 	version, err := strconv.Atoi(old.ResourceVersion)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *waitingCluster) health(name string, broken int) {
 	if broken >= 0 {
 		obj.Status.GPUHealth = append(obj.Status.GPUHealth, v1alpha1.GPUHealth{ID: obj.Spec.GPUs[broken].ID})
 	}
-	if _, err := c.state.graphs.Apply(obj); err != nil {
+	if _, err := c.state.Graphs.Apply(obj); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -171,17 +171,17 @@ func (c *waitingCluster) try(uid types.UID) {
 	}
 	c.attempts++
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
-	c.state.allocations.Sweep(snapshot)
+	c.state.Allocations.Sweep(snapshot)
 	d := demandOf(c.t, pod)
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 		info, err := snapshot.Get(name)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if c.cordons[name] || c.state.nodeCache.Judge(d, info, snapshot).Reason != placement.Fits {
+		if c.cordons[name] || c.state.Nodes.Judge(d, info, snapshot).Reason != placement.Fits {
 			continue
 		}
-		a, reason := c.state.allocations.Assume(d, pod, info, snapshot)
+		a, reason := c.state.Allocations.Assume(d, pod, info, snapshot)
 		if reason != placement.Fits {
 			continue
 		}
@@ -189,9 +189,9 @@ func (c *waitingCluster) try(uid types.UID) {
 			c.held[uid] = func() { c.bind(pod, name, a) }
 			return
 		}
-		c.state.binder.Attempt(uid, name).BindingBegan()
+		c.state.Binder.Attempt(uid, name).BindingBegan()
 		if c.oneOf(c.doubtful) { // nobody knows whether it was bound; it was not
-			c.state.allocations.Forget(uid, name)
+			c.state.Allocations.Forget(uid, name)
 			c.queue = append(c.queue, uid) // the scheduling queue sees to it
 			return
 		}
@@ -201,11 +201,11 @@ func (c *waitingCluster) try(uid types.UID) {
 	if c.oneOf(c.vanish) {
 		c.remove(uid)
 	}
-	c.state.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *d})
+	c.state.Waiting.Add(&waking.RefusedPod{Pod: pod, Demand: *d})
 }
 
 func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
-	c.state.binder.Attempt(pod.UID, name).BindingBegan()
+	c.state.Binder.Attempt(pod.UID, name).BindingBegan()
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
 	text, err := a.Encode()
@@ -216,7 +216,7 @@ func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation
 	c.store[pod.UID], c.cache[pod.UID] = bound, bound
 	c.order = append(c.order, pod.Name)
 	c.state.handlers.podEvent(nil, bound)
-	c.state.changes.touchNode(name)
+	c.state.Changes.touchNode(name)
 }
 
 // letGo ends the wait of one of the pods that have a choice: it is bound, refused or deleted.
@@ -233,7 +233,7 @@ func (c *waitingCluster) letGo() {
 		bind()
 	case 1:
 		for name := range c.nodes {
-			c.state.allocations.Forget(uid, name)
+			c.state.Allocations.Forget(uid, name)
 		}
 		c.queue = append(c.queue, uid) // the scheduling queue sees to it
 	default:
@@ -250,9 +250,9 @@ func (c *waitingCluster) decide() {
 
 // wakesNow is one round of the waker.
 func (c *waitingCluster) wakesNow() []*v1.Pod {
-	woken, _ := c.state.waiting.waker.Round()
+	woken, _ := c.state.Waiting.waker.Round()
 	if c.retries {
-		woken = append(woken, c.state.waiting.waker.RetrySome()...)
+		woken = append(woken, c.state.Waiting.waker.RetrySome()...)
 	}
 	return woken
 }
@@ -271,7 +271,7 @@ func (c *waitingCluster) pass(d time.Duration) (busy bool) {
 	}
 	woken := c.wakesNow()
 	for _, pod := range woken {
-		if gated, _ := c.state.waiting.Gated(pod); gated {
+		if gated, _ := c.state.Waiting.Gated(pod); gated {
 			c.t.Fatalf("pod %s is woken and kept waiting", pod.Name)
 		}
 		c.queue = append(c.queue, pod.UID)
@@ -295,7 +295,7 @@ func (c *waitingCluster) rest() {
 // forgotten names a waiting pod that fits a node as everything stands, or is empty.
 func (c *waitingCluster) forgotten() string {
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
-	c.state.allocations.Sweep(snapshot)
+	c.state.Allocations.Sweep(snapshot)
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		pod := c.store[uid]
 		if pod.Spec.NodeName != "" || c.held[uid] != nil {
@@ -306,7 +306,7 @@ func (c *waitingCluster) forgotten() string {
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			if !node.Spec.Unschedulable && c.state.nodeCache.Judge(demandOf(c.t, pod), info, snapshot).Reason == placement.Fits {
+			if !node.Spec.Unschedulable && c.state.Nodes.Judge(demandOf(c.t, pod), info, snapshot).Reason == placement.Fits {
 				return pod.Name + " fits " + name
 			}
 		}

@@ -26,13 +26,13 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 	for i := range maxWriting {
 		pod := schedtest.Pod(fmt.Sprint("p", i)).GPUs(1).Obj()
 		pods = append(pods, pod)
-		s.allocations.reservations.Add(&reservations.Reservation{
-			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &s.nodeCache.cells.ensure("n").reserved, Allocation: &allocation.Allocation{},
+		s.Allocations.reservations.Add(&reservations.Reservation{
+			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &s.Nodes.cells.ensure("n").reserved, Allocation: &allocation.Allocation{},
 		}, nil)
-		s.binder.Attempt(pod.UID, "n").Announce()
-		s.binder.Attempt(pod.UID, "n").Announce() // by the other plugin
+		s.Binder.Attempt(pod.UID, "n").Announce()
+		s.Binder.Attempt(pod.UID, "n").Announce() // by the other plugin
 	}
-	if n := s.allocations.reservations.Writing(); n != maxWriting {
+	if n := s.Allocations.reservations.Writing(); n != maxWriting {
 		t.Fatalf("%d choices are being written, want %d", n, maxWriting)
 	}
 	return s, pods
@@ -41,10 +41,10 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 // TestChoiceBackpressure: a new choice waits while many are written.
 func TestChoiceBackpressure(t *testing.T) {
 	ends := map[string]func(s *State, pod *v1.Pod){
-		"until one fails": func(s *State, pod *v1.Pod) { s.allocations.Forget(pod.UID, "n") },
+		"until one fails": func(s *State, pod *v1.Pod) { s.Allocations.Forget(pod.UID, "n") },
 		"until one fails without a clear answer": func(s *State, pod *v1.Pod) {
-			s.binder.Attempt(pod.UID, "n").BindingBegan()
-			s.allocations.Forget(pod.UID, "n")
+			s.Binder.Attempt(pod.UID, "n").BindingBegan()
+			s.Allocations.Forget(pod.UID, "n")
 		},
 		"until one is bound": func(s *State, pod *v1.Pod) {
 			bound := pod.DeepCopy()
@@ -59,7 +59,7 @@ func TestChoiceBackpressure(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				s.binder.AwaitWrites(t.Context())
+				s.Binder.AwaitWrites(t.Context())
 			}()
 			end(s, pods[0])
 			select {
@@ -67,7 +67,7 @@ func TestChoiceBackpressure(t *testing.T) {
 			case <-time.After(2 * time.Minute):
 				t.Fatal("still waiting")
 			}
-			if n := s.allocations.reservations.Writing(); n != maxWriting-1 {
+			if n := s.Allocations.reservations.Writing(); n != maxWriting-1 {
 				t.Errorf("%d choices are being written, want %d", n, maxWriting-1)
 			}
 		})
@@ -79,7 +79,7 @@ func TestWriteStarvation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := full(t)
 		start := time.Now()
-		s.binder.AwaitWrites(t.Context())
+		s.Binder.AwaitWrites(t.Context())
 		if waited := time.Since(start); waited != maxWritesWait {
 			t.Errorf("waited %v although nothing was done, want %v", waited, maxWritesWait)
 		}
@@ -91,7 +91,7 @@ func TestWriteOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{})
 		begin := func(ctx context.Context) func() {
-			end, err := s.binder.Attempt("", "").BeginWrite(ctx)
+			end, err := s.Binder.Attempt("", "").BeginWrite(ctx)
 			if err != nil {
 				return nil
 			}
@@ -116,7 +116,7 @@ func TestWriteOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if n := s.binder.writes.queued.Load(); n != 5 {
+		if n := s.Binder.writes.queued.Load(); n != 5 {
 			t.Errorf("%d wait, want 5", n)
 		}
 		leave()
@@ -127,7 +127,7 @@ func TestWriteOrder(t *testing.T) {
 		if want := []int{0, 1, 3, 4}; !slices.Equal(order, want) {
 			t.Errorf("served in the order %v, want %v", order, want)
 		}
-		if waiting, underWay := s.binder.writes.queued.Load(), s.binder.writes.underWay.Load(); waiting != 0 || underWay != maxWriting-1 {
+		if waiting, underWay := s.Binder.writes.queued.Load(), s.Binder.writes.underWay.Load(); waiting != 0 || underWay != maxWriting-1 {
 			t.Errorf("%d wait and %d are under way, want 0 and %d", waiting, underWay, maxWriting-1)
 		}
 	})

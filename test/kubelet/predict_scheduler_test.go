@@ -90,8 +90,8 @@ func newScheduler(t *testing.T) *scheduler {
 	if err := s.state.Connect(ctx, h); err != nil {
 		t.Fatal(err)
 	}
-	s.state.Lists().AwaitSync(ctx)
-	testkit.Soon(t, "the Leases are seen", s.state.Lists().Synced)
+	s.state.Lists.AwaitSync(ctx)
+	testkit.Soon(t, "the Leases are seen", s.state.Lists.Synced)
 	return s
 }
 
@@ -156,7 +156,7 @@ func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup,
 			}
 		}
 	}
-	if _, err := s.state.Graphs().Apply(obj); err != nil {
+	if _, err := s.state.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -245,10 +245,10 @@ func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocatio
 	if !fits(info, r) {
 		return nil, "", false
 	}
-	s.state.Allocations().Sweep(l)
+	s.state.Allocations.Sweep(l)
 	d := &placement.Demand{Request: r}
-	verdict := s.state.Nodes().Judge(d, info, l)
-	a, reserve := s.state.Allocations().Assume(d, pod, info, l)
+	verdict := s.state.Nodes.Judge(d, info, l)
+	a, reserve := s.state.Allocations.Assume(d, pod, info, l)
 	if verdict.Reason != reserve {
 		t.Fatalf("Filter says %q, Reserve %q", verdict.Reason, reserve)
 	}
@@ -272,5 +272,5 @@ func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *allocation.Allocation) {
 	}
 	pod.Annotations[allocation.Key] = text
 	s.pods = append(s.pods, pod)
-	s.state.Allocations().Forget(pod.UID, predictNode)
+	s.state.Allocations.Forget(pod.UID, predictNode)
 }

@@ -175,8 +175,8 @@ func TestMembersAmongOthers(t *testing.T) {
 	waits := r.create(member("waits", 2, 0, 8).Obj()) // for a member that does not come
 	single := r.create(gpuPod("single", 0).Obj())
 	r.settled()
-	r.state.PreSelector().Keep(map[string][]*candidates.Kept{"node-0-0": {{Resource: gpuResource, Count: 8}}})
-	r.state.PreSelector().Keep(nil) // the node is open again
+	r.state.PreSelector.Keep(map[string][]*candidates.Kept{"node-0-0": {{Resource: gpuResource, Count: 8}}})
+	r.state.PreSelector.Keep(nil) // the node is open again
 	testkit.Soon(t, "the pod without GPUs has its turn", func() bool { return r.awake.has(single.Name) })
 	if r.awake.has(waits.Name) {
 		t.Error("a member whose gang cannot begin has a turn as well")

@@ -94,7 +94,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 	turn, member := p.gangs.Begin(pod)
 	if !member {
-		if list := p.near(state, pod, nodes); list != nil || p.state.PreSelector().Closed().Any() {
+		if list := p.near(state, pod, nodes); list != nil || p.preSelector.Closed().Any() {
 			if d, err := p.demand(pod); err == nil { // else TopologyAware says what is wrong
 				state.Write(requestKey, &request{d.Request})
 			}
@@ -109,16 +109,16 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, refused(turn.Why)
 	case turn.Held:
 		return p.goOn(state, pod)
-	case !p.state.Lists().Synced():
+	case !p.lists.Synced():
 		p.wait(pod, turn.Gang.Key, &gangstate.Wait{Why: gangstate.NotSynced, ForChange: true})
 		return nil, refused(gangstate.NotSynced)
 	}
 	began := p.shared.Clock().Now()
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
-	p.state.Allocations().Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
+	p.allocations.Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
 	question := gangstate.Question{
-		Turn: &turn, View: p.state.Fabric().Current(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
-		Kept: turn.KeptOut(p.state.PreSelector().Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
+		Turn: &turn, View: p.fabric.Current(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
+		Kept: turn.KeptOut(p.preSelector.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
 	answer, err := p.plan(&question, began)
 	observePlan(p.shared.Clock().Since(began), err)
@@ -145,7 +145,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 // plan finds places: if it can, without nodes whose kubelets refuse pods; and on any model where that of
 // the members that run, or the promised one, has no room and has had its time.
 func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, error) {
-	if refusals := p.state.Refusals(); refusals.Any() && q.Closed == nil {
+	if refusals := p.refusals; refusals.Any() && q.Closed == nil {
 		elsewhere := *q
 		elsewhere.Closed = refusals.Refuses
 		if answer, err := p.planner.Plan(&elsewhere); err == nil {
@@ -256,14 +256,14 @@ func (p *Plugin) shapeOf(pod *v1.Pod) string {
 
 // goOn answers the node of a member that has its place.
 func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status) {
-	node, ok := p.state.GangReserver().Planned(pod.UID)
+	node, ok := p.gangReserver.Planned(pod.UID)
 	if !ok {
 		// It was bound before, and the answer got lost: it may have been carried out.
 		d, err := p.demand(pod)
 		if err != nil {
 			return nil, refused(err.Error())
 		}
-		if node, _ = p.state.GangReserver().TakesAgain(d, p.handle.SnapshotSharedLister().NodeInfos()); node == "" {
+		if node, _ = p.gangReserver.TakesAgain(d, p.handle.SnapshotSharedLister().NodeInfos()); node == "" {
 			p.gangs.RefusedBy(pod, gangstate.Refusal{}, 0, "gang: the place of a member is gone")
 			return nil, refused("gang: the pod's place is gone; it gets another one")
 		}
@@ -278,7 +278,7 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
-		k, never := p.state.PreSelector().KeptFrom(pod, requestOf(state), info)
+		k, never := p.preSelector.KeptFrom(pod, requestOf(state), info)
 		switch {
 		case k == nil:
 		case never:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
 // doer carries out what gangstate decides, in the framework and at the API server.
@@ -26,7 +27,10 @@ type doer struct {
 	ctx    context.Context //nolint:containedctx // of the process: what is begun outlives the cycle that began it
 	handle fwk.Handle
 	clock  clock.PassiveClock
-	state  *nodestate.State
+	nodes  *nodestate.NodeCache
+	binder *nodestate.Binder
+	leader *leader.Leader
+	plans  *nodestate.GangReserver
 	gangs  *gangstate.Gangs // whose effects these are; set before the first
 	// groups is one client for all writes of PodGroups, so that they have one limit together.
 	groups     func() (versioned.Interface, error)
@@ -37,7 +41,8 @@ type doer struct {
 
 func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State) *doer {
 	return &doer{
-		ctx: ctx, handle: h, clock: clk, state: state, sayings: newSayings(), placements: newPlacements(), nominees: newNominees(),
+		ctx: ctx, handle: h, clock: clk, sayings: newSayings(), placements: newPlacements(), nominees: newNominees(),
+		nodes: state.Nodes, binder: state.Binder, leader: state.Leader, plans: state.GangReserver,
 		groups: sync.OnceValues(func() (versioned.Interface, error) { return groupsClient(h.KubeConfig()) }),
 	}
 }
@@ -54,7 +59,7 @@ func (d *doer) Release(uids []types.UID) {
 	for _, pod := range d.nominees.end(d.clock.Now(), uids...) {
 		go d.endNomination(pod)
 	}
-	d.state.GangReserver().EndPlanned(uids...)
+	d.plans.EndPlanned(uids...)
 }
 
 func (d *doer) Reject(uids []types.UID, why string) {

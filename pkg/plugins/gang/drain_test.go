@@ -37,9 +37,9 @@ func TestKeptNodes(t *testing.T) {
 		if c := r.cycle(waits[0]); strings.Contains(c.status.Message(), "drains") {
 			said = c.status.Message()
 		}
-		return r.state.PreSelector().Closed().Any()
+		return r.state.PreSelector.Closed().Any()
 	})
-	closed := slices.Sorted(maps.Keys(r.state.PreSelector().Closed().Kept()))
+	closed := slices.Sorted(maps.Keys(r.state.PreSelector.Closed().Kept()))
 	if diff := cmp.Diff([]string{"node-0-0", "node-0-1"}, closed); diff != "" {
 		t.Errorf("closed nodes (-want,+got)\n%s", diff)
 	}
@@ -74,7 +74,7 @@ func TestKeptNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Soon(t, "the nodes are open", func() bool { return !r.state.PreSelector().Closed().Any() })
+	testkit.Soon(t, "the nodes are open", func() bool { return !r.state.PreSelector.Closed().Any() })
 }
 
 // TestKeptOwnNodes: nodes of the gang's own members are not kept. A member that is bound stays, and
@@ -90,9 +90,9 @@ func TestKeptOwnNodes(t *testing.T) {
 	r.known(waits)
 	testkit.Soon(t, "nodes are closed for the gang", func() bool {
 		r.cycle(waits)
-		return r.state.PreSelector().Closed().Any()
+		return r.state.PreSelector.Closed().Any()
 	})
-	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.PreSelector().Closed().Kept()))); diff != "" {
+	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.PreSelector.Closed().Kept()))); diff != "" {
 		t.Errorf("closed nodes (-want,+got)\n%s", diff)
 	}
 }
@@ -124,12 +124,12 @@ func TestRefusedKeptNodes(t *testing.T) {
 	r.known(waits[0])
 	testkit.Soon(t, "nodes are closed for the gang", func() bool {
 		r.cycle(waits[0])
-		return r.state.PreSelector().Closed().Any()
+		return r.state.PreSelector.Closed().Any()
 	})
 	want := []string{"node-0-0", "node-0-1"}
 	kept := func(what string) {
 		t.Helper()
-		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.state.PreSelector().Closed().Kept()))); diff != "" {
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.state.PreSelector.Closed().Kept()))); diff != "" {
 			t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
 		}
 	}
@@ -151,7 +151,7 @@ func TestRefusedKeptNodes(t *testing.T) {
 	hold("beside", 2, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{rackLabel: "rack-1"} })
 	testkit.Soon(t, "the nodes are open, which have room and are refused", func() bool {
 		r.cycle(waits[0])
-		return !r.state.PreSelector().Closed().Any()
+		return !r.state.PreSelector.Closed().Any()
 	})
 }
 
@@ -168,7 +168,7 @@ func TestKeptFromOthers(t *testing.T) {
 	var said string
 	testkit.Soon(t, "places are kept for the gang", func() bool {
 		said = r.cycle(waits[0]).status.Message()
-		return r.state.PreSelector().Closed().Any()
+		return r.state.PreSelector.Closed().Any()
 	})
 	if want := "places on 2 nodes (nvidia.com/gpu) are kept from younger pods until "; !strings.Contains(said, want) {
 		t.Errorf("the gang says %q, want %q", said, want)
@@ -242,7 +242,7 @@ func TestUselessDrain(t *testing.T) {
 			if tc.want != "" && !strings.Contains(said, tc.want) || tc.want == "" && !strings.Contains(said, "; drains ") {
 				t.Errorf("the gang says %q, want %q", said, tc.want)
 			}
-			if got := r.state.PreSelector().Closed().Any(); got != (tc.want == "") {
+			if got := r.state.PreSelector.Closed().Any(); got != (tc.want == "") {
 				t.Errorf("something is kept: %t", got)
 			}
 			cpuPod := schedtest.Pod("younger").Scheduler(profileName).CPU("20").Created(time.Now().Add(time.Hour)).Obj()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
@@ -218,7 +219,11 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs str
 			nodes, graphs, objects = append(nodes, node), append(graphs, graph), append(append(objects, node), leases...)
 		}
 	}
-	r := &testEnv{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clk), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
+	r := &testEnv{t: t, client: fake.NewClientset(objects...), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
+	r.shared = lifecycle.NewShared(clk, func(_ context.Context, _ fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
+		r.state = state
+		return cache.ResourceEventHandlerFuncs{}
+	})
 	prepare(r.client)
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
@@ -227,7 +232,7 @@ func startTestEnv(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs str
 	factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(t, r.client.Actions, "pods")
 	for _, graph := range graphs {
-		if _, err := r.state.Graphs().Apply(graph); err != nil {
+		if _, err := r.state.Graphs.Apply(graph); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,12 +245,12 @@ func (e *testEnv) ready() {
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testkit.Soon(e.t, "graphs, Leases and racks are known", func() bool {
 		for _, node := range e.nodes {
-			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.Nodes().View(d, info, e.snapshot.NodeInfos()) == nil {
+			if info, err := e.snapshot.Get(node.Name); err != nil || e.state.Nodes.View(d, info, e.snapshot.NodeInfos()) == nil {
 				return false
 			}
 		}
-		view := e.state.Fabric().Current()
-		return e.state.Lists().Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
+		view := e.state.Fabric.Current()
+		return e.state.Lists.Synced() && view.HasLevels() && view.Tree.Len() == len(e.nodes)
 	})
 }
 
@@ -276,15 +281,8 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 
 func (e *testEnv) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs, topologyArgs string) framework.Framework {
 	e.t.Helper()
-	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-		p, err := topology.New(e.shared)(ctx, obj, h)
-		if s, ok := p.(interface{ State() *nodestate.State }); ok && err == nil {
-			e.state = s.State()
-		}
-		return p, err
-	}
 	registry := frameworkruntime.Registry{
-		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, noderesources.Name: frameworkruntime.FactoryAdapter(feature.Features{}, noderesources.NewFit), topology.Name: keep, gang.Name: gang.New(gang.NewProcess(e.shared)),
+		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, noderesources.Name: frameworkruntime.FactoryAdapter(feature.Features{}, noderesources.NewFit), topology.Name: topology.New(e.shared), gang.Name: gang.New(gang.NewProcess(e.shared)),
 	}
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
@@ -420,7 +418,7 @@ func (e *testEnv) known(pod *v1.Pod) {
 // held are the pods that something is reserved for, with the phase.
 func (e *testEnv) held() []string {
 	var out []string
-	for _, l := range e.state.Allocations().Dump() {
+	for _, l := range e.state.Allocations.Dump() {
 		out = append(out, l.Pod+" "+l.Phase)
 	}
 	return out

@@ -67,7 +67,7 @@ func (o *order) failed(err error) string {
 func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod) {
 	o := &order{kind: "gang", by: key.String(), preemptor: preemptor, victims: victims}
 	go func() {
-		err := d.state.Leader().Check(d.ctx)
+		err := d.leader.Check(d.ctx)
 		if err == nil {
 			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, eventPreempting, "Scheduling",
 				"%s evicts %s", o.by, eviction.NamesFor(preemptor.Namespace, o.victims))
@@ -114,9 +114,9 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 		w.Reject(Name, "preempted by "+o.nameIn(victim.Namespace))
 		return nil
 	}
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
-	if err := d.state.Leader().Check(ctx); err != nil { // a gang may have thousands of victims, one after the other
+	if err := d.leader.Check(ctx); err != nil { // a gang may have thousands of victims, one after the other
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return d.mark(ctx, o, victim) })

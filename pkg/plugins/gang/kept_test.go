@@ -20,7 +20,7 @@ import (
 // keep has four GPUs of node-0-1 be kept for a gang of a priority that has waited for long.
 func (e *testEnv) keep(priority int32) {
 	gang := gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "default", Name: "waits"}
-	e.state.PreSelector().Keep(map[string][]*candidates.Kept{"node-0-1": {
+	e.state.PreSelector.Keep(map[string][]*candidates.Kept{"node-0-1": {
 		candidates.NewKept(gang, candidates.Kept{Priority: priority, Made: time.Now(), Resource: gpuResource, Count: 4}, "which has waited for long"),
 	}})
 }
@@ -53,7 +53,7 @@ func TestKeptDevices(t *testing.T) {
 	if c := r.cycle(other); c.node != "" {
 		t.Errorf("another gang is planned on %s", c.node)
 	}
-	r.state.PreSelector().Keep(nil)
+	r.state.PreSelector.Keep(nil)
 	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }
 
@@ -96,7 +96,7 @@ func TestHeldKeptPlaces(t *testing.T) {
 	waits := r.gang("waits", 2, 2, nil)
 	r.known(waits[0])
 	count := func() (n int64) {
-		for _, k := range r.state.PreSelector().Closed().Kept()["node-0-0"] {
+		for _, k := range r.state.PreSelector.Closed().Kept()["node-0-0"] {
 			n += k.Count
 		}
 		return n

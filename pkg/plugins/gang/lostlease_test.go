@@ -38,7 +38,7 @@ func TestLeaseOfVictims(t *testing.T) {
 	if err := r.client.Tracker().Create(leases, lease, lease.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Soon(t, "the process leads", func() bool { return r.state.Leader().Check(t.Context()) == nil })
+	testkit.Soon(t, "the process leads", func() bool { return r.state.Leader.Check(t.Context()) == nil })
 	var once sync.Once
 	r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		once.Do(func() { // the first victim is being written
@@ -47,7 +47,7 @@ func TestLeaseOfVictims(t *testing.T) {
 			if err := r.client.Tracker().Update(leases, other, other.Namespace); err != nil {
 				t.Error(err)
 			}
-			testkit.Soon(t, "the process hears of another leader", func() bool { return r.state.Leader().Check(context.Background()) != nil })
+			testkit.Soon(t, "the process hears of another leader", func() bool { return r.state.Leader.Check(context.Background()) != nil })
 		})
 		return false, nil, nil
 	})

@@ -35,7 +35,7 @@ func (e *testEnv) remodel(node string) {
 	uid := graph.Spec.NodeUID
 	graph = v1alpha1.FromGraph(node, gpuResource, g)
 	graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = "remodelled", "2", uid
-	if _, err := e.state.Graphs().Apply(graph); err != nil {
+	if _, err := e.state.Graphs.Apply(graph); err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -82,13 +82,13 @@ func TestNoEvictionForOneModel(t *testing.T) {
 				return
 			}
 			c := r.cycle(gang[0])
-			if closed := r.state.PreSelector().Closed().Any(); closed != tc.wantEnds {
+			if closed := r.state.PreSelector.Closed().Any(); closed != tc.wantEnds {
 				t.Errorf("nodes are closed: %v, want %v", closed, tc.wantEnds)
 			}
 			if _, status := r.fw.RunPostFilterPlugins(t.Context(), c.state, gang[0], nil); !strings.Contains(status.Message(), tc.wantWhy) {
 				t.Errorf("%q, want %q", status.Message(), tc.wantWhy)
 			}
-			if r.state.PreSelector().Closed().Any() {
+			if r.state.PreSelector.Closed().Any() {
 				t.Error("nodes are closed whose devices the gang holds until others are gone")
 			}
 			if tc.wantEnds {

@@ -20,13 +20,13 @@ const nearKey fwk.StateKey = "nvtopo.dev/near"
 // refused all of them, the next cycle looks at all nodes.
 func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.PreFilterResult {
 	to := p.gangs.NodesNear(pod)
-	if len(to) == 0 || !p.state.Lists().Synced() || p.state.PreSelector().BeginRetry(pod.UID) {
+	if len(to) == 0 || !p.lists.Synced() || p.preSelector.BeginRetry(pod.UID) {
 		return nil
 	}
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
-	p.state.Allocations().Sweep(snapshot)
+	p.allocations.Sweep(snapshot)
 	names, err := p.planner.Near(&gangstate.Question{
-		Turn: &gangstate.Turn{}, View: p.state.Fabric().Current(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Volumes: p.volumes.of,
+		Turn: &gangstate.Turn{}, View: p.fabric.Current(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Volumes: p.volumes.of,
 		Closed: func(node string) bool { return p.keptFrom(snapshot, pod, node) },
 	}, pod, to)
 	if err != nil || len(names) == 0 {
@@ -41,13 +41,13 @@ func (p *Plugin) retryFar(logger klog.Logger, state fwk.CycleState, pod *v1.Pod)
 	if _, err := state.Read(nearKey); err != nil {
 		return fwk.NewStatus(fwk.Unschedulable)
 	}
-	p.state.PreSelector().RetryOnAllNodes(logger, pod, p.handle)
+	p.preSelector.RetryOnAllNodes(logger, pod, p.handle)
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the nodes near the gang of "+gangrequest.NearKey+" are refused; all nodes are tried next")
 }
 
 // keptFrom reports whether a pod that is no member would take what is kept on a node.
 func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string) bool {
-	if len(p.state.PreSelector().Closed().Kept()[node]) == 0 {
+	if len(p.preSelector.Closed().Kept()[node]) == 0 {
 		return false
 	}
 	d, err := p.demand(pod)
@@ -55,6 +55,6 @@ func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string)
 	if err != nil || gone != nil {
 		return false
 	}
-	k, _ := p.state.PreSelector().KeptFrom(pod, d.Request, info)
+	k, _ := p.preSelector.KeptFrom(pod, d.Request, info)
 	return k != nil
 }

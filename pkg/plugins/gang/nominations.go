@@ -154,9 +154,9 @@ func (d *doer) endNomination(pod *v1.Pod) {
 	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.Status.NominatedNodeName == "" {
 		return
 	}
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
-	if d.state.Leader().Check(ctx) != nil {
+	if d.leader.Check(ctx) != nil {
 		return
 	}
 	if d.gangs.HoldsPlace(pod.UID) {

@@ -78,7 +78,7 @@ func (d *doer) runPlacements(limit flowcontrol.RateLimiter) {
 
 // writeWhole writes that all members of an attempt are bound, and where they are.
 func (d *doer) writeWhole(c *gangstate.Commit) {
-	end, err := d.state.Binder().BeginWrite(d.ctx)
+	end, err := d.binder.BeginWrite(d.ctx)
 	if err != nil {
 		return // the process ends
 	}

@@ -42,10 +42,10 @@ func TestPlannersAgree(t *testing.T) {
 			for at := range graph.Spec.GPUs {
 				graph.Spec.GPUs[at].Model = "other"
 			}
-			if _, err := r.state.Graphs().Apply(graph); err != nil {
+			if _, err := r.state.Graphs.Apply(graph); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the other model is known", func() bool { return r.state.Nodes().Node(node.Name).Accels[0].Graph.GPUs[0].Model == "other" })
+			testkit.Soon(t, "the other model is known", func() bool { return r.state.Nodes.Node(node.Name).Accels[0].Graph.GPUs[0].Model == "other" })
 		}
 		ready := node.DeepCopy()
 		ready.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
@@ -67,7 +67,7 @@ func TestPlannersAgree(t *testing.T) {
 			for _, node := range answer.Plan.Nodes {
 				nodes[node] = true
 			}
-			want = fmt.Sprintf("%s: %d pods on %d node", r.state.Fabric().Current().Tree.Quality(answer.Plan.Nodes), len(answer.Plan.Nodes), len(nodes))
+			want = fmt.Sprintf("%s: %d pods on %d node", r.state.Fabric.Current().Tree.Quality(answer.Plan.Nodes), len(answer.Plan.Nodes), len(nodes))
 		}
 		if got := q.check(); !strings.HasPrefix(got.Message, want) || (got.Verdict == placementcheck.Ready) != (err == nil) {
 			t.Errorf("seed %d: the check says %s %q, the scheduler %q\n%s", seed, got.Verdict, got.Message, want, q)
@@ -170,8 +170,8 @@ func (q *askedOf) scheduler() (*gangstate.Answer, error) {
 		q.t.Fatal(err)
 	}
 	options := explain.ShippedProfile().Options
-	return gangstate.NewPlanner(q.state.Nodes()).Plan(&gangstate.Question{
-		Turn: &gangstate.Turn{Gang: gangrequest.Read(key, nil, q.gang), Pods: q.gang, Fresh: true}, View: q.state.Fabric().Current(), Nodes: nodes, Snapshot: q.snapshot.NodeInfos(),
+	return gangstate.NewPlanner(q.state.Nodes).Plan(&gangstate.Question{
+		Turn: &gangstate.Turn{Gang: gangrequest.Read(key, nil, q.gang), Pods: q.gang, Fresh: true}, View: q.state.Fabric.Current(), Nodes: nodes, Snapshot: q.snapshot.NodeInfos(),
 		Demand: func(pod *v1.Pod) (*placement.Demand, error) {
 			r, err := podrequest.Parse(pod, &options)
 			return &placement.Demand{Request: r}, err

@@ -70,7 +70,7 @@ func TestBesideWrites(t *testing.T) {
 		if !c.status.IsWait() {
 			t.Fatalf("pod %s: %v, want to wait", pod.Name, c.status)
 		}
-		r.state.Binder().Attempt(pod.UID, c.node).Announce()
+		r.state.Binder.Attempt(pod.UID, c.node).Announce()
 	}
 	small := r.gang("small", 4, 8, nil)
 	r.known(small[0])

@@ -132,7 +132,7 @@ func (p *Plugin) nothingGoes(q *gangstate.Question, field *gangstate.Field) bool
 			pod := pi.GetPod()
 			return pod.DeletionTimestamp != nil || !field.Never && corev1.PodPriority(pod) < g.Priority
 		}
-		if slices.ContainsFunc(info.GetPods(), goes) || len(p.state.Nominator().Leaving(info.Node().Name, "", g.Priority)) > 0 || p.state.Nodes().KubeletBehind(demand, info, q.Snapshot) {
+		if slices.ContainsFunc(info.GetPods(), goes) || len(p.nominator.Leaving(info.Node().Name, "", g.Priority)) > 0 || p.nodes.KubeletBehind(demand, info, q.Snapshot) {
 			return false
 		}
 	}
@@ -193,7 +193,7 @@ func (p *Plugin) field(q *gangstate.Question) (*gangstate.Field, error) {
 		if t := pod.DeletionTimestamp; t != nil {
 			return !eviction.Stuck(pod, now) && t.Sub(now) <= patience
 		}
-		return expected.Has(pod.UID) || slices.Contains(p.state.Nominator().Leaving(pod.Spec.NodeName, "", g.Priority), pod.UID)
+		return expected.Has(pod.UID) || slices.Contains(p.nominator.Leaving(pod.Spec.NodeName, "", g.Priority), pod.UID)
 	}
 	for _, pod := range q.Turn.Pods {
 		f.Never = f.Never || pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever
@@ -213,7 +213,7 @@ func (p *Process) patience(pod *v1.Pod) time.Duration {
 
 // there reports whether a pod that is to go still has something on its node.
 func (p *Plugin) there(l gangstate.Located) bool {
-	if p.state.Nodes().Has(l.Node, l.Pod.UID) {
+	if p.nodes.Has(l.Node, l.Pod.UID) {
 		return true
 	}
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(l.Node)
@@ -223,7 +223,7 @@ func (p *Plugin) there(l gangstate.Located) bool {
 // carryOut holds the places of all members, and has the victims go.
 func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangstate.Eviction, pod *v1.Pod) *fwk.Status {
 	key, members := q.Turn.Gang.Key, e.Answer.Members
-	if failed, reason := p.state.GangReserver().ReserveGangAfter(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
+	if failed, reason := p.gangReserver.ReserveGangAfter(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
 		m := &members[max(0, failed)]
 		return refused(fmt.Sprintf("preemption: what would be freed cannot be held: %s on %s: %s", m.Pod.Name, m.Node, reason.Text(m.Demand.Request)))
 	}
@@ -272,7 +272,7 @@ func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 		return
 	}
 	members := c.answer.Members
-	if _, reason := p.state.GangReserver().ReserveGangAfter(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, sets.New[types.UID]()); reason != placement.Fits {
+	if _, reason := p.gangReserver.ReserveGangAfter(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, sets.New[types.UID]()); reason != placement.Fits {
 		return
 	}
 	claim := &gangstate.Claim{Until: c.turn.Claim.Until, Because: c.turn.Gang.Key.String() + ": another plugin refused its plan; its places are held until it has another one"}
@@ -287,7 +287,7 @@ func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 
 // unclaimed takes back what was reserved for members, and their nominations.
 func (p *Plugin) unclaimed(members []nodestate.GangMember) {
-	p.state.GangReserver().EndPlanned(uidsOf(members)...)
+	p.gangReserver.EndPlanned(uidsOf(members)...)
 	for i := range members {
 		p.handle.DeleteNominatedPodIfExists(members[i].Pod)
 	}

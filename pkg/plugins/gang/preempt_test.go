@@ -431,7 +431,7 @@ func TestLateNomination(t *testing.T) {
 			r.t.Fatal(err)
 		}
 		testkit.Soon(r.t, "nothing is held", func() bool {
-			r.state.Allocations().Sweep(r.snapshot.NodeInfos()) // as each cycle does: of a pod that is gone it stays until then
+			r.state.Allocations.Sweep(r.snapshot.NodeInfos()) // as each cycle does: of a pod that is gone it stays until then
 			return len(r.held()) == 0
 		})
 	}
@@ -523,7 +523,7 @@ func TestSinglePodAndGang(t *testing.T) {
 				return err == nil
 			})
 			testkit.Soon(t, "the gang is known", func() bool {
-				gangs := r.state.Diagnosis().Diagnose("").Gangs
+				gangs := r.state.Diagnosis.Diagnose("").Gangs
 				return len(gangs) == 1 && gangs[0].Pods == len(tc.priorities)
 			})
 			r.refusedSingle(pod)

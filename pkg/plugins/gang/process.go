@@ -25,8 +25,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 // Process is what the plugin's instances of all profiles share. Make one in main.
@@ -38,12 +40,24 @@ type Process struct {
 	config       *gangstate.Config // nil until the first profile has come
 	serves       bool              // some profile has GangPlacement
 	coscheduling bool              // some profile has Coscheduling
-	state        *nodestate.State
-	planner      *gangstate.Planner
-	volumes      volumes
-	profiles     map[string]*lifecycle.Profile
-	budgets      policylisters.PodDisruptionBudgetLister
-	doer         *doer // of all profiles
+	parts
+	planner  *gangstate.Planner
+	volumes  volumes
+	profiles map[string]*lifecycle.Profile
+	budgets  policylisters.PodDisruptionBudgetLister
+	doer     *doer // of all profiles
+}
+
+// parts are those of the State that the plugin uses.
+type parts struct {
+	nodes        *nodestate.NodeCache
+	allocations  *nodestate.AllocationTable
+	gangReserver *nodestate.GangReserver
+	nominator    *nodestate.Nominator
+	preSelector  *nodestate.PreSelector
+	fabric       *fabricview.Views
+	refusals     *refusals.Table
+	lists        *nodestate.FirstLists
 }
 
 // NewProcess returns a Process over the process-wide state.
@@ -85,20 +99,25 @@ type scheduler struct {
 	cluster
 }
 
-// cluster is the State as gangs ask it.
-type cluster struct{ *nodestate.State }
+// cluster is what gangs ask of the State.
+type cluster struct {
+	leader      *leader.Leader
+	lists       *nodestate.FirstLists
+	fabric      *fabricview.Views
+	preSelector *nodestate.PreSelector
+}
 
 // MayLead is gangstate.Cluster's.
-func (c cluster) MayLead() bool { return c.Leader().MayLead() }
+func (c cluster) MayLead() bool { return c.leader.MayLead() }
 
 // Synced is gangstate.Cluster's.
-func (c cluster) Synced() bool { return c.Lists().Synced() }
+func (c cluster) Synced() bool { return c.lists.Synced() }
 
 // Fabric is gangstate.Cluster's.
-func (c cluster) Fabric() *fabricview.View { return c.State.Fabric().Current() }
+func (c cluster) Fabric() *fabricview.View { return c.fabric.Current() }
 
 // Keep is gangstate.Cluster's.
-func (c cluster) Keep(places map[string][]*candidates.Kept) { c.PreSelector().Keep(places) }
+func (c cluster) Keep(places map[string][]*candidates.Kept) { c.preSelector.Keep(places) }
 
 // join adds a profile. The first one starts what the process needs, until ctx ends.
 func (p *Process) join(ctx context.Context, h fwk.Handle) error {
@@ -117,26 +136,30 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		d := newDoer(ctx, h, p.shared.Clock(), state)
 		first := p.gangs == nil
 		if first {
-			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, cluster{state}}) // the first one's is for all
+			p.gangs = gangstate.New(p.shared.Clock(), *p.config, scheduler{d, cluster{state.Leader, state.Lists, state.Fabric, state.PreSelector}}) // the first one's is for all
 		}
 		d.gangs = p.gangs
 		p.gangs.Serve(h.ProfileName())
 		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		profile.Placed, profile.Evict = p.gangs.Placed, d.evictMembers
-		state.Profiles().ServeGangs(h.ProfileName())
+		state.Profiles.ServeGangs(h.ProfileName())
 		if !first {
 			return nil
 		}
-		p.state, p.planner, p.doer = state, gangstate.NewPlanner(state.Nodes()), d
+		p.parts = parts{
+			nodes: state.Nodes, allocations: state.Allocations, gangReserver: state.GangReserver, nominator: state.Nominator,
+			preSelector: state.PreSelector, fabric: state.Fabric, refusals: state.Refusals, lists: state.Lists,
+		}
+		p.planner, p.doer = gangstate.NewPlanner(state.Nodes), d
 		go d.runNominations(ctx, p.shared.Clock())
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
-		return p.start(ctx, h)
+		return p.start(ctx, h, state)
 	})
 }
 
-// start feeds the gangs from the informers. It needs p.mu.
-func (p *Process) start(ctx context.Context, h fwk.Handle) error {
+// start feeds the gangs from the informers. The caller holds p.mu.
+func (p *Process) start(ctx context.Context, h fwk.Handle, state *nodestate.State) error {
 	registerMetrics()
 	core := h.SharedInformerFactory().Core().V1()
 	p.volumes = volumes{claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister()}
@@ -149,9 +172,9 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	if err := followEnded(ctx, h.ClientSet(), p.gangs); err != nil {
 		return err
 	}
-	p.state.Changes().OnRoom(p.gangs.Changed)
-	p.state.Fabric().OnChange(p.gangs.Changed)
-	p.state.Diagnosis().DiagnoseGangs(p.gangs.Diagnose)
+	state.Changes.OnRoom(p.gangs.Changed)
+	state.Fabric.OnChange(p.gangs.Changed)
+	state.Diagnosis.DiagnoseGangs(p.gangs.Diagnose)
 	p.gangs.RegisterMetrics()
 	go p.gangs.Run(ctx, p.shared.Clock())
 	go p.gangs.RunRounds(ctx, p.shared.Clock())

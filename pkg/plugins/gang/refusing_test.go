@@ -30,8 +30,8 @@ func TestGangsElsewhere(t *testing.T) {
 			for i := range refusals.Enough {
 				p := gpuPod(fmt.Sprint("refused-", i), 8).Node("node-0-0").Phase(v1.PodFailed).Obj()
 				p.Status.Reason = "OutOf" + gpuResource
-				r.state.Refusals().Sent(p.UID, "node-0-0")
-				r.state.Refusals().See(p)
+				r.state.Refusals.Sent(p.UID, "node-0-0")
+				r.state.Refusals.See(p)
 			}
 			pods := r.gang("g", tc.members, 8, nil)
 			r.known(pods[0])

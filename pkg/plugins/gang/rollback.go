@@ -45,7 +45,7 @@ func (d *doer) Settle(s *gangstate.Settlement) {
 
 // settle returns how many members were evicted.
 func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
 	group, pods, err := d.now(ctx, s)
 	if err != nil {
@@ -147,9 +147,9 @@ func evictEach(pods []*v1.Pod, evict func(*v1.Pod) error) (evicted int, failed e
 // evict asks for the eviction of one member, if this process still leads. It may be before its first
 // cycle: the question must not take the identity of another process of this host for its own.
 func (d *doer) evict(pod *v1.Pod) error {
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
-	if !d.state.Leader().MayLead() {
+	if !d.leader.MayLead() {
 		return leader.ErrNotLeader
 	}
 	err := d.handle.ClientSet().CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{

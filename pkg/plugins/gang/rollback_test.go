@@ -146,12 +146,10 @@ func TestWholeBesideWrites(t *testing.T) {
 		return true, stored, nil
 	})
 	member := schedtest.Pod("p").Namespace("ns").Label(schedulingv1alpha1.PodGroupLabel, name).Node("n").Obj()
-	d := &doer{
-		ctx: t.Context(), handle: handle{client: fake.NewClientset(member)},
-		state:  nodestate.New(nodestate.Config{RequestTimeout: time.Minute}, clock.RealClock{}),
-		groups: func() (versioned.Interface, error) { return groups, nil },
-	}
-	d.gangs = gangstate.New(clock.RealClock{}, gangstate.Config{}, scheduler{d, cluster{d.state}})
+	state := nodestate.New(nodestate.Config{RequestTimeout: time.Minute}, clock.RealClock{})
+	d := newDoer(t.Context(), handle{client: fake.NewClientset(member)}, clock.RealClock{}, state)
+	d.groups = func() (versioned.Interface, error) { return groups, nil }
+	d.gangs = gangstate.New(clock.RealClock{}, gangstate.Config{}, scheduler{d, cluster{state.Leader, state.Lists, state.Fabric, state.PreSelector}})
 	key := gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: name}
 	if evicted, err := d.settle(&gangstate.Settlement{Key: key, Group: stored}); err != nil || evicted > 0 {
 		t.Fatalf("%d are evicted: %v", evicted, err)

@@ -121,7 +121,7 @@ func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 			}
 			continue
 		}
-		if !d.state.Leader().MayLead() || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
+		if !d.leader.MayLead() || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
 			d.sayings.forget(key)
 			continue
 		}
@@ -158,12 +158,12 @@ func (d *doer) say(ctx context.Context, pod *v1.Pod, why string) error {
 	if err != nil {
 		return err
 	}
-	end, err := d.state.Binder().BeginWrite(ctx)
+	end, err := d.binder.BeginWrite(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	ctx, cancel := d.state.Binder().Bounded(ctx)
+	ctx, cancel := d.binder.Bounded(ctx)
 	defer cancel()
 	_, err = d.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
 	return err

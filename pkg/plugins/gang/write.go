@@ -24,7 +24,7 @@ import (
 // first members and for nobody who comes later. It does not queue for a write: the members
 // wait for it, with all that they hold.
 func (d *doer) Commit(c *gangstate.Commit) {
-	d.state.GangReserver().KeepPlanned(c.Members...)
+	d.plans.KeepPlanned(c.Members...)
 	d.nominees.take(c.Members...) // to be bound, they are nominated no more
 	go func() {
 		var err error
@@ -50,7 +50,7 @@ func (d *doer) Whole(c *gangstate.Commit) {
 }
 
 func (d *doer) whole(c *gangstate.Commit) error {
-	placement, err := c.Answer.Placement(d.state.Nodes().Node).Encode()
+	placement, err := c.Answer.Placement(d.nodes.Node).Encode()
 	if err != nil {
 		return fmt.Errorf("gang %s: %w", c.Key, err)
 	}
@@ -89,9 +89,9 @@ func stateNotes(s gangrequest.State) map[string]string {
 
 // annotatePod writes annotations on a pod: that of the first rank of a gang without a PodGroup.
 func (d *doer) annotatePod(pod *v1.Pod, notes map[string]string) error {
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
-	if err := d.state.Leader().Check(ctx); err != nil {
+	if err := d.leader.Check(ctx); err != nil {
 		return err
 	}
 	body, err := notesBody(pod.UID, "", notes)
@@ -108,7 +108,7 @@ func (d *doer) annotatePod(pod *v1.Pod, notes map[string]string) error {
 // was read: one that got no answer and arrives late must not undo a later one, since by the state
 // on the group members are evicted.
 func (d *doer) annotateGroup(group *schedulingv1alpha1.PodGroup, notes func(now *schedulingv1alpha1.PodGroup) (map[string]string, error)) error {
-	ctx, cancel := d.state.Binder().Bounded(d.ctx)
+	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
 	client, err := d.groups()
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *doer) annotateGroup(group *schedulingv1alpha1.PodGroup, notes func(now 
 		if err != nil {
 			return err
 		}
-		if err := d.state.Leader().Check(ctx); err != nil {
+		if err := d.leader.Check(ctx); err != nil {
 			return err
 		}
 		_, err = groups.Patch(ctx, group.Name, types.MergePatchType, body, metav1.PatchOptions{})

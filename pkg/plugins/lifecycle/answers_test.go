@@ -47,7 +47,7 @@ func (e *testEnv) failToBind(t *testing.T, pod *v1.Pod) string {
 		t.Fatalf("the binding ends with %v, want an error", status)
 	}
 	e.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
-	switch left := e.state(t).Allocations().Dump(); len(left) {
+	switch left := e.state(t).Allocations.Dump(); len(left) {
 	case 0:
 		return ""
 	case 1:

@@ -18,7 +18,7 @@ import (
 // Bind puts the choice on the Binding. The API server merges it into the pod in the
 // write that sets the pod's node. Pods without a choice are left to DefaultBinder.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	attempt := p.state.Binder().Attempt(pod.UID, nodeName)
+	attempt := p.binder.Attempt(pod.UID, nodeName)
 	if err := p.beginBinding(ctx, state, attempt); err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -26,7 +26,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		return fwk.AsStatus(err)
 	}
 	if units.AsksForDevices(pod) {
-		if err := p.state.Binder().MayBind(ctx, nodeName); err != nil {
+		if err := p.binder.MayBind(ctx, nodeName); err != nil {
 			return fwk.AsStatus(err)
 		}
 	}
@@ -49,7 +49,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	attempt.BindingBegan()
-	ctx, cancel := p.state.Binder().Bounded(ctx)
+	ctx, cancel := p.binder.Bounded(ctx)
 	defer cancel()
 	refused, err := p.bind(ctx, binding)
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 // server would still bind a pod that has ended, and the scheduler would not hear that
 // the pod is gone.
 func (p *Plugin) present(pod *v1.Pod) error {
-	if p.state.Allocations().Gone(pod.UID) || p.shared.assumed.left(pod.UID) {
+	if p.allocations.Gone(pod.UID) || p.shared.assumed.left(pod.UID) {
 		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, placement.PodGone)
 	}
 	return nil

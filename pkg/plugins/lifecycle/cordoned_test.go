@@ -65,7 +65,7 @@ func TestCordonedNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			words := func() []cordons.Word {
-				return e.state(t).Cordons().Words()
+				return e.state(t).Cordons.Words()
 			}
 			testkit.Soon(t, "the cordon is known", func() bool { return len(words()) == 1 })
 			want := []cordons.Word{{Node: e.node.Name, Token: token}}
@@ -120,7 +120,7 @@ func TestBoundPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Soon(t, "the cordon is known, and nothing in flight", func() bool {
-		w := e.state(t).Cordons().Words()
+		w := e.state(t).Cordons.Words()
 		return len(w) == 1 && len(w[0].InFlight) == 0
 	})
 }

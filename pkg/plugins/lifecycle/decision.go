@@ -86,7 +86,7 @@ type offered struct {
 
 // modelOf names the GPU model of a node; empty if it is not known.
 func (p *Plugin) modelOf(node, resource string) string {
-	if n := p.state.Nodes().Node(node); n != nil {
+	if n := p.nodes.Node(node); n != nil {
 		if accel := n.Accel(resource); accel != nil {
 			return nvtopo.ModelLabel(accel.Graph.Model())
 		}
@@ -102,7 +102,7 @@ func millis(seconds float64) float64 {
 
 // candidate is what a node has for the pod. Without a score there was nothing to compare with.
 func (p *Plugin) candidate(c *Cycle, info fwk.NodeInfo, score int) (out offered, ok bool) {
-	u := p.state.Nodes().View(&c.Demand, info, p.Snapshot())
+	u := p.nodes.View(&c.Demand, info, p.Snapshot())
 	if u == nil {
 		return out, false
 	}

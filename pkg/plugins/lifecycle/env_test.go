@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -62,6 +63,7 @@ type testEnv struct {
 	node      *v1.Node
 	logger    klog.Logger
 	instances map[string]fwk.Plugin
+	made      *nodestate.State
 	profiles  int
 	activated activations
 }
@@ -94,9 +96,10 @@ func newTestEnvOf(tb testing.TB, set setting, plugins ...string) *testEnv {
 		set.clock = clock.RealClock{}
 	}
 	b := &testEnv{
-		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(set.clock),
-		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
+		client: fake.NewClientset(leases("n")...),
+		node:   node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
+	b.shared = lifecycle.NewShared(set.clock, b.attach)
 	b.factory = informers.NewSharedInformerFactory(b.client, 0)
 	if set.gangs != nil {
 		if err := b.shared.ServeGangs("profile-1", set.gangs); err != nil {
@@ -107,7 +110,7 @@ func newTestEnvOf(tb testing.TB, set setting, plugins ...string) *testEnv {
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(tb, b.client.Actions, "pods")
-	if _, err := b.state(tb).Graphs().Apply(obj); err != nil {
+	if _, err := b.state(tb).Graphs.Apply(obj); err != nil {
 		tb.Fatal(err)
 	}
 	b.waitFresh(tb)
@@ -214,13 +217,16 @@ func argsOf(tb testing.TB, name string, set setting) runtime.Object {
 
 func (e *testEnv) state(tb testing.TB) *nodestate.State {
 	tb.Helper()
-	for _, p := range e.instances {
-		if s, ok := p.(interface{ State() *nodestate.State }); ok {
-			return s.State()
-		}
+	if e.made == nil {
+		tb.Fatal("no plugin was made")
 	}
-	tb.Fatal("no plugin was made")
-	return nil
+	return e.made
+}
+
+// attach keeps the State.
+func (e *testEnv) attach(_ context.Context, _ fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
+	e.made = state
+	return cache.ResourceEventHandlerFuncs{}
 }
 
 // waitFresh waits until the informer has brought the node's Leases.
@@ -228,7 +234,7 @@ func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
 	testkit.Soon(tb, "the node's Leases are known", func() bool {
-		return e.state(tb).Lists().Synced() && e.state(tb).Nodes().View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
+		return e.state(tb).Lists.Synced() && e.state(tb).Nodes.View(d, e.info(tb), e.snapshot.NodeInfos()) != nil
 	})
 }
 

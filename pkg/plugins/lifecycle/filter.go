@@ -20,7 +20,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if c == nil || c.Owner != p.name {
 		return nil
 	}
-	if c.Demand.HasGPUs() && p.state.Cordons().Cordoned(info.Node().Name) { // Reserve would refuse it, and no other node be tried
+	if c.Demand.HasGPUs() && p.cordons.Cordoned(info.Node().Name) { // Reserve would refuse it, and no other node be tried
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, nodestate.ErrCordoned.Error())
 	}
 	v := p.judge(c, info)
@@ -39,14 +39,14 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 // room, too, but what the plan keeps for the pod would not be used. An eviction would not help.
 func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) placement.Verdict {
 	if c.Planned == "" {
-		return p.state.Nodes().Judge(&c.Demand, info, p.Snapshot())
+		return p.nodes.Judge(&c.Demand, info, p.Snapshot())
 	}
 	if info.Node().Name != c.Planned {
 		return placement.Verdict{Reason: placement.PlannedElsewhere, Never: true}
 	}
-	reason, ok := p.state.GangReserver().JudgePlanned(&c.Demand, info)
+	reason, ok := p.gangReserver.JudgePlanned(&c.Demand, info)
 	if !ok { // it is planned without a choice
-		return p.state.Nodes().Judge(&c.Demand, info, p.Snapshot())
+		return p.nodes.Judge(&c.Demand, info, p.Snapshot())
 	}
 	return placement.Verdict{Reason: reason, Never: true}
 }

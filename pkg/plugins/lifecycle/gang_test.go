@@ -60,7 +60,7 @@ func (e *gangEnv) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
 		tb.Fatal(err)
 	}
 	members := []nodestate.GangMember{{Pod: pod, Demand: d, Node: "n", GPUs: nvtopo.MaskOf(gpus...)}}
-	if failed, reason := e.state(tb).GangReserver().ReserveGang(members, e.snapshot.NodeInfos()); failed >= 0 {
+	if failed, reason := e.state(tb).GangReserver.ReserveGang(members, e.snapshot.NodeInfos()); failed >= 0 {
 		tb.Fatalf("planning pod %s: %s", pod.Name, reason)
 	}
 }
@@ -84,11 +84,11 @@ func TestPlannedPodCycle(t *testing.T) {
 		"with TopologyAware alone":                        {plugins: both[:1], gpus: []int{2, 5}, wantPhase: "reserved"},
 		"with NUMAAffinity alone":                         {plugins: both[1:], gpus: []int{2, 5}, wantPhase: "reserved"},
 		"the gang is committed, and its attempt fails":    {plugins: both, gpus: []int{2, 5}, kept: true, wantPhase: "reserved", wantAtEnd: "planned"},
-		"its plan ends meanwhile, and it chooses nothing": {plugins: both, gpus: []int{2, 5}, between: func(s *nodestate.State) { s.GangReserver().EndPlanned("p") }, wantReserve: fwk.Unschedulable},
+		"its plan ends meanwhile, and it chooses nothing": {plugins: both, gpus: []int{2, 5}, between: func(s *nodestate.State) { s.GangReserver.EndPlanned("p") }, wantReserve: fwk.Unschedulable},
 		"without GPUs it has a place":                     {plugins: both, wantPhase: "planned", wantAtEnd: "planned"},
 		"its place is gone meanwhile": {
 			plugins: both, annotations: map[string]string{podrequest.NUMAAffinityKey: "required"},
-			between: func(s *nodestate.State) { s.GangReserver().EndPlanned("p") }, wantReserve: fwk.Unschedulable,
+			between: func(s *nodestate.State) { s.GangReserver.EndPlanned("p") }, wantReserve: fwk.Unschedulable,
 		},
 		"NUMA nodes are chosen at its place": {
 			plugins: both, annotations: map[string]string{podrequest.NUMAAffinityKey: "required"}, wantPhase: "planned,reserved", wantAtEnd: "planned",
@@ -103,7 +103,7 @@ func TestPlannedPodCycle(t *testing.T) {
 			}
 			g.plan(t, pod, tc.gpus...)
 			if tc.kept {
-				g.state(t).GangReserver().KeepPlanned("p")
+				g.state(t).GangReserver.KeepPlanned("p")
 			}
 			ctx, state := t.Context(), framework.NewCycleState()
 			result, status, _ := g.fw.RunPreFilterPlugins(ctx, state, pod)
@@ -121,12 +121,12 @@ func TestPlannedPodCycle(t *testing.T) {
 				t.Fatalf("Reserve: %v, want %v", status, tc.wantReserve)
 			}
 			if len(tc.gpus) > 0 && status.IsSuccess() {
-				a := g.state(t).Binder().Attempt("p", "n").Pending()
-				if got := a.Mask(gpuResource, g.state(t).Nodes().Node("n").Accels[0].Graph); got != nvtopo.MaskOf(tc.gpus...) {
+				a := g.state(t).Binder.Attempt("p", "n").Pending()
+				if got := a.Mask(gpuResource, g.state(t).Nodes.Node("n").Accels[0].Graph); got != nvtopo.MaskOf(tc.gpus...) {
 					t.Errorf("it gets %v, want %v", got.Positions(), tc.gpus)
 				}
 				if slices.Contains(tc.plugins, topology.Name) {
-					tables := g.state(t).Nodes().Node("n").Accels[0].Tables
+					tables := g.state(t).Nodes.Node("n").Accels[0].Tables
 					want := &allocation.Decision{
 						Version: allocation.DecisionVersion, Node: "n", Gang: true, Band: nodeindex.BandOf(tables, nvtopo.MaskOf(tc.gpus...)),
 						BestRing: tables.Best(len(tc.gpus)), Candidates: []allocation.Candidate{{Node: "n", Ring: tables.Ring(nvtopo.MaskOf(tc.gpus...))}},

@@ -36,7 +36,7 @@ const (
 // member may wait for others without any attempt to schedule it.
 func TellIgnoredKeys(clk clock.Clock) Attachment {
 	return func(ctx context.Context, h fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
-		i := newIgnored(state.Profiles().Serves, state.Leader().MayLead)
+		i := newIgnored(state.Profiles.Serves, state.Leader.MayLead)
 		if _, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(i.handler()); err != nil {
 			klog.FromContext(ctx).Error(err, "Pods cannot be watched for misspelled keys; no events tell of them")
 		}

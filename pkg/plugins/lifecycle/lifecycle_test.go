@@ -153,7 +153,7 @@ func TestPodCycle(t *testing.T) {
 					t.Errorf("writes (-want,+got):\n%s", diff)
 				}
 				var phases []string
-				for _, c := range b.state(t).Allocations().Dump() {
+				for _, c := range b.state(t).Allocations.Dump() {
 					phases = append(phases, c.Phase)
 				}
 				if phase := strings.Join(phases, ","); phase != tc.wantPhase {

@@ -73,7 +73,7 @@ func TestMeteredPods(t *testing.T) {
 				_, err := e.factory.Core().V1().Namespaces().Lister().Get(namespace.Name)
 				return err == nil
 			})
-			if tc.noGraph && !e.state(t).Graphs().Remove("n", "t") {
+			if tc.noGraph && !e.state(t).Graphs.Remove("n", "t") {
 				t.Fatal("the graph was not there")
 			}
 			wrapper := schedtest.Pod("p").CPU("2").Memory("1Gi").Annotations(map[string]string{podrequest.TopologyPolicyKey: "none"})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/cordons"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -23,12 +25,24 @@ type Plugin struct {
 	cares  func(*podrequest.Request) bool
 	handle fwk.Handle
 	shared *Shared
-	state  *nodestate.State
+	parts
 	// namespaces says whose pods are billed.
 	namespaces corelisters.NamespaceLister
 	// Profile is this profile's, shared with the other plugin. New fills in its own
 	// part; later it is read only.
 	Profile *Profile
+}
+
+// parts are those of the State that it uses.
+type parts struct {
+	nodes        *nodestate.NodeCache
+	allocations  *nodestate.AllocationTable
+	gangReserver *nodestate.GangReserver
+	preSelector  *nodestate.PreSelector
+	binder       *nodestate.Binder
+	leader       *leader.Leader
+	cordons      *cordons.Table
+	lists        *nodestate.FirstLists
 }
 
 var (
@@ -42,20 +56,24 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// New returns the common part of the named plugin. cares says which pods the plugin is
-// for; it ignores all others.
-func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*podrequest.Request) bool) (*Plugin, error) {
+// New returns the common part of the named plugin, and the State for the plugin to take the parts of that it
+// uses. cares says which pods the plugin is for; it ignores all others.
+func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*podrequest.Request) bool) (*Plugin, *nodestate.State, error) {
 	if shared == nil {
-		return nil, errors.New("the plugin was registered without the process-wide state")
+		return nil, nil, errors.New("the plugin was registered without the process-wide state")
 	}
 	state, profile, err := shared.join(ctx, h, name, set)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return &Plugin{
-		name: name, cares: cares, handle: h, shared: shared, state: state, Profile: profile,
+		name: name, cares: cares, handle: h, shared: shared, Profile: profile,
+		parts: parts{
+			nodes: state.Nodes, allocations: state.Allocations, gangReserver: state.GangReserver, preSelector: state.PreSelector,
+			binder: state.Binder, leader: state.Leader, cordons: state.Cordons, lists: state.Lists,
+		},
 		namespaces: h.SharedInformerFactory().Core().V1().Namespaces().Lister(),
-	}, nil
+	}, state, nil
 }
 
 // Name returns the plugin's name.
@@ -63,9 +81,6 @@ func (p *Plugin) Name() string { return p.name }
 
 // Handle returns the framework's handle.
 func (p *Plugin) Handle() fwk.Handle { return p.handle }
-
-// State returns the process-wide state.
-func (p *Plugin) State() *nodestate.State { return p.state }
 
 // Cycle returns this cycle's view, or nil if the pod is not for this plugin.
 func (p *Plugin) Cycle(state fwk.CycleState) *Cycle {
@@ -83,7 +98,7 @@ func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*Cycle, *usage.U
 	if c == nil {
 		return nil, nil
 	}
-	return c, p.state.Nodes().View(&c.Demand, info, p.Snapshot())
+	return c, p.nodes.View(&c.Demand, info, p.Snapshot())
 }
 
 // Snapshot returns the cycle's snapshot of the nodes.

@@ -40,7 +40,7 @@ func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	}
 	endBinding(state)
 	p.shared.assumed.bind(pod)
-	p.state.Cordons().Bound(pod.UID, nodeName)
+	p.cordons.Bound(pod.UID, nodeName)
 	if p.Cycle(state) == nil {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 
 // PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	attempt := p.state.Binder().Attempt(pod.UID, nodeName)
+	attempt := p.binder.Attempt(pod.UID, nodeName)
 	if !p.owns(state) || !p.writes(state, pod, attempt) {
 		return fwk.NewStatus(fwk.Skip)
 	}
@@ -47,7 +47,7 @@ func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Att
 // belongs to the scheduler's cache. A feature gate of kube-scheduler decides whether
 // PreBindPreFlight was called before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	attempt := p.state.Binder().Attempt(pod.UID, nodeName)
+	attempt := p.binder.Attempt(pod.UID, nodeName)
 	if !p.owns(state) || !p.writes(state, pod, attempt) {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	var annotations map[string]string
 	if a == nil {
-		err = p.state.Leader().Check(ctx) // a successor may have made a choice for the pod
+		err = p.leader.Check(ctx) // a successor may have made a choice for the pod
 	} else if err = attempt.MayCarryOut(ctx); err == nil {
 		annotations, err = p.annotations(state, pod, a)
 	}
@@ -79,7 +79,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 // annotations are what is written on the pod: its choice, why it was made, and its rank if it is
 // one of a gang.
 func (p *Plugin) annotations(state fwk.CycleState, pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
-	annotations, err := p.state.Nodes().Annotations(a, p.Profile.WriteAliases)
+	annotations, err := p.nodes.Annotations(a, p.Profile.WriteAliases)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attem
 	// A PATCH without a clear answer may be carried out later, over another choice that
 	// was made in the meantime. From here on the reservation may only become doubtful.
 	attempt.BindingBegan()
-	ctx, cancel := p.state.Binder().Bounded(ctx)
+	ctx, cancel := p.binder.Bounded(ctx)
 	defer cancel()
 	// err keeps the error of the last attempt: when the context ends, retry.OnError
 	// would return an earlier error or none.
@@ -140,5 +140,5 @@ func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Att
 	for key := range pod.Annotations {
 		earlier = earlier || allocation.Writes(key, p.Profile.WriteAliases)
 	}
-	return earlier || c.Demand.HasGPUs() && p.state.Leader().TakingOver()
+	return earlier || c.Demand.HasGPUs() && p.leader.TakingOver()
 }

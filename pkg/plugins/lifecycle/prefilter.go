@@ -17,26 +17,26 @@ const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	c := ReadCycle(state)
 	if c == nil {
-		p.state.Allocations().Sweep(p.Snapshot())
+		p.allocations.Sweep(p.Snapshot())
 		d, err := p.Profile.Demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 		}
 		c = &Cycle{Demand: *d, Owner: p.Profile.owner(d.Request), Member: p.Profile.IsMember(pod)}
 		if c.Member {
-			c.Planned, _ = p.state.GangReserver().Planned(pod.UID)
+			c.Planned, _ = p.gangReserver.Planned(pod.UID)
 		}
 		state.Write(CycleKey, c)
 	}
 	if c.Owner != p.name || !p.cares(c.Demand.Request) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if !p.state.Lists().Synced() {
+	if !p.lists.Synced() {
 		// The pods behind this one would also be tried in vain, and each would get an
 		// event. A pod that waited is refused anyway, because its cycle's snapshot is
 		// as old as the wait. The status is not resolvable, so nobody is evicted for
 		// it. The State wakes the pod when it has read everything.
-		p.state.Lists().Await(ctx)
+		p.lists.Await(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
 	return nil, nil

@@ -74,7 +74,7 @@ func newWholeScheduler(t *testing.T, clk clock.WithTicker) *wholeScheduler {
 func (w *wholeScheduler) waitSynced(t *testing.T) {
 	t.Helper()
 	testkit.Soon(t, "the lists are in", func() bool {
-		return w.state(t).Lists().Synced() && w.state(t).Nodes().CheckGraph(w.node) == placement.Fits
+		return w.state(t).Lists.Synced() && w.state(t).Nodes.CheckGraph(w.node) == placement.Fits
 	})
 }
 
@@ -87,11 +87,11 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	obj, node := topologyOf(t)
 	w := &wholeScheduler{
 		testEnv: &testEnv{
-			client: fake.NewClientset(append(leases("n"), node)...), shared: lifecycle.NewShared(clk),
-			node: node, instances: map[string]fwk.Plugin{},
+			client: fake.NewClientset(append(leases("n"), node)...), node: node, instances: map[string]fwk.Plugin{},
 		},
 		attempts: &counter{names: make(chan string, 100_000)},
 	}
+	w.shared = lifecycle.NewShared(clk, w.attach)
 	w.client.PrependReactor("create", "pods", w.bindPod)
 	w.factory = informers.NewSharedInformerFactory(w.client, 0)
 	plugins := *defaults.PluginsV1
@@ -117,7 +117,7 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	w.factory.Start(ctx.Done())
 	w.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(t, w.client.Actions, "pods")
-	if _, err := w.state(t).Graphs().Apply(obj); err != nil {
+	if _, err := w.state(t).Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
 	go s.Run(ctx)

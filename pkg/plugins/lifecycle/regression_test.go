@@ -108,7 +108,7 @@ func TestCountedPodEarlierChoice(t *testing.T) {
 				t.Fatalf("no choice was written: %v, %v", pod.Annotations, err)
 			}
 			b.fw.RunReservePluginsUnreserve(t.Context(), framework.NewCycleState(), pod, "n")
-			if !b.state(t).Graphs().Remove("n", "t") {
+			if !b.state(t).Graphs.Remove("n", "t") {
 				t.Fatal("the graph was not there")
 			}
 			b.client.ClearActions()
@@ -168,7 +168,7 @@ func TestPatchAfterLateBinding(t *testing.T) {
 		t.Errorf("PreBind: %v, want an error", status)
 	}
 	b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
-	if left := b.state(t).Allocations().Dump(); len(left) != 0 {
+	if left := b.state(t).Allocations.Dump(); len(left) != 0 {
 		t.Errorf("in flight after a refusal: %+v", left)
 	}
 }
@@ -189,18 +189,18 @@ func TestEndedPodInCycle(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations().Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations.Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); status.Code() != fwk.Unschedulable {
 				t.Errorf("Reserve: %v, want Unschedulable", status)
 			}
-			if left := b.state(t).Allocations().Dump(); len(left) != 0 {
+			if left := b.state(t).Allocations.Dump(); len(left) != 0 {
 				t.Errorf("in flight: %+v", left)
 			}
 			// The informer's list may have been older than its events.
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the pod is not known to be gone any more", func() bool { return !b.state(t).Allocations().Gone(pod.UID) })
+			testkit.Soon(t, "the pod is not known to be gone any more", func() bool { return !b.state(t).Allocations.Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
 				t.Errorf("Reserve of a pod that is back: %v", status)
 			}
@@ -226,7 +226,7 @@ func TestEndedPodBinding(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations().Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations.Gone(pod.UID) })
 			b.client.ClearActions()
 			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
 			if status.IsSuccess() {
@@ -260,8 +260,8 @@ func TestDeletedPodLateWrite(t *testing.T) {
 			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations().Gone(pod.UID) })
-			if clk.Step(reservations.ReleaseWithin + time.Second); b.state(t).Allocations().Gone(pod.UID) {
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations.Gone(pod.UID) })
+			if clk.Step(reservations.ReleaseWithin + time.Second); b.state(t).Allocations.Gone(pod.UID) {
 				t.Fatal("that the pod is gone is known for longer than its devices may take to follow")
 			}
 			b.client.ClearActions()
@@ -329,7 +329,7 @@ func TestUnansweredWrite(t *testing.T) {
 				t.Errorf("the write ended with %v, want %v", err, context.DeadlineExceeded)
 			}
 			b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
-			if got := b.state(t).Allocations().Dump(); len(got) != 1 || got[0].Phase != "doubtful" {
+			if got := b.state(t).Allocations.Dump(); len(got) != 1 || got[0].Phase != "doubtful" {
 				t.Errorf("in flight %+v, want one that is doubtful", got)
 			}
 		})

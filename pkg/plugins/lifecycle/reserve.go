@@ -23,10 +23,10 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	p.shared.assumed.reserve(pod.UID)
 	// The scheduler's cache would keep such a pod for ever.
-	if p.state.Allocations().Gone(pod.UID) {
+	if p.allocations.Gone(pod.UID) {
 		return fwk.NewStatus(fwk.Unschedulable, placement.PodGone.String())
 	}
-	if units.AsksForDevices(pod) && !p.state.Cordons().Assume(pod, nodeName) {
+	if units.AsksForDevices(pod) && !p.cordons.Assume(pod, nodeName) {
 		return fwk.NewStatus(fwk.Unschedulable, nodestate.ErrCordoned.Error())
 	}
 	c := p.Cycle(state)
@@ -34,8 +34,8 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil
 	}
 	// A gang's member that has its place mostly waits at Permit, and must not be late there.
-	if _, planned := p.state.GangReserver().Planned(pod.UID); !planned {
-		p.state.Binder().AwaitWrites(ctx)
+	if _, planned := p.gangReserver.Planned(pod.UID); !planned {
+		p.binder.AwaitWrites(ctx)
 	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
@@ -49,7 +49,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	if a == nil && c.Demand.HasGPUs() {
 		// For PostBind, which must not ask again: the graph may count by then.
-		state.Write(byCountKey, byCount(p.state.Nodes().CheckGraph(info.Node()).String()))
+		state.Write(byCountKey, byCount(p.nodes.CheckGraph(info.Node()).String()))
 	} else {
 		state.Delete(byCountKey) // left by an earlier Reserve in this cycle
 	}
@@ -63,7 +63,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 // chooses.
 func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	if c.Planned != "" {
-		a, ended := p.state.GangReserver().ReservePlanned(pod.UID, info.Node().Name)
+		a, ended := p.gangReserver.ReservePlanned(pod.UID, info.Node().Name)
 		switch {
 		case ended:
 			return nil, placement.PlanEnded
@@ -72,7 +72,7 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 			return a, placement.Fits
 		}
 	}
-	return p.state.Allocations().Assume(&c.Demand, pod, info, snapshot)
+	return p.allocations.Assume(&c.Demand, pod, info, snapshot)
 }
 
 // Unreserve takes the choice back. It does not change the cycle's view, because the
@@ -83,6 +83,6 @@ func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	endBinding(state)
 	p.shared.assumed.forget(pod.UID)
-	p.state.Cordons().Forget(pod.UID, nodeName)
-	p.state.Allocations().Forget(pod.UID, nodeName)
+	p.cordons.Forget(pod.UID, nodeName)
+	p.allocations.Forget(pod.UID, nodeName)
 }

@@ -22,7 +22,7 @@ import (
 // phases are those of all claims.
 func (e *testEnv) phases(t *testing.T) (out []string) {
 	t.Helper()
-	for _, c := range e.state(t).Allocations().Dump() {
+	for _, c := range e.state(t).Allocations.Dump() {
 		out = append(out, c.Phase)
 	}
 	return out
@@ -105,7 +105,7 @@ func TestCountedPodDroppedChoice(t *testing.T) {
 	if got := b.phases(t); len(got) != 0 {
 		t.Fatalf("claims %q, want none", got)
 	}
-	if !b.state(t).Graphs().Remove("n", "t") {
+	if !b.state(t).Graphs.Remove("n", "t") {
 		t.Fatal("the graph was not there")
 	}
 	b.place(t, pod) // as the informer had it before

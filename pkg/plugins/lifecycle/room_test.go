@@ -227,7 +227,7 @@ func (e *testEnv) fill(tb testing.TB) (empty func()) {
 	tb.Helper()
 	var ends []func()
 	for range 64 {
-		end, err := e.state(tb).Binder().Attempt("", "").BeginWrite(tb.Context())
+		end, err := e.state(tb).Binder.Attempt("", "").BeginWrite(tb.Context())
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestChangesBeforeWrite(t *testing.T) {
 			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations().Gone(pod.UID) })
+			testkit.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Allocations.Gone(pod.UID) })
 		},
 	}
 	for name, happens := range tests {
@@ -275,7 +275,7 @@ func TestChangesBeforeWrite(t *testing.T) {
 				if n, _ := server.sent(); n > 0 {
 					t.Errorf("%d writes were sent, want none", n)
 				}
-				for _, c := range b.state(t).Allocations().Dump() {
+				for _, c := range b.state(t).Allocations.Dump() {
 					if c.Phase != "void" {
 						t.Errorf("a choice is %s, and nothing of it was written", c.Phase)
 					}

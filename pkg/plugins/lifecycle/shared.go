@@ -134,11 +134,11 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		handlers[i] = attach(ctx, h, config.Namespace, state)
 	}
 	if served {
-		if err := state.Graphs().Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
+		if err := state.Graphs.Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
 			return nil, err
 		}
 	}
-	state.Lists().AwaitSync(ctx)
+	state.Lists.AwaitSync(ctx)
 	if !served {
 		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait until its definition is installed")
 		go s.watchLater(ctx, h, state, handlers)
@@ -178,15 +178,15 @@ func equal(have, given *nodestate.Config) error {
 // watchLater starts the watch when the resource exists. Until the first list is in, GPU
 // pods wait as they do after a start.
 func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.State, handlers []cache.ResourceEventHandler) {
-	if !state.Graphs().AwaitServed(ctx, h.ClientSet().Discovery()) {
+	if !state.Graphs.AwaitServed(ctx, h.ClientSet().Discovery()) {
 		return
 	}
 	klog.FromContext(ctx).Info("The API server knows NodeGPUTopology now")
-	if err := state.Graphs().Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
+	if err := state.Graphs.Watch(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
 		klog.FromContext(ctx).Error(err, "GPU topologies cannot be watched")
 		return
 	}
-	state.Lists().AwaitSync(ctx)
+	state.Lists.AwaitSync(ctx)
 }
 
 // join adds a plugin to its profile and returns the State and the profile.
@@ -213,7 +213,7 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 		return nil, nil, fmt.Errorf("profile %s: annotationWrite, writeAliases and resources must be the same for %s and %s", name, p.plugins[0], plugin)
 	}
 	p.plugins = append(p.plugins, plugin)
-	state.Profiles().Serve(name, set.Resources)
+	state.Profiles.Serve(name, set.Resources)
 	return state, p, nil
 }
 

@@ -23,7 +23,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	if p.state.PreSelector().RetriesOnAllNodes(pod.UID) {
+	if p.preSelector.RetriesOnAllNodes(pod.UID) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is tried on all nodes this time")
 	}
 	if p.Profile.IsMember(pod) {
@@ -32,7 +32,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if !p.cares(d.Request) {
 		return nil, nil
 	}
-	if d.HasGPUs() && !p.state.PreSelector().TakesWholeNodes(d.Request) {
+	if d.HasGPUs() && !p.preSelector.TakesWholeNodes(d.Request) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod takes a part of a node's GPUs")
 	}
 	return []fwk.SignFragment{{Key: signKey, Value: d.RankingSignature()}}, nil

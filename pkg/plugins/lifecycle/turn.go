@@ -35,7 +35,7 @@ func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, attempt
 	if err != nil {
 		return err
 	}
-	ctx, cancel := p.state.Binder().Bounded(ctx)
+	ctx, cancel := p.binder.Bounded(ctx)
 	context.AfterFunc(ctx, end)
 	state.Write(turnKey, turn(cancel))
 	return nil

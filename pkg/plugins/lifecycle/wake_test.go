@@ -100,7 +100,7 @@ func TestReleaseBacklog(t *testing.T) {
 func (e *testEnv) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 	tb.Helper()
 	state := e.state(tb)
-	notes, err := state.Nodes().Annotations(state.Binder().Attempt(pod.UID, e.node.Name).Pending(), false)
+	notes, err := state.Nodes.Annotations(state.Binder.Attempt(pod.UID, e.node.Name).Pending(), false)
 	if err != nil {
 		tb.Fatal(err)
 	}

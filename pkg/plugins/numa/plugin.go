@@ -50,13 +50,13 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).Placed)
+		base, state, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).Placed)
 		if err != nil {
 			return nil, err
 		}
 		base.Profile.Options.DefaultAffinity = affinity
 		base.Profile.WantCPUs = *args.CPUSet
-		base.State().Profiles().Describe(h.ProfileName(), func(p *diagnosis.Profile) {
+		state.Profiles.Describe(h.ProfileName(), func(p *diagnosis.Profile) {
 			p.DefaultAffinity, p.CPUSet = string(args.DefaultAffinity), *args.CPUSet
 		})
 		return &Plugin{Plugin: base, sameNUMABonus: *args.SameNUMABonus, crossNUMAPenalty: *args.CrossNUMAPenalty}, nil

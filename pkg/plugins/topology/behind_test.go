@@ -17,8 +17,8 @@ func (e *testEnv) refuse(node string, pods int) {
 	for i := range pods {
 		p := testobj.Pod(fmt.Sprint("refused-", i)).UID(fmt.Sprint("refused-", node, i)).Node(node).Phase(v1.PodFailed).Obj()
 		p.Status.Reason = "UnexpectedAdmissionError"
-		e.plugin.State().Refusals().Sent(p.UID, node)
-		e.plugin.State().Refusals().See(p)
+		e.state.Refusals.Sent(p.UID, node)
+		e.state.Refusals.See(p)
 	}
 }
 

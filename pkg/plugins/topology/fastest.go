@@ -79,10 +79,10 @@ func (p *Plugin) kinds(c *lifecycle.Cycle, m fwk.NodeToStatusReader) []example {
 	all, res := map[kind]example{}, &c.Demand.Resources[0]
 	for _, info := range infos {
 		node := info.Node()
-		if !forNowOrItsRings(m.Get(node.Name)) || p.State().Nodes().CheckGraph(node) != placement.Fits {
+		if !forNowOrItsRings(m.Get(node.Name)) || p.nodes.CheckGraph(node) != placement.Fits {
 			continue
 		}
-		n := p.State().Nodes().Node(node.Name)
+		n := p.nodes.Node(node.Name)
 		if n == nil || n.Empty == nil {
 			continue
 		}

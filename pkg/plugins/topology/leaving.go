@@ -24,7 +24,7 @@ type leaving struct {
 // those that leave within a time that is reasonable to wait. slow are the others: their
 // owners chose such a long grace period that other pods may have to go instead.
 func (p *preemptor) leavers(info fwk.NodeInfo, pod *v1.Pod) (soon, slow []leaving) {
-	told := p.state.Nominator().Leaving(info.Node().Name, pod.UID, corev1.PodPriority(pod))
+	told := p.nominator.Leaving(info.Node().Name, pod.UID, corev1.PodPriority(pod))
 	for _, pi := range info.GetPods() {
 		other := pi.GetPod()
 		var l leaving

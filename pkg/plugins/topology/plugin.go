@@ -12,12 +12,14 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/refusals"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -26,9 +28,13 @@ const Name = config.TopologyAwareName
 // Plugin is TopologyAware.
 type Plugin struct {
 	*lifecycle.Plugin
-	logger    klog.Logger
-	narrowing candidates.Narrowing
-	preemptor *preemptor
+	logger      klog.Logger
+	nodes       *nodestate.NodeCache
+	preSelector *nodestate.PreSelector
+	waiting     *nodestate.WaitingPods
+	refusals    *refusals.Table
+	narrowing   candidates.Narrowing
+	preemptor   *preemptor
 }
 
 var (
@@ -56,7 +62,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := config.ValidateTopologyAwareArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).HasGPUs)
+		base, state, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).HasGPUs)
 		if err != nil {
 			return nil, err
 		}
@@ -67,17 +73,18 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock(), base.Profile)
+		preemptor, err := newPreemptor(ctx, h, state, shared.Clock(), base.Profile)
 		if err != nil {
 			return nil, err
 		}
 		preemptor.tolerance = *args.TimeTolerance
-		base.State().Profiles().Describe(h.ProfileName(), func(p *diagnosis.Profile) { describe(p, args, base.Profile) })
+		state.Profiles.Describe(h.ProfileName(), func(p *diagnosis.Profile) { describe(p, args, base.Profile) })
 		if base.Profile.CountStale {
-			base.State().SetCountStale()
+			state.SetCountStale()
 		}
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
+			nodes: state.Nodes, preSelector: state.PreSelector, waiting: state.Waiting, refusals: state.Refusals,
 			narrowing: candidates.Narrowing{
 				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
 				Order: order,

@@ -37,22 +37,22 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	if c != nil && c.Narrowed {
-		p.State().PreSelector().RetryOnAllNodes(p.logger, pod, p.Handle())
+		p.preSelector.RetryOnAllNodes(p.logger, pod, p.Handle())
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
 	}
 	// All nodes were tried; after the next change a list is useful again.
-	p.State().PreSelector().EndRetry(pod.UID)
+	p.preSelector.EndRetry(pod.UID)
 	if c == nil || !c.Demand.HasGPUs() {
 		return p.plainPostFilter(ctx, state, pod, m)
 	}
 	inMetric, slow := c.Refused(), c.RefusedFor(placement.LowBandwidth) // before preemption simulates other states
 	if !p.PreemptionEnabled() {
-		p.State().Waiting().Add(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
+		p.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
 		return nil, p.besideRings(fwk.NewStatus(fwk.Unschedulable), slow, c, m)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
-	p.State().Waiting().Add(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
+	p.waiting.Add(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
 	return result, p.besideRings(said(pod, status), slow, c, m)
 }
 
@@ -102,7 +102,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.Profile.IsMember(pod) {
 		return nil // it may be on the list still, of a time when it was no member
 	}
-	gated, inMetric := p.State().Waiting().Gated(pod)
+	gated, inMetric := p.waiting.Gated(pod)
 	if !gated {
 		return nil
 	}

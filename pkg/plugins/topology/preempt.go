@@ -46,7 +46,9 @@ const (
 type preemptor struct {
 	*defaultpreemption.DefaultPreemption
 	handle    fwk.Handle
-	state     *nodestate.State
+	nodes     *nodestate.NodeCache
+	nominator *nodestate.Nominator
+	waiting   *nodestate.WaitingPods
 	clock     clock.PassiveClock
 	patience  time.Duration // for pods that are being deleted: the argument terminationWait
 	evaluator *preemption.Evaluator
@@ -64,7 +66,10 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 	if err != nil {
 		return nil, fmt.Errorf("setting up preemption: %w", err)
 	}
-	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: profile.TerminationWait, profile: profile}
+	p := &preemptor{
+		DefaultPreemption: base, handle: h, nodes: state.Nodes, nominator: state.Nominator, waiting: state.Waiting,
+		clock: clk, patience: profile.TerminationWait, profile: profile,
+	}
 	p.evaluator = preemption.NewEvaluator(Name, discreet{h}, p, features.EnableAsyncPreemption)
 	p.evictOne, p.evaluator.PreemptPod = p.evaluator.PreemptPod, p.evictPod
 	return p, nil
@@ -160,7 +165,7 @@ func (p *preemptor) preempt(
 		return result, false, status
 	}
 	if never(pod) {
-		p.state.Nominator().EndNominated(pod.UID)
+		p.nominator.EndNominated(pod.UID)
 		result, status = framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
 	} else if result, status = p.evict(ctx, state, pod, m, late); status.IsSuccess() {
 		return result, false, status
@@ -168,7 +173,7 @@ func (p *preemptor) preempt(
 	if late == nil {
 		return result, false, status
 	}
-	p.state.Waiting().TryAgainBy(p.clock.Now().Add(late.within - p.patience))
+	p.waiting.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
 	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate(pod.Namespace))
 }
 
@@ -177,7 +182,7 @@ func (p *preemptor) preempt(
 // sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := newAttempt()
-	a.begun, a.evicted = p.state.Nominator().Evicting(pod.UID), p.state.Nominator().EvictedFor(pod.UID)
+	a.begun, a.evicted = p.nominator.Evicting(pod.UID), p.nominator.EvictedFor(pod.UID)
 	if late != nil {
 		a.before = late.within
 	}
@@ -192,7 +197,7 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		p.evictOthers(pod, plan.others)
 		return result, fwk.NewStatus(fwk.Success, plan.text(pod.Namespace, node))
 	}
-	p.state.Nominator().EndNominated(pod.UID)
+	p.nominator.EndNominated(pod.UID)
 	return result, a.final(status)
 }
 
@@ -228,10 +233,10 @@ func (p *preemptor) evictPlain(ctx context.Context, state fwk.CycleState, pod *v
 // has had its turn.
 func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	if plan.alloc == nil {
-		p.state.Nominator().EndNominated(pod.UID)
+		p.nominator.EndNominated(pod.UID)
 		return
 	}
-	p.state.Nominator().ReserveNominated(pod.UID, plan.alloc, reservations.WaitsFor{
+	p.nominator.ReserveNominated(pod.UID, plan.alloc, reservations.WaitsFor{
 		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }
@@ -271,7 +276,7 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	switch {
 	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
 		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, eviction.NamesFor(pod.Namespace, victims))
-	case p.state.Nominator().Releasing(pod.UID, info):
+	case p.nominator.Releasing(pod.UID, info):
 		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
 	}
 	return ""

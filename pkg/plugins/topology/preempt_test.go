@@ -133,7 +133,7 @@ func TestPostFilter(t *testing.T) {
 				t.Errorf("%v %q, node %q, evicted %v; want %v, %q, node %q, %v",
 					status.Code(), status.Message(), node, evicted, tc.want, tc.says, tc.wantNode, tc.evicted)
 			}
-			if held := len(s.plugin.State().Nominator().NominatedReservations()) > 0; held != (tc.wantNode != "") {
+			if held := len(s.state.Nominator.NominatedReservations()) > 0; held != (tc.wantNode != "") {
 				t.Errorf("something is held: %t, want it for a nominated pod", held)
 			}
 		})
@@ -223,7 +223,7 @@ func TestSecondPreemptor(t *testing.T) {
 		s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
 	}
 	var all []string
-	for _, h := range s.plugin.State().Nominator().NominatedReservations() {
+	for _, h := range s.state.Nominator.NominatedReservations() {
 		all = append(all, h.GPUs...)
 	}
 	slices.Sort(all)
@@ -372,7 +372,7 @@ func TestComingFreeDevices(t *testing.T) {
 				PodUID: "gone", Container: "main", Resource: v1alpha1.DefaultResource, State: "confirmed",
 				GPUs: []string{obj.Spec.GPUs[0].ID, obj.Spec.GPUs[1].ID},
 			}}
-			if _, err := s.plugin.State().Graphs().Apply(obj); err != nil {
+			if _, err := s.state.Graphs.Apply(obj); err != nil {
 				t.Fatal(err)
 			}
 			if tc.known {

@@ -23,7 +23,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if c.Member || p.Profile.IsNear(pod) { // a list of ours could leave out the nodes that GangPlacement lists
 		return nil, status
 	}
-	names, ratedBy := p.State().PreSelector().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
+	names, ratedBy := p.preSelector.Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
 	if names == nil {
 		return nil, status
 	}

@@ -38,7 +38,7 @@ const (
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
-		if c = lifecycle.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.KeepOff || !p.State().PreSelector().HasBoth() {
+		if c = lifecycle.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.KeepOff || !p.preSelector.HasBoth() {
 			return fwk.NewStatus(fwk.Skip)
 		}
 		return nil
@@ -51,14 +51,14 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		if left, ok := c.Best.LeftFaster(); ok && !c.Narrowed {
 			c.Leave(nodes[left.Node].Node().Name, left)
 		}
-		c.Spares = p.State().PreSelector().Spares(c.Demand.Request.Resources[0].Name, nodes)
+		c.Spares = p.preSelector.Spares(c.Demand.Request.Resources[0].Name, nodes)
 	}
 	return nil
 }
 
 // behind are those of some nodes whose kubelets refuse pods; nil if there are none, or no others.
 func (p *Plugin) behind(nodes []fwk.NodeInfo) map[string]bool {
-	refusals := p.State().Refusals()
+	refusals := p.refusals
 	if !refusals.Any() {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 	best := c.ListedBy
 	if !c.Narrowed {
 		d := nodeindex.Demand{GPUs: c.Demand.Request.Resources[0].Count, Bytes: c.Demand.MessageBytes}
-		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.State().PreSelector().Reserved(&c.Demand, &p.narrowing.Order)))
+		best = nodeindex.NoBest(nodeindex.TermsOf(&d, &p.narrowing.Order, p.preSelector.Reserved(&c.Demand, &p.narrowing.Order)))
 	}
 	best.Any = false // reserve, preference and cost are compared among the nodes that passed
 	for i, o := range p.offers(state, c, nodes) {

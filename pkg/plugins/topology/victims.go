@@ -101,7 +101,7 @@ func (s *site) planOf(c *lifecycle.Cycle, victims []fwk.PodInfo) plan {
 // plan is what the pod gets on the node as it is now.
 func (s *site) plan(d *placement.Demand, victims []fwk.PodInfo) plan {
 	out := plan{victims: podsIn(victims)}
-	out.alloc, out.quality = s.p.state.Nodes().Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
+	out.alloc, out.quality = s.p.nodes.Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
 	for _, pod := range out.victims {
 		out.within = max(out.within, eviction.GraceOf(pod))
 	}
@@ -217,7 +217,7 @@ func (s *site) choose(a *attempt, c *lifecycle.Cycle) ([]fwk.PodInfo, *fwk.Statu
 	if a.plain {
 		return s.byReprieve()
 	}
-	t := s.p.state.Nodes().Victims(&c.Demand, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
+	t := s.p.nodes.Victims(&c.Demand, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
 		return s.byReprieve()
 	}

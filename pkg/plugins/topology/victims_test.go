@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -47,6 +48,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -61,6 +63,7 @@ type testEnv struct {
 	ctx      context.Context
 	fw       framework.Framework
 	plugin   *Plugin
+	state    *nodestate.State
 	factory  informers.SharedInformerFactory
 	client   *fake.Clientset
 	nodes    []*v1.Node
@@ -106,7 +109,7 @@ func newTestEnvWith(tb testing.TB, others []string, machines ...string) *testEnv
 	s.factory.WaitForCacheSync(ctx.Done())
 	testkit.Watched(tb, s.client.Actions, "pods")
 	for _, obj := range graphs {
-		if _, err := s.plugin.State().Graphs().Apply(obj); err != nil {
+		if _, err := s.state.Graphs.Apply(obj); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -143,7 +146,10 @@ func leasesOf(node string) []runtime.Object {
 
 func (e *testEnv) build(others []string) {
 	e.tb.Helper()
-	shared := lifecycle.NewShared(&e.clock)
+	shared := lifecycle.NewShared(&e.clock, func(_ context.Context, _ fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
+		e.state = state
+		return cache.ResourceEventHandlerFuncs{}
+	})
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		nodeports.Name:         frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),
@@ -194,7 +200,7 @@ func decoded(tb testing.TB, kind, text string) runtime.Object {
 // settle waits until the first lists are in.
 func (e *testEnv) settle() {
 	e.tb.Helper()
-	testkit.Soon(e.tb, "the Leases are known", e.plugin.State().Lists().Synced)
+	testkit.Soon(e.tb, "the Leases are known", e.state.Lists.Synced)
 }
 
 // show makes the snapshot that of the pods there are.
@@ -207,7 +213,7 @@ func (e *testEnv) tenant(name string, node int, priority int32, count int, posit
 	pod := asks(name, priority, count).Node(e.nodes[node].Name).Obj()
 	if len(positions) > 0 {
 		a := allocation.Allocation{Version: allocation.Version, Node: pod.Spec.NodeName, PodUID: pod.UID, Assumed: time.Now()}
-		g := e.plugin.State().Nodes().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
+		g := e.state.Nodes.Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
 		c := allocation.Container{Name: "main", Resource: v1alpha1.DefaultResource}
 		for _, p := range positions {
 			c.GPUs = append(c.GPUs, g.GPUs[p].UUID)
@@ -324,7 +330,7 @@ func (e *testEnv) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBu
 		if !e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, copied).IsSuccess() {
 			continue
 		}
-		_, q := e.plugin.State().Nodes().Plan(&c.Demand, copied, e.snapshot.NodeInfos())
+		_, q := e.state.Nodes.Plan(&c.Demand, copied, e.snapshot.NodeInfos())
 		cost := eviction.CostOf(e.plugin.preemptor.podsOf(gone, b), b.Allowed, q)
 		if !found || cost.Compare(&best) < 0 {
 			best, names, found = cost, namesOf(gone), true
@@ -346,7 +352,7 @@ func TestVictimBruteForce(t *testing.T) {
 		s.pods = nil
 		fillNode(s, r, node)
 		s.show()
-		pod := wants(r, len(s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.GPUs))
+		pod := wants(r, len(s.state.Nodes.Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.GPUs))
 		pdbs := budgets(r)
 		want, names, ok := s.brute(pod, node, pdbs...)
 		if ok && want.Pods == 0 {
@@ -392,7 +398,7 @@ func TestVictimCostBound(t *testing.T) {
 			setResource(pod, v1.ResourceCPU, r.IntN(12))
 		}
 		s.show()
-		pod := wants(r, s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
+		pod := wants(r, s.state.Nodes.Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
 		setResource(pod, v1.ResourceCPU, 20+r.IntN(40))
 		pdbs := budgets(r)
 		state := s.cycle(pod)
@@ -504,7 +510,7 @@ func (e *testEnv) defaults(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptio
 
 // fillNode fills a node with up to nine pods of one to three GPUs.
 func fillNode(s *testEnv, r *rand.Rand, node int) {
-	g := s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph
+	g := s.state.Nodes.Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph
 	order := r.Perm(g.Len())
 	for len(order) > 0 && len(s.pods) < 9 {
 		n := min(1+r.IntN(3), len(order))

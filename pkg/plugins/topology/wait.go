@@ -93,7 +93,7 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecyc
 	if w := p.waitFor(ctx, state, c, pod, info, nil); w != nil || never(pod) || p.profile.Yield == nil {
 		return w
 	}
-	if yields := p.state.Nodes().Yielding(info.Node().Name, c.Demand.Priority); len(yields) > 0 {
+	if yields := p.nodes.Yielding(info.Node().Name, c.Demand.Priority); len(yields) > 0 {
 		return p.waitFor(ctx, state, c, pod, info, yields)
 	}
 	return nil
@@ -102,7 +102,7 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecyc
 // waitFor is waitOn once the places of some members of gangs are given back.
 func (p *preemptor) waitFor(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo, yields []types.UID) *wait {
 	soon, slow := p.leavers(info, pod)
-	behind := p.state.Nodes().KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
+	behind := p.nodes.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
 	if len(soon)+len(slow)+len(yields) == 0 && !behind {
 		return nil
 	}
@@ -145,15 +145,15 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 	p.hold(pod, &w.plan, slack)
 	if len(w.yields) > 0 {
 		p.profile.Yield(w.yields, fmt.Sprintf("gang: places on node %s are taken by a pod of a higher priority", w.node))
-		p.state.Waiting().TryAgainBy(p.clock.Now().Add(afterYield))
+		p.waiting.TryAgainBy(p.clock.Now().Add(afterYield))
 	}
 	switch {
 	case w.pending:
-		p.state.Waiting().TryAgainBy(p.clock.Now().Add(reservations.EvictWithin)) // in case they are not evicted
+		p.waiting.TryAgainBy(p.clock.Now().Add(reservations.EvictWithin)) // in case they are not evicted
 	case w.alloc == nil:
-		p.state.Waiting().TryAgainBy(p.clock.Now().Add(w.within + slack)) // without a hold nothing else would wake the pod
+		p.waiting.TryAgainBy(p.clock.Now().Add(w.within + slack)) // without a hold nothing else would wake the pod
 	}
-	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(pod.Namespace, p.state.Nodes().Unreleased(w.node)))
+	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(pod.Namespace, p.nodes.Unreleased(w.node)))
 }
 
 // text says which pods a pod of a namespace waits for.

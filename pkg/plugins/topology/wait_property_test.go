@@ -70,7 +70,7 @@ func (e *testEnv) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, 
 		e.tb.Fatal(err)
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
-	e.plugin.State().Nominator().ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
+	e.state.Nominator.ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
 	sort(victim, eviction.GraceOf(victim))
 	return soon, slow, other
 }
@@ -134,7 +134,7 @@ func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisrup
 		if !fits {
 			continue
 		}
-		_, q := x.s.plugin.State().Nodes().Plan(&c.Demand, node, x.s.snapshot.NodeInfos())
+		_, q := x.s.state.Nodes.Plan(&c.Demand, node, x.s.snapshot.NodeInfos())
 		cost := eviction.CostOf(x.s.plugin.preemptor.podsOf(victims, b), b.Allowed, q)
 		if !found || cost.Compare(&best) < 0 {
 			best, names, found = cost, namesOf(victims), true
@@ -161,7 +161,7 @@ func TestVictimsBesideLeavers(t *testing.T) {
 		}
 		soon, slow, other := s.alarm(r, node, seed)
 		s.show()
-		pod := wants(r, s.plugin.State().Nodes().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
+		pod := wants(r, s.state.Nodes.Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
 		pdbs := budgets(r)
 		info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
 		if err != nil {
@@ -194,7 +194,7 @@ func TestVictimsBesideLeavers(t *testing.T) {
 			}
 		}
 		if other != nil {
-			s.plugin.State().Nominator().EndNominated(other.UID)
+			s.state.Nominator.EndNominated(other.UID)
 			s.queue.Delete(other)
 		}
 	}

@@ -175,7 +175,7 @@ func TestTerminationWaitBounds(t *testing.T) {
 			if node := s.nominate(pod, result); node != tc.node || !slices.Equal(evicted, tc.evicted) || !strings.Contains(status.Message(), tc.says) {
 				t.Errorf("node %q, evicted %v, %q; want %q, %v, %q", node, evicted, status.Message(), tc.node, tc.evicted, tc.says)
 			}
-			for _, h := range s.plugin.State().Nominator().NominatedReservations() {
+			for _, h := range s.state.Nominator.NominatedReservations() {
 				if wait := h.Until.Sub(s.clock.Now()); wait > 10*time.Minute {
 					t.Errorf("%v of %s are held for %v", h.GPUs, h.Node, wait)
 				}
@@ -273,7 +273,7 @@ func (e *testEnv) record(uid string, version int, positions ...int) {
 		}
 		obj.Status.Allocations = []v1alpha1.Allocation{a}
 	}
-	if _, err := e.plugin.State().Graphs().Apply(obj); err != nil {
+	if _, err := e.state.Graphs.Apply(obj); err != nil {
 		e.tb.Fatal(err)
 	}
 }
@@ -289,7 +289,7 @@ func (e *testEnv) goes(name string) {
 	if err := pods.Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
 		e.tb.Fatal(err)
 	}
-	testkit.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.plugin.State().Allocations().Gone(gone.UID) })
+	testkit.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.state.Allocations.Gone(gone.UID) })
 }
 
 // TestHeldRelease: the devices that a pod waits for are held for it. Kubelet is about to release
@@ -307,7 +307,7 @@ func TestHeldRelease(t *testing.T) {
 	if node := s.nominate(pod, result); node != "node-0" || len(evicted) > 0 || !strings.Contains(status.Message(), ErrReasonReleasing) {
 		t.Fatalf("%v, nominated for %q, evicted %v; want it to wait on node-0", status, node, evicted)
 	}
-	if holds := s.plugin.State().Nominator().NominatedReservations(); len(holds) != 1 || holds[0].Until.Sub(s.clock.Now()) > time.Minute {
+	if holds := s.state.Nominator.NominatedReservations(); len(holds) != 1 || holds[0].Until.Sub(s.clock.Now()) > time.Minute {
 		t.Errorf("held: %+v, want the two GPUs, for less than a minute", holds)
 	}
 	s.record("gone", 3) // kubelet has released them

@@ -210,7 +210,7 @@ func (q *question) gangWaits(pod *v1.Pod) string {
 		return ""
 	}
 	if q.gangs == nil {
-		q.gangs = append([]diagnosis.Gang{}, q.state.Diagnosis().Diagnose("").Gangs...)
+		q.gangs = append([]diagnosis.Gang{}, q.state.Diagnosis.Diagnose("").Gangs...)
 	}
 	i := slices.IndexFunc(q.gangs, func(g diagnosis.Gang) bool { return g.Gang == key.String() })
 	if i < 0 {
@@ -249,7 +249,7 @@ func (q *question) describeNominated(p *whatif.Pod, pod *v1.Pod) {
 	if q.state == nil {
 		return
 	}
-	for _, n := range q.state.Nominator().NominatedReservations() {
+	for _, n := range q.state.Nominator.NominatedReservations() {
 		if n.UID == pod.UID && len(n.GPUs) > 0 {
 			p.Devices = []whatif.Devices{{IDs: n.GPUs}}
 		}

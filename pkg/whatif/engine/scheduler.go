@@ -133,7 +133,7 @@ func (r *running) ready(ctx context.Context, known func(resources ...string) boo
 		if r.state == nil {
 			return true
 		}
-		return r.state.Lists().Synced() && r.state.Fabric().Current().Revision > 0 && known("nodegputopologies", "leases", "podgroups")
+		return r.state.Lists.Synced() && r.state.Fabric.Current().Revision > 0 && known("nodegputopologies", "leases", "podgroups")
 	})
 	if err != nil {
 		return fmt.Errorf("reading graphs, Leases, fabric and PodGroups: %w", err)
