@@ -135,7 +135,7 @@ func (p *problem) fits(n *place, pod *movable) (to placed, ok bool) {
 		return to, false
 	}
 	u := n.usage()
-	if placement.CheckEnforcement(pod.request, placement.AllowUnenforced, n.view.known, p.view.objects.Now) != placement.Fits {
+	if placement.CheckNode(&placement.Demand{Request: pod.request}, n.view.known, placement.Fits, p.view.objects.Now) != placement.Fits {
 		return to, false
 	}
 	a, reason := placement.Choose(u, pod.request, false)

@@ -144,11 +144,8 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 	if reason := cache.topologies.CheckGraph(x.entry, n, info.Node().UID); reason != placement.Fits {
 		return nil, reason
 	}
-	if reason := placement.CheckEnforcement(m.Demand.Request, m.Demand.Unenforced, n, now); reason != placement.Fits {
-		return nil, reason
-	}
 	u := cache.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen, g.at)
-	a, reason := placement.ChooseOnly(u, m.Demand.Request, m.GPUs, m.Demand.WantCPUs)
+	a, reason := placement.ChooseOnly(u, m.Demand, m.GPUs, now)
 	if reason != placement.Fits {
 		return nil, reason
 	}
@@ -194,23 +191,8 @@ func (v *GangReserver) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (rea
 		}
 		return placement.Fits, false
 	}
-	n := v.cache.Node(node.Name)
-	if reason := v.cache.CheckGraph(node); reason != placement.Fits {
-		return reason, true
-	}
-	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, n, v.cache.clock.Now()); reason != placement.Fits {
-		return reason, true
-	}
-	for _, c := range r.Allocation.Containers {
-		accel := n.Accel(c.Resource)
-		if accel == nil {
-			return placement.PlanBroken, true
-		}
-		if set, missing := accel.Graph.Positions(c.GPUs); len(missing) > 0 || set&^accel.Healthy != 0 {
-			return placement.PlanBroken, true
-		}
-	}
-	return placement.Fits, true
+	n, graph := v.cache.Node(node.Name), v.cache.CheckGraph(node)
+	return placement.JudgePlanned(r.Allocation, d, n, graph, v.cache.clock.Now()), true
 }
 
 // TakesAgain returns the node on which the pod may take its choice again that is in doubt, and

@@ -61,7 +61,7 @@ func (p *PreSelector) Reserved(d *placement.Demand, order *nodeindex.Order) node
 // nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
 func (p *PreSelector) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
 	q := candidates.Query{
-		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
+		Pod: pod, Demand: d, Narrowing: how,
 		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h, Closed: &p.closed,
 	}
 	if !p.index.Refresh(&q) || p.BeginRetry(pod.UID) {

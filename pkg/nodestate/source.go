@@ -28,8 +28,8 @@ var (
 
 func (o source) Topology() *usage.Node { return o.x.entry.Node() }
 
-func (o source) Vouched(n *usage.Node, now time.Time) bool {
-	return o.x.entry.CheckExporter(n, now) == placement.Fits
+func (o source) CheckExporter(n *usage.Node, now time.Time) placement.Reason {
+	return o.x.entry.CheckExporter(n, now)
 }
 
 func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {

@@ -4,6 +4,7 @@ package placement
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -58,8 +59,13 @@ func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.A
 	return a, Fits
 }
 
-// ChooseOnly is Choose where the GPUs of the pod's first resource are to be exactly these.
-func ChooseOnly(u *usage.Usage, r *podrequest.Request, only nvtopo.Mask, wantCPUs bool) (*allocation.Allocation, Reason) {
+// ChooseOnly is Choose for a member of a gang, where the GPUs of its first resource are to be exactly these and
+// an agent makes the choice real.
+func ChooseOnly(u *usage.Usage, d *Demand, only nvtopo.Mask, now time.Time) (*allocation.Allocation, Reason) {
+	r := d.Request
+	if reason := checkEnforcement(r, d.Unenforced, u.Node, now); reason != Fits {
+		return nil, reason
+	}
 	ai := u.AccelIndex(r.Resources[0].Name)
 	if ai < 0 {
 		return nil, NoGraph
@@ -74,7 +80,7 @@ func ChooseOnly(u *usage.Usage, r *podrequest.Request, only nvtopo.Mask, wantCPU
 	restricted := *u
 	restricted.Used, restricted.Counted = slices.Clone(u.Used), slices.Clone(u.Counted)
 	restricted.Used[ai], restricted.Counted[ai] = ^only, 0
-	return Choose(&restricted, r, wantCPUs)
+	return Choose(&restricted, r, d.WantCPUs)
 }
 
 // FastestRing is the bandwidth, in kB/s, of the ring that the pod would have if it asked for none; 0 if it would

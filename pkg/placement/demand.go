@@ -63,7 +63,7 @@ func (d *Demand) Basis(n *usage.Node, graph Reason) Basis {
 // What it says to be used or broken is not counted as free. Reservations count too: while their
 // binding is in doubt, the scheduler's own account of the node does not have them.
 func checkCount(u *usage.Usage, d *Demand, now time.Time) Reason {
-	if reason := CheckEnforcement(d.Request, d.Unenforced, u.Node, now); reason != Fits {
+	if reason := checkEnforcement(d.Request, d.Unenforced, u.Node, now); reason != Fits {
 		return reason
 	}
 	for _, r := range d.Resources {

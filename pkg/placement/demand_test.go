@@ -75,7 +75,7 @@ func TestCheckEnforcement(t *testing.T) {
 			n.Agent = nodelease.NewTable(0).Get(nodelease.AgentPrefix + n.Name)
 			r := gpus(tc.asked)
 			r.TrustsOutput = tc.trusts
-			if got := CheckEnforcement(r, tc.may, n, now); got != tc.want {
+			if got := checkEnforcement(r, tc.may, n, now); got != tc.want {
 				t.Errorf("%s, want %s", got.Name(), tc.want.Name())
 			}
 		})

@@ -33,8 +33,8 @@ func ParseUnenforced(s string) (Unenforced, error) {
 	return 0, fmt.Errorf("unknown treatment of unenforced nodes %q, want Allow, WholeNodeOnly or Refuse", s)
 }
 
-// CheckEnforcement refuses a node without an agent to pods that may not run there.
-func CheckEnforcement(r *podrequest.Request, may Unenforced, n *usage.Node, now time.Time) Reason {
+// checkEnforcement refuses a node without an agent to pods that may not run there.
+func checkEnforcement(r *podrequest.Request, may Unenforced, n *usage.Node, now time.Time) Reason {
 	if !r.HasGPUs() || n.Enforced(now) {
 		return Fits
 	}

@@ -43,7 +43,7 @@ type Beside func(given []usage.Reservation) *usage.Usage
 func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Beside) (slots *fabric.Slots, most int) {
 	r := d.Request
 	ai := u.AccelIndex(r.Resources[0].Name)
-	if ai < 0 || CheckEnforcement(r, d.Unenforced, u.Node, now) != Fits {
+	if ai < 0 || checkEnforcement(r, d.Unenforced, u.Node, now) != Fits {
 		return nil, 0
 	}
 	accel, k := u.Node.Accels[ai], r.Resources[0].Count
@@ -152,7 +152,7 @@ func (t *trial) taken(sets []nvtopo.Mask) int {
 	u := t.u
 	var given []usage.Reservation
 	for i, set := range sets {
-		a, reason := ChooseOnly(u, t.d.Request, set, t.d.WantCPUs)
+		a, reason := ChooseOnly(u, t.d, set, t.now)
 		if reason != Fits {
 			return i
 		}

@@ -5,6 +5,7 @@ package placement
 import (
 	"time"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -44,12 +45,38 @@ func Reasons(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time
 		}
 	case ByGraph:
 	}
-	if r := CheckEnforcement(d.Request, d.Unenforced, u.Node, now); r != Fits && !found(r) {
+	if r := checkEnforcement(d.Request, d.Unenforced, u.Node, now); r != Fits && !found(r) {
 		return
 	}
 	if r := Check(u, d.Request); r != Fits {
 		found(r)
 	}
+}
+
+// CheckNode is what of Judge needs no usage: whether the graph counts, as graph says, and whether an agent
+// makes the choice real.
+func CheckNode(d *Demand, n *usage.Node, graph Reason, now time.Time) Reason {
+	if graph != Fits {
+		return graph
+	}
+	return checkEnforcement(d.Request, d.Unenforced, n, now)
+}
+
+// JudgePlanned is Judge for a pod that is to get an allocation which was chosen for it on this node before.
+func JudgePlanned(a *allocation.Allocation, d *Demand, n *usage.Node, graph Reason, now time.Time) Reason {
+	if reason := CheckNode(d, n, graph, now); reason != Fits {
+		return reason
+	}
+	for _, c := range a.Containers {
+		accel := n.Accel(c.Resource)
+		if accel == nil {
+			return PlanBroken
+		}
+		if set, missing := accel.Graph.Positions(c.GPUs); len(missing) > 0 || set&^accel.Healthy != 0 {
+			return PlanBroken
+		}
+	}
+	return Fits
 }
 
 // Never reports whether a pod that Judge refused for this reason would not fit either if all that is on the

@@ -78,8 +78,7 @@ func (f *finder) mayTake(x *Index, i int) bool {
 	}
 	e := &x.entries[i]
 	n := e.topology
-	return n != nil && e.of.source.Vouched(n, f.now) &&
-		placement.CheckEnforcement(f.Request, f.Unenforced, n, f.now) == placement.Fits && f.fits(i)
+	return n != nil && placement.CheckNode(f.Demand, n, e.of.source.CheckExporter(n, f.now), f.now) == placement.Fits && f.fits(i)
 }
 
 // fits reports whether a node has room for the pod, lets it in and is kept for nobody.

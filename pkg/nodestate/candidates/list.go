@@ -11,7 +11,6 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // plainRefresh is how old the index may be for pods that need no accelerator.
@@ -27,14 +26,13 @@ type Narrowing struct {
 
 // Query is one cycle that asks for a list.
 type Query struct {
-	Pod        *v1.Pod
-	Request    *podrequest.Request
-	Unenforced placement.Unenforced
-	Narrowing  *Narrowing
-	Nodes      []fwk.NodeInfo // all nodes of the snapshot
-	Snapshot   fwk.NodeInfoLister
-	Queue      Nominator
-	Closed     *Closed
+	*placement.Demand
+	Pod       *v1.Pod
+	Narrowing *Narrowing
+	Nodes     []fwk.NodeInfo // all nodes of the snapshot
+	Snapshot  fwk.NodeInfoLister
+	Queue     Nominator
+	Closed    *Closed
 	// Refuses says which nodes' kubelets refuse pods, so that others are listed; nil: none.
 	Refuses func(node string) bool
 	// Again names the node on which the pod may take a choice again that is in doubt; empty

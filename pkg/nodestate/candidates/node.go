@@ -8,6 +8,7 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -16,8 +17,8 @@ import (
 type Source interface {
 	// Topology returns the node's topology, whether it counts or not; nil if there is none.
 	Topology() *usage.Node
-	// Vouched reports whether somebody vouches for the topology n now.
-	Vouched(n *usage.Node, now time.Time) bool
+	// CheckExporter says whether somebody vouches for the topology n now.
+	CheckExporter(n *usage.Node, now time.Time) placement.Reason
 	// Usage returns what is used of the topology n on the node as info shows it.
 	Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage
 }

@@ -74,7 +74,7 @@ func (s *Snapshot) place(g *gang, bound []seated) (*fabric.Plan, error) {
 			n.give(pod.UID, k, nil)
 			continue
 		}
-		a, reason := placement.ChooseOnly(n.usageBeside(s.now, nil), k.demand.Request, plan.Sets[rank], false)
+		a, reason := placement.ChooseOnly(n.usageBeside(s.now, nil), k.demand, plan.Sets[rank], s.now)
 		if reason != placement.Fits {
 			return nil, &fabric.UnplaceableError{Level: plan.Level, Have: rank, Want: len(g.Members.Live), Detail: fmt.Sprintf("node %s: %s", s.tree.Name(at), reason)}
 		}
