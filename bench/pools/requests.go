@@ -92,7 +92,7 @@ func requestTable(o *options, cells []Cell) *report.Table {
 		}
 		row := []string{key}
 		for _, n := range kinds[key] {
-			row = append(row, number(n, 2))
+			row = append(row, report.Number(n, 2))
 		}
 		t.Add(row...)
 	}

@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
@@ -34,17 +32,16 @@ func table(o *options, cells []Cell) *report.Table {
 	for _, profile := range o.Profiles {
 		of := sampleOf(cells, profile)
 		ratio := ratios(cells, profile)
-		low, high := ratio.Quartiles()
 		row := []string{
 			profile,
-			number(of(func(c *Cell) float64 { return float64(c.Jobs) / c.AdmittedSeconds }).Median(), 1),
-			number(of((*Cell).jobsPerSecond).Median(), 1),
-			number(ratio.Median(), 2) + " (" + number(low, 2) + "–" + number(high, 2) + ")",
+			report.Number(of(func(c *Cell) float64 { return float64(c.Jobs) / c.AdmittedSeconds }).Median(), 1),
+			report.Number(of((*Cell).jobsPerSecond).Median(), 1),
+			ratio.Spread(2),
 		}
 		for _, p := range processes {
 			row = append(row,
-				number(of(func(c *Cell) float64 { return c.ResidentMiB[p] }).Median(), 0),
-				number(of(func(c *Cell) float64 { return c.CPUMs[p] }).Median(), 1))
+				report.Number(of(func(c *Cell) float64 { return c.ResidentMiB[p] }).Median(), 0),
+				report.Number(of(func(c *Cell) float64 { return c.CPUMs[p] }).Median(), 1))
 		}
 		t.Add(row...)
 	}
@@ -79,12 +76,4 @@ func ratios(cells []Cell, profile string) report.Sample {
 		}
 	}
 	return out
-}
-
-// number is a dash where nothing was measured.
-func number(v float64, decimals int) string {
-	if math.IsNaN(v) {
-		return "–"
-	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
@@ -102,7 +103,7 @@ func (c *cluster) backlog(ctx context.Context, binary string) (*Backlog, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer w.stop()
+	defer w.Stop()
 	out := &Backlog{Scheduler: binary, Nodes: c.nodes, Waiting: c.o.Backlog, Releases: c.o.Releases}
 	return out, c.withScheduler(ctx, binary, config, func(s *running) error {
 		if _, err := collect(ctx, w, full, c.o.stall, func(int) {}); err != nil {
@@ -144,7 +145,7 @@ func attempts(ctx context.Context, client rest.Interface) (map[string]float64, e
 }
 
 // releases frees one GPU after the other and fills in what came of it.
-func (c *cluster) releases(ctx context.Context, s *running, w *bindingWatch, out *Backlog) error {
+func (c *cluster) releases(ctx context.Context, s *running, w watch.Interface, out *Backlog) error {
 	list, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: boundPods})
 	if err != nil {
 		return fmt.Errorf("list the running pods: %w", err)
@@ -164,7 +165,7 @@ func (c *cluster) releases(ctx context.Context, s *running, w *bindingWatch, out
 		if err != nil {
 			return err
 		}
-		pod, err := w.next(ctx, releaseLimit)
+		pod, err := nextBound(ctx, w, releaseLimit)
 		if err != nil {
 			return fmt.Errorf("release %d: %w", i, err)
 		}

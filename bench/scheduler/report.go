@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
@@ -136,15 +135,12 @@ func (g *groups) cell(k key, c *column) string {
 	}
 	s := g.sample(k, c.figure, c.to)
 	switch {
-	case len(s) == 0:
-		return "–"
-	case c.of != nil:
-		return number(c.of(s), c.decimals)
 	case c.spread || c.to != nil:
-		low, high := s.Quartiles()
-		return number(s.Median(), c.decimals) + " (" + number(low, c.decimals) + "–" + number(high, c.decimals) + ")"
+		return s.Spread(c.decimals)
+	case c.of != nil && len(s) > 0:
+		return report.Number(c.of(s), c.decimals)
 	}
-	return number(s.Median(), c.decimals)
+	return report.Number(s.Median(), c.decimals)
 }
 
 // table has a row for each key that keep, if not nil, lets through.
@@ -179,19 +175,11 @@ func rowsTable[T interface{ label() string }](title string, rows []T, columns []
 		}
 		row := []string{r.label()}
 		for _, c := range columns[1:] {
-			row = append(row, number(figures[c.figure], c.decimals))
+			row = append(row, report.Number(figures[c.figure], c.decimals))
 		}
 		t.Add(row...)
 	}
 	return t, nil
-}
-
-// number prints a figure; one that there is none of is a dash.
-func number(v float64, decimals int) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return "–"
-	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
 // total is the sum over the repeats.
@@ -234,7 +222,7 @@ func gpuWrites(g *groups, k key) string {
 	if !findWorkload(k.workload).gpus() {
 		return "–"
 	}
-	return number(g.sample(k, "writesPerPod", nil).Median(), 2)
+	return report.Number(g.sample(k, "writesPerPod", nil).Median(), 2)
 }
 
 // serviceTables are one table of everything, those of hostile nodes and of gangs where there are any,
@@ -349,10 +337,10 @@ func (o *options) cycleTables(g *groups) []*report.Table {
 			{title: "cycle CPU µs/pod", figure: "cycleCPUMicrosPerPod", of: report.Sample.Mean},
 			{title: "ours µs/pod", figure: "oursMicrosPerPod", decimals: 2, of: report.Sample.Mean},
 			{title: "% of own cycle", text: func(_ *groups, k key) string {
-				return number(100*mean(k, "oursMicrosPerPod")/mean(k, "cycleCPUMicrosPerPod"), 2)
+				return report.Number(100*mean(k, "oursMicrosPerPod")/mean(k, "cycleCPUMicrosPerPod"), 2)
 			}},
 			{title: "% of the baseline's cycle", text: func(_ *groups, k key) string {
-				return number(100*mean(k, "oursMicrosPerPod")/mean(baseline(k), "cycleCPUMicrosPerPod"), 2)
+				return report.Number(100*mean(k, "oursMicrosPerPod")/mean(baseline(k), "cycleCPUMicrosPerPod"), 2)
 			}},
 		}),
 	}

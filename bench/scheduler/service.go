@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -206,7 +207,7 @@ func (c *cluster) cell(ctx context.Context, p *plan, r *recording) (_ *Cell, err
 	if err != nil {
 		return nil, err
 	}
-	defer w.stop()
+	defer w.Stop()
 	err = c.withScheduler(ctx, c.o.binary(p.profile), config, func(s *running) error { return c.schedule(ctx, p, s, w, r, out) })
 	if err != nil {
 		return nil, err
@@ -293,7 +294,7 @@ func (c *cluster) withScheduler(ctx context.Context, binary string, config *conf
 }
 
 // schedule has a scheduler bind the waiting pods, which w shows, until all are.
-func (c *cluster) schedule(ctx context.Context, p *plan, s *running, w *bindingWatch, r *recording, out *Cell) error {
+func (c *cluster) schedule(ctx context.Context, p *plan, s *running, w watch.Interface, r *recording, out *Cell) error {
 	client := s.client
 	stopSampling := startSampling(ctx, s.PID(), c.pid)
 	if _, err := get(ctx, client, "/readyz"); err != nil { // it has seen every object and schedules

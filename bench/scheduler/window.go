@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/nvtopo/nvtopo/bench/internal/proc"
 )
@@ -23,41 +26,32 @@ import (
 // so that nothing else of its life is sent or decoded.
 const boundPods = "spec.nodeName!="
 
-// bindingWatch sees pods get bound. A watch that the API server ends is opened
-// again where it ended.
-type bindingWatch struct {
-	kube    kubernetes.Interface
-	version string // of the last event
-	current watch.Interface
-}
-
-// watchBindings opens a watch on pods that get bound from now on; none may be yet.
-func watchBindings(ctx context.Context, kube kubernetes.Interface) (*bindingWatch, error) {
-	list, err := kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: boundPods})
+// watchBindings watches pods get bound from now on; none may be yet. Where the API server ends the watch, it goes on.
+func watchBindings(ctx context.Context, kube kubernetes.Interface) (watch.Interface, error) {
+	pods := kube.CoreV1().Pods(metav1.NamespaceDefault)
+	list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods})
 	if err != nil {
 		return nil, fmt.Errorf("list bound pods: %w", err)
 	}
 	if len(list.Items) > 0 {
 		return nil, fmt.Errorf("%d pods of an earlier cell are left", len(list.Items))
 	}
-	w := &bindingWatch{kube: kube, version: list.ResourceVersion}
-	return w, w.open(ctx)
-}
-
-func (w *bindingWatch) open(ctx context.Context) (err error) {
-	w.current, err = w.kube.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{FieldSelector: boundPods, ResourceVersion: w.version})
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = boundPods
+			return pods.Watch(ctx, o)
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("watch bound pods: %w", err)
+		return nil, fmt.Errorf("watch bound pods: %w", err)
 	}
-	return nil
+	return w, nil
 }
-
-func (w *bindingWatch) stop() { w.current.Stop() }
 
 var errStalled = errors.New("no pod was bound any more")
 
-// next waits for the next pod that gets bound.
-func (w *bindingWatch) next(ctx context.Context, stall time.Duration) (*v1.Pod, error) {
+// nextBound waits for the next pod that gets bound.
+func nextBound(ctx context.Context, w watch.Interface, stall time.Duration) (*v1.Pod, error) {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
 	for {
@@ -66,19 +60,14 @@ func (w *bindingWatch) next(ctx context.Context, stall time.Duration) (*v1.Pod, 
 			return nil, ctx.Err() // main tells by it that somebody pressed Ctrl-C
 		case <-timer.C:
 			return nil, fmt.Errorf("the last binding was %v ago: %w", stall, errStalled)
-		case e, ok := <-w.current.ResultChan():
-			if !ok {
-				if err := w.open(ctx); err != nil {
-					return nil, err
-				}
-				continue
-			}
+		case e, ok := <-w.ResultChan():
 			pod, isPod := e.Object.(*v1.Pod)
-			if !isPod {
+			switch {
+			case !ok:
+				return nil, cmp.Or(ctx.Err(), errors.New("the watch of bound pods ended"))
+			case !isPod:
 				return nil, fmt.Errorf("watch bound pods: %w", apierrors.FromObject(e.Object))
-			}
-			w.version = pod.ResourceVersion
-			if e.Type == watch.Added {
+			case e.Type == watch.Added:
 				return pod, nil
 			}
 		}
@@ -87,10 +76,10 @@ func (w *bindingWatch) next(ctx context.Context, stall time.Duration) (*v1.Pod, 
 
 // collect waits until n pods are bound and returns when each was seen to be. It calls
 // seen with each binding's number, and gives up when there was none for as long as stall.
-func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration, seen func(int)) ([]time.Time, error) {
+func collect(ctx context.Context, w watch.Interface, n int, stall time.Duration, seen func(int)) ([]time.Time, error) {
 	out := make([]time.Time, 0, n)
 	for len(out) < n {
-		if _, err := w.next(ctx, stall); err != nil {
+		if _, err := nextBound(ctx, w, stall); err != nil {
 			return out, fmt.Errorf("%d of %d pods are bound: %w", len(out), n, err)
 		}
 		seen(len(out))

@@ -5,6 +5,7 @@ package report
 import (
 	"math"
 	"slices"
+	"strconv"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -18,6 +19,23 @@ func (s Sample) Median() float64 { return s.Quantile(0.5) }
 
 // Quartiles are the values below which a quarter and three quarters lie.
 func (s Sample) Quartiles() (lo, hi float64) { return s.Quantile(0.25), s.Quantile(0.75) }
+
+// Spread prints the median with the quartiles.
+func (s Sample) Spread(decimals int) string {
+	if len(s) == 0 {
+		return Number(math.NaN(), decimals)
+	}
+	low, high := s.Quartiles()
+	return Number(s.Median(), decimals) + " (" + Number(low, decimals) + "–" + Number(high, decimals) + ")"
+}
+
+// Number prints a figure; one that there is none of is a dash.
+func Number(v float64, decimals int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
 
 // Quantile is the value below which the share q (0 … 1) of the sample lies,
 // interpolated linearly between neighbours.

@@ -212,16 +212,8 @@ func (o *options) table(cells []Cell) *report.Table {
 					samples[0], samples[1], ratio = append(samples[0], v), append(samples[1], w), append(ratio, w/v)
 				}
 			}
-			t.Add(name+"/"+size, spread(samples[0], 0), spread(samples[1], 0), spread(ratio, 2))
+			t.Add(name+"/"+size, samples[0].Spread(0), samples[1].Spread(0), ratio.Spread(2))
 		}
 	}
 	return t
-}
-
-func spread(s report.Sample, decimals int) string {
-	if len(s) == 0 {
-		return "–"
-	}
-	low, high := s.Quartiles()
-	return fmt.Sprintf("%.*f (%.*f–%.*f)", decimals, s.Median(), decimals, low, decimals, high)
 }
