@@ -24,7 +24,6 @@ type world struct {
 
 	near  []int // nodes to be near to
 	order []int // by member: the node of a bound member, or -1; nil: bound members come first
-	ranks []int // by member, ascending; nil: from 0 on without holes
 }
 
 type worldNode struct {
@@ -165,11 +164,7 @@ func (w *world) judgeSegments(j *judged, x []int) {
 	}
 	var pieces []piece
 	number := -1 // of the last piece
-	for i, n := range order {
-		rank := i
-		if w.ranks != nil {
-			rank = w.ranks[i]
-		}
+	for rank, n := range order {
 		if rank/w.size != number {
 			number = rank / w.size
 			pieces = append(pieces, piece{homes: map[string]bool{}})

@@ -122,10 +122,6 @@ type Request struct {
 	SegmentSize     int
 	SegmentLevel    string
 	SegmentRequired bool
-	// Ranks are the ranks of the members, for segments, where some are missing in between. A
-	// member with a negative rank, or with one that a member before it has, counts as having
-	// the lowest that nobody has. Nil: the members of the shape count from 0 on.
-	Ranks []int
 
 	// SpreadOver is the level that members are spread over evenly, with StrategyComputeHeavy or
 	// without (default with it: the innermost). MaxPerDomain bounds the members in one domain of
@@ -363,9 +359,7 @@ func (r *Request) checkSegments(t *Tree) (depth, shape int, err error) {
 		return 0, 0, fmt.Errorf("segments of %d members: want 1 or more", r.SegmentSize)
 	case depth > t.Depth():
 		return 0, 0, errors.New("segments on one node: ask for larger members instead")
-	case r.Ranks != nil && len(r.Ranks) != len(r.Members):
-		return 0, 0, fmt.Errorf("%d ranks of %d members", len(r.Ranks), len(r.Members))
-	case r.Ranks == nil && members[shape]%r.SegmentSize != 0:
+	case members[shape]%r.SegmentSize != 0:
 		return 0, 0, fmt.Errorf("segments of %d do not divide %d members", r.SegmentSize, members[shape])
 	}
 	for s, n := range members {

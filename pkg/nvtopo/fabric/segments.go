@@ -20,66 +20,31 @@ const (
 	apart  = -2 // they are in several domains
 )
 
-// readSegments returns the segments in the order of their ranks.
+// readSegments returns the segments, in the order of their ranks.
 func (g *gang) readSegments() []segment {
-	byNumber := map[int]*segment{}
-	var numbers []int
-	for i, rank := range g.ranks() {
-		if rank < 0 {
+	var out []segment
+	rank := 0 // among the members of the shape
+	for i, m := range g.r.Members {
+		if m.Shape != g.w.segmented {
 			continue
 		}
-		number := rank / g.r.SegmentSize
-		s := byNumber[number]
-		if s == nil {
-			s = &segment{home: noHome}
-			byNumber[number] = s
-			numbers = append(numbers, number)
+		if rank%g.r.SegmentSize == 0 {
+			out = append(out, segment{home: noHome})
 		}
-		if m := g.r.Members[i]; m.Bound {
-			s.nodes = append(s.nodes, m.Node)
-		} else {
+		rank++
+		s := &out[len(out)-1]
+		if !m.Bound {
 			s.missing = append(s.missing, i)
-		}
-	}
-	slices.Sort(numbers)
-	out := make([]segment, 0, len(numbers))
-	for _, n := range numbers {
-		s := byNumber[n]
-		for _, node := range s.nodes {
-			switch at := g.t.of[g.w.segment][node]; s.home {
-			case noHome:
-				s.home = at
-			case at:
-			default:
-				s.home = apart
-			}
-		}
-		out = append(out, *s)
-	}
-	return out
-}
-
-// ranks are those that count for segments, by member; -1 for members of other shapes.
-func (g *gang) ranks() []int {
-	out := make([]int, len(g.r.Members))
-	taken := map[int]bool{}
-	for i, m := range g.r.Members {
-		out[i] = -1
-		if g.r.Ranks != nil && m.Shape == g.w.segmented && g.r.Ranks[i] >= 0 && !taken[g.r.Ranks[i]] {
-			out[i] = g.r.Ranks[i]
-			taken[out[i]] = true
-		}
-	}
-	next := 0
-	for i, m := range g.r.Members {
-		if m.Shape != g.w.segmented || out[i] >= 0 {
 			continue
 		}
-		for taken[next] {
-			next++
+		s.nodes = append(s.nodes, m.Node)
+		switch at := g.t.of[g.w.segment][m.Node]; s.home {
+		case noHome:
+			s.home = at
+		case at:
+		default:
+			s.home = apart
 		}
-		out[i] = next
-		taken[next] = true
 	}
 	return out
 }
@@ -92,7 +57,6 @@ type demand struct {
 	// homes has the domains in which segments have members already: how many members are missing
 	// there, of the segment that lacks fewest, of the two that do, and so on.
 	homes map[int][]int32
-	short bool // some segment has fewer members than the size
 }
 
 func (g *gang) demandOf(segments []*segment) demand {
@@ -107,7 +71,6 @@ func (g *gang) demandOf(segments []*segment) demand {
 		case apart:
 		case noHome:
 			d.free++
-			d.short = d.short || len(s.missing) < d.size
 		default:
 			if d.homes == nil {
 				d.homes = map[int][]int32{}

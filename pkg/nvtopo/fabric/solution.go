@@ -82,7 +82,7 @@ func (s *solution) compare(o *solution) int {
 
 // solveIn is the innermost domains to use in one place; nil if there is no way after all.
 func (p *problem) solveIn(at place, opened []int) *solution {
-	s := &solution{place: at, exact: !p.demand.short}
+	s := &solution{place: at, exact: true}
 	depth := p.t.Depth()
 	switch {
 	case at.depth == depth:
