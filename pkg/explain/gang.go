@@ -155,14 +155,13 @@ func (s *scene) askOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) (
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", g.Members.Live[i].Name, err)
 		}
-		key := placement.ClassKey(q.pod, q.demand)
-		at, known := shapes[key]
+		at, known := shapes[q.shape.Class]
 		if !known {
 			if q.members = waiting; group != nil {
 				q.group = group.Annotations
 			}
 			at = len(a.shapes)
-			shapes[key], a.shapes = at, append(a.shapes, q)
+			shapes[q.shape.Class], a.shapes = at, append(a.shapes, q)
 		}
 		a.of[i], a.asks[i] = at, q.demand
 	}

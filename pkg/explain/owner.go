@@ -13,7 +13,6 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // The labels by which pods name the object that they are of over one or more objects in between.
@@ -170,5 +169,5 @@ func (s *scene) asksFor(p *v1.Pod) string {
 	if err != nil {
 		return fmt.Sprintf("%s %v", gang, err)
 	}
-	return fmt.Sprintf("%s %t %s", gang, saidBy(p) != "", placement.ClassKey(q.pod, q.demand))
+	return fmt.Sprintf("%s %t %s", gang, saidBy(p) != "", q.shape.Class)
 }

@@ -59,7 +59,7 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	s := &shape{Shape: common, signature: d.Signature()}
-	s.key = pod.Namespace + " " + placement.ClassKey(pod, d)
+	s.key = pod.Namespace + " " + s.Class
 	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key
 	}

@@ -14,10 +14,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ClassKey returns a key that is equal for pods of one class: pods that every node answers alike, for the
+// classKey returns a key that is equal for pods of one class: pods that every node answers alike, for the
 // scheduler's plugins and for the planner of gangs. It leaves out what is asked apart: claims and volumes,
 // the namespace, and the labels, of which only an anti-affinity among such pods decides here.
-func ClassKey(pod *v1.Pod, d *Demand) string {
+func classKey(pod *v1.Pod, d *Demand) string {
 	var requests []v1.ResourceList
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		requests = append(requests, c.Resources.Requests)

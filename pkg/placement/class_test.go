@@ -120,7 +120,7 @@ func TestClassFields(t *testing.T) {
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "cards", Resources: cards})
 		return pod
 	}
-	before := ClassKey(base(), demandOf(t, base()))
+	before := classKey(base(), demandOf(t, base()))
 	for typ, fields := range classFields {
 		for field := range typ.Fields() {
 			name := field.Name
@@ -133,7 +133,7 @@ func TestClassFields(t *testing.T) {
 			}
 			pod := base()
 			change(pod)
-			if ClassKey(pod, demandOf(t, pod)) == before {
+			if classKey(pod, demandOf(t, pod)) == before {
 				t.Errorf("%s.%s makes no class of its own", typ.Name(), name)
 			}
 		}
@@ -148,7 +148,7 @@ func TestClassLabels(t *testing.T) {
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
 			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "g"}},
 		}}}}
-		return ClassKey(pod, demandOf(t, pod))
+		return classKey(pod, demandOf(t, pod))
 	}
 	g, index, h := key(map[string]string{"app": "g"}), key(map[string]string{"app": "g", "index": "1"}), key(map[string]string{"app": "h"})
 	if g != index || g == h {
@@ -241,7 +241,7 @@ func TestSameClass(t *testing.T) {
 			if want && one != other {
 				alike++
 			}
-			if x, y := demandOf(t, a), demandOf(t, b); want && x.Signature() == y.Signature() && ClassKey(a, x) != ClassKey(b, y) {
+			if x, y := demandOf(t, a), demandOf(t, b); want && x.Signature() == y.Signature() && classKey(a, x) != classKey(b, y) {
 				t.Errorf("%q and %q are of one class and have two keys", one, other)
 			}
 		}

@@ -84,7 +84,7 @@ func (g *Gang) remaining(r *fabric.Request, supply SupplyOf) func(shape, node in
 	class := make([]string, len(g.Shapes)) // of those that no node takes two of
 	for i, s := range g.Shapes {
 		if s.Alone {
-			class[i] = ClassKey(s.Pod, s.Demand)
+			class[i] = s.Class
 		}
 	}
 	return func(shape, node int, used nvtopo.Mask, counts []int) fabric.Supply {

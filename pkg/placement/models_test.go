@@ -12,12 +12,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 func asking(gpus int, change ...func(*podrequest.Request)) *Demand {
-	d := &Demand{Request: &podrequest.Request{}}
+	d := &Demand{Request: &podrequest.Request{Admission: &kubeletadmission.Pod{}}}
 	if gpus > 0 {
 		d.Resources = []podrequest.ResourceRequest{{Name: gpu, Count: gpus}}
 	}

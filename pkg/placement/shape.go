@@ -18,6 +18,7 @@ type Shape struct {
 	Demand   *Demand
 	Eligible Eligibility
 	Ports    []v1.ContainerPort // see HostPorts
+	Class    string             // equal for all shapes that every node answers alike; see classKey
 	Alone    bool               // no two members on one node: by their ports, or their anti-affinity
 
 	preferred *nodeaffinity.PreferredSchedulingTerms
@@ -25,7 +26,7 @@ type Shape struct {
 
 // NewShape reads the pod that stands for its shape.
 func NewShape(pod *v1.Pod, d *Demand) (s Shape, err error) {
-	s = Shape{Pod: pod, Demand: d, Eligible: EligibilityOf(pod), Ports: HostPorts(pod)}
+	s = Shape{Pod: pod, Demand: d, Eligible: EligibilityOf(pod), Ports: HostPorts(pod), Class: classKey(pod, d)}
 	s.Alone = len(s.Ports) > 0 || KeepsApart(pod)
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		s.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)

@@ -228,7 +228,7 @@ func (k *kind) uid(i int) types.UID { return types.UID(string(k.pod.UID) + "/" +
 func (a *ask) key() string {
 	var b []byte
 	add := func(k *kind) {
-		b = fmt.Appendf(b, "%d %q %s %s ", k.count, k.demand.PromisedModel, ptr.Deref(k.pod.Spec.PreemptionPolicy, ""), placement.ClassKey(k.pod, k.demand))
+		b = fmt.Appendf(b, "%d %q %s %s ", k.count, k.demand.PromisedModel, ptr.Deref(k.pod.Spec.PreemptionPolicy, ""), k.shape.Class)
 	}
 	for _, g := range a.gangs {
 		b = fmt.Appendf(b, "gang %+v ", g.Wishes)
