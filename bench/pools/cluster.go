@@ -43,7 +43,7 @@ func schedulerOf(profile string) string {
 	if profile == profileStock {
 		return v1.DefaultSchedulerName
 	}
-	return "topology-aware-scheduler"
+	return release.Profile
 }
 
 const (

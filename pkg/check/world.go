@@ -7,10 +7,11 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // DefaultProfile is the scheduler name of the shipped configuration.
-const DefaultProfile = diagnosis.ShippedProfile
+const DefaultProfile = release.Profile
 
 // DefaultLag is how long a change may take to reach a scheduler. A later decision that
 // ignores the change counts as wrong.

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/generate"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // What a pod has by default for each GPU.
@@ -65,7 +66,7 @@ it, 16Gi of /dev/shm for each GPU. CUDA indices restart at 0 inside the containe
 	f.StringVar(&o.pod.Image, "image", "", "image (default: PyTorch for training, vLLM for inference)")
 	f.StringVar(&o.command, "command", "", "command line in the container, instead of the COMMAND; its words are divided at spaces (default: that of the image)")
 	f.StringVar(&o.pod.Resource, "resource", v1alpha1.DefaultResource, "extended resource that counts GPUs")
-	f.StringVar(&o.pod.Scheduler, "scheduler-name", "topology-aware-scheduler", "schedulerName of the pod")
+	f.StringVar(&o.pod.Scheduler, "scheduler-name", release.Profile, "schedulerName of the pod")
 	f.StringVar(&o.policy, "policy", "best-effort", "none, best-effort, restricted or single-numa-node")
 	f.StringVar(&o.affinity, "numa-affinity", "", "none, preferred or required (default: preferred for training, required for inference)")
 	f.StringVar(&o.minLink, "min-link", "", "worst link class accepted between any two of the GPUs, for example NVLINK, NV4 or PHB")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 type profileOptions struct {
@@ -37,7 +38,7 @@ refused.`,
 	f := cmd.Flags()
 	f.StringVar(&o.workload, "workload", string(generate.Mixed), "training, inference or mixed; sets the defaults of the flags below")
 	f.StringVar(&o.annotationWrite, "annotation-write", "PreBind", "how annotations are written: PreBind or Binding, which saves a request per pod")
-	f.StringVar(&o.flags.SchedulerName, "scheduler-name", "topology-aware-scheduler", "schedulerName of the pods that use the profile")
+	f.StringVar(&o.flags.SchedulerName, "scheduler-name", release.Profile, "schedulerName of the pods that use the profile")
 	f.Int32Var(&o.flags.TopologyWeight, "topology-weight", 0, "weight of the plugin TopologyAware")
 	f.Int32Var(&o.flags.NUMAWeight, "numa-weight", 0, "weight of the plugin NUMAAffinity")
 	f.Float64Var(&o.flags.BandwidthWeight, "bandwidth-weight", 0, "share of the ring's bandwidth in the score, 0 to 1")

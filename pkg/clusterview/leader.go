@@ -6,11 +6,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // noScheduler says that no scheduler leads, and how to see why; empty while one leads, and where nothing tells.
 func noScheduler(o *clusterobjects.Objects) string {
-	ours := map[string]bool{diagnosis.ShippedProfile: true}
+	ours := map[string]bool{release.Profile: true}
 	if o.Published != nil {
 		for i := range o.Published.Profiles {
 			ours[o.Published.Profiles[i].Name] = true

@@ -19,9 +19,6 @@ const NoTopologies = "no node has a NodeGPUTopology: no exporter of nvtopo has r
 // ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
 const ShippedLease = "nvtopo-scheduler"
 
-// ShippedProfile is the schedulerName of the shipped configuration.
-const ShippedProfile = "topology-aware-scheduler"
-
 // clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and the API
 // server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md says.
 const clockSkew = time.Minute

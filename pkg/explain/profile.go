@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Profile is a scheduler whose pods are explained.
@@ -34,7 +35,7 @@ type Profile struct {
 // ShippedProfile is the shipped configuration.
 func ShippedProfile() Profile {
 	return Profile{
-		SchedulerNames: []string{diagnosis.ShippedProfile},
+		SchedulerNames: []string{release.Profile},
 		Options: podrequest.Options{
 			Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
 			HardwareLabels: topologyv1alpha1.DefaultHardwareLabels(),

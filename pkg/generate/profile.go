@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Mixed is a profile for training and inference on the same nodes: the shipped one.
@@ -57,7 +58,7 @@ type Profile struct {
 // ProfileFor returns the profile of a workload.
 func ProfileFor(w Workload) (*Profile, error) {
 	p := &Profile{
-		Workload: w, SchedulerName: "topology-aware-scheduler", TopologyWeight: 25, NUMAWeight: 3,
+		Workload: w, SchedulerName: release.Profile, TopologyWeight: 25, NUMAWeight: 3,
 		BandwidthWeight: 0.4, LatencyWeight: 0.3, FragmentationWeight: 0.3,
 		DefaultPolicy: nvtopo.PolicyBestEffort.String(), DefaultAffinity: "none",
 		SameNUMABonus: 50, CrossNUMAPenalty: 20, NarrowTo: 16, UnenforcedNodes: "Allow",

@@ -12,6 +12,9 @@ import (
 // accounts and Leases are in it.
 const Namespace = "nvtopo-system"
 
+// Profile is the schedulerName of the shipped configuration.
+const Profile = "topology-aware-scheduler"
+
 // PartOfLabel with the value PartOf is on every object that the manifests and the chart install,
 // but for the definitions of the project's kinds, which are known by their API groups.
 const (

@@ -13,11 +13,12 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
 	// SchedulerName is the name by which pods ask for the project's scheduler.
-	SchedulerName = "topology-aware-scheduler"
+	SchedulerName = release.Profile
 
 	gpuResource = v1.ResourceName("nvidia.com/gpu")
 	namespace   = metav1.NamespaceDefault

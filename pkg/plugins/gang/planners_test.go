@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // TestPlannersAgree: the scheduler, explain and Kueue's admission check give one answer about a gang, on
@@ -109,7 +110,7 @@ func (q *askedOf) fill() {
 		if len(ids) == 0 {
 			continue
 		}
-		pod := gpuPod("on-"+t.Name, len(ids)).Scheduler(placementcheck.SchedulerName).Node(t.Name).Phase(v1.PodRunning).Obj()
+		pod := gpuPod("on-"+t.Name, len(ids)).Scheduler(release.Profile).Node(t.Name).Phase(v1.PodRunning).Obj()
 		a := &allocation.Allocation{Version: allocation.Version, Node: t.Name, PodUID: pod.UID, Containers: []allocation.Container{{Name: "main", Resource: gpuResource, GPUs: ids}}}
 		text, err := a.Encode()
 		if err != nil {
@@ -150,7 +151,7 @@ func (q *askedOf) ask() {
 		ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: v1.ProtocolTCP}}
 	}
 	for i := range size {
-		pod := member("gang", size, i, gpus).Annotations(wishes).CPU(cpu).Scheduler(placementcheck.SchedulerName).Phase(v1.PodPending).Obj()
+		pod := member("gang", size, i, gpus).Annotations(wishes).CPU(cpu).Scheduler(release.Profile).Phase(v1.PodPending).Obj()
 		pod.Spec.Affinity, pod.Spec.Containers[0].Ports = spec.Affinity, ports
 		q.gang = append(q.gang, pod)
 		q.world.Pods = append(q.world.Pods, *pod)

@@ -15,11 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
-	// SchedulerName is the scheduler of pods whose template names none.
-	SchedulerName = "topology-aware-scheduler"
 	// ExtraPriorityClass is the PriorityClass of extra replicas whose template names none
 	// (manifests/pools/priority-class.yaml). The scheduler may evict them for any other pod.
 	ExtraPriorityClass = "nvtopo-pool-extra"
@@ -136,7 +135,7 @@ func (r *Rendered) job(name, role, class string) *batchv1.Job {
 		t.Finalizers = append(t.Finalizers, names.FinalizerMetering)
 	}
 	if t.Spec.SchedulerName == "" {
-		t.Spec.SchedulerName = SchedulerName
+		t.Spec.SchedulerName = release.Profile
 	}
 	if t.Spec.Subdomain == "" {
 		t.Spec.Subdomain = ej.Name

@@ -20,11 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
-
-// SchedulerName is that of the pods whose devices our scheduler chooses, as it is shipped. Pods of
-// other schedulers are asked about by numbers only.
-const SchedulerName = "topology-aware-scheduler"
 
 // options are those of the shipped profile.
 func options() *podrequest.Options {
@@ -127,7 +124,7 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	s.prioritize(pod)
 	requestLimits(&pod.Spec)
 	opt := options()
-	if pod.Spec.SchedulerName != SchedulerName {
+	if pod.Spec.SchedulerName != release.Profile { // pods of other schedulers are asked about by numbers only
 		opt.Resources = nil
 	}
 	r, err := podrequest.Parse(pod, opt)

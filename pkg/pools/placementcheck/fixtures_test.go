@@ -23,6 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
@@ -85,7 +86,7 @@ func (e *testEnv) racks(n int, racks ...string) {
 // pod adds a bound pod with the GPUs of these positions. change may be nil.
 func (e *testEnv) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	e.tb.Helper()
-	p := testobj.Pod(name).Namespace("team").Node(node).Scheduler(SchedulerName).Request(v1.ResourceCPU, "1").GPUs(len(gpus)).Phase(v1.PodRunning).Obj()
+	p := testobj.Pod(name).Namespace("team").Node(node).Scheduler(release.Profile).Request(v1.ResourceCPU, "1").GPUs(len(gpus)).Phase(v1.PodRunning).Obj()
 	c := allocation.Container{Name: "main", Resource: gpu}
 	for _, i := range gpus {
 		c.GPUs = append(c.GPUs, e.graphs[node].GPUs[i].UUID)
@@ -114,7 +115,7 @@ func podSpec(gpus int) v1.PodSpec {
 	if gpus > 0 {
 		c.Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
 	}
-	return v1.PodSpec{SchedulerName: SchedulerName, Containers: []v1.Container{c}}
+	return v1.PodSpec{SchedulerName: release.Profile, Containers: []v1.Container{c}}
 }
 
 // job is a Workload with quota of pods with GPUs, which asks for a place.

@@ -106,8 +106,8 @@ func dequeue(w *kueue.Workload) {
 	w.Status.Admission = nil
 }
 
-// release is a job that waited, and whose pause has ended a moment ago. It is in Kueue's queue next.
-func release(w *kueue.Workload) {
+// requeue is a job that waited, and whose pause has ended a moment ago. It is in Kueue's queue next.
+func requeue(w *kueue.Workload) {
 	evict(w)
 	dequeue(w)
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*hold(w, noon).Check}
@@ -252,8 +252,8 @@ func TestPlaceKeeping(t *testing.T) {
 	e.racks(1, "a")
 	told, other := job("told", 1, 8, nil), job("other", 1, 8, nil)
 	other.Spec.Priority = new(int32(5)) // it would be told first
-	release(told)
-	release(other)
+	requeue(told)
+	requeue(other)
 	other.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(time.Minute)}
 	e.Workloads = []kueue.Workload{*told, *other}
 	if got := answers(e, g); len(got) > 0 {
@@ -273,7 +273,7 @@ func TestStarvingJobTurns(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		w := job(name, 1, 8, nil)
 		checkOf(w).RetryCount = new(int32(starvesAfter))
-		release(w)
+		requeue(w)
 		e.Workloads = append(e.Workloads, *w)
 	}
 	e.Workloads[1].Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Second)}
@@ -316,30 +316,30 @@ func TestStages(t *testing.T) {
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(time.Minute)}}
 		}, elsewhere},
 		"another check had it evicted while it waited for an answer": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).LastTransitionTime = metav1.NewTime(noon.Add(time.Minute))
 			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(2 * time.Minute)}
 		}, elsewhere},
 		"its pause has ended before its quota was taken": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue})
 		}, elsewhere},
-		"its pause has ended": {release, queued},
+		"its pause has ended": {requeue, queued},
 		"its pause has ended, and it is in its queue": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			meta.SetStatusCondition(&w.Status.Conditions, requeued(noon.Add(-queuedFor)))
 		}, queued},
 		"its pause has ended, and it is in its queue for longer than quota takes": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			meta.SetStatusCondition(&w.Status.Conditions, requeued(noon.Add(-queuedFor-time.Second)))
 		}, elsewhere},
 		"a longer pause begins, of which Kueue has no time yet": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(5 * time.Second)}
 			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*pause(w, noon, "cluster: 0 of 1", 2).Check}
 		}, elsewhere},
 		"a longer pause has begun": {func(w *kueue.Workload) {
-			release(w)
+			requeue(w)
 			w.Status.RequeueState.RequeueAt = &metav1.Time{Time: noon.Add(20 * time.Second)}
 			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*pause(w, noon, "cluster: 0 of 1", 2).Check}
 		}, timed},

@@ -18,10 +18,10 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession/gate"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
@@ -144,7 +144,7 @@ func job(s *v1alpha1.RemoteGPUSession, resources v1.ResourceName, image string) 
 func podSpec(s *v1alpha1.RemoteGPUSession, resources v1.ResourceName, image string) v1.PodSpec {
 	devices := v1.ResourceList{resources: *resource.NewQuantity(int64(s.Spec.GPUs), resource.DecimalSI)}
 	return v1.PodSpec{
-		SchedulerName: elasticjob.SchedulerName, RestartPolicy: v1.RestartPolicyNever,
+		SchedulerName: release.Profile, RestartPolicy: v1.RestartPolicyNever,
 		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 		SecurityContext: &v1.PodSecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}},
 		// The gate is a sidecar, so that the pod ends when the server does.

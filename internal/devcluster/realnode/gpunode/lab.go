@@ -46,7 +46,7 @@ const (
 )
 
 // SchedulerName is the name of the shipped profile.
-const SchedulerName = "topology-aware-scheduler"
+const SchedulerName = release.Profile
 
 const (
 	pollInterval = 50 * time.Millisecond
