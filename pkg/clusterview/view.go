@@ -27,7 +27,8 @@ type View struct {
 	Models  []Model   `json:"models"` // the same by GPU model
 	Nodes   []*Node   `json:"nodes"`  // in the order of the fabric
 	// NoScheduler is why no scheduler leads, and how to see more; empty while one leads, and where nothing tells.
-	NoScheduler string `json:"noScheduler,omitempty"`
+	// In JSON it is one of the problems.
+	NoScheduler string `json:"-"`
 	// Problems are NoScheduler, what of labels, ClusterTopology and graphs does not count, and the notes of nodes.
 	Problems []string `json:"problems,omitempty"`
 	// Advice is which pods to move, by size of group, greatest first. It is there only if it was

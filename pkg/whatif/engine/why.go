@@ -49,6 +49,6 @@ func (q *question) world() (*explain.World, error) {
 		}
 	}
 	var err error
-	w.Profiles, err = explain.Published(&diagnosis.Profiles{Profiles: q.state.Profiles().Profiles()})
+	w.Profiles, err = explain.Published(&diagnosis.Profiles{Profiles: q.state.Profiles.Profiles()})
 	return w, err
 }
