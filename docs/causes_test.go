@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	recorded "github.com/nvtopo/nvtopo/internal/transcript"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
 // TestCauseReference compares reference/causes.md with the table of causes, or writes it.

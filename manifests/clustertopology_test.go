@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
 // fabricExamples is the folder of the ClusterTopologies for labels that others put on nodes.

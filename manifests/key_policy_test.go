@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/podkeys"
+	"github.com/nvtopo/nvtopo/pkg/placement/podkeys"
 )
 
 // ourKey is a key of ours as an expression has it.

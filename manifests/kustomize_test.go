@@ -15,7 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // TestKustomizeRoleNames: kustomize keeps the names in roles. Kustomize takes a name in a rule for

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
 )
 
 // TestPartOf: every object that is installed has the label by which `nvtopo uninstall` knows it.

@@ -29,12 +29,12 @@ import (
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // objects strictly decodes every document of every manifest but kustomize's own.
@@ -62,7 +62,7 @@ func read(t *testing.T, files embed.FS, cluster runtime.Decoder, out map[string]
 		}
 		switch path.Dir(name) {
 		case "pools/alerts", // test/alerts has promtool read these
-			"examples/profiles": // the scheduler's files; a test of pkg/generate makes them again
+			"examples/profiles": // the scheduler's files; a test of pkg/cli/generate makes them again
 			return nil
 		}
 		data, err := files.ReadFile(name)

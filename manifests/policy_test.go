@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // evaluators are the expressions of a policy as the API server evaluates them: the conditions, and,

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // poolExamples is the folder of the examples of pools. What the API server says of them and

@@ -18,7 +18,7 @@ import (
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
 )
 
 // workload is what a Deployment or DaemonSet makes pods of.

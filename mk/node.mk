@@ -52,7 +52,7 @@ tools-idle:
 .PHONY: node-programs
 node-programs: node-tools $(FAKE_DRIVER)
 	scripts/install-runc.sh
-	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./internal/devcluster/realnode/probe
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./internal/lab/devcluster/realnode/probe
 	$(call program,nvtopo-scheduler,scheduler)
 	$(call program,nvtopo-node-agent,node-agent)
 	$(call program,nvtopo-exporter,exporter)

@@ -64,7 +64,7 @@ GOTEST := scripts/gotest.sh
 # Tests take the programs that make has built.
 BUILT := NVTOPO_BIN=$(CURDIR)/$(BIN)
 
-# Packages whose tests need neither etcd nor an API server; internal/devcluster and
+# Packages whose tests need neither etcd nor an API server; internal/lab/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
 UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./test/mutants/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
 
@@ -81,7 +81,7 @@ test-core: programs ## The core of the tests on a real API server and etcd
 
 .PHONY: test-integration
 test-integration: programs ## The rest of the tests on a real API server and etcd
-	@code=0; $(BUILT) $(GOTEST) test-integration.devcluster './internal/devcluster/... ./cmd/devcluster' || code=1; \
+	@code=0; $(BUILT) $(GOTEST) test-integration.devcluster './internal/lab/devcluster/... ./cmd/devcluster' || code=1; \
 	$(BUILT) $(GOTEST) -again test-integration ./test/integration -parallel 3 -skip '$(CORE)' || code=1; exit $$code
 
 # Scenarios wait for most of their time, so more of them run side by side than there are cores.
@@ -169,9 +169,9 @@ test-kills: cluster-programs $(BIN)/kueue ## Kill the programs of pools under lo
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
-	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
-		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug \
-		./pkg/pools/... ./pkg/webui/... ./pkg/whatif/...
+	go test -race ./pkg/scheduler/nodestate/... ./pkg/scheduler/gangstate ./pkg/plugins/... ./pkg/placement/allocation ./pkg/apis/topology/graphclient ./pkg/node/nodelease \
+		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/node/exporter ./pkg/node/nodeagent/... ./pkg/node/deviceplugin/... ./pkg/scheduler/controller ./internal/daemon ./pkg/scheduler/debug \
+		./pkg/pools/... ./pkg/webui/... ./pkg/inspect/whatif/...
 
 FUZZTIME ?= 30s
 FUZZ ?= .

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Has the code of each kubelet write what tests compare with, into testdata/…/VERSION:
-#   pkg/nodeagent/kubelet/kubeletconf   state files of its CPU and memory manager
+#   pkg/node/nodeagent/kubelet/kubeletconf   state files of its CPU and memory manager
 #   pkg/nvtopo/kubeletadmission         what it makes of hints for devices
 # Needs the network; the files are committed.
 #
@@ -36,7 +36,7 @@ module() {
 	go mod tidy
 }
 
-states=$root/pkg/nodeagent/kubelet/kubeletconf/testdata
+states=$root/pkg/node/nodeagent/kubelet/kubeletconf/testdata
 hints=$root/pkg/nvtopo/kubeletadmission/testdata
 for version in "${versions[@]}"; do
 	module "$version" "$states/write.go.txt"

@@ -5,7 +5,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // Bar is one promise and what was measured.

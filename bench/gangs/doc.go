@@ -10,5 +10,5 @@
 // Its one invariant: within a cell every policy gets the same jobs for the same seed, so no
 // figure but the times of plans depends on the machine or on how many replays run at a time.
 //
-// The replay itself is pkg/sim, which "nvtopo simulate --fabric" runs too.
+// The replay itself is internal/lab/sim, which "nvtopo simulate --fabric" runs too.
 package main

@@ -14,10 +14,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
-	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
 // Levels of all fabrics.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // TestShortRun: a short run reports everything.

@@ -11,9 +11,9 @@ import (
 	"strconv"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim/judge"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/sim"
-	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
 // The clusters of several models: so many racks of eight nodes for each model, below two spines.

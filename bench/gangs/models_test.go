@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // TestModelRun: a short run judges gangs on fabrics of several models, and ours are on one each.

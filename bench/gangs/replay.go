@@ -15,7 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/bench/internal/threadtime"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // warmUp is the share of the jobs that are not counted.

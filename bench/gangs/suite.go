@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
 // allLoads are the loads that bars are set for.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // PolicySummary is one policy in one cell: means over the seeds, and sums of what is counted.

@@ -21,12 +21,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/manifests"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // What is compared.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // reference is the policy that waiting and fragmentation are held against: it packs

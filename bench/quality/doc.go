@@ -12,5 +12,5 @@
 // taken seed by seed, which cancels what the traces differ in, and nothing depends
 // on how many cells are replayed at a time.
 //
-// The replay itself is pkg/sim, which the command "nvtopo simulate" runs too.
+// The replay itself is internal/lab/sim, which the command "nvtopo simulate" runs too.
 package main

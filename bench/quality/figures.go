@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/bench/internal/plot"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // saveFigures draws all figures into a directory and returns their paths.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim/judge"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/sim"
-	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
 // fleets are clusters of several kinds of machine, and two of one kind beside them. Machines are dealt

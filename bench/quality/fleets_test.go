@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // TestJudgedRun: a short run judges all policies and orders on a fleet, at equal completion.

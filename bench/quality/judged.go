@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // fieldAllReduce decides between policies; see judge.Verdict.

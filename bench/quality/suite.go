@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
 // kind is a kind of cluster.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
 // Names of the engine's fields that tables, checks and figures look at.

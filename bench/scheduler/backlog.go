@@ -22,8 +22,8 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/proc"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 const (

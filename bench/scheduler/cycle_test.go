@@ -17,9 +17,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // TestShortCycles: a short run of the cycle alone measures every profile.

@@ -19,11 +19,11 @@ import (
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/exporter"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/node/exporter"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
 // Accounts of the programs on a node.

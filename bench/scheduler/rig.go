@@ -32,15 +32,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
 // simulated is the objects of a simulated cluster. Schedulers read them and change

@@ -27,9 +27,9 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/proc"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 const gpuResource = v1alpha1.DefaultResource

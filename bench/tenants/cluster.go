@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Namespaces of the two tenants, and the account of the one that makes the load.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
 )
 
 // cluster has nodes of 8 GPUs in racks of 16, each with 0 to 6 pods of one GPU.

@@ -15,9 +15,9 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/release"
 )
 
 // settings are the flags of both commands.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/controller"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/controller"
 )
 
 // TestFaultTimes: what fail says of an exporter is how long the Lease may still last, and how long the

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/demo"
 )
 
 func demoCommand(s *settings) *cobra.Command {

@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/gangdemo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/gangdemo"
 )
 
 func demoGangCommand(s *settings) *cobra.Command {

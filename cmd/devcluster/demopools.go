@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
-	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/pooldemo"
 )
 
 // poolPrograms are what a cluster with pools runs beside the others.

@@ -14,7 +14,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode"
 )
 
 func main() {

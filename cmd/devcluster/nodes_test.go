@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
 func TestNodeFlags(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/daemon"
-	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/internal/daemon"
+	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/node/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/live"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // options are the command line.

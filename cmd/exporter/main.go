@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/internal/daemon"
 )
 
 func main() { os.Exit(daemon.Run(newCommand(os.Getenv))) }

@@ -11,9 +11,9 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/daemon"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/daemon"
+	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent"
 )
 
 // options are the command line.

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
+	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
 // simulation is the command line of simulate-plugin.

@@ -28,10 +28,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/daemon"
+	"github.com/nvtopo/nvtopo/internal/release"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
@@ -40,7 +41,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 	"github.com/nvtopo/nvtopo/pkg/pools/serverclock"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // options are the command line.

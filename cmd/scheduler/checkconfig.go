@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
-	"github.com/nvtopo/nvtopo/pkg/schedulerconfig"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/schedulerconfig"
 )
 
 // configChecks are the flags that have the program check its configuration, and its check before a start.

@@ -29,15 +29,15 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/controller"
-	"github.com/nvtopo/nvtopo/pkg/daemon"
-	"github.com/nvtopo/nvtopo/pkg/debug"
+	"github.com/nvtopo/nvtopo/internal/daemon"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
-	"github.com/nvtopo/nvtopo/pkg/whatif/engine"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/controller"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/debug"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/whatif/engine"
 )
 
 func main() {

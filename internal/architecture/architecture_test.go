@@ -19,40 +19,40 @@ var layers = [][]string{
 	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
 	{"internal/transcript"},
-	{"internal/devcluster/..."},
-	{"pkg/cli", "pkg/debug", "pkg/whatif/engine", "pkg/schedulerconfig"},
+	{"internal/lab/devcluster/..."},
+	{"pkg/cli", "pkg/scheduler/debug", "pkg/scheduler/whatif/engine", "pkg/scheduler/schedulerconfig"},
 	{"pkg/webui"},
 	{"pkg/webui/documents"},
 	{"pkg/webui/clusterwatch"},
-	{"pkg/nodeverify"},
+	{"pkg/node/nodeverify"},
 	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang", "pkg/plugins/fairsort"},
-	{"pkg/plugins/lifecycle"},
-	{"pkg/whatif/memoryapi"},
-	{"pkg/whatif"},
-	{"pkg/gangstate"},
-	{"pkg/uninstall"},
-	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/leaderclient"},
+	{"pkg/scheduler/lifecycle"},
+	{"pkg/scheduler/whatif/memoryapi"},
+	{"pkg/inspect/whatif"},
+	{"pkg/scheduler/gangstate"},
+	{"pkg/cli/uninstall"},
+	{"pkg/node/nodeagent/...", "pkg/scheduler/controller", "pkg/node/exporter", "pkg/node/deviceplugin/...", "pkg/inspect/check", "pkg/inspect/clusterview/...", "pkg/inspect/explain", "internal/lab/sim", "pkg/cli/generate", "pkg/cli/leaderclient"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
 	{"pkg/pools/ledger"},
 	{"pkg/pools/accounting"},
 	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership", "pkg/pools/refusal", "pkg/pools/serverclock"},
-	{"pkg/nodestate"},
-	{"pkg/nodestate/waking"},
-	{"pkg/nodestate/candidates", "pkg/nodestate/cordons", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
-	{"pkg/eviction", "pkg/refusals"},
+	{"pkg/scheduler/nodestate"},
+	{"pkg/scheduler/nodestate/waking"},
+	{"pkg/scheduler/nodestate/candidates", "pkg/scheduler/nodestate/cordons", "pkg/scheduler/nodestate/fabricview", "pkg/scheduler/nodestate/leader", "pkg/scheduler/nodestate/reservations", "pkg/scheduler/nodestate/topologies"},
+	{"pkg/placement/eviction", "pkg/placement/refusals"},
 	{"pkg/placement"},
-	{"pkg/usage"},
-	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/clusterobjects"},
+	{"pkg/placement/usage"},
+	{"pkg/placement/allocation", "pkg/placement/podrequest", "pkg/placement/gangrequest", "pkg/placement/podkeys", "pkg/node/nodelease", "pkg/placement/diagnosis", "pkg/apis/topology/graphclient", "pkg/placement/clustertopology", "pkg/inspect/clusterobjects"},
 	{"pkg/apis/..."},
-	{"pkg/daemon", "pkg/fieldpath", "pkg/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
+	{"internal/daemon", "internal/fieldpath", "internal/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/openmp", "pkg/sim/judge"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/node/openmp", "internal/lab/sim/judge"},
 	{"pkg/nvtopo"},
 }
 
 // scheduler is what only the scheduler links.
-var scheduler = []string{"pkg/nodestate/...", "pkg/gangstate", "pkg/plugins/...", "pkg/schedulerconfig", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
+var scheduler = []string{"pkg/scheduler/nodestate/...", "pkg/scheduler/gangstate", "pkg/plugins/...", "pkg/scheduler/schedulerconfig", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
 
 // never says what packages do not link, over however many others.
 var never = []struct {
@@ -60,41 +60,41 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/refusals", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/webui/...", "pkg/pools/..."},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/node/nodeagent/...", "pkg/node/nodeverify", "pkg/node/exporter", "pkg/placement/refusals", "pkg/cli", "pkg/inspect/check", "pkg/inspect/clusterview/...", "pkg/inspect/explain", "internal/lab/sim", "pkg/cli/generate", "pkg/webui/...", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/podkeys", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/clusterobjects", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/fieldpath", "pkg/release"},
+		who:  []string{"pkg/inspect/whatif", "pkg/scheduler/whatif/memoryapi", "pkg/placement", "pkg/placement/usage", "pkg/placement/allocation", "pkg/placement/podrequest", "pkg/placement/gangrequest", "pkg/placement/podkeys", "pkg/node/nodelease", "pkg/placement/diagnosis", "pkg/apis/topology/graphclient", "pkg/placement/clustertopology", "pkg/inspect/clusterobjects", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "internal/daemon", "internal/fieldpath", "internal/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/nodestate/topologies"},
-		what: []string{"pkg/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		who:  []string{"pkg/scheduler/nodestate/topologies"},
+		what: []string{"pkg/scheduler/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
 		why:  "the cache of topologies says what changed by return values, and knows no pods",
 	},
 	{
-		who:  []string{"pkg/nodeagent/steering/question", "pkg/nodeagent/steering/podfinder", "pkg/nodeagent/steering/answer"},
-		what: []string{"pkg/nodeagent/kubelet/...", "pkg/nodeagent/interposer/...", "k8s.io/client-go/..."},
+		who:  []string{"pkg/node/nodeagent/steering/question", "pkg/node/nodeagent/steering/podfinder", "pkg/node/nodeagent/steering/answer"},
+		what: []string{"pkg/node/nodeagent/kubelet/...", "pkg/node/nodeagent/interposer/...", "k8s.io/client-go/..."},
 		why:  "finding the pod and choosing the devices are pure functions",
 	},
 	{
-		who:  []string{"pkg/nodestate/reservations"},
-		what: []string{"pkg/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		who:  []string{"pkg/scheduler/nodestate/reservations"},
+		what: []string{"pkg/scheduler/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
 		why:  "the table of reservations says what changed by return values, and knows no scheduler",
 	},
 	{
-		who:  []string{"pkg/nodestate/cordons"},
-		what: []string{"pkg/nodestate", "pkg/nodestate/leader", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		who:  []string{"pkg/scheduler/nodestate/cordons"},
+		what: []string{"pkg/scheduler/nodestate", "pkg/scheduler/nodestate/leader", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
 		why:  "the table of cordons knows no scheduler",
 	},
 	{
-		who:  []string{"pkg/nodestate/waking"},
-		what: []string{"pkg/nodestate", "pkg/nodestate/topologies", "pkg/nodestate/reservations", "pkg/nodestate/leader"},
+		who:  []string{"pkg/scheduler/nodestate/waking"},
+		what: []string{"pkg/scheduler/nodestate", "pkg/scheduler/nodestate/topologies", "pkg/scheduler/nodestate/reservations", "pkg/scheduler/nodestate/leader"},
 		why:  "the waking of pods asks about nodes and pods over its own interfaces",
 	},
 	{
-		who:  []string{"pkg/nodestate/leader"},
-		what: []string{"pkg/nodestate", "pkg/nodestate/reservations", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		who:  []string{"pkg/scheduler/nodestate/leader"},
+		what: []string{"pkg/scheduler/nodestate", "pkg/scheduler/nodestate/reservations", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
 		why:  "whether a choice may be carried out is a question of the Lease and of the API server",
 	},
 	{
@@ -106,7 +106,7 @@ var never = []struct {
 		why: "quota is arithmetic, which knows nothing of Kubernetes or Kueue",
 	},
 	{
-		who: []string{"pkg/sim/judge"}, what: []string{"pkg/nvtopo/...", "pkg/placement"}, except: []string{"pkg/nvtopo"},
+		who: []string{"internal/lab/sim/judge"}, what: []string{"pkg/nvtopo/...", "pkg/placement"}, except: []string{"pkg/nvtopo"},
 		why: "the judge of placements shares no code with what chooses them",
 	},
 	{
@@ -119,7 +119,7 @@ var never = []struct {
 		who: []string{"pkg/plugins/gang"}, what: []string{"pkg/plugins/topology", "pkg/plugins/numa"}, why: "plugins never import each other",
 	},
 	{
-		who: []string{"pkg/plugins/fairsort"}, what: []string{"pkg/nodestate/...", "pkg/plugins/lifecycle"}, why: "the order of pods says nothing of nodes",
+		who: []string{"pkg/plugins/fairsort"}, what: []string{"pkg/scheduler/nodestate/...", "pkg/scheduler/lifecycle"}, why: "the order of pods says nothing of nodes",
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},
@@ -127,7 +127,7 @@ var never = []struct {
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller"},
-		what: []string{"internal/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
+		what: []string{"internal/lab/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
 	},
 }
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/nvtopo/nvtopo/pkg/leaderclient"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/cli/leaderclient"
 )
 
 // askTimeout bounds one question to a scheduler, which takes 90 seconds at most for its answer.

@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
 )
 
 const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"v\" cannot get","reason":"Forbidden","code":403}`

@@ -12,12 +12,12 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // clusterSource is where the commands that show a cluster read it: of the kubeconfig, or saved.

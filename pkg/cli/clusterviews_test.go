@@ -20,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // savedCluster writes a cluster into a file, as kubectl would.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // twoNodes have pods of which one can make room for a whole machine.

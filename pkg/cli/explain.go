@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/explain"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
 // explaining is the command explain with its flags.

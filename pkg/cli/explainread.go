@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // readCluster reads what an explanation needs.

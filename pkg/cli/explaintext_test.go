@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 func TestExplanationTextIgnoredKeys(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
 // labelManager is the field manager of the labels that fabric label writes.

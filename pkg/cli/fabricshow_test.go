@@ -19,10 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // sampleSwitches is the requirement's sample cluster with its switches.

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 )
 
 func newGenerate() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 )
 
 type kubeletOptions struct {

@@ -5,7 +5,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 )
 
 func newGenerateNCCL() *cobra.Command {

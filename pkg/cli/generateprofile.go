@@ -5,8 +5,8 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/generate"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 )
 
 type profileOptions struct {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
 )
 
 // linkedAndNot is a machine with two bridged pairs, one of them with a pod, and one whose GPUs are joined by PCIe only.

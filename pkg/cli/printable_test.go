@@ -25,8 +25,8 @@ import (
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 

@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
+	"github.com/nvtopo/nvtopo/internal/lab/sim/judge"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/sim"
-	"github.com/nvtopo/nvtopo/pkg/sim/judge"
 )
 
 const (

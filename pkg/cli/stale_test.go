@@ -12,10 +12,10 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
 // TestStaleEverywhere: top, check and explain say of the same graphs that they are stale, whatever condition a

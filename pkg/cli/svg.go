@@ -11,7 +11,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

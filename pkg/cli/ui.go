@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/daemon"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
-	"github.com/nvtopo/nvtopo/pkg/release"
 	"github.com/nvtopo/nvtopo/pkg/webui"
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 	"github.com/nvtopo/nvtopo/ui"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/uninstall"
+	"github.com/nvtopo/nvtopo/pkg/cli/uninstall"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 )
 
 // uninstalling has the flags of uninstall.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodeverify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
 // smiTimeout bounds a call of nvidia-smi, which hangs where a GPU does.

@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeverify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
 // GPUs of the catalogue's DGX-1 by their index.

@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodeverify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 var (

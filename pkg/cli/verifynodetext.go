@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeverify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
 // mostProcesses is how many processes are named unless the output is wide.

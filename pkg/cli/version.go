@@ -5,7 +5,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/internal/release"
 )
 
 func newVersion() *cobra.Command {

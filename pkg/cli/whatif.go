@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/pkg/whatif"
+	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
 // maxAnswer bounds the size of an answer.

@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/pkg/whatif"
+	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
 const whatIfPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"

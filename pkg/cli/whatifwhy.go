@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/explain"
-	"github.com/nvtopo/nvtopo/pkg/whatif"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // maxWhys bounds how many reasons are written for people, and how many pods are named with each.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // kubeletDraws takes a pod's GPUs as kubelet's device manager does without a

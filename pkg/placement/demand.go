@@ -5,8 +5,8 @@ package placement
 import (
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // Demand is what a pod asks, with what its profile adds when a node is judged.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // Unenforced says what may run where no agent makes the choice real.

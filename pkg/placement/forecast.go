@@ -5,8 +5,8 @@ package placement
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // forecast is what a node's kubelet would do with one pod. It is made anew for

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // shapeOf is the shape of a pod that says nothing about nodes.

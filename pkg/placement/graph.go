@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // CheckGraph says whether an exporter vouches for the graph of n on a Node of this UID: Fits, or

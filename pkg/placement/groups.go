@@ -13,8 +13,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // groupSizes are the sizes that are counted for people, greatest first: what jobs ask for.

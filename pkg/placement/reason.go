@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // Reason says what a node lacks for a pod. The zero value is none: it fits.

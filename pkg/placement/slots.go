@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // SlotCounter says how many members of a gang a node can hold at the same time, and remembers what

@@ -5,8 +5,8 @@ package placement
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // The joint solver: from what is free on a node to the GPUs, NUMA nodes and

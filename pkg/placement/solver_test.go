@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 func gpus(n int) *podrequest.Request {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // forget lets something of GPUs be unknown, of all if no positions are given.

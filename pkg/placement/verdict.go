@@ -5,8 +5,8 @@ package placement
 import (
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // Verdict is a node's answer to a pod.

@@ -26,7 +26,7 @@ import (
 
 const (
 	// answerTTL is how long an answer of the API server is kept, and so how long a withdrawn token
-	// or right still works for a request: the same time as in kube-scheduler and pkg/daemon. A stream
+	// or right still works for a request: the same time as in kube-scheduler and internal/daemon. A stream
 	// that is open asks every reviewEvery, and gets such an answer.
 	answerTTL = 10 * time.Second
 	// reviewTimeout bounds one review.

@@ -27,7 +27,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 )

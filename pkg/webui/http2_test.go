@@ -15,8 +15,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/daemon"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
 // protocols are those that the server speaks, with what has the client speak them.

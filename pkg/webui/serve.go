@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/internal/daemon"
 )
 
 // maxPerConnection bounds the requests in work on one connection of HTTP/2: as many streams as a

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 )

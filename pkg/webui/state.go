@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 	"github.com/nvtopo/nvtopo/pkg/webui/documents"
 )

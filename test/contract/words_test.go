@@ -165,7 +165,7 @@ func TestKeys(t *testing.T) {
 	contract.Compare(t, "keys.txt", b.String())
 }
 
-// TestCauses compares the names of the causes why a pod waits: those of pkg/explain, and the reasons
+// TestCauses compares the names of the causes why a pod waits: those of pkg/inspect/explain, and the reasons
 // of pkg/placement.
 func TestCauses(t *testing.T) {
 	found := map[string]bool{}
@@ -173,7 +173,7 @@ func TestCauses(t *testing.T) {
 		for _, file := range f.files {
 			ast.Inspect(file, func(n ast.Node) bool {
 				spec, ok := n.(*ast.ValueSpec)
-				if !ok || f.name != "pkg/explain" {
+				if !ok || f.name != "pkg/inspect/explain" {
 					return true
 				}
 				if id, ok := spec.Type.(*ast.Ident); ok && id.Name == "Cause" {

@@ -16,10 +16,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/cli"
-	"github.com/nvtopo/nvtopo/pkg/nodeverify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
 // TestChart: scheduler, exporter, node agent and web view run as the pods that Helm makes of the

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 

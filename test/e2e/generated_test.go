@@ -17,8 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 

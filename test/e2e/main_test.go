@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 

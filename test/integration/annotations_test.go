@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // slot is one node as its pods should have left it.

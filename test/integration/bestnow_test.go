@@ -11,11 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // TestBestIsChosen: what explain calls the best for a pod, were it placed now, is what the scheduler gives

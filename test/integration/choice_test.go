@@ -14,9 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // choice is what a pod's annotations say.

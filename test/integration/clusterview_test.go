@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/transcript"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // viewer runs the commands that show a cluster as an account with the shipped role and no other.

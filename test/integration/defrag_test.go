@@ -13,9 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 )
 
 // TestDefragCommands: whoever runs the commands that defrag prints has the free groups that it

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 

@@ -18,7 +18,7 @@ import (
 	audit "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
 // endsOnce checks that each pod's status is written once when it starts and once when it ends, though the

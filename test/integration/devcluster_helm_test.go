@@ -25,8 +25,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // helmCluster is a running `nvtopo-devcluster up --helm`.

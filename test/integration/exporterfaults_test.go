@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // acceptedFlows are cases of the table of acceptance, by their numbers there.

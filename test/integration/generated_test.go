@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/generate"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // TestGeneratedProfiles runs the scheduler with what "nvtopo generate scheduler-profile"

@@ -9,9 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // twentyGPUs is a machine larger than any of the catalogue: switches 0 to 2 with

@@ -33,15 +33,15 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/verify"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // recordedPod is what kubelet's file says of a pod: container -> devices.

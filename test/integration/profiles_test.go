@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // testTwoProfiles fills a node with pods of two profiles, all created at once.

@@ -27,14 +27,14 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
-	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
+	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
+	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin/kubelettest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // programs are the three programs at work on one node, whose kubelet is a

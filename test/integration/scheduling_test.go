@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
 // The profiles of the scheduler of these tests.

@@ -11,13 +11,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // TestShippedConfigurations runs the scheduler as shipped: its configuration,

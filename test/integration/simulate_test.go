@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/sim"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/sim"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 const (

@@ -14,11 +14,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 const (

@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // tenant is a pod that runs on a node before anybody preempts.

@@ -25,9 +25,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"

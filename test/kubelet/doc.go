@@ -31,7 +31,7 @@
 //	15 pods of other schedulers                   TestRace15
 //	16 kubelet gives a device twice               TestRace16
 //	17 concurrent Allocate from pod workers       TestRace17; kubelet itself panics, see there
-//	18 a container's own environment asks         not decided by devices: pkg/nodeagent/pinning
+//	18 a container's own environment asks         not decided by devices: pkg/node/nodeagent/pinning
 //	   for other devices                          reports it, test/e2e shows it
 //
 // What cannot occur, and why: two *admissions* at once, since kubelet holds a

@@ -23,7 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/util/codec"
 	"k8s.io/utils/cpuset"
 
-	"github.com/nvtopo/nvtopo/pkg/generate"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 

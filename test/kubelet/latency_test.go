@@ -18,9 +18,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
+	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 

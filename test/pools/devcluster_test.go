@@ -8,9 +8,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
-	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/pooldemo"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/cli"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
 // A job waits for quota that another holds: the command says so, and names the other.

@@ -18,13 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	proxies "github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	proxies "github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (

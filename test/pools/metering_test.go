@@ -20,12 +20,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	proxies "github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	proxies "github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/internal/testkit"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // oneNodePool is a pool of one node for tenant a.

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
 // oneQueue is a flavor of the scenario's nodes and a queue of tenant a with four GPUs, as

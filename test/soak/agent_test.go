@@ -20,12 +20,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/exporter"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/node/exporter"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/verify"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
-	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

@@ -12,10 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // gangsToDo names a gang of which members wait that have room, or that is not complete. Members

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
 )
 
 // editGang edits the PodGroup of a gang that is there, whether its members wait or run.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 const (

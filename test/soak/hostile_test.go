@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/inspect/check"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/node/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )

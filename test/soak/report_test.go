@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
 )
 
 // report is the table at the end of a run.

@@ -20,8 +20,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
+	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
 	"github.com/nvtopo/nvtopo/manifests"
 )
 

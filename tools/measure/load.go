@@ -17,7 +17,7 @@ import (
 
 // source is a package with its hand-written files, without tests.
 type source struct {
-	path  string // below the module: pkg/nodestate
+	path  string // below the module: pkg/scheduler/nodestate
 	files []*ast.File
 	fset  *token.FileSet
 	types *types.Package

@@ -15,7 +15,7 @@ import (
 )
 
 // Room is a folder of the first or second level, with the folders below it: bench/scheduler,
-// pkg/nodestate, ui.
+// pkg/scheduler/nodestate, ui.
 type Room struct {
 	Name     string
 	Lines    int // written by hand, without tests

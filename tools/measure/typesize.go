@@ -13,7 +13,7 @@ import (
 
 // Type is how much hangs on a struct type.
 type Type struct {
-	Name      string // pkg/nodestate.State
+	Name      string // pkg/scheduler/nodestate.State
 	Methods   int
 	Functions int // of its package that have it as receiver or parameter; methods are among them
 	Files     int // in which these functions are

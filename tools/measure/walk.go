@@ -22,7 +22,7 @@ import (
 // it. What a function returns, stores or packs into a struct is not followed, nor are
 // functions that are values.
 type Walk struct {
-	Start   string // pkg/nodestate.State.Judge:d
+	Start   string // pkg/scheduler/nodestate.State.Judge:d
 	Stays   int    // functions that the value visits, the first one too
 	Rooms   int    // packages of these
 	Files   int    // likewise
@@ -84,7 +84,7 @@ func (w *walker) walk(start string) (Walk, error) {
 		}
 		return Walk{}, fmt.Errorf("%s has no parameter %q", name, param)
 	}
-	return Walk{}, fmt.Errorf("no function %s: write it as pkg/nodestate.State.Judge:d", name)
+	return Walk{}, fmt.Errorf("no function %s: write it as pkg/scheduler/nodestate.State.Judge:d", name)
 }
 
 func (b *body) name() string {

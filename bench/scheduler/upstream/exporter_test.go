@@ -30,10 +30,10 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (

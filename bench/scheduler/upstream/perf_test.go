@@ -25,9 +25,9 @@ import (
 	_ "github.com/nvtopo/nvtopo/pkg/apis/config" // the arguments of our plugins
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
 //go:embed *.yaml

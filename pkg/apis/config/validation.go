@@ -33,7 +33,7 @@ const (
 	// pod may be nominated for a node at most while nothing happens there.
 	minTerminationWait, maxTerminationWait = time.Second, time.Hour
 	// minScheduleTimeout is how long one attempt to place a gang lasts at least
-	// (pkg/gangstate). maxGangWait is the longest patience that a gang may ask for.
+	// (pkg/scheduler/gangstate). maxGangWait is the longest patience that a gang may ask for.
 	minScheduleTimeout, maxGangWait = 10 * time.Second, 24 * time.Hour
 	// minDrainAfter has nothing kept for a gang that has just come.
 	minDrainAfter = time.Second

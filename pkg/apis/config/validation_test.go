@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
 func TestValidateTopologyAwareArgs(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
 // settled waits until the scheduler has heard of all that was done before: of pods it hears in

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // TestScheduleTimeoutDefault: nvtopo check, which reads no arguments of the scheduler, expects of gangs

@@ -5,7 +5,7 @@
 // get, and Permit lets nobody through before the last has come.
 //
 // Its one invariant: between cycles nothing is held for a gang but by an attempt that
-// pkg/gangstate knows, or by a claim while evicted pods leave, whose end ends what is held.
+// pkg/scheduler/gangstate knows, or by a claim while evicted pods leave, whose end ends what is held.
 //
 // What is free and who gets which GPUs is nodestate's to say, and where members go is
 // pkg/nvtopo/fabric's.

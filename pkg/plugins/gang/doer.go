@@ -17,9 +17,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
 // doer carries out what gangstate decides, in the framework and at the API server.

@@ -3,7 +3,7 @@
 package gang
 
 import (
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
 // drain keeps places for a gang that has had no room for as long as the argument says, or has it

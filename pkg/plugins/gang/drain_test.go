@@ -18,7 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	gangplugin "github.com/nvtopo/nvtopo/pkg/plugins/gang"
 )
 

@@ -11,9 +11,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
 // dryRunKey says that a cycle only asks what other plugins say.

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
 // keep has four GPUs of node-0-1 be kept for a gang of a priority that has waited for long.

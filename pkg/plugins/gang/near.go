@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
 // nearKey says that PreFilter listed the nodes that are near to a gang.

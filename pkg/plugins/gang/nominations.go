@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
 // nominationsEvery is how often nominations are looked at that are to be taken back, and nominationWithin how

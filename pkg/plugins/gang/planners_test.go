@@ -15,18 +15,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/explain"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
-	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
 // TestPlannersAgree: the scheduler, explain and Kueue's admission check give one answer about a gang, on

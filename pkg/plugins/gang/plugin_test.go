@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testkit"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // TestOneRackGang: a gang goes into one rack together.
@@ -62,7 +62,7 @@ func TestBesideWrites(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(time.Now())
 	r := newTestEnvAt(t, clk, `{}`, 8, 4)
-	const writing = 64 // as many as may be, see maxWriting of pkg/nodestate
+	const writing = 64 // as many as may be, see maxWriting of pkg/scheduler/nodestate
 	large := r.gang("large", writing, 1, nil)
 	r.known(large[0])
 	for _, pod := range large {

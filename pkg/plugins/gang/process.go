@@ -21,14 +21,14 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
-	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
 // Process is what the plugin's instances of all profiles share. Make one in main.

@@ -10,8 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
 // TestProfileConfig: profiles have one config.

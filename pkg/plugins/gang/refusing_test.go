@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
 // TestGangsElsewhere: a gang goes to other nodes than one whose kubelet refuses pods, if these have room

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
 const (

@@ -26,10 +26,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/schedtest"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
 // TestFailedEviction: one eviction that fails ends no roll-back. It has the eviction of b, of a, b

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
-	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
 // refuse has a node's kubelet refuse so many pods that were sent there.

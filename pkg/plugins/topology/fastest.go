@@ -12,9 +12,9 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
 // besideRings puts before a status of PostFilter, if slow, how fast a ring the pod asks and how fast one it can

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // TestFastestRing: a pod that is refused for the bandwidth that it asks is told how much there is.

@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // party is the members of one gang on a node that could go, and who goes with them.

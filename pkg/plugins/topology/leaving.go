@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 )
 
 // leaving is a pod that leaves its node anyway, without a new eviction.

@@ -9,9 +9,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
 // ErrReasonListRefused is shown on a pod for the moment until it is tried again.

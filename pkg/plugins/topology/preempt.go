@@ -23,12 +23,12 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
 // PreFilter reads the pod and limits the cycle to the nodes that are best for it: of those between

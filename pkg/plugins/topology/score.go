@@ -11,8 +11,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
 const (

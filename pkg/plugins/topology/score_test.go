@@ -11,8 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
 // TestScoreWeights: scores follow the weights.

@@ -17,10 +17,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
 const (

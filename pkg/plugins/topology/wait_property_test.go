@@ -20,11 +20,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
 // going are the pods of a random node that go anyway, by how long they take.

@@ -24,14 +24,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/generate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/cli/generate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/plugins/fairsort"
 	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
 // TestLinkDominance: no other score outvotes the links. It holds the worst node between which the

@@ -8,9 +8,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )

@@ -11,11 +11,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (

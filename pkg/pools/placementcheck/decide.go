@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
 // Verdict is what the check says of a Workload with quota.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 )
 
 // soon is how much longer a pod may take to end that is waited for. What is free later than that is

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/usage"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // Graphs are the topologies of nodes as they were read last, and what was worked out from

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // promise is what the pods of gangs are kept to, by PodSet. Single pods are kept to nothing.

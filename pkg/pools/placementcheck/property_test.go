@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
 // question is a random job on a random cluster.

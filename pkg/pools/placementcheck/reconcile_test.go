@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 )
 
 // TestUncachedWrites: what was written counts until the cache has it. The cache may still show a

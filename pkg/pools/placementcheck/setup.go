@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 

@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession/gate"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/refusals"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
 // collection is a kind of object at an API server, of all namespaces or of one.

@@ -12,9 +12,9 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/clusterobjects"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
 // Snapshot is a cluster at one moment. Nothing in it is changed.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

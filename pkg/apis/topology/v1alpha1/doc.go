@@ -2,7 +2,7 @@
 
 // Package v1alpha1 holds two resources. NodeGPUTopology: one object per node with
 // the link graph of its GPUs, and what the node says about itself. ClusterTopology: one
-// object with the fabric between the nodes, which pkg/clustertopology reads.
+// object with the fabric between the nodes, which pkg/placement/clustertopology reads.
 //
 // A NodeGPUTopology's spec belongs to the exporter, status.kubelet and status.allocations to the
 // node agent, each under a field manager of its own. Conversion to the library's

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leaderclient
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
+)
+
+const (
+	// Account is the ServiceAccount, in the scheduler's namespace, whose tokens are shown to the scheduler.
+	Account = "nvtopo-what-if"
+	// Role is the shipped Role, in that namespace, with all rights that Find and Connect need.
+	Role = "nvtopo-what-if"
+)
+
+// Leader is the scheduler process that leads, and where it answers.
+type Leader struct {
+	diagnosis.Endpoint
+
+	Namespace string
+	Process   string // its host's name; of a pod the pod's
+	InPod     bool
+}
+
+// Find reads which scheduler leads in a namespace, and where it answers. An error names the object that is
+// missing, or may not be read, and what to do.
+func Find(ctx context.Context, kube kubernetes.Interface, namespace string, now time.Time) (*Leader, error) {
+	p, err := published(ctx, kube, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := leads(ctx, kube, p, namespace, now); err != nil {
+		return nil, err
+	}
+	if p.Debug == nil {
+		return nil, fmt.Errorf("scheduler %s (release %s) answers nobody: set debugAddress in the arguments of TopologyAware and NUMAAffinity, as the shipped configuration does, or install this release", p.Scheduler, p.Release)
+	}
+	l := &Leader{Endpoint: *p.Debug, Namespace: namespace, Process: p.Scheduler}
+	switch _, err := kube.CoreV1().Pods(namespace).Get(ctx, p.Scheduler, metav1.GetOptions{}); {
+	case err == nil:
+		l.InPod = true
+	case !apierrors.IsNotFound(err): // a process on some host has no pod
+		return nil, refused(err, "pod", namespace, p.Scheduler)
+	}
+	return l, nil
+}
+
+// published reads what the scheduler published.
+func published(ctx context.Context, kube kubernetes.Interface, namespace string) (*diagnosis.Profiles, error) {
+	c, err := kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
+	if err != nil {
+		return nil, missing(refused(err, "ConfigMap", namespace, diagnosis.ProfilesName))
+	}
+	p, err := diagnosis.ParseProfiles(c.Data)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("namespace %s: %w", namespace, err)
+	case p == nil:
+		shipped := diagnosis.LeaderLease{Namespace: namespace}
+		return nil, fmt.Errorf("ConfigMap %s/%s is empty: no scheduler has led yet; %s", namespace, diagnosis.ProfilesName, shipped.NextStep())
+	}
+	return p, nil
+}
+
+// leads returns an error unless the scheduler that published is the one that leads.
+func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles, namespace string, now time.Time) error {
+	of := p.LeaderLease
+	if of == nil || of.Name == "" {
+		return nil // it is not elected
+	}
+	lease, err := kube.CoordinationV1().Leases(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("no scheduler leads: there is no Lease %s; %s", of, of.NextStep())
+	}
+	if apierrors.IsForbidden(err) && *of != (diagnosis.LeaderLease{Namespace: namespace, Name: diagnosis.ShippedLease}) {
+		return fmt.Errorf("Lease %s: %w; Role %s/%s has the Lease of the shipped configuration alone: an administrator lets USER get this one", of, err, namespace, Role)
+	}
+	if err != nil {
+		return refused(err, "Lease", of.Namespace, of.Name)
+	}
+	election := diagnosis.Election{Published: p, Leases: []coordinationv1.Lease{*lease}, Now: now}
+	if _, why := election.NoLeader(); why != "" {
+		return fmt.Errorf("%s; %s", why, of.NextStep())
+	}
+	holder := ""
+	if lease.Spec.HolderIdentity != nil {
+		holder = *lease.Spec.HolderIdentity // host's name, "_" and a UUID, as kube-scheduler makes it
+		if i := strings.LastIndexByte(holder, '_'); i >= 0 {
+			holder = holder[:i]
+		}
+	}
+	if holder != p.Scheduler {
+		return fmt.Errorf("scheduler %q holds Lease %s, and %q was the last to publish where it answers: another one is about to lead, ask again in a minute", holder, of, p.Scheduler)
+	}
+	return nil
+}
+
+// refused names the object, and says who grants the right where that is what is missing.
+func refused(err error, kind, namespace, name string) error {
+	err = fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; an administrator grants what is needed: kubectl -n %s create rolebinding NAME --role=%s --user=USER", err, namespace, Role)
+	}
+	return err
+}
+
+// missing says what to do where an object of the manifests is missing.
+func missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w; nvtopo is not installed, or its manifests are of another release: apply those of this one", err)
+	}
+	return err
+}

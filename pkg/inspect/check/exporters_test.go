@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+)
+
+// TestSilentExporters: a node whose exporter is silent, and one with GPUs and without a graph, are notes.
+func TestSilentExporters(t *testing.T) {
+	lease := func(c *testEnv) *coordinationv1.Lease {
+		return &c.Leases[slices.IndexFunc(c.Leases, func(l coordinationv1.Lease) bool { return l.Name == nodelease.ExporterPrefix+"a" })]
+	}
+	drop := func(c *testEnv) {
+		c.Topologies = slices.DeleteFunc(c.Topologies, func(t v1alpha1.NodeGPUTopology) bool { return t.Name == "a" })
+	}
+	for name, tc := range map[string]struct {
+		change func(c *testEnv)
+		want   wanted
+	}{
+		"all exporters are there": {change: func(*testEnv) {}},
+		"a Lease has run out": {
+			change: func(c *testEnv) { lease(c).Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-3 * time.Minute))) },
+			want:   wanted{notes: []string{StaleExporter}, message: "the Lease nvtopo-system/exporter-a was last renewed at 2026-11-21T12:57:00Z"},
+		},
+		"a Lease is gone": {
+			change: func(c *testEnv) { lease(c).Name = "another" },
+			want:   wanted{notes: []string{StaleExporter}, message: "there is no Lease exporter-a of this node"},
+		},
+		"a Lease is of an earlier node of the name": {
+			change: func(c *testEnv) {
+				lease(c).OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
+			},
+			want: wanted{notes: []string{StaleExporter}, message: "does nvtopo-exporter run there?"},
+		},
+		"a graph is gone": {change: drop, want: wanted{notes: []string{MissingExporter}, message: "the node has nvidia.com/gpu and no NodeGPUTopology that is its own"}},
+		"a graph is of an earlier node of the name": {
+			change: func(c *testEnv) { c.Topologies[0].Spec.NodeUID = "earlier" },
+			want:   wanted{notes: []string{MissingExporter}, message: "no NodeGPUTopology that is its own"},
+		},
+		"a node without GPUs needs none": {
+			change: func(c *testEnv) { drop(c); c.Nodes[0].Status.Allocatable = v1.ResourceList{} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newTestEnv(t)
+			tc.change(c)
+			r := Examine(c.World)
+			tc.want.compare(t, r)
+		})
+	}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+)
+
+// removals are the annotations without which a cause is none.
+var removals = map[Cause]string{
+	causeOf(placement.UnknownGPUMemory): podrequest.MinGPUMemoryKey,
+	causeOf(placement.UnknownGPUModel):  podrequest.GPUModelKey,
+}
+
+// change says which change of an annotation would let the pod in now, and how to make it: the most demanding of
+// the values that are tried. It is empty if no such change is known.
+func (s *scene) change(q *question, cause Cause) string {
+	if cause == causeOf(placement.FewOneModel) {
+		mixed := wish{drop: func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, podrequest.AllowMixedModelsKey, "true") }}
+		return s.ifRoom(q, mixed, podrequest.AllowMixedModelsKey, "true")
+	}
+	for _, w := range s.wishesOf(q) {
+		if w.key != "" && removals[cause] == podrequest.CanonicalKey(w.key) {
+			return s.ifRoom(q, w, w.key, "")
+		}
+		if w.key == "" || w.cause != cause {
+			continue
+		}
+		for _, value := range s.lesserValues(w.key, []wish{w}, []*question{q}) {
+			if how := s.ifRoom(q, w.lowered(value), w.key, value); how != "" {
+				return how
+			}
+		}
+	}
+	return ""
+}
+
+// ifRoom says how to change an annotation, if the pod has room then.
+func (s *scene) ifRoom(q *question, changed wish, key, value string) string {
+	if s.relaxed(q, changed) == nil {
+		return ""
+	}
+	return roomNow([]*question{q}, annotation{key, value})
+}
+
+// roomNow says that there is room once an annotation is changed, and how to change it.
+func roomNow(shapes []*question, to annotation) string {
+	text := to.key + " " + to.value
+	if to.value == "" {
+		text = "no " + to.key
+	}
+	return fmt.Sprintf("; with %s there is room now%s", text, annotate(shapes, to))
+}
+
+// annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all members of
+// their gang that ask the same; see command. It is empty where one command does not do.
+func annotate(shapes []*question, changes ...annotation) string {
+	if len(shapes) == 1 && shapes[0].members == nil {
+		return command([]*v1.Pod{shapes[0].pod}, changes...)
+	}
+	var pods []*v1.Pod
+	for _, p := range shapes[0].members {
+		concerned := 0
+		for _, c := range changes {
+			if _, ofGroup := shapes[0].group[c.key]; ofGroup {
+				return "" // what the pods say under it does not count
+			}
+			value, has := p.Annotations[c.key]
+			same := func(q *question) bool { v, ok := q.pod.Annotations[c.key]; return ok && v == value }
+			if c.key == gangrequest.MixedModelsKey || has && slices.ContainsFunc(shapes, same) {
+				concerned++
+			}
+		}
+		switch concerned {
+		case len(changes):
+			pods = append(pods, p)
+		case 0:
+		default:
+			return ""
+		}
+	}
+	return command(pods, changes...)
+}
+
+// maxCommand bounds the pods that a command names.
+const maxCommand = 8
+
+// command is, in parentheses, the command that changes annotations of pods; of pods that a controller makes it
+// names the object whose template is to be changed.
+func command(pods []*v1.Pod, changes ...annotation) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	if owner := metav1.GetControllerOf(pods[0]); owner != nil {
+		text := fmt.Sprintf(" (in the pod template of %s %s/%s", owner.Kind, pods[0].Namespace, owner.Name)
+		switch owner.Kind {
+		case "Job":
+			text += ", which has to be made anew, as a Job's template cannot be changed"
+		case "ReplicaSet":
+			text += ", or of the Deployment that made it"
+		}
+		other := func(p *v1.Pod) bool { o := metav1.GetControllerOf(p); return o == nil || o.UID != owner.UID }
+		if slices.ContainsFunc(pods, other) {
+			text += ", and so for the members that it does not make"
+		}
+		return text + ")"
+	}
+	args := []string{}
+	for _, p := range pods[:min(maxCommand, len(pods))] {
+		args = append(args, p.Name)
+	}
+	for _, a := range changes {
+		if a.value == "" {
+			args = append(args, a.key+"-")
+		} else {
+			args = append(args, a.key+"="+a.value)
+		}
+	}
+	rest := ""
+	if more := len(pods) - maxCommand; more > 0 {
+		rest = ", and so for " + counted(more, "member") + " more"
+	}
+	return fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s%s)", pods[0].Namespace, strings.Join(args, " "), rest)
+}

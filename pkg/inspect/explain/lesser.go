@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+)
+
+// lesser says what to do about the wishes without which there is room: all of them in one step, each by the
+// greatest value, of those that are tried, with which there is room. others are what would do as well.
+func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
+	steps := func(first, last string) string { return anyOf(slices.Concat([]string{first}, others, []string{last})) }
+	next := neverNext[needed[0].cause]
+	if less := s.lesserEach(needed, shapes, fits); len(less) > 0 {
+		more := "add nodes that have more"
+		if len(needed) == 1 {
+			more = cmp.Or(next[1], more)
+		}
+		return steps(fmt.Sprintf("%s%s, %s which there is room when no other pod runs", set(less), annotate(shapes, less...), with(less)), more)
+	}
+	if next[0] != "" && len(needed) == 1 {
+		return steps(next[0], next[1])
+	}
+	return steps("ask for less of these: "+named(needed), "add nodes that have it")
+}
+
+// annotation is one to set, or to leave out if the value is empty.
+type annotation struct{ key, value string }
+
+// with is how the pods do after some changes: with what is set, or without what is left out.
+func with(all []annotation) string {
+	if slices.ContainsFunc(all, func(a annotation) bool { return a.value != "" }) {
+		return "with"
+	}
+	return "without"
+}
+
+// set says what to set and what to leave out.
+func set(all []annotation) string {
+	var values, keys []string
+	for _, a := range all {
+		if a.value == "" {
+			keys = append(keys, a.key)
+		} else {
+			values = append(values, a.key+" to "+a.value)
+		}
+	}
+	var steps []string
+	if len(values) > 0 {
+		steps = append(steps, "set "+strings.Join(values, " and "))
+	}
+	if len(keys) > 0 {
+		steps = append(steps, "leave out "+strings.Join(keys, " and "))
+	}
+	return strings.Join(steps, " and ")
+}
+
+// lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is no
+// annotation.
+func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
+	trial := slices.Clone(needed)
+	for i, w := range needed {
+		values := s.lesserValues(w.key, needed, shapes)
+		at := slices.IndexFunc(values, func(value string) bool {
+			trial[i] = w.lowered(value)
+			return fits(trial)
+		})
+		a := annotation{key: w.key}
+		switch {
+		case at >= 0:
+			a.value = values[at]
+		case w.fix.key != "":
+			trial[i], a = w, w.fix
+		case w.key != "":
+			trial[i] = w
+		default:
+			return nil
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// lowered is the wish for another value of the annotation instead.
+func (w *wish) lowered(value string) wish {
+	return wish{cause: w.cause, drop: func(p *v1.Pod) {
+		if _, ok := p.Annotations[w.key]; ok {
+			p.Annotations[w.key] = value
+		}
+	}}
+}
+
+// anyOf names steps of which one is enough.
+func anyOf(steps []string) string {
+	last := len(steps) - 1
+	if last < 2 {
+		return strings.Join(steps, ", or ")
+	}
+	return strings.Join(steps[:last], ", ") + ", or " + steps[last]
+}
+
+// neverNext are the steps where one thing is all that the cluster has too little of: to ask for less, and to
+// add to the cluster.
+var neverNext = map[Cause][2]string{
+	FewCPUs:                            {"ask for less CPU", "add nodes that have more"},
+	LowMemory:                          {"ask for less memory", "add nodes that have more"},
+	NoDomain:                           {"let the gang be in a greater domain", "add nodes to one"},
+	HostPort:                           {"leave the host port out", "add nodes"},
+	KeptApart:                          {"leave the anti-affinity out", "add nodes"},
+	causeOf(placement.FewSuitableGPUs): {"accept " + suitable, "add nodes that have such GPUs"},
+}
+
+// lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the
+// pods do.
+func (s *scene) lesserValues(key string, needed []wish, shapes []*question) []string {
+	switch podrequest.CanonicalKey(key) {
+	case podrequest.TopologyPolicyKey:
+		return []string{"restricted", "best-effort"}
+	case podrequest.NUMAAffinityKey:
+		return []string{"preferred"}
+	case podrequest.MinLinkKey:
+		return []string{"NVLINK", "PIX", "PXB", "PHB", "NODE", "SYS"}
+	case podrequest.MinBandwidthKey:
+		return s.bandwidths(needed, shapes)
+	}
+	return nil
+}
+
+// bandwidths are the ring bandwidths that nodes would give the pods without some wishes, the greatest first.
+func (s *scene) bandwidths(dropped []wish, shapes []*question) (out []string) {
+	var all []float64
+	for _, q := range shapes {
+		pod := q.pod.DeepCopy()
+		together(dropped).drop(pod)
+		less, err := s.question(pod)
+		if err != nil {
+			continue
+		}
+		for _, n := range s.nodes {
+			if set := n.set(less, s.Now); set != nil && set.BandwidthGBps > 0 {
+				all = append(all, rounded(set.BandwidthGBps))
+			}
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	for _, v := range slices.Compact(all) {
+		out = append(out, plain(v)+"GB/s")
+	}
+	return out
+}
+
+// rounded is a bandwidth that is no greater, with at most one place.
+func rounded(gbps float64) float64 { return math.Floor(10*gbps) / 10 }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+)
+
+// The labels by which pods name the object that they are of over one or more objects in between.
+const (
+	podTemplateHash = "pod-template-hash" // of a Deployment's ReplicaSet, whose name ends in it
+	jobSetName      = "jobset.sigs.k8s.io/jobset-name"
+	lwsName         = "leaderworkerset.sigs.k8s.io/name"
+)
+
+// Owners are the kinds of objects whose pods Owner finds, in the order in which a plain name is looked for.
+func Owners() []string {
+	return []string{"Job", "Deployment", "StatefulSet", "JobSet", "LeaderWorkerSet", "ReplicaSet"}
+}
+
+// isOf reports whether a pod is one of an object of these kinds. It goes by the pod alone: whoever explains may not
+// read these objects.
+func isOf(p *v1.Pod, kind, name string) bool {
+	switch kind {
+	case "JobSet":
+		return p.Labels[jobSetName] == name
+	case "LeaderWorkerSet":
+		return p.Labels[lwsName] == name
+	}
+	o := metav1.GetControllerOf(p)
+	if o == nil {
+		return false
+	}
+	if kind == "Deployment" { // its ReplicaSets have its name, a dash and the hash of the template, which their pods have as a label
+		hash := p.Labels[podTemplateHash]
+		return o.Kind == "ReplicaSet" && hash != "" && o.Name == name+"-"+hash
+	}
+	return o.Kind == kind && o.Name == name
+}
+
+// Owner explains the pods of an object of one of the Owners: the first that waits in full, and how many there are of
+// which others. ErrNotFound if there is neither a pod of it nor a Workload.
+func Owner(w *World, kind, namespace, name string) (*Explanation, error) {
+	if kind == "Job" {
+		for i := range w.Jobs {
+			if j := &w.Jobs[i]; j.Namespace == namespace && j.Name == name {
+				return newScene(w).explainJob(j), nil
+			}
+		}
+	}
+	s := newScene(w)
+	var pods []*v1.Pod
+	for i := range w.Pods {
+		if p := &w.Pods[i]; p.Namespace == namespace && isOf(p, kind, name) {
+			pods = append(pods, p)
+		}
+	}
+	e := &Explanation{Kind: kind, Namespace: namespace, Name: name, State: Pending}
+	if len(pods) > 0 {
+		return s.explainPodsOf(e, pods), nil
+	}
+	if wl := s.workloadOfKind(kind, namespace, name); wl != nil {
+		s.explainQuota(e, nil, wl)
+		return e, nil
+	}
+	return nil, fmt.Errorf("%s %s/%s, or a pod of it: %w", kind, namespace, name, ErrNotFound)
+}
+
+// workloadOfKind is the Workload of an object of which only kind and name are known; nil if there is none.
+func (s *scene) workloadOfKind(kind, namespace, name string) *kueue.Workload {
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if w.Namespace == namespace && slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind && o.Name == name }) {
+			return w
+		}
+	}
+	return nil
+}
+
+// explainPodsOf explains the pods of an object: the first that waits, or else has not ended, stands for it.
+func (s *scene) explainPodsOf(e *Explanation, pods []*v1.Pod) *Explanation {
+	order := slices.Clone(pods)
+	slices.SortStableFunc(order, func(a, b *v1.Pod) int { return cmp.Or(cmp.Compare(turn(a), turn(b)), strings.Compare(a.Name, b.Name)) })
+	what := e.Kind
+	if what == "Job" {
+		what = "job"
+	}
+	of := s.explainPod(order[0])
+	of.Evidence = append([]string{"pod " + order[0].Name + " stands for the " + what}, of.Evidence...)
+	of.Kind, of.Name = e.Kind, e.Name
+	if len(order) > 1 {
+		of.Pods = s.alike(order, of)
+	}
+	return of
+}
+
+// turn is in which order the pods of an object are looked at: those that wait, those that have a node, those that
+// have ended.
+func turn(p *v1.Pod) int {
+	return slices.Index([]State{Pending, Bound, Ended}, stateOf(p))
+}
+
+func stateOf(p *v1.Pod) State {
+	switch {
+	case ended(p):
+		return Ended
+	case p.Spec.NodeName != "":
+		return Bound
+	}
+	return Pending
+}
+
+// maxExplained bounds how many pods of an object are explained because they ask for something else than the others.
+// How many wait is said of all, and for what of these and of those that are like them.
+const maxExplained = 16
+
+// alike counts pods by state and, of those that wait, by cause. first is what is said of the first of them.
+func (s *scene) alike(pods []*v1.Pod, first *Explanation) (out []Alike) {
+	causes := map[string]Cause{} // what pods ask -> why they wait
+	for i, p := range pods {
+		a := Alike{State: stateOf(p)}
+		if a.State == Pending {
+			a.Cause = s.causeOf(p, i, first.Cause, causes)
+		}
+		at := slices.IndexFunc(out, func(b Alike) bool { return a.State == b.State && a.Cause == b.Cause })
+		if at < 0 {
+			at, out = len(out), append(out, a)
+		}
+		if out[at].Pods++; len(out[at].Named) < maxNamed {
+			out[at].Named = append(out[at].Named, p.Name)
+		}
+	}
+	return out
+}
+
+// causeOf is why a pod waits: empty if it asks for something else than maxExplained others.
+func (s *scene) causeOf(p *v1.Pod, at int, first Cause, known map[string]Cause) Cause {
+	if before := (&Explanation{Namespace: p.Namespace}); s.explainBefore(before, p) {
+		return before.Cause
+	}
+	key := s.asksFor(p)
+	cause, ok := known[key]
+	switch {
+	case ok:
+	case at == 0:
+		cause = first
+	case len(known) == maxExplained:
+		return ""
+	default:
+		cause = s.explainPod(p).Cause
+	}
+	known[key] = cause
+	return cause
+}
+
+// asksFor is the same of pods that are explained alike.
+func (s *scene) asksFor(p *v1.Pod) string {
+	gang, _ := gangrequest.KeyOf(p)
+	q, err := s.question(p)
+	if err != nil {
+		return fmt.Sprintf("%s %v", gang, err)
+	}
+	return fmt.Sprintf("%s %t %s", gang, saidBy(p) != "", q.shape.Class)
+}

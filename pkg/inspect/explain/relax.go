@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+)
+
+// wish is something that a pod could do without.
+type wish struct {
+	name string
+	// cause is why a pod fits no node because of the wish alone.
+	cause Cause
+	// key is that of the annotation that it is; empty if it is none.
+	key string
+	// fix is the annotation to set where the wish is that there is none.
+	fix  annotation
+	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
+	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
+}
+
+// causesOfKeys are the causes of annotations. Those that decide about no node's fit are not there.
+var causesOfKeys = map[string]Cause{
+	podrequest.TopologyPolicyKey: causeOf(placement.FewInNUMA),
+	podrequest.NUMAAffinityKey:   causeOf(placement.NoNUMACPU),
+	podrequest.MinLinkKey:        causeOf(placement.FewLinked),
+	podrequest.MinBandwidthKey:   causeOf(placement.LowBandwidth),
+	podrequest.GPUModelKey:       causeOf(placement.FewSuitableGPUs),
+	podrequest.MinGPUMemoryKey:   causeOf(placement.FewSuitableGPUs),
+}
+
+// maxTaints bounds the taints that are tried.
+const maxTaints = 3
+
+// relaxations are what the pod would get now if it dropped one of its wishes, or all of them
+// where no single one helps. Wishes that change nothing are left out.
+func (s *scene) relaxations(q *question) (out []Relaxation) {
+	wishes := s.wishesOf(q)
+	for _, w := range wishes {
+		if r := s.relaxed(q, w); r != nil {
+			out = append(out, *r)
+		}
+	}
+	if len(out) == 0 && len(wishes) > 1 {
+		all := wish{name: "all of them", drop: func(p *v1.Pod) {
+			for _, w := range wishes {
+				w.drop(p)
+			}
+		}}
+		if r := s.relaxed(q, all); r != nil {
+			out = append(out, *r)
+		}
+	}
+	if r := s.fewer(q); r != nil {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// wishesOf are the pod's, in the order in which they are tried.
+func (s *scene) wishesOf(q *question) (out []wish) {
+	for _, key := range podrequest.InputKeys() {
+		if value, ok := q.pod.Annotations[key]; ok {
+			out = append(out, wish{
+				name: key + ": " + asRead(key, value), cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
+			})
+		}
+	}
+	if a := q.pod.Spec.Affinity; len(q.pod.Spec.NodeSelector) > 0 || a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		out = append(out, wish{name: "the node selector and required node affinity", cause: NotSelected, drop: func(p *v1.Pod) {
+			p.Spec.NodeSelector = nil
+			if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
+				p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
+			}
+		}})
+	}
+	for _, taint := range s.taints(q) {
+		out = append(out, wish{name: "not to tolerate the taint " + taint.ToString(), cause: Tainted, drop: func(p *v1.Pod) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: taint.Key, Operator: v1.TolerationOpExists, Effect: taint.Effect})
+		}})
+	}
+	return out
+}
+
+// asRead is an annotation's value; of a bandwidth in another unit also what it is in GB/s.
+func asRead(key, value string) string {
+	if podrequest.CanonicalKey(key) != podrequest.MinBandwidthKey {
+		return value
+	}
+	kBps, err := nvtopo.ParseBandwidth(value)
+	if text := plain(nvtopo.GBps(kBps)); err == nil && value != text && strings.ReplaceAll(value, " ", "") != text+"GB/s" {
+		return value + " (" + text + " GB/s)"
+	}
+	return value
+}
+
+// taints are those that keep the pod off nodes.
+func (s *scene) taints(q *question) (out []v1.Taint) {
+	for _, n := range s.nodes {
+		why, taint := q.shape.Eligible.Judge(n.object)
+		same := func(t v1.Taint) bool { return t.MatchTaint(&taint) }
+		if why == placement.Tainted && !strings.HasPrefix(taint.Key, nodeConditionTaints) && len(out) < maxTaints && !slices.ContainsFunc(out, same) {
+			out = append(out, taint)
+		}
+	}
+	return out
+}
+
+// relaxed is what the pod gets without a wish; nil if no node takes it even then.
+func (s *scene) relaxed(q *question, w wish) *Relaxation {
+	pod := q.pod.DeepCopy()
+	w.drop(pod)
+	less, err := s.question(pod)
+	if err != nil {
+		return nil
+	}
+	r := &Relaxation{Wish: w.name}
+	for _, n := range s.nodes {
+		if len(n.obstacles(less, s.Now)) > 0 {
+			continue
+		}
+		r.Nodes++
+		if set := n.set(less, s.Now); r.Node == "" || set.betterThan(r.Gets) {
+			r.Node, r.Gets = n.object.Name, set
+		}
+	}
+	if r.Nodes == 0 {
+		return nil
+	}
+	return r
+}
+
+// fewer is the greatest number of devices that some node would give the pod now. Only for a pod
+// whose devices are all of one container: of others nobody knows which to ask for less.
+func (s *scene) fewer(q *question) *Relaxation {
+	if len(q.demand.Containers) != 1 || len(q.demand.Resources) != 1 {
+		return nil
+	}
+	name, asks := v1.ResourceName(q.resource()), q.demand.Resources[0].Count
+	most := 0
+	for _, node := range s.nodes {
+		most = max(most, node.offers(q.resource()))
+	}
+	for n := min(asks-1, most, nvtopo.MaxGPUs); n > 0; n-- {
+		w := wish{name: fmt.Sprintf("%d of the %d %s", asks-n, asks, name), cause: FewGPUs, drop: func(p *v1.Pod) {
+			for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+				for i := range list {
+					for _, amounts := range []v1.ResourceList{list[i].Resources.Requests, list[i].Resources.Limits} {
+						if _, ok := amounts[name]; ok {
+							amounts[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+						}
+					}
+				}
+			}
+		}}
+		if r := s.relaxed(q, w); r != nil {
+			return r
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/internal/release"
+)
+
+// NoTopologies says why no node of a cluster has a graph.
+const NoTopologies = "no node has a NodeGPUTopology: no exporter of nvtopo has run, or nvtopo was taken out by nvtopo uninstall"
+
+// ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
+const ShippedLease = "nvtopo-scheduler"
+
+// clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and the API
+// server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md says.
+const clockSkew = time.Minute
+
+// LeaderLease is the Lease under which schedulers elect their leader.
+type LeaderLease struct {
+	Namespace string `json:"namespace"`
+	// Name is empty where the plugins' argument leaderLease names no Lease.
+	Name string `json:"name,omitempty"`
+}
+
+func (l *LeaderLease) String() string { return l.Namespace + "/" + l.Name }
+
+// Election is what shows whether a scheduler leads.
+type Election struct {
+	Published *Profiles              // nil: no scheduler has published, or it may not be read
+	Leases    []coordinationv1.Lease // of the scheduler's namespace, and perhaps others
+	// Placed is when one of the schedulers last gave a pod a node, see LastPlaced; zero: never.
+	Placed time.Time
+	Now    time.Time
+}
+
+// NoLeader says why no scheduler leads, and by which Lease; the text is empty while one leads, and where nothing
+// tells. If no scheduler has said its Lease, the shipped one counts where it is there.
+func (e *Election) NoLeader() (of LeaderLease, why string) {
+	of, said := LeaderLease{Namespace: release.Namespace, Name: ShippedLease}, false
+	if e.Published != nil && e.Published.LeaderLease != nil {
+		of, said = *e.Published.LeaderLease, true
+	}
+	if of.Name == "" {
+		return of, ""
+	}
+	read := false // Leases of the namespace
+	for i := range e.Leases {
+		l := &e.Leases[i]
+		if l.Namespace == of.Namespace && l.Name == of.Name {
+			return of, e.expired(l)
+		}
+		read = read || l.Namespace == of.Namespace
+	}
+	if !said || !read {
+		return of, ""
+	}
+	return of, fmt.Sprintf("no scheduler leads: there is no Lease %s", &of)
+}
+
+// expired says that a Lease is no leader's, for want of a holder or of renewals; empty if it may be one's. The text
+// is the same at each look, so that who shows it again whenever it changes does not show it again and again.
+func (e *Election) expired(l *coordinationv1.Lease) string {
+	why := fmt.Sprintf("no scheduler leads: Lease %s/%s ", l.Namespace, l.Name)
+	free := l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == ""
+	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+		if free {
+			return why + "has no holder"
+		}
+		return ""
+	}
+	term := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	renewed := l.Spec.RenewTime.Time
+	// Who places pods without this Lease is elected by another one, or by none.
+	if e.Placed.Sub(renewed) > term+clockSkew || !free && e.unrenewed(l) <= term {
+		return ""
+	}
+	if free {
+		why += "has no holder, and "
+	}
+	return why + "was last renewed at " + renewed.UTC().Format(time.RFC3339)
+}
+
+// unrenewed is for how long at least a Lease was not renewed: by the API server's clock, which shows at least the
+// time of the last write of any Lease, and is at most clockSkew behind that of who looks.
+func (e *Election) unrenewed(l *coordinationv1.Lease) time.Duration {
+	least, at := e.Now.Add(-clockSkew), written(l)
+	if at.IsZero() {
+		return least.Sub(l.Spec.RenewTime.Time)
+	}
+	for i := range e.Leases {
+		if w := written(&e.Leases[i]); w.After(least) {
+			least = w
+		}
+	}
+	return least.Sub(at)
+}
+
+// written is when the API server last wrote a Lease, in whole seconds of its clock; zero if nothing tells.
+func written(l *coordinationv1.Lease) (last time.Time) {
+	for i := range l.ManagedFields {
+		if at := l.ManagedFields[i].Time; at != nil && at.After(last) {
+			last = at.Time
+		}
+	}
+	return last
+}
+
+// NextStep says how to see why no scheduler runs.
+func (l *LeaderLease) NextStep() string {
+	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get deploy,pods; with 0 replicas: kubectl -n %[1]s scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
+}
+
+// TurnStep says what to do about a pod that has a place and waits for its turn.
+func (l *LeaderLease) TurnStep() string {
+	return fmt.Sprintf("wait a moment: nvtopo get pods -A --state pending shows what waits beside it; if it stays, see whether the scheduler runs: kubectl -n %s get deploy,pods", l.Namespace)
+}
+
+// LastPlaced is when a pod of some schedulers last got its node, by the API server's clock; zero if none has.
+func LastPlaced(pods []v1.Pod, scheduler func(name string) bool) (last time.Time) {
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName == "" || !scheduler(p.Spec.SchedulerName) {
+			continue
+		}
+		at := slices.IndexFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue
+		})
+		if at >= 0 && p.Status.Conditions[at].LastTransitionTime.After(last) {
+			last = p.Status.Conditions[at].LastTransitionTime.Time
+		}
+	}
+	return last
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Accel is one resource's accelerators on one node; immutable.
+type Accel struct {
+	Resource string
+	Graph    *nvtopo.Graph
+	Tables   *nvtopo.Tables
+	Healthy  nvtopo.Mask
+	Degraded nvtopo.Mask // those of Healthy that are given only to pods of one device in all
+
+	// Kind is equal where a request for models or memory finds the same devices.
+	Kind uint64
+}
+
+// Record is what the node agent says kubelet recorded for a container.
+type Record struct {
+	Pod      string // namespace/name, if the agent said it
+	Resource string
+	GPUs     []string
+	CPUs     nvtopo.CPUSet // it is confined to, if any
+	Foreign  bool          // nobody of ours chose for it
+}
+
+// Node is one node's topology, and what kubelet recorded there. It is immutable but for
+// the two Leases.
+type Node struct {
+	Name            string
+	NodeUID         types.UID // of the Node the graph was read on
+	ResourceVersion string
+	Accels          []*Accel
+	Resources       []string      // of Accels, in their order
+	NUMA            *nvtopo.Graph // the NUMA nodes; may be without GPUs
+	ReservedCPUs    nvtopo.CPUSet
+	StaticCPUs      bool                   // kubelet's own CPU manager chooses CPUs
+	KubeletPolicy   nvtopo.Policy          // PolicyNone unless kubelet aligns strictly
+	Kubelet         *Kubelet               // nil while there is nothing to predict
+	Settings        string                 // how kubelet is configured, for comparison
+	Layout          uint64                 // equal for machines with the same NUMA nodes, CPUs and reserved CPUs; set by Complete
+	Records         map[types.UID][]Record // pod UID -> what kubelet recorded
+	Exporter, Agent *nodelease.Expiry
+
+	// Of the object that all this was read from: Spec is what the graph was built from, and
+	// KubeletStatus what Kubelet was. Partial: the graph is of an earlier version.
+	ObjectUID     types.UID
+	Created       time.Time
+	Partial       bool
+	Spec          *v1alpha1.NodeGPUTopologySpec
+	KubeletStatus *v1alpha1.Kubelet
+
+	// Empty is the node with nothing running, Idle with nothing but what kubelet's account
+	// says. Complete makes both, and what follows.
+	Empty, Idle *Usage
+	capacity    []NUMAFree
+	cpus        nvtopo.CPUSet // that pods may be given
+	byCPU       []int16       // CPU -> position of its NUMA node, or -1
+}
+
+// Accel returns the node's accelerators of a resource, or nil.
+func (n *Node) Accel(resource string) *Accel {
+	for _, a := range n.Accels {
+		if a.Resource == resource {
+			return a
+		}
+	}
+	return nil
+}
+
+// Complete works out what follows from the other fields: call it when these are set.
+func (n *Node) Complete() {
+	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
+	n.Layout = layoutOf(n)
+	n.Empty, n.Idle = emptyUsage(n), idleUsage(n)
+}
+
+// Emptied is the machine with nothing on it, and a kubelet that has given nothing to anybody.
+func (n *Node) Emptied() *Node {
+	out := *n
+	out.Records = nil
+	if n.Kubelet != nil {
+		out.Kubelet = n.Kubelet.emptied()
+	}
+	out.Complete()
+	return &out
+}
+
+// layoutOf is a hash: that two machines of a cluster share it by chance is not to be expected.
+func layoutOf(n *Node) uint64 {
+	var b []byte
+	put := func(values ...int) {
+		b = binary.AppendVarint(b, int64(len(values)))
+		for _, v := range values {
+			b = binary.AppendVarint(b, int64(v))
+		}
+	}
+	for i := range n.NUMA.NUMANodes {
+		nn := &n.NUMA.NUMANodes[i]
+		put(nn.ID, int(nn.Memory))
+		put(nn.CPUs...)
+		put(nn.Distances...)
+		for _, core := range nn.Siblings {
+			put(core...)
+		}
+	}
+	put(n.ReservedCPUs...)
+	h := fnv.New64a()
+	_, _ = h.Write(b) // it never fails
+	return h.Sum64()
+}
+
+// Enforced reports whether this very node's agent is heard of: that of an earlier node
+// of the name knows nothing of this one's kubelet.
+func (n *Node) Enforced(now time.Time) bool { return n.Agent.Fresh(now) && n.Agent.Of(n.NodeUID) }
+
+func capacity(n *Node) []NUMAFree {
+	nodes := n.NUMA.NUMANodes
+	out := make([]NUMAFree, min(len(nodes), maxNUMA))
+	for i := range out {
+		cpus := nodes[i].CPUs.Minus(n.ReservedCPUs)
+		out[i] = NUMAFree{MilliCPU: int64(len(cpus)) * 1000, Memory: nodes[i].Memory}
+	}
+	return out
+}
+
+func allCPUs(n *Node) nvtopo.CPUSet {
+	var all []int
+	for i := range n.NUMA.NUMANodes {
+		all = append(all, n.NUMA.NUMANodes[i].CPUs...)
+	}
+	return nvtopo.NewCPUSet(all...)
+}
+
+// numaByCPU maps each CPU to its NUMA node's position, or -1.
+func numaByCPU(nodes []nvtopo.NUMANode) []int16 {
+	var out []int16
+	for i := range nodes[:min(len(nodes), maxNUMA)] {
+		for _, c := range nodes[i].CPUs {
+			for c >= len(out) {
+				out = append(out, -1)
+			}
+			out[c] = int16(i)
+		}
+	}
+	return out
+}
+
+// numaOf returns the position of a CPU's NUMA node, -1 if it is not known.
+func (n *Node) numaOf(cpu int) int {
+	if cpu >= len(n.byCPU) {
+		return -1
+	}
+	return int(n.byCPU[cpu])
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
+)
+
+// Attempt is one attempt to bind a pod to a node, as whoever writes the choice sees it. Most
+// of its methods do nothing if nothing was chosen, or once the pod was bound by an earlier
+// attempt or has gone; see reservations.Table for each.
+type Attempt struct {
+	binder *Binder
+	uid    types.UID
+	r      *reservations.Reservation // nil: nothing was chosen
+}
+
+// Attempt returns the attempt that goes on to bind the pod to the node. Ask once, and hand it
+// on.
+func (b *Binder) Attempt(uid types.UID, node string) Attempt {
+	return Attempt{b, uid, b.reservations.Present(uid, node)}
+}
+
+// HasChoice reports whether the attempt goes on with a choice, written or not.
+func (a Attempt) HasChoice() bool { return a.binder.reservations.IsPresent(a.r) }
+
+// Pending returns the choice if its annotations still have to be written, else nil.
+func (a Attempt) Pending() *allocation.Allocation { return a.binder.reservations.Pending(a.r) }
+
+// Earlier reports whether earlier attempts of the pod may still be carried out, or have left
+// their choice on it.
+func (a Attempt) Earlier() bool { return a.binder.reservations.Earlier(a.uid, a.r) }
+
+// MayCarryOut fails if this process may not carry out the choice: it may lead no longer, or
+// what its predecessor did may speak against it; see leader.Leader.Check and Confirm.
+func (a Attempt) MayCarryOut(ctx context.Context) error {
+	if !a.HasChoice() {
+		return nil
+	}
+	if err := a.binder.leader.Check(ctx); err != nil {
+		return err
+	}
+	return a.binder.leader.Confirm(ctx, a.r.Allocation)
+}
+
+// Announce marks that the binding goes on to its writes, which BeginWrite does as
+// well. Do not call it for a pod that another plugin holds at Permit: it may wait for
+// many more to come.
+func (a Attempt) Announce() { a.binder.reservations.Announce(a.r) }
+
+// BeginWrite announces the choice, if there is one, and waits until one more write may be
+// under way. Nothing is locked meanwhile, so ask what the write depends on afterwards: much
+// may have changed. Call end when the write has been answered. It fails only if ctx ends
+// before.
+func (a Attempt) BeginWrite(ctx context.Context) (end func(), err error) {
+	a.Announce()
+	return a.binder.writes.begin(ctx)
+}
+
+// BindingBegan marks that the first write of the choice may now happen.
+func (a Attempt) BindingBegan() {
+	a.binder.reservations.BindingBegan(a.r)
+	if a.r != nil && a.r.Request != nil && a.r.Request.HasGPUs() {
+		a.binder.refusals.Sent(a.uid, a.r.Allocation.Node)
+	}
+}
+
+// BindingRefused marks that the API server refused the write for certain.
+func (a Attempt) BindingRefused() { a.binder.reservations.BindingRefused(a.r) }
+
+// Written marks the annotations as being on the pod.
+func (a Attempt) Written() { a.binder.reservations.Written(a.r) }
+
+// WriteEnded marks that the PATCH of the choice was sent once and is done, and that no
+// Binding is sent before BindingBegan is called again.
+func (a Attempt) WriteEnded() { a.binder.reservations.WriteEnded(a.r) }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
+)
+
+// doubtInterval is how often doubtful reservations are looked at, and each is read.
+const doubtInterval = 2 * time.Second
+
+// doubtReader decides what became of writes without a clear answer.
+type doubtReader struct {
+	clock    clock.WithTicker
+	cache    *NodeCache
+	table    *AllocationTable
+	binder   *Binder
+	handlers *eventHandlers
+	waiting  *WaitingPods
+}
+
+// run decides doubtful reservations by live reads that are later than any
+// write the API server may still carry out. A read may take requestTimeout; the others
+// do not wait for it.
+// It returns when ctx has ended and so have its reads.
+func (d *doubtReader) run(ctx context.Context, client clientset.Interface) {
+	ticker := d.clock.NewTicker(doubtInterval)
+	defer ticker.Stop()
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if d.waiting.lookAgain.passed(d.clock.Now()) {
+			d.table.changes.freed()
+		}
+		for _, r := range d.table.reservations.ToResolve() {
+			reads.Go(func() {
+				defer d.table.reservations.Resolved(r)
+				d.readDoubtful(ctx, client, r)
+			})
+		}
+	}
+}
+
+// readDoubtful reads the pod of a doubtful reservation and decides by it.
+func (d *doubtReader) readDoubtful(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
+	ctx, cancel := d.binder.Bounded(ctx)
+	defer cancel()
+	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		d.decide(r, nil)
+		return
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(r.Namespace, r.Name), "err", err)
+		return
+	}
+	d.decide(r, pod)
+	if a := d.misplaced(r, pod); a != nil {
+		if err := d.correct(ctx, client, pod, a); err != nil {
+			klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
+		}
+	}
+}
+
+// decide settles a doubtful reservation by a live read of its pod, nil if there is no
+// such pod any more.
+func (d *doubtReader) decide(r *reservations.Reservation, pod *v1.Pod) {
+	if pod == nil {
+		d.table.changes.tell(d.table.reservations.Decide(r, false, nil))
+		return
+	}
+	if pod.UID == r.UID && pod.Spec.NodeName != "" {
+		d.handlers.podEvent(nil, pod)
+		return
+	}
+	text := pod.Annotations[allocation.Key]
+	choice, err := allocation.Parse(text)
+	if err != nil {
+		choice = nil
+	}
+	d.table.changes.tell(d.table.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
+}
+
+// misplaced returns the choice that a pod was bound with and does not carry, or nil.
+// In mode PreBind annotation and node name are two writes: a Binding believed lost
+// may be carried out after the PATCH of the next attempt, for another node. The reservation
+// of the first attempt then says what the pod has.
+func (d *doubtReader) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
+	node := r.Node.Name()
+	if pod.UID == r.UID && pod.Spec.NodeName == node && d.cache.podDevices.allocationOf(pod, node) == nil && d.table.reservations.Undisputed(r) {
+		return r.Allocation
+	}
+	return nil
+}
+
+// correct writes a pod's annotations anew, with the choice that it was bound with.
+// The reservation stays until the informer shows that.
+func (d *doubtReader) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
+	wanted, err := d.cache.Annotations(a, allocation.HasAliases(pod))
+	if err != nil {
+		return err
+	}
+	body, err := allocation.CorrectionBody(pod, wanted)
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
+)
+
+// Enforced reports whether a node's agent is heard of now: only then is what it
+// published about kubelet's record current.
+func (p *PodDevices) Enforced(node string) bool {
+	n := p.topologies.Node(node)
+	return n != nil && n.Enforced(p.clock.Now())
+}
+
+// Unproven returns the allocation of a bound pod if it says that kubelet was made to
+// give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
+// and what one published last is not that. Else it returns nil.
+func (p *PodDevices) Unproven(pod *v1.Pod) *allocation.Allocation {
+	a := p.allocationOf(pod, pod.Spec.NodeName)
+	if a == nil || !a.Enforced {
+		return nil
+	}
+	if n := p.topologies.Node(pod.Spec.NodeName); n == nil && !p.silent(pod.Spec.NodeName) ||
+		n != nil && (n.Enforced(p.clock.Now()) || gaveAll(a, n.Records[pod.UID])) {
+		return nil
+	}
+	return a
+}
+
+// silent reports whether there is no NodeGPUTopology of a node, with which went what its
+// agent had published, and no agent that would publish it again.
+func (p *PodDevices) silent(node string) bool {
+	if !p.lists.Synced() || p.leases.Fresh(nodelease.AgentPrefix+node, p.clock.Now()) {
+		return false
+	}
+	return p.topologies.Known(node).Object() == ""
+}
+
+// gaveAll reports whether the records are of exactly the chosen GPUs.
+func gaveAll(a *allocation.Allocation, records []usage.Record) bool {
+	given := map[string][]string{} // resource -> ids
+	for _, r := range records {
+		given[r.Resource] = append(given[r.Resource], r.GPUs...)
+	}
+	for i := range a.Containers {
+		name := a.Containers[i].Resource
+		if !sets.New(given[name]...).Equal(sets.New(a.GPUs(name)...)) {
+			return false
+		}
+	}
+	return true
+}

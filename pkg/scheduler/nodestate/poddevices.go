@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
+	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
+)
+
+// PodDevices tells which devices bound pods have: by their annotations, and where these are in doubt
+// by the record of kubelet that the node's agent publishes.
+type PodDevices struct {
+	clock       clock.PassiveClock
+	topologies  *topologies.Cache
+	leases      *nodelease.Table
+	lists       *FirstLists
+	listers     *listers
+	memo        *allocation.Memo // of annotations
+	onMalformed func(pod *v1.Pod, err error)
+}
+
+// allocationOf returns the pod's allocation if its annotation is readable and
+// speaks of this node and this pod; an annotation on an unbound pod, on a copy
+// of another pod or from another node means nothing. What cannot be read is
+// reported once and leaves the pod known by count.
+func (p *PodDevices) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
+	if pod.Spec.NodeName != node {
+		return nil
+	}
+	if a := p.readAllocation(pod); a != nil && a.Is(pod.UID, node) {
+		return a
+	}
+	return nil
+}
+
+// Disowned says why the allocation that a bound pod carries does not count for it:
+// it speaks of another pod or node. It is nil if it does count, if there is none, and
+// if it cannot be read, which is reported already.
+func (p *PodDevices) Disowned(pod *v1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	switch a := p.readAllocation(pod); {
+	case a == nil:
+		return nil
+	case a.PodUID != pod.UID:
+		return fmt.Errorf("annotation %s is of the pod with UID %.64q, this one's is %q", allocation.Key, a.PodUID, pod.UID)
+	case a.Node != pod.Spec.NodeName:
+		return fmt.Errorf("annotation %s is of node %.64q, the pod is on %q", allocation.Key, a.Node, pod.Spec.NodeName)
+	}
+	return nil
+}
+
+// readAllocation returns what the pod's annotation says, of whichever pod and node,
+// or nil.
+func (p *PodDevices) readAllocation(pod *v1.Pod) *allocation.Allocation {
+	text, ok := pod.Annotations[allocation.Key]
+	if !ok {
+		return nil
+	}
+	a, fresh, err := p.memo.Parse(pod.UID, text)
+	if err != nil {
+		p.malformed(pod, err)
+	}
+	if fresh && p.listers.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
+		// Only the running cycle's snapshot has it still; podGone was here before.
+		p.memo.Forget(pod.UID)
+	}
+	return a
+}
+
+// devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
+// one by kubelet's record.
+func (p *PodDevices) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
+	if a := p.allocationOf(pod, n.Name); a != nil {
+		return a.Mask(accel.Resource, accel.Graph)
+	}
+	var set nvtopo.Mask
+	for _, r := range n.Records[pod.UID] {
+		for i := range accel.Graph.GPUs {
+			if r.Resource == accel.Resource && slices.Contains(r.GPUs, accel.Graph.GPUs[i].UUID) {
+				set |= nvtopo.MaskOf(i)
+			}
+		}
+	}
+	return set
+}
+
+func (p *PodDevices) malformed(pod *v1.Pod, err error) {
+	malformedAllocations.Inc()
+	p.onMalformed(pod, err)
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reservations
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
+)
+
+// The steps of one attempt to bind a pod, in the order in which they come. Each does nothing
+// if the attempt does not go on: the pod was bound or has gone meanwhile. r may be nil, of an
+// attempt for which nothing was chosen.
+
+// Announce marks that the binding goes on to its writes.
+func (t *Table) Announce(r *Reservation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.present() {
+		t.setWriting(r, true)
+	}
+}
+
+// Pending returns the choice if its annotations still have to be written, else nil.
+func (t *Table) Pending(r *Reservation) *allocation.Allocation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.present() && !r.written {
+		return r.Allocation
+	}
+	return nil
+}
+
+// BindingBegan marks that the first write of the choice may now happen, the PATCH or the
+// Binding: from here on the API server may carry it out.
+func (t *Table) BindingBegan(r *Reservation) { t.changePhase(r, Reserved, Binding) }
+
+// BindingRefused marks that the API server refused the write for certain, so
+// nothing was bound.
+func (t *Table) BindingRefused(r *Reservation) { t.changePhase(r, Binding, Reserved) }
+
+func (t *Table) changePhase(r *Reservation, from, to Phase) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.present() && r.phase == from {
+		t.setPhase(r, to)
+	}
+}
+
+// Written marks the annotations as being on the pod.
+func (t *Table) Written(r *Reservation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.present() {
+		r.written = true
+	}
+}
+
+// WriteEnded marks that the PATCH of the choice was sent once and is done, and that no
+// Binding is sent before BindingBegan is called again: if the attempt ends before that,
+// nothing of it can come late. While an earlier attempt is in doubt this does not help:
+// its Binding may come late, to a pod that carries this choice.
+func (t *Table) WriteEnded(r *Reservation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.present() && r.phase == Binding && len(t.byPod[r.UID]) == 1 {
+		t.setPhase(r, Reserved)
+	}
+}
+
+// Unreserve takes back what Add recorded. If binding had begun, nobody knows whether the API
+// server carried it out: the reservation stays, doubtful, until a live read later than the
+// request timeout decides. But an earlier attempt may have bound the pod already, while this
+// one stood reserved: that decides at once. bound is the pod as the informer has it now if it
+// is bound, else nil. What is kept goes back to planned, with its devices, if certainly nothing
+// was carried out.
+func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !r.present() {
+		return c
+	}
+	if r.phase == Binding {
+		if bound != nil {
+			t.decidedBy(r, bound, &c)
+		}
+		if r.phase == Binding {
+			t.doubt(r, &c)
+		}
+		return c
+	}
+	if r.written {
+		t.carrying[r.UID] = struct{}{}
+	}
+	t.retriedInVain(r)
+	if r.kept && bound == nil {
+		r.written = false // it is written anew, whatever becomes of the pod meanwhile
+		t.setPhase(r, Planned)
+	} else {
+		c.Freed = r.phase == Planned // it kept others waiting, and no pod is forgotten for it
+		t.drop(r, &c)
+	}
+	c.Soon = append(c.Soon, r.Node) // the scheduler's cache forgets the pod after this
+	c.Left = true
+	return c
+}
+
+// Earlier reports whether attempts before the one that goes on may still be carried out, or
+// have left their choice on the pod. r is the reservation of the one that goes on, or nil.
+func (t *Table) Earlier(uid types.UID, r *Reservation) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others := len(t.byPod[uid])
+	if r.present() {
+		others--
+	}
+	_, carries := t.carrying[uid]
+	return carries || others > 0
+}
+
+// Writing is how many reservations are on their way to be bound.
+func (t *Table) Writing() int64 { return t.writing.Load() }
+
+// Arrived is received from after Writing has become less.
+func (t *Table) Arrived() <-chan struct{} { return t.arrived }
+
+// setWriting needs Table.mu.
+func (t *records) setWriting(r *Reservation, writing bool) {
+	switch {
+	case r.writing == writing:
+		return
+	case writing:
+		t.writing.Add(1)
+	default:
+		t.writing.Add(-1)
+		select {
+		case t.arrived <- struct{}{}:
+		default:
+		}
+	}
+	r.writing = writing
+}

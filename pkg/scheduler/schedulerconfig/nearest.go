@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedulerconfig
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	schedulerv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+
+	"github.com/nvtopo/nvtopo/internal/fieldpath"
+	"github.com/nvtopo/nvtopo/pkg/placement/podkeys"
+)
+
+// nearestField says which field was probably meant by the last one of a path that is not known; empty if none is
+// near.
+func nearestField(document map[string]any, path string) string {
+	beside, last := fieldsBeside(document, path)
+	return nearest(last, beside)
+}
+
+// nearest names the one of known that is near to a name.
+func nearest(name string, known []string) string {
+	if near := podkeys.Nearest(name, known); near != "" {
+		return ", nearest is " + near
+	}
+	return ""
+}
+
+// fieldsBeside are the fields that the mapping has in which the last field of a path is, and the name of the last
+// one. There are none where the path leads nowhere.
+func fieldsBeside(document map[string]any, path string) (fields []string, last string) {
+	steps := strings.Split(path, ".")
+	last = steps[len(steps)-1]
+	t, in := reflect.TypeFor[schedulerv1.KubeSchedulerConfiguration](), document
+	for _, step := range steps[:len(steps)-1] {
+		name, index, _ := strings.Cut(step, "[")
+		fieldType, ok := fieldsOf(t)[name]
+		if !ok {
+			return nil, last
+		}
+		if fieldType == reflect.TypeFor[runtime.RawExtension]() {
+			plugin, _ := in["name"].(string)
+			args, err := scheme.Scheme.New(schedulerv1.SchemeGroupVersion.WithKind(plugin + "Args"))
+			if err != nil { // the decoder refuses the plugin's name itself
+				return nil, last
+			}
+			fieldType = reflect.TypeOf(args)
+		}
+		value := in[name]
+		if index != "" && fieldType.Kind() == reflect.Slice {
+			all, _ := value.([]any)
+			i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+			if err != nil || i < 0 || i >= len(all) {
+				return nil, last
+			}
+			fieldType, value = fieldType.Elem(), all[i]
+		}
+		if fieldType.Kind() == reflect.Pointer {
+			fieldType = fieldType.Elem()
+		}
+		t = fieldType
+		in, _ = value.(map[string]any)
+	}
+	return slices.Sorted(maps.Keys(fieldsOf(t))), last
+}
+
+// fieldsOf are the types of a struct's fields, by their names in a document.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
+	if t.Kind() != reflect.Struct {
+		return out
+	}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "" && f.Anonymous:
+			maps.Copy(out, fieldsOf(f.Type))
+		case name != "" && name != "-":
+			out[name] = f.Type
+		}
+	}
+	return out
+}
+
+// problem is what is said of a field that cannot be decoded.
+func problem(document map[string]any, p fieldpath.Problem) string {
+	text := p.String()
+	if strings.HasSuffix(text, ": "+fieldpath.NoField) {
+		text += nearestField(document, p.Path)
+	}
+	return text
+}

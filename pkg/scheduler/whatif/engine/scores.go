@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
+)
+
+// scores are those of the best nodes in each pod's last cycle.
+type scores struct {
+	mu    sync.Mutex
+	byPod map[types.UID]scored // guarded by mu
+}
+
+// scored are at most whatif.MaxCandidates nodes, the best first, and how many are as good as the best.
+type scored struct {
+	candidates []whatif.Candidate
+	equal      int
+}
+
+func newScores() *scores { return &scores{byPod: map[types.UID]scored{}} }
+
+func (s *scores) set(pod types.UID, of []fwk.NodePluginScores) {
+	out := make([]whatif.Candidate, len(of))
+	for i := range of {
+		out[i] = whatif.Candidate{Node: of[i].Name, Score: of[i].TotalScore}
+	}
+	slices.SortFunc(out, func(a, b whatif.Candidate) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node))
+	})
+	equal := 0
+	for equal < len(out) && out[equal].Score == out[0].Score {
+		equal++
+	}
+	s.mu.Lock()
+	s.byPod[pod] = scored{slices.Clone(out[:min(len(out), whatif.MaxCandidates)]), equal}
+	s.mu.Unlock()
+}
+
+func (s *scores) of(pod types.UID) scored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byPod[pod]
+}
+
+// listening is a framework whose scores are kept.
+type listening struct {
+	framework.Framework
+	scores *scores
+}
+
+// RunScorePlugins scores as the framework does.
+func (l listening) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
+	out, status := l.Framework.RunScorePlugins(ctx, state, pod, nodes)
+	if status.IsSuccess() {
+		l.scores.set(pod.UID, out)
+	}
+	return out, status
+}

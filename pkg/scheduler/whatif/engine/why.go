@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
+	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
+	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
+)
+
+// explain says of the pods of an answer that are placed why they are where they are.
+func (q *question) explain(a *whatif.Answer) error {
+	var placed []types.UID
+	for i := range a.Pods {
+		if a.Pods[i].Outcome == whatif.Placed && len(a.Pods[i].Devices) > 0 {
+			placed = append(placed, q.asked.Pods[i].UID)
+		}
+	}
+	if len(placed) == 0 || q.state == nil {
+		return nil
+	}
+	w, err := q.world()
+	if err != nil {
+		return err
+	}
+	why := explain.PlacedPods(w, placed)
+	for i := range a.Pods {
+		a.Pods[i].Why = why[q.asked.Pods[i].UID]
+	}
+	return nil
+}
+
+// world is the cluster as explain reads it, once the pods asked for are placed.
+func (q *question) world() (*explain.World, error) {
+	w := &explain.World{Objects: clusterobjects.Objects{Now: time.Now()}}
+	for _, kind := range []clusterobjects.Kind{
+		clusterobjects.Nodes, clusterobjects.Pods, clusterobjects.Topologies, clusterobjects.ClusterTopologies, clusterobjects.Leases, clusterobjects.PodGroups,
+	} {
+		objects, _ := q.store.List(string(kind))
+		for _, o := range objects {
+			if err := w.AddJSON(kind, o.Raw); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	w.Profiles, err = explain.Published(&diagnosis.Profiles{Profiles: q.state.Profiles.Profiles()})
+	return w, err
+}
