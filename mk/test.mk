@@ -66,7 +66,7 @@ BUILT := NVTOPO_BIN=$(CURDIR)/$(BIN)
 
 # Packages whose tests need neither etcd nor an API server; internal/lab/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./test/mutants/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./test/contract ./test/mutants/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/lab/devcluster)
 
 .PHONY: unit
 unit: $(FAKE_DRIVER) $(BIN)/gotestsum ## Unit, property and seed-corpus fuzz tests: no etcd, no root
@@ -171,7 +171,7 @@ test-kills: cluster-programs $(BIN)/kueue ## Kill the programs of pools under lo
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/scheduler/nodestate/... ./pkg/scheduler/gangstate ./pkg/plugins/... ./pkg/placement/allocation ./pkg/apis/topology/graphclient ./pkg/node/nodelease \
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/node/exporter ./pkg/node/nodeagent/... ./pkg/node/deviceplugin/... ./pkg/scheduler/controller ./internal/daemon ./pkg/scheduler/debug \
-		./pkg/pools/... ./pkg/webui/... ./pkg/inspect/whatif/...
+		./pkg/pools/... ./pkg/webui/... ./pkg/inspect/whatif ./pkg/scheduler/whatif/...
 
 FUZZTIME ?= 30s
 FUZZ ?= .

@@ -34,7 +34,7 @@ while read -r dir; do
 		seconds=$(sed -n 's/.*elapsed: \([^,]*\),.*/\1/p' <<<"$last")
 		rows+=("| ${dir#pkg/} | $target | ${seconds:-?} | ${execs:-0} | ${new:-0} | ${total:-0} | $crashes |")
 	done < <(grep -hoE "^func Fuzz[A-Za-z0-9_]*" "$dir"/*_test.go | sed "s/^func //")
-done < <(grep -rlE '^func Fuzz' pkg --include='*_test.go' | xargs -n1 dirname | sort -u)
+done < <(grep -rlE '^func Fuzz' pkg internal --include='*_test.go' | xargs -n1 dirname | sort -u)
 echo "| package | target | time | execs | new interesting | corpus | crashes |"
 echo "|---|---|---|---|---|---|---|"
 printf '%s\n' "${rows[@]}"

@@ -25,13 +25,13 @@ var layers = [][]string{
 	{"pkg/webui/documents"},
 	{"pkg/webui/clusterwatch"},
 	{"pkg/node/nodeverify"},
-	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang", "pkg/plugins/fairsort"},
+	{"pkg/plugins/..."},
 	{"pkg/scheduler/lifecycle"},
 	{"pkg/scheduler/whatif/memoryapi"},
 	{"pkg/inspect/whatif"},
 	{"pkg/scheduler/gangstate"},
 	{"pkg/cli/uninstall"},
-	{"pkg/node/nodeagent/...", "pkg/scheduler/controller", "pkg/node/exporter", "pkg/node/deviceplugin/...", "pkg/inspect/check", "pkg/inspect/clusterview/...", "pkg/inspect/explain", "internal/lab/sim", "pkg/cli/generate", "pkg/cli/leaderclient"},
+	{"pkg/node/nodeagent/...", "pkg/node/exporter", "pkg/node/deviceplugin/...", "pkg/scheduler/controller", "pkg/inspect/check", "pkg/inspect/clusterview/...", "pkg/inspect/explain", "pkg/cli/generate", "pkg/cli/leaderclient", "internal/lab/sim"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
 	{"pkg/pools/ledger"},
@@ -43,16 +43,15 @@ var layers = [][]string{
 	{"pkg/placement/eviction", "pkg/placement/refusals"},
 	{"pkg/placement"},
 	{"pkg/placement/usage"},
-	{"pkg/placement/allocation", "pkg/placement/podrequest", "pkg/placement/gangrequest", "pkg/placement/podkeys", "pkg/node/nodelease", "pkg/placement/diagnosis", "pkg/apis/topology/graphclient", "pkg/placement/clustertopology", "pkg/inspect/clusterobjects"},
+	{"pkg/placement/allocation", "pkg/placement/podrequest", "pkg/placement/gangrequest", "pkg/placement/podkeys", "pkg/placement/diagnosis", "pkg/placement/clustertopology", "pkg/node/nodelease", "pkg/apis/topology/graphclient", "pkg/inspect/clusterobjects"},
 	{"pkg/apis/..."},
-	{"internal/daemon", "internal/fieldpath", "internal/release", "manifests", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "ui"},
+	{"internal/daemon", "internal/fieldpath", "internal/release", "internal/contract", "internal/fixtures", "internal/rights", "internal/schedtest", "internal/testkit", "internal/testobj", "internal/testparts", "manifests", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline", "pkg/node/openmp", "internal/lab/sim/judge"},
-	{"pkg/nvtopo"},
+	{"pkg/nvtopo/...", "pkg/node/openmp", "internal/lab/sim/judge"},
 }
 
 // scheduler is what only the scheduler links.
-var scheduler = []string{"pkg/scheduler/nodestate/...", "pkg/scheduler/gangstate", "pkg/plugins/...", "pkg/scheduler/schedulerconfig", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
+var scheduler = []string{"pkg/scheduler/...", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
 
 // never says what packages do not link, over however many others.
 var never = []struct {
@@ -60,12 +59,15 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/node/nodeagent/...", "pkg/node/nodeverify", "pkg/node/exporter", "pkg/placement/refusals", "pkg/cli", "pkg/inspect/check", "pkg/inspect/clusterview/...", "pkg/inspect/explain", "internal/lab/sim", "pkg/cli/generate", "pkg/webui/...", "pkg/pools/..."},
-		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
+		who: []string{
+			"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/node/...", "pkg/inspect/...", "pkg/cli/...", "pkg/webui/...", "pkg/pools/...",
+			"pkg/placement/...", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "internal/lab/sim", "internal/daemon", "internal/fieldpath", "internal/release",
+		},
+		what: scheduler, why: "what runs on nodes, reads a cluster, or is shared by several programs does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/inspect/whatif", "pkg/scheduler/whatif/memoryapi", "pkg/placement", "pkg/placement/usage", "pkg/placement/allocation", "pkg/placement/podrequest", "pkg/placement/gangrequest", "pkg/placement/podkeys", "pkg/node/nodelease", "pkg/placement/diagnosis", "pkg/apis/topology/graphclient", "pkg/placement/clustertopology", "pkg/inspect/clusterobjects", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "internal/daemon", "internal/fieldpath", "internal/release"},
-		what: scheduler, why: "what several programs share does not link the scheduler",
+		who: []string{"pkg/scheduler/whatif/memoryapi"}, what: []string{"pkg/scheduler/nodestate/...", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		why: "the API server in memory knows no scheduler of ours",
 	},
 	{
 		who:  []string{"pkg/scheduler/nodestate/topologies"},

@@ -31,7 +31,7 @@ type folder struct {
 func source(t *testing.T) []*folder {
 	t.Helper()
 	found := map[string]*folder{}
-	for _, top := range []string{"pkg", "cmd"} {
+	for _, top := range []string{"pkg", "cmd", "internal/daemon", "internal/release"} {
 		err := filepath.WalkDir(filepath.Join(testkit.Repository(), top), func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err
