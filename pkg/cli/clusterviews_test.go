@@ -111,9 +111,9 @@ func TestNoScheduler(t *testing.T) {
 			t.Errorf("nvtopo %s where nothing tells who leads:\n%s", line, got)
 		}
 	}
-	for _, line := range []string{"top -o json", "get pods -A -o json"} {
-		if got := mustRun(t, "", append(strings.Fields(line), "--from", file)...); !strings.Contains(got, `"noScheduler":"no scheduler leads: `) {
-			t.Errorf("nvtopo %s has no noScheduler", line)
+	for line, want := range map[string]string{"top -o json": `"problems":["no scheduler leads: `, "get pods -A -o json": `"noScheduler":"no scheduler leads: `} {
+		if got := mustRun(t, "", append(strings.Fields(line), "--from", file)...); strings.Count(got, want) != 1 {
+			t.Errorf("nvtopo %s has %s %d times, want once", line, want, strings.Count(got, want))
 		}
 	}
 }

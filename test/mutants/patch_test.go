@@ -35,7 +35,7 @@ func TestPatches(t *testing.T) {
 			}
 			folder := ""
 			for path, text := range changed {
-				if !strings.HasPrefix(path, "pkg/"+name[1]+"/") || strings.HasSuffix(path, "_test.go") {
+				if !strings.HasPrefix(path, "pkg/") || !strings.Contains(path, "/"+name[1]+"/") || strings.HasSuffix(path, "_test.go") {
 					t.Errorf("it edits %s", path)
 				}
 				if folder != "" && folder != filepath.Dir(path) {

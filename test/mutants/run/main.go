@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "test/mutants", "the folder of patches")
 	flag.StringVar(&o.out, "out", "out", "the folder of mutants.md and of what is known of each mutant")
 	flag.StringVar(&o.tier, "tier", "unit", "unit or core, which are the tests of core for those that survive unit")
-	flag.StringVar(&packages, "packages", "./pkg/... ./cmd/nvtopo", "the packages of the unit tests")
+	flag.StringVar(&packages, "packages", "./pkg/... ./internal/lab/sim/... ./cmd/nvtopo", "the packages of the unit tests")
 	flag.StringVar(&core, "core", "./test/integration", "the packages of the core tests")
 	flag.StringVar(&o.coreRun, "core-run", ".", "which of their tests: go test -run")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "of one package's tests; four times as long for those of core")
