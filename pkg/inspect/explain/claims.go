@@ -9,8 +9,8 @@ import (
 
 // claimsOf names a claim of the pod that is not there, and one that must be bound first and is
 // not; both are empty where claims are not known.
-func (s *scene) claimsOf(p *v1.Pod) (missing, unbound string) {
-	if !s.ClaimsKnown {
+func (w *World) claimsOf(p *v1.Pod) (missing, unbound string) {
+	if !w.ClaimsKnown {
 		return "", ""
 	}
 	for i := range p.Spec.Volumes {
@@ -24,20 +24,20 @@ func (s *scene) claimsOf(p *v1.Pod) (missing, unbound string) {
 		default:
 			continue
 		}
-		claim := s.claim(p.Namespace, name)
+		claim := w.claim(p.Namespace, name)
 		switch {
 		case claim == nil:
 			return name, ""
-		case claim.Status.Phase != v1.ClaimBound && !s.waitsForPod(claim):
+		case claim.Status.Phase != v1.ClaimBound && !w.waitsForPod(claim):
 			unbound = name
 		}
 	}
 	return "", unbound
 }
 
-func (s *scene) claim(namespace, name string) *v1.PersistentVolumeClaim {
-	for i := range s.Claims {
-		if c := &s.Claims[i]; c.Namespace == namespace && c.Name == name {
+func (w *World) claim(namespace, name string) *v1.PersistentVolumeClaim {
+	for i := range w.Claims {
+		if c := &w.Claims[i]; c.Namespace == namespace && c.Name == name {
 			return c
 		}
 	}
@@ -45,12 +45,12 @@ func (s *scene) claim(namespace, name string) *v1.PersistentVolumeClaim {
 }
 
 // waitsForPod reports whether a claim is bound only once the scheduler has chosen a node.
-func (s *scene) waitsForPod(c *v1.PersistentVolumeClaim) bool {
+func (w *World) waitsForPod(c *v1.PersistentVolumeClaim) bool {
 	if c.Spec.StorageClassName == nil {
 		return false
 	}
-	for i := range s.StorageClasses {
-		if sc := &s.StorageClasses[i]; sc.Name == *c.Spec.StorageClassName {
+	for i := range w.StorageClasses {
+		if sc := &w.StorageClasses[i]; sc.Name == *c.Spec.StorageClassName {
 			return sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 		}
 	}

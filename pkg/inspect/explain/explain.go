@@ -12,7 +12,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -72,8 +71,8 @@ func Job(w *World, namespace, name string) (*Explanation, error) {
 func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
-		if wl := s.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
-			s.explainQuota(e, j.Labels, wl)
+		if wl := s.quota.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
+			s.quota.explain(e, j.Labels, wl)
 			if _, why, ok := names.Protection(j.Annotations); ok && e.Cause == NoQuota {
 				e.Reason = "the pool: " + why
 			}
@@ -133,7 +132,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	var gates []string
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == kueue.GateAdmission {
-			s.explainQuota(e, p.Labels, s.workloadOf(p.Namespace, p.UID, workloadName(p)))
+			s.quota.explain(e, p.Labels, s.quota.workloadOf(p.Namespace, p.UID, workloadName(p)))
 			return true
 		}
 		gates = append(gates, g.Name)
@@ -142,7 +141,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	case len(gates) > 0:
 		e.Cause, e.Reason = SchedulingGated, "the pod has scheduling gates: "+strings.Join(gates, ", ")
 	case !s.ours(p):
-		e.Cause, e.Reason = OtherScheduler, fmt.Sprintf("spec.schedulerName is %q, which is not %s", p.Spec.SchedulerName, strings.Join(s.schedulers, " or "))
+		e.Cause, e.Reason = OtherScheduler, fmt.Sprintf("spec.schedulerName is %q, which is not %s", p.Spec.SchedulerName, strings.Join(s.names, " or "))
 	case missing != "":
 		e.Cause, e.Reason = VolumeMissing, fmt.Sprintf("PersistentVolumeClaim %q is not there", missing)
 	case unbound != "":
@@ -160,24 +159,4 @@ func workloadName(p *v1.Pod) string {
 		return name
 	}
 	return p.Annotations[kueue.AnnotationWorkload]
-}
-
-// workloadOf is the Workload of a namespace that an object owns, or is named; nil if there is none.
-// Workloads of other namespaces are there for the quota they hold, and are nobody else's to read.
-func (s *scene) workloadOf(namespace string, owner types.UID, name string) *kueue.Workload {
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		if w.Namespace != namespace {
-			continue
-		}
-		if name != "" && w.Name == name {
-			return w
-		}
-		for _, o := range w.OwnerReferences {
-			if o.UID == owner {
-				return w
-			}
-		}
-	}
-	return nil
 }

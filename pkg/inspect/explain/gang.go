@@ -23,18 +23,18 @@ import (
 )
 
 // readGang reads a gang's group and pods. The group is nil if there is none.
-func (s *scene) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
+func (w *World) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	if key.Source == gangrequest.SourcePodGroup {
-		for i := range s.PodGroups {
-			if g := &s.PodGroups[i]; g.Namespace == key.Namespace && g.Name == key.Name {
+		for i := range w.PodGroups {
+			if g := &w.PodGroups[i]; g.Namespace == key.Namespace && g.Name == key.Name {
 				group = g
 			}
 		}
 	}
 	var pods []*v1.Pod
-	for i := range s.Pods {
-		if k, ok := gangrequest.KeyOf(&s.Pods[i]); ok && k == key {
-			pods = append(pods, &s.Pods[i])
+	for i := range w.Pods {
+		if k, ok := gangrequest.KeyOf(&w.Pods[i]); ok && k == key {
+			pods = append(pods, &w.Pods[i])
 		}
 	}
 	return gangrequest.Read(key, group, pods), group

@@ -23,7 +23,7 @@ func (s *scene) noLeader(p *v1.Pod) leaderless {
 	}
 	e := &diagnosis.Election{
 		Published: s.Published, Leases: s.Leases, Now: s.Now,
-		Placed: diagnosis.LastPlaced(s.Pods, func(name string) bool { return slices.Contains(s.schedulers, name) }),
+		Placed: diagnosis.LastPlaced(s.Pods, func(name string) bool { return slices.Contains(s.names, name) }),
 	}
 	of, why := e.NoLeader()
 	return leaderless{why, of.NextStep(), of.TurnStep()}

@@ -34,37 +34,6 @@ type node struct {
 	used *usage.Usage // of graph and here; nil until somebody asks
 }
 
-// question is a pod that asks for a node.
-type question struct {
-	pod     *v1.Pod
-	profile *Profile // of the pod
-	demand  *placement.Demand
-	shape   placement.Shape
-	// members are those of its gang that wait, and group the annotations of its PodGroup; nil of a single pod.
-	members []*v1.Pod
-	group   map[string]string
-}
-
-func (s *scene) question(pod *v1.Pod) (*question, error) {
-	d, err := s.demandOf(pod)
-	if err != nil {
-		return nil, err
-	}
-	shape, err := placement.NewShape(pod, d)
-	if err != nil {
-		return nil, err
-	}
-	return &question{pod: pod, profile: s.profileOf(pod), demand: d, shape: shape}, nil
-}
-
-// resource is the first that the pod asks devices of, empty if none.
-func (q *question) resource() string {
-	if !q.demand.HasGPUs() {
-		return ""
-	}
-	return q.demand.Resources[0].Name
-}
-
 // without is the node without some pods: itself if none of them is on it.
 func (n *node) without(gone map[types.UID]bool) *node {
 	if !slices.ContainsFunc(n.here, func(p usage.LivePod) bool { return gone[p.Object.UID] }) {

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
@@ -68,22 +67,11 @@ func Owner(w *World, kind, namespace, name string) (*Explanation, error) {
 	if len(pods) > 0 {
 		return s.explainPodsOf(e, pods), nil
 	}
-	if wl := s.workloadOfKind(kind, namespace, name); wl != nil {
-		s.explainQuota(e, nil, wl)
+	if wl := s.quota.workloadOfKind(kind, namespace, name); wl != nil {
+		s.quota.explain(e, nil, wl)
 		return e, nil
 	}
 	return nil, fmt.Errorf("%s %s/%s, or a pod of it: %w", kind, namespace, name, ErrNotFound)
-}
-
-// workloadOfKind is the Workload of an object of which only kind and name are known; nil if there is none.
-func (s *scene) workloadOfKind(kind, namespace, name string) *kueue.Workload {
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		if w.Namespace == namespace && slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind && o.Name == name }) {
-			return w
-		}
-	}
-	return nil
 }
 
 // explainPodsOf explains the pods of an object: the first that waits, or else has not ended, stands for it.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/nvtopo/nvtopo/internal/release"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -129,26 +127,4 @@ func assumed(name string) Profile {
 	p := ShippedProfile()
 	p.SchedulerNames = []string{name}
 	return p
-}
-
-// resources are those whose devices some profile chooses.
-func (s *scene) resources() (out []string) {
-	for i := range s.Profiles {
-		for _, r := range s.Profiles[i].Options.Resources {
-			if !slices.Contains(out, r) {
-				out = append(out, r)
-			}
-		}
-	}
-	return out
-}
-
-// profileOf is that of the pod's scheduler; the first if its scheduler has none.
-func (s *scene) profileOf(p *v1.Pod) *Profile {
-	for i := range s.Profiles {
-		if slices.Contains(s.Profiles[i].SchedulerNames, p.Spec.SchedulerName) {
-			return &s.Profiles[i]
-		}
-	}
-	return &s.Profiles[0]
 }

@@ -11,23 +11,31 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
+// quota is Kueue's objects and the devices that count.
+type quota struct {
+	*World
+	resources []string // whose devices some profile chooses
+}
+
 // maxHolders bounds the Workloads that are named for the quota that they hold.
 const maxHolders = 5
 
-// explainQuota explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet.
-func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue.Workload) {
+// explain explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet.
+func (k *quota) explain(e *Explanation, labels map[string]string, wl *kueue.Workload) {
 	defer func() { e.Next = cmp.Or(e.Next, nextSteps[e.Cause]) }()
 	e.Cause = NoQuota
 	name := labels[kueue.LabelQueue]
 	if wl != nil {
 		name = wl.Spec.QueueName
 	}
-	if s.explainQueue(e, name) {
+	if k.explainQueue(e, name) {
 		return
 	}
 	if wl == nil {
@@ -35,8 +43,8 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue
 		e.Next = "wait a moment; if that stays, see whether Kueue runs, manages jobs of this kind, and whether you may list Workloads"
 		return
 	}
-	queue := s.queueOf(wl)
-	if s.explainLimit(e, wl, queue) {
+	queue := k.queueOf(wl)
+	if k.explainLimit(e, wl, queue) {
 		return
 	}
 	e.Evidence = append(e.Evidence, fmt.Sprintf("Workload %s/%s in LocalQueue %s, ClusterQueue %s", wl.Namespace, wl.Name, wl.Spec.QueueName, cmp.Or(queue, "unknown")))
@@ -47,7 +55,7 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue
 		e.Reason = "the Workload is deactivated: spec.active is false"
 	case meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved):
 		e.Cause, e.Reason = NoPlaceYet, "the job has quota, and waits for an admission check"
-	case wl.Status.RequeueState != nil && wl.Status.RequeueState.RequeueAt != nil && wl.Status.RequeueState.RequeueAt.After(s.Now):
+	case wl.Status.RequeueState != nil && wl.Status.RequeueState.RequeueAt != nil && wl.Status.RequeueState.RequeueAt.After(k.Now):
 		e.Cause = NoPlaceYet
 		e.Reason = "the job gave its quota back, and is queued again at " + wl.Status.RequeueState.RequeueAt.UTC().Format(time.RFC3339)
 	case reserved != nil && reserved.Message != "":
@@ -57,21 +65,21 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, wl *kueue
 	}
 	e.Evidence = append(e.Evidence, checks...)
 	if e.Cause == NoQuota {
-		e.Evidence = append(e.Evidence, s.holders(wl, queue)...)
+		e.Evidence = append(e.Evidence, k.holders(wl, queue)...)
 	}
 }
 
 // explainQueue explains a job whose queue is not there. It reports whether that is so.
-func (s *scene) explainQueue(e *Explanation, name string) bool {
-	local := s.localQueue(e.Namespace, name)
+func (k *quota) explainQueue(e *Explanation, name string) bool {
+	local := k.localQueue(e.Namespace, name)
 	switch {
 	case name == "":
 		e.Reason = "it has no label " + kueue.LabelQueue
-	case local == nil && !s.QueuesKnown:
+	case local == nil && !k.QueuesKnown:
 		return false // they may not be read
 	case local == nil:
 		e.Reason = fmt.Sprintf("there is no LocalQueue %q in namespace %s, which its label %s names", name, e.Namespace, kueue.LabelQueue)
-	case len(s.ClusterQueues) > 0 && s.clusterQueue(local.Spec.ClusterQueue) == nil:
+	case len(k.ClusterQueues) > 0 && k.clusterQueue(local.Spec.ClusterQueue) == nil:
 		e.Cause, e.Reason = NoQueue, fmt.Sprintf("there is no ClusterQueue %q, which LocalQueue %q names", local.Spec.ClusterQueue, name)
 		e.Next = "create that ClusterQueue, or correct the LocalQueue"
 		return true
@@ -80,8 +88,8 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 	}
 	e.Cause = NoQueue
 	var there []string
-	for i := range s.LocalQueues {
-		if q := &s.LocalQueues[i]; q.Namespace == e.Namespace {
+	for i := range k.LocalQueues {
+		if q := &k.LocalQueues[i]; q.Namespace == e.Namespace {
 			there = append(there, q.Name)
 		}
 	}
@@ -93,12 +101,12 @@ func (s *scene) explainQueue(e *Explanation, name string) bool {
 
 // explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
 // that is so.
-func (s *scene) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
-	q := s.clusterQueue(queue)
+func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
+	q := k.clusterQueue(queue)
 	if q == nil || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
-	for _, resource := range s.resources() {
+	for _, resource := range k.resources {
 		l := limitOf(q, v1.ResourceName(resource))
 		total, largest := askedBy(wl, v1.ResourceName(resource))
 		asks, most, of := total, l.total, ""
@@ -169,17 +177,17 @@ func checksOf(wl *kueue.Workload) (out []string) {
 }
 
 // queueOf is the ClusterQueue of a Workload, empty if it is not known.
-func (s *scene) queueOf(wl *kueue.Workload) string {
-	if q := s.localQueue(wl.Namespace, wl.Spec.QueueName); q != nil {
+func (k *quota) queueOf(wl *kueue.Workload) string {
+	if q := k.localQueue(wl.Namespace, wl.Spec.QueueName); q != nil {
 		return q.Spec.ClusterQueue
 	}
 	return ""
 }
 
 // localQueue is the LocalQueue of that name; nil if it is not known.
-func (s *scene) localQueue(namespace, name string) *kueue.LocalQueue {
-	for i := range s.LocalQueues {
-		if q := &s.LocalQueues[i]; q.Namespace == namespace && q.Name == name {
+func (k *quota) localQueue(namespace, name string) *kueue.LocalQueue {
+	for i := range k.LocalQueues {
+		if q := &k.LocalQueues[i]; q.Namespace == namespace && q.Name == name {
 			return q
 		}
 	}
@@ -187,9 +195,9 @@ func (s *scene) localQueue(namespace, name string) *kueue.LocalQueue {
 }
 
 // clusterQueue is the ClusterQueue of that name; nil if it is not known.
-func (s *scene) clusterQueue(name string) *kueue.ClusterQueue {
-	for i := range s.ClusterQueues {
-		if q := &s.ClusterQueues[i]; q.Name == name {
+func (k *quota) clusterQueue(name string) *kueue.ClusterQueue {
+	for i := range k.ClusterQueues {
+		if q := &k.ClusterQueues[i]; q.Name == name {
 			return q
 		}
 	}
@@ -204,18 +212,18 @@ type holder struct {
 
 // holders says how much quota the queue has of what the Workload's pods ask, and who has how
 // much of it: those of the queue and of its cohort, most first.
-func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
-	same := s.lending(queue)
-	if q := s.clusterQueue(queue); q != nil {
-		out = append(out, quotas(q, s.resources())...)
+func (k *quota) holders(wl *kueue.Workload, queue string) (out []string) {
+	same := k.lending(queue)
+	if q := k.clusterQueue(queue); q != nil {
+		out = append(out, quotas(q, k.resources)...)
 	}
 	var all []holder
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
+	for i := range k.Workloads {
+		w := &k.Workloads[i]
 		if w.UID == wl.UID || w.Status.Admission == nil || !same[w.Status.Admission.ClusterQueue] || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
 			continue
 		}
-		if n := s.held(w); n > 0 {
+		if n := k.held(w); n > 0 {
 			all = append(all, holder{fmt.Sprintf("%s/%s of %s", w.Namespace, w.Name, w.Status.Admission.ClusterQueue), n})
 		}
 	}
@@ -230,14 +238,14 @@ func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 }
 
 // lending are the ClusterQueues that lend each other quota: this one and those of its cohort.
-func (s *scene) lending(queue string) map[string]bool {
+func (k *quota) lending(queue string) map[string]bool {
 	var cohort string
-	if q := s.clusterQueue(queue); q != nil {
+	if q := k.clusterQueue(queue); q != nil {
 		cohort = q.Spec.CohortName
 	}
 	out := map[string]bool{queue: true}
-	for i := range s.ClusterQueues {
-		if q := &s.ClusterQueues[i]; cohort != "" && q.Spec.CohortName == cohort {
+	for i := range k.ClusterQueues {
+		if q := &k.ClusterQueues[i]; cohort != "" && q.Spec.CohortName == cohort {
 			out[q.Name] = true
 		}
 	}
@@ -245,9 +253,9 @@ func (s *scene) lending(queue string) map[string]bool {
 }
 
 // held is how many devices a Workload has quota of.
-func (s *scene) held(w *kueue.Workload) (n int64) {
+func (k *quota) held(w *kueue.Workload) (n int64) {
 	for _, a := range w.Status.Admission.PodSetAssignments {
-		for _, resource := range s.resources() {
+		for _, resource := range k.resources {
 			q := a.ResourceUsage[v1.ResourceName(resource)]
 			n += q.Value()
 		}
@@ -272,4 +280,35 @@ func quotas(q *kueue.ClusterQueue, resources []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// workloadOf is the Workload of a namespace that an object owns, or is named; nil if there is none.
+// Workloads of other namespaces are there for the quota they hold, and are nobody else's to read.
+func (k *quota) workloadOf(namespace string, owner types.UID, name string) *kueue.Workload {
+	for i := range k.Workloads {
+		w := &k.Workloads[i]
+		if w.Namespace != namespace {
+			continue
+		}
+		if name != "" && w.Name == name {
+			return w
+		}
+		for _, o := range w.OwnerReferences {
+			if o.UID == owner {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// workloadOfKind is the Workload of an object of which only kind and name are known; nil if there is none.
+func (k *quota) workloadOfKind(kind, namespace, name string) *kueue.Workload {
+	for i := range k.Workloads {
+		w := &k.Workloads[i]
+		if w.Namespace == namespace && slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind && o.Name == name }) {
+			return w
+		}
+	}
+	return nil
 }

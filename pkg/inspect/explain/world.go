@@ -16,11 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
@@ -49,15 +47,16 @@ type scene struct {
 	levels  []gangrequest.Level // of the tree, outermost first
 	slotter *placement.SlotCounter
 	budgets *eviction.Budgets
-	// schedulers are the profiles' names, and those under which the scheduler has placed pods that are there.
-	schedulers []string
+	*schedulers
+	quota quota
 }
 
 func newScene(w *World) *scene {
 	if len(w.Profiles) == 0 {
 		w.Profiles = []Profile{ShippedProfile()}
 	}
-	s := &scene{World: w, byName: map[string]*node{}, slotter: placement.NewSlotCounter()}
+	s := &scene{World: w, byName: map[string]*node{}, slotter: placement.NewSlotCounter(), schedulers: schedulersOf(w)}
+	s.quota = quota{w, s.resources()}
 	topologies := map[string]*topologyv1alpha1.NodeGPUTopology{}
 	for i := range w.Topologies {
 		topologies[w.Topologies[i].Name] = &w.Topologies[i]
@@ -95,7 +94,6 @@ func newScene(w *World) *scene {
 		s.nodes, s.byName[name] = append(s.nodes, n), n
 	}
 	s.readPods()
-	s.readSchedulers()
 	return s
 }
 
@@ -128,46 +126,13 @@ func (s *scene) readPods() {
 	}
 }
 
-// readSchedulers finds out under which other names the scheduler has placed pods: by their allocations,
-// which nobody else may write.
-func (s *scene) readSchedulers() {
-	for i := range s.Profiles {
-		s.schedulers = append(s.schedulers, s.Profiles[i].SchedulerNames...)
-	}
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if p.Spec.NodeName != "" && p.Annotations[allocation.Key] != "" && !s.ours(p) && (usage.AnnotationReader{}).Allocation(p, p.Spec.NodeName) != nil {
-			s.schedulers = append(s.schedulers, p.Spec.SchedulerName)
-		}
-	}
-}
-
 func ended(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// ours reports whether a scheduler of the profiles places the pod.
-func (s *scene) ours(p *v1.Pod) bool { return slices.Contains(s.schedulers, p.Spec.SchedulerName) }
-
-// demandOf reads what a pod asks for. Of a pod of another scheduler only numbers count.
-func (s *scene) demandOf(p *v1.Pod) (*placement.Demand, error) {
-	profile := s.profileOf(p)
-	options := profile.Options
-	if !s.ours(p) {
-		options.Resources = nil
-	}
-	r, err := podrequest.Parse(p, &options)
-	if err != nil {
-		return nil, err
-	}
-	return &placement.Demand{
-		Request: r, Unenforced: profile.Unenforced, AllowNoGraph: profile.AllowNoGraph, CountStale: profile.CountStale, WantCPUs: profile.WantCPUs,
-	}, nil
-}
-
-func (s *scene) pod(namespace, name string) *v1.Pod {
-	for i := range s.Pods {
-		if p := &s.Pods[i]; p.Namespace == namespace && p.Name == name {
+func (w *World) pod(namespace, name string) *v1.Pod {
+	for i := range w.Pods {
+		if p := &w.Pods[i]; p.Namespace == namespace && p.Name == name {
 			return p
 		}
 	}
@@ -175,10 +140,10 @@ func (s *scene) pod(namespace, name string) *v1.Pod {
 }
 
 // owned are the pods that an object controls.
-func (s *scene) owned(uid types.UID) (out []*v1.Pod) {
-	for i := range s.Pods {
-		if slices.ContainsFunc(s.Pods[i].OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
-			out = append(out, &s.Pods[i])
+func (w *World) owned(uid types.UID) (out []*v1.Pod) {
+	for i := range w.Pods {
+		if slices.ContainsFunc(w.Pods[i].OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
+			out = append(out, &w.Pods[i])
 		}
 	}
 	return out

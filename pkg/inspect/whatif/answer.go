@@ -67,13 +67,17 @@ type Pod struct {
 	// Why is, of a pod that is placed, why it is on its node, as explain would say it; of the first pods
 	// only, and of none without a choice of GPUs.
 	Why *explain.Placed `json:"why,omitempty"`
-	// Candidates are the nodes that were scored, the best first, at most MaxCandidates. None if one
-	// node only fitted.
+	Scored
+	// Message is the scheduler's, of a pod that is not placed.
+	Message string `json:"message,omitempty"`
+}
+
+// Scored is the nodes that were scored for a pod.
+type Scored struct {
+	// Candidates are the best first, at most MaxCandidates. None if one node only fitted.
 	Candidates []Candidate `json:"candidates,omitempty"`
 	// Equal is how many nodes are as good as the best; 0 if no node was scored.
 	Equal int `json:"equal,omitempty"`
-	// Message is the scheduler's, of a pod that is not placed.
-	Message string `json:"message,omitempty"`
 }
 
 // MaxCandidates is how many nodes an answer names for a pod: a few, however large the cluster is.

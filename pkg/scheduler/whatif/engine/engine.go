@@ -176,8 +176,7 @@ func (q *question) answer() (*whatif.Answer, error) {
 
 // describe says what became of a pod. It waits only if there is a reason, and nothing has moved since.
 func (q *question) describe(pod *v1.Pod, settled bool) (*whatif.Pod, error) {
-	best := q.scores.of(pod.UID)
-	p := &whatif.Pod{Pod: pod.Namespace + "/" + pod.Name, Candidates: best.candidates, Equal: best.equal}
+	p := &whatif.Pod{Pod: pod.Namespace + "/" + pod.Name, Scored: q.scores.of(pod.UID)}
 	switch {
 	case pod.Spec.NodeName != "":
 		p.Outcome, p.Node = whatif.Placed, pod.Spec.NodeName

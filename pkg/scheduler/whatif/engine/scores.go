@@ -19,16 +19,10 @@ import (
 // scores are those of the best nodes in each pod's last cycle.
 type scores struct {
 	mu    sync.Mutex
-	byPod map[types.UID]scored // guarded by mu
+	byPod map[types.UID]whatif.Scored // guarded by mu
 }
 
-// scored are at most whatif.MaxCandidates nodes, the best first, and how many are as good as the best.
-type scored struct {
-	candidates []whatif.Candidate
-	equal      int
-}
-
-func newScores() *scores { return &scores{byPod: map[types.UID]scored{}} }
+func newScores() *scores { return &scores{byPod: map[types.UID]whatif.Scored{}} }
 
 func (s *scores) set(pod types.UID, of []fwk.NodePluginScores) {
 	out := make([]whatif.Candidate, len(of))
@@ -43,11 +37,11 @@ func (s *scores) set(pod types.UID, of []fwk.NodePluginScores) {
 		equal++
 	}
 	s.mu.Lock()
-	s.byPod[pod] = scored{slices.Clone(out[:min(len(out), whatif.MaxCandidates)]), equal}
+	s.byPod[pod] = whatif.Scored{Candidates: slices.Clone(out[:min(len(out), whatif.MaxCandidates)]), Equal: equal}
 	s.mu.Unlock()
 }
 
-func (s *scores) of(pod types.UID) scored {
+func (s *scores) of(pod types.UID) whatif.Scored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byPod[pod]

@@ -31,11 +31,11 @@ func TestScoreSize(t *testing.T) {
 			s := newScores()
 			s.set("u", of)
 			got := s.of("u")
-			if got.equal != tc.best || len(got.candidates) != tc.wantNamed {
-				t.Fatalf("%d equal, %d named, want %d and %d", got.equal, len(got.candidates), tc.best, tc.wantNamed)
+			if got.Equal != tc.best || len(got.Candidates) != tc.wantNamed {
+				t.Fatalf("%d equal, %d named, want %d and %d", got.Equal, len(got.Candidates), tc.best, tc.wantNamed)
 			}
-			if tc.best > 0 && got.candidates[0] != (whatif.Candidate{Node: "b-0000", Score: 2}) {
-				t.Errorf("the best is %+v", got.candidates[0])
+			if tc.best > 0 && got.Candidates[0] != (whatif.Candidate{Node: "b-0000", Score: 2}) {
+				t.Errorf("the best is %+v", got.Candidates[0])
 			}
 		})
 	}
