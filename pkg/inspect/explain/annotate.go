@@ -10,47 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
-
-// removals are the annotations without which a cause is none.
-var removals = map[Cause]string{
-	causeOf(placement.UnknownGPUMemory): podrequest.MinGPUMemoryKey,
-	causeOf(placement.UnknownGPUModel):  podrequest.GPUModelKey,
-}
-
-// change says which change of an annotation would let the pod in now, and how to make it: the most demanding of
-// the values that are tried. It is empty if no such change is known.
-func (s *scene) change(q *question, cause Cause) string {
-	if cause == causeOf(placement.FewOneModel) {
-		mixed := wish{drop: func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, podrequest.AllowMixedModelsKey, "true") }}
-		return s.ifRoom(q, mixed, podrequest.AllowMixedModelsKey, "true")
-	}
-	for _, w := range s.wishesOf(q) {
-		if w.key != "" && removals[cause] == podrequest.CanonicalKey(w.key) {
-			return s.ifRoom(q, w, w.key, "")
-		}
-		if w.key == "" || w.cause != cause {
-			continue
-		}
-		for _, value := range s.lesserValues(w.key, []wish{w}, []*question{q}) {
-			if how := s.ifRoom(q, w.lowered(value), w.key, value); how != "" {
-				return how
-			}
-		}
-	}
-	return ""
-}
-
-// ifRoom says how to change an annotation, if the pod has room then.
-func (s *scene) ifRoom(q *question, changed wish, key, value string) string {
-	if s.relaxed(q, changed) == nil {
-		return ""
-	}
-	return roomNow([]*question{q}, annotation{key, value})
-}
 
 // roomNow says that there is room once an annotation is changed, and how to change it.
 func roomNow(shapes []*question, to annotation) string {

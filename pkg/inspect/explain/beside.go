@@ -3,7 +3,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,7 +27,7 @@ type beside struct {
 // besides are what the members of a gang ask, in the order in which it is looked at.
 func besides(a *ask) []beside {
 	all := []beside{}
-	for _, name := range resourcesOf(a) {
+	for _, name := range resourcesOf(a.shapes) {
 		all = append(all, beside{
 			cause: CauseOf(name), resource: name,
 			of: func(q *question) string {
@@ -59,9 +58,9 @@ func besides(a *ask) []beside {
 }
 
 // resourcesOf are the amounts that members may ask beside devices that have a graph.
-func resourcesOf(a *ask) []v1.ResourceName {
+func resourcesOf(shapes []*question) []v1.ResourceName {
 	var others []v1.ResourceName
-	for _, q := range a.shapes {
+	for _, q := range shapes {
 		for name := range q.demand.Scalars {
 			device := slices.ContainsFunc(q.demand.Resources, func(r podrequest.ResourceRequest) bool { return r.Name == string(name) })
 			if !device && !slices.Contains(others, name) {
@@ -125,61 +124,59 @@ func apartOf(q *question) string {
 	return "one member on each node, by their anti-affinity"
 }
 
-// crowded finds what the members have too little of beside each other, where devices would do: the one
-// thing that they would have to do without to be placed, or the fewest. It reports whether there is such
-// a thing.
-func (s *scene) crowded(e *Explanation, a *ask, fits string) bool {
-	found := fewest(besides(a), func(dropped []beside) bool { return s.fitsWithout(a, dropped...) })
-	if found == nil {
-		return false
-	}
-	s.blame(e, a, found, fits)
-	return true
-}
-
-// blame makes some things the reason, the first of them the cause. What nodes have left is said for the
-// members that ask most.
-func (s *scene) blame(e *Explanation, a *ask, found []beside, fits string) {
-	var texts []string
-	for _, b := range found {
-		shapes := slices.Clone(a.shapes)
-		slices.SortStableFunc(shapes, func(x, y *question) int { return cmp.Compare(asks(y, b.resource), asks(x, b.resource)) })
+// amounts are what pods ask beside devices, as wishes.
+func amounts(shapes []*question) (out []wish) {
+	for _, name := range resourcesOf(shapes) {
+		most := int64(0)
 		for _, q := range shapes {
-			text := b.of(q)
-			if text == "" {
-				continue
-			}
-			if !slices.Contains(texts, text) {
-				texts = append(texts, text)
-			}
-			left := s.leftBeside(q, b.resource)
-			if e.Evidence = append(e.Evidence, left...); len(left) > 0 {
-				break
-			}
+			most = max(most, asks(q, name))
+		}
+		if most > 0 {
+			out = append(out, wish{name: amount(name, most) + " of " + string(name), cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
 		}
 	}
-	e.Cause, e.Reason = found[0].cause, strings.Join(texts, "; ")+": "+fits
+	return out
 }
 
-// fitsWithout reports whether the gang would be placed if its members did without some things.
-func (s *scene) fitsWithout(a *ask, what ...beside) bool {
-	var dropped []wish
-	for _, b := range what {
-		dropped = append(dropped, wish{drop: b.drop})
+// amountsLeft says of how much of the amounts among the wishes the node has that has most.
+func (x *podAsk) amountsLeft(wishes []wish) (out []string) {
+	for _, name := range resourcesOf([]*question{x.q}) {
+		if !slices.ContainsFunc(wishes, func(w wish) bool { return w.cause == CauseOf(name) }) || asks(x.q, name) == 0 {
+			continue
+		}
+		var most int64 = -1
+		var best string
+		for _, n := range x.nodes {
+			if !x.q.shape.Eligible.Allows(n.object) || n.offers(x.q.resource()) == 0 && x.q.demand.HasGPUs() {
+				continue
+			}
+			room := n.room()
+			at := slices.IndexFunc(room.Lacks(x.q.demand.Request), func(l placement.Shortage) bool { return l.Resource == name })
+			if at < 0 {
+				continue // it has enough of this
+			}
+			value := max(0, room.Lacks(x.q.demand.Request)[at].Left)
+			if value > most {
+				most, best = value, n.object.Name
+			}
+		}
+		if most >= 0 {
+			out = append(out, fmt.Sprintf("%s asks %s of %s, and the most that a node has is %s (%s)", x.q.pod.Name, amount(name, asks(x.q, name)), name, amount(name, most), best))
+		}
 	}
-	return s.fitsAsking(a, dropped)
+	return out
 }
 
 // leftBeside says what nodes have left of a resource beside as many members as they take.
-func (s *scene) leftBeside(q *question, resource v1.ResourceName) (out []string) {
-	for _, n := range s.nodes {
-		if resource == "" || len(out) == maxNamed || len(n.obstacles(q, s.Now)) > 0 {
+func (x *podAsk) leftBeside(resource v1.ResourceName) (out []string) {
+	for _, n := range x.nodes {
+		if resource == "" || len(out) == maxNamed || len(n.obstacles(x.q, x.now)) > 0 {
 			continue
 		}
 		room := n.room()
-		held := room.Holds(q.demand.Request)
-		room.Take(q.demand.Request, int64(held))
-		for _, l := range room.Lacks(q.demand.Request) {
+		held := room.Holds(x.q.demand.Request)
+		room.Take(x.q.demand.Request, int64(held))
+		for _, l := range room.Lacks(x.q.demand.Request) {
 			if l.Resource == resource {
 				out = append(out, fmt.Sprintf("%s: asks %s, %s left beside %s", n.object.Name, amount(l.Resource, l.Asks), amount(l.Resource, max(0, l.Left)), counted(held, "member")))
 			}

@@ -20,18 +20,18 @@ const maxTries = 400
 
 // candidates are the nearest nodes: those from which the fewest pods have to go, and then those
 // that a change of another kind would open.
-func (s *scene) candidates(q *question, all []judged) (out []Candidate) {
+func (x *podAsk) candidates(all []judged) (out []Candidate) {
 	order := slices.DeleteFunc(slices.Clone(all), func(j judged) bool {
 		return len(j.obstacles) == 0 || j.first(never) != nil || slices.ContainsFunc(j.obstacles, func(o Obstacle) bool { return o.Cause == NotSelected })
 	})
 	slices.SortStableFunc(order, func(a, b judged) int {
-		return cmp.Or(cmp.Compare(others(&a), others(&b)), cmp.Compare(b.free(s.Now, q.resource()), a.free(s.Now, q.resource())))
+		return cmp.Or(cmp.Compare(others(&a), others(&b)), cmp.Compare(b.free(x.now, x.q.resource()), a.free(x.now, x.q.resource())))
 	})
 	for i := range order[:min(len(order), maxSearched)] {
 		j := &order[i]
-		c := Candidate{Node: j.object.Name, Free: j.free(s.Now, q.resource()), Obstacles: j.obstacles, Exact: true}
+		c := Candidate{Node: j.object.Name, Free: j.free(x.now, x.q.resource()), Obstacles: j.obstacles, Exact: true}
 		if j.is(ofPods) {
-			s.unblock(q, j.node, &c)
+			x.unblock(j.node, &c)
 		}
 		out = append(out, c)
 	}
@@ -66,26 +66,26 @@ func distance(c *Candidate) int {
 // unblock finds the fewest pods whose going lets the pod in, and what it would get then. Of as
 // many it takes those that hold lost GPUs, then those that may be moved, and then those of the lowest
 // priority.
-func (s *scene) unblock(q *question, n *node, c *Candidate) {
+func (x *podAsk) unblock(n *node, c *Candidate) {
 	var inTheWay []usage.LivePod
 	whole := map[types.UID]int{} // 0: it holds lost GPUs
 	stay := map[types.UID]int{}  // 1: the pod is not to be moved
 	for _, p := range n.here {
-		if belongsHere(p.Object) || p.Object.UID == q.pod.UID {
+		if belongsHere(p.Object) || p.Object.UID == x.q.pod.UID {
 			continue
 		}
 		inTheWay = append(inTheWay, p)
-		if lost := n.lostBy(q, p); lost.Len() == 0 {
+		if lost := n.lostBy(x.q, p); lost.Len() == 0 {
 			whole[p.Object.UID] = 1
 		}
-		if s.unmovable(n, p) != "" {
+		if x.unmovable(n, p) != "" {
 			stay[p.Object.UID] = 1
 		}
 	}
 	slices.SortStableFunc(inTheWay, func(a, b usage.LivePod) int {
 		return cmp.Or(cmp.Compare(whole[a.Object.UID], whole[b.Object.UID]), cmp.Compare(stay[a.Object.UID], stay[b.Object.UID]), cmp.Compare(corev1.PodPriority(a.Object), corev1.PodPriority(b.Object)), strings.Compare(a.Object.Name, b.Object.Name))
 	})
-	search := &search{s: s, q: q, n: n, pods: inTheWay, gone: map[types.UID]bool{}, left: maxTries}
+	search := &search{podAsk: x, n: n, pods: inTheWay, gone: map[types.UID]bool{}, left: maxTries}
 	found, exact := search.fewest()
 	c.Exact = exact
 	if found == nil {
@@ -95,10 +95,10 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	for _, i := range found {
 		gone[inTheWay[i].Object.UID] = true
 	}
-	c.Gets = n.without(gone).set(q, s.Now)
+	c.Gets = n.without(gone).set(x.q, x.now)
 	for _, i := range found {
-		b := s.blocker(q, n, inTheWay[i], gone)
-		if lost := n.lostBy(q, inTheWay[i]); lost.Len() > 0 {
+		b := x.blocker(n, inTheWay[i], gone)
+		if lost := n.lostBy(x.q, inTheWay[i]); lost.Len() > 0 {
 			b.Lost = lost.String()
 		}
 		c.Blockers = append(c.Blockers, b)
@@ -107,21 +107,21 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 
 // blocker describes a pod in the way of another, or of a member of a gang. A gang needs the nodes that have room
 // for a member now: a pod that goes there only changes places with it.
-func (s *scene) blocker(asks *question, n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
-	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: s.unmovable(n, p)}
+func (x *podAsk) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
+	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: x.unmovable(n, p)}
 	if b.Stays != "" {
 		return b
 	}
-	q, err := s.question(p.Object)
+	q, err := x.question(p.Object)
 	if err != nil || len(gone) > 1 {
 		return b // of several only their going is told: they would be in each other's way
 	}
-	_, member := gangrequest.KeyOf(asks.pod)
+	_, member := gangrequest.KeyOf(x.q.pod)
 	var needed []string
-	for _, to := range s.nodes {
+	for _, to := range x.nodes {
 		switch {
-		case to == n || len(to.obstacles(q, s.Now)) > 0:
-		case member && len(to.obstacles(asks, s.Now)) == 0:
+		case to == n || len(to.obstacles(q, x.now)) > 0:
+		case member && len(to.obstacles(x.q, x.now)) == 0:
 			needed = append(needed, to.object.Name)
 		default:
 			b.MovesTo = to.object.Name
@@ -135,11 +135,11 @@ func (s *scene) blocker(asks *question, n *node, p usage.LivePod, gone map[types
 }
 
 // unmovable is why nobody should be advised to move a pod of a node; empty if it may be moved.
-func (s *scene) unmovable(n *node, p usage.LivePod) string {
-	devices := slices.ContainsFunc(s.resources(), func(name string) bool {
+func (c *cluster) unmovable(n *node, p usage.LivePod) string {
+	devices := slices.ContainsFunc(c.resources(), func(name string) bool {
 		return p.Amounts().GetScalarResources()[v1.ResourceName(name)] > 0
 	})
-	return s.budgets.Unmovable(p.Object, !devices || usage.AnnotationReader{}.Allocation(p.Object, n.object.Name) != nil)
+	return c.budgets.Unmovable(p.Object, !devices || usage.AnnotationReader{}.Allocation(p.Object, n.object.Name) != nil)
 }
 
 // gpusOf are the indices of the GPUs that a pod has by its annotation.
@@ -159,8 +159,7 @@ func (n *node) gpusOf(p usage.LivePod) (out []int) {
 
 // search looks for the fewest pods on one node.
 type search struct {
-	s    *scene
-	q    *question
+	*podAsk
 	n    *node
 	pods []usage.LivePod // in the order in which they should go
 	gone map[types.UID]bool
@@ -170,7 +169,7 @@ type search struct {
 // fits reports whether the node takes the pod once those that are gone are.
 func (x *search) fits() bool {
 	x.left--
-	return len(x.n.without(x.gone).obstacles(x.q, x.s.Now)) == 0
+	return len(x.n.without(x.gone).obstacles(x.q, x.now)) == 0
 }
 
 // fewest returns the positions of the pods, nil if the going of all does not do. It tries all

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
@@ -20,7 +21,7 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 	self := map[types.UID]bool{p.UID: true}
 	q, n, _ := s.explainChoice(e, p, self)
 	if e.Choice.Best != nil && e.Choice.Set != nil {
-		e.Evidence = append(e.Evidence, compared(e.Choice, n.without(self).obstacles(q, s.Now)))
+		e.Evidence = append(e.Evidence, compared(e.Choice, n.without(self).obstacles(q, s.now)))
 	}
 }
 
@@ -56,7 +57,8 @@ func (s *scene) explainChoice(e *Explanation, p *v1.Pod, gone map[types.UID]bool
 	if e.Gang != nil { // it is where the plan of its gang has it, whatever other nodes have for it alone
 		return q, n, nil
 	}
-	behind = s.bestNow(e.Choice, q, n, gone)
+	r := &ranking{s.forPod(q), gone, refusals.Of(refusals.Seen(s.Pods), s.now)}
+	behind = r.bestNow(e.Choice, n)
 	if e.Choice.Set == nil {
 		return q, n, behind
 	}

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,4 +132,14 @@ func amount(name v1.ResourceName, n int64) string {
 	default:
 		return strconv.FormatInt(n, 10)
 	}
+}
+
+// ofCluster reports whether a cause that even empty nodes have is that the cluster has too little. The others
+// are mended on a node, or by asking in another way.
+func ofCluster(cause Cause) bool {
+	return !slices.Contains([]Cause{
+		WholeGPUsOnly, causeOf(placement.DegradedGPUs), causeOf(placement.GPUCountMismatch), causeOf(placement.UnknownDevices),
+		causeOf(placement.UnknownNUMA), causeOf(placement.UnknownGPUMemory), causeOf(placement.UnknownGPUModel),
+		causeOf(placement.KubeletRefuses), causeOf(placement.KubeletElsewhere), causeOf(placement.KubeletBusy),
+	}, cause)
 }

@@ -3,6 +3,8 @@
 package explain
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
@@ -146,4 +148,35 @@ type Choice struct {
 	// that profile, and the shipped one was taken.
 	Profile string `json:"profile,omitempty"`
 	Assumed bool   `json:"assumed,omitempty"`
+}
+
+// Bounds of what is shown.
+const (
+	maxNamed      = 3  // nodes named with a refusal
+	maxCandidates = 4  // nearest nodes
+	maxSearched   = 64 // nodes on which blockers are looked for
+)
+
+// nodes names the first few of some nodes.
+func nodes(names []string) string {
+	if len(names) > maxNamed {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+	}
+	return strings.Join(names, ", ")
+}
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// anyOf names steps of which one is enough.
+func anyOf(steps []string) string {
+	last := len(steps) - 1
+	if last < 2 {
+		return strings.Join(steps, ", or ")
+	}
+	return strings.Join(steps[:last], ", ") + ", or " + steps[last]
 }

@@ -14,12 +14,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
-	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
 // readGang reads a gang's group and pods. The group is nil if there is none.
@@ -39,8 +36,6 @@ func (w *World) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *sched
 	}
 	return gangrequest.Read(key, group, pods), group
 }
-
-func placed(p *v1.Pod) bool { return p.Spec.NodeName != "" }
 
 // summaryOf says what a gang was given and what it was chosen from; empty if nobody wrote that.
 func summaryOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) string {
@@ -101,7 +96,7 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 		return
 	}
 	noLeader := s.noLeader(waiting[0])
-	s.explainPlan(e, a, noLeader)
+	a.explainPlan(e, noLeader)
 	e.alsoNoLeader(noLeader)
 }
 
@@ -129,95 +124,10 @@ func missingRanks(g *gangrequest.Gang) (out []string) {
 	return out
 }
 
-// ask is a gang as the planner is asked.
-type ask struct {
-	gang   *gangrequest.Gang
-	wishes gangrequest.Wishes
-	shapes []*question
-	of     []int               // shape of each member of Live; -1: it is placed, or not needed
-	asks   []*placement.Demand // of each member of Live that has a shape
-}
-
-// askOf reads what the members that wait ask for.
-func (s *scene) askOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) (*ask, error) {
-	a := &ask{gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live)), asks: make([]*placement.Demand, len(g.Members.Live))}
-	for i := range a.of {
-		a.of[i] = -1
-	}
-	needed, extra := g.Members.Split(g.Minimum, placed)
-	if len(needed) == 0 {
-		needed = extra
-	}
-	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
-	shapes := map[string]int{}
-	for _, i := range needed {
-		q, err := s.question(g.Members.Live[i])
-		if err != nil {
-			return nil, fmt.Errorf("pod %s: %w", g.Members.Live[i].Name, err)
-		}
-		at, known := shapes[q.shape.Class]
-		if !known {
-			if q.members = waiting; group != nil {
-				q.group = group.Annotations
-			}
-			at = len(a.shapes)
-			shapes[q.shape.Class], a.shapes = at, append(a.shapes, q)
-		}
-		a.of[i], a.asks[i] = at, q.demand
-	}
-	return a, nil
-}
-
-// plan asks the planner with what the nodes have now.
-func (s *scene) plan(a *ask) (*fabric.Plan, error) {
-	levels := *a.gang
-	levels.Wishes = a.wishes
-	wishes, err := levels.WishesIn(s.levels)
-	if err != nil {
-		return nil, err
-	}
-	g := placement.Gang{Wishes: wishes}
-	for _, q := range a.shapes {
-		g.Shapes = append(g.Shapes, &q.shape)
-	}
-	for i, p := range a.gang.Members.Live {
-		m := placement.Member{Pod: p}
-		m.Node, m.Bound = s.tree.Node(p.Spec.NodeName)
-		switch {
-		case m.Bound:
-			if d, err := s.demandOf(p); err == nil {
-				m.Demand, m.Graph = d, s.nodes[m.Node].graph
-			}
-		case a.of[i] >= 0:
-			m.Node, m.Shape, m.Demand = 0, a.of[i], a.asks[i]
-		default:
-			continue
-		}
-		g.Members = append(g.Members, m)
-	}
-	return g.Plan(s.tree, func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
-		return s.supply(s.nodes[at], a.shapes[shape], used, others)
-	})
-}
-
-// supply is what a node has for members of one shape, beside others.
-func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
-	if !q.shape.Eligible.Allows(n.object) {
-		return fabric.Supply{}
-	}
-	graph := n.graph
-	if n.counts != placement.Fits {
-		graph = nil
-	}
-	return q.shape.Bounded(s.slotter.Supply(q.demand, graph, n.room(), s.Now, used, others, func(given []usage.Reservation) *usage.Usage {
-		return n.beside(s.Now, given)
-	}), n.object)
-}
-
 // explainPlan says what keeps the planner from placing a gang; noLeader says why no scheduler leads, if none
 // does.
-func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
-	plan, err := s.plan(a)
+func (a *ask) explainPlan(e *Explanation, noLeader leaderless) {
+	plan, err := a.plan()
 	if err == nil {
 		e.Cause, e.Reason, e.Next = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level, noLeader.turn
 		e.Gang.Level = plan.Level
@@ -234,17 +144,17 @@ func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 		e.Cause, e.Reason = Unreadable, err.Error()
 		var unknown *gangrequest.UnknownLevelError
 		if errors.As(err, &unknown) {
-			e.Next = clustertopology.MissingLevel(s.tree, unknown.Level)
+			e.Next = clustertopology.MissingLevel(a.tree, unknown.Level)
 		}
 		return
 	}
 	e.Gang.Room = room.Have
-	member := a.shapes[0]
-	all := s.judge(member)
-	e.Refusals, e.Candidates = refusalsOf(all), s.candidates(member, all)
-	e.Relaxations = s.relaxedGang(a)
-	if s.whyNoPlace(e, a, room, all); e.Next == "" {
-		e.Next = e.step(a.shapes) + s.changeOfGang(a, e.Cause)
+	member := a.forPod(a.shapes[0])
+	all := member.judge()
+	e.Refusals, e.Candidates = refusalsOf(all), member.candidates(all)
+	e.Relaxations = a.relaxedGang()
+	if a.whyNoPlace(e, room, all); e.Next == "" {
+		e.Next = e.step(a.shapes) + a.changeOfGang(e.Cause)
 	}
 	for _, text := range e.nearest() {
 		e.Evidence = append(e.Evidence, "for one member more: "+text)
@@ -252,15 +162,15 @@ func (s *scene) explainPlan(e *Explanation, a *ask, noLeader leaderless) {
 }
 
 // whyNoPlace is the dominant reason of a gang that has no room as a whole.
-func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError, all []judged) {
+func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, all []judged) {
 	fits := roomOf(room)
-	if s.neverGang(e, a) || s.mendedWouldDo(e, a, fits) {
+	if a.neverGang(e) || a.mendedWouldDo(e, fits) {
 		return
 	}
 	if a.wishes.Required != "" {
 		anywhere := *a
 		anywhere.wishes.Required = ""
-		if _, err := s.plan(&anywhere); err == nil {
+		if _, err := anywhere.plan(); err == nil {
 			e.Cause = NoDomain
 			e.Reason = fmt.Sprintf("no %s has room for the gang: at most %d of %s", room.Level, room.Have, counted(room.Want, "member"))
 			if room.Domain != "" {
@@ -270,7 +180,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 			return
 		}
 	}
-	if s.memberAlone(e, a, fits, all) || s.crowded(e, a, fits) {
+	if a.memberAlone(e, fits, all) || a.crowded(e, fits) {
 		return
 	}
 	e.Cause, e.Reason = FewGPUs, fits
@@ -282,7 +192,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 		return
 	}
 	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil || j.first(never) != nil })
-	total, with := s.freeOn(a.shapes[0], eligible)
+	total, with := a.forPod(a.shapes[0]).freeOn(eligible)
 	e.Evidence = append(e.Evidence, "free: "+nodes(with))
 	if total >= asks {
 		e.Cause = Fragmented
@@ -295,14 +205,14 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 
 // memberAlone finds a member that no node takes, even if it were the only one, for another reason than
 // too few devices. It reports whether there is one.
-func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged) bool {
+func (a *ask) memberAlone(e *Explanation, fits string, first []judged) bool {
 	for i, q := range a.shapes {
-		all, single := first, &Explanation{Candidates: e.Candidates}
+		member, all, single := a.forPod(q), first, &Explanation{Candidates: e.Candidates}
 		if i > 0 {
-			all = s.judge(q)
-			single = &Explanation{Candidates: s.candidates(q, all)}
+			all = member.judge()
+			single = &Explanation{Candidates: member.candidates(all)}
 		}
-		cause := s.dominant(q, all, single)
+		cause := member.dominant(all, single)
 		if cause == WaitsForItsTurn || cause == FewGPUs || cause == Fragmented {
 			continue
 		}
@@ -319,46 +229,81 @@ func (s *scene) memberAlone(e *Explanation, a *ask, fits string, first []judged)
 	return false
 }
 
-// roomOf says how many members fit, by model where that matters.
-func roomOf(room *fabric.UnplaceableError) string {
-	if len(room.Models) == 0 {
-		return fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+// neverBesides adds to what is said of a gang that lacks members that those which there are have no room even in
+// the ideal cluster, if that is so.
+func (c *cluster) neverBesides(e *Explanation, g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
+	a, err := c.askOf(g, group)
+	never := &Explanation{}
+	if err != nil || len(a.shapes) == 0 || !a.neverGang(never) || never.Cause != NeverFits {
+		return
 	}
-	text := "members get one model, of which there is room for " + room.Room()
-	if room.MixedFits {
-		text += "; " + gangrequest.MixedModelsKey + ": true would fit"
-	}
-	return text
+	e.Lacks, e.Evidence = never.Lacks, append(e.Evidence, never.Evidence...)
+	e.Reason += "; and " + never.Reason
+	e.Next = nextSteps[e.Cause] + "; and " + never.Next
 }
 
-// gpus is how many devices the members ask that wait.
-func (a *ask) gpus() (total int) {
-	for _, shape := range a.of {
-		if shape >= 0 && a.shapes[shape].demand.HasGPUs() {
-			total += a.shapes[shape].demand.Resources[0].Count
-		}
+// unreadableGang says why a gang cannot be read, and how to say its size where nobody does.
+func (e *Explanation) unreadableGang(g *gangrequest.Gang) {
+	e.Cause, e.Reason = Unreadable, g.Err.Error()
+	sized := func(p *v1.Pod) bool { _, ok := p.Annotations[gangrequest.GangSizeKey]; return ok }
+	switch live := g.Members.Live; {
+	case errors.Is(g.Err, gangrequest.ErrNoGroup):
+		e.Next = fmt.Sprintf("create %s, whose spec.minMember says how many members start together, or correct the label %s of the pods", g.Key, schedulingv1alpha1.PodGroupLabel)
+	case g.Key.Source == gangrequest.SourceAnnotation && len(live) > 0 && !slices.ContainsFunc(live, sized):
+		e.Reason = fmt.Sprintf("no %s is given (members there: %d): %v", gangrequest.GangSizeKey, len(live), g.Err)
+		e.Next = "set " + gangrequest.GangSizeKey + " to how many members start together" + command(live, annotation{gangrequest.GangSizeKey, strconv.Itoa(len(live))})
 	}
-	return total
 }
 
-// relaxedGang is what the gang would get without one of its wishes, or of its members'.
-func (s *scene) relaxedGang(a *ask) (out []Relaxation) {
-	for _, w := range append(gangWishes(a), s.memberWishes(a)...) {
-		less, ok := s.without(a, []wish{w})
-		if !ok {
-			continue
-		}
-		if plan, err := s.plan(less); err == nil {
-			out = append(out, Relaxation{Wish: w.name, Nodes: len(nodesOf(plan)), Level: plan.Level})
-		}
+// sizeOf says of a PodGroup without a size how to give it one.
+func (e *Explanation) sizeOf(group *schedulingv1alpha1.PodGroup, g *gangrequest.Gang) {
+	if group != nil && group.Spec.MinMember == 0 {
+		e.Evidence = append(e.Evidence, fmt.Sprintf("%s: spec.minMember is missing, and taken to be 1; to set it: kubectl -n %s patch podgroups.scheduling.x-k8s.io %s --type merge -p '{\"spec\":{\"minMember\":%d}}'",
+			g.Key, group.Namespace, group.Name, len(g.Members.Live)))
 	}
-	return out
 }
 
-func nodesOf(p *fabric.Plan) map[int]bool {
-	out := map[int]bool{}
-	for _, at := range p.Nodes {
-		out[at] = true
+// crowded finds what the members have too little of beside each other, where devices would do: the one
+// thing that they would have to do without to be placed, or the fewest. It reports whether there is such
+// a thing.
+func (a *ask) crowded(e *Explanation, fits string) bool {
+	found := fewest(besides(a), a.fitsWithout)
+	if found == nil {
+		return false
 	}
-	return out
+	a.blame(e, found, fits)
+	return true
+}
+
+// blame makes some things the reason, the first of them the cause. What nodes have left is said for the
+// members that ask most.
+func (a *ask) blame(e *Explanation, found []beside, fits string) {
+	var texts []string
+	for _, b := range found {
+		shapes := slices.Clone(a.shapes)
+		slices.SortStableFunc(shapes, func(x, y *question) int { return cmp.Compare(asks(y, b.resource), asks(x, b.resource)) })
+		for _, q := range shapes {
+			text := b.of(q)
+			if text == "" {
+				continue
+			}
+			if !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+			left := a.forPod(q).leftBeside(b.resource)
+			if e.Evidence = append(e.Evidence, left...); len(left) > 0 {
+				break
+			}
+		}
+	}
+	e.Cause, e.Reason = found[0].cause, strings.Join(texts, "; ")+": "+fits
+}
+
+// fitsWithout reports whether the gang would be placed if its members did without some things.
+func (a *ask) fitsWithout(what []beside) bool {
+	var dropped []wish
+	for _, b := range what {
+		dropped = append(dropped, wish{drop: b.drop})
+	}
+	return a.fitsAsking(dropped)
 }

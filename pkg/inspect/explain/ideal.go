@@ -13,10 +13,10 @@ import (
 )
 
 // mended is the scene with no node cordoned or not ready, and with every graph there is.
-func (s *scene) mended() *scene {
-	out := *s
-	out.nodes, out.byName = make([]*node, len(s.nodes)), make(map[string]*node, len(s.nodes))
-	for i, n := range s.nodes {
+func (c *cluster) mended() *cluster {
+	out := *c
+	out.nodes, out.byName = make([]*node, len(c.nodes)), make(map[string]*node, len(c.nodes))
+	for i, n := range c.nodes {
 		e := *n
 		e.object = n.object.DeepCopy()
 		e.object.Spec.Unschedulable = false
@@ -30,8 +30,8 @@ func (s *scene) mended() *scene {
 }
 
 // ideal is the mended scene with nothing on its nodes but the pods of DaemonSets and those that stay.
-func (s *scene) ideal(stay map[types.UID]bool) *scene {
-	out := s.mended()
+func (c *cluster) ideal(stay map[types.UID]bool) *cluster {
+	out := c.mended()
 	for i, n := range out.nodes {
 		e := n.emptied()
 		for _, p := range n.listed {
@@ -47,12 +47,12 @@ func (s *scene) ideal(stay map[types.UID]bool) *scene {
 
 // hidden are the nodes that offer as many devices as the pod asks, and that nothing keeps from taking it but
 // faults, or what the cluster does not lack.
-func (s *scene) hidden(q *question) (out []judged) {
-	for _, n := range s.nodes {
-		if !q.demand.HasGPUs() || n.offers(q.resource()) < q.demand.Resources[0].Count || !q.shape.Eligible.Allows(n.object) {
+func (x *podAsk) hidden() (out []judged) {
+	for _, n := range x.nodes {
+		if !x.q.demand.HasGPUs() || n.offers(x.q.resource()) < x.q.demand.Resources[0].Count || !x.q.shape.Eligible.Allows(n.object) {
 			continue
 		}
-		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
+		j := judged{node: n, obstacles: n.obstacles(x.q, x.now)}
 		for i := range j.obstacles {
 			if o := &j.obstacles[i]; !ofCluster(o.Cause) {
 				o.kind = ofFault

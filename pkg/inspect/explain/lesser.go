@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
@@ -17,10 +18,10 @@ import (
 
 // lesser says what to do about the wishes without which there is room: all of them in one step, each by the
 // greatest value, of those that are tried, with which there is room. others are what would do as well.
-func (s *scene) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
+func (c *cluster) lesser(needed []wish, shapes []*question, fits func([]wish) bool, others ...string) string {
 	steps := func(first, last string) string { return anyOf(slices.Concat([]string{first}, others, []string{last})) }
 	next := neverNext[needed[0].cause]
-	if less := s.lesserEach(needed, shapes, fits); len(less) > 0 {
+	if less := c.lesserEach(needed, shapes, fits); len(less) > 0 {
 		more := "add nodes that have more"
 		if len(needed) == 1 {
 			more = cmp.Or(next[1], more)
@@ -66,10 +67,10 @@ func set(all []annotation) string {
 
 // lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is no
 // annotation.
-func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
+func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
 	trial := slices.Clone(needed)
 	for i, w := range needed {
-		values := s.lesserValues(w.key, needed, shapes)
+		values := c.lesserValues(w.key, needed, shapes)
 		at := slices.IndexFunc(values, func(value string) bool {
 			trial[i] = w.lowered(value)
 			return fits(trial)
@@ -90,24 +91,6 @@ func (s *scene) lesserEach(needed []wish, shapes []*question, fits func([]wish) 
 	return out
 }
 
-// lowered is the wish for another value of the annotation instead.
-func (w *wish) lowered(value string) wish {
-	return wish{cause: w.cause, drop: func(p *v1.Pod) {
-		if _, ok := p.Annotations[w.key]; ok {
-			p.Annotations[w.key] = value
-		}
-	}}
-}
-
-// anyOf names steps of which one is enough.
-func anyOf(steps []string) string {
-	last := len(steps) - 1
-	if last < 2 {
-		return strings.Join(steps, ", or ")
-	}
-	return strings.Join(steps[:last], ", ") + ", or " + steps[last]
-}
-
 // neverNext are the steps where one thing is all that the cluster has too little of: to ask for less, and to
 // add to the cluster.
 var neverNext = map[Cause][2]string{
@@ -121,7 +104,7 @@ var neverNext = map[Cause][2]string{
 
 // lesserValues are values of an annotation to try, the most demanding first. Some may demand as much as the
 // pods do.
-func (s *scene) lesserValues(key string, needed []wish, shapes []*question) []string {
+func (c *cluster) lesserValues(key string, needed []wish, shapes []*question) []string {
 	switch podrequest.CanonicalKey(key) {
 	case podrequest.TopologyPolicyKey:
 		return []string{"restricted", "best-effort"}
@@ -130,23 +113,23 @@ func (s *scene) lesserValues(key string, needed []wish, shapes []*question) []st
 	case podrequest.MinLinkKey:
 		return []string{"NVLINK", "PIX", "PXB", "PHB", "NODE", "SYS"}
 	case podrequest.MinBandwidthKey:
-		return s.bandwidths(needed, shapes)
+		return c.bandwidths(needed, shapes)
 	}
 	return nil
 }
 
 // bandwidths are the ring bandwidths that nodes would give the pods without some wishes, the greatest first.
-func (s *scene) bandwidths(dropped []wish, shapes []*question) (out []string) {
+func (c *cluster) bandwidths(dropped []wish, shapes []*question) (out []string) {
 	var all []float64
 	for _, q := range shapes {
 		pod := q.pod.DeepCopy()
 		together(dropped).drop(pod)
-		less, err := s.question(pod)
+		less, err := c.question(pod)
 		if err != nil {
 			continue
 		}
-		for _, n := range s.nodes {
-			if set := n.set(less, s.Now); set != nil && set.BandwidthGBps > 0 {
+		for _, n := range c.nodes {
+			if set := n.set(less, c.now); set != nil && set.BandwidthGBps > 0 {
 				all = append(all, rounded(set.BandwidthGBps))
 			}
 		}
@@ -161,3 +144,40 @@ func (s *scene) bandwidths(dropped []wish, shapes []*question) (out []string) {
 
 // rounded is a bandwidth that is no greater, with at most one place.
 func rounded(gbps float64) float64 { return math.Floor(10*gbps) / 10 }
+
+// removals are the annotations without which a cause is none.
+var removals = map[Cause]string{
+	causeOf(placement.UnknownGPUMemory): podrequest.MinGPUMemoryKey,
+	causeOf(placement.UnknownGPUModel):  podrequest.GPUModelKey,
+}
+
+// change says which change of an annotation would let the pod in now, and how to make it: the most demanding of
+// the values that are tried. It is empty if no such change is known.
+func (x *podAsk) change(cause Cause) string {
+	if cause == causeOf(placement.FewOneModel) {
+		mixed := wish{drop: func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, podrequest.AllowMixedModelsKey, "true") }}
+		return x.ifRoom(mixed, podrequest.AllowMixedModelsKey, "true")
+	}
+	for _, w := range x.wishesOf() {
+		if w.key != "" && removals[cause] == podrequest.CanonicalKey(w.key) {
+			return x.ifRoom(w, w.key, "")
+		}
+		if w.key == "" || w.cause != cause {
+			continue
+		}
+		for _, value := range x.lesserValues(w.key, []wish{w}, []*question{x.q}) {
+			if how := x.ifRoom(w.lowered(value), w.key, value); how != "" {
+				return how
+			}
+		}
+	}
+	return ""
+}
+
+// ifRoom says how to change an annotation, if the pod has room then.
+func (x *podAsk) ifRoom(changed wish, key, value string) string {
+	if x.relaxed(changed) == nil {
+		return ""
+	}
+	return roomNow([]*question{x.q}, annotation{key, value})
+}

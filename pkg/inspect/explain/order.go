@@ -4,6 +4,9 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,11 +26,77 @@ type offered struct {
 	spare nodeindex.Spare
 }
 
+// ranking is the nodes as the scheduler compares them for a pod that is placed once some pods are gone.
+type ranking struct {
+	*podAsk
+	gone  map[types.UID]bool
+	marks refusals.Marks // of the nodes whose kubelet refuses pods
+}
+
+// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
+const RefusedPods Cause = "RefusedPods"
+
+// model names the model of a node's GPUs as node labels do; empty if it is not known.
+func (n *node) model(resource string) string {
+	if n.graph != nil {
+		if accel := n.graph.Accel(resource); accel != nil {
+			return nvtopo.ModelLabel(accel.Graph.Model())
+		}
+	}
+	return ""
+}
+
+// millis is the time of an all-reduce on what a pod has; 0 for one GPU, or if that is not known.
+func (n *node) millis(q *question, a *allocation.Allocation) float64 {
+	if n.graph == nil {
+		return 0
+	}
+	accel := n.graph.Accel(q.resource())
+	if accel == nil {
+		return 0
+	}
+	m := a.Mask(q.resource(), accel.Graph)
+	o := nodeindex.Offer{Ring: accel.Tables.Ring(m), Latency: accel.Tables.Latency(m)}
+	return 1000 * o.Seconds(m.Len(), cmp.Or(q.demand.MessageBytes, nodeindex.DefaultBytes))
+}
+
+// lessPoints says why a node that was scored comes after the chosen one.
+func lessPoints(chosen, of int64, emptier bool) string {
+	switch points := float64(chosen-of) / nodeindex.Point; {
+	case points >= 0.01:
+		return fmt.Sprintf("score %.2f, %.2f less", float64(of)/nodeindex.Point, points)
+	case chosen > of:
+		return "as good, and more GPUs are free there, which stay together"
+	case emptier:
+		return "as good, and more nodes around it are free as a whole, which are left to gangs"
+	}
+	return "as good: the scheduler draws lots"
+}
+
+// notAmong says why a node is not scored.
+func notAmong(best *nodeindex.Best, of, chosen *nodeindex.Offer) string {
+	switch {
+	case best.Reserved.Has(of) && !best.Last:
+		return "left to larger pods"
+	case of.Preference < best.Preference:
+		return "the pod prefers other hardware"
+	case best.GPUs > 1:
+		return fmt.Sprintf("an all-reduce takes %s there, not %s", millisOf(best, of), millisOf(best, chosen))
+	case best.Singles == nodeindex.SinglesSlowGPUs:
+		return "its GPU is faster, and left to others"
+	}
+	return "its GPUs have faster links, which are left to pods of several GPUs"
+}
+
+func millisOf(best *nodeindex.Best, o *nodeindex.Offer) string {
+	return nvtopo.FormatMillis(1000 * o.Seconds(best.GPUs, best.Bytes))
+}
+
 // bestNow finds the node that the scheduler would choose if the pod were placed without the pods that are gone,
 // itself among them, and the faster one that it would leave to larger pods. Of nodes between which the scheduler
 // draws lots the pod's own is taken. The nodes that come next are returned.
-func (s *scene) bestNow(c *Choice, q *question, on *node, gone map[types.UID]bool) []Behind {
-	all, best := s.offers(q, gone)
+func (r *ranking) bestNow(c *Choice, on *node) []Behind {
+	all, best := r.offers()
 	for i := range all {
 		if best.Among(&all[i].offer) {
 			best.Add(&all[i].offer)
@@ -40,7 +109,7 @@ func (s *scene) bestNow(c *Choice, q *question, on *node, gone map[types.UID]boo
 		if !best.Among(&x.offer) {
 			continue
 		}
-		raw := q.profile.Order.Weights.Raw(&x.offer, &best)
+		raw := r.q.profile.Order.Weights.Raw(&x.offer, &best)
 		better := chosen == nil || raw > most || raw == most && x.spare < chosen.spare
 		if better || raw == most && x.spare == chosen.spare && x.node.object.Name == on.object.Name {
 			chosen, most = x, raw
@@ -49,39 +118,38 @@ func (s *scene) bestNow(c *Choice, q *question, on *node, gone map[types.UID]boo
 	if chosen == nil {
 		return nil
 	}
-	c.Profile, c.Assumed = q.profile.SchedulerNames[0], q.profile.Assumed
-	c.Best, c.BestNode = chosen.node.set(q, s.Now), chosen.node.object.Name
-	c.Compared, c.NotCompared = len(all), s.notCompared(q, gone, all)
+	c.Profile, c.Assumed = r.q.profile.SchedulerNames[0], r.q.profile.Assumed
+	c.Best, c.BestNode = chosen.node.set(r.q, r.now), chosen.node.object.Name
+	c.Compared, c.NotCompared = len(all), r.notCompared(all)
 	if left, ok := best.LeftFaster(); ok {
 		n := all[left.Node].node
-		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
+		c.Left = &allocation.Left{Node: n.object.Name, Model: n.model(r.q.resource()), Millis: 1000 * left.Seconds, PodsOf: left.PodsOf}
 	}
-	return s.behind(q, all, &best, chosen)
+	return r.behind(all, &best, chosen)
 }
 
 // offers are what the nodes that the pod may run on would give it if the pods that are gone were, and
 // the node that leads them. Nodes whose kubelet refuses pods take part if there are no others.
-func (s *scene) offers(q *question, gone map[types.UID]bool) ([]offered, nodeindex.Best) {
-	machines := s.machines(q, gone)
-	d := nodeindex.Demand{GPUs: q.demand.Resources[0].Count, Bytes: q.demand.MessageBytes}
-	best := nodeindex.NoBest(nodeindex.TermsOf(&d, &q.profile.Order, machines.Reserved(d.GPUs, q.profile.Order.Headroom)))
-	marks := refusals.Of(refusals.Seen(s.Pods), s.Now)
+func (r *ranking) offers() ([]offered, nodeindex.Best) {
+	machines := r.machines()
+	d := nodeindex.Demand{GPUs: r.q.demand.Resources[0].Count, Bytes: r.q.demand.MessageBytes}
+	best := nodeindex.NoBest(nodeindex.TermsOf(&d, &r.q.profile.Order, machines.Reserved(d.GPUs, r.q.profile.Order.Headroom)))
 	var all, behind []offered
-	for i, n := range s.nodes {
-		n = n.without(gone)
-		if n.graph == nil || n.counts != placement.Fits || len(n.obstacles(q, s.Now)) > 0 {
+	for i, n := range r.nodes {
+		n = n.without(r.gone)
+		if n.graph == nil || n.counts != placement.Fits || len(n.obstacles(r.q, r.now)) > 0 {
 			continue
 		}
-		o, ok := placement.Rate(n.usage(s.Now), q.demand.Request)
+		o, ok := placement.Rate(n.usage(r.now), r.q.demand.Request)
 		if !ok {
 			continue
 		}
-		o.Preference = q.demand.Prefers(n.object)
+		o.Preference = r.q.demand.Prefers(n.object)
 		x := offered{node: n, offer: o}
-		if len(s.levels) > 0 {
+		if len(r.levels) > 0 {
 			x.spare = machines.Spare(i)
 		}
-		if marks.Has(n.object.Name, s.Now) {
+		if r.marks.Has(n.object.Name, r.now) {
 			behind = append(behind, x)
 		} else {
 			all = append(all, x)
@@ -96,26 +164,23 @@ func (s *scene) offers(q *question, gone map[types.UID]bool) ([]offered, nodeind
 	return all, best
 }
 
-// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
-const RefusedPods Cause = "RefusedPods"
-
 // notCompared says why the nodes that are not among the offers took no part, were the pods that are gone.
-func (s *scene) notCompared(q *question, gone map[types.UID]bool, all []offered) []Refusal {
+func (r *ranking) notCompared(all []offered) []Refusal {
 	taking := map[string]bool{}
 	for i := range all {
 		taking[all[i].node.object.Name] = true
 	}
 	var out []judged
-	for _, n := range s.nodes {
+	for _, n := range r.nodes {
 		if taking[n.object.Name] {
 			continue
 		}
-		n = n.without(gone)
-		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
+		n = n.without(r.gone)
+		j := judged{node: n, obstacles: n.obstacles(r.q, r.now)}
 		switch {
 		case len(j.obstacles) > 0:
 		case n.graph == nil || n.counts != placement.Fits: // the pod may go there, and nothing tells what it would get
-			j.obstacles = []Obstacle{refused(q, n.counts, n.why())}
+			j.obstacles = []Obstacle{refused(r.q, n.counts, n.why())}
 		default:
 			j.obstacles = []Obstacle{{Cause: RefusedPods, Text: "its kubelet refused several pods with GPUs lately"}}
 		}
@@ -125,15 +190,15 @@ func (s *scene) notCompared(q *question, gone map[types.UID]bool, all []offered)
 }
 
 // machines are the nodes as the scheduler compares them for the pod, as if the pods that are gone were.
-func (s *scene) machines(q *question, gone map[types.UID]bool) *nodeindex.Index {
-	x, resource := nodeindex.NewIndex(), q.resource()
-	x.SetPlaces(s.tree.Places(len(s.nodes), func(i int) string { return s.nodes[i].object.Name }))
-	for i, n := range s.nodes {
+func (r *ranking) machines() *nodeindex.Index {
+	x, resource := nodeindex.NewIndex(), r.q.resource()
+	x.SetPlaces(r.tree.Places(len(r.nodes), func(i int) string { return r.nodes[i].object.Name }))
+	for i, n := range r.nodes {
 		if n.graph == nil {
 			continue
 		}
-		n = n.without(gone)
-		used := n.usage(s.Now)
+		n = n.without(r.gone)
+		used := n.usage(r.now)
 		at := used.AccelIndex(resource)
 		if at < 0 {
 			continue
@@ -160,26 +225,32 @@ func (s *scene) machines(q *question, gone map[types.UID]bool) *nodeindex.Index 
 	return x
 }
 
-// model names the model of a node's GPUs as node labels do; empty if it is not known.
-func (n *node) model(resource string) string {
-	if n.graph != nil {
-		if accel := n.graph.Accel(resource); accel != nil {
-			return nvtopo.ModelLabel(accel.Graph.Model())
+// behind are the nodes that come after the chosen one in the scheduler's order.
+func (r *ranking) behind(all []offered, best *nodeindex.Best, chosen *offered) (out []Behind) {
+	raw := func(x *offered) int64 {
+		if !best.Among(&x.offer) {
+			return -1
+		}
+		return r.q.profile.Order.Weights.Raw(&x.offer, best)
+	}
+	var others []*offered
+	for i := range all {
+		if &all[i] != chosen {
+			others = append(others, &all[i])
 		}
 	}
-	return ""
-}
-
-// millis is the time of an all-reduce on what a pod has; 0 for one GPU, or if that is not known.
-func (n *node) millis(q *question, a *allocation.Allocation) float64 {
-	if n.graph == nil {
-		return 0
+	slices.SortFunc(others, func(x, y *offered) int {
+		return cmp.Or(cmp.Compare(raw(y), raw(x)), best.Compare(&x.offer, &y.offer), cmp.Compare(x.spare, y.spare),
+			strings.Compare(x.node.object.Name, y.node.object.Name))
+	})
+	for _, x := range others[:min(len(others), maxBehind)] {
+		why := ""
+		if best.Among(&x.offer) {
+			why = lessPoints(raw(chosen), raw(x), chosen.spare < x.spare)
+		} else {
+			why = notAmong(best, &x.offer, &chosen.offer)
+		}
+		out = append(out, Behind{x.node.object.Name, x.node.set(r.q, r.now), why})
 	}
-	accel := n.graph.Accel(q.resource())
-	if accel == nil {
-		return 0
-	}
-	m := a.Mask(q.resource(), accel.Graph)
-	o := nodeindex.Offer{Ring: accel.Tables.Ring(m), Latency: accel.Tables.Latency(m)}
-	return 1000 * o.Seconds(m.Len(), cmp.Or(q.demand.MessageBytes, nodeindex.DefaultBytes))
+	return out
 }

@@ -8,10 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // The labels by which pods name the object that they are of over one or more objects in between.
@@ -44,6 +47,12 @@ func isOf(p *v1.Pod, kind, name string) bool {
 		return o.Kind == "ReplicaSet" && hash != "" && o.Name == name+"-"+hash
 	}
 	return o.Kind == kind && o.Name == name
+}
+
+// Job explains a Job by its quota and by the first of its pods that waits, or by its pods alone where it may not be
+// read; ErrNotFound if there is none.
+func Job(w *World, namespace, name string) (*Explanation, error) {
+	return Owner(w, "Job", namespace, name)
 }
 
 // Owner explains the pods of an object of one of the Owners: the first that waits in full, and how many there are of
@@ -151,11 +160,32 @@ func (s *scene) causeOf(p *v1.Pod, at int, first Cause, known map[string]Cause) 
 }
 
 // asksFor is the same of pods that are explained alike.
-func (s *scene) asksFor(p *v1.Pod) string {
+func (s *schedulers) asksFor(p *v1.Pod) string {
 	gang, _ := gangrequest.KeyOf(p)
 	q, err := s.question(p)
 	if err != nil {
 		return fmt.Sprintf("%s %v", gang, err)
 	}
 	return fmt.Sprintf("%s %t %s", gang, saidBy(p) != "", q.shape.Class)
+}
+
+func (s *scene) explainJob(j *batchv1.Job) *Explanation {
+	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
+	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+		if wl := s.quota.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
+			s.quota.explain(e, j.Labels, wl)
+			if _, why, ok := names.Protection(j.Annotations); ok && e.Cause == NoQuota {
+				e.Reason = "the pool: " + why
+			}
+			return e
+		}
+		e.Cause, e.Reason, e.Next = Suspended, "the job is suspended and makes no pods", nextSteps[Suspended]
+		return e
+	}
+	pods := s.owned(j.UID)
+	if len(pods) == 0 {
+		e.Cause, e.Reason, e.Next = Suspended, "the job has no pods", "read the conditions and events of the job"
+		return e
+	}
+	return s.explainPodsOf(e, pods)
 }

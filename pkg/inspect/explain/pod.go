@@ -3,84 +3,27 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/placement"
 )
-
-// Bounds of what is shown.
-const (
-	maxNamed      = 3  // nodes named with a refusal
-	maxCandidates = 4  // nearest nodes
-	maxSearched   = 64 // nodes on which blockers are looked for
-)
-
-// judged is what keeps the pod off one node.
-type judged struct {
-	*node
-	obstacles []Obstacle
-}
-
-// is reports whether all obstacles are of some kinds; true without any.
-func (j *judged) is(kinds ...kind) bool {
-	return !slices.ContainsFunc(j.obstacles, func(o Obstacle) bool { return !slices.Contains(kinds, o.kind) })
-}
-
-// first is the first obstacle of a kind.
-func (j *judged) first(k kind) *Obstacle {
-	for i := range j.obstacles {
-		if j.obstacles[i].kind == k {
-			return &j.obstacles[i]
-		}
-	}
-	return nil
-}
-
-// judge asks every node. What even the empty node lacks is marked as such.
-func (s *scene) judge(q *question) (out []judged) {
-	for _, n := range s.nodes {
-		j := judged{node: n, obstacles: n.obstacles(q, s.Now)}
-		if j.first(ofPods) != nil {
-			lasting := n.emptied().obstacles(q, s.Now)
-			for i := range j.obstacles {
-				o := &j.obstacles[i]
-				if o.kind == ofPods && slices.ContainsFunc(lasting, func(l Obstacle) bool { return l.kind == ofPods && l.Cause == o.Cause }) {
-					o.kind = never
-				}
-			}
-			// The empty node may refuse for what does not show while it is full.
-			for _, l := range lasting {
-				if l.kind == ofPods && !slices.ContainsFunc(j.obstacles, func(o Obstacle) bool { return o.Cause == l.Cause }) {
-					l.kind = never
-					j.obstacles = append(j.obstacles, l)
-				}
-			}
-		}
-		out = append(out, j)
-	}
-	return out
-}
 
 // explainNodes explains a pod that only nodes keep waiting.
-func (s *scene) explainNodes(e *Explanation, q *question) {
-	all := s.judge(q)
+func (x *podAsk) explainNodes(e *Explanation, noLeader leaderless) {
+	all := x.judge()
 	e.Refusals = refusalsOf(all)
-	e.Candidates = s.candidates(q, all)
-	switch cause := s.dominant(q, all, e); cause {
+	e.Candidates = x.candidates(all)
+	switch cause := x.dominant(all, e); cause {
 	case WaitsForItsTurn:
-		e.fitsNow(all, s.noLeader(q.pod))
+		e.fitsNow(all, noLeader)
 	default:
 		if e.Cause = cause; e.Next == "" {
-			e.Next = e.step([]*question{q}) + s.change(q, cause)
+			e.Next = e.step([]*question{x.q}) + x.change(cause)
 		}
 		e.Evidence = append(e.Evidence, e.nearest()...)
-		e.alsoNoLeader(s.noLeader(q.pod))
-		e.Relaxations = s.relaxations(q)
+		e.alsoNoLeader(noLeader)
+		e.Relaxations = x.relaxations()
 	}
 }
 
@@ -122,7 +65,7 @@ func sortByNeed(all []judged) (out sorted) {
 
 // dominant is the reason that has to go first; WaitsForItsTurn if some node takes the pod. Nodes
 // that the pod could run on as it is count before those that something excludes.
-func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
+func (x *podAsk) dominant(all []judged, e *Explanation) Cause {
 	by := sortByNeed(all)
 	switch {
 	case len(by.now) > 0:
@@ -130,63 +73,24 @@ func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
 	case len(by.mended) > 0:
 		return e.most(by.mended, ofFault)
 	case len(by.busy) > 0:
-		return s.occupied(q, by.busy, e)
+		return x.occupied(by.busy, e)
 	case len(by.faulty) > 0:
 		return e.most(by.faulty, ofFault)
 	case len(by.excluded) > 0:
 		return e.most(by.excluded, ofWish)
 	case len(by.lacking) > 0:
-		return s.neverPod(q, by.lacking, e)
+		return x.neverPod(by.lacking, e)
 	case len(by.unwanted) > 0:
-		return e.most(offering(q, by.unwanted), ofWish)
+		return e.most(offering(x.q, by.unwanted), ofWish)
 	case len(by.both) > 0:
-		return s.neverPod(q, by.both, e)
+		return x.neverPod(by.both, e)
 	}
 	e.Reason = "there are no nodes"
 	return NoNodes
 }
 
-// offering are the nodes that have such devices at all, or all if none has.
-func offering(q *question, all []judged) []judged {
-	out := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.offers(q.resource()) == 0 })
-	if len(out) == 0 {
-		return all
-	}
-	return out
-}
-
-// most makes the reason the obstacle of one kind of the most nodes.
-func (e *Explanation) most(all []judged, k kind) Cause {
-	count := map[Cause]int{}
-	var best *Obstacle
-	for i := range all {
-		o := all[i].first(k)
-		count[o.Cause]++
-		if best == nil || count[o.Cause] > count[best.Cause] {
-			best = o
-		}
-	}
-	var named []string
-	for i := range all {
-		if o := all[i].first(k); o.Cause == best.Cause {
-			named = append(named, all[i].object.Name)
-			if len(e.Evidence) < maxNamed {
-				e.Evidence = append(e.Evidence, strings.TrimSuffix(all[i].object.Name+": "+cmp.Or(o.Detail, o.Text), ": "))
-			}
-		}
-	}
-	what := map[kind]string{
-		ofFault: "would do but for this", ofWish: "would do but for this", never: "cannot take the pod even when empty",
-	}[k]
-	if best.Cause == causeOf(placement.NoGraph) || best.Cause == causeOf(placement.NoDefinition) { // what it has is not known
-		what = "may do but for this"
-	}
-	e.Reason = fmt.Sprintf("%s: %s %s", best.Text, nodes(named), what)
-	return best.Cause
-}
-
 // occupied is the reason where pods hold what is needed.
-func (s *scene) occupied(q *question, busy []judged, e *Explanation) Cause {
+func (x *podAsk) occupied(busy []judged, e *Explanation) Cause {
 	nearest := &busy[0]
 	if len(e.Candidates) > 0 {
 		for i := range busy {
@@ -196,37 +100,26 @@ func (s *scene) occupied(q *question, busy []judged, e *Explanation) Cause {
 		}
 	}
 	o := nearest.first(ofPods)
-	if !q.demand.HasGPUs() {
+	if !x.q.demand.HasGPUs() {
 		e.Reason = fmt.Sprintf("%s on any of %s", o.Text, counted(len(busy), "node"))
 		e.Evidence = append(e.Evidence, nearest.object.Name+": "+o.Detail)
 		return o.Cause
 	}
-	asks := q.demand.Resources[0].Count
-	total, with := s.freeOn(q, busy)
+	asks := x.q.demand.Resources[0].Count
+	total, with := x.freeOn(busy)
 	if o.Cause == FewGPUs && total >= asks {
-		e.Reason = fmt.Sprintf("%d %s are free on %s, and the pod asks %d on one", total, q.resource(), counted(len(with), "node"), asks)
+		e.Reason = fmt.Sprintf("%d %s are free on %s, and the pod asks %d on one", total, x.q.resource(), counted(len(with), "node"), asks)
 		e.Evidence = append(e.Evidence, "free: "+nodes(with))
 		return Fragmented
 	}
 	e.Reason = fmt.Sprintf("%s: %s", nearest.object.Name, o.Text)
 	if o.Cause == FewGPUs {
-		e.Reason = fmt.Sprintf("the pod asks %d %s, and %d are free on the nodes that it may run on", asks, q.resource(), total)
+		e.Reason = fmt.Sprintf("the pod asks %d %s, and %d are free on the nodes that it may run on", asks, x.q.resource(), total)
 	}
 	if o.Detail != "" {
 		e.Evidence = append(e.Evidence, nearest.object.Name+": "+o.Detail)
 	}
 	return o.Cause
-}
-
-// freeOn counts the devices that are free on some nodes, and names those that have some.
-func (s *scene) freeOn(q *question, all []judged) (total int, with []string) {
-	for i := range all {
-		if free := all[i].free(s.Now, q.resource()); free > 0 {
-			total += free
-			with = append(with, fmt.Sprintf("%s %d", all[i].object.Name, free))
-		}
-	}
-	return total, with
 }
 
 // fitsNow explains a pod that has a place; noLeader says why no scheduler leads, if none does.
@@ -281,24 +174,6 @@ func (e *Explanation) nearest() []string {
 	return out
 }
 
-// refusalsOf counts nodes by the first reason of each, the most frequent first.
-func refusalsOf(all []judged) (out []Refusal) {
-	for i := range all {
-		for _, o := range all[i].obstacles[:min(1, len(all[i].obstacles))] {
-			at := slices.IndexFunc(out, func(r Refusal) bool { return r.Cause == o.Cause })
-			if at < 0 {
-				at, out = len(out), append(out, Refusal{Cause: o.Cause, Text: o.Text})
-			}
-			r := &out[at]
-			if r.Nodes++; len(r.Named) < maxNamed {
-				r.Named = append(r.Named, all[i].object.Name)
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Refusal) int { return cmp.Compare(b.Nodes, a.Nodes) })
-	return out
-}
-
 // saidBy is what the scheduler wrote on the pod.
 func saidBy(p *v1.Pod) string {
 	for i := range p.Status.Conditions {
@@ -307,19 +182,4 @@ func saidBy(p *v1.Pod) string {
 		}
 	}
 	return ""
-}
-
-// nodes names the first few of some nodes.
-func nodes(names []string) string {
-	if len(names) > maxNamed {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-	}
-	return strings.Join(names, ", ")
-}
-
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

@@ -44,10 +44,10 @@ const maxTaints = 3
 
 // relaxations are what the pod would get now if it dropped one of its wishes, or all of them
 // where no single one helps. Wishes that change nothing are left out.
-func (s *scene) relaxations(q *question) (out []Relaxation) {
-	wishes := s.wishesOf(q)
+func (x *podAsk) relaxations() (out []Relaxation) {
+	wishes := x.wishesOf()
 	for _, w := range wishes {
-		if r := s.relaxed(q, w); r != nil {
+		if r := x.relaxed(w); r != nil {
 			out = append(out, *r)
 		}
 	}
@@ -57,26 +57,26 @@ func (s *scene) relaxations(q *question) (out []Relaxation) {
 				w.drop(p)
 			}
 		}}
-		if r := s.relaxed(q, all); r != nil {
+		if r := x.relaxed(all); r != nil {
 			out = append(out, *r)
 		}
 	}
-	if r := s.fewer(q); r != nil {
+	if r := x.fewer(); r != nil {
 		out = append(out, *r)
 	}
 	return out
 }
 
 // wishesOf are the pod's, in the order in which they are tried.
-func (s *scene) wishesOf(q *question) (out []wish) {
+func (x *podAsk) wishesOf() (out []wish) {
 	for _, key := range podrequest.InputKeys() {
-		if value, ok := q.pod.Annotations[key]; ok {
+		if value, ok := x.q.pod.Annotations[key]; ok {
 			out = append(out, wish{
 				name: key + ": " + asRead(key, value), cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
 			})
 		}
 	}
-	if a := q.pod.Spec.Affinity; len(q.pod.Spec.NodeSelector) > 0 || a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if a := x.q.pod.Spec.Affinity; len(x.q.pod.Spec.NodeSelector) > 0 || a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		out = append(out, wish{name: "the node selector and required node affinity", cause: NotSelected, drop: func(p *v1.Pod) {
 			p.Spec.NodeSelector = nil
 			if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
@@ -84,7 +84,7 @@ func (s *scene) wishesOf(q *question) (out []wish) {
 			}
 		}})
 	}
-	for _, taint := range s.taints(q) {
+	for _, taint := range x.taints() {
 		out = append(out, wish{name: "not to tolerate the taint " + taint.ToString(), cause: Tainted, drop: func(p *v1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: taint.Key, Operator: v1.TolerationOpExists, Effect: taint.Effect})
 		}})
@@ -105,9 +105,9 @@ func asRead(key, value string) string {
 }
 
 // taints are those that keep the pod off nodes.
-func (s *scene) taints(q *question) (out []v1.Taint) {
-	for _, n := range s.nodes {
-		why, taint := q.shape.Eligible.Judge(n.object)
+func (x *podAsk) taints() (out []v1.Taint) {
+	for _, n := range x.nodes {
+		why, taint := x.q.shape.Eligible.Judge(n.object)
 		same := func(t v1.Taint) bool { return t.MatchTaint(&taint) }
 		if why == placement.Tainted && !strings.HasPrefix(taint.Key, nodeConditionTaints) && len(out) < maxTaints && !slices.ContainsFunc(out, same) {
 			out = append(out, taint)
@@ -117,20 +117,20 @@ func (s *scene) taints(q *question) (out []v1.Taint) {
 }
 
 // relaxed is what the pod gets without a wish; nil if no node takes it even then.
-func (s *scene) relaxed(q *question, w wish) *Relaxation {
-	pod := q.pod.DeepCopy()
+func (x *podAsk) relaxed(w wish) *Relaxation {
+	pod := x.q.pod.DeepCopy()
 	w.drop(pod)
-	less, err := s.question(pod)
+	less, err := x.question(pod)
 	if err != nil {
 		return nil
 	}
 	r := &Relaxation{Wish: w.name}
-	for _, n := range s.nodes {
-		if len(n.obstacles(less, s.Now)) > 0 {
+	for _, n := range x.nodes {
+		if len(n.obstacles(less, x.now)) > 0 {
 			continue
 		}
 		r.Nodes++
-		if set := n.set(less, s.Now); r.Node == "" || set.betterThan(r.Gets) {
+		if set := n.set(less, x.now); r.Node == "" || set.betterThan(r.Gets) {
 			r.Node, r.Gets = n.object.Name, set
 		}
 	}
@@ -142,14 +142,14 @@ func (s *scene) relaxed(q *question, w wish) *Relaxation {
 
 // fewer is the greatest number of devices that some node would give the pod now. Only for a pod
 // whose devices are all of one container: of others nobody knows which to ask for less.
-func (s *scene) fewer(q *question) *Relaxation {
-	if len(q.demand.Containers) != 1 || len(q.demand.Resources) != 1 {
+func (x *podAsk) fewer() *Relaxation {
+	if len(x.q.demand.Containers) != 1 || len(x.q.demand.Resources) != 1 {
 		return nil
 	}
-	name, asks := v1.ResourceName(q.resource()), q.demand.Resources[0].Count
+	name, asks := v1.ResourceName(x.q.resource()), x.q.demand.Resources[0].Count
 	most := 0
-	for _, node := range s.nodes {
-		most = max(most, node.offers(q.resource()))
+	for _, node := range x.nodes {
+		most = max(most, node.offers(x.q.resource()))
 	}
 	for n := min(asks-1, most, nvtopo.MaxGPUs); n > 0; n-- {
 		w := wish{name: fmt.Sprintf("%d of the %d %s", asks-n, asks, name), cause: FewGPUs, drop: func(p *v1.Pod) {
@@ -163,9 +163,40 @@ func (s *scene) fewer(q *question) *Relaxation {
 				}
 			}
 		}}
-		if r := s.relaxed(q, w); r != nil {
+		if r := x.relaxed(w); r != nil {
 			return r
 		}
 	}
 	return nil
+}
+
+// lowered is the wish for another value of the annotation instead.
+func (w *wish) lowered(value string) wish {
+	return wish{cause: w.cause, drop: func(p *v1.Pod) {
+		if _, ok := p.Annotations[w.key]; ok {
+			p.Annotations[w.key] = value
+		}
+	}}
+}
+
+// together is the wish that drops all of some.
+func together(wishes []wish) wish {
+	return wish{drop: func(p *v1.Pod) {
+		for _, w := range wishes {
+			if w.drop != nil {
+				w.drop(p)
+			}
+		}
+	}}
+}
+
+func named(wishes []wish) string {
+	return strings.Join(namesOf(wishes), " and ")
+}
+
+func namesOf(wishes []wish) (out []string) {
+	for _, w := range wishes {
+		out = append(out, w.name)
+	}
+	return out
 }

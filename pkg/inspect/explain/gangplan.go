@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement/usage"
+)
+
+// ask is a gang as the planner is asked for its place in a cluster.
+type ask struct {
+	*cluster
+	gang   *gangrequest.Gang
+	wishes gangrequest.Wishes
+	shapes []*question
+	of     []int               // shape of each member of Live; -1: it is placed, or not needed
+	asks   []*placement.Demand // of each member of Live that has a shape
+}
+
+// askOf reads what the members that wait ask for.
+func (c *cluster) askOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) (*ask, error) {
+	a := &ask{cluster: c, gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live)), asks: make([]*placement.Demand, len(g.Members.Live))}
+	for i := range a.of {
+		a.of[i] = -1
+	}
+	needed, extra := g.Members.Split(g.Minimum, placed)
+	if len(needed) == 0 {
+		needed = extra
+	}
+	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
+	shapes := map[string]int{}
+	for _, i := range needed {
+		q, err := c.question(g.Members.Live[i])
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", g.Members.Live[i].Name, err)
+		}
+		at, known := shapes[q.shape.Class]
+		if !known {
+			if q.members = waiting; group != nil {
+				q.group = group.Annotations
+			}
+			at = len(a.shapes)
+			shapes[q.shape.Class], a.shapes = at, append(a.shapes, q)
+		}
+		a.of[i], a.asks[i] = at, q.demand
+	}
+	return a, nil
+}
+
+// resource is that of the first member that asks for devices; empty if none does.
+func (a *ask) resource() string {
+	for _, q := range a.shapes {
+		if q.demand.HasGPUs() {
+			return q.resource()
+		}
+	}
+	return ""
+}
+
+// gpus is how many devices the members ask that wait.
+func (a *ask) gpus() (total int) {
+	for _, shape := range a.of {
+		if shape >= 0 && a.shapes[shape].demand.HasGPUs() {
+			total += a.shapes[shape].demand.Resources[0].Count
+		}
+	}
+	return total
+}
+
+// in is the same gang in another cluster.
+func (a *ask) in(c *cluster) *ask {
+	other := *a
+	other.cluster = c
+	return &other
+}
+
+// plan asks the planner with what the nodes have now.
+func (a *ask) plan() (*fabric.Plan, error) {
+	levels := *a.gang
+	levels.Wishes = a.wishes
+	wishes, err := levels.WishesIn(a.levels)
+	if err != nil {
+		return nil, err
+	}
+	g := placement.Gang{Wishes: wishes}
+	for _, q := range a.shapes {
+		g.Shapes = append(g.Shapes, &q.shape)
+	}
+	for i, p := range a.gang.Members.Live {
+		m := placement.Member{Pod: p}
+		m.Node, m.Bound = a.tree.Node(p.Spec.NodeName)
+		switch {
+		case m.Bound:
+			if d, err := a.demandOf(p); err == nil {
+				m.Demand, m.Graph = d, a.nodes[m.Node].graph
+			}
+		case a.of[i] >= 0:
+			m.Node, m.Shape, m.Demand = 0, a.of[i], a.asks[i]
+		default:
+			continue
+		}
+		g.Members = append(g.Members, m)
+	}
+	return g.Plan(a.tree, func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+		return a.supply(a.nodes[at], a.shapes[shape], used, others)
+	})
+}
+
+// supply is what a node has for members of one shape, beside others.
+func (a *ask) supply(n *node, q *question, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+	if !q.shape.Eligible.Allows(n.object) {
+		return fabric.Supply{}
+	}
+	graph := n.graph
+	if n.counts != placement.Fits {
+		graph = nil
+	}
+	return q.shape.Bounded(a.slotter.Supply(q.demand, graph, n.room(), a.now, used, others, func(given []usage.Reservation) *usage.Usage {
+		return n.beside(a.now, given)
+	}), n.object)
+}
+
+// without is the gang without some wishes; false if what is left cannot be read.
+func (a *ask) without(dropped []wish) (*ask, bool) {
+	less := *a
+	less.shapes, less.asks = nil, make([]*placement.Demand, len(less.of))
+	for _, q := range a.shapes {
+		pod := q.pod.DeepCopy()
+		together(dropped).drop(pod)
+		relaxed, err := a.question(pod)
+		if err != nil {
+			return nil, false
+		}
+		less.shapes = append(less.shapes, relaxed)
+	}
+	for i, shape := range less.of {
+		if shape >= 0 {
+			less.asks[i] = less.shapes[shape].demand
+		}
+	}
+	for _, w := range dropped {
+		if w.gang != nil {
+			w.gang(&less.wishes)
+		}
+	}
+	return &less, true
+}
+
+// fitsAsking reports whether the gang would be placed without some wishes.
+func (a *ask) fitsAsking(dropped []wish) bool {
+	less, ok := a.without(dropped)
+	if !ok {
+		return false
+	}
+	_, err := less.plan()
+	return err == nil
+}
+
+func placed(p *v1.Pod) bool { return p.Spec.NodeName != "" }
+
+// roomOf says how many members fit, by model where that matters.
+func roomOf(room *fabric.UnplaceableError) string {
+	if len(room.Models) == 0 {
+		return fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+	}
+	text := "members get one model, of which there is room for " + room.Room()
+	if room.MixedFits {
+		text += "; " + gangrequest.MixedModelsKey + ": true would fit"
+	}
+	return text
+}
+
+func nodesOf(p *fabric.Plan) map[int]bool {
+	out := map[int]bool{}
+	for _, at := range p.Nodes {
+		out[at] = true
+	}
+	return out
+}

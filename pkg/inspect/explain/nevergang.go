@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+)
+
+// mendedWouldDo finds the nodes that keep a gang waiting because they are cordoned, not ready or without an
+// exporter. It reports whether the gang has room once they are mended.
+func (a *ask) mendedWouldDo(e *Explanation, fits string) bool {
+	plan, err := a.in(a.mended()).plan()
+	if err != nil {
+		return false
+	}
+	var away []judged
+	for _, at := range slices.Sorted(maps.Keys(nodesOf(plan))) {
+		j := judged{node: a.nodes[at]}
+		for _, q := range a.shapes {
+			for _, o := range a.nodes[at].obstacles(q, a.now) {
+				if o.kind == ofFault || o.Cause == Cordoned || o.Cause == NotReady {
+					o.kind = ofFault
+					j.obstacles = add(j.obstacles, o)
+				}
+			}
+		}
+		if len(j.obstacles) > 0 {
+			away = append(away, j)
+		}
+	}
+	if len(away) == 0 {
+		return false
+	}
+	e.Cause = e.most(away, ofFault)
+	e.Reason += "; without: " + fits
+	return true
+}
+
+// mayDo reports whether hidden nodes could have room for the members that have none.
+func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
+	members := room.Have
+	for i := range hidden {
+		members += hidden[i].offers(q.resource()) / q.demand.Resources[0].Count
+	}
+	return len(hidden) > 0 && members >= room.Want
+}
+
+// neverGang explains a gang that has no room even in the ideal cluster. It reports whether that is so: not
+// where nodes have devices that no graph describes.
+func (a *ask) neverGang(e *Explanation) bool {
+	stay := map[types.UID]bool{}
+	for _, p := range a.gang.Members.Live {
+		stay[p.UID] = placed(p)
+	}
+	ideal := a.in(a.ideal(stay))
+	_, err := ideal.plan()
+	var room *fabric.UnplaceableError
+	if err == nil || !errors.As(err, &room) {
+		return false
+	}
+	for _, q := range a.shapes {
+		if hidden := ideal.forPod(q).hidden(); mayDo(q, hidden, room) {
+			e.Cause = e.most(hidden, ofFault)
+			e.Reason += "; without: " + roomOf(room)
+			return true
+		}
+	}
+	wishes := deciding(slices.Concat(gangWishes(a), ideal.memberWishes(), besideWishes(a)))
+	needed := fewest(wishes, ideal.fitsAsking)
+	if excludes(needed) {
+		return false // of the member alone the same is said
+	}
+	e.Cause = NeverFits
+	if needed == nil {
+		if ideal.fewerWithout(e, wishes, room) {
+			return true
+		}
+		e.Lacks = []Cause{FewGPUs}
+		e.Reason = "the gang can never fit in this cluster; even if no other pod ran: " + roomOf(room)
+		if total := ideal.offered(); a.gpus() > total {
+			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.resource(), total)
+		}
+		e.Next = anyOf(append(fewerMembers(room), "run smaller members", "add nodes"))
+		return true
+	}
+	e.lack(needed)
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", because(needed), roomOf(room))
+	for _, q := range a.shapes {
+		for _, name := range resourcesOf([]*question{q}) {
+			if slices.Contains(e.Lacks, CauseOf(name)) {
+				e.Evidence = append(e.Evidence, ideal.forPod(q).leftBeside(name)...)
+			}
+		}
+	}
+	e.Next = ideal.lesser(needed, a.shapes, ideal.fitsAsking, fewerMembers(room)...)
+	return true
+}
+
+// fewerWithout explains a gang that has no room for all members whatever it wishes, and room for more of them
+// without some wishes. It reports whether that is so.
+func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.UnplaceableError) bool {
+	most := a.roomWithout(wishes)
+	if most <= room.Have {
+		return false
+	}
+	enough := func(dropped []wish) bool { return a.roomWithout(dropped) >= most }
+	needed := fewest(wishes, enough)
+	if excludes(needed) {
+		return false
+	}
+	e.lack(needed)
+	e.Lacks = append(e.Lacks, FewGPUs)
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s, and also of its size; even if no other pod ran: room for %d of %s, and without for %d",
+		because(needed), room.Have, counted(room.Want, "member"), most)
+	less := "ask for less of these: " + named(needed)
+	if values := a.lesserEach(needed, a.shapes, enough); len(values) > 0 {
+		less = set(values) + annotate(a.shapes, values...)
+	}
+	e.Next = anyOf([]string{less + " and run " + counted(most, "member") + ", with which there is room when no other pod runs", "add nodes that have more"})
+	return true
+}
+
+// roomWithout is for how many of the members there is room without some wishes.
+func (a *ask) roomWithout(dropped []wish) int {
+	less, ok := a.without(dropped)
+	if !ok {
+		return 0
+	}
+	_, err := less.plan()
+	var room *fabric.UnplaceableError
+	switch {
+	case err == nil:
+		return len(a.gang.Members.Live)
+	case errors.As(err, &room):
+		return room.Have
+	}
+	return 0
+}
+
+// fewerMembers is the step to run as many members as there is room for, if there is some.
+func fewerMembers(room *fabric.UnplaceableError) []string {
+	if room.Have < 1 {
+		return nil
+	}
+	return []string{"run " + counted(room.Have, "member")}
+}
+
+// offered is how many devices the nodes have on which members with devices may run.
+func (a *ask) offered() (total int) {
+	for _, n := range a.nodes {
+		if slices.ContainsFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() && q.shape.Eligible.Allows(n.object) }) {
+			total += n.offers(a.resource())
+		}
+	}
+	return total
+}
