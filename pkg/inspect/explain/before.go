@@ -63,7 +63,7 @@ func (w *World) claimsOf(p *v1.Pod) (missing, unbound string) {
 		default:
 			continue
 		}
-		claim := w.claim(p.Namespace, name)
+		claim := find(w.Claims, p.Namespace, name)
 		switch {
 		case claim == nil:
 			return name, ""
@@ -74,24 +74,11 @@ func (w *World) claimsOf(p *v1.Pod) (missing, unbound string) {
 	return "", unbound
 }
 
-func (w *World) claim(namespace, name string) *v1.PersistentVolumeClaim {
-	for i := range w.Claims {
-		if c := &w.Claims[i]; c.Namespace == namespace && c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
-
 // waitsForPod reports whether a claim is bound only once the scheduler has chosen a node.
 func (w *World) waitsForPod(c *v1.PersistentVolumeClaim) bool {
 	if c.Spec.StorageClassName == nil {
 		return false
 	}
-	for i := range w.StorageClasses {
-		if sc := &w.StorageClasses[i]; sc.Name == *c.Spec.StorageClassName {
-			return sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-		}
-	}
-	return false
+	sc := find(w.StorageClasses, "", *c.Spec.StorageClassName)
+	return sc != nil && sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

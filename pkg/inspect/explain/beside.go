@@ -14,21 +14,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// beside is something other than devices that members of a gang ask of their nodes, and of which a node
-// may have too little for several of them.
-type beside struct {
-	cause    Cause
-	resource v1.ResourceName // empty if it is no amount
-	// of says that members like this one ask for it; empty if they do not.
-	of   func(*question) string
-	drop func(*v1.Pod)
-}
-
-// besides are what the members of a gang ask, in the order in which it is looked at.
-func besides(a *ask) []beside {
-	all := []beside{}
+// besides are what members of a gang ask of their nodes other than devices, and of which a node may have too little
+// for several of them, in the order in which it is looked at.
+func besides(a *ask) []wish {
+	var all []wish
 	for _, name := range resourcesOf(a.shapes) {
-		all = append(all, beside{
+		all = append(all, wish{
 			cause: CauseOf(name), resource: name,
 			of: func(q *question) string {
 				if asks(q, name) == 0 {
@@ -40,20 +31,20 @@ func besides(a *ask) []beside {
 		})
 	}
 	all = append(all,
-		beside{cause: HostPort, of: portsOf, drop: func(p *v1.Pod) {
+		wish{cause: HostPort, of: portsOf, drop: func(p *v1.Pod) {
 			for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 				for i := range containers {
 					containers[i].Ports = nil
 				}
 			}
 		}},
-		beside{cause: KeptApart, of: apartOf, drop: func(p *v1.Pod) {
+		wish{cause: KeptApart, of: apartOf, drop: func(p *v1.Pod) {
 			if p.Spec.Affinity != nil {
 				p.Spec.Affinity.PodAntiAffinity = nil
 			}
 		}})
-	return slices.DeleteFunc(all, func(b beside) bool {
-		return !slices.ContainsFunc(a.shapes, func(q *question) bool { return b.of(q) != "" })
+	return slices.DeleteFunc(all, func(w wish) bool {
+		return !slices.ContainsFunc(a.shapes, func(q *question) bool { return w.of(q) != "" })
 	})
 }
 
@@ -88,10 +79,8 @@ func asks(q *question, name v1.ResourceName) int64 {
 
 func dropResource(p *v1.Pod, name v1.ResourceName) {
 	lists := []v1.ResourceList{p.Spec.Overhead}
-	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			lists = append(lists, containers[i].Resources.Requests, containers[i].Resources.Limits)
-		}
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		lists = append(lists, c.Resources.Requests, c.Resources.Limits)
 	}
 	if r := p.Spec.Resources; r != nil {
 		lists = append(lists, r.Requests, r.Limits)

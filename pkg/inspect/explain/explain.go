@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -22,39 +20,32 @@ var ErrNotFound = errors.New("not found")
 
 // Pod explains a pod; ErrNotFound if there is none.
 func Pod(w *World, namespace, name string) (*Explanation, error) {
-	s := newScene(w)
-	p := s.pod(namespace, name)
+	p := find(w.Pods, namespace, name)
 	if p == nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, ErrNotFound)
 	}
-	return s.explainPod(p), nil
+	return newScene(w).explainPod(p), nil
 }
 
 // PodGroup explains a PodGroup of scheduler-plugins; ErrNotFound if there is none.
 func PodGroup(w *World, namespace, name string) (*Explanation, error) {
-	for i := range w.PodGroups {
-		if g := &w.PodGroups[i]; g.Namespace == namespace && g.Name == name {
-			e := &Explanation{Kind: "PodGroup", Namespace: namespace, Name: name, State: Pending}
-			newScene(w).explainGang(e, gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: namespace, Name: name})
-			return e, nil
-		}
+	if find(w.PodGroups, namespace, name) == nil {
+		return nil, fmt.Errorf("PodGroup %s/%s: %w", namespace, name, ErrNotFound)
 	}
-	return nil, fmt.Errorf("PodGroup %s/%s: %w", namespace, name, ErrNotFound)
+	return GangOf(w, gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: namespace, Name: name})
 }
 
 // GangOf explains a gang, whatever makes it one; ErrNotFound if it has neither a PodGroup nor pods.
 func GangOf(w *World, key gangrequest.Key) (*Explanation, error) {
-	s := newScene(w)
 	member := func(p v1.Pod) bool { k, ok := gangrequest.KeyOf(&p); return ok && k == key }
-	group := func(g schedulingv1alpha1.PodGroup) bool { return g.Namespace == key.Namespace && g.Name == key.Name }
-	if !slices.ContainsFunc(w.Pods, member) && (key.Source != gangrequest.SourcePodGroup || !slices.ContainsFunc(w.PodGroups, group)) {
+	if !slices.ContainsFunc(w.Pods, member) && (key.Source != gangrequest.SourcePodGroup || find(w.PodGroups, key.Namespace, key.Name) == nil) {
 		return nil, fmt.Errorf("%s: %w", key, ErrNotFound)
 	}
 	e := &Explanation{Kind: "Gang", Namespace: key.Namespace, Name: key.Name, State: Pending}
 	if key.Source == gangrequest.SourcePodGroup {
 		e.Kind = "PodGroup"
 	}
-	s.explainGang(e, key)
+	newScene(w).explainGang(e, key)
 	return e, nil
 }
 

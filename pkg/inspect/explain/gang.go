@@ -22,11 +22,7 @@ import (
 // readGang reads a gang's group and pods. The group is nil if there is none.
 func (w *World) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	if key.Source == gangrequest.SourcePodGroup {
-		for i := range w.PodGroups {
-			if g := &w.PodGroups[i]; g.Namespace == key.Namespace && g.Name == key.Name {
-				group = g
-			}
-		}
+		group = find(w.PodGroups, key.Namespace, key.Name)
 	}
 	var pods []*v1.Pod
 	for i := range w.Pods {
@@ -264,20 +260,10 @@ func (e *Explanation) sizeOf(group *schedulingv1alpha1.PodGroup, g *gangrequest.
 }
 
 // crowded finds what the members have too little of beside each other, where devices would do: the one
-// thing that they would have to do without to be placed, or the fewest. It reports whether there is such
-// a thing.
+// thing that they would have to do without to be placed, or the fewest, of which the first is the cause. What
+// nodes have left is said for the members that ask most. It reports whether there is such a thing.
 func (a *ask) crowded(e *Explanation, fits string) bool {
-	found := fewest(besides(a), a.fitsWithout)
-	if found == nil {
-		return false
-	}
-	a.blame(e, found, fits)
-	return true
-}
-
-// blame makes some things the reason, the first of them the cause. What nodes have left is said for the
-// members that ask most.
-func (a *ask) blame(e *Explanation, found []beside, fits string) {
+	found := fewest(besides(a), a.fitsAsking)
 	var texts []string
 	for _, b := range found {
 		shapes := slices.Clone(a.shapes)
@@ -296,14 +282,8 @@ func (a *ask) blame(e *Explanation, found []beside, fits string) {
 			}
 		}
 	}
-	e.Cause, e.Reason = found[0].cause, strings.Join(texts, "; ")+": "+fits
-}
-
-// fitsWithout reports whether the gang would be placed if its members did without some things.
-func (a *ask) fitsWithout(what []beside) bool {
-	var dropped []wish
-	for _, b := range what {
-		dropped = append(dropped, wish{drop: b.drop})
+	if found != nil {
+		e.Cause, e.Reason = found[0].cause, strings.Join(texts, "; ")+": "+fits
 	}
-	return a.fitsAsking(dropped)
+	return found != nil
 }

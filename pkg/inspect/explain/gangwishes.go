@@ -57,7 +57,8 @@ func besideWishes(a *ask) []wish {
 	for _, b := range besides(a) {
 		if b.resource == "" {
 			at := slices.IndexFunc(a.shapes, func(q *question) bool { return b.of(q) != "" })
-			out = append(out, wish{name: b.of(a.shapes[at]), cause: b.cause, drop: b.drop})
+			b.name = b.of(a.shapes[at])
+			out = append(out, b)
 		}
 	}
 	return out

@@ -61,16 +61,8 @@ func (x *podAsk) kept(needed []wish, e *Explanation) Cause {
 // nodes.
 func deciding(wishes []wish) []wish {
 	wishes = slices.DeleteFunc(wishes, func(w wish) bool { return w.cause == "" })
-	slices.SortStableFunc(wishes, func(a, b wish) int {
-		rank := func(w wish) int {
-			if w.excludes() {
-				return 1
-			}
-			return 0
-		}
-		return rank(a) - rank(b)
-	})
-	return wishes
+	last := exclusions(wishes)
+	return append(slices.DeleteFunc(wishes, func(w wish) bool { return w.excludes() }), last...)
 }
 
 // excludes reports whether all that is needed is that a pod may run on other nodes.
@@ -100,7 +92,7 @@ func (e *Explanation) lack(needed []wish) {
 
 // fewest returns a smallest set of wishes without which there is room: one if one does, and else one from
 // which none can be left out. It is nil if not even all do.
-func fewest[T any](wishes []T, fits func(dropped []T) bool) []T {
+func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
 	for i := range wishes {
 		if one := wishes[i : i+1 : i+1]; fits(one) {
 			return one

@@ -33,65 +33,6 @@ type ranking struct {
 	marks refusals.Marks // of the nodes whose kubelet refuses pods
 }
 
-// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
-const RefusedPods Cause = "RefusedPods"
-
-// model names the model of a node's GPUs as node labels do; empty if it is not known.
-func (n *node) model(resource string) string {
-	if n.graph != nil {
-		if accel := n.graph.Accel(resource); accel != nil {
-			return nvtopo.ModelLabel(accel.Graph.Model())
-		}
-	}
-	return ""
-}
-
-// millis is the time of an all-reduce on what a pod has; 0 for one GPU, or if that is not known.
-func (n *node) millis(q *question, a *allocation.Allocation) float64 {
-	if n.graph == nil {
-		return 0
-	}
-	accel := n.graph.Accel(q.resource())
-	if accel == nil {
-		return 0
-	}
-	m := a.Mask(q.resource(), accel.Graph)
-	o := nodeindex.Offer{Ring: accel.Tables.Ring(m), Latency: accel.Tables.Latency(m)}
-	return 1000 * o.Seconds(m.Len(), cmp.Or(q.demand.MessageBytes, nodeindex.DefaultBytes))
-}
-
-// lessPoints says why a node that was scored comes after the chosen one.
-func lessPoints(chosen, of int64, emptier bool) string {
-	switch points := float64(chosen-of) / nodeindex.Point; {
-	case points >= 0.01:
-		return fmt.Sprintf("score %.2f, %.2f less", float64(of)/nodeindex.Point, points)
-	case chosen > of:
-		return "as good, and more GPUs are free there, which stay together"
-	case emptier:
-		return "as good, and more nodes around it are free as a whole, which are left to gangs"
-	}
-	return "as good: the scheduler draws lots"
-}
-
-// notAmong says why a node is not scored.
-func notAmong(best *nodeindex.Best, of, chosen *nodeindex.Offer) string {
-	switch {
-	case best.Reserved.Has(of) && !best.Last:
-		return "left to larger pods"
-	case of.Preference < best.Preference:
-		return "the pod prefers other hardware"
-	case best.GPUs > 1:
-		return fmt.Sprintf("an all-reduce takes %s there, not %s", millisOf(best, of), millisOf(best, chosen))
-	case best.Singles == nodeindex.SinglesSlowGPUs:
-		return "its GPU is faster, and left to others"
-	}
-	return "its GPUs have faster links, which are left to pods of several GPUs"
-}
-
-func millisOf(best *nodeindex.Best, o *nodeindex.Offer) string {
-	return nvtopo.FormatMillis(1000 * o.Seconds(best.GPUs, best.Bytes))
-}
-
 // bestNow finds the node that the scheduler would choose if the pod were placed without the pods that are gone,
 // itself among them, and the faster one that it would leave to larger pods. Of nodes between which the scheduler
 // draws lots the pod's own is taken. The nodes that come next are returned.
@@ -163,6 +104,9 @@ func (r *ranking) offers() ([]offered, nodeindex.Best) {
 	}
 	return all, best
 }
+
+// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
+const RefusedPods Cause = "RefusedPods"
 
 // notCompared says why the nodes that are not among the offers took no part, were the pods that are gone.
 func (r *ranking) notCompared(all []offered) []Refusal {
@@ -253,4 +197,60 @@ func (r *ranking) behind(all []offered, best *nodeindex.Best, chosen *offered) (
 		out = append(out, Behind{x.node.object.Name, x.node.set(r.q, r.now), why})
 	}
 	return out
+}
+
+// model names the model of a node's GPUs as node labels do; empty if it is not known.
+func (n *node) model(resource string) string {
+	if n.graph != nil {
+		if accel := n.graph.Accel(resource); accel != nil {
+			return nvtopo.ModelLabel(accel.Graph.Model())
+		}
+	}
+	return ""
+}
+
+// millis is the time of an all-reduce on what a pod has; 0 for one GPU, or if that is not known.
+func (n *node) millis(q *question, a *allocation.Allocation) float64 {
+	if n.graph == nil {
+		return 0
+	}
+	accel := n.graph.Accel(q.resource())
+	if accel == nil {
+		return 0
+	}
+	m := a.Mask(q.resource(), accel.Graph)
+	o := nodeindex.Offer{Ring: accel.Tables.Ring(m), Latency: accel.Tables.Latency(m)}
+	return 1000 * o.Seconds(m.Len(), cmp.Or(q.demand.MessageBytes, nodeindex.DefaultBytes))
+}
+
+// lessPoints says why a node that was scored comes after the chosen one.
+func lessPoints(chosen, of int64, emptier bool) string {
+	switch points := float64(chosen-of) / nodeindex.Point; {
+	case points >= 0.01:
+		return fmt.Sprintf("score %.2f, %.2f less", float64(of)/nodeindex.Point, points)
+	case chosen > of:
+		return "as good, and more GPUs are free there, which stay together"
+	case emptier:
+		return "as good, and more nodes around it are free as a whole, which are left to gangs"
+	}
+	return "as good: the scheduler draws lots"
+}
+
+// notAmong says why a node is not scored.
+func notAmong(best *nodeindex.Best, of, chosen *nodeindex.Offer) string {
+	switch {
+	case best.Reserved.Has(of) && !best.Last:
+		return "left to larger pods"
+	case of.Preference < best.Preference:
+		return "the pod prefers other hardware"
+	case best.GPUs > 1:
+		return fmt.Sprintf("an all-reduce takes %s there, not %s", millisOf(best, of), millisOf(best, chosen))
+	case best.Singles == nodeindex.SinglesSlowGPUs:
+		return "its GPU is faster, and left to others"
+	}
+	return "its GPUs have faster links, which are left to pods of several GPUs"
+}
+
+func millisOf(best *nodeindex.Best, o *nodeindex.Offer) string {
+	return nvtopo.FormatMillis(1000 * o.Seconds(best.GPUs, best.Bytes))
 }

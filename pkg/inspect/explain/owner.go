@@ -59,10 +59,8 @@ func Job(w *World, namespace, name string) (*Explanation, error) {
 // which others. ErrNotFound if there is neither a pod of it nor a Workload.
 func Owner(w *World, kind, namespace, name string) (*Explanation, error) {
 	if kind == "Job" {
-		for i := range w.Jobs {
-			if j := &w.Jobs[i]; j.Namespace == namespace && j.Name == name {
-				return newScene(w).explainJob(j), nil
-			}
+		if j := find(w.Jobs, namespace, name); j != nil {
+			return newScene(w).explainJob(j), nil
 		}
 	}
 	s := newScene(w)

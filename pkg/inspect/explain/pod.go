@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -91,14 +92,8 @@ func (x *podAsk) dominant(all []judged, e *Explanation) Cause {
 
 // occupied is the reason where pods hold what is needed.
 func (x *podAsk) occupied(busy []judged, e *Explanation) Cause {
-	nearest := &busy[0]
-	if len(e.Candidates) > 0 {
-		for i := range busy {
-			if busy[i].object.Name == e.Candidates[0].Node {
-				nearest = &busy[i]
-			}
-		}
-	}
+	first := func(j judged) bool { return len(e.Candidates) > 0 && j.object.Name == e.Candidates[0].Node }
+	nearest := &busy[max(0, slices.IndexFunc(busy, first))]
 	o := nearest.first(ofPods)
 	if !x.q.demand.HasGPUs() {
 		e.Reason = fmt.Sprintf("%s on any of %s", o.Text, counted(len(busy), "node"))

@@ -71,7 +71,7 @@ func (k *quota) explain(e *Explanation, labels map[string]string, wl *kueue.Work
 
 // explainQueue explains a job whose queue is not there. It reports whether that is so.
 func (k *quota) explainQueue(e *Explanation, name string) bool {
-	local := k.localQueue(e.Namespace, name)
+	local := find(k.LocalQueues, e.Namespace, name)
 	switch {
 	case name == "":
 		e.Reason = "it has no label " + kueue.LabelQueue
@@ -79,7 +79,7 @@ func (k *quota) explainQueue(e *Explanation, name string) bool {
 		return false // they may not be read
 	case local == nil:
 		e.Reason = fmt.Sprintf("there is no LocalQueue %q in namespace %s, which its label %s names", name, e.Namespace, kueue.LabelQueue)
-	case len(k.ClusterQueues) > 0 && k.clusterQueue(local.Spec.ClusterQueue) == nil:
+	case len(k.ClusterQueues) > 0 && find(k.ClusterQueues, "", local.Spec.ClusterQueue) == nil:
 		e.Cause, e.Reason = NoQueue, fmt.Sprintf("there is no ClusterQueue %q, which LocalQueue %q names", local.Spec.ClusterQueue, name)
 		e.Next = "create that ClusterQueue, or correct the LocalQueue"
 		return true
@@ -102,7 +102,7 @@ func (k *quota) explainQueue(e *Explanation, name string) bool {
 // explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
 // that is so.
 func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
-	q := k.clusterQueue(queue)
+	q := find(k.ClusterQueues, "", queue)
 	if q == nil || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
@@ -178,30 +178,10 @@ func checksOf(wl *kueue.Workload) (out []string) {
 
 // queueOf is the ClusterQueue of a Workload, empty if it is not known.
 func (k *quota) queueOf(wl *kueue.Workload) string {
-	if q := k.localQueue(wl.Namespace, wl.Spec.QueueName); q != nil {
+	if q := find(k.LocalQueues, wl.Namespace, wl.Spec.QueueName); q != nil {
 		return q.Spec.ClusterQueue
 	}
 	return ""
-}
-
-// localQueue is the LocalQueue of that name; nil if it is not known.
-func (k *quota) localQueue(namespace, name string) *kueue.LocalQueue {
-	for i := range k.LocalQueues {
-		if q := &k.LocalQueues[i]; q.Namespace == namespace && q.Name == name {
-			return q
-		}
-	}
-	return nil
-}
-
-// clusterQueue is the ClusterQueue of that name; nil if it is not known.
-func (k *quota) clusterQueue(name string) *kueue.ClusterQueue {
-	for i := range k.ClusterQueues {
-		if q := &k.ClusterQueues[i]; q.Name == name {
-			return q
-		}
-	}
-	return nil
 }
 
 // holder is a Workload that has quota.
@@ -214,7 +194,7 @@ type holder struct {
 // much of it: those of the queue and of its cohort, most first.
 func (k *quota) holders(wl *kueue.Workload, queue string) (out []string) {
 	same := k.lending(queue)
-	if q := k.clusterQueue(queue); q != nil {
+	if q := find(k.ClusterQueues, "", queue); q != nil {
 		out = append(out, quotas(q, k.resources)...)
 	}
 	var all []holder
@@ -239,13 +219,9 @@ func (k *quota) holders(wl *kueue.Workload, queue string) (out []string) {
 
 // lending are the ClusterQueues that lend each other quota: this one and those of its cohort.
 func (k *quota) lending(queue string) map[string]bool {
-	var cohort string
-	if q := k.clusterQueue(queue); q != nil {
-		cohort = q.Spec.CohortName
-	}
-	out := map[string]bool{queue: true}
+	out, of := map[string]bool{queue: true}, find(k.ClusterQueues, "", queue)
 	for i := range k.ClusterQueues {
-		if q := &k.ClusterQueues[i]; cohort != "" && q.Spec.CohortName == cohort {
+		if q := &k.ClusterQueues[i]; of != nil && of.Spec.CohortName != "" && q.Spec.CohortName == of.Spec.CohortName {
 			out[q.Name] = true
 		}
 	}
@@ -287,16 +263,11 @@ func quotas(q *kueue.ClusterQueue, resources []string) (out []string) {
 func (k *quota) workloadOf(namespace string, owner types.UID, name string) *kueue.Workload {
 	for i := range k.Workloads {
 		w := &k.Workloads[i]
-		if w.Namespace != namespace {
-			continue
+		owned := func() bool {
+			return slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner })
 		}
-		if name != "" && w.Name == name {
+		if w.Namespace == namespace && (name != "" && w.Name == name || owned()) {
 			return w
-		}
-		for _, o := range w.OwnerReferences {
-			if o.UID == owner {
-				return w
-			}
 		}
 	}
 	return nil

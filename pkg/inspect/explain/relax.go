@@ -27,6 +27,10 @@ type wish struct {
 	fix  annotation
 	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
 	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
+	// resource is what is asked an amount of, and of says that members of a gang like this one ask for it, empty
+	// if they do not. Of the besides alone.
+	resource v1.ResourceName
+	of       func(*question) string
 }
 
 // causesOfKeys are the causes of annotations. Those that decide about no node's fit are not there.
@@ -52,11 +56,8 @@ func (x *podAsk) relaxations() (out []Relaxation) {
 		}
 	}
 	if len(out) == 0 && len(wishes) > 1 {
-		all := wish{name: "all of them", drop: func(p *v1.Pod) {
-			for _, w := range wishes {
-				w.drop(p)
-			}
-		}}
+		all := together(wishes)
+		all.name = "all of them"
 		if r := x.relaxed(all); r != nil {
 			out = append(out, *r)
 		}
@@ -153,12 +154,10 @@ func (x *podAsk) fewer() *Relaxation {
 	}
 	for n := min(asks-1, most, nvtopo.MaxGPUs); n > 0; n-- {
 		w := wish{name: fmt.Sprintf("%d of the %d %s", asks-n, asks, name), cause: FewGPUs, drop: func(p *v1.Pod) {
-			for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-				for i := range list {
-					for _, amounts := range []v1.ResourceList{list[i].Resources.Requests, list[i].Resources.Limits} {
-						if _, ok := amounts[name]; ok {
-							amounts[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
-						}
+			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+				for _, amounts := range []v1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+					if _, ok := amounts[name]; ok {
+						amounts[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 					}
 				}
 			}
@@ -190,9 +189,7 @@ func together(wishes []wish) wish {
 	}}
 }
 
-func named(wishes []wish) string {
-	return strings.Join(namesOf(wishes), " and ")
-}
+func named(wishes []wish) string { return strings.Join(namesOf(wishes), " and ") }
 
 func namesOf(wishes []wish) (out []string) {
 	for _, w := range wishes {

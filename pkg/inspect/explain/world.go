@@ -43,15 +43,6 @@ func newScene(w *World) *scene {
 	return &scene{World: w, cluster: c, quota: quota{w, c.resources()}}
 }
 
-func (w *World) pod(namespace, name string) *v1.Pod {
-	for i := range w.Pods {
-		if p := &w.Pods[i]; p.Namespace == namespace && p.Name == name {
-			return p
-		}
-	}
-	return nil
-}
-
 // owned are the pods that an object controls.
 func (w *World) owned(uid types.UID) (out []*v1.Pod) {
 	for i := range w.Pods {
@@ -60,4 +51,17 @@ func (w *World) owned(uid types.UID) (out []*v1.Pod) {
 		}
 	}
 	return out
+}
+
+// find is the object of that name, of no namespace if that is empty; nil if there is none.
+func find[T any, P interface {
+	*T
+	metav1.Object
+}](all []T, namespace, name string) P {
+	for i := range all {
+		if o := P(&all[i]); o.GetNamespace() == namespace && o.GetName() == name {
+			return o
+		}
+	}
+	return nil
 }
