@@ -48,7 +48,7 @@ func plugins(shared *lifecycle.Shared) frameworkruntime.Registry {
 // snapshotOf is a cluster of so many DGX V100 under the shipped configuration. Pods are on it.
 func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 	tb.Helper()
-	config, err := os.ReadFile("../../../manifests/scheduler/scheduler-config-binding.yaml")
+	config, err := os.ReadFile("../../../../manifests/scheduler/scheduler-config-binding.yaml")
 	if err != nil {
 		tb.Fatal(err)
 	}
