@@ -466,6 +466,22 @@ func TestCauses(t *testing.T) {
 			},
 			want: OverQuota, wantText: "it asks 20 nvidia.com/gpu, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu",
 		},
+		"more than the quota of the queue, by limits alone": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				template := asks(4).Obj().Spec
+				for i := range template.Containers {
+					r := &template.Containers[i].Resources
+					r.Limits, r.Requests = r.Requests, nil
+				}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 5, Template: v1.PodTemplateSpec{Spec: template}}}
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "it asks 20 nvidia.com/gpu, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu",
+		},
 		"more than any one flavor of the queue can have": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

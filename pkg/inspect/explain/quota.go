@@ -154,8 +154,11 @@ func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (l limit) {
 func askedBy(wl *kueue.Workload, name v1.ResourceName) (total, largest int64) {
 	for i := range wl.Spec.PodSets {
 		set := &wl.Spec.PodSets[i]
-		of := resourcehelper.PodRequests(&v1.Pod{Spec: set.Template.Spec}, resourcehelper.PodResourcesOptions{})
-		amount := of[name]
+		pod := &v1.Pod{Spec: set.Template.Spec}
+		amount := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]
+		if amount.IsZero() { // a template keeps limits without requests, which pods get by default
+			amount = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[name]
+		}
 		count := set.Count
 		if set.MinCount != nil {
 			count = min(count, *set.MinCount)
