@@ -351,7 +351,7 @@ func TestKnownGraph(t *testing.T) {
 }
 
 // TestNewGraphDelay of a machine of 16 GPUs, whose tables are dear. What is said of it in
-// security.md and benchmarks.md is this.
+// security.md is this.
 func TestNewGraphDelay(t *testing.T) {
 	tests := map[string]struct {
 		play func(p *publisherOf)
