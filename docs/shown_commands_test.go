@@ -43,7 +43,7 @@ func TestPageOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"README.md", "docs/cli.md", "docs/howto/single-numa-training.md", "docs/howto/five-gpus.md", "docs/howto/v100-pairs.md", "docs/howto/inference-pinning.md"} {
+	for _, page := range []string{"docs/quickstart.md", "docs/cli.md", "docs/howto/single-numa-training.md", "docs/howto/five-gpus.md", "docs/howto/v100-pairs.md", "docs/howto/inference-pinning.md"} {
 		if found[page] == 0 {
 			t.Errorf("%s: no command was found", page)
 		}

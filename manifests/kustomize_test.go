@@ -47,7 +47,7 @@ func TestKustomizeRoleNames(t *testing.T) {
 	}
 }
 
-// TestKustomizeBuild assembles what README tells an operator to apply, without
+// TestKustomizeBuild assembles what docs/install.md tells an operator to apply, without
 // reaching outside of the folder.
 func TestKustomizeBuild(t *testing.T) {
 	tests := map[string]struct {
