@@ -23,33 +23,52 @@ func roomNow(shapes []*question, to annotation) string {
 }
 
 // annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all members of
-// their gang that ask the same; see command. It is empty where one command does not do.
+// their gang that ask the same; see command. Members that get different changes have a command each.
 func annotate(shapes []*question, changes ...annotation) string {
 	if len(shapes) == 1 && shapes[0].members == nil {
 		return command([]*v1.Pod{shapes[0].pod}, changes...)
 	}
-	var pods []*v1.Pod
+	type changed struct {
+		pods    []*v1.Pod
+		changes []annotation
+	}
+	var all []changed
 	for _, p := range shapes[0].members {
-		concerned := 0
+		var own []annotation
 		for _, c := range changes {
 			if _, ofGroup := shapes[0].group[c.key]; ofGroup {
 				return "" // what the pods say under it does not count
 			}
-			value, has := p.Annotations[c.key]
-			same := func(q *question) bool { v, ok := q.pod.Annotations[c.key]; return ok && v == value }
-			if c.key == gangrequest.MixedModelsKey || has && slices.ContainsFunc(shapes, same) {
-				concerned++
+			if c.isFor(p, shapes) {
+				own = append(own, c)
 			}
 		}
-		switch concerned {
-		case len(changes):
-			pods = append(pods, p)
-		case 0:
+		same := func(c changed) bool { return slices.EqualFunc(c.changes, own, annotation.equal) }
+		switch at := slices.IndexFunc(all, same); {
+		case len(own) == 0:
+		case at < 0:
+			all = append(all, changed{[]*v1.Pod{p}, own})
 		default:
-			return ""
+			all[at].pods = append(all[at].pods, p)
 		}
 	}
-	return command(pods, changes...)
+	var commands []string
+	for _, c := range all {
+		commands = append(commands, command(c.pods, c.changes...))
+	}
+	return strings.Join(commands, " and")
+}
+
+func (a annotation) equal(o annotation) bool { return a.key == o.key && a.value == o.value }
+
+// isFor reports whether a member of a gang has what is changed.
+func (a annotation) isFor(p *v1.Pod, shapes []*question) bool {
+	if a.by != nil {
+		shapes = a.by
+	}
+	value, has := p.Annotations[a.key]
+	same := func(q *question) bool { v, ok := q.pod.Annotations[a.key]; return ok && v == value }
+	return a.key == gangrequest.MixedModelsKey || has && slices.ContainsFunc(shapes, same)
 }
 
 // maxCommand bounds the pods that a command names.

@@ -113,15 +113,11 @@ func apartOf(q *question) string {
 	return "one member on each node, by their anti-affinity"
 }
 
-// amounts are what pods ask beside devices, as wishes.
-func amounts(shapes []*question) (out []wish) {
-	for _, name := range resourcesOf(shapes) {
-		most := int64(0)
-		for _, q := range shapes {
-			most = max(most, asks(q, name))
-		}
-		if most > 0 {
-			out = append(out, wish{name: amount(name, most) + " of " + string(name), cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
+// amounts are what a pod asks beside devices, as wishes.
+func amounts(q *question) (out []wish) {
+	for _, name := range resourcesOf([]*question{q}) {
+		if n := asks(q, name); n > 0 {
+			out = append(out, wish{name: amount(name, n) + " of " + string(name), cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
 		}
 	}
 	return out

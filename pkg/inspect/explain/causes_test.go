@@ -633,6 +633,79 @@ func TestCauses(t *testing.T) {
 			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 400 of the members; even if no other pod ran: room for 2 of 3 members",
 			wantNext: "set nvtopo.dev/min-bandwidth to 300GB/s (kubectl -n team annotate --overwrite pod asks second third nvtopo.dev/min-bandwidth=300GB/s), with which there is room", wantWish: podrequest.MinBandwidthKey,
 		},
+		"one member of a gang asks for a bandwidth that no machine has, and the others for what they have": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				var members []*v1.Pod
+				for i, name := range []string{"asks", "second", "third", "last"} {
+					w.node(t, fmt.Sprint("h", i), hopper, nil)
+					members = append(members, pod(name, 8).Annotation(podrequest.MinBandwidthKey, []string{"450GB/s", "450GB/s", "450GB/s", "900GB/s"}[i]).Obj())
+				}
+				w.group("train", 4, members)
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 900GB/s of last (the other members ask 450GB/s); even if no other pod ran: room for 3 of 4 members",
+			wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s (kubectl -n team annotate --overwrite pod last nvtopo.dev/min-bandwidth=450GB/s), with which there is room",
+			wantWish: podrequest.MinBandwidthKey + ": 900GB/s of last",
+		},
+		"two members of a gang ask for bandwidths that no machine has, and two for none": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				var members []*v1.Pod
+				for i, name := range []string{"asks", "second", "third", "last"} {
+					w.node(t, fmt.Sprint("h", i), hopper, nil)
+					p := pod(name, 8)
+					if i > 1 {
+						p.Annotation(podrequest.MinBandwidthKey, []string{"800GB/s", "900GB/s"}[i-2])
+					}
+					members = append(members, p.Obj())
+				}
+				w.group("train", 4, members)
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 900GB/s of last, and also of nvtopo.dev/min-bandwidth: 800GB/s of third; even",
+			wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s (kubectl -n team annotate --overwrite pod last third nvtopo.dev/min-bandwidth=450GB/s), with which there is room",
+		},
+		"members of a gang ask for a model and a memory that no machine has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				w.group("train", 2, []*v1.Pod{asks(8).Annotation(podrequest.GPUModelKey, "GB300").Obj(), pod("second", 8).Annotation(podrequest.MinGPUMemoryKey, "200Gi").Obj()})
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/gpu-model: GB300 of asks, and also of nvtopo.dev/min-gpu-memory: 200Gi of second; even",
+			wantNext: "leave out nvtopo.dev/gpu-model and nvtopo.dev/min-gpu-memory (kubectl -n team annotate --overwrite pod asks nvtopo.dev/gpu-model-) and " +
+				"(kubectl -n team annotate --overwrite pod second nvtopo.dev/min-gpu-memory-), without which there is room",
+		},
+		"one member of a gang selects nodes that are not there, and asks what no machine has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, map[string]string{"zone": "a"}).node(t, "h1", hopper, map[string]string{"zone": "a"})
+				other := asks(8).Annotation(podrequest.MinBandwidthKey, "900GB/s").Obj()
+				other.Spec.NodeSelector = map[string]string{"zone": "b"}
+				second := pod("second", 8).Obj()
+				second.Spec.NodeSelector = map[string]string{"zone": "a"}
+				w.group("train", 2, []*v1.Pod{other, second})
+			},
+			want: NeverFits, wantText: "900GB/s of asks, and also of the node selector and required node affinity of asks; even",
+		},
+		"the members of a gang select different nodes, none of which is there": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				members := []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()}
+				for i, zone := range []string{"a", "b"} {
+					members[i].Spec.NodeSelector = map[string]string{"zone": zone}
+				}
+				w.group("train", 2, members)
+			},
+			want: NotSelected, wantText: "member asks: ",
+		},
+		"the launcher of a gang asks for memory that no machine has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil)
+				w.group("train", 3, []*v1.Pod{pod("asks", 0).Memory("2Ti").Obj(), pod("one", 8).Obj(), pod("two", 8).Obj()})
+			},
+			want: NeverFits, wantText: "because of 2Ti of memory of asks; even", wantNext: "ask for less memory",
+		},
 		"the only machine with as many free GPUs is of a model that the gang excludes": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

@@ -130,22 +130,27 @@ func (a *ask) supply(n *node, q *question, used nvtopo.Mask, others []placement.
 	}), n.object)
 }
 
-// without is the gang without some wishes; false if what is left cannot be read.
+// without is the gang without some wishes, each of the members that have it; false if what is left cannot be
+// read. Members that ask the same then have one shape, as the scheduler reads them.
 func (a *ask) without(dropped []wish) (*ask, bool) {
 	less := *a
-	less.shapes, less.asks = nil, make([]*placement.Demand, len(less.of))
-	for _, q := range a.shapes {
-		pod := q.pod.DeepCopy()
-		together(dropped).drop(pod)
-		relaxed, err := a.question(pod)
+	less.shapes, less.of, less.asks = nil, slices.Clone(a.of), make([]*placement.Demand, len(a.of))
+	to, classes := make([]int, len(a.shapes)), map[string]int{}
+	for i, q := range a.shapes {
+		relaxed, err := a.question(q.without(dropped))
 		if err != nil {
 			return nil, false
 		}
-		less.shapes = append(less.shapes, relaxed)
+		at, known := classes[relaxed.shape.Class]
+		if !known {
+			at = len(less.shapes)
+			classes[relaxed.shape.Class], less.shapes = at, append(less.shapes, relaxed)
+		}
+		to[i] = at
 	}
-	for i, shape := range less.of {
+	for i, shape := range a.of {
 		if shape >= 0 {
-			less.asks[i] = less.shapes[shape].demand
+			less.of[i], less.asks[i] = to[shape], less.shapes[to[shape]].demand
 		}
 	}
 	for _, w := range dropped {

@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
@@ -22,7 +23,7 @@ func gangWishes(a *ask) (out []wish) {
 		{w.SegmentRequired, wish{name: gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.SegmentRequired = false }}},
 		{!w.MixedModels, wish{
 			name: "one GPU model for all members (no " + gangrequest.MixedModelsKey + ")", cause: causeOf(placement.FewOneModel),
-			fix: annotation{gangrequest.MixedModelsKey, "true"}, gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
+			fix: annotation{key: gangrequest.MixedModelsKey, value: "true"}, gang: func(w *gangrequest.Wishes) { w.MixedModels = true },
 		}},
 		{w.MaxPerDomain > 0, wish{name: gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), cause: NoDomain, gang: func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }}},
 	} {
@@ -33,27 +34,82 @@ func gangWishes(a *ask) (out []wish) {
 	return out
 }
 
-// memberWishes are those of the members, each once.
-func (a *ask) memberWishes() (out []wish) {
+// memberWishes are those of the members.
+func (a *ask) memberWishes() []wish {
+	return a.each(func(q *question) []wish { return a.forPod(q).wishesOf() }, " of the members")
+}
+
+// each are wishes of the members, each once, with the members that have it; all is said where all have.
+func (a *ask) each(of func(*question) []wish, all string) (out []wish) {
 	for _, q := range a.shapes {
-		for _, w := range a.forPod(q).wishesOf() {
-			if !slices.ContainsFunc(out, func(o wish) bool { return o.name == w.name+ofMembers }) {
-				w.name += ofMembers
-				out = append(out, w)
+		for _, w := range of(q) {
+			at := slices.IndexFunc(out, func(o wish) bool { return o.name == w.name && o.value == w.value })
+			if at < 0 {
+				at, out = len(out), append(out, w)
+			}
+			out[at].by = append(out[at].by, q)
+		}
+	}
+	for i := range out {
+		w := &out[i]
+		if len(w.by) == len(a.shapes) {
+			w.by, w.name = nil, w.name+all
+			continue
+		}
+		for member, shape := range a.of {
+			if shape >= 0 && slices.Contains(w.by, a.shapes[shape]) {
+				w.who = append(w.who, a.gang.Members.Live[member].Name)
 			}
 		}
+		w.name += " of " + nodes(w.who)
 	}
 	return out
 }
 
-const ofMembers = " of the members"
+// because names the wishes that are the cause, each of them, and what the other members ask instead.
+func (a *ask) because(needed []wish) string {
+	texts := namesOf(needed)
+	for i, w := range needed {
+		same := func(o wish) bool { return o.key == w.key }
+		if w.key == "" || slices.ContainsFunc(needed[i+1:], same) {
+			continue
+		}
+		if others := a.othersAsk(w.key, slices.DeleteFunc(slices.Clone(needed), func(o wish) bool { return !same(o) })); others != "" {
+			texts[i] += " (the other members ask " + others + ")"
+		}
+	}
+	return strings.Join(texts, ", and also of ")
+}
+
+// othersAsk are the values of an annotation of the members that have none of some wishes; empty if they ask none.
+func (a *ask) othersAsk(key string, wishes []wish) string {
+	var values []string
+	none := false
+	for _, q := range a.shapes {
+		if slices.ContainsFunc(wishes, func(w wish) bool { return w.isOf(q) }) {
+			continue
+		}
+		value := ""
+		for k, v := range q.pod.Annotations {
+			if podrequest.CanonicalKey(k) == podrequest.CanonicalKey(key) {
+				value = asRead(k, v)
+			}
+		}
+		if value == "" {
+			none = true
+		} else if !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	if none && len(values) > 0 {
+		values = append(values, "none")
+	}
+	return strings.Join(values, " or ")
+}
 
 // besideWishes are what the members ask beside devices, as wishes.
 func besideWishes(a *ask) []wish {
-	out := amounts(a.shapes)
-	for i := range out {
-		out[i].name += " for each member"
-	}
+	out := a.each(amounts, " for each member")
 	for _, b := range besides(a) {
 		if b.resource == "" {
 			at := slices.IndexFunc(a.shapes, func(q *question) bool { return b.of(q) != "" })

@@ -35,7 +35,24 @@ func (c *cluster) lesser(needed []wish, shapes []*question, fits func([]wish) bo
 }
 
 // annotation is one to set, or to leave out if the value is empty.
-type annotation struct{ key, value string }
+type annotation struct {
+	key, value string
+	// by are the members of a gang to set it for, and who their names; nil: all that have it.
+	by  []*question
+	who []string
+}
+
+// text is the annotation as a step names it: with the members where others get another value.
+func (a *annotation) text(all []annotation) string {
+	text := a.key
+	if a.value != "" {
+		text += " to " + a.value
+	}
+	if slices.ContainsFunc(all, func(o annotation) bool { return o.key == a.key && o.value != a.value }) {
+		text += " for " + nodes(a.who)
+	}
+	return text
+}
 
 // with is how the pods do after some changes: with what is set, or without what is left out.
 func with(all []annotation) string {
@@ -50,9 +67,9 @@ func set(all []annotation) string {
 	var values, keys []string
 	for _, a := range all {
 		if a.value == "" {
-			keys = append(keys, a.key)
+			keys = append(keys, a.text(all))
 		} else {
-			values = append(values, a.key+" to "+a.value)
+			values = append(values, a.text(all))
 		}
 	}
 	var steps []string
@@ -70,12 +87,16 @@ func set(all []annotation) string {
 func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
 	trial := slices.Clone(needed)
 	for i, w := range needed {
-		values := c.lesserValues(w.key, needed, shapes)
+		asking := shapes
+		if w.by != nil {
+			asking = w.by
+		}
+		values := c.lesserValues(w.key, needed, asking)
 		at := slices.IndexFunc(values, func(value string) bool {
 			trial[i] = w.lowered(value)
 			return fits(trial)
 		})
-		a := annotation{key: w.key}
+		a := annotation{key: w.key, by: w.by, who: w.who}
 		switch {
 		case at >= 0:
 			a.value = values[at]
@@ -86,7 +107,12 @@ func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish
 		default:
 			return nil
 		}
-		out = append(out, a)
+		same := slices.IndexFunc(out, func(o annotation) bool { return a.equal(o) })
+		if same < 0 {
+			out = append(out, a)
+			continue
+		}
+		out[same].by, out[same].who = slices.Concat(out[same].by, a.by), slices.Concat(out[same].who, a.who)
 	}
 	return out
 }
@@ -122,9 +148,7 @@ func (c *cluster) lesserValues(key string, needed []wish, shapes []*question) []
 func (c *cluster) bandwidths(dropped []wish, shapes []*question) (out []string) {
 	var all []float64
 	for _, q := range shapes {
-		pod := q.pod.DeepCopy()
-		together(dropped).drop(pod)
-		less, err := c.question(pod)
+		less, err := c.question(q.without(dropped))
 		if err != nil {
 			continue
 		}
@@ -179,5 +203,5 @@ func (x *podAsk) ifRoom(changed wish, key, value string) string {
 	if x.relaxed(changed) == nil {
 		return ""
 	}
-	return roomNow([]*question{x.q}, annotation{key, value})
+	return roomNow([]*question{x.q}, annotation{key: key, value: value})
 }

@@ -16,7 +16,7 @@ func (x *podAsk) neverPod(lacking []judged, e *Explanation) Cause {
 	}
 	ideal := x.ideal(nil).forPod(x.q)
 	e.Evidence = nil
-	wishes := deciding(append(ideal.wishesOf(), amounts([]*question{x.q})...))
+	wishes := deciding(append(ideal.wishesOf(), amounts(x.q)...))
 	fits := func(dropped []wish) bool { return ideal.relaxed(together(dropped)) != nil }
 	if most := mostOffered(x.q, lacking); x.q.demand.HasGPUs() && most < x.q.demand.Resources[0].Count {
 		if needed := fewest(exclusions(wishes), fits); excludes(needed) {
@@ -41,7 +41,7 @@ func (x *podAsk) neverPod(lacking []judged, e *Explanation) Cause {
 	}
 	best := ideal.relaxed(together(needed))
 	e.lack(needed)
-	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", because(needed), counted(best.Nodes, "node"))
+	e.Reason = fmt.Sprintf("the pod can never fit in this cluster because of %s: without, %s would take it", strings.Join(namesOf(needed), ", and also of "), counted(best.Nodes, "node"))
 	if best.Gets != nil {
 		e.Evidence = append(e.Evidence, fmt.Sprintf("%s would give it %s when empty", best.Node, best.Gets))
 	}
@@ -66,7 +66,12 @@ func deciding(wishes []wish) []wish {
 }
 
 // excludes reports whether all that is needed is that a pod may run on other nodes.
-func excludes(needed []wish) bool { return len(needed) == 1 && needed[0].excludes() }
+func excludes(needed []wish) bool {
+	if len(needed) == 1 {
+		return needed[0].excludes()
+	}
+	return len(needed) > 0 && !slices.ContainsFunc(needed, func(w wish) bool { return w.cause != NotSelected })
+}
 
 // excludes reports whether the wish keeps the pod from nodes.
 func (w *wish) excludes() bool { return w.cause == NotSelected || w.cause == Tainted }
@@ -111,9 +116,6 @@ func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
 	}
 	return wishes
 }
-
-// because names the wishes that are the cause, each of them.
-func because(wishes []wish) string { return strings.Join(namesOf(wishes), ", and also of ") }
 
 // mostOffered is the greatest number of devices that one of the nodes has for pods.
 func mostOffered(q *question, all []judged) (most int) {

@@ -91,10 +91,10 @@ func (a *ask) neverGang(e *Explanation) bool {
 		return true
 	}
 	e.lack(needed)
-	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", because(needed), roomOf(room))
+	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", a.because(needed), roomOf(room))
 	for _, q := range a.shapes {
 		for _, name := range resourcesOf([]*question{q}) {
-			if slices.Contains(e.Lacks, CauseOf(name)) {
+			if slices.ContainsFunc(needed, func(w wish) bool { return w.cause == CauseOf(name) && w.isOf(q) }) {
 				e.Evidence = append(e.Evidence, ideal.forPod(q).leftBeside(name)...)
 			}
 		}
@@ -118,7 +118,7 @@ func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.Unplaceab
 	e.lack(needed)
 	e.Lacks = append(e.Lacks, FewGPUs)
 	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s, and also of its size; even if no other pod ran: room for %d of %s, and without for %d",
-		because(needed), room.Have, counted(room.Want, "member"), most)
+		a.because(needed), room.Have, counted(room.Want, "member"), most)
 	less := "ask for less of these: " + named(needed)
 	if values := a.lesserEach(needed, a.shapes, enough); len(values) > 0 {
 		less = set(values) + annotate(a.shapes, values...)

@@ -19,6 +19,11 @@ import (
 // wish is something that a pod could do without.
 type wish struct {
 	name string
+	// value tells it from a wish of the same name that other members of a gang have.
+	value string
+	// by are the members of a gang that have it, and who their names; nil: all.
+	by  []*question
+	who []string
 	// cause is why a pod fits no node because of the wish alone.
 	cause Cause
 	// key is that of the annotation that it is; empty if it is none.
@@ -73,12 +78,12 @@ func (x *podAsk) wishesOf() (out []wish) {
 	for _, key := range podrequest.InputKeys() {
 		if value, ok := x.q.pod.Annotations[key]; ok {
 			out = append(out, wish{
-				name: key + ": " + asRead(key, value), cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
+				name: key + ": " + asRead(key, value), value: asRead(key, value), cause: causesOfKeys[podrequest.CanonicalKey(key)], key: key, drop: func(p *v1.Pod) { delete(p.Annotations, key) },
 			})
 		}
 	}
 	if a := x.q.pod.Spec.Affinity; len(x.q.pod.Spec.NodeSelector) > 0 || a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		out = append(out, wish{name: "the node selector and required node affinity", cause: NotSelected, drop: func(p *v1.Pod) {
+		out = append(out, wish{name: "the node selector and required node affinity", value: selectionOf(&x.q.pod.Spec), cause: NotSelected, drop: func(p *v1.Pod) {
 			p.Spec.NodeSelector = nil
 			if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
 				p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
@@ -92,6 +97,9 @@ func (x *podAsk) wishesOf() (out []wish) {
 	}
 	return out
 }
+
+// selectionOf is the node selector and the affinity as text.
+func selectionOf(s *v1.PodSpec) string { return fmt.Sprint(s.NodeSelector, s.Affinity.String()) }
 
 // asRead is an annotation's value; of a bandwidth in another unit also what it is in GB/s.
 func asRead(key, value string) string {
@@ -171,11 +179,25 @@ func (x *podAsk) fewer() *Relaxation {
 
 // lowered is the wish for another value of the annotation instead.
 func (w *wish) lowered(value string) wish {
-	return wish{cause: w.cause, drop: func(p *v1.Pod) {
+	return wish{cause: w.cause, by: w.by, drop: func(p *v1.Pod) {
 		if _, ok := p.Annotations[w.key]; ok {
 			p.Annotations[w.key] = value
 		}
 	}}
+}
+
+// isOf reports whether a member of a gang has the wish.
+func (w *wish) isOf(q *question) bool { return w.by == nil || slices.Contains(w.by, q) }
+
+// without is the pod without those of some wishes that are its own.
+func (q *question) without(dropped []wish) *v1.Pod {
+	pod := q.pod.DeepCopy()
+	for _, w := range dropped {
+		if w.drop != nil && w.isOf(q) {
+			w.drop(pod)
+		}
+	}
+	return pod
 }
 
 // together is the wish that drops all of some.
