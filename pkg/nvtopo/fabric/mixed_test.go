@@ -270,7 +270,11 @@ func TestPlaceSeveralShapes(t *testing.T) {
 		"and nothing if no domain has both": {
 			nodes: "A r0: 3 3\nA r1: 3 3\nB r2: 1\nB r3: 1", workers: 4, others: 1, small: 1,
 			change: func(r *Request) { r.SpreadOver, r.Required = "rack", "spine" },
-			want:   "spine: 4 of 5, not of all shapes together",
+			want:   "spine: 4 of 5, because members ask for different things, and no place has room for all of them together",
+		},
+		"and one that has no room even alone": {
+			nodes: "A r0: f f\nA r1: f f", workers: 3, others: 2, small: 5,
+			want: "cluster: 3 of 5, because members ask for different things, and 2 of them have no place even without those that ask for something else",
 		},
 		"a launcher is in no segment": {
 			nodes: "A r0: f f\nA r1: f f 1", workers: 8, others: 1, small: 1,
@@ -290,7 +294,9 @@ func TestPlaceSeveralShapes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf(t, "hgx-a100-4", "spine rack", tc.nodes)
 			r := c.twoShapes(tc.workers, tc.others, tc.small, 1)
-			tc.change(r)
+			if tc.change != nil {
+				tc.change(r)
+			}
 			p, err := Place(c.tree, r)
 			if got := c.names(p, err); got != tc.want {
 				t.Fatalf("got %s, want %s", got, tc.want)

@@ -50,14 +50,22 @@ func (t *Tree) placeName(at place) string {
 
 // unplaceable says how many members fit at most, and where.
 func (g *gang) unplaceable(detail string) *UnplaceableError {
-	depth := g.w.required
-	e := &UnplaceableError{Level: g.t.LevelName(depth), Want: len(g.r.Members), Detail: detail}
-	var rooms []*problem
+	e := &UnplaceableError{Level: g.t.LevelName(g.w.required), Want: len(g.r.Members), Detail: detail}
+	var parts []*problem
 	for i := range g.parts {
 		p := g.plain(&g.parts[i])
 		p.load(worstBand)
-		rooms = append(rooms, p)
+		parts = append(parts, p)
 	}
+	e.Have, e.Domain = g.roomiest(parts)
+	e.Have = min(e.Have, e.Want-1) // each part may have room alone
+	return e
+}
+
+// roomiest is how many members of some parts and bound ones fit in one place of the required level at most, if parts
+// leave each other's room alone, and where.
+func (g *gang) roomiest(parts []*problem) (most int, domain string) {
+	depth := g.w.required
 	last := g.t.Len()
 	if depth <= g.t.Depth() {
 		last = len(g.t.domains[depth])
@@ -75,12 +83,11 @@ func (g *gang) unplaceable(detail string) *UnplaceableError {
 		if here < len(g.bound) && !split || depth > 0 && depth <= g.t.Depth() && g.t.domains[depth][i].Name == "" {
 			continue
 		}
-		if have := here + g.room(rooms, at); have > e.Have {
-			e.Have, e.Domain = have, g.t.placeName(at)
+		if have := here + g.room(parts, at); have > most {
+			most, domain = have, g.t.placeName(at)
 		}
 	}
-	e.Have = min(e.Have, e.Want-1) // there is room for each part alone
-	return e
+	return most, domain
 }
 
 // room is how many members would fit in a place at the same time, if those of other shapes
@@ -128,9 +135,27 @@ func (g *gang) detail() string {
 	case len(g.parts) > 1 && g.parts[0].shape == g.parts[len(g.parts)-1].shape:
 		return "not in whole segments"
 	case len(g.parts) > 1:
-		return "not of all shapes together"
+		return "because members ask for different things, and " + g.withoutPlace()
 	}
 	return ""
+}
+
+// withoutPlace says of a gang of several shapes whether some members have no place whatever the others get.
+func (g *gang) withoutPlace() string {
+	alone := 0
+	for i := range g.parts {
+		p := g.plain(&g.parts[i])
+		p.load(worstBand)
+		have, _ := g.roomiest([]*problem{p})
+		alone += p.members - max(0, have-len(g.bound))
+	}
+	switch alone {
+	case 0:
+		return "no place has room for all of them together"
+	case 1:
+		return "1 of them has no place even without those that ask for something else"
+	}
+	return strconv.Itoa(alone) + " of them have no place even without those that ask for something else"
 }
 
 func count(n int, what string) string {

@@ -56,7 +56,7 @@ func TestShortage(t *testing.T) {
 			nodes: 3, gpus: 2, second: selects, want: "the node selector or affinity of gang-1 is not met on more than 2 nodes",
 		},
 		"a member that has its place, beside one that has none": {
-			nodes: 1, gpus: 1, change: asks(v1.ResourceCPU, "50"), second: selects, want: ": cluster: 1 of 2, not of all shapes together: the node selector or affinity of gang-1 is not met on 1 node",
+			nodes: 1, gpus: 1, change: asks(v1.ResourceCPU, "50"), second: selects, want: ": cluster: 1 of 2, because members ask for different things, and 1 of them has no place even without those that ask for something else: the node selector or affinity of gang-1 is not met on 1 node",
 		},
 		"a required level, which may be what is short": {
 			nodes: 1, gpus: 1, change: func(pod *v1.Pod) {
