@@ -57,34 +57,42 @@ func (g *gang) unplaceable(detail string) *UnplaceableError {
 		p.load(worstBand)
 		parts = append(parts, p)
 	}
-	e.Have, e.Domain = g.roomiest(parts)
+	e.Have, e.Domain = (&beside{g.t, g.r, g.w, g.bound}).roomiest(parts)
 	e.Have = min(e.Have, e.Want-1) // each part may have room alone
 	return e
 }
 
+// beside is where members fit beside those that are bound.
+type beside struct {
+	t     *Tree
+	r     *Request
+	w     wishes
+	bound []int // the nodes of bound members
+}
+
 // roomiest is how many members of some parts and bound ones fit in one place of the required level at most, if parts
 // leave each other's room alone, and where.
-func (g *gang) roomiest(parts []*problem) (most int, domain string) {
-	depth := g.w.required
-	last := g.t.Len()
-	if depth <= g.t.Depth() {
-		last = len(g.t.domains[depth])
+func (b *beside) roomiest(parts []*problem) (most int, domain string) {
+	depth := b.w.required
+	last := b.t.Len()
+	if depth <= b.t.Depth() {
+		last = len(b.t.domains[depth])
 	}
-	split := depth > 0 && depth <= g.t.Depth() && g.occupiedAt(depth) > 1
+	split := depth > 0 && depth <= b.t.Depth() && len(b.t.among(depth, b.bound)) > 1
 	for i := range last {
 		at := place{depth, i}
-		first, end := g.t.nodesOf(at)
+		first, end := b.t.nodesOf(at)
 		here := 0
-		for _, n := range g.bound {
+		for _, n := range b.bound {
 			if n >= first && n < end {
 				here++
 			}
 		}
-		if here < len(g.bound) && !split || depth > 0 && depth <= g.t.Depth() && g.t.domains[depth][i].Name == "" {
+		if here < len(b.bound) && !split || depth > 0 && depth <= b.t.Depth() && b.t.domains[depth][i].Name == "" {
 			continue
 		}
-		if have := here + g.room(parts, at); have > most {
-			most, domain = have, g.t.placeName(at)
+		if have := here + b.room(parts, at); have > most {
+			most, domain = have, b.t.placeName(at)
 		}
 	}
 	return most, domain
@@ -92,14 +100,14 @@ func (g *gang) roomiest(parts []*problem) (most int, domain string) {
 
 // room is how many members would fit in a place at the same time, if those of other shapes
 // were not there.
-func (g *gang) room(parts []*problem, at place) (total int) {
-	first, end := g.t.nodesOf(at)
+func (b *beside) room(parts []*problem, at place) (total int) {
+	first, end := b.t.nodesOf(at)
 	for _, p := range parts {
 		switch members := p.members - p.lacking; {
-		case at.depth > g.t.Depth():
+		case at.depth > b.t.Depth():
 			total += min(members, p.slots[at.at])
-		case g.r.MaxPerDomain > 0 && first < end:
-			total += min(members, g.bounded(p, g.t.of[g.w.spread][first], g.t.of[g.w.spread][end-1]))
+		case b.r.MaxPerDomain > 0 && first < end:
+			total += min(members, b.bounded(p, b.t.of[b.w.spread][first], b.t.of[b.w.spread][end-1]))
 		default:
 			total += min(members, p.capacity[at.depth][at.at])
 		}
@@ -108,15 +116,15 @@ func (g *gang) room(parts []*problem, at place) (total int) {
 }
 
 // bounded is how many members fit in domains that take so many each at most.
-func (g *gang) bounded(p *problem, first, last int) (total int) {
+func (b *beside) bounded(p *problem, first, last int) (total int) {
 	for i := first; i <= last; i++ {
-		room := g.r.MaxPerDomain
-		for _, n := range g.bound {
-			if g.t.of[g.w.spread][n] == i {
+		room := b.r.MaxPerDomain
+		for _, n := range b.bound {
+			if b.t.of[b.w.spread][n] == i {
 				room--
 			}
 		}
-		total += min(p.capacity[g.w.spread][i], max(0, room))
+		total += min(p.capacity[b.w.spread][i], max(0, room))
 	}
 	return total
 }
@@ -142,11 +150,11 @@ func (g *gang) detail() string {
 
 // withoutPlace says of a gang of several shapes whether some members have no place whatever the others get.
 func (g *gang) withoutPlace() string {
-	alone := 0
+	alone, at := 0, &beside{g.t, g.r, g.w, g.bound}
 	for i := range g.parts {
 		p := g.plain(&g.parts[i])
 		p.load(worstBand)
-		have, _ := g.roomiest([]*problem{p})
+		have, _ := at.roomiest([]*problem{p})
 		alone += p.members - max(0, have-len(g.bound))
 	}
 	switch alone {
