@@ -127,7 +127,7 @@ func TestTwoVendors(t *testing.T) {
 // of package smi.
 func graphOfText(t *testing.T, name string) *nvtopo.Graph {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "nvtopo", "smi", "testdata", name+".txt"))
+	f, err := os.Open(filepath.Join("..", "..", "nvtopo", "smi", "testdata", name+".txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,10 @@ type Current struct {
 }
 
 // Start removes the sockets in dir, as a starting kubelet does, and listens there.
-func Start(dir string) (*Kubelet, error) {
+func Start(dir string) (*Kubelet, error) { return StartRefusing(dir, nil) }
+
+// StartRefusing is Start of a kubelet whose Refuse has been called.
+func StartRefusing(dir string, refuse error) (*Kubelet, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("creating %q: %w", dir, err)
 	}
@@ -95,7 +98,7 @@ func Start(dir string) (*Kubelet, error) {
 	// A killed kubelet leaves its socket behind.
 	listener.SetUnlinkOnClose(false)
 	k := &Kubelet{
-		dir: dir, server: grpc.NewServer(), changed: make(chan struct{}),
+		dir: dir, server: grpc.NewServer(), refuse: refuse, changed: make(chan struct{}),
 		resources: map[string]*Current{}, count: map[string]int{}, requests: map[string]*pluginapi.RegisterRequest{},
 	}
 	pluginapi.RegisterRegistrationServer(k.server, k)

@@ -110,7 +110,12 @@ func newTestEnv(tb testing.TB) *testEnv {
 
 func (e *testEnv) kubelet() *kubelettest.Kubelet {
 	e.t.Helper()
-	k, err := kubelettest.Start(e.dir)
+	return e.kubeletRefusing(nil)
+}
+
+func (e *testEnv) kubeletRefusing(refuse error) *kubelettest.Kubelet {
+	e.t.Helper()
+	k, err := kubelettest.StartRefusing(e.dir, refuse)
 	if err != nil {
 		e.t.Fatal(err)
 	}

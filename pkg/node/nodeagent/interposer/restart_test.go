@@ -107,8 +107,7 @@ func TestLateKubelet(t *testing.T) {
 	n.plugin(4, nil)
 	want := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Devices: 4, Healthy: 4}}
 	testkit.Soon(t, "the plugin is connected", func() bool { return cmp.Equal(want, i.Resources()) })
-	k := n.kubelet()
-	k.Refuse(status.Error(codes.Unavailable, "not yet"))
+	k := n.kubeletRefusing(status.Error(codes.Unavailable, "not yet"))
 	testkit.Soon(t, "kubelet refuses", func() bool { return samples(t, n.registry)["nvtopo_agent_registrations_total kubelet error"] > 0 })
 	k.Refuse(nil)
 	n.wait(k, gpu, healthy(4))
