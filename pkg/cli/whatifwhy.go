@@ -28,7 +28,7 @@ func whyText(b *bytes.Buffer, pods []whatif.Pod) {
 	untold := 0
 	for i := range pods {
 		p := &pods[i]
-		if p.Why == nil || p.Why.Choice == nil {
+		if p.Why == nil || p.Why.Choice == nil || p.Why.Gang == nil && p.Why.Choice.Best == nil {
 			if p.Outcome == whatif.Placed && len(p.Devices) > 0 {
 				untold++
 			}
@@ -69,8 +69,6 @@ func reasonText(w *explain.Placed) string {
 	switch {
 	case w.Gang != nil:
 		printf(&b, " by the plan of %s\n", w.Gang.Name)
-	case c.Best == nil:
-		printf(&b, " on %s\n", c.Node)
 	case c.BestNode != c.Node:
 		printf(&b, " on %s: by its GPUs alone %s would come first, with %s; other plugins of the scheduler decided\n", c.Node, c.BestNode, c.Best)
 	case c.Compared == 1:

@@ -72,6 +72,9 @@ func published(ctx context.Context, kube kubernetes.Interface, namespace string)
 	return p, nil
 }
 
+// handover is how long a scheduler takes at most to lead after another one gave its Lease up.
+const handover = 15 * time.Second
+
 // leads returns an error unless the scheduler that published is the one that leads.
 func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles, namespace string, now time.Time) error {
 	of := p.LeaderLease
@@ -90,6 +93,9 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 	}
 	election := diagnosis.Election{Published: p, Leases: []coordinationv1.Lease{*lease}, Now: now}
 	if _, why := election.NoLeader(); why != "" {
+		if at := lease.Spec.RenewTime; at != nil && now.Sub(at.Time) < handover {
+			why += "; another scheduler may take over: ask again in 15 seconds"
+		}
 		return fmt.Errorf("%s; %s", why, of.NextStep())
 	}
 	holder := ""

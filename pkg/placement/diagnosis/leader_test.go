@@ -45,6 +45,13 @@ func TestNoLeader(t *testing.T) {
 	untimed := lease(ShippedLease, time.Hour)
 	untimed.Spec.RenewTime = nil
 	exporter := lease("exporter-n", 0)
+	// nodes are the Leases of two nodes' programs, written at that age.
+	nodes := func(age time.Duration) (out []coordinationv1.Lease) {
+		for _, name := range []string{"exporter-n", "agent-n", "exporter-m", "agent-m"} {
+			out = append(out, written(name, age, 0))
+		}
+		return out
+	}
 	for name, tc := range map[string]struct {
 		published *Profiles
 		leases    []coordinationv1.Lease
@@ -54,10 +61,11 @@ func TestNoLeader(t *testing.T) {
 		"the Lease is renewed":                               {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
 		"clocks that are not compared may be a minute apart": {leases: []coordinationv1.Lease{lease(ShippedLease, 74*time.Second)}},
 		"they are not more than that":                        {leases: []coordinationv1.Lease{lease(ShippedLease, 76*time.Second)}, want: renewed + "2026-11-30T11:58:44Z"},
-		"by the API server's clock it has just expired":      {leases: []coordinationv1.Lease{written(ShippedLease, 17*time.Second, 0), written("exporter-n", time.Second, 0)}, want: renewed + "2026-11-30T11:59:43Z"},
-		"by the API server's clock it has not":               {leases: []coordinationv1.Lease{written(ShippedLease, 15*time.Second, 50*time.Second), written("exporter-n", time.Second, 0)}},
-		"the leader's clock is behind":                       {leases: []coordinationv1.Lease{written(ShippedLease, 2*time.Second, time.Hour), written("exporter-n", time.Second, 0)}},
-		"the clock of who looks is a minute ahead":           {leases: []coordinationv1.Lease{written(ShippedLease, 62*time.Second, 0), written("exporter-n", 61*time.Second, 0)}},
+		"by the API server's clock it has just expired":      {leases: append(nodes(time.Second), written(ShippedLease, 17*time.Second, 0)), want: renewed + "2026-11-30T11:59:43Z"},
+		"by the API server's clock it has not":               {leases: append(nodes(time.Second), written(ShippedLease, 15*time.Second, 50*time.Second))},
+		"the leader's clock is behind":                       {leases: append(nodes(time.Second), written(ShippedLease, 2*time.Second, time.Hour))},
+		"the clock of who looks is a minute ahead":           {leases: append(nodes(61*time.Second), written(ShippedLease, 62*time.Second, 0))},
+		"a node writes times to come":                        {leases: []coordinationv1.Lease{written(ShippedLease, 2*time.Second, 0), written("exporter-n", -time.Hour, 0), written("agent-n", -time.Hour, 0)}},
 		"nothing else is written":                            {leases: []coordinationv1.Lease{written(ShippedLease, 76*time.Second, 0)}, want: renewed + "2026-11-30T11:58:44Z"},
 		"the leader's clock is ahead":                        {leases: []coordinationv1.Lease{lease(ShippedLease, -time.Hour)}},
 		"the Lease has expired":                              {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter, lease(ShippedLease, 150*time.Second)}, want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:57:30Z"},

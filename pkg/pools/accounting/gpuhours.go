@@ -168,6 +168,7 @@ func (c *hoursCount) record(r *v1alpha1.UsageRecord) {
 	case Restored(r):
 		if s.Start.Before(c.asked.End) {
 			c.held = append(c.held, r.Namespace+"/"+r.Name)
+			c.recorded.add(billing.Period{Start: later(s.Start, c.asked.Start), End: c.asked.End}) // until when is not known
 		}
 		return
 	}

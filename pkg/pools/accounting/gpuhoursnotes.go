@@ -99,7 +99,10 @@ func gapsText(gaps []billing.Period) string {
 		texts = append(texts, fmt.Sprintf("from %s until %s", stamp(gap.Start), stamp(gap.End)))
 	}
 	text := strings.Join(texts, ", ")
-	if more := len(gaps) - maxGaps; more > 0 {
+	switch more := len(gaps) - maxGaps; {
+	case more == 1:
+		text += ", and in 1 more time that -o json and -o csv name"
+	case more > 1:
 		text += fmt.Sprintf(", and in %d more times that -o json and -o csv name", more)
 	}
 	return text

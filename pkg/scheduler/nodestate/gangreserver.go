@@ -191,8 +191,9 @@ func (v *GangReserver) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (rea
 		}
 		return placement.Fits, false
 	}
-	n, graph := v.cache.Node(node.Name), v.cache.CheckGraph(node)
-	return placement.JudgePlanned(r.Allocation, d, n, graph, v.cache.clock.Now()), true
+	e := v.cache.topologies.Known(node.Name)
+	n := e.Node()
+	return placement.JudgePlanned(r.Allocation, d, n, v.cache.topologies.CheckGraph(e, n, node.UID), v.cache.clock.Now()), true
 }
 
 // TakesAgain returns the node on which the pod may take its choice again that is in doubt, and

@@ -171,7 +171,8 @@ func (q *question) answer() (*whatif.Answer, error) {
 		}
 		a.Pods = append(a.Pods, *p)
 	}
-	return a, q.explain(a)
+	q.explain(a)
+	return a, nil
 }
 
 // describe says what became of a pod. It waits only if there is a reason, and nothing has moved since.

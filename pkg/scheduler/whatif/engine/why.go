@@ -13,8 +13,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// explain says of the pods of an answer that are placed why they are where they are.
-func (q *question) explain(a *whatif.Answer) error {
+// explain says of the pods of an answer that are placed why they are where they are. Where an object cannot be read,
+// the answer stands without reasons.
+func (q *question) explain(a *whatif.Answer) {
 	var placed []types.UID
 	for i := range a.Pods {
 		if a.Pods[i].Outcome == whatif.Placed && len(a.Pods[i].Devices) > 0 {
@@ -22,17 +23,16 @@ func (q *question) explain(a *whatif.Answer) error {
 		}
 	}
 	if len(placed) == 0 || q.state == nil {
-		return nil
+		return
 	}
 	w, err := q.world()
 	if err != nil {
-		return err
+		return
 	}
 	why := explain.PlacedPods(w, placed)
 	for i := range a.Pods {
 		a.Pods[i].Why = why[q.asked.Pods[i].UID]
 	}
-	return nil
 }
 
 // world is the cluster as explain reads it, once the pods asked for are placed.
