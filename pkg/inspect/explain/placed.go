@@ -44,7 +44,10 @@ func PlacedPods(w *World, uids []types.UID) map[types.UID]*Placed {
 	choices := map[types.UID]*allocation.Allocation{}
 	for i := range w.Pods {
 		p := &w.Pods[i]
-		if a := (usage.AnnotationReader{}).Allocation(p, p.Spec.NodeName); gone[p.UID] && a != nil {
+		if !gone[p.UID] {
+			continue
+		}
+		if a := (usage.AnnotationReader{}).Allocation(p, p.Spec.NodeName); a != nil {
 			pods, choices[p.UID] = append(pods, p), a
 		}
 	}
