@@ -136,12 +136,12 @@ func (x *podAsk) amountsLeft(wishes []wish) (out []string) {
 				continue
 			}
 			room := n.room()
-			at := slices.IndexFunc(room.Lacks(x.q.demand.Request), func(l placement.Shortage) bool { return l.Resource == name })
+			lacks := room.Lacks(x.q.demand.Request)
+			at := slices.IndexFunc(lacks, func(l placement.Shortage) bool { return l.Resource == name })
 			if at < 0 {
 				continue // it has enough of this
 			}
-			value := max(0, room.Lacks(x.q.demand.Request)[at].Left)
-			if value > most {
+			if value := max(0, lacks[at].Left); value > most {
 				most, best = value, n.object.Name
 			}
 		}
