@@ -813,6 +813,26 @@ func TestCauses(t *testing.T) {
 			},
 			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu, and the nodes that it may run on have 8",
 		},
+		"a launcher without GPUs, and workers for which no GPU is free": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).holds(t, "busy-0", "h0", 0, 1, 2, 3, 4, 5, 6, 7)
+				w.node(t, "h1", hopper, nil).holds(t, "busy-1", "h1", 0, 1, 2, 3, 4, 5, 6, 7)
+				w.group("train", 3, []*v1.Pod{asks(0).Obj(), pod("one", 8).Obj(), pod("two", 8).Obj()})
+			},
+			want: FewGPUs, wantText: "the gang asks 16 nvidia.com/gpu, and 0 are free on the nodes that it may run on: room for 1 of 3 members; for one member more: h0 would give it",
+			wantBlockers: []string{"team/busy-0"},
+		},
+		"a member that a node takes, and a larger one that none takes": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).holds(t, "half-0", "h0", 0, 1, 2, 3)
+				w.node(t, "h1", hopper, nil).holds(t, "half-1", "h1", 0, 1, 2, 3, 4)
+				w.group("train", 2, []*v1.Pod{asks(1).Obj(), pod("one", 5).Obj()})
+			},
+			want: Fragmented, wantText: "7 nvidia.com/gpu are free on 2 nodes and the gang asks 6 in all: room for 1 of 2 members",
+			wantBlockers: []string{"team/half-0"},
+		},
 		"memory that no node of the zone has, but one of another": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

@@ -145,11 +145,10 @@ func (a *ask) explainPlan(e *Explanation, noLeader leaderless) {
 		return
 	}
 	e.Gang.Room = room.Have
-	member := a.forPod(a.shapes[0])
-	all := member.judge()
+	member, all := a.refused()
 	e.Refusals, e.Candidates = refusalsOf(all), member.candidates(all)
 	e.Relaxations = a.relaxedGang()
-	if a.whyNoPlace(e, room, all); e.Next == "" {
+	if a.whyNoPlace(e, room, member, all); e.Next == "" {
 		e.Next = e.step(a.shapes) + a.changeOfGang(e.Cause)
 	}
 	for _, text := range e.nearest() {
@@ -157,8 +156,29 @@ func (a *ask) explainPlan(e *Explanation, noLeader leaderless) {
 	}
 }
 
-// whyNoPlace is the dominant reason of a gang that has no room as a whole.
-func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, all []judged) {
+// refused is the member by which nodes are judged, and how: the first with GPUs that no node takes, or else the first
+// with GPUs, or else the first. It looks at maxExplained.
+func (a *ask) refused() (member *podAsk, all []judged) {
+	shapes := slices.DeleteFunc(slices.Clone(a.shapes), func(q *question) bool { return !q.demand.HasGPUs() })
+	if len(shapes) == 0 {
+		shapes = a.shapes[:1]
+	}
+	for _, q := range shapes[:min(len(shapes), maxExplained)] {
+		x := a.forPod(q)
+		on := x.judge()
+		none := !slices.ContainsFunc(on, func(j judged) bool { return len(j.obstacles) == 0 })
+		if none || member == nil {
+			member, all = x, on
+		}
+		if none {
+			break
+		}
+	}
+	return member, all
+}
+
+// whyNoPlace is the dominant reason of a gang that has no room as a whole; all is how nodes are judged by a member.
+func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, member *podAsk, all []judged) {
 	fits := roomOf(room)
 	if a.neverGang(e) || a.mendedWouldDo(e, fits) {
 		return
@@ -176,35 +196,41 @@ func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, all []ju
 			return
 		}
 	}
-	if a.memberAlone(e, fits, all) || a.crowded(e, fits) {
+	if a.memberAlone(e, fits, member, all) || a.crowded(e, fits) {
 		return
 	}
 	e.Cause, e.Reason = FewGPUs, fits
 	if room.Detail != "" {
 		e.Reason += ", " + room.Detail
 	}
-	asks, resource := a.gpus(), a.shapes[0].resource()
+	resource := member.q.resource()
+	asks := a.gpus(resource)
 	if asks == 0 {
 		return
 	}
 	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil || j.first(never) != nil })
-	total, with := a.forPod(a.shapes[0]).freeOn(eligible)
-	e.Evidence = append(e.Evidence, "free: "+nodes(with))
+	total, with := member.freeOn(eligible)
+	if len(with) > 0 {
+		e.Evidence = append(e.Evidence, "free: "+nodes(with))
+	}
 	if total >= asks {
+		each, count := "", member.q.demand.Resources[0].Count
+		if !slices.ContainsFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() && q.demand.Resources[0].Count != count }) {
+			each = fmt.Sprintf(", %d on one node for each member", count)
+		}
 		e.Cause = Fragmented
-		e.Reason = fmt.Sprintf("%d %s are free on %s and the gang asks %d in all, %d on one node for each member: %s",
-			total, resource, counted(len(with), "node"), asks, a.shapes[0].demand.Resources[0].Count, fits)
+		e.Reason = fmt.Sprintf("%d %s are free on %s and the gang asks %d in all%s: %s", total, resource, counted(len(with), "node"), asks, each, fits)
 		return
 	}
 	e.Reason = fmt.Sprintf("the gang asks %d %s, and %d are free on the nodes that it may run on: %s", asks, resource, total, fits)
 }
 
 // memberAlone finds a member that no node takes, even if it were the only one, for another reason than
-// too few devices. It reports whether there is one.
-func (a *ask) memberAlone(e *Explanation, fits string, first []judged) bool {
-	for i, q := range a.shapes {
+// too few devices. It looks at maxExplained, and knows how nodes are judged by one. It reports whether there is one.
+func (a *ask) memberAlone(e *Explanation, fits string, known *podAsk, first []judged) bool {
+	for _, q := range a.shapes[:min(len(a.shapes), maxExplained)] {
 		member, all, single := a.forPod(q), first, &Explanation{Candidates: e.Candidates}
-		if i > 0 {
+		if q != known.q {
 			all = member.judge()
 			single = &Explanation{Candidates: member.candidates(all)}
 		}
@@ -216,7 +242,7 @@ func (a *ask) memberAlone(e *Explanation, fits string, first []judged) bool {
 		if len(a.shapes) > 1 {
 			e.Reason = "member " + q.pod.Name + ": " + e.Reason
 		}
-		if i > 0 {
+		if q != known.q {
 			e.Refusals, e.Candidates = refusalsOf(all), single.Candidates
 		}
 		e.Evidence = append(e.Evidence, single.Evidence...)

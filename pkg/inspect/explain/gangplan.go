@@ -67,10 +67,10 @@ func (a *ask) resource() string {
 	return ""
 }
 
-// gpus is how many devices the members ask that wait.
-func (a *ask) gpus() (total int) {
+// gpus is how many devices of a resource the members ask that wait.
+func (a *ask) gpus(resource string) (total int) {
 	for _, shape := range a.of {
-		if shape >= 0 && a.shapes[shape].demand.HasGPUs() {
+		if shape >= 0 && resource != "" && a.shapes[shape].resource() == resource {
 			total += a.shapes[shape].demand.Resources[0].Count
 		}
 	}

@@ -84,8 +84,8 @@ func (a *ask) neverGang(e *Explanation) bool {
 		}
 		e.Lacks = []Cause{FewGPUs}
 		e.Reason = "the gang can never fit in this cluster; even if no other pod ran: " + roomOf(room)
-		if total := ideal.offered(); a.gpus() > total {
-			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", a.gpus(), a.resource(), total)
+		if total, asks := ideal.offered(), a.gpus(a.resource()); asks > total {
+			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", asks, a.resource(), total)
 		}
 		e.Next = anyOf(append(fewerMembers(room), "run smaller members", "add nodes"))
 		return true
