@@ -22,26 +22,45 @@ import (
 func TestIncompleteGang(t *testing.T) {
 	const missing, first = "PodGroup team/train has 2 of the 3 members that start together", "create the missing members, or lower the number that starts together"
 	for name, tc := range map[string]struct {
+		gpus       int // of each
 		key, value string
 		want, next string // beside that members are missing
 		lacks      []Cause
 	}{
-		"they fit": {key: podrequest.MinBandwidthKey, value: "20"},
+		"they fit": {gpus: 2, key: podrequest.MinBandwidthKey, value: "20"},
 		"no node has the bandwidth": {
-			key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth)},
+			gpus: 2, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth)},
 			want: "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members",
 			next: "; and set nvtopo.dev/min-bandwidth to 50GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=50GB/s)",
 		},
 		"no node has the model": {
-			key: podrequest.GPUModelKey, value: "H100", lacks: []Cause{causeOf(placement.FewSuitableGPUs)},
+			gpus: 2, key: podrequest.GPUModelKey, value: "H100", lacks: []Cause{causeOf(placement.FewSuitableGPUs)},
 			want: "; and the gang can never fit in this cluster because of nvtopo.dev/gpu-model: H100 of the members",
 			next: "; and leave out nvtopo.dev/gpu-model (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/gpu-model-)",
+		},
+		"there are too few GPUs for those that there are": {
+			gpus: 6, lacks: []Cause{FewGPUs},
+			want: "; and the gang can never fit in this cluster: it asks 12 nvidia.com/gpu",
+			next: "; and run smaller members, or add nodes",
+		},
+		"no node has the bandwidth, and there are too few GPUs": {
+			gpus: 6, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth), FewGPUs},
+			want: "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members, and also of its size",
+			next: "; and set nvtopo.dev/min-bandwidth to 25GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=25GB/s), with which there is room for 1 member when no other pod runs, or",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestEnv()
 			w.node(t, "n0", cube, nil)
-			w.group("train", 3, []*v1.Pod{pod("asks", 2).Annotation(tc.key, tc.value).Obj(), pod("second", 2).Annotation(tc.key, tc.value).Obj()})
+			var members []*v1.Pod
+			for _, name := range []string{"asks", "second"} {
+				p := pod(name, tc.gpus)
+				if tc.key != "" {
+					p = p.Annotation(tc.key, tc.value)
+				}
+				members = append(members, p.Obj())
+			}
+			w.group("train", 3, members)
 			e, err := Pod(w.World, "team", "asks")
 			if err != nil {
 				t.Fatal(err)

@@ -87,7 +87,7 @@ func (a *ask) neverGang(e *Explanation) bool {
 		if total, asks := ideal.offered(), a.gpus(a.resource()); asks > total {
 			e.Reason = fmt.Sprintf("the gang can never fit in this cluster: it asks %d %s, and the nodes that it may run on have %d", asks, a.resource(), total)
 		}
-		e.Next = anyOf(append(fewerMembers(room), "run smaller members", "add nodes"))
+		e.Next = anyOf(append(a.fewerMembers(room), "run smaller members", "add nodes"))
 		return true
 	}
 	e.lack(needed)
@@ -99,7 +99,7 @@ func (a *ask) neverGang(e *Explanation) bool {
 			}
 		}
 	}
-	e.Next = ideal.lesser(needed, a.shapes, ideal.fitsAsking, fewerMembers(room)...)
+	e.Next = ideal.lesser(needed, a.shapes, ideal.fitsAsking, a.fewerMembers(room)...)
 	return true
 }
 
@@ -123,7 +123,11 @@ func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.Unplaceab
 	if values := a.lesserEach(needed, a.shapes, enough); len(values) > 0 {
 		less = set(values) + annotate(a.shapes, values...)
 	}
-	e.Next = anyOf([]string{less + " and run " + counted(most, "member") + ", with which there is room when no other pod runs", "add nodes that have more"})
+	then := " and run " + counted(most, "member") + ", with which there is room"
+	if !a.gang.Complete() {
+		then = ", with which there is room for " + counted(most, "member")
+	}
+	e.Next = anyOf([]string{less + then + " when no other pod runs", "add nodes that have more"})
 	return true
 }
 
@@ -144,9 +148,10 @@ func (a *ask) roomWithout(dropped []wish) int {
 	return 0
 }
 
-// fewerMembers is the step to run as many members as there is room for, if there is some.
-func fewerMembers(room *fabric.UnplaceableError) []string {
-	if room.Have < 1 {
+// fewerMembers is the step to run as many members as there is room for, if there is some. A gang that lacks members
+// is told to make them.
+func (a *ask) fewerMembers(room *fabric.UnplaceableError) []string {
+	if room.Have < 1 || !a.gang.Complete() {
 		return nil
 	}
 	return []string{"run " + counted(room.Have, "member")}
