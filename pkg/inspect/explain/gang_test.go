@@ -167,3 +167,26 @@ func TestSegmentsBehindLauncher(t *testing.T) {
 		})
 	}
 }
+
+// TestOthersAsk: of several names of an annotation the value counts that the scheduler reads, and an empty value is
+// one.
+func TestOthersAsk(t *testing.T) {
+	for name, tc := range map[string]struct {
+		other map[string]string
+		want  string
+	}{
+		"none":      {},
+		"two names": {other: map[string]string{podrequest.TopologyPolicyKey: "restricted", "hami.io/gpu-scheduler-policy": "topology-aware"}, want: "restricted"},
+		"empty":     {other: map[string]string{podrequest.TopologyPolicyKey: ""}, want: `""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := &question{pod: pod("asks", 1).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Obj()}
+			a := &ask{shapes: []*question{first, {pod: pod("other", 1).Annotations(tc.other).Obj()}}}
+			for range 50 { // a map has no order
+				if got := a.othersAsk(podrequest.TopologyPolicyKey, []wish{{by: []*question{first}}}); got != tc.want {
+					t.Fatalf("the others ask %q, want %q", got, tc.want)
+				}
+			}
+		})
+	}
+}

@@ -3,9 +3,12 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
@@ -89,15 +92,8 @@ func (a *ask) othersAsk(key string, wishes []wish) string {
 		if slices.ContainsFunc(wishes, func(w wish) bool { return w.isOf(q) }) {
 			continue
 		}
-		value := ""
-		for k, v := range q.pod.Annotations {
-			if podrequest.CanonicalKey(k) == podrequest.CanonicalKey(key) {
-				value = asRead(k, v)
-			}
-		}
-		if value == "" {
-			none = true
-		} else if !slices.Contains(values, value) {
+		value, has := valueOf(q.pod, podrequest.CanonicalKey(key))
+		if none = none || !has; has && !slices.Contains(values, value) {
 			values = append(values, value)
 		}
 	}
@@ -105,6 +101,16 @@ func (a *ask) othersAsk(key string, wishes []wish) string {
 		values = append(values, "none")
 	}
 	return strings.Join(values, " or ")
+}
+
+// valueOf is a pod's value of an annotation, under the first of its names that the pod has, its own before others.
+func valueOf(p *v1.Pod, key string) (value string, has bool) {
+	for _, k := range append([]string{key}, podrequest.InputKeys()...) {
+		if v, ok := p.Annotations[k]; ok && podrequest.CanonicalKey(k) == key {
+			return cmp.Or(asRead(k, v), `""`), true
+		}
+	}
+	return "", false
 }
 
 // besideWishes are what the members ask beside devices, as wishes.
