@@ -23,7 +23,8 @@ func roomNow(shapes []*question, to annotation) string {
 }
 
 // annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all members of
-// their gang that ask the same; see command. Members that get different changes have a command each.
+// their gang that ask the same; see command. Members that get different changes have a command each, the first
+// maxNamed of them.
 func annotate(shapes []*question, changes ...annotation) string {
 	if len(shapes) == 1 && shapes[0].members == nil {
 		return command([]*v1.Pod{shapes[0].pod}, changes...)
@@ -53,10 +54,18 @@ func annotate(shapes []*question, changes ...annotation) string {
 		}
 	}
 	var commands []string
-	for _, c := range all {
+	for _, c := range all[:min(maxNamed, len(all))] {
 		commands = append(commands, command(c.pods, c.changes...))
 	}
-	return strings.Join(commands, " and")
+	more := 0
+	for _, c := range all[len(commands):] {
+		more += len(c.pods)
+	}
+	text := strings.Join(commands, " and")
+	if more > 0 {
+		text += ", and so for " + counted(more, "member") + " more"
+	}
+	return text
 }
 
 func (a annotation) equal(o annotation) bool { return a.key == o.key && a.value == o.value }

@@ -117,7 +117,7 @@ func apartOf(q *question) string {
 func amounts(q *question) (out []wish) {
 	for _, name := range resourcesOf([]*question{q}) {
 		if n := asks(q, name); n > 0 {
-			out = append(out, wish{name: amount(name, n) + " of " + string(name), cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
+			out = append(out, wish{name: amount(name, n) + " of " + string(name), value: amount(name, n), resource: name, cause: CauseOf(name), drop: func(p *v1.Pod) { dropResource(p, name) }})
 		}
 	}
 	return out

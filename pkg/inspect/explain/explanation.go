@@ -155,6 +155,7 @@ const (
 	maxNamed      = 3  // nodes named with a refusal
 	maxCandidates = 4  // nearest nodes
 	maxSearched   = 64 // nodes on which blockers are looked for
+	maxWishes     = 16 // wishes of members of a gang that are told apart by value
 )
 
 // nodes names the first few of some nodes.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
@@ -165,6 +166,98 @@ func TestSegmentsBehindLauncher(t *testing.T) {
 				t.Errorf("level %q, %s (%v); want %q", e.Gang.Level, e.Reason, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestManyWishes: of a gang whose members ask for many values of one annotation, or many amounts, the values are one
+// wish, so that the number of plans is bounded by what can be asked, and what is said is short.
+func TestManyWishes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		nodes, members int
+		asks           func(p *testobj.PodWrapper, i int)
+		want           []string // the wishes of the members
+		reason, next   string
+	}{
+		"200 bandwidths": {
+			nodes: 50, members: 200,
+			asks:   func(p *testobj.PodWrapper, i int) { p.Annotation(podrequest.MinBandwidthKey, fmt.Sprint(400+i)) },
+			want:   []string{"nvtopo.dev/min-bandwidth of the members", "1 of cpu for each member", "1Gi of memory for each member"},
+			reason: "because of nvtopo.dev/min-bandwidth of the members; even if no other pod ran: room for 0 of 200 members",
+			next:   "leave out nvtopo.dev/min-bandwidth (kubectl -n team annotate --overwrite pod asks m1 m2 m3 m4 m5 m6 m7 nvtopo.dev/min-bandwidth-, and so for 192 members more), without which",
+		},
+		"18 amounts, 17 bandwidths, and a member without": {
+			nodes: 5, members: 18,
+			asks: func(p *testobj.PodWrapper, i int) {
+				if p.CPU(fmt.Sprint(100+i, "m")); i > 0 {
+					p.Annotation(podrequest.MinBandwidthKey, fmt.Sprint(400+i))
+				}
+			},
+			want:   []string{"nvtopo.dev/min-bandwidth of m1, m2, m3 and 14 more", "cpu for each member", "memory for each member"},
+			reason: "because of nvtopo.dev/min-bandwidth of m1, m2, m3 and 14 more; even if no other pod ran: room for 1 of 18 members",
+			next:   "leave out nvtopo.dev/min-bandwidth (kubectl -n team annotate --overwrite pod m1 m2 m3 m4 m5 m6 m7 m8 nvtopo.dev/min-bandwidth-, and so for 9 members more), without which",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			for i := range tc.nodes {
+				w.node(t, fmt.Sprint("n", i), cube, nil)
+			}
+			var members []*v1.Pod
+			for i := range tc.members {
+				p := pod(fmt.Sprint("m", i), 2)
+				if i == 0 {
+					p = pod("asks", 2)
+				}
+				tc.asks(p, i)
+				members = append(members, p.Obj())
+			}
+			w.group("train", int32(tc.members), members)
+			s := newScene(w.World)
+			key, _ := gangrequest.KeyOf(w.pod("asks"))
+			a, err := s.askOf(s.readGang(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, namesOf(slices.Concat(a.memberWishes(), a.each(amounts, " for each member")))); diff != "" {
+				t.Errorf("wishes (-want +got):\n%s", diff)
+			}
+			e, err := Pod(w.World, "team", "asks")
+			if err != nil || !strings.Contains(e.Reason, tc.reason) || !strings.HasPrefix(e.Next, tc.next) {
+				t.Errorf("%s: %.2000q, next step %.2000q (%v)\nwant %q, %q", e.Cause, e.Reason, e.Next, err, tc.reason, tc.next)
+			}
+		})
+	}
+}
+
+// TestManyListed: of many values, commands and wishes without which a gang has room the first few are listed.
+func TestManyListed(t *testing.T) {
+	var shapes []*question
+	var changes []annotation
+	for i := range 5 {
+		p := pod(fmt.Sprint("m", i), 1).Annotation(podrequest.MinBandwidthKey, fmt.Sprint(20+i)).Obj()
+		q := &question{pod: p}
+		shapes, changes = append(shapes, q), append(changes, annotation{key: podrequest.MinBandwidthKey, value: fmt.Sprint(i), by: []*question{q}})
+	}
+	for _, q := range shapes {
+		shapes[0].members = append(shapes[0].members, q.pod)
+	}
+	a := &ask{shapes: append(slices.Clone(shapes), &question{pod: pod("none", 1).Obj()})}
+	if got, want := a.othersAsk(podrequest.MinBandwidthKey, []wish{{by: shapes[:1]}}), "21 or 22 or 23 or 1 other value or none"; got != want {
+		t.Errorf("the others ask %q, want %q", got, want)
+	}
+	got := annotate(shapes, changes...)
+	if strings.Count(got, "kubectl") != maxNamed || !strings.HasSuffix(got, "pod m2 nvtopo.dev/min-bandwidth=2), and so for 2 members more") {
+		t.Errorf("commands %q", got)
+	}
+	w := newTestEnv()
+	w.node(t, "n0", cube, nil).group("train", 1, []*v1.Pod{pod("asks", 1).Annotations(map[string]string{
+		podrequest.MinLinkKey: "SYS", podrequest.MinBandwidthKey: "1", podrequest.MinGPUMemoryKey: "1Gi", podrequest.MessageSizeKey: "1Gi",
+	}).Obj()})
+	s := newScene(w.World)
+	key, _ := gangrequest.KeyOf(w.pod("asks"))
+	fits, err := s.askOf(s.readGang(key))
+	if err != nil || len(fits.relaxedGang()) != maxNamed {
+		t.Errorf("without each of %q there is room (%v), and not the first %d are listed", namesOf(fits.memberWishes()), err, maxNamed)
 	}
 }
 

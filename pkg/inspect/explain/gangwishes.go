@@ -42,16 +42,19 @@ func (a *ask) memberWishes() []wish {
 	return a.each(func(q *question) []wish { return a.forPod(q).wishesOf() }, " of the members")
 }
 
-// each are wishes of the members, each once, with the members that have it; all is said where all have.
-func (a *ask) each(of func(*question) []wish, all string) (out []wish) {
-	for _, q := range a.shapes {
-		for _, w := range of(q) {
-			at := slices.IndexFunc(out, func(o wish) bool { return o.name == w.name && o.value == w.value })
-			if at < 0 {
-				at, out = len(out), append(out, w)
+// each are wishes of the members, each once, with the members that have it; all is said where all have. Of more than
+// maxWishes those for several values of one annotation, or amounts of one resource, are one, as each costs a plan.
+func (a *ask) each(of func(*question) []wish, all string) []wish {
+	out := a.collect(of)
+	if len(out) > maxWishes {
+		out = a.collect(func(q *question) []wish {
+			wishes := of(q)
+			for i := range wishes {
+				w := &wishes[i]
+				w.name, w.value = cmp.Or(w.key, string(w.resource), w.name), ""
 			}
-			out[at].by = append(out[at].by, q)
-		}
+			return wishes
+		})
 	}
 	for i := range out {
 		w := &out[i]
@@ -65,6 +68,20 @@ func (a *ask) each(of func(*question) []wish, all string) (out []wish) {
 			}
 		}
 		w.name += " of " + nodes(w.who)
+	}
+	return out
+}
+
+// collect are wishes of the members, each once, with the members that have it.
+func (a *ask) collect(of func(*question) []wish) (out []wish) {
+	for _, q := range a.shapes {
+		for _, w := range of(q) {
+			at := slices.IndexFunc(out, func(o wish) bool { return o.name == w.name && o.value == w.value })
+			if at < 0 {
+				at, out = len(out), append(out, w)
+			}
+			out[at].by = append(out[at].by, q)
+		}
 	}
 	return out
 }
@@ -96,6 +113,9 @@ func (a *ask) othersAsk(key string, wishes []wish) string {
 		if none = none || !has; has && !slices.Contains(values, value) {
 			values = append(values, value)
 		}
+	}
+	if more := len(values) - maxNamed; more > 0 {
+		values = append(values[:maxNamed], counted(more, "other value"))
 	}
 	if none && len(values) > 0 {
 		values = append(values, "none")
@@ -142,7 +162,8 @@ func (a *ask) changeOfGang(cause Cause) string {
 	return ""
 }
 
-// relaxedGang is what the gang would get without one of its wishes, or of its members'.
+// relaxedGang is what the gang would get without one of its wishes, or of its members': of the first maxNamed
+// without which it has room.
 func (a *ask) relaxedGang() (out []Relaxation) {
 	for _, w := range append(gangWishes(a), a.memberWishes()...) {
 		less, ok := a.without([]wish{w})
@@ -151,6 +172,9 @@ func (a *ask) relaxedGang() (out []Relaxation) {
 		}
 		if plan, err := less.plan(); err == nil {
 			out = append(out, Relaxation{Wish: w.name, Nodes: len(nodesOf(plan)), Level: plan.Level})
+		}
+		if len(out) == maxNamed {
+			break
 		}
 	}
 	return out

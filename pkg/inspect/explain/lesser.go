@@ -91,7 +91,10 @@ func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish
 		if w.by != nil {
 			asking = w.by
 		}
-		values := c.lesserValues(w.key, needed, asking)
+		var values []string
+		if w.value != "" { // else it is left out: no value is less for all that have it
+			values = c.lesserValues(w.key, needed, asking)
+		}
 		at := slices.IndexFunc(values, func(value string) bool {
 			trial[i] = w.lowered(value)
 			return fits(trial)

@@ -92,12 +92,14 @@ func (a *ask) neverGang(e *Explanation) bool {
 	}
 	e.lack(needed)
 	e.Reason = fmt.Sprintf("the gang can never fit in this cluster because of %s; even if no other pod ran: %s", a.because(needed), roomOf(room))
-	for _, q := range a.shapes {
-		for _, name := range resourcesOf([]*question{q}) {
-			if slices.ContainsFunc(needed, func(w wish) bool { return w.cause == CauseOf(name) && w.isOf(q) }) {
-				e.Evidence = append(e.Evidence, ideal.forPod(q).leftBeside(name)...)
+	for _, name := range resourcesOf(a.shapes) {
+		var left []string
+		for _, q := range a.shapes {
+			if len(left) < maxNamed && slices.ContainsFunc(needed, func(w wish) bool { return w.cause == CauseOf(name) && w.isOf(q) }) {
+				left = append(left, ideal.forPod(q).leftBeside(name)...)
 			}
 		}
+		e.Evidence = append(e.Evidence, left[:min(len(left), maxNamed)]...)
 	}
 	e.Next = ideal.lesser(needed, a.shapes, ideal.fitsAsking, a.fewerMembers(room)...)
 	return true

@@ -19,7 +19,8 @@ import (
 // wish is something that a pod could do without.
 type wish struct {
 	name string
-	// value tells it from a wish of the same name that other members of a gang have.
+	// value tells it from a wish of the same name that other members of a gang have; empty where values of an
+	// annotation are one wish, see each.
 	value string
 	// by are the members of a gang that have it, and who their names; nil: all.
 	by  []*question
@@ -32,10 +33,10 @@ type wish struct {
 	fix  annotation
 	drop func(*v1.Pod)             // nil of a wish that is the gang's alone
 	gang func(*gangrequest.Wishes) // nil of a wish that is the pod's
-	// resource is what is asked an amount of, and of says that members of a gang like this one ask for it, empty
-	// if they do not. Of the besides alone.
+	// resource is what is asked an amount of; empty if it is none.
 	resource v1.ResourceName
-	of       func(*question) string
+	// of says that members of a gang like this one ask for it, empty if they do not. Of the besides alone.
+	of func(*question) string
 }
 
 // causesOfKeys are the causes of annotations. Those that decide about no node's fit are not there.
