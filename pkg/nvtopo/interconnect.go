@@ -49,13 +49,8 @@ func (g *Graph) fabricShape(best Class) string {
 		}
 		whole++
 		group := g.fabricPeers(i)
-		for _, j := range group.Positions() {
-			if g.fabricPeers(j) != group {
-				return "some"
-			}
-			if l := g.Link(i, j); i != j && group.Len() > 2 && l.Class != best && !l.Switched {
-				return "some"
-			}
+		if !g.evenly(i, group, best) {
+			return "some"
 		}
 		if n := group.Len(); n > 1 {
 			if least == 0 || n < least {
@@ -75,6 +70,19 @@ func (g *Graph) fabricShape(best Class) string {
 		return "pairs"
 	}
 	return "groups of " + strconv.Itoa(most)
+}
+
+// evenly reports whether the GPUs of a group have the same peers, and one of them the best links to all.
+func (g *Graph) evenly(i int, group Mask, best Class) bool {
+	for _, j := range group.Positions() {
+		if g.fabricPeers(j) != group {
+			return false
+		}
+		if l := g.Link(i, j); i != j && group.Len() > 2 && l.Class != best && !l.Switched {
+			return false
+		}
+	}
+	return true
 }
 
 // fabricPeers is a GPU with those that the fabric joins it to, without divided ones.

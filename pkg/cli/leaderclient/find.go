@@ -86,7 +86,7 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 		return fmt.Errorf("no scheduler leads: there is no Lease %s; %s", of, of.NextStep())
 	}
 	if apierrors.IsForbidden(err) && *of != (diagnosis.LeaderLease{Namespace: namespace, Name: diagnosis.ShippedLease}) {
-		return fmt.Errorf("Lease %s: %w; Role %s/%s has the Lease of the shipped configuration alone: an administrator lets USER get this one", of, err, namespace, Role)
+		return fmt.Errorf("read Lease %s: %w; Role %s/%s has the Lease of the shipped configuration alone: an administrator lets USER get this one", of, err, namespace, Role)
 	}
 	if err != nil {
 		return refused(err, "Lease", of.Namespace, of.Name)

@@ -23,6 +23,19 @@ import (
 // Of returns the view of a cluster.
 func Of(o *clusterobjects.Objects, opt Options) *View { return NewMemo().Of(o, opt) }
 
+// addProblems lists what of a cluster's objects does not count, but for the notes of nodes.
+func (v *View) addProblems(o *clusterobjects.Objects, fabric []clustertopology.Problem) {
+	if v.Problems, v.NoScheduler = slices.Clone(o.Faults), noScheduler(o); v.NoScheduler != "" {
+		v.Problems = append(v.Problems, v.NoScheduler)
+	}
+	if len(o.Topologies) == 0 && slices.ContainsFunc(o.Nodes, func(n v1.Node) bool { return !n.Status.Allocatable.Name(v1.ResourceName(v.Resource), "").IsZero() }) {
+		v.Problems = append(v.Problems, diagnosis.NoTopologies+"; which GPUs are free is not known")
+	}
+	for i := range fabric {
+		v.Problems = append(v.Problems, fabric[i].String())
+	}
+}
+
 // Of returns the view of a cluster, as the function Of does.
 func (m *Memo) Of(o *clusterobjects.Objects, opt Options) *View {
 	resource := cmp.Or(opt.Resource, v1alpha1.DefaultResource)
@@ -43,15 +56,7 @@ func (m *Memo) Of(o *clusterobjects.Objects, opt Options) *View {
 	for _, l := range tree.Levels() {
 		v.Levels = append(v.Levels, l.Name)
 	}
-	if v.Problems, v.NoScheduler = slices.Clone(o.Faults), noScheduler(o); v.NoScheduler != "" {
-		v.Problems = append(v.Problems, v.NoScheduler)
-	}
-	if len(o.Topologies) == 0 && slices.ContainsFunc(o.Nodes, func(n v1.Node) bool { return !n.Status.Allocatable.Name(v1.ResourceName(resource), "").IsZero() }) {
-		v.Problems = append(v.Problems, diagnosis.NoTopologies+"; which GPUs are free is not known")
-	}
-	for i := range problems {
-		v.Problems = append(v.Problems, problems[i].String())
-	}
+	v.addProblems(o, problems)
 	v.Nodes = make([]*Node, tree.Len())
 	m.forget(o.Now)
 	r, pods := m.reader.at(o), boundPods(o.Pods)

@@ -129,7 +129,7 @@ func TestFigureMetrics(t *testing.T) {
 		on(t, r.State, schedtest.Pod("near").GPUs(2).Obj(), "n", 0, 3), on(t, r.State, schedtest.Pod("far").GPUs(2).Obj(), "n", 1, 5),
 		on(t, r.State, schedtest.Pod("one").GPUs(1).Obj(), "n", 2))
 	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(newFigureCollector(r.State.figures))
+	registry.CustomMustRegister(newFigureCollector(r.figures))
 	const want = `
 # HELP scheduler_nvtopo_gpus [ALPHA] GPUs by model and state, each in one: used; free (with a free partner as fast as any on the machine); stranded (free without one); unusable (not used and not to be had: unhealthy, or its node takes no pods).
 # TYPE scheduler_nvtopo_gpus gauge
@@ -191,7 +191,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t, on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3))
 	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(newFigureCollector(r.State.figures))
+	registry.CustomMustRegister(newFigureCollector(r.figures))
 	const head = `
 # HELP scheduler_nvtopo_linked_groups [ALPHA] Disjoint groups of GPUs of one node whose ring is as fast as that of as many can be there, by model, number of GPUs and class of that ring's weakest link: free now, possible (of as many free GPUs, were they rightly spread) and capacity (with nothing used).
 # TYPE scheduler_nvtopo_linked_groups gauge

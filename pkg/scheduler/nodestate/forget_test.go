@@ -30,10 +30,10 @@ type changingCluster struct {
 func newChangingCluster(t *testing.T) *changingCluster {
 	t.Helper()
 	c := &changingCluster{cachedState: newCachedState(t), t: t}
-	c.State.listers.nodes = c
+	c.listers.nodes = c
 	c.Lists.in.Store(true)
 	c.pending = schedtest.Pod("pending").GPUs(64).Obj()
-	c.State.listers.pods = fixedStore{c.pending.UID: c.pending}
+	c.listers.pods = fixedStore{c.pending.UID: c.pending}
 	c.Waiting.Add(&waking.RefusedPod{Pod: c.pending, Demand: *demandOf(t, c.pending)})
 	return c
 }
