@@ -17,7 +17,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	var gates []string
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == kueue.GateAdmission {
-			s.quota.explain(e, p.Labels, s.quota.workloadOf(p.Namespace, p.UID, workloadName(p)))
+			s.quota.explain(e, p.Labels, &p.Spec, s.quota.workloadOf(p.Namespace, p.UID, workloadName(p)))
 			return true
 		}
 		gates = append(gates, g.Name)

@@ -14,10 +14,12 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testobj"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 const (
@@ -443,6 +445,47 @@ func TestCauses(t *testing.T) {
 				w.waits(p)
 			},
 			want: NoQueue, wantText: `there is no LocalQueue "lokal" in namespace team`, wantNext: "to one of local",
+		},
+		"a queue that is not there, beside one without GPUs": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.Workloads, w.ClusterQueues[0].Spec.ResourceGroups = nil, nil
+				p := asks(4).Label(kueue.LabelQueue, "training").Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.waits(p)
+			},
+			want: NoQueue, wantText: `there is no LocalQueue "training"`,
+			wantNext: "have a LocalQueue made in namespace team whose ClusterQueue has nvidia.com/gpu",
+		},
+		"a queue of a pool that gives the tenant nothing": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.Workloads, w.LocalQueues[0].Name, w.LocalQueues[0].Spec.ClusterQueue = nil, names.DefaultQueue, names.DefaultClusterQueue
+				of := &w.ClusterQueues[0]
+				of.Name, of.Labels = "training.vision", map[string]string{names.LabelManaged: "training", poolv1alpha1.LabelTenant: "vision"}
+				p := asks(4).Label(kueue.LabelQueue, "training").Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.waits(p)
+			},
+			want: NoQueue, wantText: `there is no LocalQueue "training"`,
+			wantNext: "ask an administrator for quota: pool training gives the tenant of namespace team nothing; spec.quotas or spec.defaultQuota of ComputePool training gives it some",
+		},
+		"a queue of a pool that leaves the tenant out of its queues": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.Namespaces = []v1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{poolv1alpha1.LabelTenant: "speech"}}}}
+				w.Workloads, w.LocalQueues = nil, nil
+				of := &w.ClusterQueues[0]
+				of.Name, of.Labels = "training.batch", map[string]string{names.LabelManaged: "training", names.LabelQueue: "batch"}
+				p := asks(4).Label(kueue.LabelQueue, "training.batch").Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.waits(p)
+			},
+			want: NoQueue, wantText: `there is no LocalQueue "training.batch"`,
+			wantNext: "pool training gives tenant speech nothing; the field tenants of spec.queues of ComputePool training gives it some",
 		},
 		"a queue of a ClusterQueue that is not there": {
 			build: func(t *testing.T, w *testEnv) {

@@ -16,6 +16,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // quota is Kueue's objects and the devices that count.
@@ -27,15 +29,22 @@ type quota struct {
 // maxHolders bounds the Workloads that are named for the quota that they hold.
 const maxHolders = 5
 
-// explain explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet.
-func (k *quota) explain(e *Explanation, labels map[string]string, wl *kueue.Workload) {
+// explain explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet: pod is then what
+// its pods ask.
+func (k *quota) explain(e *Explanation, labels map[string]string, pod *v1.PodSpec, wl *kueue.Workload) {
 	defer func() { e.Next = cmp.Or(e.Next, nextSteps[e.Cause]) }()
 	e.Cause = NoQuota
-	name := labels[kueue.LabelQueue]
+	name, asking := labels[kueue.LabelQueue], wl
 	if wl != nil {
 		name = wl.Spec.QueueName
+	} else {
+		asking = &kueue.Workload{Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Count: 1, Template: v1.PodTemplateSpec{Spec: *pod}}}}}
 	}
-	if k.explainQueue(e, name) {
+	asked := slices.DeleteFunc(slices.Clone(k.resources), func(resource string) bool {
+		total, _ := askedBy(asking, v1.ResourceName(resource))
+		return total == 0
+	})
+	if k.explainQueue(e, name, asked) {
 		return
 	}
 	if wl == nil {
@@ -69,8 +78,8 @@ func (k *quota) explain(e *Explanation, labels map[string]string, wl *kueue.Work
 	}
 }
 
-// explainQueue explains a job whose queue is not there. It reports whether that is so.
-func (k *quota) explainQueue(e *Explanation, name string) bool {
+// explainQueue explains a job that asks some resources and whose queue is not there. It reports whether that is so.
+func (k *quota) explainQueue(e *Explanation, name string, asked []string) bool {
 	local := find(k.LocalQueues, e.Namespace, name)
 	switch {
 	case name == "":
@@ -86,17 +95,67 @@ func (k *quota) explainQueue(e *Explanation, name string) bool {
 	default:
 		return false
 	}
-	e.Cause = NoQueue
+	e.Cause, e.Next = NoQueue, k.queueWith(e.Namespace, name, asked)
+	return true
+}
+
+// queueWith says which LocalQueues of a namespace lead to quota of what a job asks, or how to have one where none does;
+// name is that of the queue that is not there. It is empty if nothing is known.
+func (k *quota) queueWith(namespace, name string, asked []string) string {
 	var there []string
 	for i := range k.LocalQueues {
-		if q := &k.LocalQueues[i]; q.Namespace == e.Namespace {
+		if q := &k.LocalQueues[i]; q.Namespace == namespace && k.lacks(q.Spec.ClusterQueue, asked) == "" {
 			there = append(there, q.Name)
 		}
 	}
-	if slices.Sort(there); len(there) > 0 {
-		e.Next = fmt.Sprintf("set the label %s to one of %s", kueue.LabelQueue, strings.Join(there, ", "))
+	slices.Sort(there)
+	pool, by := k.poolOf(name)
+	switch {
+	case len(there) > 0:
+		return fmt.Sprintf("set the label %s to one of %s", kueue.LabelQueue, strings.Join(there, ", "))
+	case pool != "":
+		tenant := "the tenant of namespace " + namespace
+		if n := find(k.Namespaces, "", namespace); n != nil && n.Labels[poolv1alpha1.LabelTenant] != "" {
+			tenant = "tenant " + n.Labels[poolv1alpha1.LabelTenant]
+		}
+		return fmt.Sprintf("ask an administrator for quota: pool %s gives %s nothing; %s of ComputePool %s gives it some", pool, tenant, by, pool)
+	case len(asked) > 0 && k.QueuesKnown:
+		return fmt.Sprintf("have a LocalQueue made in namespace %s whose ClusterQueue has %s", namespace, strings.Join(asked, " and "))
 	}
-	return true
+	return ""
+}
+
+// lacks is the first of some resources of which a ClusterQueue can have none; empty if it can have some of all, or
+// nobody knows.
+func (k *quota) lacks(queue string, resources []string) string {
+	q := find(k.ClusterQueues, "", queue)
+	for _, resource := range resources {
+		if q == nil {
+			if queue == names.DefaultClusterQueue || len(k.ClusterQueues) > 0 {
+				return resource
+			}
+		} else if l := limitOf(q, v1.ResourceName(resource)); !l.listed || l.bounded && l.total == 0 {
+			return resource
+		}
+	}
+	return ""
+}
+
+// poolOf is the ComputePool whose LocalQueues have such a name, and the fields by which it gives tenants quota; empty
+// if no ClusterQueue is of one.
+func (k *quota) poolOf(name string) (pool, by string) {
+	pool, _, _ = strings.Cut(name, ".")
+	for i := range k.ClusterQueues {
+		q := &k.ClusterQueues[i]
+		if q.Labels[names.LabelManaged] != pool || !strings.HasPrefix(q.Name, pool+".") {
+			continue
+		}
+		if q.Labels[poolv1alpha1.LabelTenant] == "" {
+			return pool, "the field tenants of spec.queues"
+		}
+		return pool, "spec.quotas or spec.defaultQuota"
+	}
+	return "", ""
 }
 
 // explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
@@ -126,6 +185,7 @@ func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string) b
 // limit is how much of a resource a ClusterQueue can have.
 type limit struct {
 	total, flavor int64 // in all its flavors, and in the one with most
+	listed        bool  // in a flavor; else the queue has none
 	bounded       bool  // else nothing bounds that
 }
 
@@ -140,9 +200,9 @@ func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (l limit) {
 				case r.BorrowingLimit != nil:
 					most += r.BorrowingLimit.Value()
 				case q.Spec.CohortName != "":
-					return limit{} // all that the cohort has
+					return limit{listed: true} // all that the cohort has
 				}
-				l = limit{l.total + most, max(l.flavor, most), true}
+				l = limit{l.total + most, max(l.flavor, most), true, true}
 			}
 		}
 	}
