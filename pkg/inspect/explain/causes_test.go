@@ -498,6 +498,32 @@ func TestCauses(t *testing.T) {
 			},
 			want: NoQueue, wantText: `there is no ClusterQueue "gone"`, wantNext: "create that ClusterQueue",
 		},
+		"a queue without GPUs, beside one that has some": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.ClusterQueues = append(w.ClusterQueues, kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cpus"}})
+				w.LocalQueues = append(w.LocalQueues, kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "cpus"}})
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec = kueue.WorkloadSpec{QueueName: "other", PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: v1.PodTemplateSpec{Spec: p.Spec}}}}
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "ClusterQueue cpus has no nvidia.com/gpu", wantNext: "set the label kueue.x-k8s.io/queue-name to one of local",
+		},
+		"the queue without GPUs that tenants have, whose ClusterQueue may not be read": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.ClusterQueues, w.LocalQueues[0].Name, w.LocalQueues[0].Spec.ClusterQueue = nil, names.DefaultQueue, names.DefaultClusterQueue
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec = kueue.WorkloadSpec{QueueName: names.DefaultQueue, PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: v1.PodTemplateSpec{Spec: p.Spec}}}}
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "ClusterQueue nvtopo-default has no nvidia.com/gpu",
+			wantNext: "have a LocalQueue made in namespace team whose ClusterQueue has nvidia.com/gpu",
+		},
 		"more than the quota of the queue": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

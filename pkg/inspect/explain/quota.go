@@ -53,7 +53,7 @@ func (k *quota) explain(e *Explanation, labels map[string]string, pod *v1.PodSpe
 		return
 	}
 	queue := k.queueOf(wl)
-	if k.explainLimit(e, wl, queue) {
+	if k.explainLimit(e, wl, queue, asked) {
 		return
 	}
 	e.Evidence = append(e.Evidence, fmt.Sprintf("Workload %s/%s in LocalQueue %s, ClusterQueue %s", wl.Namespace, wl.Name, wl.Spec.QueueName, cmp.Or(queue, "unknown")))
@@ -158,14 +158,22 @@ func (k *quota) poolOf(name string) (pool, by string) {
 	return "", ""
 }
 
-// explainLimit explains a job that asks more devices than its ClusterQueue can ever have. It reports whether
-// that is so.
-func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string) bool {
-	q := find(k.ClusterQueues, "", queue)
-	if q == nil || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
+// explainLimit explains a job that asks more devices than its ClusterQueue can ever have, or some of which it has
+// none. It reports whether that is so.
+func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string, asked []string) bool {
+	if queue == "" || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false
 	}
-	for _, resource := range k.resources {
+	if resource := k.lacks(queue, asked); resource != "" {
+		e.Cause, e.Reason = OverQuota, fmt.Sprintf("ClusterQueue %s has no %s", queue, resource)
+		e.Next = k.queueWith(e.Namespace, "", asked)
+		return true
+	}
+	q := find(k.ClusterQueues, "", queue)
+	if q == nil {
+		return false
+	}
+	for _, resource := range asked {
 		l := limitOf(q, v1.ResourceName(resource))
 		total, largest := askedBy(wl, v1.ResourceName(resource))
 		asks, most, of := total, l.total, ""
