@@ -535,6 +535,19 @@ func TestCauses(t *testing.T) {
 			},
 			want: OverQuota, wantText: "it asks 20 nvidia.com/gpu, and ClusterQueue queue can have at most 8", wantNext: "ask for at most 8 nvidia.com/gpu",
 		},
+		"more than the quota of the queue, and than any node has for a pod": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				w.ClusterQueues[0].Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("16")
+				p := asks(24).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: v1.PodTemplateSpec{Spec: p.Spec}}}
+				w.waits(p)
+			},
+			want: OverQuota, wantText: "it asks 24 nvidia.com/gpu, and ClusterQueue queue can have at most 16",
+			wantNext: "ask for at most 16 nvidia.com/gpu and at most 8 for each pod, or have the quota of ClusterQueue queue raised",
+		},
 		"more than the quota of the queue, by limits alone": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

@@ -41,7 +41,7 @@ func (k *quota) explain(e *Explanation, labels map[string]string, pod *v1.PodSpe
 		asking = &kueue.Workload{Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Count: 1, Template: v1.PodTemplateSpec{Spec: *pod}}}}}
 	}
 	asked := slices.DeleteFunc(slices.Clone(k.resources), func(resource string) bool {
-		total, _ := askedBy(asking, v1.ResourceName(resource))
+		total, _, _ := askedBy(asking, v1.ResourceName(resource))
 		return total == 0
 	})
 	if k.explainQueue(e, name, asked) {
@@ -175,7 +175,7 @@ func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string, a
 	}
 	for _, resource := range asked {
 		l := limitOf(q, v1.ResourceName(resource))
-		total, largest := askedBy(wl, v1.ResourceName(resource))
+		total, largest, one := askedBy(wl, v1.ResourceName(resource))
 		asks, most, of := total, l.total, ""
 		if total <= l.total { // each PodSet gets its own from one flavor
 			asks, most, of = largest, l.flavor, " of one flavor"
@@ -183,11 +183,24 @@ func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string, a
 		if l.bounded && asks > most {
 			e.Cause = OverQuota
 			e.Reason = fmt.Sprintf("it asks %d %s%s, and ClusterQueue %s can have at most %d, with all that it may borrow", asks, resource, of, queue, most)
-			e.Next = fmt.Sprintf("ask for at most %d %s%s, or have the quota of ClusterQueue %s raised", most, resource, of, queue)
+			each := ""
+			if greatest := k.greatest(v1.ResourceName(resource)); greatest > 0 && greatest < min(one, most) {
+				each = fmt.Sprintf(" and at most %d for each pod", greatest)
+			}
+			e.Next = fmt.Sprintf("ask for at most %d %s%s%s, or have the quota of ClusterQueue %s raised", most, resource, of, each, queue)
 			return true
 		}
 	}
 	return false
+}
+
+// greatest is how much of a resource the node has that has most.
+func (w *World) greatest(name v1.ResourceName) (most int64) {
+	for i := range w.Nodes {
+		q := w.Nodes[i].Status.Allocatable[name]
+		most = max(most, q.Value())
+	}
+	return most
 }
 
 // limit is how much of a resource a ClusterQueue can have.
@@ -217,9 +230,9 @@ func limitOf(q *kueue.ClusterQueue, name v1.ResourceName) (l limit) {
 	return l
 }
 
-// askedBy is how much of a resource the pods of a Workload ask, as few as may start: all, and those of the
-// PodSet that asks most.
-func askedBy(wl *kueue.Workload, name v1.ResourceName) (total, largest int64) {
+// askedBy is how much of a resource the pods of a Workload ask, as few as may start: all, those of the
+// PodSet that asks most, and the one that asks most.
+func askedBy(wl *kueue.Workload, name v1.ResourceName) (total, largest, one int64) {
 	for i := range wl.Spec.PodSets {
 		set := &wl.Spec.PodSets[i]
 		pod := &v1.Pod{Spec: set.Template.Spec}
@@ -232,9 +245,9 @@ func askedBy(wl *kueue.Workload, name v1.ResourceName) (total, largest int64) {
 			count = min(count, *set.MinCount)
 		}
 		asks := int64(count) * amount.Value()
-		total, largest = total+asks, max(largest, asks)
+		total, largest, one = total+asks, max(largest, asks), max(one, amount.Value())
 	}
-	return total, largest
+	return total, largest, one
 }
 
 // checksOf are what admission checks that are not content say.
