@@ -4,12 +4,17 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // explainBefore reports whether something keeps the pod from being looked at.
@@ -17,7 +22,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	var gates []string
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == kueue.GateAdmission {
-			s.quota.explain(e, p.Labels, &p.Spec, s.quota.workloadOf(p.Namespace, p.UID, workloadName(p)))
+			s.explainQuota(e, p.Labels, &p.Spec, s.quota.workloadOf(p.Namespace, p.UID, workloadName(p)))
 			return true
 		}
 		gates = append(gates, g.Name)
@@ -36,6 +41,73 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	}
 	e.Next = nextSteps[e.Cause]
 	return true
+}
+
+// explainQuota explains a job that Kueue does not let in, see quota.explain. One whose place is in doubt by the
+// placement check never gets one if its pods can never fit the cluster.
+func (s *scene) explainQuota(e *Explanation, labels map[string]string, pod *v1.PodSpec, wl *kueue.Workload) {
+	s.quota.explain(e, labels, pod, wl)
+	refused := func(c kueue.AdmissionCheckState) bool {
+		return c.Name == names.CheckPlacementObject && c.State != kueue.CheckReady
+	}
+	if e.Cause != NoPlaceYet || !slices.ContainsFunc(wl.Status.AdmissionChecks, refused) {
+		return
+	}
+	if never := s.neverOf(wl); never != nil {
+		e.Cause, e.Lacks, e.Reason, e.Next = NeverFits, never.Lacks, never.Reason, never.Next
+		e.Evidence = append(e.Evidence, never.Evidence...)
+	}
+}
+
+// neverOf explains the pods that a Workload's templates will make, if some of them can never fit the cluster; nil
+// if they can. Their flavor's taints and labels are taken to keep them from nothing.
+func (s *scene) neverOf(wl *kueue.Workload) *Explanation {
+	gangs := map[gangrequest.Key][]*v1.Pod{}
+	for i := range wl.Spec.PodSets {
+		pods := podsOf(wl, &wl.Spec.PodSets[i])
+		if len(pods) == 0 {
+			continue
+		}
+		if key, member := gangrequest.KeyOf(pods[0]); member {
+			gangs[key] = append(gangs[key], pods...)
+		} else if q, err := s.question(pods[0]); err == nil {
+			never, x := &Explanation{}, s.forPod(q)
+			if x.dominant(x.judge(), never) == NeverFits {
+				return never
+			}
+		}
+	}
+	for key, pods := range gangs {
+		never, group := &Explanation{}, find(s.PodGroups, key.Namespace, key.Name)
+		a, err := s.askOf(gangrequest.Read(key, group, pods), group)
+		if err == nil && len(a.shapes) > 0 && a.neverGang(never) && never.Cause == NeverFits {
+			return never
+		}
+	}
+	return nil
+}
+
+// podsOf are the pods that a PodSet's template will make, as few as may start.
+func podsOf(wl *kueue.Workload, set *kueue.PodSet) (out []*v1.Pod) {
+	count := min(set.Count, gangrequest.MaxMembers)
+	if set.MinCount != nil {
+		count = min(count, *set.MinCount)
+	}
+	for i := range int(count) {
+		p := &v1.Pod{ObjectMeta: *set.Template.ObjectMeta.DeepCopy(), Spec: *set.Template.Spec.DeepCopy()}
+		p.Namespace, p.Name = wl.Namespace, fmt.Sprintf("%s-%s-%d", wl.Name, set.Name, i)
+		p.UID = types.UID(string(wl.UID) + "/" + p.Name)
+		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists})
+		if len(wl.OwnerReferences) > 0 {
+			owner := wl.OwnerReferences[0]
+			owner.Controller = new(true)
+			if p.OwnerReferences = []metav1.OwnerReference{owner}; owner.Kind == "Pod" {
+				p.Name, p.OwnerReferences = owner.Name, nil
+			}
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // workloadName is how Kueue says which Workload a pod is of, empty if it does not.

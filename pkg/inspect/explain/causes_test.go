@@ -498,6 +498,33 @@ func TestCauses(t *testing.T) {
 			},
 			want: NoQueue, wantText: `there is no ClusterQueue "gone"`, wantNext: "create that ClusterQueue",
 		},
+		"a job with quota whose pods ask a bandwidth that no machine has": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).quota(t)
+				p := asks(4).Annotation(podrequest.MinBandwidthKey, "600").Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: p.Annotations}, Spec: p.Spec}}}
+				w.Workloads[1].Status.Conditions[0].Status = metav1.ConditionTrue
+				w.Workloads[1].Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: names.CheckPlacementObject, State: kueue.CheckRetry, Message: "no place"}}
+				w.waits(p)
+			},
+			want: NeverFits, wantText: "because of nvtopo.dev/min-bandwidth: 600", wantNext: "set nvtopo.dev/min-bandwidth to 450GB/s (kubectl -n team annotate --overwrite pod asks ",
+		},
+		"a job with quota whose pods fit an empty machine": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "h0", hopper, nil).quota(t)
+				w.holds(t, "busy", "h0", 0, 1, 2, 3, 4)
+				p := asks(4).Obj()
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.Workloads[1].Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: v1.PodTemplateSpec{Spec: p.Spec}}}
+				w.Workloads[1].Status.Conditions[0].Status = metav1.ConditionTrue
+				w.Workloads[1].Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: names.CheckPlacementObject, State: kueue.CheckRetry, Message: "no place"}}
+				w.waits(p)
+			},
+			want: NoPlaceYet, wantNext: "wait: the job is tried again when room comes free",
+		},
 		"a queue without GPUs, beside one that has some": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

@@ -75,7 +75,7 @@ func Owner(w *World, kind, namespace, name string) (*Explanation, error) {
 		return s.explainPodsOf(e, pods), nil
 	}
 	if wl := s.quota.workloadOfKind(kind, namespace, name); wl != nil {
-		s.quota.explain(e, nil, nil, wl)
+		s.explainQuota(e, nil, nil, wl)
 		return e, nil
 	}
 	return nil, fmt.Errorf("%s %s/%s, or a pod of it: %w", kind, namespace, name, ErrNotFound)
@@ -171,7 +171,7 @@ func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		if wl := s.quota.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
-			s.quota.explain(e, j.Labels, &j.Spec.Template.Spec, wl)
+			s.explainQuota(e, j.Labels, &j.Spec.Template.Spec, wl)
 			if _, why, ok := names.Protection(j.Annotations); ok && e.Cause == NoQuota {
 				e.Reason = "the pool: " + why
 			}
