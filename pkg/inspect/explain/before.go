@@ -79,6 +79,9 @@ func (s *scene) neverOf(wl *kueue.Workload) *Explanation {
 	}
 	for key, pods := range gangs {
 		never, group := &Explanation{}, find(s.PodGroups, key.Namespace, key.Name)
+		if key.Source != gangrequest.SourcePodGroup {
+			group = nil
+		}
 		a, err := s.askOf(gangrequest.Read(key, group, pods), group)
 		if err == nil && len(a.shapes) > 0 && a.neverGang(never) && never.Cause == NeverFits {
 			return never
