@@ -96,7 +96,7 @@ function whyPending(c: MockCluster, w: WorkSum): Explanation {
       `${first.node}: asks ${w.gpus}, ${w.gpus - 1} free`,
       `${first.node} would give it GPUs ${ring.join(",")}, NV18, 450 GB/s of 450 if ${first.namespace}/${first.name} went`,
     ],
-    next: "ask for a lesser nvtopo.dev/min-link, wait for the pods that are named, or move those that may be moved (nvtopo defrag has the commands)",
+    next: `ask for a lesser nvtopo.dev/min-link, wait for the pods that are named, or move ${first.namespace}/${first.name} off ${first.node} (kubectl cordon ${first.node}; kubectl -n ${first.namespace} delete pod ${first.name}; and once its replacement has a node: kubectl uncordon ${first.node})`,
     scheduler: `0/${c.nodes.length} nodes are available: ${c.nodes.length - 3} fewer free GPUs than asked, 3 ${taint}.`,
     refusals: [
       { cause: "FewGPUs", text: "fewer free GPUs than asked", nodes: c.nodes.length - 3, named: [0, 1, 2].map((i) => nameAt(c, i)) },

@@ -98,9 +98,17 @@ func TestNextCommand(t *testing.T) {
 			},
 			want: "set nvtopo.dev/allow-mixed-models to true" + room[:len(", with which there is room when no other pod runs")] + ", run 1 member, or add nodes that have more",
 		},
-		"a pod in the way may be moved": {
+		"a pod in the way may be moved, and no other node takes it": {
 			pod: pod("asks", 2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj(), arrange: func(w *testEnv) { linkless(w); controlled(w.pod("a")) },
-			want: nextSteps[causeOf(placement.FewLinked)] + less + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-link=SYS)",
+			want: linked + less + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-link=SYS)",
+		},
+		"a pod in the way that another node takes": {
+			pod: pod("asks", 8).Obj(), arrange: func(w *testEnv) {
+				w.node(t, "n1", cube, nil).holds(t, "a", "n0", 0, 1)
+				w.holds(t, "b", "n1", 0, 1, 2)
+				controlled(w.pod("a"))
+			},
+			want: "wait for the pods that are named, move team/a off n0 (kubectl cordon n0; kubectl -n team delete pod a; and once its replacement has a node: kubectl uncordon n0), or ask for fewer GPUs on one node",
 		},
 		"a lesser link is free now": {
 			pod: pod("asks", 2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj(), arrange: linkless,
@@ -133,28 +141,43 @@ func TestNextCommand(t *testing.T) {
 	}
 }
 
-// TestNextSteps: the step is about what the pod asks, and names the command that moves pods where some may be.
+// TestNextSteps: the step is about what the pod asks, and has the commands that move the pods that are in the way,
+// where all of one node may be moved and have somewhere to go.
 func TestNextSteps(t *testing.T) {
 	suitable := causeOf(placement.FewSuitableGPUs)
+	const unmoved = "wait for the pods that are named, or add nodes"
+	stays, homeless, moves := Blocker{Pod: "team/s", Stays: "no controller"}, Blocker{Pod: "team/h"}, Blocker{Pod: "team/m", MovesTo: "n1"}
 	for name, tc := range map[string]struct {
 		cause      Cause
 		wishes     map[string]string
-		stays      []string // of the pods in the way
-		want, less string   // in the step, and not in it
+		node       string
+		way        []Blocker
+		want, less string // in the step, and not in it
 	}{
 		"a model alone":              {cause: suitable, wishes: map[string]string{podrequest.GPUModelKey: "H100"}, want: "accept more models, or wait", less: "memory"},
 		"memory alone":               {cause: suitable, wishes: map[string]string{podrequest.MinGPUMemoryKey: "80Gi"}, want: "accept less memory, or wait", less: "models"},
 		"a model and memory":         {cause: suitable, wishes: map[string]string{podrequest.GPUModelKey: "H100", podrequest.MinGPUMemoryKey: "80Gi"}, want: nextSteps[suitable]},
-		"pods that stay":             {cause: FewGPUs, stays: []string{"no controller", "a gang"}, want: "wait for the pods that are named, or add nodes", less: "move"},
-		"one that may be moved":      {cause: FewGPUs, stays: []string{"no controller", ""}, want: "move those that may be moved (nvtopo defrag"},
-		"nobody knows who is in it":  {cause: FewGPUs, want: "move those that may be moved (nvtopo defrag"},
-		"pods that stay, and a link": {cause: causeOf(placement.FewLinked), stays: []string{"a gang"}, want: "ask for a lesser nvtopo.dev/min-link, or wait for the pods that are named", less: "move"},
+		"pods that stay":             {cause: FewGPUs, way: []Blocker{stays, stays}, want: unmoved},
+		"one of two that stays":      {cause: FewGPUs, way: []Blocker{stays, moves}, want: unmoved},
+		"one without another node":   {cause: FewGPUs, way: []Blocker{homeless}, want: unmoved},
+		"nobody knows who is in it":  {cause: FewGPUs, want: unmoved},
+		"a name that a shell reads":  {cause: FewGPUs, way: []Blocker{{Pod: "team/a; reboot", MovesTo: "n1"}}, want: unmoved},
+		"a node that a shell reads":  {cause: FewGPUs, node: "$(reboot)", way: []Blocker{moves}, want: unmoved},
+		"pods that stay, and a link": {cause: causeOf(placement.FewLinked), way: []Blocker{stays}, want: "ask for a lesser nvtopo.dev/min-link, or wait for the pods that are named", less: "move"},
+		"one that moves": {
+			cause: FewGPUs, way: []Blocker{moves},
+			want: "move team/m off n0 (kubectl cordon n0; kubectl -n team delete pod m; and once its replacement has a node: kubectl uncordon n0), or add nodes", less: "defrag",
+		},
+		"several that may": {
+			cause: FewGPUs, way: []Blocker{homeless, {Pod: "team/i"}, {Pod: "web/j"}},
+			want: "move team/h and team/i and web/j off n0 (kubectl cordon n0; kubectl -n team delete pod h i; kubectl -n web delete pod j; and once their replacements have nodes, if other nodes have room for them: kubectl uncordon n0)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &Explanation{Cause: tc.cause, Candidates: []Candidate{{}}}
-			for _, why := range tc.stays {
-				e.Candidates[0].Blockers = append(e.Candidates[0].Blockers, Blocker{Stays: why})
+			if tc.node == "" {
+				tc.node = "n0"
 			}
+			e := &Explanation{Cause: tc.cause, Candidates: []Candidate{{Node: tc.node, Blockers: tc.way}}}
 			got := e.step([]*question{{pod: pod("asks", 1).Annotations(tc.wishes).Obj()}})
 			if !strings.Contains(got, tc.want) || tc.less != "" && strings.Contains(got, tc.less) {
 				t.Errorf("step %q, want %q without %q", got, tc.want, tc.less)

@@ -3,8 +3,11 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -36,12 +39,12 @@ var nextSteps = func() map[Cause]string {
 
 // Parts of steps that do not always help, see step.
 const (
-	moving   = "move those that may be moved (nvtopo defrag has the commands)"
+	moving   = "move those that may be moved"
 	suitable = "more models or less memory"
 )
 
-// step is the table's step for pods of some shapes: to ask for less of what they ask, and to move pods unless
-// all that are in the way stay.
+// step is the table's step for pods of some shapes: to ask for less of what they ask, and to move the pods of a
+// node, with the commands, unless none has only such as may be moved.
 func (e *Explanation) step(shapes []*question) string {
 	next := nextSteps[e.Cause]
 	switch model, memory := haveKey(shapes, podrequest.GPUModelKey), haveKey(shapes, podrequest.MinGPUMemoryKey); {
@@ -50,17 +53,52 @@ func (e *Explanation) step(shapes []*question) string {
 	case memory && !model:
 		next = strings.Replace(next, suitable, "less memory", 1)
 	}
-	blockers, moves := 0, false
-	for i := range e.Candidates {
-		for _, b := range e.Candidates[i].Blockers {
-			blockers, moves = blockers+1, moves || b.Stays == ""
-		}
-	}
-	if moves || blockers == 0 || !strings.Contains(next, moving) {
+	steps := strings.Split(strings.ReplaceAll(next, ", or ", ", "), ", ")
+	at := slices.Index(steps, moving)
+	if at < 0 {
 		return next
 	}
-	steps := strings.Split(strings.ReplaceAll(next, ", or ", ", "), ", ")
-	return anyOf(slices.DeleteFunc(steps, func(s string) bool { return s == moving }))
+	for i := range e.Candidates {
+		if steps[at] = e.Candidates[i].move(); steps[at] != "" {
+			return anyOf(steps)
+		}
+	}
+	return anyOf(slices.Delete(steps, at, at+1))
+}
+
+// move says how the pods in the way are moved to other nodes; empty if one of them stays, a single one has no
+// other node, or a name is from a file and a shell might read something else. The node is cordoned until the
+// replacements have nodes, since they would come back to it.
+func (c *Candidate) move() string {
+	var pods, deletes []string
+	last := ""
+	for _, b := range c.Blockers {
+		namespace, name, _ := strings.Cut(b.Pod, "/")
+		for _, s := range []string{c.Node, namespace, name} {
+			if len(validation.IsDNS1123Subdomain(s)) > 0 {
+				return ""
+			}
+		}
+		switch {
+		case b.Stays != "" || len(c.Blockers) == 1 && b.MovesTo == "":
+			return ""
+		case namespace == last:
+			deletes[len(deletes)-1] += " " + name
+		default:
+			deletes, last = append(deletes, "kubectl -n "+namespace+" delete pod "+name), namespace
+		}
+		pods = append(pods, b.Pod)
+	}
+	replacements := "its replacement has a node"
+	switch len(pods) {
+	case 0:
+		return ""
+	case 1:
+	default: // whether others have room for all is not known
+		replacements = "their replacements have nodes, if other nodes have room for them"
+	}
+	return fmt.Sprintf("move %s off %s (kubectl cordon %s; %s; and once %s: kubectl uncordon %s)",
+		strings.Join(pods, " and "), c.Node, c.Node, strings.Join(deletes, "; "), replacements, c.Node)
 }
 
 // haveKey reports whether one of the pods has an annotation, under any of its names.
