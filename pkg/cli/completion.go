@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 // completerName is the name under which kubectl calls a plugin to complete its arguments.
@@ -112,6 +114,7 @@ func (c *clusterFlags) suggestTargets(ctx context.Context, namespace string, arg
 		"pod":             v1.SchemeGroupVersion.WithResource("pods"),
 		"podgroup":        schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"),
 		"job":             batchv1.SchemeGroupVersion.WithResource("jobs"),
+		"elasticjob":      v1alpha1.ElasticJobGVR,
 		"deployment":      appsv1.SchemeGroupVersion.WithResource("deployments"),
 		"statefulset":     appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 		"replicaset":      appsv1.SchemeGroupVersion.WithResource("replicasets"),

@@ -89,7 +89,7 @@ func TestCompletion(t *testing.T) {
 		"pods of a namespace":   {[]string{"verify-node", "-n", "vision", ""}, []string{"resnet-x"}},
 		"namespaces":            {[]string{"explain", "-n", "t"}, []string{"team", "tools"}},
 		"pods and kinds": {[]string{"explain", ""}, []string{
-			"trainer-0", "trainer-1", "web", "deployment/", "job/", "jobset/", "leaderworkerset/", "pod/", "podgroup/", "replicaset/", "statefulset/",
+			"trainer-0", "trainer-1", "web", "deployment/", "elasticjob/", "job/", "jobset/", "leaderworkerset/", "pod/", "podgroup/", "replicaset/", "statefulset/",
 		}},
 		"jobs":                      {[]string{"explain", "job/t"}, []string{"job/train"}},
 		"pods by their kind":        {[]string{"explain", "po/w"}, []string{"po/web"}},

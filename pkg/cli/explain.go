@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
@@ -40,11 +41,11 @@ in the way there, and what the pod would get if it asked for less. Of a pod that
 node it shows the GPUs, the scores as they were when they were chosen, and the best that
 it could have now.
 
-KIND is pod, podgroup, job, deployment, statefulset, jobset, leaderworkerset or replicaset,
-or a short name of kubectl's, as deploy, sts and lws. A plain NAME is a pod, or else a
-PodGroup, or else one of the others. A member of a gang is explained by its gang. Of what
-has several pods the first that waits is explained, and the others are counted by what
-they wait for.
+KIND is pod, podgroup, job, elasticjob, deployment, statefulset, jobset, leaderworkerset or
+replicaset, or a short name of kubectl's, as ej, deploy, sts and lws. A plain NAME is a
+pod, or else a PodGroup, or else one of the others. A member of a gang is explained by
+its gang. Of what has several pods the first that waits is explained, and the others are
+counted by what they wait for.
 
 The command asks what the scheduler asks, of the objects that the cluster has now. What
 a scheduler's process alone knows, such as choices on their way, it does not know; where
@@ -56,8 +57,8 @@ changes nothing.
 --from reads files instead, or all .yaml, .yml and .json files of a folder: the output of
   kubectl get pods,nodes,leases,nodegputopologies,clustertopologies,podgroups -A -o yaml
 and of configmaps of nvtopo-system, jobs, persistentvolumeclaims, storageclasses,
-poddisruptionbudgets, workloads, localqueues and clusterqueues where there are some. Their
-time is that of the last renewal of a Lease.`,
+poddisruptionbudgets, workloads, localqueues, clusterqueues and elasticjobs where there
+are some. Their time is that of the last renewal of a Lease.`,
 		Example: `  NVTOPO explain trainer-0
   NVTOPO explain -n vision job/resnet
   NVTOPO explain -n vision deploy/server
@@ -112,6 +113,7 @@ func explainKinds() []explainKind {
 	}
 	known := map[string]explainKind{
 		"Job":             {group: "batch", other: []string{"jobs"}},
+		"ElasticJob":      {group: v1alpha1.GroupName, other: []string{"elasticjobs", "ej"}},
 		"Deployment":      {group: "apps", other: []string{"deployments", "deploy"}},
 		"StatefulSet":     {group: "apps", other: []string{"statefulsets", "sts"}},
 		"ReplicaSet":      {group: "apps", other: []string{"replicasets", "rs"}},

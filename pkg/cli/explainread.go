@@ -32,10 +32,11 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 		Needed: []clusterobjects.Kind{clusterobjects.Pods, clusterobjects.Nodes, clusterobjects.Leases},
 		Optional: []clusterobjects.Kind{
 			clusterobjects.Topologies, clusterobjects.ClusterTopologies, clusterobjects.PodGroups, clusterobjects.Jobs, clusterobjects.Claims, clusterobjects.Budgets,
-			clusterobjects.StorageClasses, clusterobjects.Workloads, clusterobjects.LocalQueues, clusterobjects.ClusterQueues,
+			clusterobjects.StorageClasses, clusterobjects.Workloads, clusterobjects.LocalQueues, clusterobjects.ClusterQueues, clusterobjects.ElasticJobs,
 		},
 		Namespaces: map[clusterobjects.Kind]string{
 			clusterobjects.Leases: c.leases, clusterobjects.Jobs: namespace, clusterobjects.Claims: namespace, clusterobjects.LocalQueues: namespace,
+			clusterobjects.ElasticJobs: namespace,
 		},
 		Clock: c.clock,
 	})

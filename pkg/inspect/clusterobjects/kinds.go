@@ -17,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/fieldpath"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
@@ -41,6 +42,7 @@ const (
 	Workloads         Kind = "workloads"
 	LocalQueues       Kind = "localqueues"
 	ClusterQueues     Kind = "clusterqueues"
+	ElasticJobs       Kind = poolv1alpha1.ElasticJobResource
 )
 
 // reading says how the objects of a kind are read.
@@ -67,6 +69,7 @@ var readings = map[Kind]reading{
 	Workloads:         {kueue.SchemeGroupVersion.WithKind(kueue.WorkloadKind), true, into(func(o *Objects) *[]kueue.Workload { return &o.Workloads })},
 	LocalQueues:       {kueue.SchemeGroupVersion.WithKind(kueue.LocalQueueKind), true, into(func(o *Objects) *[]kueue.LocalQueue { return &o.LocalQueues })},
 	ClusterQueues:     {kueue.SchemeGroupVersion.WithKind(kueue.ClusterQueueKind), true, into(func(o *Objects) *[]kueue.ClusterQueue { return &o.ClusterQueues })},
+	ElasticJobs:       {poolv1alpha1.SchemeGroupVersion.WithKind(poolv1alpha1.ElasticJobKind), true, into(func(o *Objects) *[]ElasticJob { return &o.ElasticJobs })},
 }
 
 // into adds an object to the list of its kind.

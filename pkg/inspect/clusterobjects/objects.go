@@ -16,8 +16,10 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
@@ -39,6 +41,7 @@ type Objects struct {
 	Workloads       []kueue.Workload
 	LocalQueues     []kueue.LocalQueue
 	ClusterQueues   []kueue.ClusterQueue
+	ElasticJobs     []ElasticJob
 	// Published is what the scheduler that leads has published of its profiles; nil: nothing.
 	Published *diagnosis.Profiles
 	// Schedulers are the states of scheduler processes.
@@ -49,6 +52,13 @@ type Objects struct {
 	Faults []string
 	// Unread are the kinds that Read was asked for and has not read, with the API server's error.
 	Unread map[Kind]error
+}
+
+// ElasticJob is what is read of an ElasticJob. Its template need not be one of pods, which the status then says.
+type ElasticJob struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status poolv1alpha1.ElasticJobStatus `json:"status"`
 }
 
 // Forbidden says which kinds the API server does not let read; empty if there are none.

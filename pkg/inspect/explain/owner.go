@@ -4,15 +4,20 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
@@ -26,7 +31,7 @@ const (
 
 // Owners are the kinds of objects whose pods Owner finds, in the order in which a plain name is looked for.
 func Owners() []string {
-	return []string{"Job", "Deployment", "StatefulSet", "JobSet", "LeaderWorkerSet", "ReplicaSet"}
+	return []string{"Job", "ElasticJob", "Deployment", "StatefulSet", "JobSet", "LeaderWorkerSet", "ReplicaSet"}
 }
 
 // isOf reports whether a pod is one of an object of these kinds. It goes by the pod alone: whoever explains may not
@@ -58,7 +63,10 @@ func Job(w *World, namespace, name string) (*Explanation, error) {
 // Owner explains the pods of an object of one of the Owners: the first that waits in full, and how many there are of
 // which others. ErrNotFound if there is neither a pod of it nor a Workload.
 func Owner(w *World, kind, namespace, name string) (*Explanation, error) {
-	if kind == "Job" {
+	switch kind {
+	case "ElasticJob":
+		return elasticJob(w, namespace, name)
+	case "Job":
 		if j := find(w.Jobs, namespace, name); j != nil {
 			return newScene(w).explainJob(j), nil
 		}
@@ -165,6 +173,53 @@ func (s *schedulers) asksFor(p *v1.Pod) string {
 		return fmt.Sprintf("%s %v", gang, err)
 	}
 	return fmt.Sprintf("%s %t %s", gang, saidBy(p) != "", q.shape.Class)
+}
+
+// elasticJob explains an ElasticJob by its conditions and by the Job of its minReplicas.
+func elasticJob(w *World, namespace, name string) (*Explanation, error) {
+	ej := find(w.ElasticJobs, namespace, name)
+	if ej == nil {
+		return nil, fmt.Errorf("ElasticJob %s/%s: %w", namespace, name, ErrNotFound)
+	}
+	base, e := names.BaseJob(name), withoutJob(ej)
+	j := find(w.Jobs, namespace, base)
+	mayRun := e.State != Ended && ej.Status.Phase != v1alpha1.JobSuspended
+	if mayRun && (j == nil || metav1.IsControlledBy(j, ej)) { // it may be one that may not be read, with pods that may
+		if of, err := Owner(w, "Job", namespace, base); err == nil {
+			e = of
+		} else if !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+	}
+	e.Kind, e.Name = "ElasticJob", name
+	var said []string
+	for i := range ej.Status.Conditions {
+		c := &ej.Status.Conditions[i]
+		said = append(said, fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	e.Evidence = append(said, e.Evidence...)
+	return e, nil
+}
+
+// withoutJob explains an ElasticJob as if there were no Job of it.
+func withoutJob(ej *clusterobjects.ElasticJob) *Explanation {
+	e := &Explanation{Namespace: ej.Namespace, State: Pending}
+	conditions := ej.Status.Conditions
+	template, admitted := meta.FindStatusCondition(conditions, v1alpha1.ConditionTemplateValid), meta.FindStatusCondition(conditions, v1alpha1.ConditionAdmitted)
+	switch phase := ej.Status.Phase; {
+	case phase == v1alpha1.JobCompleted || phase == v1alpha1.JobFailed:
+		e.State = Ended
+	case phase == v1alpha1.JobSuspended:
+		e.Cause, e.Reason, e.Next = Suspended, "the job is suspended and makes no pods", nextSteps[Suspended]
+	case template != nil && template.Status == metav1.ConditionFalse:
+		e.Cause, e.Reason, e.Next = Unreadable, template.Message, nextSteps[Unreadable]
+	case admitted != nil && admitted.Status == metav1.ConditionFalse:
+		e.Cause, e.Reason, e.Next = Suspended, "the job has no Job yet: "+admitted.Message, "mend what the condition Admitted names, or wait if that passes"
+	default:
+		e.Cause, e.Reason = Suspended, "the job has no Job yet, and the pool controller has not said why"
+		e.Next = "wait a moment; if that stays, see whether the pool controller runs: kubectl -n " + release.Namespace + " get deploy,pods"
+	}
+	return e
 }
 
 func (s *scene) explainJob(j *batchv1.Job) *Explanation {

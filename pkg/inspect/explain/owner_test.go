@@ -11,11 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 )
 
 // madeBy says that an object makes the pod.
@@ -172,5 +175,72 @@ func TestOwnerWithoutPods(t *testing.T) {
 	}
 	if _, err := Owner(w.World, "Deployment", "team", "train"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a Deployment of that name: %v, want ErrNotFound", err)
+	}
+}
+
+// TestElasticJob: an ElasticJob is explained by its conditions, and by its Job where it has one and may run.
+func TestElasticJob(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	}
+	waits := condition(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, "PoolNotFound", "there is no ComputePool shared")
+	job := batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: "train-base", UID: "uid",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "ElasticJob", Name: "train", UID: "ej", Controller: new(true)}},
+	}}
+	foreign := *job.DeepCopy()
+	foreign.OwnerReferences = nil
+	for name, tc := range map[string]struct {
+		job          *batchv1.Job
+		phase        v1alpha1.JobPhase
+		conditions   []metav1.Condition
+		wantState    State
+		want         Cause
+		wantReason   string
+		wantEvidence []string
+	}{
+		"its Job has a pod that waits": {
+			job: &job, phase: v1alpha1.JobRunning, conditions: []metav1.Condition{condition(v1alpha1.ConditionScaled, metav1.ConditionFalse, "QuotaLimit", "no quota for more")},
+			wantState: Pending, want: NeverFits, wantReason: "9 nvidia.com/gpu", wantEvidence: []string{"Scaled is False, QuotaLimit: no quota for more", "pod train-base-0 stands for the job"},
+		},
+		"no Job, and the pool is not there": {
+			phase: v1alpha1.JobQueued, conditions: []metav1.Condition{waits}, wantState: Pending, want: Suspended, wantReason: "there is no ComputePool shared",
+			wantEvidence: []string{"Admitted is False, PoolNotFound: there is no ComputePool shared"},
+		},
+		"a Job of its Job's name that is another's": {
+			job: &foreign, phase: v1alpha1.JobQueued, conditions: []metav1.Condition{waits}, wantState: Pending, want: Suspended, wantReason: "there is no ComputePool shared",
+		},
+		"a template that is none": {
+			phase: v1alpha1.JobQueued, conditions: []metav1.Condition{waits, condition(v1alpha1.ConditionTemplateValid, metav1.ConditionFalse, "Invalid", "spec.containers: missing")},
+			wantState: Pending, want: Unreadable, wantReason: "spec.containers: missing",
+		},
+		"a person suspended it":             {job: &job, phase: v1alpha1.JobSuspended, wantState: Pending, want: Suspended, wantReason: "suspended"},
+		"it has ended":                      {job: &job, phase: v1alpha1.JobFailed, wantState: Ended},
+		"the controller has not looked yet": {wantState: Pending, want: Suspended, wantReason: "has not said why"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			w.node(t, "n0", cube, nil)
+			w.ElasticJobs = []clusterobjects.ElasticJob{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", UID: "ej"}, Status: v1alpha1.ElasticJobStatus{Phase: tc.phase, Conditions: tc.conditions},
+			}}
+			if tc.job != nil {
+				w.Jobs = []batchv1.Job{*tc.job}
+				w.waits(madeBy(pod("train-base-0", 9).Obj(), "Job", "train-base"))
+			}
+			e, err := Owner(w.World, "ElasticJob", "team", "train")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind != "ElasticJob" || e.Name != "train" || e.State != tc.wantState || e.Cause != tc.want || !strings.Contains(e.Reason, tc.wantReason) || (e.Next == "") != (tc.want == "") {
+				t.Errorf("%s %s: %s, %s: %s; next %q, want %s, %s: %s and a next step", e.Kind, e.Name, e.State, e.Cause, e.Reason, e.Next, tc.wantState, tc.want, tc.wantReason)
+			}
+			if got := e.Evidence[:min(len(tc.wantEvidence), len(e.Evidence))]; !slices.Equal(got, tc.wantEvidence) {
+				t.Errorf("evidence %q, want first %q", e.Evidence, tc.wantEvidence)
+			}
+		})
+	}
+	if _, err := Owner(newTestEnv().World, "ElasticJob", "team", "train"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an ElasticJob that is not there: %v, want ErrNotFound", err)
 	}
 }
