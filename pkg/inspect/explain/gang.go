@@ -203,11 +203,14 @@ func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, member *
 	if room.Detail != "" {
 		e.Reason += ", " + room.Detail
 	}
-	resource := member.q.resource()
-	asks := a.gpus(resource)
-	if asks == 0 {
-		return
+	if asks := a.gpus(member.q.resource()); asks > 0 {
+		a.countFree(e, fits, asks, member, all)
 	}
+}
+
+// countFree says how many GPUs are free for a gang that asks for so many, and where.
+func (a *ask) countFree(e *Explanation, fits string, asks int, member *podAsk, all []judged) {
+	resource := member.q.resource()
 	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil || j.first(never) != nil })
 	total, with := member.freeOn(eligible)
 	if len(with) > 0 {

@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -180,7 +181,7 @@ func TestManyWishes(t *testing.T) {
 	}{
 		"200 bandwidths": {
 			nodes: 50, members: 200,
-			asks:   func(p *testobj.PodWrapper, i int) { p.Annotation(podrequest.MinBandwidthKey, fmt.Sprint(400+i)) },
+			asks:   func(p *testobj.PodWrapper, i int) { p.Annotation(podrequest.MinBandwidthKey, strconv.Itoa(400+i)) },
 			want:   []string{"nvtopo.dev/min-bandwidth of the members", "1 of cpu for each member", "1Gi of memory for each member"},
 			reason: "because of nvtopo.dev/min-bandwidth of the members; even if no other pod ran: room for 0 of 200 members",
 			next:   "leave out nvtopo.dev/min-bandwidth (kubectl -n team annotate --overwrite pod asks m1 m2 m3 m4 m5 m6 m7 nvtopo.dev/min-bandwidth-, and so for 192 members more), without which",
@@ -189,7 +190,7 @@ func TestManyWishes(t *testing.T) {
 			nodes: 5, members: 18,
 			asks: func(p *testobj.PodWrapper, i int) {
 				if p.CPU(fmt.Sprint(100+i, "m")); i > 0 {
-					p.Annotation(podrequest.MinBandwidthKey, fmt.Sprint(400+i))
+					p.Annotation(podrequest.MinBandwidthKey, strconv.Itoa(400+i))
 				}
 			},
 			want:   []string{"nvtopo.dev/min-bandwidth of m1, m2, m3 and 14 more", "cpu for each member", "memory for each member"},
@@ -234,7 +235,7 @@ func TestManyListed(t *testing.T) {
 	var shapes []*question
 	var changes []annotation
 	for i := range 5 {
-		p := pod(fmt.Sprint("m", i), 1).Annotation(podrequest.MinBandwidthKey, fmt.Sprint(20+i)).Obj()
+		p := pod(fmt.Sprint("m", i), 1).Annotation(podrequest.MinBandwidthKey, strconv.Itoa(20+i)).Obj()
 		q := &question{pod: p}
 		shapes, changes = append(shapes, q), append(changes, annotation{key: podrequest.MinBandwidthKey, value: fmt.Sprint(i), by: []*question{q}})
 	}

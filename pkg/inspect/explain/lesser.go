@@ -110,7 +110,7 @@ func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish
 		default:
 			return nil
 		}
-		same := slices.IndexFunc(out, func(o annotation) bool { return a.equal(o) })
+		same := slices.IndexFunc(out, a.equal)
 		if same < 0 {
 			out = append(out, a)
 			continue

@@ -37,9 +37,11 @@ func TestMixedGangNeverFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := fmt.Sprintf("round %d: %s: %s; next step %q; members", round, e.Cause, e.Reason, e.Next)
+		var those []string
 		for _, p := range members {
-			said += fmt.Sprint(" ", p.Name, p.Annotations, p.Spec.Containers[0].Resources.Limits.Name(gpu, "").String())
+			those = append(those, fmt.Sprint(p.Name, p.Annotations, p.Spec.Containers[0].Resources.Limits.Name(gpu, "").String()))
 		}
+		said += " " + strings.Join(those, " ")
 		if got, want := e.Cause == NeverFits, !w.mixedFits(t, members); got != want {
 			t.Fatalf("%s: said never to fit %t, brute force %t", said, got, want)
 		}
@@ -199,11 +201,11 @@ func (e *testEnv) mixedFits(t *testing.T, members []*v1.Pod) bool {
 
 // gpuKeyOf is the same of pods that ask for the same GPUs.
 func gpuKeyOf(p *v1.Pod) string {
-	kind := p.Spec.Containers[0].Resources.Limits.Name(gpu, "").String()
+	kind := []string{p.Spec.Containers[0].Resources.Limits.Name(gpu, "").String()}
 	for _, key := range []string{podrequest.MinLinkKey, podrequest.MinBandwidthKey, podrequest.GPUModelKey, podrequest.MinGPUMemoryKey} {
-		kind += "/" + strings.TrimSuffix(p.Annotations[key], "GB/s")
+		kind = append(kind, strings.TrimSuffix(p.Annotations[key], "GB/s"))
 	}
-	return kind
+	return strings.Join(kind, "/")
 }
 
 // suiting is a machine's model, and its sets of GPUs that suit each of some pods.

@@ -134,10 +134,9 @@ func (e *Explanation) fitsNow(all []judged, noLeader leaderless) {
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
 	}
 	e.Next = nextSteps[e.Cause]
-	switch e.Cause { // of the namespace that the scheduler runs in
-	case NoScheduler:
+	if e.Cause == NoScheduler { // in the namespace that the scheduler runs in, as the next one
 		e.Next = noLeader.next
-	case WaitsForItsTurn:
+	} else if e.Cause == WaitsForItsTurn {
 		e.Next = noLeader.turn
 	}
 }

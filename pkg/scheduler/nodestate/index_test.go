@@ -67,7 +67,7 @@ func newCachedState(tb testing.TB) *cachedState {
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 		oracles: map[nvtopo.ClassID]*oracle.Oracle{},
 	}
-	s.State.listers.pods = fixedStore{}
+	s.listers.pods = fixedStore{}
 	s.Profiles.Serve("profile", []string{testResource})
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))

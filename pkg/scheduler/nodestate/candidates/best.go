@@ -50,9 +50,9 @@ func (f *finder) find(x *Index) sets.Set[string] {
 		return sets.New(f.Again)
 	}
 	switch {
-	case !f.Request.HasGPUs():
+	case !f.HasGPUs():
 		return f.plain(x)
-	case f.Request.Hardware != nil || f.Request.NeedsNUMAFit() || len(f.Request.Resources) > 1 || f.Request.Admission.Pinned() && x.pinning > 0:
+	case f.Hardware != nil || f.NeedsNUMAFit() || len(f.Resources) > 1 || f.Admission.Pinned() && x.pinning > 0:
 		return f.bestByNode(x)
 	default:
 		return f.best(x)
@@ -196,7 +196,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 		if !ok {
 			continue
 		}
-		o.Preference = f.Request.Prefers(f.Nodes[i].Node())
+		o.Preference = f.Prefers(f.Nodes[i].Node())
 		best.Lead(&o, i)
 		all = append(all, rated{node: i, offer: o, spare: machines.Spare(i)})
 	}

@@ -230,8 +230,9 @@ func said(why *explain.Placed) string {
 	if len(behind) > 0 {
 		out += ", behind: " + strings.Join(behind, ", ")
 	}
+	var b strings.Builder
 	for _, r := range why.Choice.NotCompared {
-		out += fmt.Sprintf(", %d for %s", r.Nodes, r.Cause)
+		fmt.Fprintf(&b, ", %d for %s", r.Nodes, r.Cause)
 	}
-	return out
+	return out + b.String()
 }
