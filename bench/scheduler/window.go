@@ -26,7 +26,8 @@ import (
 // so that nothing else of its life is sent or decoded.
 const boundPods = "spec.nodeName!="
 
-// watchBindings watches pods get bound from now on; none may be yet. Where the API server ends the watch, it goes on.
+// watchBindings watches pods get bound from now on; none may be yet. Where the API server ends the watch,
+// it goes on.
 func watchBindings(ctx context.Context, kube kubernetes.Interface) (watch.Interface, error) {
 	pods := kube.CoreV1().Pods(metav1.NamespaceDefault)
 	list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods})

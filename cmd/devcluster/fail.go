@@ -46,7 +46,7 @@ var follows = map[string][2]string{
 	},
 }
 
-// leaseEnds is how long a Lease lasts that nobody renews.
+// leaseEnds is how long after its last renewal a Lease runs out.
 var leaseEnds = fmt.Sprintf("%.0f s", nodelease.Duration.Seconds())
 
 // failCommand is fail, or heal.

@@ -174,8 +174,8 @@ func again(commands [2]string) string {
 	return "to install nvtopo again after an uninstall, with the same values:\n  " + strings.Join(commands[:], "\n  ")
 }
 
-// ready is the last line: what to set, how the cluster is ended, and what stays of it then. dir is the folder that
-// was asked for, if one was.
+// ready is the last line: what to set, how the cluster is ended, and what stays of it then. dir is the
+// folder that was asked for, if one was.
 func ready(dir string) string {
 	stays := "removes everything"
 	if dir != "" {

@@ -71,8 +71,8 @@ func TestChosenOfFew(t *testing.T) {
 	}
 }
 
-// TestGangMembers: how many members of a gang are there is said beside how many start together, if somebody says
-// that.
+// TestGangMembers: how many members of a gang are there is said beside how many start together, if somebody
+// says that.
 func TestGangMembers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gang explain.Gang

@@ -154,7 +154,8 @@ func TestWhatIfOfPresentPod(t *testing.T) {
 	}
 }
 
-// TestWhatIfOfTenantsPod: who asks about a pod that the API server refuses or gates reads how to ask all the same.
+// TestWhatIfOfTenantsPod: who asks about a pod that the API server refuses or gates reads how to ask all
+// the same.
 func TestWhatIfOfTenantsPod(t *testing.T) {
 	gate := []v1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 	waits := `spec.schedulingGates[0] "kueue.x-k8s.io/admission": the scheduler does not look at the pod before the gate is taken away`

@@ -59,8 +59,8 @@ func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.A
 	return a, Fits
 }
 
-// ChooseOnly is Choose for a member of a gang, where the GPUs of its first resource are to be exactly these and
-// an agent makes the choice real.
+// ChooseOnly is Choose for a member of a gang, where the GPUs of its first resource are to be exactly these
+// and an agent makes the choice real.
 func ChooseOnly(u *usage.Usage, d *Demand, only nvtopo.Mask, now time.Time) (*allocation.Allocation, Reason) {
 	r := d.Request
 	if reason := checkEnforcement(r, d.Unenforced, u.Node, now); reason != Fits {

@@ -152,9 +152,10 @@ func (c *helmCluster) schedulers(t *testing.T, want int) {
 	})
 }
 
-// TestDevclusterHelm: on the cluster of `nvtopo-devcluster up --helm` the chart's pods count as running, its
-// scheduler places pods while its Deployment has replicas, `helm upgrade` gives it another configuration, `helm uninstall` ends it and leaves
-// running pods and the definitions, the command that the program tells installs it again, and an interrupt leaves nothing.
+// TestDevclusterHelm: on the cluster of `nvtopo-devcluster up --helm` the chart's pods count as running,
+// its scheduler places pods while its Deployment has replicas, `helm upgrade` gives it another
+// configuration, `helm uninstall` ends it and leaves running pods and the definitions, the command that the
+// program tells installs it again, and an interrupt leaves nothing.
 func TestDevclusterHelm(t *testing.T) {
 	c := upByHelm(t)
 	pods, err := c.client.CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{})

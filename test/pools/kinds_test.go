@@ -281,7 +281,7 @@ func TestJobSet(t *testing.T) {
 
 // knowsJobSets waits until Kueue knows a JobSet as the owner of its Jobs. It looks for the definition
 // ever more seldom, and its controller of JobSets runs before its webhooks know of them (WaitForAPI and
-// setupControllerAndWebhook in its pkg/scheduler/controller/jobframework/setup.go): Jobs of a JobSet from before
+// setupControllerAndWebhook in its pkg/controller/jobframework/setup.go): Jobs of a JobSet from before
 // get a queue and a Workload of their own.
 func (s *scenario) knowsJobSets(t *testing.T) {
 	t.Helper()

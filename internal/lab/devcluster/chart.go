@@ -64,8 +64,8 @@ func (o *ChartOptions) command() []string {
 }
 
 // Commands are the two command lines that install the chart as [Cluster.InstallChart] did, for a shell with
-// the KUBECONFIG of the cluster whose folder dir is. The namespace comes first: Helm keeps its record there, and
-// an uninstall removes it.
+// the KUBECONFIG of the cluster whose folder dir is. The namespace comes first: Helm keeps its record
+// there, and an uninstall removes it.
 func (o *ChartOptions) Commands(dir string) [2]string {
 	return [2]string{shellLine("kubectl", "apply", "-f", filepath.Join(dir, namespaceFile)), shellLine(o.command()...)}
 }

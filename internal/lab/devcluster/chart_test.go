@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestChartCommands: the commands that are told install the chart with its values, as InstallChart does, and a
-// shell reads each path as one word.
+// TestChartCommands: the commands that are told install the chart with its values, as InstallChart does,
+// and a shell reads each path as one word.
 func TestChartCommands(t *testing.T) {
 	for name, tc := range map[string]struct {
 		options ChartOptions

@@ -54,7 +54,8 @@ type Objects struct {
 	Unread map[Kind]error
 }
 
-// ElasticJob is what is read of an ElasticJob. Its template need not be one of pods, which the status then says.
+// ElasticJob is what is read of an ElasticJob. Its template need not be one of pods, which the status then
+// says.
 type ElasticJob struct {
 	metav1.ObjectMeta `json:"metadata"`
 

@@ -22,9 +22,9 @@ func roomNow(shapes []*question, to annotation) string {
 	return fmt.Sprintf("; with %s there is room now%s", text, annotate(shapes, to))
 }
 
-// annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all members of
-// their gang that ask the same; see command. Members that get different changes have a command each, the first
-// maxNamed of them.
+// annotate is, in parentheses, the command that changes annotations of pods of some shapes, or of all
+// members of their gang that ask the same; see command. Members that get different changes have a command
+// each, the first maxNamed of them.
 func annotate(shapes []*question, changes ...annotation) string {
 	if len(shapes) == 1 && shapes[0].members == nil {
 		return command([]*v1.Pod{shapes[0].pod}, changes...)
@@ -83,8 +83,8 @@ func (a annotation) isFor(p *v1.Pod, shapes []*question) bool {
 // maxCommand bounds the pods that a command names.
 const maxCommand = 8
 
-// command is, in parentheses, the command that changes annotations of pods; of pods that a controller makes it
-// names the object whose template is to be changed.
+// command is, in parentheses, the command that changes annotations of pods; of pods that a controller makes
+// it names the object whose template is to be changed.
 func command(pods []*v1.Pod, changes ...annotation) string {
 	if len(pods) == 0 {
 		return ""

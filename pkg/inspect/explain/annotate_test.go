@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestNextCommand: where another value of an annotation would do, the next step has the command that sets it, or
-// the object whose template has it.
+// TestNextCommand: where another value of an annotation would do, the next step has the command that sets
+// it, or the object whose template has it.
 func TestNextCommand(t *testing.T) {
 	const (
 		never  = "set nvtopo.dev/min-bandwidth to 50GB/s"
@@ -141,8 +141,8 @@ func TestNextCommand(t *testing.T) {
 	}
 }
 
-// TestNextSteps: the step is about what the pod asks, and has the commands that move the pods that are in the way,
-// where all of one node may be moved and have somewhere to go.
+// TestNextSteps: the step is about what the pod asks, and has the commands that move the pods that are in
+// the way, where all of one node may be moved and have somewhere to go.
 func TestNextSteps(t *testing.T) {
 	suitable := causeOf(placement.FewSuitableGPUs)
 	const unmoved = "wait for the pods that are named, or add nodes"

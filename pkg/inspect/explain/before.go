@@ -43,8 +43,8 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	return true
 }
 
-// explainQuota explains a job that Kueue does not let in, see quota.explain. One whose place is in doubt by the
-// placement check never gets one if its pods can never fit the cluster.
+// explainQuota explains a job that Kueue does not let in, see quota.explain. One whose place is in doubt by
+// the placement check never gets one if its pods can never fit the cluster.
 func (s *scene) explainQuota(e *Explanation, labels map[string]string, pod *v1.PodSpec, wl *kueue.Workload) {
 	s.quota.explain(e, labels, pod, wl)
 	refused := func(c kueue.AdmissionCheckState) bool {
@@ -59,18 +59,18 @@ func (s *scene) explainQuota(e *Explanation, labels map[string]string, pod *v1.P
 	}
 }
 
-// neverOf explains the pods that a Workload's templates will make, if some of them can never fit the cluster; nil
-// if they can. Their flavor's taints and labels are taken to keep them from nothing.
+// neverOf explains why pods of a Workload's templates can never fit the cluster; nil if they can. Taints
+// are taken to keep them from no node, since the ResourceFlavor that tolerates them is not read.
 func (s *scene) neverOf(wl *kueue.Workload) *Explanation {
 	gangs := map[gangrequest.Key][]*v1.Pod{}
 	for i := range wl.Spec.PodSets {
-		pods := podsOf(wl, &wl.Spec.PodSets[i])
-		if len(pods) == 0 {
-			continue
-		}
-		if key, member := gangrequest.KeyOf(pods[0]); member {
-			gangs[key] = append(gangs[key], pods...)
-		} else if q, err := s.question(pods[0]); err == nil {
+		set := &wl.Spec.PodSets[i]
+		pod := podOf(wl, set, 0)
+		if key, member := gangrequest.KeyOf(pod); member {
+			for n := range startsWith(set) {
+				gangs[key] = append(gangs[key], podOf(wl, set, n))
+			}
+		} else if q, err := s.question(pod); err == nil {
 			never, x := &Explanation{}, s.forPod(q)
 			if x.dominant(x.judge(), never) == NeverFits {
 				return never
@@ -90,27 +90,29 @@ func (s *scene) neverOf(wl *kueue.Workload) *Explanation {
 	return nil
 }
 
-// podsOf are the pods that a PodSet's template will make, as few as may start.
-func podsOf(wl *kueue.Workload, set *kueue.PodSet) (out []*v1.Pod) {
+// startsWith is how many pods of a PodSet start together at least; of more than a gang may have, so many.
+func startsWith(set *kueue.PodSet) int {
 	count := min(set.Count, gangrequest.MaxMembers)
 	if set.MinCount != nil {
 		count = min(count, *set.MinCount)
 	}
-	for i := range int(count) {
-		p := &v1.Pod{ObjectMeta: *set.Template.ObjectMeta.DeepCopy(), Spec: *set.Template.Spec.DeepCopy()}
-		p.Namespace, p.Name = wl.Namespace, fmt.Sprintf("%s-%s-%d", wl.Name, set.Name, i)
-		p.UID = types.UID(string(wl.UID) + "/" + p.Name)
-		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists})
-		if len(wl.OwnerReferences) > 0 {
-			owner := wl.OwnerReferences[0]
-			owner.Controller = new(true)
-			if p.OwnerReferences = []metav1.OwnerReference{owner}; owner.Kind == "Pod" {
-				p.Name, p.OwnerReferences = owner.Name, nil
-			}
+	return int(count)
+}
+
+// podOf makes the n-th pod of a PodSet's template.
+func podOf(wl *kueue.Workload, set *kueue.PodSet, n int) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: *set.Template.ObjectMeta.DeepCopy(), Spec: *set.Template.Spec.DeepCopy()}
+	p.Namespace, p.Name = wl.Namespace, fmt.Sprintf("%s-%s-%d", wl.Name, set.Name, n)
+	p.UID = types.UID(string(wl.UID) + "/" + p.Name)
+	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists})
+	if len(wl.OwnerReferences) > 0 {
+		owner := wl.OwnerReferences[0]
+		owner.Controller = new(true)
+		if p.OwnerReferences = []metav1.OwnerReference{owner}; owner.Kind == "Pod" {
+			p.Name, p.OwnerReferences = owner.Name, nil
 		}
-		out = append(out, p)
 	}
-	return out
+	return p
 }
 
 // workloadName is how Kueue says which Workload a pod is of, empty if it does not.

@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// besides are what members of a gang ask of their nodes other than devices, and of which a node may have too little
-// for several of them, in the order in which it is looked at.
+// besides are what members of a gang ask of their nodes other than devices, and of which a node may have
+// too little for several of them, in the order in which it is looked at.
 func besides(a *ask) []wish {
 	var all []wish
 	for _, name := range resourcesOf(a.shapes) {

@@ -25,8 +25,8 @@ func (s *scene) explainBound(e *Explanation, p *v1.Pod) {
 	}
 }
 
-// explainChoice says what a pod has, why it was chosen, and what the scheduler would choose without the pods that
-// are gone. It returns what the pod asks, its node, and the nodes that come next.
+// explainChoice says what a pod has, why it was chosen, and what the scheduler would choose without the
+// pods that are gone. It returns what the pod asks, its node, and the nodes that come next.
 func (s *scene) explainChoice(e *Explanation, p *v1.Pod, gone map[types.UID]bool) (q *question, n *node, behind []Behind) {
 	e.Choice = &Choice{Node: p.Spec.NodeName}
 	e.Reason = "the pod is on node " + p.Spec.NodeName

@@ -43,8 +43,8 @@ const (
 	suitable = "more models or less memory"
 )
 
-// step is the table's step for pods of some shapes: to ask for less of what they ask, and to move the pods of a
-// node, with the commands, unless none has only such as may be moved.
+// step is the table's step for pods of some shapes: to ask for less of what they ask, and to move the pods
+// of a node, with the commands, unless none has only such as may be moved.
 func (e *Explanation) step(shapes []*question) string {
 	next := nextSteps[e.Cause]
 	switch model, memory := haveKey(shapes, podrequest.GPUModelKey), haveKey(shapes, podrequest.MinGPUMemoryKey); {

@@ -156,8 +156,8 @@ func (a *ask) explainPlan(e *Explanation, noLeader leaderless) {
 	}
 }
 
-// refused is the member by which nodes are judged, and how: the first with GPUs that no node takes, or else the first
-// with GPUs, or else the first. It looks at maxExplained.
+// refused is the member by which nodes are judged, and how: the first with GPUs that no node takes, or else
+// the first with GPUs, or else the first. It looks at maxExplained.
 func (a *ask) refused() (member *podAsk, all []judged) {
 	shapes := slices.DeleteFunc(slices.Clone(a.shapes), func(q *question) bool { return !q.demand.HasGPUs() })
 	if len(shapes) == 0 {
@@ -177,7 +177,8 @@ func (a *ask) refused() (member *podAsk, all []judged) {
 	return member, all
 }
 
-// whyNoPlace is the dominant reason of a gang that has no room as a whole; all is how nodes are judged by a member.
+// whyNoPlace is the dominant reason of a gang that has no room as a whole; all is how nodes are judged by a
+// member.
 func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, member *podAsk, all []judged) {
 	fits := roomOf(room)
 	if a.neverGang(e) || a.mendedWouldDo(e, fits) {
@@ -228,8 +229,9 @@ func (a *ask) countFree(e *Explanation, fits string, asks int, member *podAsk, a
 	e.Reason = fmt.Sprintf("the gang asks %d %s, and %d are free on the nodes that it may run on: %s", asks, resource, total, fits)
 }
 
-// memberAlone finds a member that no node takes, even if it were the only one, for another reason than
-// too few devices. It looks at maxExplained, and knows how nodes are judged by one. It reports whether there is one.
+// memberAlone finds a member that no node takes, even if it were the only one, for another reason than too
+// few devices. It looks at maxExplained, and knows how nodes are judged by one. It reports whether there is
+// one.
 func (a *ask) memberAlone(e *Explanation, fits string, known *podAsk, first []judged) bool {
 	for _, q := range a.shapes[:min(len(a.shapes), maxExplained)] {
 		member, all, single := a.forPod(q), first, &Explanation{Candidates: e.Candidates}
@@ -254,8 +256,8 @@ func (a *ask) memberAlone(e *Explanation, fits string, known *podAsk, first []ju
 	return false
 }
 
-// neverBesides adds to what is said of a gang that lacks members that those which there are have no room even in
-// the ideal cluster, if that is so.
+// neverBesides adds to what is said of a gang that lacks members that those which there are have no room
+// even in the ideal cluster, if that is so.
 func (c *cluster) neverBesides(e *Explanation, g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	a, err := c.askOf(g, group)
 	never := &Explanation{}
@@ -267,7 +269,8 @@ func (c *cluster) neverBesides(e *Explanation, g *gangrequest.Gang, group *sched
 	e.Next = nextSteps[e.Cause] + "; and " + never.Next
 }
 
-// unreadableGang says why a gang cannot be read, and how to say its size where nobody does.
+// unreadableGang explains a gang whose annotations cannot be read, and gives the command that sets a
+// missing size.
 func (e *Explanation) unreadableGang(g *gangrequest.Gang) {
 	e.Cause, e.Reason = Unreadable, g.Err.Error()
 	sized := func(p *v1.Pod) bool { _, ok := p.Annotations[gangrequest.GangSizeKey]; return ok }

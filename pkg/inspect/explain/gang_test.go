@@ -78,7 +78,8 @@ func TestIncompleteGang(t *testing.T) {
 	}
 }
 
-// TestGangWithoutSize: a gang of which nobody says how large it is hears how to say it, and is not said to be whole.
+// TestGangWithoutSize: a gang of which nobody says how large it is hears how to say it, and is not said to
+// be whole.
 func TestGangWithoutSize(t *testing.T) {
 	member := func(name string) *testobj.PodWrapper { return pod(name, 1).Annotation(gangrequest.GangKey, "g") }
 	for name, tc := range map[string]struct {
@@ -137,8 +138,9 @@ func TestGangWithoutSize(t *testing.T) {
 	}
 }
 
-// TestSegmentsBehindLauncher: segments are of the workers alone, as for the scheduler, whatever rank the launcher
-// has. With its rank they were cut after the first and the third worker, and the gang was said to have a place.
+// TestSegmentsBehindLauncher: segments are of the workers alone, as for the scheduler, whatever rank the
+// launcher has. With its rank they were cut after the first and the third worker, and the gang was said to
+// have a place.
 func TestSegmentsBehindLauncher(t *testing.T) {
 	for name, tc := range map[string]struct {
 		racks []string // of nodes with room for one worker
@@ -170,8 +172,9 @@ func TestSegmentsBehindLauncher(t *testing.T) {
 	}
 }
 
-// TestManyWishes: of a gang whose members ask for many values of one annotation, or many amounts, the values are one
-// wish, so that the number of plans is bounded by what can be asked, and what is said is short.
+// TestManyWishes: of a gang whose members ask for many values of one annotation, or many amounts, the
+// values are one wish, so that the number of plans is bounded by what can be asked, and what is said is
+// short.
 func TestManyWishes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		nodes, members int
@@ -262,8 +265,8 @@ func TestManyListed(t *testing.T) {
 	}
 }
 
-// TestOthersAsk: of several names of an annotation the value counts that the scheduler reads, and an empty value is
-// one.
+// TestOthersAsk: of several names of an annotation the value counts that the scheduler reads, and an empty
+// value is one.
 func TestOthersAsk(t *testing.T) {
 	for name, tc := range map[string]struct {
 		other map[string]string

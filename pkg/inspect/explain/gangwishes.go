@@ -42,8 +42,9 @@ func (a *ask) memberWishes() []wish {
 	return a.each(func(q *question) []wish { return a.forPod(q).wishesOf() }, " of the members")
 }
 
-// each are wishes of the members, each once, with the members that have it; all is said where all have. Of more than
-// maxWishes those for several values of one annotation, or amounts of one resource, are one, as each costs a plan.
+// each are wishes of the members, each once, with the members that have it; all is said where all have. Of
+// more than maxWishes those for several values of one annotation, or amounts of one resource, are one, as
+// each costs a plan.
 func (a *ask) each(of func(*question) []wish, all string) []wish {
 	out := a.collect(of)
 	if len(out) > maxWishes {
@@ -101,7 +102,8 @@ func (a *ask) because(needed []wish) string {
 	return strings.Join(texts, ", and also of ")
 }
 
-// othersAsk are the values of an annotation of the members that have none of some wishes; empty if they ask none.
+// othersAsk are the values of an annotation of the members that have none of some wishes; empty if they ask
+// none.
 func (a *ask) othersAsk(key string, wishes []wish) string {
 	var values []string
 	none := false
@@ -123,7 +125,8 @@ func (a *ask) othersAsk(key string, wishes []wish) string {
 	return strings.Join(values, " or ")
 }
 
-// valueOf is a pod's value of an annotation, under the first of its names that the pod has, its own before others.
+// valueOf is a pod's value of an annotation, under the first of its names that the pod has, its own before
+// others.
 func valueOf(p *v1.Pod, key string) (value string, has bool) {
 	for _, k := range append([]string{key}, podrequest.InputKeys()...) {
 		if v, ok := p.Annotations[k]; ok && podrequest.CanonicalKey(k) == key {
@@ -146,8 +149,8 @@ func besideWishes(a *ask) []wish {
 	return out
 }
 
-// changeOfGang says which change of one annotation would let the gang in now, and how to make it. It is empty if
-// none is known.
+// changeOfGang says which change of one annotation would let the gang in now, and how to make it. It is
+// empty if none is known.
 func (a *ask) changeOfGang(cause Cause) string {
 	few := cause == FewGPUs || cause == Fragmented
 	for _, w := range slices.Concat(a.memberWishes(), gangWishes(a)) {

@@ -157,7 +157,8 @@ func TestNoSchedulerElsewhere(t *testing.T) {
 	}
 }
 
-// TestTurnElsewhere: the next step of a pod that waits for its turn has the namespace in which the scheduler runs.
+// TestTurnElsewhere: the next step of a pod that waits for its turn has the namespace in which the
+// scheduler runs.
 func TestTurnElsewhere(t *testing.T) {
 	for name, build := range map[string]func(w *testEnv){
 		"a pod":  func(w *testEnv) { w.waits(pod("asks", 1).Obj()) },

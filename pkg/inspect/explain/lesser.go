@@ -82,8 +82,8 @@ func set(all []annotation) string {
 	return strings.Join(steps, " and ")
 }
 
-// lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is no
-// annotation.
+// lesserEach returns the annotations that grant all wishes together. There are none if one of the wishes is
+// no annotation.
 func (c *cluster) lesserEach(needed []wish, shapes []*question, fits func([]wish) bool) (out []annotation) {
 	trial := slices.Clone(needed)
 	for i, w := range needed {
@@ -178,8 +178,8 @@ var removals = map[Cause]string{
 	causeOf(placement.UnknownGPUModel):  podrequest.GPUModelKey,
 }
 
-// change says which change of an annotation would let the pod in now, and how to make it: the most demanding of
-// the values that are tried. It is empty if no such change is known.
+// change says which change of an annotation would let the pod in now, and how to make it: the most
+// demanding of the values that are tried. It is empty if no such change is known.
 func (x *podAsk) change(cause Cause) string {
 	if cause == causeOf(placement.FewOneModel) {
 		mixed := wish{drop: func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, podrequest.AllowMixedModelsKey, "true") }}

@@ -140,8 +140,8 @@ func TestGangNeverFits(t *testing.T) {
 
 var runSome = regexp.MustCompile(` and run (\d+ members?), with which there is room`)
 
-// checkIncomplete: the gang that lacks a member hears of it, and the rest as if it lacked none, but for how many
-// members to run: it has to make more.
+// checkIncomplete: the gang that lacks a member hears of it, and the rest as if it lacked none, but for how
+// many members to run: it has to make more.
 func (e *testEnv) checkIncomplete(t *testing.T, round int, whole *Explanation) {
 	t.Helper()
 	e.PodGroups[0].Spec.MinMember++

@@ -150,8 +150,8 @@ func (a *ask) roomWithout(dropped []wish) int {
 	return 0
 }
 
-// fewerMembers is the step to run as many members as there is room for, if there is some. A gang that lacks members
-// is told to make them.
+// fewerMembers is the step to run as many members as there is room for, if there is some. A gang that lacks
+// members is told to make them.
 func (a *ask) fewerMembers(room *fabric.UnplaceableError) []string {
 	if room.Have < 1 || !a.gang.Complete() {
 		return nil

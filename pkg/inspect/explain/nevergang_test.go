@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestMixedGangNeverFits: a gang whose members ask for different things is said never to fit exactly where a brute
-// force finds no place. Of the wishes that are named, each of the members that are named, none is enough to leave
-// out fewer, and the commands change what has to be changed.
+// TestMixedGangNeverFits: a gang whose members ask for different things is said never to fit exactly where
+// a brute force finds no place. Of the wishes that are named, each of the members that are named, none is
+// enough to leave out fewer, and the commands change what has to be changed.
 func TestMixedGangNeverFits(t *testing.T) {
 	random := rand.New(rand.NewPCG(37, 3))
 	never, blamed, advised := 0, 0, 0
@@ -164,8 +164,8 @@ func obey(members []*v1.Pod, next string) ([]*v1.Pod, bool) {
 	return out, len(commands) > 0
 }
 
-// mixedFits reports whether pods that differ fit on empty nodes together, those that ask for the same GPUs on one
-// model, by all ways to divide them among models and nodes and all sets of GPUs there are.
+// mixedFits reports whether pods that differ fit on empty nodes together, those that ask for the same GPUs
+// on one model, by all ways to divide them among models and nodes and all sets of GPUs there are.
 func (e *testEnv) mixedFits(t *testing.T, members []*v1.Pod) bool {
 	t.Helper()
 	var models []string

@@ -33,9 +33,9 @@ type ranking struct {
 	marks refusals.Marks // of the nodes whose kubelet refuses pods
 }
 
-// bestNow finds the node that the scheduler would choose if the pod were placed without the pods that are gone,
-// itself among them, and the faster one that it would leave to larger pods. Of nodes between which the scheduler
-// draws lots the pod's own is taken. The nodes that come next are returned.
+// bestNow finds the node that the scheduler would choose if the pod were placed without the pods that are
+// gone, itself among them, and the faster one that it would leave to larger pods. Of nodes between which
+// the scheduler draws lots the pod's own is taken. The nodes that come next are returned.
 func (r *ranking) bestNow(c *Choice, on *node) []Behind {
 	all, best := r.offers()
 	for i := range all {
@@ -105,7 +105,8 @@ func (r *ranking) offers() ([]offered, nodeindex.Best) {
 	return all, best
 }
 
-// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no pod waiting.
+// RefusedPods is, of a node that is not compared, that its kubelet refused several pods lately. It keeps no
+// pod waiting.
 const RefusedPods Cause = "RefusedPods"
 
 // notCompared says why the nodes that are not among the offers took no part, were the pods that are gone.

@@ -54,8 +54,8 @@ func isOf(p *v1.Pod, kind, name string) bool {
 	return o.Kind == kind && o.Name == name
 }
 
-// Job explains a Job by its quota and by the first of its pods that waits, or by its pods alone where it may not be
-// read; ErrNotFound if there is none.
+// Job explains a Job by its quota and by the first of its pods that waits, or by its pods alone where it
+// may not be read; ErrNotFound if there is none.
 func Job(w *World, namespace, name string) (*Explanation, error) {
 	return Owner(w, "Job", namespace, name)
 }

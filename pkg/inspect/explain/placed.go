@@ -32,8 +32,9 @@ type Behind struct {
 // maxBehind bounds the nodes that are named behind the chosen one.
 const maxBehind = 3
 
-// PlacedPods explains pods that were placed one after the other, by UID: each as things were when it was placed, so
-// that those after it hold nothing. It explains the first maxExplained of those that have a choice.
+// PlacedPods explains pods that were placed one after the other, by UID: each as things were when it was
+// placed, so that those after it hold nothing. It explains the first maxExplained of those that have a
+// choice.
 func PlacedPods(w *World, uids []types.UID) map[types.UID]*Placed {
 	s := newScene(w)
 	gone := map[types.UID]bool{}

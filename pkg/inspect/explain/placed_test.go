@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPlacedPods: of a pod that was just placed it is said how many nodes would have taken it, which come next and why,
-// and why the others take no part; the pods that were placed after it hold nothing.
+// TestPlacedPods: of a pod that was just placed it is said how many nodes would have taken it, which come
+// next and why, and why the others take no part; the pods that were placed after it hold nothing.
 func TestPlacedPods(t *testing.T) {
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	for name, tc := range map[string]struct {

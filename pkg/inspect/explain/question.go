@@ -19,7 +19,8 @@ type question struct {
 	profile *Profile // of the pod
 	demand  *placement.Demand
 	shape   placement.Shape
-	// members are those of its gang that wait, and group the annotations of its PodGroup; nil of a single pod.
+	// members are those of its gang that wait, and group the annotations of its PodGroup; nil of a single
+	// pod.
 	members []*v1.Pod
 	group   map[string]string
 }

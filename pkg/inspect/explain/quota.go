@@ -29,8 +29,8 @@ type quota struct {
 // maxHolders bounds the Workloads that are named for the quota that they hold.
 const maxHolders = 5
 
-// explain explains a job that Kueue does not let in, by its labels. wl is nil if Kueue has none yet: pod is then what
-// its pods ask.
+// explain explains a job that Kueue does not admit. labels are the job's; wl is nil if Kueue has made no
+// Workload yet, and pod then has the requests.
 func (k *quota) explain(e *Explanation, labels map[string]string, pod *v1.PodSpec, wl *kueue.Workload) {
 	defer func() { e.Next = cmp.Or(e.Next, nextSteps[e.Cause]) }()
 	e.Cause = NoQuota
@@ -78,7 +78,8 @@ func (k *quota) explain(e *Explanation, labels map[string]string, pod *v1.PodSpe
 	}
 }
 
-// explainQueue explains a job that asks some resources and whose queue is not there. It reports whether that is so.
+// explainQueue explains a job that asks some resources and whose queue is not there. It reports whether
+// that is so.
 func (k *quota) explainQueue(e *Explanation, name string, asked []string) bool {
 	local := find(k.LocalQueues, e.Namespace, name)
 	switch {
@@ -99,8 +100,8 @@ func (k *quota) explainQueue(e *Explanation, name string, asked []string) bool {
 	return true
 }
 
-// queueWith says which LocalQueues of a namespace lead to quota of what a job asks, or how to have one where none does;
-// name is that of the queue that is not there. It is empty if nothing is known.
+// queueWith says which LocalQueues of a namespace lead to quota of what a job asks, or how to have one
+// where none does; name is that of the queue that is not there. It is empty if nothing is known.
 func (k *quota) queueWith(namespace, name string, asked []string) string {
 	var there []string
 	for i := range k.LocalQueues {
@@ -125,8 +126,8 @@ func (k *quota) queueWith(namespace, name string, asked []string) string {
 	return ""
 }
 
-// lacks is the first of some resources of which a ClusterQueue can have none; empty if it can have some of all, or
-// nobody knows.
+// lacks returns the first of some resources of which a ClusterQueue can have none. It is empty if the
+// ClusterQueue can have some of each, or may not be read.
 func (k *quota) lacks(queue string, resources []string) string {
 	q := find(k.ClusterQueues, "", queue)
 	for _, resource := range resources {
@@ -141,8 +142,8 @@ func (k *quota) lacks(queue string, resources []string) string {
 	return ""
 }
 
-// poolOf is the ComputePool whose LocalQueues have such a name, and the fields by which it gives tenants quota; empty
-// if no ClusterQueue is of one.
+// poolOf is the ComputePool whose LocalQueues have such a name, and the fields by which it gives tenants
+// quota; empty if no ClusterQueue is of one.
 func (k *quota) poolOf(name string) (pool, by string) {
 	pool, _, _ = strings.Cut(name, ".")
 	for i := range k.ClusterQueues {
@@ -158,8 +159,8 @@ func (k *quota) poolOf(name string) (pool, by string) {
 	return "", ""
 }
 
-// explainLimit explains a job that asks more devices than its ClusterQueue can ever have, or some of which it has
-// none. It reports whether that is so.
+// explainLimit explains a job that asks more devices than its ClusterQueue can ever have, or some of which
+// it has none. It reports whether that is so.
 func (k *quota) explainLimit(e *Explanation, wl *kueue.Workload, queue string, asked []string) bool {
 	if queue == "" || meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		return false

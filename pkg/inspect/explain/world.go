@@ -12,9 +12,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 )
 
-// World is a cluster at one moment. What is not installed or may not be read is empty. Its Jobs, ElasticJobs, Claims
-// and LocalQueues are those of the namespace that is asked about, and all others those of all namespaces: pods
-// elsewhere hold GPUs, and Workloads the quota.
+// World is a cluster at one moment. What is not installed or may not be read is empty. Its Jobs,
+// ElasticJobs, Claims and LocalQueues are those of the namespace that is asked about, and all others those
+// of all namespaces: pods elsewhere hold GPUs, and Workloads the quota.
 type World struct {
 	clusterobjects.Objects
 

@@ -29,8 +29,8 @@ func Renewed(l *coordinationv1.Lease) (t time.Time) {
 	return t
 }
 
-// Renewals are the managed fields that say when a Lease was renewed: by an apply of a program on a node, or by an
-// update, as the leader of the schedulers does.
+// Renewals are the managed fields that say when a Lease was renewed: by an apply of a program on a node, or
+// by an update, as the leader of the schedulers does.
 func Renewals(l *coordinationv1.Lease) (out []metav1.ManagedFieldsEntry) {
 	for i := range l.ManagedFields {
 		m := &l.ManagedFields[i]

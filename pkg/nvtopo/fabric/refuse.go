@@ -70,8 +70,8 @@ type beside struct {
 	bound []int // the nodes of bound members
 }
 
-// roomiest is how many members of some parts and bound ones fit in one place of the required level at most, if parts
-// leave each other's room alone, and where.
+// roomiest is how many members of some parts and bound ones fit in one place of the required level at most,
+// if parts leave each other's room alone, and where.
 func (b *beside) roomiest(parts []*problem) (most int, domain string) {
 	depth := b.w.required
 	last := b.t.Len()

@@ -19,8 +19,9 @@ const NoTopologies = "no node has a NodeGPUTopology: no exporter of nvtopo has r
 // ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
 const ShippedLease = "nvtopo-scheduler"
 
-// clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and the API
-// server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md says.
+// clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and
+// the API server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md
+// says.
 const clockSkew = time.Minute
 
 // ofOneNode is how many Leases one node's programs write: the exporter's and the agent's.
@@ -44,8 +45,8 @@ type Election struct {
 	Now    time.Time
 }
 
-// NoLeader says why no scheduler leads, and by which Lease; the text is empty while one leads, and where nothing
-// tells. If no scheduler has said its Lease, the shipped one counts where it is there.
+// NoLeader says why no scheduler leads, and by which Lease; the text is empty while one leads, and where
+// nothing tells. If no scheduler has said its Lease, the shipped one counts where it is there.
 func (e *Election) NoLeader() (of LeaderLease, why string) {
 	of, said := LeaderLease{Namespace: release.Namespace, Name: ShippedLease}, false
 	if e.Published != nil && e.Published.LeaderLease != nil {
@@ -68,8 +69,9 @@ func (e *Election) NoLeader() (of LeaderLease, why string) {
 	return of, fmt.Sprintf("no scheduler leads: there is no Lease %s", &of)
 }
 
-// expired says that a Lease is no leader's, for want of a holder or of renewals; empty if it may be one's. The text
-// is the same at each look, so that who shows it again whenever it changes does not show it again and again.
+// expired says that a Lease is no leader's, for want of a holder or of renewals; empty if it may be one's.
+// The text is the same at each look, so that who shows it again whenever it changes does not show it again
+// and again.
 func (e *Election) expired(l *coordinationv1.Lease) string {
 	why := fmt.Sprintf("no scheduler leads: Lease %s/%s ", l.Namespace, l.Name)
 	free := l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == ""
@@ -91,9 +93,9 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 	return why + "was last renewed at " + renewed.UTC().Format(time.RFC3339)
 }
 
-// unrenewed is for how long at least a Lease was not renewed: by the API server's clock, which shows at least the
-// time at which the newest Leases but two were written, and is at most clockSkew behind that of who looks. The two
-// may be those of a hostile node, which can write any time there.
+// unrenewed returns a lower bound of the time since a Lease was renewed. It takes the API server's clock to
+// show at least the third newest time at which a Lease was written, and to be at most clockSkew behind this
+// machine's. The two newest may be a hostile node's, which can write any time into managed fields.
 func (e *Election) unrenewed(l *coordinationv1.Lease) time.Duration {
 	least, at := e.Now.Add(-clockSkew), written(l)
 	if at.IsZero() {

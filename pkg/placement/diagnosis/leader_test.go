@@ -31,7 +31,8 @@ func TestNoLeader(t *testing.T) {
 	justReleased.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-20 * time.Second)))
 	long := lease(ShippedLease, 110*time.Second)
 	long.Spec.LeaseDurationSeconds = new(int32(60))
-	// written is a Lease whose leader's clock is behind by so much, and which the API server wrote at that age.
+	// written is a Lease whose leader's clock is behind by so much, and which the API server wrote at that
+	// age.
 	written := func(name string, age, behind time.Duration) coordinationv1.Lease {
 		l := lease(name, age+behind)
 		l.ManagedFields = []metav1.ManagedFieldsEntry{{

@@ -32,8 +32,8 @@ type named struct{ fwk.Handle }
 
 func (named) ProfileName() string { return "alone" }
 
-// TestProfileWithoutDevices: the scheduler does not start if no profile with gangs has a plugin that knows what
-// nodes have.
+// TestProfileWithoutDevices: the scheduler does not start if no profile with gangs has a plugin that knows
+// what nodes have.
 func TestProfileWithoutDevices(t *testing.T) {
 	p := &Plugin{Process: NewProcess(lifecycle.NewShared(clock.RealClock{})), handle: named{}}
 	_, err := p.EventsToRegister(t.Context())

@@ -169,8 +169,8 @@ func TestStaleWithin(t *testing.T) {
 	}
 }
 
-// TestFreshWithin: a graph that counts again is reported within StaleWithin, and within FreshWithin where the report
-// that it does not count came just before.
+// TestFreshWithin: a graph that counts again is reported within StaleWithin, and within FreshWithin where
+// the report that it does not count came just before.
 func TestFreshWithin(t *testing.T) {
 	const after = time.Millisecond // a look
 	for name, tc := range map[string]struct {

@@ -129,8 +129,8 @@ func (q *question) decided() bool {
 	return true
 }
 
-// told reports whether it is written where the gang of a pod that is placed is: on its PodGroup, or without one on the
-// pod of the first rank.
+// told reports whether it is written where the gang of a pod that is placed is: on its PodGroup, or without
+// one on the pod of the first rank.
 func (q *question) told(pod *v1.Pod) bool {
 	switch key, member := gangrequest.KeyOf(pod); {
 	case !member:

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// explain says of the pods of an answer that are placed why they are where they are. Where an object cannot be read,
-// the answer stands without reasons.
+// explain adds to the placed pods of an answer why each is on its node. It adds nothing where an object of
+// the cluster cannot be read.
 func (q *question) explain(a *whatif.Answer) {
 	var placed []types.UID
 	for i := range a.Pods {
