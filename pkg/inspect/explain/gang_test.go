@@ -240,7 +240,7 @@ func TestManyListed(t *testing.T) {
 	for i := range 5 {
 		p := pod(fmt.Sprint("m", i), 1).Annotation(podrequest.MinBandwidthKey, strconv.Itoa(20+i)).Obj()
 		q := &question{pod: p}
-		shapes, changes = append(shapes, q), append(changes, annotation{key: podrequest.MinBandwidthKey, value: fmt.Sprint(i), by: []*question{q}})
+		shapes, changes = append(shapes, q), append(changes, annotation{key: podrequest.MinBandwidthKey, value: strconv.Itoa(i), by: []*question{q}})
 	}
 	for _, q := range shapes {
 		shapes[0].members = append(shapes[0].members, q.pod)

@@ -125,19 +125,14 @@ func (e *Explanation) fitsNow(all []judged, noLeader leaderless) {
 			free = append(free, all[i].object.Name)
 		}
 	}
-	e.Cause, e.Reason = WaitsForItsTurn, nodes(free)+" would take the pod now"
+	e.Cause, e.Reason, e.Next = WaitsForItsTurn, nodes(free)+" would take the pod now", noLeader.turn
 	if noLeader.why != "" {
 		e.Evidence = append(e.Evidence, e.Reason)
-		e.Cause, e.Reason = NoScheduler, noLeader.why
+		e.Cause, e.Reason, e.Next = NoScheduler, noLeader.why, noLeader.next
 	} else if said := e.Scheduler; said != "" {
-		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
+		e.Cause, e.Next = OtherPlugin, nextSteps[OtherPlugin]
+		e.Reason = "the scheduler refuses the pod for a reason that is not about GPUs or has passed: " + said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
-	}
-	e.Next = nextSteps[e.Cause]
-	if e.Cause == NoScheduler { // in the namespace that the scheduler runs in, as the next one
-		e.Next = noLeader.next
-	} else if e.Cause == WaitsForItsTurn {
-		e.Next = noLeader.turn
 	}
 }
 

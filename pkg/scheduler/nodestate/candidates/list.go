@@ -46,7 +46,7 @@ type Query struct {
 func (x *Index) Refresh(q *Query) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !q.Request.HasGPUs() && (!q.Narrowing.KeepOff || x.oneSort(q.Nodes) && x.clock.Now().Sub(x.looked) < plainRefresh) {
+	if !q.HasGPUs() && (!q.Narrowing.KeepOff || x.oneSort(q.Nodes) && x.clock.Now().Sub(x.looked) < plainRefresh) {
 		return false
 	}
 	x.refresh(q.Nodes, q.Snapshot) // TakesWholeNodes needs it too
