@@ -273,12 +273,12 @@ func TestFabricShowCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `DOMAIN      NODES  WHOLE  FREE   x8  x4  x2  x1
-cluster     7      1      15/32  0   2   7   15
+cluster     7      0      15/32  0   2   7   15
 ├─ r0       2      0      9/16   0   1   4   9
 │  ├─ a     1      0      6/8    0   1   3   6
 │  └─ b     1      0      3/8    0   0   1   3
-├─ r1       3      1      6/8    0   1   3   6
-│  ├─ c     1      1      6/8    0   1   3   6
+├─ r1       3      0      6/8    0   1   3   6
+│  ├─ c     1      0      6/8    0   1   3   6
 │  ├─ e     1      0      0/0    0   0   0   0
 │  └─ f     1      0      0/0    0   0   0   0
 ├─ control  1      0      0/0    0   0   0   0

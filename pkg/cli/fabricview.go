@@ -145,8 +145,8 @@ func (v *viewer) node(n int) viewedNode {
 		return out
 	}
 	in := input{graph: t.Graph()}
-	usable := t.Graph().Healthy() &^ t.Graph().Degraded()
-	out.GPUs, out.Free, out.whole = t.Graph().Len(), in.members(v.c.free[n]), usable != 0 && v.c.free[n]&usable == usable
+	out.GPUs, out.Free = t.Graph().Len(), in.members(v.c.free[n])
+	out.whole = out.GPUs > 0 && len(out.Free) == out.GPUs
 	for i, size := range slotSizes {
 		out.Slots[strconv.Itoa(size)] = v.slots[i].Nodes[n].Slots.Count(nodeindex.Bands - 1)
 	}

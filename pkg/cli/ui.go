@@ -151,6 +151,9 @@ func (v *viewing) run(cmd *cobra.Command) error {
 	}
 	running.Go(func() { sayProblems(ctx, cmd.ErrOrStderr(), served.watch) })
 	printf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
+	if builtPages() == nil {
+		printf(cmd.OutOrStdout(), "Its pages are not in this build: it serves /api/v1 only. In a checkout, with Node.js: make ui build\n")
+	}
 	if err := served.server.Serve(ctx, ln, secure); err != nil {
 		return inputf("%w", err)
 	}

@@ -28,13 +28,12 @@ const assets = "assets/"
 func (s *Server) files() http.Handler {
 	if s.config.Files == nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/" {
-				http.NotFound(w, r)
-				return
-			}
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
-			_, _ = w.Write([]byte(unbuilt)) // nobody is left to tell
+			if r.URL.Path != "/" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			_, _ = w.Write([]byte(unbuilt)) // a lost client needs no answer
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

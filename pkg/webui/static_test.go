@@ -40,12 +40,11 @@ func TestFrontEndFiles(t *testing.T) {
 // works.
 func TestMissingFrontEnd(t *testing.T) {
 	b := newTestEnv(t, sample(t), nil)
-	answer, text := b.ask(t, asked{path: "/"})
-	if answer.StatusCode != http.StatusOK || !strings.Contains(text, "make ui build") {
-		t.Errorf("%d %s", answer.StatusCode, text)
-	}
-	if answer, _ := b.ask(t, asked{path: "/workloads"}); answer.StatusCode != http.StatusNotFound {
-		t.Errorf("a page that is not there: %d", answer.StatusCode)
+	for path, wantCode := range map[string]int{"/": http.StatusOK, "/workloads": http.StatusNotFound, "/pools": http.StatusNotFound} {
+		answer, text := b.ask(t, asked{path: path})
+		if answer.StatusCode != wantCode || !strings.Contains(text, "make ui build") {
+			t.Errorf("%s: %d %s; want %d and how to build the pages", path, answer.StatusCode, text, wantCode)
+		}
 	}
 	if answer, _ := b.ask(t, asked{path: "/api/v1/cluster"}); answer.StatusCode != http.StatusOK {
 		t.Errorf("the API: %d", answer.StatusCode)
