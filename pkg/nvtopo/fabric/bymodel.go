@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxChoices bounds how many combinations of models are planned for members of several kinds.
-// Beyond it one kind after the other gets its model.
+// maxChoices bounds how many plans are made for members of several kinds. Beyond so many combinations of
+// models one kind after the other gets its model.
 const maxChoices = 64
 
 // placeByModel plans for each choice of models, and takes the best plan.
@@ -24,7 +24,8 @@ func (g *gang) placeByModel(kinds []kind) (*Plan, error) {
 	if combinations <= maxChoices {
 		x.try(0, map[int]*choice{})
 	} else {
-		x.inTurn()
+		x.choosing = true
+		x.inTurn(0, map[int]*choice{})
 	}
 	if best := g.best(x.candidates); best != nil {
 		best.plan.Others = g.others(x.candidates, best)
@@ -40,6 +41,9 @@ type byModel struct {
 	candidates []*candidate
 	refused    map[string]int // members that fit, by the models of the first kind
 	nearest    *UnplaceableError
+	unproven   bool // some choices were not tried, or not in all ways
+	choosing   bool // for one kind after the other
+	plans      int
 }
 
 // try plans for all choices of the kinds from one on.
@@ -55,29 +59,40 @@ func (x *byModel) try(from int, chosen map[int]*choice) {
 	}
 }
 
-// inTurn chooses for one kind after the other, the largest members first, as if those after it
-// might have any model. Nothing is proven then.
-func (x *byModel) inTurn() {
-	chosen := map[int]*choice{}
-	for i := range x.kinds {
-		k := &x.kinds[i]
-		var best *candidate
-		var models *choice
-		for c := range k.choices {
-			chosen[k.number] = &k.choices[c]
-			x.candidates = nil
-			x.plan(chosen)
-			if found := x.g.best(append(x.candidates, best)); found != best {
-				best, models = found, &k.choices[c]
-			}
-		}
-		if x.candidates = nil; best == nil {
-			return
-		}
-		best.plan.Exact = false
-		x.candidates = []*candidate{best}
-		chosen[k.number] = models
+// inTurn chooses for one kind after the other, the largest members first, as if those after it might have
+// any model, and takes the next best choice where that leaves those no place. It reports whether there is
+// a plan. Nothing is proven of that.
+func (x *byModel) inTurn(from int, chosen map[int]*choice) bool {
+	if from == len(x.kinds) {
+		return true
 	}
+	k := &x.kinds[from]
+	defer delete(chosen, k.number)
+	of := map[*candidate]*choice{}
+	var left []*candidate
+	for c := range k.choices {
+		x.plans++
+		chosen[k.number], x.candidates = &k.choices[c], nil
+		x.plan(chosen)
+		for _, found := range x.candidates {
+			of[found], left = &k.choices[c], append(left, found)
+		}
+	}
+	for len(left) > 0 {
+		best := x.g.best(left)
+		chosen[k.number], x.candidates = of[best], []*candidate{best}
+		best.plan.Exact = false
+		if x.inTurn(from+1, chosen) {
+			return true
+		}
+		left = slices.DeleteFunc(left, func(c *candidate) bool { return of[c] == of[best] })
+		if len(left) > 0 && x.plans >= maxChoices {
+			x.unproven = true
+			break
+		}
+	}
+	x.candidates = nil
+	return false
 }
 
 // plan plans for one choice of each kind.
@@ -89,6 +104,7 @@ func (x *byModel) plan(chosen map[int]*choice) {
 		x.candidates = append(x.candidates, c.orFaster(g)...)
 		return
 	}
+	x.unproven = x.unproven || none.Unproven
 	first := strings.Join(chosen[x.kinds[0].number].models, "\x00")
 	if have, ok := x.refused[first]; !ok || none.Have > have {
 		x.refused[first] = none.Have
@@ -102,6 +118,10 @@ func (x *byModel) plan(chosen map[int]*choice) {
 // several.
 func (x *byModel) unplaceable() error {
 	e := x.nearest
+	e.Unproven = x.unproven
+	if x.choosing {
+		e.AtMost, e.Fit = true, nil
+	}
 	for models, have := range x.refused {
 		e.Models = append(e.Models, ModelRoom{nameOf(strings.Split(models, "\x00")), have})
 	}

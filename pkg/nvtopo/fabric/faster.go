@@ -56,6 +56,7 @@ func (f *faster) try(g *gang) (*candidate, bool) {
 		return nil, false
 	}
 	*f.tries--
+	g.faster = true
 	c, none := g.place()
 	if none != nil {
 		return nil, false

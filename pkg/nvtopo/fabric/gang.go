@@ -30,6 +30,9 @@ type gang struct {
 	closed []bool // by node, those of the tree included; nil if all may get members
 	floor  int64  // no ring of members on a node may be slower, in kB/s
 	tries  *int   // plans that may still be made in search of a faster one
+	faster bool   // this is a search for one
+
+	together *together // what was found out about parts of several shapes
 
 	work *workspace
 }

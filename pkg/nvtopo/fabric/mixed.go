@@ -63,16 +63,10 @@ func (m *mixture) take(i int, nodes []share, band int) {
 			m.taken[s.node] += s.members
 			continue
 		}
-		supply := &g.r.Shapes[shape].Nodes[s.node]
-		if changed, ok := m.changed[shape][s.node]; ok {
-			supply = &changed
-		}
-		sets := supply.Slots.Sets(s.members)
+		sets := m.supply(shape, s.node).Slots.Sets(s.members)
 		key := seatsKey{shape, s.node}
 		m.sets[key] = append(m.sets[key], sets...)
-		for _, set := range sets {
-			m.used[s.node] |= set
-		}
+		m.used[s.node] |= union(sets)
 		if m.placed[s.node] == nil {
 			m.placed[s.node] = make([]int, len(g.r.Shapes))
 		}
@@ -84,6 +78,14 @@ func (m *mixture) take(i int, nodes []share, band int) {
 			m.changed[p.shape][s.node] = g.r.Remaining(p.shape, s.node, m.used[s.node], slices.Clone(m.placed[s.node]))
 		}
 	}
+}
+
+// supply is what a node has left for members of a shape, of several.
+func (m *mixture) supply(shape, node int) *Supply {
+	if changed, ok := m.changed[shape][node]; ok {
+		return &changed
+	}
+	return &m.g.r.Shapes[shape].Nodes[node]
 }
 
 // outcome writes down what was given.
@@ -137,7 +139,8 @@ func (b *bound) reached(f frame, o *outcome) bool {
 }
 
 // placeMixed places a gang of several parts: in each place from the innermost level on, the
-// largest members first and the others near them, or the other way round. The plan is exact if
+// largest members first and the others near them, or the other way round; and if that finds nothing, all
+// nodes of a place with all parts together. The plan is exact if
 // it reaches what each part alone would need at least, in the criteria that are promised for
 // several shapes.
 func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
@@ -145,11 +148,24 @@ func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
 	if !ok {
 		return nil, g.unplaceable(g.detail())
 	}
+	if c := g.placeInTurn(&least); c != nil {
+		return c, nil
+	}
+	if x := newTogether(g); x != nil {
+		if c := x.place(); c != nil {
+			return c, nil
+		}
+	}
+	return nil, g.unplaceable(g.detail())
+}
+
+// placeInTurn places one part after the other; nil if that finds nothing.
+func (g *gang) placeInTurn(least *bound) *candidate {
 	for _, f := range g.plain(&g.parts[0]).frames() {
 		if f.outer > least.outer {
 			continue
 		}
-		best := g.mixedAt(f, &least)
+		best := g.mixedAt(f, least)
 		if best == nil {
 			continue
 		}
@@ -158,9 +174,9 @@ func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
 		if !best.exact {
 			best.fewest = g.fewestOf(0, g.bounds())
 		}
-		return &candidate{outcome: best, outer: f.outer, opened: best.opened}, nil
+		return &candidate{outcome: best, outer: f.outer, opened: best.opened}
 	}
-	return nil, g.unplaceable(g.detail())
+	return nil
 }
 
 // bounds is how few new domains of each level any plan needs: those of the part that needs most.
@@ -254,6 +270,13 @@ func (g *gang) mixedIn(f frame, at int, order []int) *outcome {
 		m.take(i, s.nodes, s.band)
 	}
 	o := m.outcome()
+	o.opened = m.opened(f)
+	return o
+}
+
+// opened is how many domains of each level inside a frame are new.
+func (m *mixture) opened(f frame) (out []int) {
+	g := m.g
 	for d := f.outer + 1; d <= g.t.Depth(); d++ {
 		opened := 0
 		for _, i := range g.t.among(d, m.hold) {
@@ -261,7 +284,7 @@ func (g *gang) mixedIn(f frame, at int, order []int) *outcome {
 				opened++
 			}
 		}
-		o.opened = append(o.opened, opened)
+		out = append(out, opened)
 	}
-	return o
+	return out
 }

@@ -138,6 +138,23 @@ func (p *pairing) best() (best judged, found bool) {
 	return best, found
 }
 
+// most is how many members fit at the same time.
+func (p *pairing) most() (most int) {
+	workers, others := p.workers, p.others
+	defer func() { p.workers, p.others = workers, others }()
+	for p.workers = range workers + 1 {
+		for p.others = range others + 1 {
+			if p.workers+p.others <= most {
+				continue
+			}
+			if _, found := p.best(); found {
+				most = p.workers + p.others
+			}
+		}
+	}
+	return most
+}
+
 // check sees that members have GPUs that are free and no two the same, and judges the plan.
 func (p *pairing) check(t *testing.T, req *Request, plan *Plan) judged {
 	t.Helper()
@@ -213,8 +230,16 @@ func TestSeveralShapes(t *testing.T) {
 					room++
 				}
 				switch {
-				case errors.As(err, &none):
+				case errors.As(err, &none) && none.AtMost:
+					if most := p.most(); none.Have < min(most, none.Want-1) {
+						t.Fatalf("room for at most %d, but for %d\n%s", none.Have, most, p)
+					}
 					continue // counted as not the best if there is a way
+				case errors.As(err, &none):
+					if most := p.most(); none.Have != most || total(none.Fit) != most || none.Unproven {
+						t.Fatalf("%v, and there is room for %d\n%s", none, most, p)
+					}
+					continue
 				case err != nil || !found:
 					t.Fatalf("%v, %v\n%s", plan, err, p)
 				}
@@ -239,6 +264,27 @@ func TestSeveralShapes(t *testing.T) {
 				t.Errorf("%d with room: %d as well as possible, %d known to be", room, best, exact)
 			}
 		})
+	}
+}
+
+// TestThreeShapes: members that could be elsewhere leave the node to those that cannot, whichever shape is
+// placed first.
+func TestThreeShapes(t *testing.T) {
+	t.Parallel()
+	c, s := clusterOf(t, "hgx-a100-4", "rack", "r0: f f"), NewSlotCounter()
+	r := &Request{Members: []Member{{Shape: 0}, {Shape: 1}, {Shape: 2}}}
+	r.Remaining = func(shape, n int, used nvtopo.Mask, _ []int) Supply {
+		if n > 0 && shape != 1 {
+			return Supply{}
+		}
+		return Supply{Slots: s.Slots(&Machine{Tables: c.tb, Healthy: 0xf, Free: 0xf &^ used}, []int{2, 2, 1}[shape], nvtopo.Constraint{})}
+	}
+	for shape, gpus := range []int{2, 2, 1} {
+		r.Shapes = append(r.Shapes, Shape{GPUs: gpus, Nodes: []Supply{r.Remaining(shape, 0, 0, nil), r.Remaining(shape, 1, 0, nil)}})
+	}
+	p, err := Place(c.tree, r)
+	if got, want := c.names(p, err), "r0-0 r0-1 r0-0"; got != want || err == nil && (p.Level != "rack" || p.Exact) {
+		t.Errorf("got %s, want %s: %+v", got, want, p)
 	}
 }
 
@@ -270,7 +316,7 @@ func TestPlaceSeveralShapes(t *testing.T) {
 		"and nothing if no domain has both": {
 			nodes: "A r0: 3 3\nA r1: 3 3\nB r2: 1\nB r3: 1", workers: 4, others: 1, small: 1,
 			change: func(r *Request) { r.SpreadOver, r.Required = "rack", "spine" },
-			want:   "spine: 4 of 5, because members ask for different things, and no place has room for all of them together",
+			want:   "spine: at most 4 of 5, because members ask for different things, and no place was found for all of them together",
 		},
 		"and one that has no room even alone": {
 			nodes: "A r0: f f\nA r1: f f", workers: 3, others: 2, small: 5,

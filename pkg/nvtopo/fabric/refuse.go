@@ -57,9 +57,39 @@ func (g *gang) unplaceable(detail string) *UnplaceableError {
 		p.load(worstBand)
 		parts = append(parts, p)
 	}
-	e.Have, e.Domain = (&beside{g.t, g.r, g.w, g.bound}).roomiest(parts)
+	b := &beside{g.t, g.r, g.w, g.bound}
+	e.Have, e.Domain = b.roomiest(func(at place) int { return b.room(parts, at) })
+	e.AtMost = g.several()
+	e.Unproven = e.AtMost && e.Have >= e.Want
+	if x := newTogether(g); x != nil {
+		e.Have, e.Domain, e.Fit = x.roomiest(b, parts)
+		e.AtMost, e.Unproven = e.Fit == nil, e.Unproven && x.cut
+	}
 	e.Have = min(e.Have, e.Want-1) // each part may have room alone
 	return e
+}
+
+// roomiest is how many members of some parts and bound ones fit in one place of the required level at the
+// same time at most, where, and how many of them are of each shape; nil if a node turns out to have less.
+func (x *together) roomiest(b *beside, parts []*problem) (most int, domain string, fit []int) {
+	best := &way{members: make([]int, len(parts))}
+	most, domain = b.roomiest(func(at place) int {
+		if b.room(parts, at) > total(best.members) {
+			if w := x.in(at); total(w.members) > total(best.members) {
+				best = w
+			}
+		}
+		return total(best.members)
+	})
+	if x.mixture(best) == nil {
+		x.cut = true
+		return most, domain, nil
+	}
+	fit = make([]int, len(x.g.r.Shapes))
+	for i, p := range x.g.parts {
+		fit[p.shape] += best.members[i]
+	}
+	return most, domain, fit
 }
 
 // beside is where members fit beside those that are bound.
@@ -70,9 +100,8 @@ type beside struct {
 	bound []int // the nodes of bound members
 }
 
-// roomiest is how many members of some parts and bound ones fit in one place of the required level at most,
-// if parts leave each other's room alone, and where.
-func (b *beside) roomiest(parts []*problem) (most int, domain string) {
+// roomiest is how many members and bound ones fit in one place of the required level at most, and where.
+func (b *beside) roomiest(room func(place) int) (most int, domain string) {
 	depth := b.w.required
 	last := b.t.Len()
 	if depth <= b.t.Depth() {
@@ -91,7 +120,7 @@ func (b *beside) roomiest(parts []*problem) (most int, domain string) {
 		if here < len(b.bound) && !split || depth > 0 && depth <= b.t.Depth() && b.t.domains[depth][i].Name == "" {
 			continue
 		}
-		if have := here + b.room(parts, at); have > most {
+		if have := here + room(at); have > most {
 			most, domain = have, b.t.placeName(at)
 		}
 	}
@@ -154,12 +183,12 @@ func (g *gang) withoutPlace() string {
 	for i := range g.parts {
 		p := g.plain(&g.parts[i])
 		p.load(worstBand)
-		have, _ := at.roomiest([]*problem{p})
+		have, _ := at.roomiest(func(in place) int { return at.room([]*problem{p}, in) })
 		alone += p.members - max(0, have-len(g.bound))
 	}
 	switch alone {
 	case 0:
-		return "no place has room for all of them together"
+		return "no place was found for all of them together"
 	case 1:
 		return "1 of them has no place even without those that ask for something else"
 	}

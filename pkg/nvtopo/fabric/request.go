@@ -205,6 +205,13 @@ type UnplaceableError struct {
 	Have, Want int    // members that fit in one domain of the level, at most; and all
 	Domain     string // the domain where so many fit; empty if none does
 	Detail     string // what else is in the way; empty if it is room
+	// Fit is how many of the members without a node fit there at the same time, by shape; nil unless they are
+	// of several.
+	Fit []int
+	// AtMost says that Have counts each of several shapes as if the others were not there.
+	AtMost bool
+	// Unproven says that not all ways to place members of several shapes were tried.
+	Unproven bool
 	// Models is how many fit on each model, most first; nil unless members get one model and that
 	// matters. MixedFits says that there is a plan on several.
 	Models    []ModelRoom
@@ -236,6 +243,9 @@ const maxModelsNamed = 4
 // Room says how many members fit of how many, by model where that matters.
 func (e *UnplaceableError) Room() string {
 	s := fmt.Sprintf("%d of %d", e.Have, e.Want)
+	if e.AtMost {
+		s = "at most " + s
+	}
 	for i, m := range e.Models {
 		switch {
 		case i == maxModelsNamed:

@@ -62,6 +62,9 @@ func (s *Slots) onRings(members int, floor int64) int {
 // Estimated reports whether the numbers are a lower bound.
 func (s *Slots) Estimated() bool { return s != nil && s.estimated }
 
+// fromGraph reports whether members get GPUs.
+func (s *Slots) fromGraph() bool { return s != nil && len(s.divisions) > 0 }
+
 // Sets returns the GPUs of each of so many members, nil for members without GPUs; do not
 // change it.
 func (s *Slots) Sets(members int) []nvtopo.Mask {
