@@ -65,7 +65,7 @@ func TestNextCommand(t *testing.T) {
 		},
 		"a bare member beside one that asks for less": {
 			pod: member("asks"), arrange: func(w *testEnv) { w.waits(like("other", 2, podrequest.MinLinkKey, "SYS")) },
-			want: never + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-bandwidth=50GB/s)" + strings.Replace(room, ", or", ", run 1 member, or", 1),
+			want: never + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-bandwidth=50GB/s)" + strings.Replace(room, ", or", ", run 1 member like other, or", 1),
 		},
 		"a gang of many bare members": {
 			pod: pod("asks", 1).Annotation(podrequest.GPUModelKey, "H100").Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "10").Obj(),

@@ -176,7 +176,11 @@ func placed(p *v1.Pod) bool { return p.Spec.NodeName != "" }
 // roomOf says how many members fit, by model where that matters.
 func roomOf(room *fabric.UnplaceableError) string {
 	if len(room.Models) == 0 {
-		return fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+		most := ""
+		if room.AtMost {
+			most = "at most "
+		}
+		return fmt.Sprintf("room for %s%d of %s", most, room.Have, counted(room.Want, "member"))
 	}
 	text := "members get one model, of which there is room for " + room.Room()
 	if room.MixedFits {

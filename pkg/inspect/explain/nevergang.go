@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,7 +54,7 @@ func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
 }
 
 // neverGang explains a gang that has no room even in the ideal cluster. It reports whether that is so: not
-// where nodes have devices that no graph describes.
+// where nodes have devices that no graph describes, and not where the planner has not tried all ways.
 func (a *ask) neverGang(e *Explanation) bool {
 	stay := map[types.UID]bool{}
 	for _, p := range a.gang.Members.Live {
@@ -62,7 +63,7 @@ func (a *ask) neverGang(e *Explanation) bool {
 	ideal := a.in(a.ideal(stay))
 	_, err := ideal.plan()
 	var room *fabric.UnplaceableError
-	if err == nil || !errors.As(err, &room) {
+	if err == nil || !errors.As(err, &room) || room.Unproven {
 		return false
 	}
 	for _, q := range a.shapes {
@@ -108,11 +109,14 @@ func (a *ask) neverGang(e *Explanation) bool {
 // fewerWithout explains a gang that has no room for all members whatever it wishes, and room for more of them
 // without some wishes. It reports whether that is so.
 func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.UnplaceableError) bool {
-	most := a.roomWithout(wishes)
-	if most <= room.Have {
+	most, run := a.roomWithout(wishes)
+	if room.AtMost || most <= room.Have {
 		return false
 	}
-	enough := func(dropped []wish) bool { return a.roomWithout(dropped) >= most }
+	enough := func(dropped []wish) bool {
+		have, _ := a.roomWithout(dropped)
+		return have >= most
+	}
 	needed := fewest(wishes, enough)
 	if excludes(needed) {
 		return false
@@ -125,38 +129,61 @@ func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.Unplaceab
 	if values := a.lesserEach(needed, a.shapes, enough); len(values) > 0 {
 		less = set(values) + annotate(a.shapes, values...)
 	}
-	then := " and run " + counted(most, "member") + ", with which there is room"
+	then := " and run " + run + ", with which there is room"
 	if !a.gang.Complete() {
-		then = ", with which there is room for " + counted(most, "member")
+		then = ", with which there is room for " + run
 	}
 	e.Next = anyOf([]string{less + then + " when no other pod runs", "add nodes that have more"})
 	return true
 }
 
-// roomWithout is for how many of the members there is room without some wishes.
-func (a *ask) roomWithout(dropped []wish) int {
+// roomWithout is for how many of the members there is room without some wishes, as a number and in words. It
+// is 0 if that is not known.
+func (a *ask) roomWithout(dropped []wish) (int, string) {
 	less, ok := a.without(dropped)
 	if !ok {
-		return 0
+		return 0, ""
 	}
 	_, err := less.plan()
 	var room *fabric.UnplaceableError
 	switch {
 	case err == nil:
-		return len(a.gang.Members.Live)
-	case errors.As(err, &room):
-		return room.Have
+		all := len(a.gang.Members.Live)
+		return all, counted(all, "member")
+	case errors.As(err, &room) && !room.AtMost:
+		return room.Have, less.fit(room)
 	}
-	return 0
+	return 0, ""
 }
 
 // fewerMembers is the step to run as many members as there is room for, if there is some. A gang that lacks
 // members is told to make them.
 func (a *ask) fewerMembers(room *fabric.UnplaceableError) []string {
-	if room.Have < 1 || !a.gang.Complete() {
+	if room.Have < 1 || room.AtMost || !a.gang.Complete() {
 		return nil
 	}
-	return []string{"run " + counted(room.Have, "member")}
+	return []string{"run " + a.fit(room)}
+}
+
+// fit says how many members there is room for, and which where they ask for different things.
+func (a *ask) fit(room *fabric.UnplaceableError) string {
+	text, left := counted(room.Have, "member"), room.Have
+	var which []string
+	for i, n := range room.Fit {
+		if n == room.Have {
+			return text + " like " + a.shapes[i].pod.Name
+		}
+		if n > 0 {
+			which, left = append(which, fmt.Sprintf("%d like %s", n, a.shapes[i].pod.Name)), left-n
+		}
+	}
+	if len(which) == 0 {
+		return text
+	}
+	if left > 0 {
+		which = append(which, fmt.Sprintf("%d on nodes already", left))
+	}
+	return text + " (" + strings.Join(which, ", ") + ")"
 }
 
 // offered is how many devices the nodes have on which members with devices may run.

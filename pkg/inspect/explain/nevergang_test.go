@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 	"maps"
+	"math/bits"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -20,13 +21,14 @@ import (
 
 // TestMixedGangNeverFits: a gang whose members ask for different things is said never to fit exactly where
 // a brute force finds no place. Of the wishes that are named, each of the members that are named, none is
-// enough to leave out fewer, and the commands change what has to be changed.
+// enough to leave out fewer, and the commands change what has to be changed. As many members as it is said to
+// have room for fit at the same time, and no more.
 func TestMixedGangNeverFits(t *testing.T) {
 	random := rand.New(rand.NewPCG(37, 3))
 	never, blamed, advised := 0, 0, 0
 	for round := range 120 {
 		w := newTestEnv()
-		kinds := []string{cube, hopper, hopper, "a100-pcie-4-bridged", quad}
+		kinds := []string{cube, hopper, hopper, "a100-pcie-4-bridged", quad, "hgx-a100-4"}
 		for i := range 2 + random.IntN(2) {
 			w.node(t, fmt.Sprint("n", i), kinds[random.IntN(len(kinds))], nil)
 		}
@@ -47,6 +49,9 @@ func TestMixedGangNeverFits(t *testing.T) {
 		}
 		if e.Cause != NeverFits {
 			continue
+		}
+		if room := w.mixedRoom(t, members); e.Gang.Room != room {
+			t.Fatalf("%s: said to have room for %d, brute force %d", said, e.Gang.Room, room)
 		}
 		never++
 		named := wishesNamed(e.Reason)
@@ -81,7 +86,7 @@ func TestMixedGangNeverFits(t *testing.T) {
 func randomMembers(random *rand.Rand) (out []*v1.Pod) {
 	wishes := randomWishes(random)
 	for i := range 2 + random.IntN(3) {
-		name, size := fmt.Sprint("m", i), []int{4, 8}[random.IntN(2)]
+		name, size := fmt.Sprint("m", i), []int{2, 3, 4, 4, 8, 8}[random.IntN(6)]
 		if i == 0 {
 			name = "asks"
 		}
@@ -164,9 +169,15 @@ func obey(members []*v1.Pod, next string) ([]*v1.Pod, bool) {
 	return out, len(commands) > 0
 }
 
-// mixedFits reports whether pods that differ fit on empty nodes together, those that ask for the same GPUs
-// on one model, by all ways to divide them among models and nodes and all sets of GPUs there are.
+// mixedFits reports whether pods that differ fit on empty nodes together.
 func (e *testEnv) mixedFits(t *testing.T, members []*v1.Pod) bool {
+	t.Helper()
+	return e.mixedRoom(t, members) == len(members)
+}
+
+// mixedRoom is how many of some pods that differ fit on empty nodes together, those that ask for the same
+// GPUs on one model, by all ways to divide them among models and nodes and all sets of GPUs there are.
+func (e *testEnv) mixedRoom(t *testing.T, members []*v1.Pod) int {
 	t.Helper()
 	var models []string
 	for _, g := range e.graphs {
@@ -186,15 +197,16 @@ func (e *testEnv) mixedFits(t *testing.T, members []*v1.Pod) bool {
 	}
 	mixed := members[0].Annotations[gangrequest.MixedModelsKey] == "true"
 	chosen := map[string]string{} // the model of each kind
-	var choose func(at int) bool
-	choose = func(at int) bool {
+	var choose func(at int) int
+	choose = func(at int) (most int) {
 		if at == len(kinds) || mixed {
 			return fitOn(suits, func(member int, model string) bool { return mixed || chosen[gpuKeyOf(members[member])] == model }, len(members))
 		}
-		return slices.ContainsFunc(models, func(model string) bool {
+		for _, model := range models {
 			chosen[kinds[at]] = model
-			return choose(at + 1)
-		})
+			most = max(most, choose(at+1))
+		}
+		return most
 	}
 	return choose(0)
 }
@@ -214,8 +226,8 @@ type suiting struct {
 	sets  [][]nvtopo.Mask
 }
 
-// fitOn reports whether the members have places together, each on a machine of a model that it may have.
-func fitOn(machines []suiting, may func(member int, model string) bool, members int) bool {
+// fitOn is how many members have places together, each on a machine of a model that it may have.
+func fitOn(machines []suiting, may func(member int, model string) bool, members int) (most int) {
 	reached := map[int]bool{0: true} // the members that have a place, as bits
 	for _, m := range machines {
 		allowed := 0
@@ -234,7 +246,10 @@ func fitOn(machines []suiting, may func(member int, model string) bool, members 
 			}
 		}
 	}
-	return reached[1<<members-1]
+	for have := range reached {
+		most = max(most, bits.OnesCount(uint(have)))
+	}
+	return most
 }
 
 // setsOf are the sets of GPUs of a machine that suit each of some pods.
