@@ -82,6 +82,23 @@ func TestMixedGangNeverFits(t *testing.T) {
 	}
 }
 
+// TestManyModelsFit: members of four kinds on four models, more combinations than are planned, get the one
+// that fits.
+func TestManyModelsFit(t *testing.T) {
+	w := newTestEnv()
+	for name, kind := range map[string]string{"n0": hopper, "n1": "l40s-8", "n2": "dgx1-v100", "n3": "hgx-a100-4"} {
+		w.node(t, name, kind, nil)
+	}
+	members := []*v1.Pod{
+		pod("asks", 3).Obj(), pod("m1", 8).Annotations(map[string]string{podrequest.MinGPUMemoryKey: "30Gi"}).Obj(),
+		pod("m2", 4).Annotations(map[string]string{podrequest.MinBandwidthKey: "20"}).Obj(), pod("m3", 8).Obj(), pod("m4", 3).Obj(),
+	}
+	w.group("train", int32(len(members)), members)
+	if e, err := Pod(w.World, "team", "asks"); err != nil || e.Cause != WaitsForItsTurn {
+		t.Errorf("%v %s: %s", err, e.Cause, e.Reason)
+	}
+}
+
 // randomMembers are two to four that wish the same, but for one or more of them.
 func randomMembers(random *rand.Rand) (out []*v1.Pod) {
 	wishes := randomWishes(random)
