@@ -81,7 +81,7 @@ send other pods to the node with the fewest, and take the GPUs of lowest index.
 
 The pods after the first jobs (--warm-up) are measured. --message-size also judges
 what they got by code that policies do not choose by: an all-reduce of that size,
-waits and completion, by the GPUs of a pod. docs/cli.md describes the
+waits and completion, by the GPUs of a pod. docs/howto/simulate.md describes the
 answer's fields.`,
 		Example: `  NVTOPO simulate --nodes nodes.txt --trace jobs.csv --policy ours --policy binpack+exact
   echo dgx1-v100 64 | NVTOPO simulate --nodes - --trace synthetic:multigpu50 --load 0.95 -o json
