@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/release"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
@@ -36,7 +37,7 @@ func (s *scene) checkExporters() {
 			if resource := offered(n.object, resources); resource != "" {
 				s.note(Violation{
 					Invariant: MissingExporter, Objects: []Object{node},
-					Message: "the node has " + resource + " and no NodeGPUTopology that is its own: does nvtopo-exporter run there? kubectl -n nvtopo-system get pods -o wide",
+					Message: "the node has " + resource + " and no NodeGPUTopology that is its own: does nvtopo-exporter run there? " + nodelease.Commands(release.Namespace, nodelease.ExporterPrefix, name),
 				})
 			}
 			continue
@@ -45,13 +46,13 @@ func (s *scene) checkExporters() {
 		if speaksFor(lease, n.object.UID, s.w.Now) {
 			continue
 		}
-		since := "there is no Lease " + nodelease.ExporterPrefix + name + " of this node"
+		namespace, since := release.Namespace, "there is no Lease "+nodelease.ExporterPrefix+name+" of this node"
 		if lease != nil && lease.Spec.RenewTime != nil {
-			since = "the Lease " + lease.Namespace + "/" + lease.Name + " was last renewed at " + nodelease.Renewed(lease).UTC().Format(time.RFC3339)
+			namespace, since = lease.Namespace, "the Lease "+lease.Namespace+"/"+lease.Name+" was last renewed at "+nodelease.Renewed(lease).UTC().Format(time.RFC3339)
 		}
 		s.note(Violation{
 			Invariant: StaleExporter, Objects: []Object{node, topologyObject(n.topology)},
-			Message: "the graph does not count, since " + since + ": does nvtopo-exporter run there? kubectl -n nvtopo-system get pods -o wide",
+			Message: "the graph does not count, since " + since + "; see why its exporter is silent: " + nodelease.Commands(namespace, nodelease.ExporterPrefix, name),
 		})
 	}
 }

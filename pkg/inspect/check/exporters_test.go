@@ -30,7 +30,9 @@ func TestSilentExporters(t *testing.T) {
 		"all exporters are there": {change: func(*testEnv) {}},
 		"a Lease has run out": {
 			change: func(c *testEnv) { lease(c).Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-3 * time.Minute))) },
-			want:   wanted{notes: []string{StaleExporter}, message: "the Lease nvtopo-system/exporter-a was last renewed at 2026-11-21T12:57:00Z"},
+			want: wanted{notes: []string{StaleExporter}, message: "the Lease nvtopo-system/exporter-a was last renewed at 2026-11-21T12:57:00Z; see why its exporter is silent: " +
+				"kubectl -n nvtopo-system get lease exporter-a -o custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime; " +
+				"kubectl -n nvtopo-system get pods -o wide -l app.kubernetes.io/name=nvtopo-exporter --field-selector spec.nodeName=a"},
 		},
 		"a Lease is gone": {
 			change: func(c *testEnv) { lease(c).Name = "another" },
@@ -40,7 +42,7 @@ func TestSilentExporters(t *testing.T) {
 			change: func(c *testEnv) {
 				lease(c).OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
 			},
-			want: wanted{notes: []string{StaleExporter}, message: "does nvtopo-exporter run there?"},
+			want: wanted{notes: []string{StaleExporter}, message: "see why its exporter is silent"},
 		},
 		"a graph is gone": {change: drop, want: wanted{notes: []string{MissingExporter}, message: "the node has nvidia.com/gpu and no NodeGPUTopology that is its own"}},
 		"a graph is of an earlier node of the name": {
@@ -49,6 +51,12 @@ func TestSilentExporters(t *testing.T) {
 		},
 		"a node without GPUs needs none": {
 			change: func(c *testEnv) { drop(c); c.Nodes[0].Status.Allocatable = v1.ResourceList{} },
+		},
+		"a Lease of a namespace of its own has run out": {
+			change: func(c *testEnv) {
+				lease(c).Namespace, lease(c).Spec.RenewTime = "gpus", new(metav1.NewMicroTime(c.Now.Add(-3*time.Minute)))
+			},
+			want: wanted{notes: []string{StaleExporter}, message: "kubectl -n gpus get lease exporter-a"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

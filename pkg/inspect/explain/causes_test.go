@@ -278,6 +278,8 @@ func TestCauses(t *testing.T) {
 				w.waits(asks(2).Obj())
 			},
 			want: StaleGraph, wantText: "n0",
+			wantNext: "see why the exporter of node n0 is silent: kubectl -n nvtopo-system get lease exporter-n0 -o custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime; " +
+				"kubectl -n nvtopo-system get pods -o wide -l app.kubernetes.io/name=nvtopo-exporter --field-selector spec.nodeName=n0",
 		},
 		"no graph": {
 			build: func(t *testing.T, w *testEnv) {
@@ -875,7 +877,7 @@ func TestCauses(t *testing.T) {
 				w.node(t, "h0", hopper, nil).node(t, "h1", hopper, nil).silence("h1")
 				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
 			},
-			want: StaleGraph, wantText: "h1",
+			want: StaleGraph, wantText: "h1", wantNext: "get lease exporter-h1 -o custom-columns=",
 		},
 		"a gang asks one NUMA node, and nobody knows on which the GPUs are": {
 			build: func(t *testing.T, w *testEnv) {

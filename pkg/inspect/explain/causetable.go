@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/internal/release"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
@@ -47,6 +48,9 @@ const (
 // of a node, with the commands, unless none has only such as may be moved.
 func (e *Explanation) step(shapes []*question) string {
 	next := nextSteps[e.Cause]
+	if e.Cause == causeOf(placement.StaleGraph) {
+		return silentStep(e.firstWith(e.Cause))
+	}
 	switch model, memory := haveKey(shapes, podrequest.GPUModelKey), haveKey(shapes, podrequest.MinGPUMemoryKey); {
 	case model && !memory:
 		next = strings.Replace(next, suitable, "more models", 1)
@@ -64,6 +68,21 @@ func (e *Explanation) step(shapes []*question) string {
 		}
 	}
 	return anyOf(slices.Delete(steps, at, at+1))
+}
+
+// silentStep is the step where a node's exporter is silent.
+func silentStep(node string) string {
+	return "see why the exporter of node " + node + " is silent: " + nodelease.Commands(release.Namespace, nodelease.ExporterPrefix, node)
+}
+
+// firstWith is the first node that is named for an obstacle; NODE where none is.
+func (e *Explanation) firstWith(cause Cause) string {
+	for i := range e.Candidates {
+		if c := &e.Candidates[i]; slices.ContainsFunc(c.Obstacles, func(o Obstacle) bool { return o.Cause == cause }) {
+			return c.Node
+		}
+	}
+	return "NODE"
 }
 
 // move says how the pods in the way are moved to other nodes; empty if one of them stays, a single one has no
@@ -151,7 +170,7 @@ var causes = []CauseRow{
 	{WholeGPUsOnly, "GPUs are partitioned or shared under the name of whole ones", "ask for fewer GPUs, or let the device plugin offer parts and shares under another resource name"},
 	ofNode(placement.FewGPUs, "wait for the pods that are named, "+moving+", or add nodes"),
 	ofNode(placement.NoGraph, "run the exporter on the nodes that have GPUs"),
-	ofNode(placement.StaleGraph, "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases"),
+	ofNode(placement.StaleGraph, silentStep("NODE")),
 	ofNode(placement.NodeReplaced, "wait for the exporter of the new node, or restart it"),
 	ofNode(placement.UnreadableGraph, "read the conditions of the NodeGPUTopology, and upgrade the older program"),
 	ofNode(placement.NoDefinition, "install the definitions: manifests/crd, or the chart"),

@@ -4,11 +4,32 @@ package nodelease
 
 import (
 	"bytes"
+	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// Program is the DaemonSet whose pods renew the Leases with a prefix. Its pods have the name as the label
+// app.kubernetes.io/name.
+func Program(prefix string) string {
+	if prefix == AgentPrefix {
+		return "nvtopo-node-agent"
+	}
+	return "nvtopo-exporter"
+}
+
+// Commands show who renewed a node's Lease and when, and the pod on the node that is to renew it. A node
+// whose name a shell might read as something else, as names in files may be, is called NODE.
+func Commands(namespace, prefix, node string) string {
+	if len(validation.IsDNS1123Subdomain(node)) > 0 {
+		node = "NODE"
+	}
+	return fmt.Sprintf("kubectl -n %[1]s get lease %[2]s%[3]s -o custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime; "+
+		"kubectl -n %[1]s get pods -o wide -l app.kubernetes.io/name=%[4]s --field-selector spec.nodeName=%[3]s", namespace, prefix, node, Program(prefix))
+}
 
 // Renewed is when a Lease was last renewed, by the API server's clock if possible: renewTime comes
 // from the clock of the node that renews, which is not trusted. A process that watches uses the time
