@@ -37,7 +37,7 @@ func TestFaultTimes(t *testing.T) {
 // TestFailHelp: the help says that pods of what has failed show Running, and what shows that it has failed.
 func TestFailHelp(t *testing.T) {
 	for _, want := range []string{
-		"still shows Running", fmt.Sprintf("%.0f s later at most", nodelease.Duration.Seconds()), check.StaleExporter, `"nvtopo top"`,
+		"still shows Running", fmt.Sprintf("%.0f s later at most", nodelease.Duration.Seconds()), check.StaleExporter, check.StaleAgent, `"nvtopo top"`,
 		"kubectl -n nvtopo-system get leases -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime",
 	} {
 		if help := failCommand(true).Long; !strings.Contains(help, want) {

@@ -69,7 +69,8 @@ On a cluster of up --helm the pod of an exporter or agent that has failed still 
 since no container of it runs. Look instead, once its Lease has run out, ` + leaseEnds + ` later at most:
   exporter  "nvtopo check" has a note stale-exporter, "nvtopo top" one in NOTE, and
             "kubectl get ngt" shows STALE True
-  agent     its Lease alone shows it: ENFORCED of "kubectl get ngt" stays True
+  agent     "nvtopo check" has a note stale-agent, "nvtopo top" one in NOTE; ENFORCED of
+            "kubectl get ngt" stays True
 "kubectl get leases" does not show when a Lease was renewed. This does:
   kubectl -n nvtopo-system get leases -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime`,
 		Example: `  nvtopo-devcluster fail exporter hgx-h200-a

@@ -31,7 +31,7 @@ func Examine(w *World) *Report { return examine(w, nvtopo.NewRegistry(nvtopo.Def
 // examine uses tables that may be kept from one World to the next.
 func examine(w *World, tables *nvtopo.Registry) *Report {
 	s := &scene{
-		Report: &Report{Violations: []Violation{}}, w: w, tables: tables, profiles: w.profiles(), nodes: map[string]*node{}, live: map[types.UID]*v1.Pod{},
+		Report: &Report{Violations: []Violation{}}, w: w, tables: tables, profiles: w.profiles(), nodes: map[string]*node{}, leases: map[string]*coordinationv1.Lease{}, live: map[types.UID]*v1.Pod{},
 	}
 	s.readNodes()
 	s.readPods()
@@ -39,7 +39,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 		s.checkPod(p)
 	}
 	s.checkRefusals()
-	s.checkExporters()
+	s.checkPrograms()
 	s.checkLeader()
 	s.checkKeys()
 	s.checkSharing()
@@ -60,6 +60,7 @@ type scene struct {
 	tables   *nvtopo.Registry
 	profiles map[string]diagnosis.Profile
 	nodes    map[string]*node
+	leases   map[string]*coordinationv1.Lease
 	live     map[types.UID]*v1.Pod // pods that have not ended, bound or not
 	bound    []*pod                // of them, bound and with an allocation, in order
 }
@@ -112,9 +113,8 @@ func (s *scene) readNodes() {
 	for i := range s.w.Nodes {
 		s.node(s.w.Nodes[i].Name).object = &s.w.Nodes[i]
 	}
-	leases := map[string]*coordinationv1.Lease{}
 	for i := range s.w.Leases {
-		leases[s.w.Leases[i].Name] = &s.w.Leases[i]
+		s.leases[s.w.Leases[i].Name] = &s.w.Leases[i]
 	}
 	owners := map[string]string{} // UUID -> node that publishes it
 	for i := range s.w.Topologies {
@@ -124,7 +124,7 @@ func (s *scene) readNodes() {
 			continue
 		}
 		s.readTopology(n, t)
-		n.enforced = speaksFor(leases[nodelease.AgentPrefix+t.Name], n.object.UID, s.w.Now)
+		n.enforced = speaksFor(s.leases[nodelease.AgentPrefix+t.Name], n.object.UID, s.w.Now)
 		for j := range t.Spec.GPUs {
 			id := t.Spec.GPUs[j].ID
 			if other, ok := owners[id]; ok && other != t.Name {

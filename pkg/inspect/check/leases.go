@@ -21,9 +21,11 @@ func fresh(l *coordinationv1.Lease, now time.Time) bool {
 // very node. A Lease of an earlier node with the same name says nothing about this one.
 // A Lease without an owner counts.
 func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
-	if !fresh(l, now) {
-		return false
-	}
+	return fresh(l, now) && belongsTo(l, node)
+}
+
+// belongsTo reports whether a Lease is of a program on this very node, as far as is known.
+func belongsTo(l *coordinationv1.Lease, node types.UID) bool {
 	for _, o := range l.OwnerReferences {
 		if o.Kind == "Node" {
 			return o.UID == node

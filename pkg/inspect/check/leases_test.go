@@ -61,9 +61,11 @@ func TestNodeClock(t *testing.T) {
 		},
 		"an hour ahead, and silent for five minutes": {
 			build: func(c *testEnv) { differs(c); c.applied(c.agent(), 5*time.Minute, time.Hour) },
+			want:  wanted{notes: []string{StaleAgent}, message: "agent-a was last renewed at 2026-11-21T12:55:00Z"},
 		},
 		"right, and silent for five minutes": {
 			build: func(c *testEnv) { differs(c); c.applied(c.agent(), 5*time.Minute, 0) },
+			want:  wanted{notes: []string{StaleAgent}},
 		},
 		"an hour behind, while a swap is corrected": {
 			build: func(c *testEnv) {
@@ -77,6 +79,7 @@ func TestNodeClock(t *testing.T) {
 		},
 		"a Lease that somebody let run out by hand": {
 			build: func(c *testEnv) { differs(c); c.byHand(c.agent(), -5*time.Minute) },
+			want:  wanted{notes: []string{StaleAgent}},
 		},
 		"right, of the agent of an earlier node of the name": {
 			build: func(c *testEnv) {

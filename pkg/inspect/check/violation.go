@@ -83,6 +83,8 @@ const (
 	StaleExporter = "stale-exporter"
 	// MissingExporter: a node has GPUs for pods, and nothing publishes a graph of them.
 	MissingExporter = "missing-exporter"
+	// StaleAgent: the agent of a node does not renew its Lease, so that choices are not enforced there.
+	StaleAgent = "stale-agent"
 	// NoScheduler: the Lease of the schedulers' leader has run out, or is not there although there is to be one.
 	NoScheduler = "no-scheduler"
 	// KubeletRefuses: a node's kubelet refused several pods with GPUs within minutes, so that others are

@@ -204,7 +204,7 @@ func (n *Node) describe() {
 const maxNoted = 3
 
 // note is why the node has fewer GPUs by number than by its graph, or gives fewer than it has by number,
-// and why its kubelet's CPUs are not known.
+// why its kubelet's CPUs are not known, and that its agent is silent.
 func (n *Node) note() string {
 	var notes []string
 	pods, withheld := 0, n.used.Withheld[n.accel] > 0
@@ -228,6 +228,9 @@ func (n *Node) note() string {
 	}
 	if k := n.known.KubeletStatus; k != nil && k.ExclusiveCPUsProblem != "" {
 		notes = append(notes, "kubelet's exclusive CPUs are not known: "+k.ExclusiveCPUsProblem)
+	}
+	if a := n.known.Agent; a.Until() != nil && a.Of(n.object.UID) && !a.Fresh(n.input.Now) {
+		notes = append(notes, "choices of GPUs are not enforced: the node agent's Lease has run out")
 	}
 	return strings.Join(notes, "; ")
 }

@@ -58,14 +58,14 @@ type nodeKey struct {
 	pods                                   []object
 	exporters, exporterFresh, exporterOfIt bool
 	exporterThere                          bool
-	agentFresh, agentOfIt                  bool
+	agentFresh, agentOfIt, agentThere      bool
 	known                                  bool // every object has a version
 }
 
 func (k *nodeKey) equal(o *nodeKey) bool {
 	return k.known && o.known && slices.Equal(k.pods, o.pods) && k.options == o.options && k.budgets == o.budgets && k.node == o.node &&
 		k.topology == o.topology && k.exporters == o.exporters && k.exporterFresh == o.exporterFresh && k.exporterOfIt == o.exporterOfIt &&
-		k.exporterThere == o.exporterThere && k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt
+		k.exporterThere == o.exporterThere && k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt && k.agentThere == o.agentThere
 }
 
 // keyOf is the key of a node at the reader's moment.
@@ -73,7 +73,7 @@ func (r *reader) keyOf(options, budgets string, n *v1.Node, t *v1alpha1.NodeGPUT
 	exporter, agent := r.leases.Get(nodelease.ExporterPrefix+n.Name), r.leases.Get(nodelease.AgentPrefix+n.Name)
 	k := nodeKey{
 		options: options, budgets: budgets, node: object{n.UID, n.ResourceVersion}, pods: make([]object, len(pods)), exporters: r.exporters,
-		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), exporterThere: exporter.Until() != nil, agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID),
+		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), exporterThere: exporter.Until() != nil, agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID), agentThere: agent.Until() != nil,
 		known: n.ResourceVersion != "" && (t == nil || t.ResourceVersion != "") && !strings.Contains(budgets, unknownVersion),
 	}
 	if t != nil {

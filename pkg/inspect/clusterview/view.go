@@ -54,8 +54,8 @@ type Node struct {
 	// CountedGPUs is how many of the free GPUs nobody can be given: pods hold as many of which nobody
 	// knows which these are, or by number the node has fewer left than its graph.
 	CountedGPUs int `json:"countedGPUs,omitempty"`
-	// Note is why it has fewer by number than by its graph, or gives fewer than it has by number, and why
-	// its kubelet's CPUs are not known.
+	// Note is why it has fewer by number than by its graph, or gives fewer than it has by number, why its
+	// kubelet's CPUs are not known, and that its agent is silent.
 	Note string `json:"note,omitempty"`
 	// Refuses says that its kubelet refuses pods, so that others are preferred for a while.
 	Refuses   string     `json:"refuses,omitempty"`

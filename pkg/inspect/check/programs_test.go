@@ -15,11 +15,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// TestSilentExporters: a node whose exporter is silent, and one with GPUs and without a graph, are notes.
-func TestSilentExporters(t *testing.T) {
+// TestPrograms: a node whose exporter or agent is silent, and one with GPUs and without a graph, are notes.
+func TestPrograms(t *testing.T) {
 	lease := func(c *testEnv) *coordinationv1.Lease {
 		return &c.Leases[slices.IndexFunc(c.Leases, func(l coordinationv1.Lease) bool { return l.Name == nodelease.ExporterPrefix+"a" })]
 	}
+	silent := func(c *testEnv) *metav1.MicroTime { return new(metav1.NewMicroTime(c.Now.Add(-3 * time.Minute))) }
 	drop := func(c *testEnv) {
 		c.Topologies = slices.DeleteFunc(c.Topologies, func(t v1alpha1.NodeGPUTopology) bool { return t.Name == "a" })
 	}
@@ -42,7 +43,7 @@ func TestSilentExporters(t *testing.T) {
 			change: func(c *testEnv) {
 				lease(c).OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
 			},
-			want: wanted{notes: []string{StaleExporter}, message: "see why its exporter is silent"},
+			want: wanted{notes: []string{StaleExporter}, message: "the Lease nvtopo-system/exporter-a is of an earlier node of the name; see why its exporter is silent"},
 		},
 		"a graph is gone": {change: drop, want: wanted{notes: []string{MissingExporter}, message: "the node has nvidia.com/gpu and no NodeGPUTopology that is its own"}},
 		"a graph is of an earlier node of the name": {
@@ -57,6 +58,27 @@ func TestSilentExporters(t *testing.T) {
 				lease(c).Namespace, lease(c).Spec.RenewTime = "gpus", new(metav1.NewMicroTime(c.Now.Add(-3*time.Minute)))
 			},
 			want: wanted{notes: []string{StaleExporter}, message: "kubectl -n gpus get lease exporter-a"},
+		},
+		"an agent's Lease has run out": {
+			change: func(c *testEnv) { c.agent().Spec.RenewTime = silent(c) },
+			want: wanted{notes: []string{StaleAgent}, message: "stale-agent: Node a (node-a): choices of GPUs are not enforced there, since the Lease nvtopo-system/agent-a was last renewed at 2026-11-21T12:57:00Z; " +
+				"see why its node agent is silent: " +
+				"kubectl -n nvtopo-system get lease agent-a -o custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime; " +
+				"kubectl -n nvtopo-system get pods -o wide -l app.kubernetes.io/name=nvtopo-node-agent --field-selector spec.nodeName=a"},
+		},
+		"a node's agent is gone with its Lease": {change: func(c *testEnv) { c.agent().Name = "another" }},
+		"an agent's Lease is of an earlier node of the name": {
+			change: func(c *testEnv) {
+				c.agent().Spec.RenewTime, c.agent().OwnerReferences = silent(c), []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
+			},
+		},
+		"an agent of a node without a graph is silent": {
+			change: func(c *testEnv) { drop(c); c.agent().Spec.RenewTime = silent(c) },
+			want:   wanted{notes: []string{MissingExporter, StaleAgent}},
+		},
+		"the exporter and the agent of a node are silent": {
+			change: func(c *testEnv) { lease(c).Spec.RenewTime, c.agent().Spec.RenewTime = silent(c), silent(c) },
+			want:   wanted{notes: []string{StaleAgent, StaleExporter}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
