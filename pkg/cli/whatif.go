@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
+	"github.com/nvtopo/nvtopo/pkg/placement/podkeys"
 )
 
 // maxAnswer bounds the size of an answer.
@@ -110,6 +111,7 @@ func (a *asking) run(cmd *cobra.Command) error {
 	if err != nil {
 		return inputf("%s: %w", shownName(a.file), err)
 	}
+	tellUnread(cmd, asked.Pods)
 	var answer *whatif.Answer
 	if a.snapshot != "" {
 		answer, err = a.offline(cmd.Context(), data)
@@ -126,6 +128,25 @@ func (a *asking) run(cmd *cobra.Command) error {
 		return noAnswerf("%d of %d pods would not be placed", n, len(answer.Pods))
 	}
 	return nil
+}
+
+// tellUnread says which keys of the pods look like ours and are read by nothing, pods with the same ones together.
+func tellUnread(cmd *cobra.Command, pods []*v1.Pod) {
+	var messages []string
+	with := map[string][]string{} // message -> pods
+	for _, p := range pods {
+		message := podkeys.Message(podkeys.Unread(p))
+		if message == "" {
+			continue
+		}
+		if with[message] == nil {
+			messages = append(messages, message)
+		}
+		with[message] = append(with[message], p.Namespace+"/"+p.Name)
+	}
+	for _, message := range messages {
+		cmd.PrintErrf("%s: %s\n", printable(named(with[message])), printable(message))
+	}
 }
 
 // offline runs the scheduler's program on a snapshot.

@@ -56,6 +56,42 @@ a/q  Placed   n2    -     -     -     -          -     -
 	}
 }
 
+// TestWhatIfUnreadKeys: keys of pods and of templates that look like ours and that nothing reads are told as
+// explain tells them, once for all pods of a template.
+func TestWhatIfUnreadKeys(t *testing.T) {
+	const (
+		template = "template: {metadata: {annotations: {nvtopo.dev/min-bandwith: 100GB/s}}, spec: {containers: [{name: c}]}}"
+		message  = "Annotation nvtopo.dev/min-bandwith is not known; nearest is nvtopo.dev/min-bandwidth; the pod is scheduled without it\n"
+	)
+	for name, tc := range map[string]struct{ input, want string }{
+		"a pod":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {nvtopo.dev/min-bandwith: 100GB/s}}\nspec: {containers: [{name: c}]}\n", "default/p: " + message},
+		"a Deployment":  {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 2, selector: {}, " + template + "}\n", "default/web-what-if-0, default/web-what-if-1: " + message},
+		"a StatefulSet": {"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {selector: {}, " + template + "}\n", "default/db-0: " + message},
+		"a Job":         {"apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 6, " + template + "}\n", "default/j-0, default/j-1, default/j-2, default/j-3 and 2 more: " + message},
+		"a label": {
+			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {metadata: {labels: {nvtopo.dev/min-link: NV4}}, spec: {containers: [{name: c}]}}}\n",
+			"default/j-0: Label nvtopo.dev/min-link is not known; nearest is the annotation nvtopo.dev/min-link; the pod is scheduled without it\n",
+		},
+		"keys that are read": {strings.ReplaceAll(whatIfPod, "name: p", "name: p, annotations: {nvtopo.dev/min-bandwidth: 100GB/s}"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program, snapshot := fakeScheduler(t, `{"version":1,"pods":[]}`)
+			cmd := New(programName)
+			var out, errOut strings.Builder
+			cmd.SetOut(&out)
+			cmd.SetErr(&errOut)
+			cmd.SetIn(strings.NewReader(tc.input))
+			cmd.SetArgs([]string{"what-if", "-f", "-", "--snapshot", snapshot, "--program", program})
+			if err := cmd.ExecuteContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, errOut.String()); diff != "" {
+				t.Errorf("standard error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestWhatIfSaysWhy: of pods that are placed it is said why, in the words and on the scale of explain.
 func TestWhatIfSaysWhy(t *testing.T) {
 	const scored = `{"choice":{"node":"n1","best":{"ring":[0,3],"linkClass":"NV2","bandwidthGBps":50,"bestGBps":50},"bestNode":"n1","compared":3,
