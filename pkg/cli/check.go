@@ -81,7 +81,8 @@ output of
 and what curl got from a scheduler's /debug/nvtopo/state. Pending findings cannot
 be checked again then.
 
-Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
+Exit codes: 0 no violation, whatever notes and pending findings there are;
+1 violations; 2 wrong usage, or it could not be checked. -o changes none of them.`,
 		Example: `  NVTOPO check
   NVTOPO check --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt -o json
   NVTOPO check --from cluster.yaml`,

@@ -313,3 +313,11 @@ func TestCheckFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckHelp: the help says which exit code comes for notes, pending findings and violations.
+func TestCheckHelp(t *testing.T) {
+	const want = "Exit codes: 0 no violation, whatever notes and pending findings there are; 1 violations; 2 wrong usage, or it could not be checked."
+	if help := strings.Join(strings.Fields(newCheck().Long), " "); !strings.Contains(help, want) {
+		t.Errorf("want %q in the help\n%s", want, help)
+	}
+}
