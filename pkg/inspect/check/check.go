@@ -61,8 +61,9 @@ type scene struct {
 	profiles map[string]diagnosis.Profile
 	nodes    map[string]*node
 	leases   map[string]*coordinationv1.Lease
-	live     map[types.UID]*v1.Pod // pods that have not ended, bound or not
-	bound    []*pod                // of them, bound and with an allocation, in order
+	programs map[string]programPods // by prefix of Leases
+	live     map[types.UID]*v1.Pod  // pods that have not ended, bound or not
+	bound    []*pod                 // of them, bound and with an allocation, in order
 }
 
 // node is one node's name and everything about it.

@@ -85,6 +85,8 @@ const (
 	MissingExporter = "missing-exporter"
 	// StaleAgent: the agent of a node does not renew its Lease, so that choices are not enforced there.
 	StaleAgent = "stale-agent"
+	// MissingAgent: a node with a graph has no agent, and other nodes have one.
+	MissingAgent = "missing-agent"
 	// NoScheduler: the Lease of the schedulers' leader has run out, or is not there although there is to be one.
 	NoScheduler = "no-scheduler"
 	// KubeletRefuses: a node's kubelet refused several pods with GPUs within minutes, so that others are

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Program is the DaemonSet whose pods renew the Leases with a prefix. Its pods have the name as the label
-// app.kubernetes.io/name.
+// ProgramLabel is the label of pods that has the name of their Program.
+const ProgramLabel = "app.kubernetes.io/name"
+
+// Program is the DaemonSet whose pods renew the Leases with a prefix.
 func Program(prefix string) string {
 	if prefix == AgentPrefix {
 		return "nvtopo-node-agent"
@@ -28,7 +30,7 @@ func Commands(namespace, prefix, node string) string {
 		node = "NODE"
 	}
 	return fmt.Sprintf("kubectl -n %[1]s get lease %[2]s%[3]s -o custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime; "+
-		"kubectl -n %[1]s get pods -o wide -l app.kubernetes.io/name=%[4]s --field-selector spec.nodeName=%[3]s", namespace, prefix, node, Program(prefix))
+		"kubectl -n %[1]s get pods -o wide -l "+ProgramLabel+"=%[4]s --field-selector spec.nodeName=%[3]s", namespace, prefix, node, Program(prefix))
 }
 
 // Renewed is when a Lease was last renewed, by the API server's clock if possible: renewTime comes
