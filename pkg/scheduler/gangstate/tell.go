@@ -25,6 +25,7 @@ type told struct {
 	stuck time.Time          // since when the gang does not go on
 	at    time.Time          // when they were told something last
 	pods  map[types.UID]bool // who was told
+	short bool               // that members are missing
 }
 
 // Says reports whether a pod's condition has the reason already.
@@ -35,10 +36,12 @@ func Says(pod *v1.Pod, why string) bool {
 }
 
 // tell says why a gang does not go on, to its members that wait, once for each reason, and to those of
-// which only kube-scheduler said it. It needs s.mu.
+// which only kube-scheduler said it. Members that say that others are missing say the new reason at once when
+// none is. It needs s.mu.
 func (s *stepper) tell(x *gang) (e effects) {
 	now := s.clock.Now()
-	why, pods := s.queue.incomplete(x), x.unbound()
+	missing, pods := s.queue.incomplete(x), x.unbound()
+	why := missing
 	if why == "" && x.waits != nil {
 		why = x.waits.Why
 	}
@@ -49,12 +52,13 @@ func (s *stepper) tell(x *gang) (e effects) {
 	if x.told.stuck.IsZero() {
 		x.told.stuck = now
 	}
-	if now.Sub(x.told.stuck) < tellAfter || now.Sub(x.told.at) < tellEvery {
+	outdated := x.told.short && missing == ""
+	if !outdated && (now.Sub(x.told.stuck) < tellAfter || now.Sub(x.told.at) < tellEvery) {
 		return e
 	}
 	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return x.told.pods[pod.UID] && Says(pod, why) })
 	if len(pods) > 0 {
-		x.told.at = now
+		x.told.at, x.told.short = now, missing != ""
 		e.say, e.why = pods, why
 	}
 	for _, pod := range pods {
