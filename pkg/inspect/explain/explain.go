@@ -61,7 +61,7 @@ func (s *scene) explainPod(p *v1.Pod) *Explanation {
 		e.State = Bound
 		s.explainBound(e, p)
 	default:
-		e.Scheduler = saidBy(p)
+		e.Scheduler = s.saidNow(p)
 		s.explainPending(e, p)
 		if e.Cause == causeOf(placement.NoGraph) && len(s.Topologies) == 0 {
 			e.Evidence = append(e.Evidence, diagnosis.NoTopologies)

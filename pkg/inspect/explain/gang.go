@@ -33,6 +33,16 @@ func (w *World) readGang(key gangrequest.Key) (g *gangrequest.Gang, group *sched
 	return gangrequest.Read(key, group, pods), group
 }
 
+// saidNow is what the scheduler wrote on a pod, as far as it is true of the gang's members now.
+func (w *World) saidNow(p *v1.Pod) string {
+	text := saidBy(p)
+	if key, member := gangrequest.KeyOf(p); member && text != "" {
+		g, _ := w.readGang(key)
+		return g.Said(p, text)
+	}
+	return text
+}
+
 // summaryOf says what a gang was given and what it was chosen from; empty if nobody wrote that.
 func summaryOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) string {
 	p := gangrequest.PlacementOf(group, g)
@@ -79,7 +89,7 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 		return
 	}
 	e.sizeOf(group, g)
-	e.Scheduler = cmp.Or(e.Scheduler, saidBy(waiting[0]))
+	e.Scheduler = cmp.Or(e.Scheduler, g.Said(waiting[0], saidBy(waiting[0])))
 	for _, p := range waiting {
 		if s.explainBefore(e, p) {
 			e.Evidence = append(e.Evidence, "member "+p.Name)

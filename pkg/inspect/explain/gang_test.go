@@ -78,6 +78,50 @@ func TestIncompleteGang(t *testing.T) {
 	}
 }
 
+// TestOutdatedCount: that members are missing is no reason any more when none is. The gang was said to be refused
+// by another plugin.
+func TestOutdatedCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		members int
+		said    string
+		want    Cause
+		shown   string // as the scheduler's words
+	}{
+		"the last member came":          {members: 3, said: "gang: 2 of 3 members", want: WaitsForItsTurn},
+		"one came, and one is missing":  {members: 2, said: "gang: 1 of 3 members", want: GangIncomplete, shown: "gang: 2 of 3 members"},
+		"the scheduler said more since": {members: 3, said: "a volume is missing", want: OtherPlugin, shown: "a volume is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv()
+			w.node(t, "n0", cube, nil)
+			var members []*v1.Pod
+			for _, name := range []string{"asks", "second", "third"}[:tc.members] {
+				p := pod(name, 1).Obj()
+				if name != "third" {
+					p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: tc.said}}
+				}
+				members = append(members, p)
+			}
+			w.group("train", 3, members)
+			for name, explain := range map[string]func() (*Explanation, error){
+				"the pod":   func() (*Explanation, error) { return Pod(w.World, "team", "asks") },
+				"the group": func() (*Explanation, error) { return PodGroup(w.World, "team", "train") },
+			} {
+				e, err := explain()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "the group" && tc.want == GangIncomplete {
+					tc.shown = "" // it is said of its pods
+				}
+				if e.Cause != tc.want || e.Scheduler != tc.shown || tc.shown == "" && strings.Contains(e.Reason, tc.said) {
+					t.Errorf("%s: %s: %s; the scheduler said %q; want %s, %q", name, e.Cause, e.Reason, e.Scheduler, tc.want, tc.shown)
+				}
+			}
+		})
+	}
+}
+
 // TestGangWithoutSize: a gang of which nobody says how large it is hears how to say it, and is not said to
 // be whole.
 func TestGangWithoutSize(t *testing.T) {

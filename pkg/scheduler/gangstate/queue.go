@@ -4,7 +4,6 @@ package gangstate
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -226,7 +225,7 @@ func (q *queue) missing(x *gang) string {
 	case r.Members.Count() < r.Minimum:
 		return q.tooFew(x, r.Members.Count(), r.Minimum)
 	case x.turns.missing > 0:
-		return fmt.Sprintf("gang: %d of %d members may be scheduled", r.Minimum-x.turns.missing, r.Minimum)
+		return gangrequest.Short(r.Minimum-x.turns.missing, r.Minimum) + gangrequest.MayBeScheduled
 	}
 	return ""
 }
@@ -234,7 +233,7 @@ func (q *queue) missing(x *gang) string {
 // tooFew says that members are missing, and what will keep the gang waiting when all are there: that is
 // known from the first member on.
 func (q *queue) tooFew(x *gang, have, want int) string {
-	why := fmt.Sprintf("gang: %d of %d members", have, want)
+	why := gangrequest.Short(have, want)
 	if x.read == nil || x.read.Err != nil {
 		return why
 	}

@@ -92,6 +92,39 @@ func TestPodStates(t *testing.T) {
 	}
 }
 
+// TestReasonOfMembers: that members are missing is no reason any more when none is, and the count is that of now.
+func TestReasonOfMembers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		members    int
+		said, want string
+	}{
+		"the last member came":         {members: 3, said: "gang: 2 of 3 members"},
+		"one came, and one is missing": {members: 2, said: "gang: 1 of 3 members", want: "gang: 2 of 3 members"},
+		"there is no room":             {members: 3, said: "rack: 2 of 3", want: "rack: 2 of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, v := sample(t)
+			for i := range tc.members {
+				p := testobj.Pod(fmt.Sprint("m", i)).Phase(v1.PodPending).GPUs(1).Annotation("nvtopo.dev/gang", "g").Annotation("nvtopo.dev/gang-size", "3").Obj()
+				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: tc.said}}
+				c.Pods = append(c.Pods, *p)
+			}
+			seen := 0
+			for _, w := range WorkloadsOf(v, &c.Objects) {
+				if !strings.HasPrefix(w.Name, "m") {
+					continue
+				}
+				if seen++; w.Reason != tc.want {
+					t.Errorf("%s: %q, want %q", w.Name, w.Reason, tc.want)
+				}
+			}
+			if seen != tc.members {
+				t.Errorf("%d members are listed, want %d", seen, tc.members)
+			}
+		})
+	}
+}
+
 // TestTenantAndQueue: of the namespace, and of the pod, as Kueue marked it or as it asks, or its Workload.
 func TestTenantAndQueue(t *testing.T) {
 	c, v := sample(t)

@@ -85,7 +85,7 @@ func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 	for i := range o.Workloads {
 		queues[o.Workloads[i].Namespace+"/"+o.Workloads[i].Name] = o.Workloads[i].Spec.QueueName
 	}
-	out := []Workload{}
+	out, gangs := []Workload{}, reasons{objects: o}
 	for i := range o.Pods {
 		p := &o.Pods[i]
 		asked := askedOf(p, v.Resource)
@@ -93,6 +93,9 @@ func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 			continue
 		}
 		w := workloadOf(p, asked, placed[p.UID])
+		if w.State == Pending && w.Reason != "" {
+			w.Reason = clip(gangs.now(p, w.Reason))
+		}
 		w.Tenant = tenants[p.Namespace]
 		w.Queue = cmp.Or(kueue.QueueOf(p), queues[p.Namespace+"/"+cmp.Or(p.Annotations[kueue.AnnotationWorkload], p.Labels[kueue.LabelPodGroup])])
 		out = append(out, w)
@@ -101,6 +104,31 @@ func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// reasons are those of pods that wait, with the gangs that were read for them.
+type reasons struct {
+	objects *clusterobjects.Objects
+	parts   map[gangrequest.Key]*gathered
+	gangs   map[gangrequest.Key]*gangrequest.Gang
+}
+
+// now is what the scheduler wrote on a pod, as far as it is true of its gang's members now.
+func (r *reasons) now(p *v1.Pod, said string) string {
+	key, member := gangrequest.KeyOf(p)
+	if !member {
+		return said
+	}
+	if r.gangs == nil {
+		r.parts, r.gangs = map[gangrequest.Key]*gathered{}, map[gangrequest.Key]*gangrequest.Gang{}
+		for _, g := range gather(r.objects) {
+			r.parts[g.key] = g
+		}
+	}
+	if r.gangs[key] == nil {
+		r.gangs[key] = gangrequest.Read(key, r.parts[key].group, r.parts[key].pods)
+	}
+	return r.gangs[key].Said(p, said)
 }
 
 // CountsOf counts workloads by state; every state is there.
