@@ -266,17 +266,27 @@ func (a *ask) memberAlone(e *Explanation, fits string, known *podAsk, first []ju
 	return false
 }
 
-// neverBesides adds to what is said of a gang that lacks members that those which there are have no room
-// even in the ideal cluster, if that is so.
+// neverBesides adds to what is said of a gang that lacks members that it has no room even in the ideal cluster,
+// if that is so. Where those that are there ask for different things it is said of them alone.
 func (c *cluster) neverBesides(e *Explanation, g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	a, err := c.askOf(g, group)
+	if err != nil || len(a.shapes) == 0 {
+		return
+	}
+	next, of := "create the missing members like those that are there; and ", ""
+	if a.alike() {
+		a = a.completed()
+	} else {
+		of = fmt.Sprintf("for the %d that are there: ", g.Members.Count())
+		next = nextSteps[e.Cause] + "; and " + of
+	}
 	never := &Explanation{}
-	if err != nil || len(a.shapes) == 0 || !a.neverGang(never) || never.Cause != NeverFits {
+	if !a.neverGang(never) || never.Cause != NeverFits {
 		return
 	}
 	e.Lacks, e.Evidence = never.Lacks, append(e.Evidence, never.Evidence...)
-	e.Reason += "; and " + never.Reason
-	e.Next = nextSteps[e.Cause] + "; and " + never.Next
+	e.Reason += "; and " + of + never.Reason
+	e.Next = next + never.Next
 }
 
 // unreadableGang explains a gang whose annotations cannot be read, and gives the command that sets a

@@ -20,43 +20,58 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestIncompleteGang: a gang that lacks members, and whose members could never be placed, hears both.
+// TestIncompleteGang: a gang that lacks members, and that could never be placed, hears both. What is said counts the
+// missing members, which are taken to be like those that are there, unless these differ.
 func TestIncompleteGang(t *testing.T) {
-	const missing, first = "PodGroup team/train has 2 of the 3 members that start together", "create the missing members, or lower the number that starts together"
+	const (
+		lacks, create = "PodGroup team/train has 2 of the 3 members that start together", "create the missing members, or lower the number that starts together"
+		alike, differ = "create the missing members like those that are there; and ", create + "; and for the 2 that are there: "
+	)
 	for name, tc := range map[string]struct {
-		gpus       int // of each
+		gpus       [2]int // of the members that are there
 		key, value string
-		want, next string // beside that members are missing
+		want, next string
 		lacks      []Cause
 	}{
-		"they fit": {gpus: 2, key: podrequest.MinBandwidthKey, value: "20"},
+		"they fit": {gpus: [2]int{2, 2}, key: podrequest.MinBandwidthKey, value: "20", want: lacks, next: create},
 		"no node has the bandwidth": {
-			gpus: 2, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth)},
-			want: "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members",
-			next: "; and set nvtopo.dev/min-bandwidth to 50GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=50GB/s)",
+			gpus: [2]int{2, 2}, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth)},
+			want: lacks + "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members; even if no other pod ran: room for 0 of 3 members",
+			next: alike + "set nvtopo.dev/min-bandwidth to 50GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=50GB/s)",
 		},
 		"no node has the model": {
-			gpus: 2, key: podrequest.GPUModelKey, value: "H100", lacks: []Cause{causeOf(placement.FewSuitableGPUs)},
-			want: "; and the gang can never fit in this cluster because of nvtopo.dev/gpu-model: H100 of the members",
-			next: "; and leave out nvtopo.dev/gpu-model (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/gpu-model-)",
+			gpus: [2]int{2, 2}, key: podrequest.GPUModelKey, value: "H100", lacks: []Cause{causeOf(placement.FewSuitableGPUs)},
+			want: lacks + "; and the gang can never fit in this cluster because of nvtopo.dev/gpu-model: H100 of the members; even if no other pod ran: room for 0 of 3 members",
+			next: alike + "leave out nvtopo.dev/gpu-model (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/gpu-model-)",
 		},
-		"there are too few GPUs for those that there are": {
-			gpus: 6, lacks: []Cause{FewGPUs},
-			want: "; and the gang can never fit in this cluster: it asks 12 nvidia.com/gpu",
-			next: "; and run smaller members, or add nodes",
+		"there are too few GPUs for those that are there": {
+			gpus: [2]int{6, 6}, lacks: []Cause{FewGPUs},
+			want: lacks + "; and the gang can never fit in this cluster: it asks 18 nvidia.com/gpu, and the nodes that it may run on have 8",
+			next: alike + "lower the number that starts together to 1, run smaller members, or add nodes",
+		},
+		"there are too few GPUs for the missing one": {
+			gpus: [2]int{4, 4}, lacks: []Cause{FewGPUs},
+			want: lacks + "; and the gang can never fit in this cluster: it asks 12 nvidia.com/gpu, and the nodes that it may run on have 8",
+			next: alike + "lower the number that starts together to 2, run smaller members, or add nodes",
 		},
 		"no node has the bandwidth, and there are too few GPUs": {
-			gpus: 6, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth), FewGPUs},
-			want: "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members, and also of its size",
-			next: "; and set nvtopo.dev/min-bandwidth to 25GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=25GB/s), with which there is room for 1 member when no other pod runs, or",
+			gpus: [2]int{6, 6}, key: podrequest.MinBandwidthKey, value: "400", lacks: []Cause{causeOf(placement.LowBandwidth), FewGPUs},
+			want: lacks + "; and the gang can never fit in this cluster because of nvtopo.dev/min-bandwidth: 400 of the members, and also of its size",
+			next: alike + "set nvtopo.dev/min-bandwidth to 25GB/s (kubectl -n team annotate --overwrite pod asks second nvtopo.dev/min-bandwidth=25GB/s) and lower the number that starts together to 1, with which there is room when no other pod runs, or",
 		},
+		"they differ, and there are too few GPUs for them": {
+			gpus: [2]int{6, 5}, lacks: []Cause{FewGPUs},
+			want: lacks + "; and for the 2 that are there: the gang can never fit in this cluster: it asks 11 nvidia.com/gpu, and the nodes that it may run on have 8",
+			next: differ + "run smaller members, or add nodes",
+		},
+		"they differ, and only the missing one has no room": {gpus: [2]int{5, 3}, want: lacks, next: create},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestEnv()
 			w.node(t, "n0", cube, nil)
 			var members []*v1.Pod
-			for _, name := range []string{"asks", "second"} {
-				p := pod(name, tc.gpus)
+			for i, name := range []string{"asks", "second"} {
+				p := pod(name, tc.gpus[i])
 				if tc.key != "" {
 					p = p.Annotation(tc.key, tc.value)
 				}
@@ -67,12 +82,11 @@ func TestIncompleteGang(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := missing + tc.want
-			if e.Cause != GangIncomplete || !slices.Equal(e.Lacks, tc.lacks) || !strings.HasPrefix(e.Reason, said) || tc.want == "" && e.Reason != said {
-				t.Errorf("%s, lacks %v: %q\nwant GangIncomplete, %v: %q", e.Cause, e.Lacks, e.Reason, tc.lacks, said)
+			if e.Cause != GangIncomplete || !slices.Equal(e.Lacks, tc.lacks) || !strings.HasPrefix(e.Reason, tc.want) || tc.lacks == nil && e.Reason != tc.want {
+				t.Errorf("%s, lacks %v: %q\nwant GangIncomplete, %v: %q", e.Cause, e.Lacks, e.Reason, tc.lacks, tc.want)
 			}
-			if !strings.HasPrefix(e.Next, first+tc.next) || tc.next == "" && e.Next != first {
-				t.Errorf("next step %q, want %q", e.Next, first+tc.next)
+			if !strings.HasPrefix(e.Next, tc.next) || tc.lacks == nil && e.Next != tc.next {
+				t.Errorf("next step %q, want %q", e.Next, tc.next)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ type ask struct {
 	shapes []*question
 	of     []int               // shape of each member of Live; -1: it is placed, or not needed
 	asks   []*placement.Demand // of each member of Live that has a shape
+	lacked int                 // members that are missing and taken to be there, see completed
 }
 
 // askOf reads what the members that wait ask for.
@@ -55,6 +56,30 @@ func (c *cluster) askOf(g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup)
 		a.of[i], a.asks[i] = at, q.demand
 	}
 	return a, nil
+}
+
+// alike reports whether all members that are there ask for the same, those with a node included.
+func (a *ask) alike() bool {
+	return len(a.shapes) == 1 && !slices.ContainsFunc(a.gang.Members.Live, func(p *v1.Pod) bool {
+		q, err := a.question(p)
+		return err != nil || q.shape.Class != a.shapes[0].shape.Class
+	})
+}
+
+// completed is the gang as if the members that are missing were there, had the ranks that are free, and asked for
+// the same as the others.
+func (a *ask) completed() *ask {
+	out, gang := *a, *a.gang
+	m := &gang.Members
+	m.Live, m.Ranks = slices.Clone(m.Live), slices.Clone(m.Ranks)
+	out.gang, out.of, out.asks, out.lacked = &gang, slices.Clone(a.of), slices.Clone(a.asks), gang.Minimum-m.Count()
+	for rank := 0; m.Count() < gang.Minimum; rank++ {
+		if at, taken := slices.BinarySearch(m.Ranks, rank); !taken {
+			m.Live, m.Ranks = slices.Insert(m.Live, at, a.shapes[0].pod), slices.Insert(m.Ranks, at, rank)
+			out.of, out.asks = slices.Insert(out.of, at, 0), slices.Insert(out.asks, at, a.shapes[0].demand)
+		}
+	}
+	return &out
 }
 
 // resource is that of the first member that asks for devices; empty if none does.

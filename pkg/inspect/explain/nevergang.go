@@ -129,7 +129,7 @@ func (a *ask) fewerWithout(e *Explanation, wishes []wish, room *fabric.Unplaceab
 	if values := a.lesserEach(needed, a.shapes, enough); len(values) > 0 {
 		less = set(values) + annotate(a.shapes, values...)
 	}
-	then := " and run " + run + ", with which there is room"
+	then := " and " + a.start(most, run) + ", with which there is room"
 	if !a.gang.Complete() {
 		then = ", with which there is room for " + run
 	}
@@ -156,13 +156,13 @@ func (a *ask) roomWithout(dropped []wish) (int, string) {
 	return 0, ""
 }
 
-// fewerMembers is the step to run as many members as there is room for, if there is some. A gang that lacks
-// members is told to make them.
+// fewerMembers is the step to start as many members as there is room for, if there is some. Of a gang that lacks
+// members it is not known for how many there is.
 func (a *ask) fewerMembers(room *fabric.UnplaceableError) []string {
 	if room.Have < 1 || room.AtMost || !a.gang.Complete() {
 		return nil
 	}
-	return []string{"run " + a.fit(room)}
+	return []string{a.start(room.Have, a.fit(room))}
 }
 
 // fit says how many members there is room for, and which where they ask for different things.
@@ -184,6 +184,14 @@ func (a *ask) fit(room *fabric.UnplaceableError) string {
 		which = append(which, fmt.Sprintf("%d on nodes already", left))
 	}
 	return text + " (" + strings.Join(which, ", ") + ")"
+}
+
+// start is the step to start so many members instead of all.
+func (a *ask) start(members int, run string) string {
+	if a.lacked > 0 {
+		return fmt.Sprintf("lower the number that starts together to %d", members)
+	}
+	return "run " + run
 }
 
 // offered is how many devices the nodes have on which members with devices may run.
