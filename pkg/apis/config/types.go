@@ -98,8 +98,9 @@ type CommonArgs struct {
 	// profile then has to list the plugin under bind, before DefaultBinder).
 	// Default: PreBind.
 	AnnotationWrite AnnotationWrite `json:"annotationWrite,omitempty"`
-	// resources are the extended resources whose units are GPUs with a link graph.
-	// Default: [nvidia.com/gpu].
+	// resources are the extended resources whose units are GPUs with a link graph, 8 at most. Each
+	// has its own graph. The policy single-numa-node holds for all of them together, restricted for
+	// each by itself. Default: [nvidia.com/gpu].
 	Resources []string `json:"resources,omitempty"`
 	// residualWeights is how much the GPUs that stay free are worth, by the size of
 	// the group they could still form, 2 to 8. Each weight is between 0 and 10 and
@@ -122,7 +123,8 @@ type CommonArgs struct {
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`
 	// graphFreshness is for how long after a renewal of its exporter's Lease a node's
 	// graph counts, judged by when this scheduler saw the renewal and not by the node's
-	// clock. It cannot be below two renewals, 70s.
+	// clock. Longer keeps fewer nodes out during an outage of the API server or of exporters, and
+	// lost hardware is noticed later. It cannot be below two renewals, 70s.
 	// Default: 0, the duration that the Lease itself says (120s).
 	GraphFreshness metav1.Duration `json:"graphFreshness,omitempty"`
 	// leaderLease names the scheduler's own leader-election Lease. If it is named,
@@ -132,7 +134,7 @@ type CommonArgs struct {
 	LeaderLease LeaderLease `json:"leaderLease,omitempty"`
 	// debugAddress is the host:port at which the process shows, over TLS, what it
 	// believes of every node and which choices are in flight (GET
-	// /debug/nvtopo/state), to whom RBAC allows that path. Default: none, off.
+	// /debug/nvtopo/state), and answers what-if, to whom RBAC allows these paths. Default: none, off.
 	DebugAddress string `json:"debugAddress,omitempty"`
 	// debugCertFile and debugKeyFile are the certificate shown there and its key;
 	// they are read again when they change. Default: none, a certificate that the
@@ -205,11 +207,11 @@ type TopologyAwareArgs struct {
 	// Default: 0, so that they choose among equals only.
 	NarrowTolerance *float64 `json:"narrowTolerance,omitempty"`
 	// reserveGPUNodes keeps pods that ask for no GPU off nodes that have some, as
-	// long as they fit on others. Default: true.
+	// long as they fit on others. With narrowTo 0 only the score does so. Default: true.
 	ReserveGPUNodes *bool `json:"reserveGPUNodes,omitempty"`
 	// unenforcedNodes says whether nodes without a working node agent may be used:
-	// "Allow", "WholeNodeOnly" (by pods that take all their GPUs) or "Refuse".
-	// Default: Allow.
+	// "Allow", "WholeNodeOnly" (by pods that take all their GPUs) or "Refuse". Pods that read their
+	// GPUs from annotations are treated as under WholeNodeOnly at least. Default: Allow.
 	UnenforcedNodes UnenforcedNodes `json:"unenforcedNodes,omitempty"`
 	// nodesWithoutTopology says whether nodes with GPUs but without a valid, fresh
 	// NodeGPUTopology may be used: "Refuse", or "Allow" for pods that ask for
@@ -239,7 +241,7 @@ type NUMAAffinityArgs struct {
 	// memory of the choice lie in one NUMA node. Between 0 and 100. Default: 50.
 	SameNUMABonus *int64 `json:"sameNUMABonus,omitempty"`
 	// crossNUMAPenalty is taken from the score for every further NUMA node that
-	// the choice spans. Between 0 and 100. Default: 20.
+	// the choice spans; CPUs or memory from elsewhere count as one more. Between 0 and 100. Default: 20.
 	CrossNUMAPenalty *int64 `json:"crossNUMAPenalty,omitempty"`
 	// defaultAffinity is the nvtopo.dev/numa-affinity of pods that name none:
 	// "none", "preferred" or "required". Default: none.
@@ -257,8 +259,9 @@ type NUMAAffinityArgs struct {
 type GangPlacementArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// scheduleTimeout is how long a gang may stay partly bound before it is rolled back: the
-	// members that are bound are evicted, and the gang is placed anew. It is done only while
+	// scheduleTimeout is how long a gang may stay partly bound before it is rolled back, from when the
+	// process that leads first saw it so: the members that are bound are evicted, and the gang is placed
+	// anew. It is done only while
 	// the gang's PodGroup says that it was never whole. 0: no member is ever evicted for it. Else
 	// between 10s and 24h. The PodGroup's own scheduleTimeoutSeconds is another time: members wait
 	// so long for each other before the gang runs. Default: 10m.
@@ -283,7 +286,8 @@ type GangPlacementArgs struct {
 	// drainExcludedNamespaces are those for whose gangs nothing is kept. Default: none.
 	DrainExcludedNamespaces []string `json:"drainExcludedNamespaces,omitempty"`
 	// anyModelAfter is how long a member of a gang that runs, a replacement or one above the
-	// minimum, waits for GPUs of the model that the others have; then it gets those of any. A gang
+	// minimum, waits from when it was made for GPUs of the model that the others have; then it gets
+	// those of any. A gang
 	// that was promised a model by the placement check of pools waits for it likewise.
 	// 0: it waits for ever. Else between 1s and 24h. Default: 5m.
 	AnyModelAfter *metav1.Duration `json:"anyModelAfter,omitempty"`
