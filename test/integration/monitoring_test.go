@@ -140,7 +140,7 @@ func TestWatchedMetrics(t *testing.T) {
 // documented fails unless the reference of metrics names one.
 func documented(t *testing.T, series string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "monitoring.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func documented(t *testing.T, series string) {
 		name = strings.TrimSuffix(name, ending)
 	}
 	if !regexp.MustCompile("`" + name + "[`{]").Match(page) {
-		t.Errorf("docs/configuration.md does not say what %s is", name)
+		t.Errorf("docs/monitoring.md does not say what %s is", name)
 	}
 }
 
