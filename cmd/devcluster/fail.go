@@ -57,7 +57,8 @@ func failCommand(fails bool) *cobra.Command {
 		Short: "Have a part of a simulated node fail, on the cluster of up",
 		Long: `Writes on the Node what has failed (annotation ` + devcluster.AnnotationFails + `), and the
 running "nvtopo-devcluster up" carries it out:
-  exporter  it ends; its Lease runs out, and the graph is stale
+  exporter  it ends; its Lease runs out, and the graph is stale. So does the Lease of the node's
+            agent, which the simulated exporter renews too
   agent     its Lease runs out; what it published last stays, as with an agent that is killed
   gpu       the exporter publishes it as not healthy, and kubelet offers one GPU less
   node      kubelet is silent: Ready is Unknown, with the taints of the node lifecycle

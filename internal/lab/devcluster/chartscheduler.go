@@ -49,6 +49,7 @@ type chartScheduler struct {
 	ran     schedulerConfig  // of running
 	refused bool             // it was said that the Deployment's is not run
 	ended   bool             // it was said that the running one has ended
+	gone    bool             // it was said that the Deployment is gone
 	tried   time.Time        // when it was last tried to start it again, or seen to have ended
 }
 
@@ -84,8 +85,12 @@ func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error
 		s.running, s.ended = nil, false
 	}
 	if !want.runs() {
-		if want.scaledDown && !s.seen.scaledDown {
+		switch {
+		case want.scaledDown && !s.seen.scaledDown:
 			s.say(deploymentText + "does not run: the Deployment has 0 replicas")
+		case !want.scaledDown:
+			s.say(deploymentText + "does not run: the Deployment is gone")
+			s.gone = true
 		}
 		s.seen, s.refused = want, false
 		return nil
@@ -144,10 +149,10 @@ func (s *chartScheduler) fault(ctx context.Context, want schedulerConfig, err er
 
 // runs notes that a configuration is run.
 func (s *chartScheduler) runs(want schedulerConfig) {
-	if s.refused || s.ended || s.seen.scaledDown {
+	if s.refused || s.ended || s.seen.scaledDown || s.gone {
 		s.say(deploymentText + "runs again, with the Deployment's configuration")
 	}
-	s.seen, s.refused, s.ended = want, false, false
+	s.seen, s.refused, s.ended, s.gone = want, false, false, false
 }
 
 // CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The

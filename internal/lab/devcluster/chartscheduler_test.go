@@ -40,6 +40,7 @@ func TestChartScheduler(t *testing.T) {
 		who   = "the scheduler of Deployment nvtopo-system/nvtopo-scheduler "
 		again = who + "runs again, with the Deployment's configuration"
 		none  = who + "does not run: the Deployment has 0 replicas"
+		gone  = who + "does not run: the Deployment is gone"
 	)
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
 	var said []string
@@ -91,8 +92,8 @@ func TestChartScheduler(t *testing.T) {
 		{name: "it does", config: "b", do: func() { now.noRestart = false; clk.SetTime(clk.Now().Add(restartDelay)) }, want: []string{again}, wantAlive: true},
 		{name: "one that does not start", config: "broken", want: []string{who + "does not run: wait for the scheduler: it ended: exit status 1: no right to list pods"}},
 		{name: "it is not tried again", config: "broken", do: func() { clk.SetTime(clk.Now().Add(time.Hour)) }},
-		{name: "it is uninstalled", do: func() { now.alive = false }},
-		{name: "it is installed again", config: "b", wantStarted: []string{"b"}, wantAlive: true},
+		{name: "it is uninstalled", do: func() { now.alive = false }, want: []string{gone}},
+		{name: "it is installed again", config: "b", want: []string{again}, wantStarted: []string{"b"}, wantAlive: true},
 		{name: "it is scaled to none", config: "b", scaledDown: true, want: []string{none}},
 		{name: "it stays so", config: "b", scaledDown: true},
 		{name: "another configuration meanwhile", config: "a", scaledDown: true},
@@ -101,7 +102,7 @@ func TestChartScheduler(t *testing.T) {
 		{name: "its former configuration goes too when it is scaled to none", config: "wrong", scaledDown: true, want: []string{none}},
 		{name: "a wrong one does not start when it is scaled up", config: "wrong", want: []string{who + "does not run: f.yaml: profiles[0].pluginConfig[0].args.x: there is no such field"}},
 		{name: "it is scaled to none while it does not run", config: "wrong", scaledDown: true, want: []string{none}},
-		{name: "it is uninstalled while it has no replicas", do: func() { now.alive = false }},
+		{name: "it is uninstalled while it has no replicas", do: func() { now.alive = false }, want: []string{gone}},
 	} {
 		said, started = nil, nil
 		if step.do != nil {
