@@ -136,7 +136,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 		return fwk.Queue, err
 	}
 	if changed == nil { // deleted, or no longer nominated: a nominated pod was counted
-		if old.Spec.NodeName == "" && old.Status.NominatedNodeName == "" || !p.heldAnything(old) {
+		if old.Spec.NodeName == "" && old.Status.NominatedNodeName == "" || !p.Profile.heldAnything(old) {
 			return fwk.QueueSkip, nil
 		}
 		logger.V(5).Info("A pod that held devices or CPUs went away", "pod", klog.KObj(pod), "deleted", klog.KObj(old))
@@ -147,7 +147,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 		return fwk.Queue, nil
 	case changed.UID == pod.UID:
 		// Most updates are the scheduler's own report that the pod waits.
-		if p.asks(old) == p.asks(changed) {
+		if p.Profile.asks(old) == p.Profile.asks(changed) {
 			return fwk.QueueSkip, nil
 		}
 		return fwk.Queue, nil
@@ -158,8 +158,8 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 }
 
 // asks is equal for two versions of a pod that have the same result on every node.
-func (p *Plugin) asks(pod *v1.Pod) string {
-	d, err := p.Profile.Demand(pod)
+func (p *Profile) asks(pod *v1.Pod) string {
+	d, err := p.Demand(pod)
 	if err != nil {
 		return err.Error()
 	}
@@ -175,8 +175,8 @@ func scaledDown(old, changed *v1.Pod) bool {
 
 // heldAnything is also true for a pod with only CPU or memory: these count against the
 // NUMA nodes they may be on.
-func (p *Plugin) heldAnything(pod *v1.Pod) bool {
-	d, err := p.Profile.Demand(pod)
+func (p *Profile) heldAnything(pod *v1.Pod) bool {
+	d, err := p.Demand(pod)
 	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0
 }
 

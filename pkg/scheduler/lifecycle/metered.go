@@ -6,28 +6,21 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// keeps reports whether the pod is to get the finalizer of metering: it asks for devices in a
+// getsFinalizer reports whether the pod is to get the finalizer of metering: it asks for devices in a
 // tenant's namespace. Without it, a pod that is bound and deleted while the pool controller is away
 // is on no bill. The cache may not show the label of a new namespace yet. As a rule it does by then:
 // Kueue lets in what the pool controller has made a queue for, once it saw the label.
-func (p *Plugin) keeps(pod *v1.Pod) bool {
+func getsFinalizer(pod *v1.Pod, namespaces corelisters.NamespaceLister) bool {
 	if slices.Contains(pod.Finalizers, names.FinalizerMetering) || !units.AsksForDevices(pod) {
 		return false
 	}
-	namespace, err := p.namespaces.Get(pod.Namespace)
+	namespace, err := namespaces.Get(pod.Namespace)
 	return err == nil && namespace.Labels[poolv1alpha1.LabelTenant] != ""
-}
-
-// finalizers are those that the PATCH adds.
-func (p *Plugin) finalizers(pod *v1.Pod) []string {
-	if p.keeps(pod) {
-		return []string{names.FinalizerMetering}
-	}
-	return nil
 }

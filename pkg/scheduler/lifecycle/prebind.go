@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
@@ -36,11 +37,11 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	switch {
 	case attempt.Pending() != nil:
-		return !p.Profile.WriteInBind || p.keeps(pod)
+		return !p.Profile.WriteInBind || getsFinalizer(pod, p.namespaces)
 	case attempt.HasChoice(): // it is on the pod
 		return false
 	}
-	return p.clears(state, pod, attempt) || p.keeps(pod)
+	return p.clears(state, pod, attempt) || getsFinalizer(pod, p.namespaces)
 }
 
 // PreBind writes the whole choice in one PATCH. The response is not used: the pod object
@@ -69,7 +70,11 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases, p.finalizers(pod)...)
+	var finalizers []string
+	if getsFinalizer(pod, p.namespaces) {
+		finalizers = append(finalizers, names.FinalizerMetering)
+	}
+	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases, finalizers...)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
