@@ -33,7 +33,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 
 func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 	members := c.answer.Members
-	failed, reason := p.gangReserver.ReserveGang(members, p.handle.SnapshotSharedLister().NodeInfos())
+	failed, reason := p.gangReserver.ReserveGang(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, nil)
 	if reason != placement.Fits {
 		why := "gang: what was planned cannot be held"
 		if failed >= 0 && failed < len(members) {

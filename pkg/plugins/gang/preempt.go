@@ -223,7 +223,7 @@ func (p *Plugin) there(l gangstate.Located) bool {
 // carryOut holds the places of all members, and has the victims go.
 func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangstate.Eviction, pod *v1.Pod) *fwk.Status {
 	key, members := q.Turn.Gang.Key, e.Answer.Members
-	if failed, reason := p.gangReserver.ReserveGangAfter(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
+	if failed, reason := p.gangReserver.ReserveGang(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
 		m := &members[max(0, failed)]
 		return refused(fmt.Sprintf("preemption: what would be freed cannot be held: %s on %s: %s", m.Pod.Name, m.Node, reason.Text(m.Demand.Request)))
 	}
@@ -272,7 +272,7 @@ func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 		return
 	}
 	members := c.answer.Members
-	if _, reason := p.gangReserver.ReserveGangAfter(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, sets.New[types.UID]()); reason != placement.Fits {
+	if _, reason := p.gangReserver.ReserveGang(members, p.handle.SnapshotSharedLister().NodeInfos(), nil, sets.New[types.UID]()); reason != placement.Fits {
 		return
 	}
 	claim := &gangstate.Claim{Until: c.turn.Claim.Until, Because: c.turn.Gang.Key.String() + ": another plugin refused its plan; its places are held until it has another one"}

@@ -60,7 +60,7 @@ func (e *gangEnv) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
 		tb.Fatal(err)
 	}
 	members := []nodestate.GangMember{{Pod: pod, Demand: d, Node: "n", GPUs: nvtopo.MaskOf(gpus...)}}
-	if failed, reason := e.state(tb).GangReserver.ReserveGang(members, e.snapshot.NodeInfos()); failed >= 0 {
+	if failed, reason := e.state(tb).GangReserver.ReserveGang(members, e.snapshot.NodeInfos(), nil, nil); failed >= 0 {
 		tb.Fatalf("planning pod %s: %s", pod.Name, reason)
 	}
 }

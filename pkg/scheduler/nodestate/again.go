@@ -17,10 +17,10 @@ import (
 // before is still carried out says the same as the new one. Otherwise each attempt
 // would keep a set of GPUs until its doubt is decided.
 
-// again returns the usage of a node as a pod finds it that has a choice in doubt there,
+// usageAgain returns the usage of a node as a pod finds it that has a choice in doubt there,
 // and the reservation with this choice, if the pod may have it again: it asks for the same, and
 // the solver would take this set if these GPUs were all that is free.
-func (s *NodeCache) again(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservations.Reservation) {
+func (s *NodeCache) usageAgain(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservations.Reservation) {
 	reserved := x.reserved.View()
 	if !reserved.Doubtful() {
 		return nil, nil
@@ -54,15 +54,6 @@ func (s *NodeCache) again(d *placement.Demand, x *cell, n *usage.Node, generatio
 	return u, r
 }
 
-// usageAgain is the usage that again returns, or nil.
-func (s *NodeCache) usageAgain(d *placement.Demand, x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
-	if !x.reserved.View().Doubtful() {
-		return nil
-	}
-	u, _ := s.again(d, x, n, info.GetGeneration(), info.GetPods(), snapshot)
-	return u
-}
-
 // mayTakeAgain returns the node on which the pod may take its choice again that is in doubt;
 // empty if there is none.
 func (s *NodeCache) mayTakeAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) string {
@@ -76,7 +67,10 @@ func (s *NodeCache) mayTakeAgain(d *placement.Demand, snapshot fwk.NodeInfoListe
 		return "" // the node is gone
 	}
 	n := x.entry.Node()
-	if n == nil || s.usageAgain(d, x, n, info, snapshot) == nil {
+	if n == nil {
+		return ""
+	}
+	if _, before := s.usageAgain(d, x, n, info.GetGeneration(), info.GetPods(), snapshot); before == nil {
 		return ""
 	}
 	return name

@@ -56,7 +56,7 @@ func (t *AllocationTable) Assume(d *placement.Demand, pod *v1.Pod, info fwk.Node
 		return nil, placement.PodGone
 	}
 	here := slices.Concat(info.GetPods(), promised)
-	if _, before := t.cache.again(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
+	if _, before := t.cache.usageAgain(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
 		return t.record(d, pod, x, before.Allocation, before)
 	}
 	// Reservations are added under this mutex only, so what Filter remembered may still hold.

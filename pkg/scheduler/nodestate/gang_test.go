@@ -38,7 +38,7 @@ func (s *State) phases() map[string]string {
 // mustPlan reserves for a gang.
 func (e *testEnv) mustPlan(t *testing.T, l fwk.NodeInfoLister, members ...GangMember) {
 	t.Helper()
-	if failed, reason := e.GangReserver.ReserveGang(members, l); failed >= 0 {
+	if failed, reason := e.GangReserver.ReserveGang(members, l, nil, nil); failed >= 0 {
 		t.Fatalf("pod %s: %s", members[failed].Pod.Name, reason)
 	}
 }
@@ -125,7 +125,7 @@ func TestGangAtomicity(t *testing.T) {
 			}
 			_, l := r.view(t, pods...)
 			members := tc.members
-			failed, reason := r.GangReserver.ReserveGang(members, l)
+			failed, reason := r.GangReserver.ReserveGang(members, l, nil, nil)
 			if failed != tc.want || reason != tc.reason {
 				t.Fatalf("failed %d, %q; want %d, %q", failed, reason, tc.want, tc.reason)
 			}
@@ -289,11 +289,11 @@ func TestConsecutiveAttempts(t *testing.T) {
 	r.mustPlan(t, l, member(t, p, "n", 0, 1), member(t, q, "n", 2, 3))
 	r.GangReserver.ReservePlanned("p", "n") // p waits at Permit
 	second := []GangMember{member(t, q, "n", 0, 1), member(t, p, "n", 2, 3)}
-	if failed, reason := r.GangReserver.ReserveGang(second, l); failed != 0 || reason != placement.AttemptGoesOn {
+	if failed, reason := r.GangReserver.ReserveGang(second, l, nil, nil); failed != 0 || reason != placement.AttemptGoesOn {
 		t.Errorf("a second plan beside the first: %d, %s", failed, reason)
 	}
 	r.GangReserver.EndPlanned("p", "q")
-	if failed, reason := r.GangReserver.ReserveGang(second, l); failed != 1 || reason != placement.AttemptGoesOn {
+	if failed, reason := r.GangReserver.ReserveGang(second, l, nil, nil); failed != 1 || reason != placement.AttemptGoesOn {
 		t.Errorf("a second plan while p is still reserved: %d, %s", failed, reason)
 	}
 	r.Allocations.Forget("p", "n") // its wait was ended
@@ -314,7 +314,7 @@ func TestPlanBesideDoubt(t *testing.T) {
 	if node, gpus := r.GangReserver.TakesAgain(demandOf(t, p), l); node != "n" || gpus != nvtopo.FullMask(8) {
 		t.Errorf("p may take its choice again on %q, %v; want n, all", node, gpus)
 	}
-	if failed, reason := r.GangReserver.ReserveGang([]GangMember{member(t, p, "n", 0, 1, 2, 3, 4, 5, 6, 7)}, l); failed != 0 || reason != placement.FewGPUs {
+	if failed, reason := r.GangReserver.ReserveGang([]GangMember{member(t, p, "n", 0, 1, 2, 3, 4, 5, 6, 7)}, l, nil, nil); failed != 0 || reason != placement.FewGPUs {
 		t.Errorf("p is planned with what it has in doubt: %d, %s", failed, reason)
 	}
 	r.mustPlan(t, l, member(t, p, "m", 0, 1, 2, 3, 4, 5, 6, 7))
@@ -409,7 +409,7 @@ func TestGangNomination(t *testing.T) {
 				member(t, schedtest.Pod(tc.gang[0]).GPUs(1).Priority(5).Obj(), "n", 3),
 				member(t, schedtest.Pod(tc.gang[1]).GPUs(2).Priority(5).Obj(), "n", 0, 1), // of what is kept for the preemptor
 			}
-			if failed, reason := r.GangReserver.ReserveGang(members, l); failed != tc.want {
+			if failed, reason := r.GangReserver.ReserveGang(members, l, nil, nil); failed != tc.want {
 				t.Errorf("failed %d, %s; want %d", failed, reason, tc.want)
 			}
 		})

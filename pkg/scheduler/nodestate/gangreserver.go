@@ -38,15 +38,12 @@ type GangMember struct {
 // cannot have its set, and why.
 //
 // What a pod of the gang is nominated for counts for no other one: the plan replaces that.
-func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (failed int, reason placement.Reason) {
-	return v.ReserveGangAfter(members, snapshot, nil, nil)
-}
-
-// ReserveGangAfter is ReserveGang for a gang that waits for some pods to go. infos are copies of
-// nodes without these. gone are they, and others whose reservations do not count: both the
-// gang and they have the devices then, until they are gone. Nobody may use what is reserved
+//
+// A gang may wait for some pods to go; of one that waits for none, infos and gone are nil. infos are
+// copies of nodes without these pods. gone are they, and others whose reservations do not count: both
+// the gang and they have the devices then, until they are gone. Nobody may use what is reserved
 // before: the gang is planned anew.
-func (v *GangReserver) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
+func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
 	g := &gangChoice{
 		reserver: v, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
 	}

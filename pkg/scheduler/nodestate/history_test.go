@@ -292,7 +292,7 @@ func (c *asyncCluster) plan() {
 		c.background()
 	}
 	before := c.state.phases()
-	failed, _ := c.state.GangReserver.ReserveGang(members, snapshot)
+	failed, _ := c.state.GangReserver.ReserveGang(members, snapshot, nil, nil)
 	after := c.state.phases()
 	for _, uid := range uids {
 		want := before[string(uid)]

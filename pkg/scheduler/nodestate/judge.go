@@ -35,7 +35,7 @@ func (s *NodeCache) basis(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.N
 	case basis == placement.ByGraph && d.Ahead:
 		u = s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot)
 	case basis == placement.ByGraph:
-		if u = s.usageAgain(d, x, n, info, snapshot); u == nil {
+		if u, _ = s.usageAgain(d, x, n, info.GetGeneration(), info.GetPods(), snapshot); u == nil {
 			u = s.usage(x, n, info, snapshot)
 		}
 	case basis == placement.ByCount:

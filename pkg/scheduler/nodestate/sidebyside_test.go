@@ -224,7 +224,7 @@ func (x *gangRun) run(name string) bool {
 	for i := range members {
 		uids[i] = members[i].Pod.UID
 	}
-	failed, _ := x.r.GangReserver.ReserveGang(members, x.list)
+	failed, _ := x.r.GangReserver.ReserveGang(members, x.list, nil, nil)
 	for _, uid := range uids {
 		if entries := x.r.reservationsOf(uid); len(entries) > 0 == (failed >= 0) {
 			x.t.Errorf("a gang of which member %d failed: pod %s has %d entries", failed, uid, len(entries))

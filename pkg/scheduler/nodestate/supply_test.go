@@ -100,7 +100,7 @@ func (c *randomNode) reservable(what string, supply fabric.Supply, gang []*v1.Po
 		members[i] = GangMember{Pod: gang[i], Demand: demandOf(c.t, gang[i]), Node: "n", GPUs: set}
 		uids[i] = gang[i].UID
 	}
-	if failed, reason := c.GangReserver.ReserveGang(members, c.list); failed >= 0 {
+	if failed, reason := c.GangReserver.ReserveGang(members, c.list, nil, nil); failed >= 0 {
 		c.t.Fatalf("%s: member %d of %d cannot have its set %v: %s\n%s", what, failed, n, members[failed].GPUs.Positions(), reason, members[failed].Demand.Signature())
 	}
 	c.GangReserver.EndPlanned(uids...)
