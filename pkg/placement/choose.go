@@ -54,7 +54,7 @@ func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.A
 	slices.Sort(numa)
 	a.NUMANodes = slices.DeleteFunc(slices.Compact(numa), func(id int) bool { return id == nvtopo.UnknownNUMA })
 	if wantCPUs && !u.Node.StaticCPUs {
-		a.SetCPUs(chooseCPUs(u, r, a.NUMANodes))
+		a.SetCPUs(chooseCPUs(u, a.NUMANodes, r.MilliCPU, r.NeedsNUMAFit()))
 	}
 	return a, Fits
 }
@@ -71,7 +71,7 @@ func ChooseOnly(u *usage.Usage, d *Demand, only nvtopo.Mask, now time.Time) (*al
 		return nil, NoGraph
 	}
 	k := r.Resources[0].Count
-	if _, _, reason := usableGPUs(u, r, ai, k); reason != Fits {
+	if _, _, reason := usableGPUs(u, ai, k, r.Single()); reason != Fits {
 		return nil, reason
 	}
 	if only&^u.FreeAt(ai) != 0 || only.Len() != k {
@@ -127,15 +127,15 @@ func RingShare(u *usage.Usage, a *allocation.Allocation) (share float64, ok bool
 }
 
 // chooseCPUs takes as many CPUs as the pod asks for (rounded up), spread over the
-// NUMA nodes of the choice; none where that many are not left, since a cpuset
-// smaller than the request would only slow the pod down.
-func chooseCPUs(u *usage.Usage, r *podrequest.Request, nodes []int) nvtopo.CPUSet {
-	n := int((r.MilliCPU + 999) / 1000)
+// NUMA nodes of the choice, and from these alone if only says so; none where that many
+// are not left, since a cpuset smaller than the request would only slow the pod down.
+func chooseCPUs(u *usage.Usage, nodes []int, milliCPU int64, only bool) nvtopo.CPUSet {
+	n := int((milliCPU + 999) / 1000)
 	if n == 0 || len(nodes) == 0 {
 		return nil
 	}
 	free := u.FreeCPUs()
-	if r.NeedsNUMAFit() {
+	if only {
 		var near []int
 		for i := range u.Node.NUMA.NUMANodes {
 			if nn := &u.Node.NUMA.NUMANodes[i]; slices.Contains(nodes, nn.ID) {

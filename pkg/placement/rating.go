@@ -58,5 +58,5 @@ func Align(u *usage.Usage, r *podrequest.Request) (a Alignment, ok bool) {
 		}
 		m |= nodes
 	}
-	return Alignment{Nodes: nvtopo.Mask(m).Len(), Local: fit(u, r, m) == Fits}, true
+	return Alignment{Nodes: nvtopo.Mask(m).Len(), Local: fit(u, m, r.MilliCPU, r.Memory) == Fits}, true
 }

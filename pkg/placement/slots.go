@@ -47,7 +47,7 @@ func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Bes
 		return nil, 0
 	}
 	accel, k := u.Node.Accels[ai], r.Resources[0].Count
-	free, alone, reason := usableGPUs(u, r, ai, k)
+	free, alone, reason := usableGPUs(u, ai, k, r.Single())
 	f := newForecast(u, r)
 	if reason != Fits || u.Foreign[ai] && (r.LinkSensitive() || f.strict()) {
 		return nil, 0

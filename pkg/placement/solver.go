@@ -3,6 +3,8 @@
 package placement
 
 import (
+	"math/bits"
+
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
@@ -19,7 +21,7 @@ import (
 func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	accel := u.Node.Accels[ai]
 	k := r.Resources[ri].Count
-	free, alone, reason := usableGPUs(u, r, ai, k)
+	free, alone, reason := usableGPUs(u, ai, k, r.Single())
 	if reason != Fits {
 		return 0, reason
 	}
@@ -37,18 +39,18 @@ func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask,
 	if !ok {
 		return 0, whyNone(accel, r, &question{free: free, allowed: allowed, k: k, c: c}, within)
 	}
-	if (!r.NeedsNUMAFit() || fitOf(u, r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
+	if (!r.NeedsNUMAFit() || fitOf(u, accel.Graph, set, r.MilliCPU, r.Memory) == Fits) && f.honours(ai, accel.Graph, set) {
 		return set, Fits
 	}
 	return pickWhere(u, r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
 }
 
 // usableGPUs splits what is free into the GPUs that may be used together and those that
-// the pod may have only because it asks for one; or says that there are too few.
-func usableGPUs(u *usage.Usage, r *podrequest.Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
+// the pod may have only because it asks for a single one; or says that there are too few.
+func usableGPUs(u *usage.Usage, ai, k int, single bool) (free, alone nvtopo.Mask, reason Reason) {
 	all, degraded := u.FreeAt(ai), u.Node.Accels[ai].Degraded
 	free = all &^ degraded
-	if r.Single() {
+	if single {
 		alone = all & degraded
 	}
 	switch {
@@ -69,8 +71,8 @@ func pickAlone(u *usage.Usage, r *podrequest.Request, ai int, among nvtopo.Mask,
 	for m := among; m != 0; m &= m - 1 {
 		set := m & -m
 		switch {
-		case r.NeedsNUMAFit() && fitOf(u, r, g, set) != Fits:
-			reason = whyNoFit(u, r, g, among, 1)
+		case r.NeedsNUMAFit() && fitOf(u, g, set, r.MilliCPU, r.Memory) != Fits:
+			reason = whyNoFit(u, g, among, 1, r.MilliCPU, r.Memory)
 		case f.honours(ai, g, set):
 			return set, Fits
 		}
@@ -92,7 +94,9 @@ type question struct {
 // would not give it: the best of those that do.
 func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
 	accel := u.Node.Accels[ai]
-	fits := func(s nvtopo.Mask) bool { return !r.NeedsNUMAFit() || fitOf(u, r, accel.Graph, s) == Fits }
+	fits := func(s nvtopo.Mask) bool {
+		return !r.NeedsNUMAFit() || fitOf(u, accel.Graph, s, r.MilliCPU, r.Memory) == Fits
+	}
 	if region, ok := f.region(ai); ok && len(r.Resources) == 1 {
 		set, ok := accel.Tables.Pick(q.free, q.allowed&region, q.k, q.c)
 		if ok && fits(set) && f.honours(ai, accel.Graph, set) {
@@ -102,7 +106,7 @@ func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *qu
 	if r.NeedsNUMAFit() {
 		set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
 		if !ok {
-			return 0, whyNoFit(u, r, accel.Graph, q.free&q.allowed, q.k)
+			return 0, whyNoFit(u, accel.Graph, q.free&q.allowed, q.k, r.MilliCPU, r.Memory)
 		}
 		if f.honours(ai, accel.Graph, set) {
 			return set, Fits
@@ -213,46 +217,31 @@ func nodeMask(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known
 	return m, true
 }
 
-// fitOf reports whether the NUMA nodes of a set of GPUs have the CPU and memory asked.
-func fitOf(u *usage.Usage, r *podrequest.Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
+// fitOf is fit of the NUMA nodes of a set of GPUs.
+func fitOf(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask, milliCPU, memory int64) Reason {
 	m, known := nodeMask(u, g, set)
 	if !known {
 		return FewInNUMA
 	}
-	return fit(u, r, m)
+	return fit(u, m, milliCPU, memory)
 }
 
-func fit(u *usage.Usage, r *podrequest.Request, m uint64) Reason {
-	var milliCPU, memory int64
+// fit says whether some NUMA nodes have this CPU and memory, or which of these they are short of.
+func fit(u *usage.Usage, m uint64, milliCPU, memory int64) Reason {
+	var freeCPU, freeMemory int64
 	for i := range u.NUMA {
 		if m>>i&1 != 0 {
-			milliCPU += max(0, u.NUMA[i].MilliCPU)
-			memory += max(0, u.NUMA[i].Memory)
+			freeCPU += max(0, u.NUMA[i].MilliCPU)
+			freeMemory += max(0, u.NUMA[i].Memory)
 		}
 	}
 	switch {
-	case milliCPU < r.MilliCPU:
+	case freeCPU < milliCPU:
 		return NoNUMACPU
-	case memory < r.Memory:
+	case freeMemory < memory:
 		return NoNUMAMemory
 	}
 	return Fits
-}
-
-// fitReason says which of CPU and memory is short even on all NUMA nodes
-// together, or CPU, the usual one, when only the alignment fails.
-func fitReason(u *usage.Usage, r *podrequest.Request) Reason {
-	if reason := fit(u, r, 1<<len(u.NUMA)-1); reason == NoNUMAMemory {
-		return reason
-	}
-	var most int64
-	for i := range u.NUMA {
-		most = max(most, u.NUMA[i].Memory)
-	}
-	if most < r.Memory {
-		return NoNUMAMemory
-	}
-	return NoNUMACPU
 }
 
 // Check says whether a pod fits the node, and if not what is missing. It does
@@ -290,39 +279,30 @@ func pickNUMA(u *usage.Usage, r *podrequest.Request) (uint64, Reason) {
 	case nvtopo.PolicySingleNUMANode:
 		most, hard = 1, true
 	case nvtopo.PolicyRestricted:
+		hard = true
 		// As few as would do on the empty machine.
-		most, hard = fewestWhenEmpty(u, r), true
+		if m, ok := bestNodes(u.Node.Empty, r.MilliCPU, r.Memory, most); ok {
+			most = bits.OnesCount64(m)
+		}
 	case nvtopo.PolicyNone, nvtopo.PolicyBestEffort:
 		if hard {
 			most = 1
 		}
 	}
-	for size := 1; size <= most; size++ {
-		if m, ok := bestNodes(u, r, size); ok {
-			return m, Fits
-		}
+	m, ok := bestNodes(u, r.MilliCPU, r.Memory, most)
+	if !ok && hard {
+		return 0, whyNoRoom(u, r.MilliCPU, r.Memory)
 	}
-	if !hard {
-		return 0, Fits
-	}
-	return 0, whyNoRoom(u, r)
-}
-
-func fewestWhenEmpty(u *usage.Usage, r *podrequest.Request) int {
-	for size := 1; size <= len(u.NUMA); size++ {
-		if _, ok := bestNodes(u.Node.Empty, r, size); ok {
-			return size
-		}
-	}
-	return len(u.NUMA)
+	return m, Fits
 }
 
 // maxCPUNodes bounds the NUMA nodes with CPUs whose subsets are tried; the
 // largest known machines have 8 (16 with sub-NUMA clustering).
 const maxCPUNodes = 16
 
-// bestNodes tries every set of size NUMA nodes that have CPUs.
-func bestNodes(u *usage.Usage, r *podrequest.Request, size int) (best uint64, ok bool) {
+// bestNodes returns the best set of at most as many NUMA nodes that have CPUs: of the fewest that hold
+// this CPU and memory. Without one, best is 0.
+func bestNodes(u *usage.Usage, milliCPU, memory int64, most int) (best uint64, ok bool) {
 	var with [maxCPUNodes]int
 	n := 0
 	for i := range u.NUMA {
@@ -331,27 +311,26 @@ func bestNodes(u *usage.Usage, r *podrequest.Request, size int) (best uint64, ok
 			n++
 		}
 	}
-	if size > n {
-		return 0, false
-	}
 	var bestKey [3]int64
-	// Gosper's hack walks the sets of one size in ascending order.
-	for c := uint64(1)<<size - 1; c < 1<<n; {
-		var m uint64
-		for i := range n {
-			if c>>i&1 != 0 {
-				m |= 1 << with[i]
+	for size := 1; size <= min(most, n) && !ok; size++ {
+		// Gosper's hack walks the sets of one size in ascending order.
+		for c := uint64(1)<<size - 1; c < 1<<n; {
+			var m uint64
+			for i := range n {
+				if c>>i&1 != 0 {
+					m |= 1 << with[i]
+				}
 			}
-		}
-		if fit(u, r, m) == Fits {
-			key := nodesKey(u, m)
-			if !ok || less(key, bestKey) {
-				best, bestKey, ok = m, key, true
+			if fit(u, m, milliCPU, memory) == Fits {
+				key := nodesKey(u, m)
+				if !ok || less(key, bestKey) {
+					best, bestKey, ok = m, key, true
+				}
 			}
+			low := c & -c
+			up := c + low
+			c = (up^c)>>2/low | up
 		}
-		low := c & -c
-		up := c + low
-		c = (up^c)>>2/low | up
 	}
 	return best, ok
 }

@@ -70,7 +70,7 @@ func TestFit(t *testing.T) {
 			for _, l := range tc.left {
 				u.NUMA = append(u.NUMA, usage.NUMAFree{MilliCPU: l[0], Memory: l[1]})
 			}
-			if got := fit(u, &podrequest.Request{MilliCPU: tc.milliCPU, Memory: tc.memory}, tc.nodes); got != tc.want {
+			if got := fit(u, tc.nodes, tc.milliCPU, tc.memory); got != tc.want {
 				t.Errorf("%s, want %s", got.Name(), tc.want.Name())
 			}
 		})

@@ -14,27 +14,23 @@ import (
 // whyNone is why the tables have no set for a question. within are the GPUs that it is about, suitable
 // or not.
 func whyNone(accel *usage.Accel, r *podrequest.Request, q *question, within nvtopo.Mask) Reason {
-	if (q.free & q.allowed).Len() < q.k {
-		return whyUnsuitable(accel.Graph, r, q, q.free&within)
+	if (q.free & q.allowed).Len() < q.k { // more of the free GPUs might be suitable
+		memory, model := r.Undecided(accel.Graph)
+		free := q.free & within
+		switch {
+		case (free & (q.allowed | memory | model)).Len() < q.k:
+			return FewSuitableGPUs
+		case free&memory != 0:
+			return UnknownGPUMemory
+		default:
+			return UnknownGPUModel
+		}
 	}
 	reason := fromShortfall(accel.Tables.Shortfall(q.free, q.allowed, q.k, q.c))
 	if reason == FewInNUMA && accel.Graph.MightShareNUMA(q.free&q.allowed, q.k, q.c.Policy) {
 		return UnknownNUMA
 	}
 	return reason
-}
-
-// whyUnsuitable says whether enough of the free GPUs might be suitable, and what is not known of them.
-func whyUnsuitable(g *nvtopo.Graph, r *podrequest.Request, q *question, free nvtopo.Mask) Reason {
-	memory, model := r.Undecided(g)
-	switch {
-	case (free & (q.allowed | memory | model)).Len() < q.k:
-		return FewSuitableGPUs
-	case free&memory != 0:
-		return UnknownGPUMemory
-	default:
-		return UnknownGPUModel
-	}
 }
 
 // anyUnplaced reports whether the NUMA node of some GPU that the pod might have is not known.
@@ -51,12 +47,12 @@ func anyUnplaced(u *usage.Usage, r *podrequest.Request) bool {
 	return false
 }
 
-// whyNoFit is why no k of some GPUs have the CPU and memory asked beside them.
-func whyNoFit(u *usage.Usage, r *podrequest.Request, g *nvtopo.Graph, among nvtopo.Mask, k int) Reason {
-	if among&unplaced(u, g) != 0 && mightFit(u, r, k) {
+// whyNoFit is why no k of some GPUs have this CPU and memory beside them.
+func whyNoFit(u *usage.Usage, g *nvtopo.Graph, among nvtopo.Mask, k int, milliCPU, memory int64) Reason {
+	if among&unplaced(u, g) != 0 && mightFit(u, k, milliCPU, memory) {
 		return UnknownNUMA
 	}
-	return whyNoRoom(u, r)
+	return whyNoRoom(u, milliCPU, memory)
 }
 
 // unplaced are the GPUs whose NUMA node is not known, or none that the node has.
@@ -69,14 +65,14 @@ func unplaced(u *usage.Usage, g *nvtopo.Graph) (m nvtopo.Mask) {
 	return m
 }
 
-// mightFit reports whether the NUMA nodes of k GPUs could have the CPU and memory asked, wherever these
+// mightFit reports whether the NUMA nodes of k GPUs could have this CPU and memory, wherever the GPUs
 // are: one node for one GPU, and at most all together.
-func mightFit(u *usage.Usage, r *podrequest.Request, k int) bool {
+func mightFit(u *usage.Usage, k int, milliCPU, memory int64) bool {
 	if k > 1 {
-		return fit(u, r, 1<<len(u.NUMA)-1) == Fits
+		return fit(u, 1<<len(u.NUMA)-1, milliCPU, memory) == Fits
 	}
 	for i := range u.NUMA {
-		if fit(u, r, 1<<i) == Fits {
+		if fit(u, 1<<i, milliCPU, memory) == Fits {
 			return true
 		}
 	}
@@ -84,9 +80,16 @@ func mightFit(u *usage.Usage, r *podrequest.Request, k int) bool {
 }
 
 // whyNoRoom says which of CPU and memory the NUMA nodes are short of, or that it is not known how much
-// they have.
-func whyNoRoom(u *usage.Usage, r *podrequest.Request) Reason {
-	reason := fitReason(u, r)
+// they have. It is CPU, the usual one, when only the alignment fails.
+func whyNoRoom(u *usage.Usage, milliCPU, memory int64) Reason {
+	var most int64 // of one node
+	for i := range u.NUMA {
+		most = max(most, u.NUMA[i].Memory)
+	}
+	reason := NoNUMACPU
+	if most < memory || fit(u, 1<<len(u.NUMA)-1, milliCPU, memory) == NoNUMAMemory {
+		reason = NoNUMAMemory
+	}
 	for i := range u.Node.Empty.NUMA {
 		empty := &u.Node.Empty.NUMA[i]
 		if reason == NoNUMACPU && empty.MilliCPU > 0 || reason == NoNUMAMemory && empty.Memory > 0 {
