@@ -83,18 +83,16 @@ func (a annotation) isFor(p *v1.Pod, shapes []*question) bool {
 // maxCommand bounds the pods that a command names.
 const maxCommand = 8
 
-// command is, in parentheses, the command that changes annotations of pods; of pods that a controller makes
-// it names the object whose template is to be changed.
+// command is, in parentheses, the command that changes annotations of pods. For pods of a controller it names the
+// object whose template is to be changed, but for those of a Job, whose template cannot be.
 func command(pods []*v1.Pod, changes ...annotation) string {
 	if len(pods) == 0 {
 		return ""
 	}
-	if owner := metav1.GetControllerOf(pods[0]); owner != nil {
+	owner := metav1.GetControllerOf(pods[0])
+	if owner != nil && owner.Kind != "Job" {
 		text := fmt.Sprintf(" (in the pod template of %s %s/%s", owner.Kind, pods[0].Namespace, owner.Name)
-		switch owner.Kind {
-		case "Job":
-			text += ", which has to be made anew, as a Job's template cannot be changed"
-		case "ReplicaSet":
+		if owner.Kind == "ReplicaSet" {
 			text += ", or of the Deployment that made it"
 		}
 		other := func(p *v1.Pod) bool { o := metav1.GetControllerOf(p); return o == nil || o.UID != owner.UID }
@@ -117,6 +115,9 @@ func command(pods []*v1.Pod, changes ...annotation) string {
 	rest := ""
 	if more := len(pods) - maxCommand; more > 0 {
 		rest = ", and so for " + counted(more, "member") + " more"
+	}
+	if owner != nil {
+		rest += fmt.Sprintf("; pods that Job %s makes later need it again, as its template cannot be changed", owner.Name)
 	}
 	return fmt.Sprintf(" (kubectl -n %s annotate --overwrite pod %s%s)", pods[0].Namespace, strings.Join(args, " "), rest)
 }

@@ -49,7 +49,7 @@ func TestNextCommand(t *testing.T) {
 		},
 		"the pod of a Job": {
 			pod:  greedy("asks").Owner("Job", "train", "j").Obj(),
-			want: never + " (in the pod template of Job team/train, which has to be made anew, as a Job's template cannot be changed)" + room,
+			want: never + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-bandwidth=50GB/s; pods that Job train makes later need it again, as its template cannot be changed)" + room,
 		},
 		"the pod of a Deployment": {
 			pod:  greedy("asks").Owner("ReplicaSet", "web-7d9f", "r").Obj(),

@@ -299,7 +299,7 @@ func (e *Explanation) unreadableGang(g *gangrequest.Gang) {
 		e.Next = fmt.Sprintf("create %s, whose spec.minMember says how many members start together, or correct the label %s of the pods", g.Key, schedulingv1alpha1.PodGroupLabel)
 	case g.Key.Source == gangrequest.SourceAnnotation && len(live) > 0 && !slices.ContainsFunc(live, sized):
 		e.Reason = fmt.Sprintf("no %s is given (members there: %d): %v", gangrequest.GangSizeKey, len(live), g.Err)
-		e.Next = "set " + gangrequest.GangSizeKey + " to how many members start together" + command(live, annotation{key: gangrequest.GangSizeKey, value: strconv.Itoa(len(live))})
+		e.Next = "set " + gangrequest.GangSizeKey + " to how many members start together, of which " + strconv.Itoa(len(live)) + " exist now" + command(live, annotation{key: gangrequest.GangSizeKey, value: strconv.Itoa(len(live))})
 	}
 }
 

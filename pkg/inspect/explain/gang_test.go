@@ -148,12 +148,12 @@ func TestGangWithoutSize(t *testing.T) {
 		"bare pods": {
 			pods: []*v1.Pod{member("asks").Obj(), member("other").Obj()},
 			want: "no nvtopo.dev/gang-size is given (members there: 2): Pod team/asks: metadata.annotations[nvtopo.dev/gang-size]: is missing",
-			next: "set nvtopo.dev/gang-size to how many members start together (kubectl -n team annotate --overwrite pod asks other nvtopo.dev/gang-size=2)",
+			next: "set nvtopo.dev/gang-size to how many members start together, of which 2 exist now (kubectl -n team annotate --overwrite pod asks other nvtopo.dev/gang-size=2)",
 		},
 		"pods of a Job": {
 			pods: []*v1.Pod{member("asks").Owner("Job", "train", "j").Obj()},
 			want: "no nvtopo.dev/gang-size is given (members there: 1): ",
-			next: "set nvtopo.dev/gang-size to how many members start together (in the pod template of Job team/train, which has to be made anew, as a Job's template cannot be changed)",
+			next: "set nvtopo.dev/gang-size to how many members start together, of which 1 exist now (kubectl -n team annotate --overwrite pod asks nvtopo.dev/gang-size=1; pods that Job train makes later need it again, as its template cannot be changed)",
 		},
 		"a PodGroup that is not there": {
 			pods: []*v1.Pod{pod("asks", 1).Label(schedulingv1alpha1.PodGroupLabel, "g").Obj()},
