@@ -53,27 +53,31 @@ type object struct {
 
 // nodeKey is everything that the view of a node is made of, but for its place in the fabric.
 type nodeKey struct {
-	options, budgets                       string
-	node, topology                         object
-	pods                                   []object
-	exporters, exporterFresh, exporterOfIt bool
-	exporterThere                          bool
-	agentFresh, agentOfIt, agentThere      bool
-	known                                  bool // every object has a version
+	options, budgets string
+	node, topology   object
+	pods             []object
+	exporters        bool
+	exporter, agent  leaseKey
+	known            bool // every object has a version
 }
+
+// leaseKey is all that the view shows of an exporter's or agent's Lease.
+type leaseKey struct{ fresh, ofNode, present bool }
 
 func (k *nodeKey) equal(o *nodeKey) bool {
 	return k.known && o.known && slices.Equal(k.pods, o.pods) && k.options == o.options && k.budgets == o.budgets && k.node == o.node &&
-		k.topology == o.topology && k.exporters == o.exporters && k.exporterFresh == o.exporterFresh && k.exporterOfIt == o.exporterOfIt &&
-		k.exporterThere == o.exporterThere && k.agentFresh == o.agentFresh && k.agentOfIt == o.agentOfIt && k.agentThere == o.agentThere
+		k.topology == o.topology && k.exporters == o.exporters && k.exporter == o.exporter && k.agent == o.agent
 }
 
 // keyOf is the key of a node at the reader's moment.
 func (r *reader) keyOf(options, budgets string, n *v1.Node, t *v1alpha1.NodeGPUTopology, pods []*v1.Pod) nodeKey {
-	exporter, agent := r.leases.Get(nodelease.ExporterPrefix+n.Name), r.leases.Get(nodelease.AgentPrefix+n.Name)
+	lease := func(prefix string) leaseKey {
+		l := r.leases.Get(prefix + n.Name)
+		return leaseKey{l.Fresh(r.o.Now), l.Of(n.UID), l.Until() != nil}
+	}
 	k := nodeKey{
 		options: options, budgets: budgets, node: object{n.UID, n.ResourceVersion}, pods: make([]object, len(pods)), exporters: r.exporters,
-		exporterFresh: exporter.Fresh(r.o.Now), exporterOfIt: exporter.Of(n.UID), exporterThere: exporter.Until() != nil, agentFresh: agent.Fresh(r.o.Now), agentOfIt: agent.Of(n.UID), agentThere: agent.Until() != nil,
+		exporter: lease(nodelease.ExporterPrefix), agent: lease(nodelease.AgentPrefix),
 		known: n.ResourceVersion != "" && (t == nil || t.ResourceVersion != "") && !strings.Contains(budgets, unknownVersion),
 	}
 	if t != nil {

@@ -88,22 +88,14 @@ func (f *faster) onFasterRings(c *candidate) bool {
 	}
 	g := *c.gang
 	g.floor = c.ring + int64(timeTolerance*float64(c.ring)) + 1
-	if !g.hasRing() {
-		return false
-	}
-	_, ok := f.try(&g)
-	return ok
-}
-
-// hasRing reports whether some node has a ring for members that is fast enough.
-func (g *gang) hasRing() bool {
 	for i := range g.parts {
 		shape := &g.r.Shapes[g.parts[i].shape]
 		if slices.ContainsFunc(shape.withSlots, func(n int32) bool { return shape.Nodes[n].Slots.fastest >= g.floor }) {
-			return true
+			_, ok := f.try(&g)
+			return ok
 		}
 	}
-	return false
+	return false // no node has a ring that is fast enough
 }
 
 // avoid plans without one end of the candidate's slowest link, and again without that plan's: the

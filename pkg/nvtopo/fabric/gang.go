@@ -26,15 +26,18 @@ type gang struct {
 	estimated bool      // some node's slots are only a lower bound
 	segments  []segment // with all their members
 
-	// What a plan that must be faster than another one does without.
+	exclusions
+
+	together *together // what was found out about parts of several shapes
+	work     *workspace
+}
+
+// exclusions are nodes and rings that a plan does without, in search of one that is faster than another.
+type exclusions struct {
 	closed []bool // by node, those of the tree included; nil if all may get members
 	floor  int64  // no ring of members on a node may be slower, in kB/s
 	tries  *int   // plans that may still be made in search of a faster one
 	faster bool   // this is a search for one
-
-	together *together // what was found out about parts of several shapes
-
-	work *workspace
 }
 
 // part is members without a node that are placed at one time: all those of a shape, but for
@@ -58,7 +61,7 @@ type outcome struct {
 }
 
 func newGang(t *Tree, r *Request, w wishes, most limits, work *workspace) *gang {
-	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, closed: t.closed, tries: new(maxFaster), work: work}
+	g := &gang{t: t, r: r, w: w, most: most, near: r.Near, exclusions: exclusions{closed: t.closed, tries: new(maxFaster)}, work: work}
 	byShape := make([][]int, len(r.Shapes))
 	for i, m := range r.Members {
 		if m.Bound {
@@ -194,7 +197,7 @@ func (g *gang) fewestOf(outer int, opened []int) []int {
 		if len(g.near) > 0 {
 			break // it is not the members' domains alone that are fewest
 		}
-		out[d] = g.occupiedAt(d)
+		out[d] = len(g.t.among(d, g.bound))
 		if inside := d - outer - 1; inside >= 0 && inside < len(opened) {
 			out[d] += opened[inside]
 		}
@@ -202,9 +205,6 @@ func (g *gang) fewestOf(outer int, opened []int) []int {
 	}
 	return out
 }
-
-// occupiedAt counts the domains of a depth that bound members are in.
-func (g *gang) occupiedAt(depth int) int { return len(g.t.among(depth, g.bound)) }
 
 // among returns the domains of a depth that nodes are in, in their order; below the innermost
 // level the nodes.

@@ -34,11 +34,6 @@ func newMixture(g *gang) *mixture {
 	return m
 }
 
-// several reports whether the parts are of several shapes.
-func (g *gang) several() bool {
-	return slices.ContainsFunc(g.parts, func(p part) bool { return p.shape != g.parts[0].shape })
-}
-
 // problem is to place a part on what is left.
 func (m *mixture) problem(i int) *problem {
 	p := m.g.problem(&m.g.parts[i])
@@ -139,33 +134,19 @@ func (b *bound) reached(f frame, o *outcome) bool {
 }
 
 // placeMixed places a gang of several parts: in each place from the innermost level on, the
-// largest members first and the others near them, or the other way round; and if that finds nothing, all
-// nodes of a place with all parts together. The plan is exact if
-// it reaches what each part alone would need at least, in the criteria that are promised for
-// several shapes.
+// largest members first and the others near them, or the other way round; and if that finds nothing,
+// all parts at the same time. The plan is exact if it reaches the least that each part alone would
+// need, in the criteria that are promised for several shapes.
 func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
-	least, ok := g.leastOf(g.order())
+	least, ok := g.leastOf(inOrder(len(g.parts)))
 	if !ok {
-		return nil, g.unplaceable(g.detail())
+		return nil, g.withoutRoom()
 	}
-	if c := g.placeInTurn(&least); c != nil {
-		return c, nil
-	}
-	if x := newTogether(g); x != nil {
-		if c := x.place(); c != nil {
-			return c, nil
-		}
-	}
-	return nil, g.unplaceable(g.detail())
-}
-
-// placeInTurn places one part after the other; nil if that finds nothing.
-func (g *gang) placeInTurn(least *bound) *candidate {
 	for _, f := range g.plain(&g.parts[0]).frames() {
 		if f.outer > least.outer {
 			continue
 		}
-		best := g.mixedAt(f, least)
+		best := g.mixedAt(f, &least)
 		if best == nil {
 			continue
 		}
@@ -174,9 +155,12 @@ func (g *gang) placeInTurn(least *bound) *candidate {
 		if !best.exact {
 			best.fewest = g.fewestOf(0, g.bounds())
 		}
-		return &candidate{outcome: best, outer: f.outer, opened: best.opened}
+		return &candidate{outcome: best, outer: f.outer, opened: best.opened}, nil
 	}
-	return nil
+	if c := g.placeTogether(); c != nil {
+		return c, nil
+	}
+	return nil, g.withoutRoom()
 }
 
 // bounds is how few new domains of each level any plan needs: those of the part that needs most.
@@ -193,10 +177,11 @@ func (g *gang) bounds() (out []int) {
 	return out
 }
 
-// order is the parts as they come.
-func (g *gang) order() (out []int) {
-	for i := range g.parts {
-		out = append(out, i)
+// inOrder returns the numbers below n.
+func inOrder(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
 	}
 	return out
 }
@@ -204,7 +189,7 @@ func (g *gang) order() (out []int) {
 // mixedAt is the best of the places of a frame: fewest domains inside, best band, first.
 func (g *gang) mixedAt(f frame, least *bound) *outcome {
 	var best *outcome
-	forth, back := g.order(), g.order()
+	forth, back := inOrder(len(g.parts)), inOrder(len(g.parts))
 	slices.Reverse(back)
 	places := g.mixedPlaces(f)
 	if f == least.frame { // most likely to be the best
@@ -287,4 +272,92 @@ func (m *mixture) opened(f frame) (out []int) {
 		out = append(out, opened)
 	}
 	return out
+}
+
+// placeTogether is a plan in the smallest place that holds all members at the same time; nil if none does.
+func (g *gang) placeTogether() *candidate {
+	x := newTogether(g)
+	if x == nil {
+		return nil
+	}
+	frames := g.plain(&g.parts[0]).frames()
+	if len(x.places(frames[len(frames)-1])) == 0 {
+		return nil
+	}
+	for _, f := range frames {
+		for _, i := range x.places(f) {
+			if m := x.mixture(x.in(place{f.depth, i})); m != nil {
+				o := m.outcome()
+				o.opened, o.fewest = m.opened(f), g.fewestOf(0, g.bounds())
+				return &candidate{outcome: o, outer: f.outer, opened: o.opened}
+			}
+			x.cut = true
+		}
+	}
+	return nil
+}
+
+// places are those of a frame that hold all members.
+func (x *together) places(f frame) []int {
+	return slices.DeleteFunc(x.g.mixedPlaces(f), func(i int) bool { return x.lacking(x.in(place{f.depth, i})) > 0 })
+}
+
+// mixture gives members their GPUs as a way says; nil if a node has less than another one that is alike.
+func (x *together) mixture(last *way) *mixture {
+	var steps []*way
+	for w := last; w.before != nil; w = w.before {
+		steps = append(steps, w)
+	}
+	m := newMixture(x.g)
+	for _, w := range slices.Backward(steps) {
+		for _, i := range w.filling.order {
+			n, s := w.members[i]-w.before.members[i], m.supply(x.g.parts[i].shape, w.node)
+			if s.Members() < n {
+				return nil
+			}
+			band := 0
+			for s.count(band) < n {
+				band++
+			}
+			if n > 0 {
+				m.take(i, []share{{w.node, n}}, band)
+			}
+		}
+	}
+	return m
+}
+
+// withoutRoom is the refusal of a gang of several parts, with how many members fit at the same time.
+func (g *gang) withoutRoom() *UnplaceableError {
+	e := g.unplaceable(g.detail())
+	x := newTogether(g)
+	if x == nil {
+		return e
+	}
+	var parts []*problem
+	for i := range g.parts {
+		p := g.plain(&g.parts[i])
+		p.load(worstBand)
+		parts = append(parts, p)
+	}
+	b := &beside{g.t, g.r, g.w, g.bound}
+	best := &way{members: make([]int, len(parts))}
+	e.Have, e.Domain = b.roomiest(func(at place) int {
+		if b.room(parts, at) > total(best.members) {
+			if w := x.in(at); total(w.members) > total(best.members) {
+				best = w
+			}
+		}
+		return total(best.members)
+	})
+	e.Have = min(e.Have, e.Want-1)
+	if e.AtMost = x.mixture(best) == nil; e.AtMost {
+		return e // a node turned out to have less
+	}
+	e.Unproven = e.Unproven && x.cut
+	e.Fit = make([]int, len(g.r.Shapes))
+	for i, p := range g.parts {
+		e.Fit[p.shape] += best.members[i]
+	}
+	return e
 }

@@ -61,35 +61,8 @@ func (g *gang) unplaceable(detail string) *UnplaceableError {
 	e.Have, e.Domain = b.roomiest(func(at place) int { return b.room(parts, at) })
 	e.AtMost = g.several()
 	e.Unproven = e.AtMost && e.Have >= e.Want
-	if x := newTogether(g); x != nil {
-		e.Have, e.Domain, e.Fit = x.roomiest(b, parts)
-		e.AtMost, e.Unproven = e.Fit == nil, e.Unproven && x.cut
-	}
 	e.Have = min(e.Have, e.Want-1) // each part may have room alone
 	return e
-}
-
-// roomiest is how many members of some parts and bound ones fit in one place of the required level at the
-// same time at most, where, and how many of them are of each shape; nil if a node turns out to have less.
-func (x *together) roomiest(b *beside, parts []*problem) (most int, domain string, fit []int) {
-	best := &way{members: make([]int, len(parts))}
-	most, domain = b.roomiest(func(at place) int {
-		if b.room(parts, at) > total(best.members) {
-			if w := x.in(at); total(w.members) > total(best.members) {
-				best = w
-			}
-		}
-		return total(best.members)
-	})
-	if x.mixture(best) == nil {
-		x.cut = true
-		return most, domain, nil
-	}
-	fit = make([]int, len(x.g.r.Shapes))
-	for i, p := range x.g.parts {
-		fit[p.shape] += best.members[i]
-	}
-	return most, domain, fit
 }
 
 // beside is where members fit beside those that are bound.

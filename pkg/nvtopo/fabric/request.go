@@ -390,3 +390,10 @@ func depthOf(t *Tree, what, level string, none int) (int, error) {
 	}
 	return depth, nil
 }
+
+func total(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
+}

@@ -50,7 +50,7 @@ func (g *gang) placeSpread() (*candidate, *UnplaceableError) {
 // spreadIn spreads the parts in one place one after the other, or the other way round if that
 // does not work out. A gang of one part is not looked at further if the best so far is as good.
 func (g *gang) spreadIn(at place, best *spreading) *spreading {
-	forth, back := g.order(), g.order()
+	forth, back := inOrder(len(g.parts)), inOrder(len(g.parts))
 	slices.Reverse(back)
 	for _, order := range [][]int{forth, back} {
 		if s := g.spreadParts(at, order, best); s != nil || len(order) == 1 {

@@ -183,52 +183,7 @@ func union(sets []nvtopo.Mask) (all nvtopo.Mask) {
 	return all
 }
 
-// place is a plan in the smallest place that holds all members; nil if none does.
-func (x *together) place() *candidate {
-	g := x.g
-	frames := g.plain(&g.parts[0]).frames()
-	if len(x.places(frames[len(frames)-1])) == 0 {
-		return nil
-	}
-	for _, f := range frames {
-		for _, i := range x.places(f) {
-			if m := x.mixture(x.in(place{f.depth, i})); m != nil {
-				o := m.outcome()
-				o.opened, o.fewest = m.opened(f), g.fewestOf(0, g.bounds())
-				return &candidate{outcome: o, outer: f.outer, opened: o.opened}
-			}
-			x.cut = true
-		}
-	}
-	return nil
-}
-
-// places are those of a frame that hold all members.
-func (x *together) places(f frame) []int {
-	return slices.DeleteFunc(x.g.mixedPlaces(f), func(i int) bool { return x.lacking(x.in(place{f.depth, i})) > 0 })
-}
-
-// mixture gives members their GPUs as a way says; nil if a node has less than another one that is alike.
-func (x *together) mixture(last *way) *mixture {
-	var steps []*way
-	for w := last; w.before != nil; w = w.before {
-		steps = append(steps, w)
-	}
-	m := newMixture(x.g)
-	for _, w := range slices.Backward(steps) {
-		for _, i := range w.filling.order {
-			n, s := w.members[i]-w.before.members[i], m.supply(x.g.parts[i].shape, w.node)
-			if s.Members() < n {
-				return nil
-			}
-			band := 0
-			for s.count(band) < n {
-				band++
-			}
-			if n > 0 {
-				m.take(i, []share{{w.node, n}}, band)
-			}
-		}
-	}
-	return m
+// several reports whether the parts are of several shapes.
+func (g *gang) several() bool {
+	return slices.ContainsFunc(g.parts, func(p part) bool { return p.shape != g.parts[0].shape })
 }
