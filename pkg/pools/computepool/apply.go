@@ -24,11 +24,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// statusOwner owns the status fields of pools. The conditions of other controllers are theirs, so
-// it is another owner than theirs.
+// statusOwner is the field owner of this controller's status fields. Other controllers write their
+// conditions under field owners of their own.
 const statusOwner = names.FieldOwner + "-computepool"
 
-// foreignError is of an object that has the name of one that is to be made, and is not ours.
+// foreignError reports that the name of an object to be created is taken by one without the pool's
+// label.
 type foreignError struct{ object, label string }
 
 func (e *foreignError) Error() string {
@@ -36,7 +37,7 @@ func (e *foreignError) Error() string {
 		e.object, names.LabelManaged, e.label)
 }
 
-// isForeign says that nothing but objects of others is in the way.
+// isForeign reports whether err consists only of foreignErrors.
 func isForeign(err error) bool {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !isForeign(e) })
@@ -45,7 +46,8 @@ func isForeign(err error) bool {
 	return errors.As(err, &foreign)
 }
 
-// write makes, changes or deletes an object. What is there without our label is somebody else's.
+// write creates, patches or deletes an object. It leaves an existing object without the pool's label
+// unchanged and returns a foreignError.
 func (r *reconciler) write(ctx context.Context, w Write) error {
 	switch {
 	case w.Delete:
@@ -74,21 +76,22 @@ func (r *reconciler) write(ctx context.Context, w Write) error {
 	return r.change(ctx, there, w.Object)
 }
 
-// change patches an object of the pool to what it should be. The patch has the UID that was read: the API
-// server refuses it if the object was deleted and another one made under its name.
+// change patches labels and spec of an existing object of the pool to those of wanted. The patch carries
+// the UID that was read, so the API server refuses it if the object was deleted and recreated under its
+// name.
 func (r *reconciler) change(ctx context.Context, there, wanted client.Object) error {
 	before, _ := there.DeepCopyObject().(client.Object)
 	after, _ := there.DeepCopyObject().(client.Object)
 	after.SetLabels(labels.Merge(there.GetLabels(), wanted.GetLabels()))
 	setSpec(after, wanted)
-	before.SetUID("") // so that the patch names it
+	before.SetUID("") // so that the patch carries the UID
 	if err := r.client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
 		return fmt.Errorf("change %s: %w", named(wanted), err)
 	}
 	return nil
 }
 
-// writeEach writes all that it can.
+// writeEach carries out all writes, also after one fails, and joins their errors.
 func (r *reconciler) writeEach(ctx context.Context, writes []Write) error {
 	var errs []error
 	for _, w := range writes {
@@ -97,10 +100,10 @@ func (r *reconciler) writeEach(ctx context.Context, writes []Write) error {
 	return errors.Join(errs...)
 }
 
-// eventProtected is the reason of the event on a job that must not be preempted and is let in.
+// eventProtected is the reason of the event on a non-preemptible job when it is released to Kueue.
 const eventProtected = "ProtectedCapacityGranted"
 
-// release lets jobs in whose quota is pinned.
+// release removes this controller's gate from the jobs of requests, so that Kueue admits them.
 func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests []Request) error {
 	var errs []error
 	for _, request := range requests {
@@ -118,7 +121,7 @@ func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests 
 	return errors.Join(errs...)
 }
 
-// tell writes on jobs why they wait.
+// tell writes on jobs the annotation with the reason why they wait.
 func (r *reconciler) tell(ctx context.Context, told []Told) error {
 	var errs []error
 	for _, t := range told {
@@ -139,7 +142,7 @@ func (r *reconciler) tell(ctx context.Context, told []Told) error {
 	return errors.Join(errs...)
 }
 
-// removeGate takes our gate away, and leaves those of others.
+// removeGate removes this controller's gate from a job, and keeps those of other controllers.
 func (r *reconciler) removeGate(ctx context.Context, job *batchv1.Job) error {
 	var value any
 	if left := slices.DeleteFunc(gates(job), func(g string) bool { return g == names.GateProtected }); len(left) > 0 {
@@ -178,8 +181,8 @@ func (r *reconciler) setFinalizer(ctx context.Context, pool *v1alpha1.ComputePoo
 	return nil
 }
 
-// writeStatus applies the pool's status where it differs. Only conditions that this controller
-// writes are applied.
+// writeStatus applies the pool's status if it differs. Only the conditions that this controller owns are
+// applied.
 func (r *reconciler) writeStatus(ctx context.Context, pool *v1alpha1.ComputePool, status *v1alpha1.ComputePoolStatus) error {
 	if equality.Semantic.DeepEqual(pool.Status, *status) {
 		return nil

@@ -15,19 +15,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// maxOnNode bounds how many of a resource a node, or a pod, is believed to have: 64 GPUs, of which
-// 64 containers each take turns, several times over. Nodes write what they like.
+// maxOnNode is the upper bound on the amount of one resource read from a node or a pod, since nodes may
+// report any number: 64 GPUs with 64 time-sliced containers each, several times over.
 const maxOnNode = 1 << 16
 
-// Devices are what a pool's nodes have of one unit. Numbers are devices, unless they say otherwise.
+// Devices is the number of devices of one unit on a pool's nodes, by state. Numbers are devices unless
+// stated otherwise.
 type Devices struct {
 	Unit       units.Unit
 	Discovered int64 // on all of the pool's nodes
-	Held       int64 // by live pods, whatever the state of their nodes
-	Foreign    int64 // of those, by pods outside of tenants' namespaces
+	Held       int64 // held by live pods, whatever the state of their nodes
+	Foreign    int64 // of those, held by pods outside of tenants' namespaces
 
-	// The states are exclusive, and Discovered together.
-	Allocated   int64 // held, on nodes that are ready
+	// The states below are exclusive; their sum is Discovered.
+	Allocated   int64 // held, on ready nodes
 	Maintenance int64 // free, on nodes that take no pods
 	Failed      int64 // unhealthy, or on nodes that are not ready
 	Free        int64 // the rest
@@ -38,21 +39,21 @@ type Devices struct {
 	ByTenant       map[string]int64
 }
 
-// Capacity is what a pool has.
+// Capacity is the inventory of a pool: its devices, nodes and the pods that hold devices.
 type Capacity struct {
 	Devices     []Devices
 	Nodes       int64
-	ReadyNodes  int64             // that take pods
+	ReadyNodes  int64             // nodes that are ready and take pods
 	ForeignPods []string          // namespace/name, sorted
-	Taken       map[string]string // nodes that are another pool's, with its name
-	total       int64             // as the pool's owner says
+	Taken       map[string]string // the name of the other pool, by node that the selector picks but another pool has
+	total       int64             // spec.capacity.total
 	reserved    int64
 }
 
 // CapacityOf counts the devices of a pool.
 //
-// topologies are by node; one of another Node than its name's is left out. pods are all of the
-// cluster, and tenants says whose a namespace is; a namespace that is absent is no tenant's.
+// topologies are by node name; one whose UID is not the Node's is ignored. pods are all pods of the
+// cluster. tenants maps each tenant's namespaces to the tenant; pods of other namespaces are foreign.
 func CapacityOf(pool *v1alpha1.ComputePool, m *Members, topologies map[string]*topology.NodeGPUTopology, pods []*v1.Pod, tenants map[string]string) *Capacity {
 	all := Units(pool)
 	c := &Capacity{
@@ -76,14 +77,14 @@ func CapacityOf(pool *v1alpha1.ComputePool, m *Members, topologies map[string]*t
 	return c
 }
 
-// holder is a live pod with devices.
+// holder is a live pod that holds devices.
 type holder struct {
 	pod     *v1.Pod
 	held    Amounts
 	foreign bool
 }
 
-// addPods counts what tenants hold, and returns who holds devices by node.
+// addPods counts the devices of each tenant's pods, and returns the pods that hold devices, by node.
 func (c *Capacity) addPods(m *Members, all []units.Unit, pods []*v1.Pod, tenants map[string]string) map[string][]holder {
 	holders := map[string][]holder{}
 	for _, p := range pods {
@@ -111,15 +112,15 @@ func (c *Capacity) addPods(m *Members, all []units.Unit, pods []*v1.Pod, tenants
 
 func (d *Devices) resource() resourceName { return resourceName(d.Unit.Resource) }
 
-// onNode is what a node has of a unit.
+// onNode is the amount of one unit on a node.
 type onNode struct {
-	devices int64 // that it has
-	units   int64 // that they are
-	given   int64 // units that may be given out
+	devices int64 // whole devices
+	units   int64 // the same devices in units
+	given   int64 // allocatable units
 	sick    map[string]bool
 }
 
-// addNode counts the devices of a node, each in one state.
+// addNode adds the devices of a node to the counts, each in one state.
 func (d *Devices) addNode(node *v1.Node, state nodeState, t *topology.NodeGPUTopology, holders []holder) {
 	n := d.readNode(node, t)
 	var held, heldSick, foreign int64
@@ -137,8 +138,8 @@ func (d *Devices) addNode(node *v1.Node, state nodeState, t *topology.NodeGPUTop
 		d.Failed += n.devices
 		return
 	}
-	// A device plugin takes unhealthy devices out of what is allocatable, and the exporter says
-	// which they are. Where both speak they speak of the same ones.
+	// A device plugin removes unhealthy devices from the allocatable ones, and the exporter reports
+	// which they are. Where both report devices, they are the same ones.
 	failed := min(n.devices, max(n.asDevices(n.units-n.given), int64(len(n.sick))))
 	allocated := min(max(n.asDevices(held)-heldSick, 0), n.devices-failed)
 	free := n.devices - failed - allocated
@@ -153,8 +154,9 @@ func (d *Devices) addNode(node *v1.Node, state nodeState, t *topology.NodeGPUTop
 	d.Free += free
 }
 
-// readNode reads what a node has. Of parts of devices it says how many there are, and not of how
-// many devices: that says its graph, or else the parts that a device usually has.
+// readNode counts a node's devices. A device plugin of device parts publishes only the number of parts,
+// so the number of devices is taken from the node's NodeGPUTopology, or else computed with the usual
+// number of parts of a device.
 func (d *Devices) readNode(node *v1.Node, t *topology.NodeGPUTopology) onNode {
 	n := onNode{units: countIn(node.Status.Capacity, d.Unit), given: countIn(node.Status.Allocatable, d.Unit)}
 	n.units = max(n.units, n.given)
@@ -188,8 +190,7 @@ func (d *Devices) readNode(node *v1.Node, t *topology.NodeGPUTopology) onNode {
 	return n
 }
 
-// asDevices is how many of a node's devices an amount is, rounded up: a device of which a part is
-// held is held.
+// asDevices converts units of the node to devices, rounded up: a device with one part held is held.
 func (n *onNode) asDevices(amount int64) int64 {
 	if n.units == 0 {
 		return 0
@@ -197,17 +198,17 @@ func (n *onNode) asDevices(amount int64) int64 {
 	return (min(max(amount, 0), n.units)*n.devices + n.units - 1) / n.units
 }
 
-// counted is the resource of a device; one that names none is of the default.
+// counted returns the resource of a device in a NodeGPUTopology, the default resource if it names none.
 func counted(of string) resourceName { return resourceName(cmp.Or(of, topology.DefaultResource)) }
 
-// sickOf is how many of the unhealthy devices a pod has, by its own allocation.
+// sickOf counts the unhealthy devices in a pod's recorded allocation.
 func sickOf(pod *v1.Pod, node string, resource resourceName, sick map[string]bool) int64 {
 	if len(sick) == 0 {
 		return 0
 	}
 	a, err := allocation.Of(pod, node)
 	if err != nil {
-		return 0 // nobody knows which devices it has
+		return 0 // without a readable allocation its devices are unknown
 	}
 	var n int64
 	for _, id := range a.GPUs(string(resource)) {
@@ -226,36 +227,37 @@ func (c *Capacity) sum(of func(*Devices) int64) int64 {
 	return n
 }
 
-// Discovered is how many devices the pool's nodes have.
+// Discovered is the number of devices on the pool's nodes.
 func (c *Capacity) Discovered() int64 { return c.sum(func(d *Devices) int64 { return d.Discovered }) }
 
-// Held is how many of them live pods hold.
+// Held is the number of devices that live pods hold.
 func (c *Capacity) Held() int64 { return c.sum(func(d *Devices) int64 { return d.Held }) }
 
-// Foreign is how many pods outside of tenants' namespaces hold.
+// Foreign is the number of devices that pods outside of tenants' namespaces hold.
 func (c *Capacity) Foreign() int64 { return c.sum(func(d *Devices) int64 { return d.Foreign }) }
 
-// Total is how many devices count: what the owner says, or what there is, if that is less.
+// Total is the number of devices that the pool gives out: spec.capacity.total, or Discovered if that is
+// less.
 func (c *Capacity) Total() int64 { return min(c.total, c.Discovered()) }
 
-// Reserved is how many of them no job gets.
+// Reserved is the number of devices kept back from jobs.
 func (c *Capacity) Reserved() int64 { return min(c.reserved, c.Total()) }
 
-// free is how many nobody holds, healthy and on nodes that take pods.
+// free is the number of healthy devices on nodes that take pods and that no pod holds.
 func (c *Capacity) free() int64 { return c.sum(func(d *Devices) int64 { return d.Free }) }
 
-// allocated is how many are held on nodes that are ready.
+// allocated is the number of held devices on ready nodes.
 func (c *Capacity) allocated() int64 { return c.sum(func(d *Devices) int64 { return d.Allocated }) }
 
-// Available is how many devices jobs could get now: those that are free on nodes that take pods, or
-// what is left of the total if that is less, without the reserve. Whatever shows it takes it from
-// here: the states, the status, and with it the metric, the printed columns and the web view.
+// Available is the number of devices that jobs could get now: the free ones, or the total minus the held
+// ones if that is less, minus the reserve. All displays use this number: the states, the status, and
+// with it the metric, the printed columns and the web view.
 func (c *Capacity) Available() int64 {
 	return max(0, min(c.free(), c.Total()-c.Held())-c.Reserved())
 }
 
-// Utilization is how many percent of the devices that can be used are held. What failed, or is in
-// maintenance and free, cannot be; the reserve can.
+// Utilization is the percentage of usable devices that are held. Failed devices, and free ones in
+// maintenance, are not usable; the reserve is.
 func (c *Capacity) Utilization() int64 {
 	usable := min(c.Total(), c.allocated()+c.free())
 	if usable == 0 {
@@ -264,8 +266,8 @@ func (c *Capacity) Utilization() int64 {
 	return c.allocated() * 100 / usable
 }
 
-// States counts each device in one state. Of the free ones those that are not available are kept
-// back: the reserve, and what is beyond the total.
+// States counts each device in one state. Free devices that are not available are counted as reserved:
+// the reserve itself and the devices beyond the total.
 func (c *Capacity) States() v1alpha1.DeviceStates {
 	return v1alpha1.DeviceStates{
 		Available:   bounded(c.Available()),
@@ -276,7 +278,7 @@ func (c *Capacity) States() v1alpha1.DeviceStates {
 	}
 }
 
-// ForTenants is what tenants can share, in units.
+// ForTenants is the amount of each resource that tenants can share, in units.
 func (c *Capacity) ForTenants() Amounts {
 	out := Amounts{}
 	for i := range c.Devices {
@@ -288,16 +290,16 @@ func (c *Capacity) ForTenants() Amounts {
 	return out
 }
 
-// inDevices is how many devices amounts of units are, rounded up.
+// inDevices converts amounts of units to devices, each rounded up, and returns their sum.
 func (c *Capacity) inDevices(a Amounts) int64 {
 	return c.sum(func(d *Devices) int64 { return (a[d.resource()] + d.Unit.PerDevice - 1) / d.Unit.PerDevice })
 }
 
-// part is how much of a number of devices is of unit i, in units. Owners write one number for all of
-// a pool's resources, and Kueue keeps a quota for each: the number is divided as the devices are, and
-// rounded down, so that the parts are never more than the whole, nor a guarantee's part more than
-// that of its limit. With one resource the part is the whole. While there is no device, all is the
-// first resource's.
+// part is the share of n devices that belongs to unit i, in units. A spec has one number for all of a
+// pool's resources, while Kueue keeps a quota for each: the number is divided in proportion to the
+// discovered devices and rounded down, so that the parts never exceed the whole, nor a guarantee's part
+// that of its limit. With one resource the part is the whole. While the pool has no device, the first
+// resource gets all of it.
 func (c *Capacity) part(n int64, i int) int64 {
 	d := &c.Devices[i]
 	switch all := c.Discovered(); {
@@ -310,15 +312,16 @@ func (c *Capacity) part(n int64, i int) int64 {
 	}
 }
 
-// reservedPart is how much of the reserve is of unit i. What part rounds down would be no reserve at
-// all where devices are few or of many kinds, so that what is left goes to the largest remainders.
+// reservedPart is the share of the reserve that belongs to unit i, in units. Rounding down as part does
+// could leave no reserve at all where devices are few or of many kinds, so the remaining devices go to
+// the largest remainders.
 func (c *Capacity) reservedPart(i int) int64 {
 	all := c.Discovered()
 	if all == 0 {
 		return c.part(c.reserved, i)
 	}
 	remainder := func(j int) int64 { return c.reserved * c.Devices[j].Discovered % all }
-	left, before := c.reserved, int64(0) // devices that rounding leaves; resources that get one of them before i
+	left, before := c.reserved, int64(0) // left: devices lost by rounding; before: resources that get one of them before i
 	for j := range c.Devices {
 		left -= c.reserved * c.Devices[j].Discovered / all
 		if r := remainder(j); r > remainder(i) || r == remainder(i) && j < i {

@@ -24,9 +24,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// defaultQueue gives each tenant's namespace the LocalQueue that Kueue takes for jobs and pods that
-// name none. It has no quota of anything, so that those without devices run, and those with
-// devices wait.
+// defaultQueue is the reconciler that gives each tenant's namespace the LocalQueue that Kueue uses for
+// jobs and pods that name none. The queue has no quota at all, so jobs without devices run, and those
+// with devices wait.
 type defaultQueue struct{ *reconciler }
 
 func setupDefaultQueue(mgr manager.Manager) error {
@@ -35,7 +35,7 @@ func setupDefaultQueue(mgr manager.Manager) error {
 		For(&v1.Namespace{}, builder.WithPredicates(onUpdate(namespaceDiffers))).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(namespaceOfDefault)).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(d.namespacesOfDefault), builder.WithPredicates(
-			// Its status changes with each job.
+			// The status of a ClusterQueue changes with each job.
 			predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Complete(d)
 	if err != nil {
@@ -51,8 +51,8 @@ func namespaceOfDefault(_ context.Context, o client.Object) []reconcile.Request 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 }
 
-// namespacesOfDefault are those of tenants, whose default queues lead to the ClusterQueue of all of
-// them. The first that is looked at puts it right.
+// namespacesOfDefault returns requests for all tenants' namespaces when the shared default ClusterQueue
+// changes. The first one that is reconciled repairs it.
 func (d *defaultQueue) namespacesOfDefault(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.GetName() != names.DefaultClusterQueue {
 		return nil
@@ -69,7 +69,8 @@ func (d *defaultQueue) namespacesOfDefault(ctx context.Context, o client.Object)
 	return out
 }
 
-// Reconcile keeps the default queue of one namespace, and the ClusterQueue behind it.
+// Reconcile creates, repairs or removes the default LocalQueue of one namespace, and repairs the
+// ClusterQueue behind it.
 func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	namespace := &v1.Namespace{}
 	if err := d.client.Get(ctx, req.NamespacedName, namespace); err != nil || namespace.DeletionTimestamp != nil {
@@ -101,8 +102,8 @@ func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, d.write(ctx, Write{Object: wanted})
 }
 
-// keepClusterQueue makes the ClusterQueue of all namespaces what it should be, whatever its labels are:
-// its name is the project's own. What somebody added to it, quota for instance, is taken away.
+// keepClusterQueue creates or repairs the default ClusterQueue of all namespaces, whatever its labels
+// are: its name is the project's own. Additions of other writers, quota for instance, are removed.
 func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
 	wanted, there := defaultClusterQueue(), &kueue.ClusterQueue{}
 	switch err := d.client.Get(ctx, client.ObjectKeyFromObject(wanted), there); {
@@ -122,7 +123,7 @@ func defaultClusterQueue() *kueue.ClusterQueue {
 		ObjectMeta: metav1.ObjectMeta{Name: names.DefaultClusterQueue, Labels: map[string]string{names.LabelManaged: names.DefaultQueue}},
 		Spec: kueue.ClusterQueueSpec{
 			NamespaceSelector: everyTenant(), QueueingStrategy: kueue.BestEffortFIFO, StopPolicy: string(v1alpha1.StopNone),
-			// Kueue's own default, said so that the queue is the same once it is there.
+			// Kueue's own default, spelled out so that same finds no difference once the queue exists.
 			Preemption: &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptNever, ReclaimWithinCohort: kueue.PreemptNever},
 		},
 	}

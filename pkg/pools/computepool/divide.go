@@ -6,16 +6,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Division is what the pool's objects say of one resource.
+// Division is the quota of one resource in all of the pool's objects.
 type Division struct {
 	Resource resourceName
 	Root     int64         // of the root Cohort
-	Cohorts  []quota.Queue // those below it, by name
+	Cohorts  []quota.Queue // the Cohorts below the root, by name
 	Queues   []quota.Queue // all ClusterQueues, by name
-	Short    int64         // how much more is promised than there is
+	Short    int64         // how much the promises exceed the available amount
 }
 
-// Divide divides what tenants can share, resource by resource.
+// Divide divides the amount that tenants can share into quotas, resource by resource.
 func (l *Layout) Divide(c *Capacity, pins Pins) []Division {
 	available := c.ForTenants()
 	out := make([]Division, 0, len(c.Devices))
@@ -36,7 +36,7 @@ func (l *Layout) divide(c *Capacity, i int, available int64, pins Pins) Division
 			d.Queues = append(d.Queues, root.Queues[j])
 			continue
 		}
-		// The group's quota is its queues' and the rest its Cohort's own.
+		// The group's quota is divided among its queues, and the rest is its Cohort's own.
 		inner := quota.Divide(root.Queues[j].Nominal, g.shares(c, i, pins))
 		d.Cohorts = append(d.Cohorts, quota.Queue{
 			Name: g.cohort, Nominal: inner.Cohort,
@@ -47,8 +47,8 @@ func (l *Layout) divide(c *Capacity, i int, available int64, pins Pins) Division
 	return d
 }
 
-// shares are the groups as shares of the pool. What a group of queues must hold for sure is what
-// its queues hold for sure.
+// shares returns the groups as shares of the pool. A group of queues is pinned with the sum of the
+// amounts that its queues hold for sure.
 func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	out := make([]quota.Share, 0, len(l.groups))
 	for j := range l.groups {
@@ -59,13 +59,13 @@ func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 			continue
 		}
 		s := g.share(g.cohort, c, i, sureOf(inner))
-		s.Protected = s.Limit // what it holds for sure is more than what its jobs protect; see judgeOne
+		s.Protected = s.Limit // the group's sure amount is more than its jobs protect; see judgeOne
 		out = append(out, s)
 	}
 	return out
 }
 
-// sureOf is what shares hold for sure.
+// sureOf sums the amounts that shares hold for sure: the greater of the guarantee and the pins of each.
 func sureOf(shares []quota.Share) (n int64) {
 	for _, s := range shares {
 		n += max(s.Guaranteed, s.Pinned)
@@ -73,13 +73,13 @@ func sureOf(shares []quota.Share) (n int64) {
 	return n
 }
 
-// shares are the queues of a group as shares of it.
+// shares returns the queues of a group as shares of the group.
 func (g *group) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	out := make([]quota.Share, 0, len(g.queues))
 	for j := range g.queues {
 		q := &g.queues[j]
 		s := q.share(q.name, c, i, pins.of(q, c.Devices[i].resource()))
-		if q.protected == notSaid && g.cohort != "" { // what the group may protect bounds its queues
+		if q.protected == notSaid && g.cohort != "" { // its bound is the group's protected limit
 			s.Protected = s.Limit
 		}
 		out = append(out, s)
@@ -87,8 +87,8 @@ func (g *group) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	return out
 }
 
-// share is the promise as far as one resource goes. A limit that was lowered below what is pinned
-// counts once the pins are gone.
+// share returns the part of the promise that belongs to one resource. A limit that was lowered below the
+// pins takes effect once the pins are gone.
 func (p promise) share(name string, c *Capacity, i int, pinned int64) quota.Share {
 	s := quota.Share{
 		Name: name, Guaranteed: c.part(p.guaranteed, i), Limit: c.part(p.limit, i),
@@ -99,8 +99,8 @@ func (p promise) share(name string, c *Capacity, i int, pinned int64) quota.Shar
 	return s
 }
 
-// mayProtect is the most that jobs may hold of one resource that must not be preempted: what is
-// guaranteed, unless the spec says another number.
+// mayProtect is the most of one resource that non-preemptible jobs may hold: the guarantee, unless the
+// spec has another number.
 func (p promise) mayProtect(c *Capacity, i int) int64 {
 	if p.protected == notSaid {
 		return c.part(p.guaranteed, i)

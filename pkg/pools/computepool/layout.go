@@ -12,38 +12,38 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// equalWeight is the weight of all where weights have no effect.
+// equalWeight is the weight of all queues where weights have no effect.
 const equalWeight = 1000
 
-// promise is what somebody is promised, in devices of all the pool's resources together.
+// promise is the quota of one tenant or queue, in devices of all the pool's resources together.
 type promise struct {
 	guaranteed, limit int64
 	weight            int64 // in thousandths
-	// protected is the most that jobs may hold that must not be preempted; notSaid without a number.
+	// protected is the most that non-preemptible jobs may hold; notSaid without a number in the spec.
 	protected int64
-	keep      bool // others get none of what is guaranteed
+	keep      bool // the guaranteed devices are not lent to others
 }
 
-// notSaid is an amount that the spec leaves out.
+// notSaid marks an amount that the spec leaves out.
 const notSaid = -1
 
-// queue is a ClusterQueue.
+// queue is a ClusterQueue of the layout.
 type queue struct {
 	promise
 	name          string
-	tenant, queue string   // whose it is; one of them, or both
-	tenants       []string // who may use it; nil: every tenant
+	tenant, queue string   // owner: one of them, or both
+	tenants       []string // tenants that may use it; nil: every tenant
 	strategy      string
 	stop          v1alpha1.StopPolicy
-	priority      int64 // added to that of its jobs
-	asked         int64 // what the spec guarantees; in two levels guaranteed may be less
-	never         bool  // its jobs have nobody evicted
-	// leaving: the spec does not have it any more, but jobs in it hold quota. It lets no more in.
+	priority      int64 // added to the priority of its jobs
+	asked         int64 // the spec's guarantee; in two levels guaranteed may be less
+	never         bool  // its jobs never preempt others
+	// leaving: the spec no longer has the queue, but jobs in it hold quota. It admits no more jobs.
 	leaving bool
 }
 
-// group is what stands directly below the pool's root Cohort: a queue, or a Cohort of queues where
-// the pool has both quotas and queues.
+// group is a child of the pool's root Cohort: a queue, or a Cohort of queues where the pool has both
+// quotas and queues.
 type group struct {
 	promise
 	cohort        string // empty: the group is its one queue
@@ -51,25 +51,26 @@ type group struct {
 	queues        []queue
 }
 
-// Layout is the tree of a pool's quota: who is promised what, and in which queue.
+// Layout is the tree of a pool's quota: the promises to tenants and queues, and the ClusterQueue of
+// each.
 type Layout struct {
 	pool   *v1alpha1.ComputePool
 	groups []group
 }
 
-// Existing is a ClusterQueue of the pool that is there and may not be wanted any more.
+// Existing is an existing ClusterQueue of the pool, which the spec may no longer have.
 type Existing struct{ Name, Tenant, Queue string }
 
-// NewLayout reads a pool's spec. tenants are those that have namespaces; existing are the pool's
-// ClusterQueues. Where the pool has both lists there are two levels, of which hierarchy says the
-// outer one, and Kueue keeps to these limits:
+// NewLayout builds the layout of a pool's spec. tenants are those that have namespaces; existing are the
+// pool's ClusterQueues. Where the spec has both quotas and queues, there are two levels; hierarchy
+// selects the outer one, and Kueue keeps to these limits:
 //
-//   - What the outer list says of limits and guarantees holds exactly.
+//   - Limits and guarantees of the outer list hold exactly.
 //   - A limit of the inner list bounds each part by itself, not their sum over the outer list: with
 //     TenantFirst a queue's maxCapacity bounds each tenant's part of the queue.
-//   - A guarantee of the inner list is out of that of the outer one. Where the inner ones are more
-//     together, each is reduced in proportion, and rounded down; the condition GuaranteesReduced
-//     says so.
+//   - A guarantee of the inner list is taken out of that of the outer one. Where the inner ones add
+//     up to more, each is reduced in proportion, and rounded down; the condition GuaranteesReduced
+//     reports this.
 //   - Kueue may evict more than it needs to when Cohorts have parents (kueue#10131).
 func NewLayout(pool *v1alpha1.ComputePool, tenants []string, existing []Existing) *Layout {
 	l := &Layout{pool: pool}
@@ -97,17 +98,18 @@ func twoLevels(pool *v1alpha1.ComputePool) bool {
 	return len(pool.Spec.Queues) > 0 && (len(pool.Spec.Quotas) > 0 || pool.Spec.DefaultQuota != nil)
 }
 
-// tenantShare is a tenant with what it is promised.
+// tenantShare is a tenant with its promise.
 type tenantShare struct {
 	promise
 	name string
 }
 
-// tenantName is the pattern of quotas' field tenant: a namespace's label may have other values,
-// of which no name of an object can be made.
+// tenantName is the pattern of the field quotas[].tenant. A namespace's tenant label may have values
+// that do not match; they cannot be part of an object's name.
 var tenantName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// quotas are the shares of all tenants: those that spec lists, and the others with namespaces.
+// quotas returns the shares of all tenants: those listed in the spec, and with defaultQuota the others
+// that have namespaces.
 func (l *Layout) quotas(tenants []string) []tenantShare {
 	spec := &l.pool.Spec
 	listed := map[string]bool{}
@@ -128,14 +130,14 @@ func (l *Layout) quotas(tenants []string) []tenantShare {
 	return out
 }
 
-// unlisted is the share of a tenant that quotas does not list.
+// unlisted is the share of a tenant that spec.quotas does not list.
 func (l *Layout) unlisted(tenant string) tenantShare {
 	d := l.pool.Spec.DefaultQuota
 	return tenantShare{name: tenant, promise: l.promise(0, d.Limit, d.ProtectedLimit, d.Weight)}
 }
 
-// promise fills in what spec leaves out. Without fair sharing all weights are equal: Kueue always
-// shares what is borrowed by weight, and has no way to let the first one keep it.
+// promise fills in the defaults of a quota. Without fair sharing all weights are equal: Kueue always
+// shares borrowed quota by weight, and cannot let the first borrower keep it.
 func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight v1alpha1.Weight) promise {
 	p := promise{guaranteed: int64(guaranteed), limit: int64(l.pool.Spec.Capacity.Total), protected: notSaid, weight: weight.Thousandths()}
 	if limit != nil {
@@ -150,7 +152,7 @@ func (l *Layout) promise(guaranteed int32, limit, protected *int32, weight v1alp
 	return p
 }
 
-// sharesByWeight is false where all weights are one.
+// sharesByWeight is false where the spec turns fair sharing off, so that all weights are equal.
 func (l *Layout) sharesByWeight() bool {
 	fs := l.pool.Spec.FairShare
 	return fs == nil || fs.Enabled == nil || *fs.Enabled
@@ -175,7 +177,7 @@ func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	case v1alpha1.QueuePriority:
 		out.weight = equalWeight
 	case v1alpha1.QueueCapacity:
-		// Queues that nothing is guaranteed to borrow too: a weight of 0 would be a last rank in Kueue.
+		// Queues without a guarantee borrow too: a weight of 0 would rank them last in Kueue.
 		out.weight = equalWeight * max(1, out.guaranteed)
 	case v1alpha1.QueueFairShare, "":
 	}
@@ -186,7 +188,7 @@ func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	return out
 }
 
-// single is a group of one queue, which has all that the group has.
+// single returns a group of one queue, with the promise of the queue.
 func single(q queue) group {
 	return group{promise: q.promise, tenant: q.tenant, queue: q.queue, queues: []queue{q}}
 }
@@ -216,7 +218,7 @@ func (l *Layout) queueFirst(quotas []tenantShare) {
 	}
 }
 
-// inner is a tenant's part of a queue.
+// inner returns the part of a queue that belongs to one tenant.
 func (l *Layout) inner(q queue, tenant string, p, outer promise) queue {
 	q.promise = p
 	q.limit = min(p.limit, outer.limit)
@@ -224,7 +226,8 @@ func (l *Layout) inner(q queue, tenant string, p, outer promise) queue {
 	return q
 }
 
-// withinGuarantee reduces the guarantees of a group's queues to that of the group.
+// withinGuarantee reduces the guarantees of a group's queues in proportion, so that their sum fits into
+// the group's.
 func withinGuarantee(g group) group {
 	var sum int64
 	for i := range g.queues {
@@ -241,7 +244,7 @@ func withinGuarantee(g group) group {
 	return g
 }
 
-// keepLeaving adds queues that are there and that the spec does not have.
+// keepLeaving adds the existing queues that the spec no longer has, stopped and without a promise.
 func (l *Layout) keepLeaving(existing []Existing) {
 	wanted := map[string]bool{}
 	for q := range l.all() {
@@ -262,8 +265,8 @@ func (l *Layout) keepLeaving(existing []Existing) {
 	}
 }
 
-// stop is the stricter one of a queue's stop policy and the pool's. A pool that is being deleted
-// lets no more jobs in.
+// stop returns the stricter one of a queue's stop policy and the pool's. A pool that is being deleted
+// admits no more jobs.
 func (l *Layout) stop(of v1alpha1.StopPolicy) v1alpha1.StopPolicy {
 	strictness := map[v1alpha1.StopPolicy]int{v1alpha1.StopHold: 1, v1alpha1.StopHoldAndDrain: 2}
 	out := v1alpha1.StopNone
@@ -278,12 +281,12 @@ func (l *Layout) stop(of v1alpha1.StopPolicy) v1alpha1.StopPolicy {
 	return out
 }
 
-// mayUse says whether a tenant is among those of a queue.
+// mayUse reports whether a tenant may use a queue with that list of tenants; an empty list allows all.
 func mayUse(tenants []string, tenant string) bool {
 	return len(tenants) == 0 || slices.Contains(tenants, tenant)
 }
 
-// all are the queues, in order.
+// all iterates over the queues of all groups, in order.
 func (l *Layout) all() func(func(*queue) bool) {
 	return func(yield func(*queue) bool) {
 		for i := range l.groups {
@@ -296,7 +299,7 @@ func (l *Layout) all() func(func(*queue) bool) {
 	}
 }
 
-// find is the queue of that name; nil if the layout has none.
+// find returns the queue of that name; nil if the layout has none.
 func (l *Layout) find(name string) *queue {
 	for q := range l.all() {
 		if q.name == name {
@@ -306,7 +309,8 @@ func (l *Layout) find(name string) *queue {
 	return nil
 }
 
-// jobPriority is that of a job in the queue, by its own. In a queue by arrival all jobs have one.
+// jobPriority is the priority of a job within the queue. own is the job's own priority; a StrictFIFO
+// queue ignores it.
 func (q *queue) jobPriority(own int64) int64 {
 	if q.strategy == kueue.StrictFIFO {
 		return q.priority
@@ -314,12 +318,12 @@ func (q *queue) jobPriority(own int64) int64 {
 	return q.priority + own
 }
 
-// Pins are the devices that jobs hold that must not be preempted, by ClusterQueue.
+// Pins is the devices set aside for non-preemptible jobs, by ClusterQueue.
 type Pins map[string]Amounts
 
 func (p Pins) of(q *queue, resource resourceName) int64 { return p[q.name][resource] }
 
-// clone copies what with then changes.
+// clone returns a copy that with may change.
 func (p Pins) clone() Pins {
 	out := maps.Clone(p)
 	if out == nil {
@@ -328,7 +332,7 @@ func (p Pins) clone() Pins {
 	return out
 }
 
-// with adds devices to a queue. The Amounts that were there before are left as they are.
+// with adds devices to a queue's pins. It does not modify the Amounts that were stored before.
 func (p Pins) with(queue string, devices Amounts) {
 	after := maps.Clone(p[queue])
 	if after == nil {

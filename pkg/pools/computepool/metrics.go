@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// A collector shows the pools as they were seen last. What is gone from a pool's state is gone from
-// the next scrape.
+// A collector exports the numbers of the last reconciliation of each pool. Series of removed tenants and
+// queues are missing from the next scrape.
 type collector struct {
 	clock clock.PassiveClock
 
@@ -25,14 +25,14 @@ type collector struct {
 	pools map[string]*poolMetrics // guarded by mu
 }
 
-// poolMetrics are the numbers of one pool.
+// poolMetrics is the numbers of one pool.
 type poolMetrics struct {
 	status v1alpha1.ComputePoolStatus
 	usage  []usage
-	oldest map[string]time.Time // since when the oldest job of a ClusterQueue waits; zero: none does
+	oldest map[string]time.Time // creation or eviction time of each ClusterQueue's oldest waiting job; zero: none waits
 }
 
-// usage is what a tenant holds of a resource, in devices: a slice is a part of one.
+// usage is the number of devices of one resource that a tenant holds; a part of a device is a fraction.
 type usage struct {
 	resource, tenant string
 	devices          float64
@@ -97,7 +97,7 @@ func (m *poolMetrics) collect(pool string, now time.Time, gauge func(d *promethe
 		gauge(descUsage, u.devices, u.resource, u.tenant, pool)
 	}
 	for i := range s.Shares {
-		// A tenant's parts of queues are in the tenant's share, where it has one.
+		// A tenant's share includes its parts of queues, where it has a share.
 		if share := &s.Shares[i]; share.Tenant != "" && share.Queue == "" {
 			gauge(descLimit, float64(share.Limit), pool, share.Tenant)
 			gauge(descGuaranteed, float64(share.Guaranteed), pool, share.Tenant)
@@ -125,13 +125,13 @@ func (c *collector) forget(pool string) {
 	delete(c.pools, pool)
 }
 
-// usageOf lists what tenants hold.
+// usageOf lists the devices that each tenant holds, by resource.
 func usageOf(c *Capacity) []usage {
 	var out []usage
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		resource := d.Unit.Resource
-		if d.Unit.PerDevice > 1 { // parts, which are only of these
+		if d.Unit.PerDevice > 1 { // parts exist only of whole GPUs
 			resource = units.WholeGPU
 		}
 		for tenant, n := range d.ByTenant {
@@ -141,7 +141,7 @@ func usageOf(c *Capacity) []usage {
 	return out
 }
 
-// oldestPending says since when the oldest job of each queue waits.
+// oldestPending returns for each queue the time since which its oldest pending workload waits.
 func oldestPending(l *Layout, namespaces map[string]string, workloads []*kueue.Workload) map[string]time.Time {
 	out := map[string]time.Time{}
 	for q := range l.all() {

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// NeverFits says why a tenant's Job can never start by its pool's spec: it asks for more devices than
-// its share may hold, or than tenants can share. It is empty if the Job can.
+// NeverFits returns why a tenant's Job can never start under its pool's spec, or "": it requests more
+// devices than the limit of its share, or than tenants can share.
 func NeverFits(pool *v1alpha1.ComputePool, tenant string, job *batchv1.Job) string {
 	l := NewLayout(pool, []string{tenant}, nil)
 	var devices int64

@@ -12,18 +12,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 )
 
-// Members are the nodes of a pool, and those that its selector picks too but that are another
-// pool's, each with the name of that pool.
+// Members is the nodes of a pool, and the nodes that its selector picks but that belong to another pool,
+// with that pool's name.
 type Members struct {
 	Nodes []*v1.Node
 	Taken map[string]string
-	names map[string]bool // of Nodes
+	names map[string]bool // names of Nodes
 }
 
-// Has says whether a node is one of the pool.
+// Has reports whether a node belongs to the pool.
 func (m *Members) Has(node string) bool { return m.names[node] }
 
-// MembersOf finds the nodes of a pool, as package membership has them.
+// MembersOf finds the nodes of a pool according to package membership.
 func MembersOf(pool *v1alpha1.ComputePool, pools []*v1alpha1.ComputePool, nodes []*v1.Node) *Members {
 	m := &Members{Taken: map[string]string{}, names: map[string]bool{}}
 	for _, n := range nodes {
@@ -40,7 +40,7 @@ func MembersOf(pool *v1alpha1.ComputePool, pools []*v1alpha1.ComputePool, nodes 
 	return m
 }
 
-// nodeState is what a node's free devices are.
+// nodeState is the state of a node's free devices.
 type nodeState int
 
 const (
@@ -49,7 +49,7 @@ const (
 	nodeFailed
 )
 
-// stateOf judges a node. One that is not ready is failed, whatever else it is.
+// stateOf returns the state of a node. A node that is not ready is failed, also if it is cordoned.
 func stateOf(node *v1.Node) nodeState {
 	ready := false
 	for i := range node.Status.Conditions {
@@ -67,8 +67,8 @@ func stateOf(node *v1.Node) nodeState {
 	}
 }
 
-// forMaintenance: there is no standard key for it. Any whose name is maintenance counts, with or
-// without a domain.
+// forMaintenance reports whether a taint marks maintenance. No standard key exists for it, so any key
+// named maintenance matches, with or without a domain.
 func forMaintenance(t v1.Taint) bool {
 	name := t.Key[strings.LastIndexByte(t.Key, '/')+1:]
 	return name == "maintenance" && (t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute)

@@ -13,18 +13,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Write is one object to make, to change or to delete.
+// Write is one object to create, change or delete.
 type Write struct {
 	Object client.Object
-	Over   client.Object // the pool's own object as it is, to be changed; nil: there is none
+	Over   client.Object // the pool's existing object, to be changed; nil: none exists
 	Delete bool
 }
 
-// Order says in which order a pool's Cohorts and ClusterQueues come to be as they should, from what
-// is there: for each resource in turn first what shrinks or goes, then what grows or is new, so that
-// what is promised of it is never more than before or after. An object of which one resource
-// shrinks and another grows is written twice. Objects that are already as they should be are not
-// written.
+// Order returns the writes that bring a pool's Cohorts and ClusterQueues from old to now: for each
+// resource in turn first those that shrink or are deleted, then those that grow or are new, so that the
+// promised sum is never more than before or after. An object of which one resource shrinks and another
+// grows is written twice. Unchanged objects are not written.
 func Order(old, now []client.Object) []Write {
 	state := map[string]client.Object{}
 	for _, o := range old {
@@ -40,7 +39,7 @@ func Order(old, now []client.Object) []Write {
 		for _, s := range quota.Order(promised(old, r), promised(now, r)) {
 			key := s.Queue
 			if key == "" {
-				continue // the root Cohort is among the others
+				continue // the root Cohort is among the other objects
 			}
 			before, there := state[key]
 			if s.Gone {
@@ -50,7 +49,7 @@ func Order(old, now []client.Object) []Write {
 				}
 				continue
 			}
-			// The resources behind r keep what they have until it is their turn.
+			// The resources after r keep their old quotas until it is their turn.
 			next := withQuotasOf(wanted[key], before, resources[i+1:])
 			if !there || !same(before, next) {
 				out = append(out, Write{Object: next, Over: before})
@@ -61,8 +60,8 @@ func Order(old, now []client.Object) []Write {
 	return out
 }
 
-// promised is what objects promise of a resource. The root Cohort is a queue like the others here:
-// only sums matter.
+// promised returns the nominal quotas of one resource in objects. The root Cohort is a queue like the
+// others here: only sums matter.
 func promised(objects []client.Object, r resourceName) quota.Division {
 	d := quota.Division{}
 	for _, o := range objects {
@@ -75,8 +74,8 @@ func promised(objects []client.Object, r resourceName) quota.Division {
 	return d
 }
 
-// withQuotasOf is a copy of an object that has, of some resources, the quotas of another one, or
-// none.
+// withQuotasOf returns a copy of o that has the quotas of before for the given resources, or none if
+// before has none.
 func withQuotasOf(o, before client.Object, resources []resourceName) client.Object {
 	if len(resources) == 0 {
 		return o
@@ -96,7 +95,7 @@ func withQuotasOf(o, before client.Object, resources []resourceName) client.Obje
 	return out
 }
 
-// quotaIn is the quota of a resource; nil if the object has none.
+// quotaIn returns the quota of a resource; nil if the object has none.
 func quotaIn(o client.Object, r resourceName) *kueue.ResourceQuota {
 	for _, g := range groupsOf(o) {
 		for i := range g.Flavors {
@@ -135,12 +134,12 @@ func resourcesOf(objects []client.Object) []resourceName {
 	return out
 }
 
-// keyOf tells objects of all kinds apart.
+// keyOf returns kind, namespace and name of an object as one key.
 func keyOf(o client.Object) string {
 	return kindOf(o) + "/" + o.GetNamespace() + "/" + o.GetName()
 }
 
-// named is an object as messages name it.
+// named returns an object's kind and name for messages.
 func named(o client.Object) string {
 	if o.GetNamespace() == "" {
 		return kindOf(o) + " " + o.GetName()

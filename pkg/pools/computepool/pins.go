@@ -18,20 +18,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// Protected are the jobs of a pool that must not be preempted.
+// Protected is the state of a pool's non-preemptible jobs.
 type Protected struct {
-	Pins     Pins      // what those hold that have been let in
-	Gone     Pins      // what workloads hold whose jobs are gone, or have ended
-	Requests []Request // the others
+	Pins     Pins      // devices of the jobs that have been released
+	Gone     Pins      // quota of workloads whose jobs are deleted or have ended
+	Requests []Request // jobs that still wait for their release
 }
 
-// ProtectedOf finds the jobs that must not be preempted, by their priority class. One without the
-// gate has been let in, and is pinned until it has finished: also while it is evicted, so that it
-// can come back. A workload that has quota counts until it has finished, also without its job, because
-// a queue's own quota below what such workloads hold gets them evicted; see withGone.
+// ProtectedOf finds the non-preemptible jobs by their priority class. One without the gate has been
+// released, and is pinned until it has finished: also while it is evicted, so that it can come back. A
+// workload with quota stays pinned until it has finished, also without its job, because a queue's own
+// quota below the sum that such workloads hold gets them evicted; see withGone.
 //
-// namespaces are the tenants' with whose each is. priority is that of a job by the ElasticJob whose
-// base it is.
+// namespaces maps each tenant's namespaces to the tenant. priority returns the priority of the
+// ElasticJob whose base a job is.
 func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, workloads []*kueue.Workload, priority func(*batchv1.Job) int64) *Protected {
 	out := &Protected{Pins: Pins{}, Gone: Pins{}}
 	queueOf := l.byLocalQueue(namespaces)
@@ -48,9 +48,9 @@ func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, w
 		queue := l.find(name)
 		switch {
 		case w != nil:
-			// Where it is admitted counts, also when its namespace has become another's.
+			// The queue of the admission is used, also when the namespace has moved to another tenant.
 			out.Pins.add(l, w.queue, greater(devices, w.devices))
-		case queue == nil: // another pool's, or nobody's
+		case queue == nil: // a queue of another pool, or of none
 		case gated(job):
 			out.Requests = append(out.Requests, Request{
 				Job: job.Namespace + "/" + job.Name, Queue: name, Devices: devices,
@@ -66,14 +66,14 @@ func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, w
 	return out
 }
 
-// add pins devices in a queue of the layout; another pool's is left out.
+// add pins devices in a queue of the layout; a queue of another pool is ignored.
 func (p Pins) add(l *Layout, name string, devices Amounts) {
 	if l.find(name) != nil {
 		p.with(name, devices)
 	}
 }
 
-// byLocalQueue is the ClusterQueue of each LocalQueue, by namespace/name.
+// byLocalQueue returns the ClusterQueue of each LocalQueue, by namespace/name.
 func (l *Layout) byLocalQueue(namespaces map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, q := range l.localQueues(namespaces) {
@@ -88,7 +88,7 @@ type reservation struct {
 	devices Amounts
 }
 
-// reserving are the reservations of protected workloads, by the UID of their job.
+// reserving returns the reservations of unfinished protected workloads, by the UID of their job.
 func reserving(workloads []*kueue.Workload, all []units.Unit) map[types.UID]*reservation {
 	out := map[types.UID]*reservation{}
 	for _, w := range workloads {
@@ -115,7 +115,7 @@ func reserving(workloads []*kueue.Workload, all []units.Unit) map[types.UID]*res
 	return out
 }
 
-// jobDevices are what all pods of a job hold.
+// jobDevices returns the devices that all pods of a job hold together.
 func jobDevices(job *batchv1.Job, all []units.Unit) Amounts {
 	pods := int64(1)
 	if job.Spec.Parallelism != nil {
@@ -140,19 +140,19 @@ func greater(a, b Amounts) Amounts {
 	return out
 }
 
-// finished says whether a job's pods have all ended for good.
+// finished reports whether a job is complete or failed.
 func finished(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue
 	})
 }
 
-// gated says whether a job still waits to be let in by us.
+// gated reports whether a job still has this controller's gate.
 func gated(job *batchv1.Job) bool {
 	return slices.Contains(gates(job), names.GateProtected)
 }
 
-// gates are those that keep a job from Kueue: several may, and are separated by commas.
+// gates returns a job's gates against admission by Kueue, which its annotation separates by commas.
 func gates(job *batchv1.Job) []string {
 	var out []string
 	for g := range strings.SplitSeq(job.Annotations[kueue.AnnotationAdmissionGatedBy], ",") {

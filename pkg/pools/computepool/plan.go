@@ -19,56 +19,55 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Cluster is what the pools are judged by.
+// Cluster is the cluster's objects from which the plans of pools are made.
 type Cluster struct {
 	Pools      []*v1alpha1.ComputePool
 	Nodes      []*v1.Node
 	Topologies map[string]*topology.NodeGPUTopology // by node
 	Pods       []*v1.Pod
 	Tenants    map[string]string // by namespace
-	Open       map[string]string // those of Tenants in which objects can be made
+	Open       map[string]string // those of Tenants that are not being deleted
 	Workloads  []*kueue.Workload
 	Priority   func(*batchv1.Job) int64
 }
 
-// Objects are Kueue's objects of one pool as they are, and the jobs of all pools that must not be
-// preempted.
+// Objects is the existing Kueue objects of one pool, and the non-preemptible jobs of all pools.
 type Objects struct {
 	Flavors     []*kueue.ResourceFlavor
 	Quotas      []client.Object // Cohorts and ClusterQueues
 	LocalQueues []*kueue.LocalQueue
-	// OtherLocalQueues are all that are not the pool's. A tenant may make one of the name that the
-	// pool's would have: it is the tenant's own loss.
+	// OtherLocalQueues are all LocalQueues that are not the pool's. A tenant may create one under the
+	// name of the pool's queue; then only that tenant's jobs do not get in.
 	OtherLocalQueues []*kueue.LocalQueue
 	Jobs             []*batchv1.Job
 }
 
-// Plan is what has to be done for a pool.
+// Plan is the writes that a pool needs.
 type Plan struct {
-	Flavor  []Write // none if it is as it should be
+	Flavor  []Write // empty if the flavor is unchanged
 	Quotas  []Write // in this order
 	Local   []Write
-	Last    []Write // once nothing uses it any more
+	Last    []Write // deleted once no queue uses them any more
 	Tell    []Told
 	Release []Request
-	Drained bool // the pool is being deleted, and none of its objects is left
+	Drained bool // the pool is being deleted, and none of its objects exists any more
 
 	observed *Observed
 	metrics  *poolMetrics
 }
 
-// Told is a protected job that is told why it waits.
+// Told is a protected job with the reason to write on it why it waits.
 type Told struct {
 	Job *batchv1.Job
 	Why Why
 }
 
-// Idle says that there is nothing to do.
+// Idle reports whether the plan has no writes.
 func (p *Plan) Idle() bool {
 	return len(p.Flavor)+len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Tell)+len(p.Release) == 0
 }
 
-// PlanFor compares a pool's objects with what its spec and the cluster make of them.
+// PlanFor compares a pool's objects with those rendered from its spec and the cluster.
 func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement bool) *Plan {
 	members := MembersOf(pool, in.Pools, in.Nodes)
 	capacity := CapacityOf(pool, members, in.Topologies, in.Pods, in.Tenants)
@@ -93,7 +92,7 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	p.Quotas = Order(have.Quotas, rendered.Quotas)
 	if pool.DeletionTimestamp == nil {
 		p.Flavor = flavorWrites(have.Flavors, rendered.Flavor)
-	} else { // a pool that is being deleted makes no new objects
+	} else { // a pool that is being deleted gets no new objects
 		p.Quotas = slices.DeleteFunc(p.Quotas, func(w Write) bool { return w.Over == nil && !w.Delete })
 	}
 	wanted, others := withoutOthers(rendered.LocalQueues, have.OtherLocalQueues)
@@ -104,7 +103,8 @@ func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement b
 	return p
 }
 
-// tell are the jobs that wait and do not say why, as it is now. One that is let in is told nothing.
+// tell returns the waiting jobs whose annotation is missing or outdated. Jobs released in this plan are
+// left out.
 func (p *Plan) tell(jobs []*batchv1.Job, granted []Request, refused []Refusal) []Told {
 	why := map[string]Why{}
 	for i := range granted {
@@ -125,8 +125,8 @@ func (p *Plan) tell(jobs []*batchv1.Job, granted []Request, refused []Refusal) [
 	return out
 }
 
-// remove takes away all objects of a pool that no job uses any more. Kueue keeps a flavor while a
-// ClusterQueue names it.
+// remove plans the deletion of all objects of a pool that no job uses any more. Kueue keeps a flavor
+// while a ClusterQueue names it.
 func (p *Plan) remove(have *Objects) {
 	for _, q := range have.LocalQueues {
 		p.Local = append(p.Local, removal(q)...)
@@ -143,7 +143,7 @@ func (p *Plan) remove(have *Objects) {
 	p.Drained = len(have.LocalQueues)+len(have.Quotas)+len(have.Flavors) == 0
 }
 
-// going are the objects that are being deleted and are still there.
+// going lists the objects that are being deleted and still exist, with their finalizers.
 func (o *Objects) going() []string {
 	var out []string
 	note := func(object client.Object) {
@@ -163,7 +163,7 @@ func (o *Objects) going() []string {
 	return out
 }
 
-// removal deletes an object that is not going already.
+// removal returns the deletion of an object, or nothing if it is being deleted already.
 func removal(o client.Object) []Write {
 	if o.GetDeletionTimestamp() != nil {
 		return nil
@@ -171,8 +171,8 @@ func removal(o client.Object) []Write {
 	return []Write{{Object: o, Delete: true}}
 }
 
-// ready are the granted jobs whose queue Kueue has seen with the quota that was pinned for them.
-// Let in before, a job would find that quota lent out, and take another's place.
+// ready returns the granted requests whose ClusterQueue Kueue has seen with the quota that was pinned
+// for them. Released earlier, a job would find that quota lent out, and take another job's place.
 func (p *Plan) ready(granted []Request) []Request {
 	written := map[string]bool{}
 	for _, w := range p.Quotas {
@@ -186,14 +186,14 @@ func (p *Plan) ready(granted []Request) []Request {
 	})
 }
 
-// seen says whether Kueue's view of a queue is the one that is there.
+// seen reports whether Kueue has observed the current generation of a queue.
 func seen(cq *kueue.ClusterQueue) bool {
 	active := meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
 	return active != nil && active.ObservedGeneration == cq.Generation
 }
 
-// removableOf are the queues that can be deleted: the spec does not have them, or goes itself, Kueue
-// has seen that they let no more jobs in, and none holds quota there.
+// removableOf returns the queues that can be deleted: the spec does not have them, or is itself being
+// deleted, Kueue has seen that they are stopped, and no workload holds quota in them.
 func removableOf(pool *v1alpha1.ComputePool, in *Cluster, queues map[string]*kueue.ClusterQueue) map[string]bool {
 	wanted := map[string]bool{}
 	if pool.DeletionTimestamp == nil {
@@ -211,7 +211,7 @@ func removableOf(pool *v1alpha1.ComputePool, in *Cluster, queues map[string]*kue
 	return out
 }
 
-// existing are the queues that are there and stay for now.
+// existing returns the pool's ClusterQueues that are not removable yet, by name.
 func existing(queues map[string]*kueue.ClusterQueue, removable map[string]bool) []Existing {
 	var out []Existing
 	for name, cq := range queues {
@@ -233,8 +233,8 @@ func (o *Objects) queues() map[string]*kueue.ClusterQueue {
 	return out
 }
 
-// withoutOthers splits the wanted LocalQueues: left can be written, taken are the names of those that
-// exist already and are not the pool's.
+// withoutOthers splits the wanted LocalQueues: left can be written, taken are the names that LocalQueues
+// of other owners have already.
 func withoutOthers(wanted, others []*kueue.LocalQueue) (left []*kueue.LocalQueue, taken []string) {
 	names := map[string]bool{}
 	for _, q := range others {
@@ -250,7 +250,7 @@ func withoutOthers(wanted, others []*kueue.LocalQueue) (left []*kueue.LocalQueue
 	return left, taken
 }
 
-// flavorWrites brings the pool's flavor to what it should be.
+// flavorWrites returns the write that brings the pool's flavor to the wanted state, if one is needed.
 func flavorWrites(have []*kueue.ResourceFlavor, want *kueue.ResourceFlavor) []Write {
 	i := slices.IndexFunc(have, func(f *kueue.ResourceFlavor) bool { return f.Name == want.Name })
 	switch {
@@ -262,8 +262,8 @@ func flavorWrites(have []*kueue.ResourceFlavor, want *kueue.ResourceFlavor) []Wr
 	return []Write{{Object: want, Over: have[i]}}
 }
 
-// localWrites brings LocalQueues to what they should be. Which ClusterQueue one is of cannot be
-// changed: such a one goes first, and is made again when it is gone.
+// localWrites returns the writes that bring the LocalQueues to the wanted state. The ClusterQueue of a
+// LocalQueue is immutable: such a LocalQueue is deleted first, and created again in a later round.
 func localWrites(have, want []*kueue.LocalQueue) []Write {
 	there := map[string]*kueue.LocalQueue{}
 	for _, q := range have {

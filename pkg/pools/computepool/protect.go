@@ -10,23 +10,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Request is a job that must not be preempted and has not been let in yet.
+// Request is a non-preemptible job that has not been released to Kueue yet.
 type Request struct {
 	Job      string // namespace/name
 	Queue    string // its ClusterQueue
 	Devices  Amounts
-	Priority int64 // the greater goes first
+	Priority int64 // the greater one goes first
 	Since    time.Time
 }
 
-// Refusal is a request that is not granted.
+// Refusal is a request that is not granted, with the reason.
 type Refusal struct {
 	Request
 	Why Why
 }
 
-// Protect says which requests can be let in now, most important and oldest first, and what is then
-// pinned. It is quota.Protect on each level of the layout and for each resource: a job is granted
+// Protect returns the requests that can be released now, most important and oldest first, and the pins
+// after that. It is quota.Protect on each level of the layout and for each resource: a job is granted
 // when all of them grant it.
 func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []Request, refused []Refusal, after Pins) {
 	available := c.ForTenants()
@@ -43,11 +43,11 @@ func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []
 	return granted, refused, after
 }
 
-// withGone pins what workloads hold whose jobs are gone, within the limits. A job that is deleted
-// before it has quota is no longer pinned, and the next is let in. Kueue may have admitted the first
-// all the same, and write so later. Until it notices, both may be more than the limit, and the next
-// waits: a queue whose own quota is beyond the limit would give out so much to others as well. What
-// is there of the pool is no bound here: quota that is held and not promised gets jobs evicted.
+// withGone adds to pins the quota of workloads whose jobs are gone, within the limits. A job that is
+// deleted before it has quota is no longer pinned, and the next one is released. Kueue may have admitted
+// the first nevertheless, and write so later. Until it notices, both may exceed the limit, and the next
+// job waits: a queue whose own quota exceeds the limit would lend as much to other queues. The pool's
+// available devices are no bound here: quota that is held but not promised gets jobs evicted.
 func (l *Layout) withGone(c *Capacity, pins, gone Pins) Pins {
 	out := pins.clone()
 	for j := range l.groups {
@@ -57,7 +57,7 @@ func (l *Layout) withGone(c *Capacity, pins, gone Pins) Pins {
 			for i := range c.Devices {
 				r := c.Devices[i].resource()
 				n := gone.of(q, r)
-				if !q.leaving { // such a queue gives out nothing more, and has no limit
+				if !q.leaving { // such a queue lends nothing and has no limit
 					n = min(n, g.room(c, i, out, k))
 				}
 				if n > 0 {
@@ -69,8 +69,8 @@ func (l *Layout) withGone(c *Capacity, pins, gone Pins) Pins {
 	return out
 }
 
-// room is how many devices more can be pinned in a queue of the group within its limit, and the
-// group's.
+// room is the number of further units that can be pinned in a queue of the group, within its limit and
+// the group's.
 func (g *group) room(c *Capacity, i int, pins Pins, at int) int64 {
 	inner := g.shares(c, i, pins)
 	s := &inner[at]
@@ -82,7 +82,7 @@ func (g *group) room(c *Capacity, i int, pins Pins, at int) int64 {
 	return min(room, max(0, s.Guaranteed-s.Pinned)+g.share(g.cohort, c, i, sure).Limit-sure)
 }
 
-// groupOf is the group of a queue that lets jobs in; nil if there is none.
+// groupOf returns the group of a queue that admits jobs; nil if none has it.
 func (l *Layout) groupOf(name string) *group {
 	for i := range l.groups {
 		g := &l.groups[i]
@@ -93,7 +93,7 @@ func (l *Layout) groupOf(name string) *group {
 	return nil
 }
 
-// judge says why a job's devices cannot be pinned beside what is; it has no reason if they can.
+// judge returns why a job's devices cannot be pinned beside the existing pins; an empty Why if they can.
 func (l *Layout) judge(c *Capacity, available Amounts, pins Pins, r *Request) Why {
 	g := l.groupOf(r.Queue)
 	if g == nil {
@@ -123,8 +123,8 @@ func (l *Layout) judgeOne(c *Capacity, i int, available int64, g *group, pins Pi
 	if g.cohort == "" {
 		return whyOf(c, i, nameOf(&g.queues[at]), r.Devices, quota.Judge(available, outer, *r))
 	}
-	// Within the group: no more than the group may protect, and nothing of what its other queues are
-	// guaranteed. Then the group within the pool: it must hold so much more for sure as its queues do.
+	// Within the group: no more than the group may protect, and nothing of the guarantees of its other
+	// queues. Then the group within the pool: its sure amount must grow by as much as its queues' does.
 	inner, most := g.shares(c, i, pins), g.mayProtect(c, i)
 	own := outer[slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })]
 	whole := quota.Share{Name: r.Share, Limit: own.Limit, Protected: most, Pinned: pinnedOf(inner)}
@@ -144,7 +144,7 @@ func (l *Layout) judgeOne(c *Capacity, i int, available int64, g *group, pins Pi
 	return Why{}
 }
 
-// pinnedOf is what shares have pinned.
+// pinnedOf sums the pins of shares.
 func pinnedOf(shares []quota.Share) (n int64) {
 	for _, s := range shares {
 		n += s.Pinned
@@ -152,7 +152,7 @@ func pinnedOf(shares []quota.Share) (n int64) {
 	return n
 }
 
-// sureMore is by how much what a share holds for sure grows when devices are pinned.
+// sureMore is the growth of a share's sure amount when devices are pinned in it.
 func sureMore(shares []quota.Share, name string, devices int64) int64 {
 	for _, s := range shares {
 		if s.Name == name {
@@ -162,7 +162,7 @@ func sureMore(shares []quota.Share, name string, devices int64) int64 {
 	return 0
 }
 
-// inOrder sorts requests without changing what it is given.
+// inOrder returns requests sorted by priority, age and name, without changing its argument.
 func inOrder(requests []Request) []Request {
 	return slices.SortedFunc(slices.Values(requests), func(a, b Request) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Job, b.Job))

@@ -18,10 +18,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// asCached lists what is in the cache without copying it. Nothing of it may be changed.
+// asCached lists the cache's objects without copying them. They must not be changed.
 const asCached = client.UnsafeDisableDeepCopy
 
-// readCluster reads what the pools are judged by from the cache.
+// readCluster reads the objects that a plan is made from, from the cache.
 func (r *reconciler) readCluster(ctx context.Context) (*Cluster, error) {
 	var (
 		pools      v1alpha1.ComputePoolList
@@ -46,7 +46,7 @@ func (r *reconciler) readCluster(ctx context.Context) (*Cluster, error) {
 	return c, c.readTenants(ctx, r.client)
 }
 
-// readTenants reads whose the namespaces are.
+// readTenants reads the tenant of each namespace.
 func (c *Cluster) readTenants(ctx context.Context, from client.Reader) error {
 	var namespaces v1.NamespaceList
 	if err := from.List(ctx, &namespaces, asCached, client.HasLabels{v1alpha1.LabelTenant}); err != nil {
@@ -67,7 +67,7 @@ func (c *Cluster) readTenants(ctx context.Context, from client.Reader) error {
 	return nil
 }
 
-// priority is that of the ElasticJob whose base a job is; other jobs have 0.
+// priority returns the priority of the ElasticJob whose base a job is; 0 for other jobs.
 func (r *reconciler) priority(ctx context.Context, job *batchv1.Job) int64 {
 	name := job.Labels[names.LabelElasticJob]
 	if name == "" {
@@ -81,16 +81,16 @@ func (r *reconciler) priority(ctx context.Context, job *batchv1.Job) int64 {
 	return priority
 }
 
-// elasticJob is an ElasticJob to read. One whose template is no template of a pod, which the API
-// server lets through, would fail a cache of the type, and with it all pools.
+// elasticJob returns an empty unstructured ElasticJob to read into. The API server admits an ElasticJob
+// whose template is no pod template; one such would fail a typed cache, and with it all pools.
 func elasticJob() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ElasticJobKind))
 	return u
 }
 
-// readObjects reads Kueue's objects of a pool, and the jobs that must not be preempted, from the
-// cache or from the API server.
+// readObjects reads the Kueue objects of a pool, and the non-preemptible jobs, from the cache or from
+// the API server.
 func readObjects(ctx context.Context, from client.Reader, pool string) (*Objects, error) {
 	var (
 		flavors kueue.ResourceFlavorList

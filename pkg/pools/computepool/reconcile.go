@@ -15,11 +15,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// foreignAgain is how long after it was found in the way an object of others is looked at again.
+// foreignAgain is the interval after which an object of another owner that blocks a name is checked
+// again.
 const foreignAgain = time.Minute
 
-// reconciler keeps one pool after the other. There is one worker: what is pinned for one job must
-// be seen before the next one is judged.
+// reconciler reconciles pools one after the other. It has one worker: the pins of one job must be seen
+// before the next one is judged.
 type reconciler struct {
 	client    client.Client // reads from the cache
 	live      client.Reader // reads from the API server
@@ -28,8 +29,8 @@ type reconciler struct {
 	placement bool
 }
 
-// Reconcile brings Kueue's objects of a pool to what its spec and the cluster make of them, lets
-// jobs in whose quota is pinned, and writes the pool's status.
+// Reconcile brings Kueue's objects of a pool in line with its spec and the cluster, releases jobs whose
+// quota is pinned, and writes the pool's status.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.ComputePool{}
 	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -58,7 +59,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.writeStatus(ctx, pool, &status); err != nil {
 		return ctrl.Result{}, err
 	}
-	var again time.Duration // no event of ours says that an object of others is gone
+	var again time.Duration // no watch reports that another owner's object is gone
 	if isForeign(problem) {
 		problem, again = nil, foreignAgain
 	} else if len(plan.observed.Others) > 0 {
@@ -69,10 +70,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // carryOut makes a plan and carries it out. The plan is nil if none could be made.
 //
-// Most events change nothing of Kueue's, which the cache tells. Where something is to be done it is
-// judged again by what the API server has now: the cache may not show yet what the last round
-// wrote, and then more would be promised, or a job that was let in taken for one that waits. Nor may
-// it show a namespace yet, whose queue would be taken away.
+// Most events change none of Kueue's objects, which the cache is enough to find out. A plan with writes
+// is made a second time from the API server's present objects: the cache may not show the writes of the
+// last round yet, and then more would be promised, or a released job taken for a waiting one. It may
+// also miss a new namespace, whose queue would be removed.
 func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (*Plan, error) {
 	cluster, err := r.readCluster(ctx)
 	if err != nil {
@@ -96,10 +97,10 @@ func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (
 	return plan, r.execute(ctx, plan, have)
 }
 
-// execute stops at the first Cohort or ClusterQueue that cannot be written: what grows must not be
-// written before what shrinks. Where an object of others has the flavor's name, the queues that are
-// there are still changed: they shrink with the pool's devices. One namespace's LocalQueue does not
-// keep the others from theirs.
+// execute carries out a plan, and stops at the first Cohort or ClusterQueue that cannot be written:
+// growing objects must not be written before shrinking ones. Where another owner's object has the
+// flavor's name, existing queues are still changed: they shrink with the pool's devices. One namespace's
+// failed LocalQueue does not stop those of the others.
 func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error {
 	blocked := r.writeEach(ctx, p.Flavor)
 	if blocked != nil && !isForeign(blocked) {

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// guaranteesReduced is true while a guarantee of the inner list does not hold, because that of the
-// outer list which it comes out of is less.
+// guaranteesReduced returns the condition that is true while a guarantee of the inner list does not hold
+// because the outer list's guarantee, which it is taken out of, is less.
 func guaranteesReduced(l *Layout) metav1.Condition {
 	reason, next := reasonTenantsLess, "raise quotas[].guaranteed, set hierarchy: QueueFirst, or, if tenants need no shares of their own, remove quotas and defaultQuota"
 	outer := "a tenant's queues come out of what quotas guarantees to the tenant, and defaultQuota guarantees nothing"
@@ -24,8 +24,8 @@ func guaranteesReduced(l *Layout) metav1.Condition {
 		fmt.Sprintf("%s: %s; %s", outer, some(reduced), next))
 }
 
-// reduced names the parts of a pool's inner list that are guaranteed less than the spec says. It is
-// about the spec alone: what a tenant would have that is not listed is in it before there is one.
+// reduced names the parts of a pool's inner list that are guaranteed less than the spec states. It
+// depends on the spec alone: the parts of an unlisted tenant are included before there is one.
 func (l *Layout) reduced() []string {
 	if !twoLevels(l.pool) {
 		return nil

@@ -18,20 +18,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Rendered are Kueue's objects of a pool.
+// Rendered is the wanted Kueue objects of a pool.
 type Rendered struct {
 	Flavor *kueue.ResourceFlavor
-	// Quotas are the Cohorts, the root first, and the ClusterQueues. In which order they are
-	// written is what Order says.
+	// Quotas are the Cohorts, the root first, and the ClusterQueues. Order returns the order in which to
+	// write them.
 	Quotas []client.Object
-	// LocalQueues are the queues as the jobs of each namespace name them.
+	// LocalQueues are the queues under the names that the jobs of each namespace use.
 	LocalQueues []*kueue.LocalQueue
-	// Short is how many devices are promised that are not there.
+	// Short is the number of promised devices that the pool does not have.
 	Short int64
 }
 
-// Render makes the objects of a pool. namespaces are the tenants' with whose each is. placement
-// says that the queues' jobs have to pass the placement check too.
+// Render makes the Kueue objects of a pool. namespaces maps each tenant's namespaces to the tenant.
+// placement adds the placement check to the ClusterQueues.
 func (l *Layout) Render(c *Capacity, namespaces map[string]string, pins Pins, placement bool) *Rendered {
 	divisions := l.Divide(c, pins)
 	out := &Rendered{Flavor: l.flavor()}
@@ -124,7 +124,7 @@ func (l *Layout) clusterQueue(g *group, q *queue, divisions []Division, at int, 
 	return out
 }
 
-// selector picks the namespaces of who may use the queue.
+// selector selects the namespaces of the tenants that may use the queue.
 func (q *queue) selector() *metav1.LabelSelector {
 	switch {
 	case q.tenant != "":
@@ -144,7 +144,7 @@ func everyTenant() *metav1.LabelSelector {
 	}}
 }
 
-// resourceGroups are one flavor's quotas, by resource.
+// resourceGroups returns the quotas of the pool's one flavor, by resource.
 func (l *Layout) resourceGroups(divisions []Division, of func(*Division) kueue.ResourceQuota) []kueue.ResourceGroup {
 	g := kueue.ResourceGroup{Flavors: []kueue.FlavorQuotas{{Name: names.Cohort(l.pool.Name)}}}
 	for i := range divisions {
@@ -164,7 +164,7 @@ func quotaOf(q *quota.Queue) kueue.ResourceQuota {
 	return out
 }
 
-// localQueues are sorted by namespace, in each in the order of the pool's queues.
+// localQueues returns the LocalQueues of all namespaces, sorted by namespace and name.
 func (l *Layout) localQueues(namespaces map[string]string) []*kueue.LocalQueue {
 	of := map[string][]string{} // by tenant; under the empty name all of them
 	for namespace, tenant := range namespaces {
@@ -194,7 +194,8 @@ func (l *Layout) localQueues(namespaces map[string]string) []*kueue.LocalQueue {
 	return out
 }
 
-// namespacesOf are those of some tenants. A tenant that is named twice has them once.
+// namespacesOf returns the namespaces of several tenants. A tenant that is named twice contributes them
+// once.
 func namespacesOf(of map[string][]string, tenants []string) []string {
 	if len(tenants) == 1 {
 		return of[tenants[0]]

@@ -10,7 +10,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// same says whether an object that is there says what it should. Labels of others do not matter.
+// same reports whether an existing object has the wanted spec and labels. Additional labels are ignored.
 func same(there, wanted client.Object) bool {
 	for k, v := range wanted.GetLabels() {
 		if there.GetLabels()[k] != v {
@@ -20,8 +20,8 @@ func same(there, wanted client.Object) bool {
 	return equality.Semantic.DeepEqual(specOf(there), specOf(wanted))
 }
 
-// specOf is what the pool says of an object: all of a spec, but of a flavor only where its nodes are.
-// Kueue lets others add tolerations to one.
+// specOf returns the part of an object that the pool owns: the whole spec, but of a flavor only its node
+// labels. Kueue lets others add tolerations to a flavor.
 func specOf(o client.Object) any {
 	switch o := o.(type) {
 	case *kueue.ResourceFlavor:
@@ -37,7 +37,7 @@ func specOf(o client.Object) any {
 	}
 }
 
-// setSpec gives an object what the pool says of it.
+// setSpec copies the part of wanted that the pool owns to o.
 func setSpec(o, wanted client.Object) {
 	switch w := wanted.(type) {
 	case *kueue.ResourceFlavor:

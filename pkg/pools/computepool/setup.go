@@ -32,9 +32,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Events are gathered for a while before a pool is looked at: a job that starts has some hundred of
-// them, and each look reads all pods. soon is for what may change Kueue's objects or let a job in.
-// later is for what as a rule changes only what the pool's status says.
+// Events are batched for a while before a pool is reconciled: a job that starts causes some hundred of
+// them, and each reconciliation reads all pods. soon is for events that may change Kueue's objects or
+// release a job. later is for those that usually change only the pool's status.
 const (
 	soon  = 100 * time.Millisecond
 	later = time.Second
@@ -42,10 +42,10 @@ const (
 
 // Options of the controller.
 type Options struct {
-	// PlacementCheck says that jobs have to pass the check of package placementcheck before they
-	// are admitted. Its controller has to run, or no job is.
+	// PlacementCheck makes jobs pass the check of package placementcheck before they are admitted. Its
+	// controller has to run, or no job is admitted.
 	PlacementCheck bool
-	// Clock tells metrics for how long jobs wait.
+	// Clock is the clock of the metric of waiting times.
 	Clock clock.PassiveClock
 }
 
@@ -68,7 +68,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		For(&v1alpha1.ComputePool{}, builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
-		// A pool that comes, goes or selects other nodes changes whose nodes are whose.
+		// A pool that is created, deleted or selects other nodes changes the nodes of other pools.
 		Watches(&v1alpha1.ComputePool{}, allSoon, generation).
 		Watches(&v1.Node{}, allSoon, builder.WithPredicates(onUpdate(nodeDiffers))).
 		Watches(&topology.NodeGPUTopology{}, allSoon, builder.WithPredicates(onUpdate(healthDiffers))).
@@ -88,7 +88,7 @@ func Setup(mgr manager.Manager, o Options) error {
 	return setupDefaultQueue(mgr)
 }
 
-// gathered has pools looked at, once events were gathered for a while.
+// gathered enqueues pools with a delay, so that events are batched.
 type gathered struct {
 	of    handler.MapFunc
 	after time.Duration
@@ -96,12 +96,13 @@ type gathered struct {
 
 type poolQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Create is of a new object.
+// Create enqueues the pools of a new object.
 func (g gathered) Create(ctx context.Context, e event.CreateEvent, q poolQueue) {
 	g.enqueue(ctx, e.Object, q)
 }
 
-// Update is of one that changed. With other labels it may have been another pool's before.
+// Update enqueues the pools of a changed object; if its labels changed, also those it belonged to
+// before.
 func (g gathered) Update(ctx context.Context, e event.UpdateEvent, q poolQueue) {
 	if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
 		g.enqueue(ctx, e.ObjectOld, q)
@@ -109,12 +110,12 @@ func (g gathered) Update(ctx context.Context, e event.UpdateEvent, q poolQueue) 
 	g.enqueue(ctx, e.ObjectNew, q)
 }
 
-// Delete is of one that is gone.
+// Delete enqueues the pools of a deleted object.
 func (g gathered) Delete(ctx context.Context, e event.DeleteEvent, q poolQueue) {
 	g.enqueue(ctx, e.Object, q)
 }
 
-// Generic is of none.
+// Generic enqueues the pools of the object; no watch here sends such events.
 func (g gathered) Generic(ctx context.Context, e event.GenericEvent, q poolQueue) {
 	g.enqueue(ctx, e.Object, q)
 }
@@ -125,7 +126,7 @@ func (g gathered) enqueue(ctx context.Context, o client.Object, q poolQueue) {
 	}
 }
 
-// allPools are those that an object of the cluster may matter for.
+// allPools returns requests for all pools, since a cluster's object may matter for any of them.
 func (r *reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
 	var pools v1alpha1.ComputePoolList
 	if err := r.client.List(ctx, &pools, asCached); err != nil {
@@ -139,7 +140,7 @@ func (r *reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.
 	return out
 }
 
-// managedBy is the pool of an object of Kueue's.
+// managedBy returns a request for the pool that an object of Kueue's belongs to.
 func managedBy(_ context.Context, o client.Object) []reconcile.Request {
 	pool := o.GetLabels()[names.LabelManaged]
 	if pool == "" || pool == names.DefaultQueue {
@@ -148,7 +149,7 @@ func managedBy(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
 }
 
-// onUpdate lets updates through that make a difference, and all else.
+// onUpdate passes only those updates for which differs is true, and all events that are no updates.
 func onUpdate[T client.Object](differs func(before, after T) bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(T)

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// maxShares is how many shares the API takes.
+	// maxShares is the most shares that the API admits in a status.
 	maxShares = 1024
-	// maxNamed is how many nodes or pods a message names.
+	// maxNamed is the most nodes or pods that a message names.
 	maxNamed = 5
 )
 
@@ -44,7 +44,7 @@ const (
 	reasonTooManyShares   = "TooManyShares"
 )
 
-// Observed is what a pool's status is made of.
+// Observed is the input of a pool's status.
 type Observed struct {
 	Capacity *Capacity
 	Layout   *Layout
@@ -52,13 +52,13 @@ type Observed struct {
 	Short    int64
 	Queues   map[string]*kueue.ClusterQueue // by name
 	Gated    map[string]int32               // jobs that wait to be pinned, by ClusterQueue
-	Others   []string                       // LocalQueues that have the name of one of the pool's and are not
-	Going    []string                       // objects that are being deleted and are still there
-	Problem  error                          // what kept the objects from being written, if anything
+	Others   []string                       // LocalQueues that have the name of one of the pool's but are another owner's
+	Going    []string                       // objects that are being deleted and still exist
+	Problem  error                          // error that kept the objects from being written, or nil
 }
 
-// StatusOf says what a pool has and who holds it. Conditions are those of before, changed: what is
-// of other types stays, and what did not change keeps its time.
+// StatusOf returns a pool's status: its devices, their holders, and its conditions. Conditions of other
+// types are kept, and unchanged ones keep their transition time.
 func StatusOf(pool *v1alpha1.ComputePool, o *Observed) v1alpha1.ComputePoolStatus {
 	c := o.Capacity
 	states, shares := c.States(), o.shares()
@@ -95,7 +95,7 @@ func phase(conditions []metav1.Condition) v1alpha1.PoolPhase {
 	}
 }
 
-// shares are what each group holds, and where it is of several queues, each of these.
+// shares returns the usage of each group, and of each queue of a group that has several.
 func (o *Observed) shares() []v1alpha1.PoolShare {
 	var out []v1alpha1.PoolShare
 	for i := range o.Layout.groups {
@@ -146,7 +146,7 @@ func sum(g *group, queues []v1alpha1.PoolShare) v1alpha1.PoolShare {
 
 func bounded(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// ownConditions are those of the types that this controller writes.
+// ownConditions returns the conditions of the types that this controller writes.
 func ownConditions(all []metav1.Condition) []metav1.Condition {
 	types := []string{
 		v1alpha1.ConditionReady, v1alpha1.ConditionCapacityMismatch, v1alpha1.ConditionGuaranteesOvercommitted,
@@ -156,7 +156,7 @@ func ownConditions(all []metav1.Condition) []metav1.Condition {
 	return slices.DeleteFunc(all, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
 }
 
-// conditions are those of a pool that has so many shares.
+// conditions returns the conditions of a pool; shares is the number of its shares before the cut.
 func (o *Observed) conditions(pool *v1alpha1.ComputePool, shares int) []metav1.Condition {
 	c := o.Capacity
 	return []metav1.Condition{
@@ -177,7 +177,7 @@ func (o *Observed) conditions(pool *v1alpha1.ComputePool, shares int) []metav1.C
 	}
 }
 
-// ready is true while jobs are admitted by the pool's spec.
+// ready returns the condition that is true while Kueue admits jobs according to the pool's spec.
 func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	out := condition(v1alpha1.ConditionReady, false, "", "")
 	switch bad := o.notActive(); {
@@ -205,7 +205,7 @@ func (o *Observed) ready(pool *v1alpha1.ComputePool) metav1.Condition {
 	return out
 }
 
-// notActive are the queues that Kueue does not serve, though they are not stopped.
+// notActive lists the queues that Kueue does not serve though they are not stopped, with the reason.
 func (o *Observed) notActive() []string {
 	var out []string
 	for q := range o.Layout.all() {
@@ -225,7 +225,7 @@ func (o *Observed) notActive() []string {
 	return out
 }
 
-// deleting says what a pool waits for that is being deleted.
+// deleting returns reason and message for a pool whose deletion waits for jobs or for Kueue.
 func (o *Observed) deleting() (reason, message string) {
 	inUse, unseen := o.inUse(), o.unseen()
 	switch {
@@ -239,12 +239,12 @@ func (o *Observed) deleting() (reason, message string) {
 	return reasonDeletingKueue, "the pool is being deleted, and its objects of Kueue go"
 }
 
-// unseen are the queues of which Kueue has not seen the last change.
+// unseen lists the queues whose last change Kueue has not observed.
 func (o *Observed) unseen() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(o.Queues)), func(name string) bool { return seen(o.Queues[name]) })
 }
 
-// inUse are the queues in which jobs hold quota.
+// inUse lists the queues in which jobs hold quota, with the number of workloads.
 func (o *Observed) inUse() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
@@ -255,7 +255,8 @@ func (o *Observed) inUse() []string {
 	return out
 }
 
-// reserveAdvice is true outside of 10 to 20 %, which leave room for failures and for jobs to grow.
+// reserveAdvice returns the condition that is true while the reserve is not 10 to 20 % of the total,
+// which leave room for failures and for jobs to grow.
 func reserveAdvice(c *Capacity) metav1.Condition {
 	message := fmt.Sprintf("spec.capacity.reserved is %d of %d; 10 to 20 %% is usual", c.reserved, c.total)
 	switch {
@@ -268,7 +269,7 @@ func reserveAdvice(c *Capacity) metav1.Condition {
 	}
 }
 
-// condition has its reason and message only while it is true.
+// condition returns a condition that has its reason and message only while it is true.
 func condition(kind string, holds bool, reason, message string) metav1.Condition {
 	if !holds {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reasonAsExpected}
@@ -284,7 +285,7 @@ func nodesTaken(taken map[string]string) []string {
 	return out
 }
 
-// some names the first few.
+// some joins the first maxNamed names, and counts the rest.
 func some(all []string) string {
 	if len(all) <= maxNamed {
 		return strings.Join(all, ", ")
@@ -292,7 +293,7 @@ func some(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:maxNamed], ", "), len(all)-maxNamed)
 }
 
-// limited keeps a message within what the API takes.
+// limited cuts a message to the length that the API admits.
 func limited(message string) string {
 	const most = 2000
 	return message[:min(len(message), most)]

@@ -12,14 +12,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// The extended resources of a pool that names none.
+// The extended resources of a pool whose spec lists none.
 var (
 	gpuResources = []v1.ResourceName{"nvidia.com/gpu", "amd.com/gpu"}
 	npuResources = []v1.ResourceName{"huawei.com/Ascend910B", "habana.ai/gaudi"}
 )
 
-// Resources are the extended resources of a pool's whole devices, whether or not the pool gives out
-// parts of them. The first is the one of which there are most, if all is as usual.
+// Resources returns the extended resources of a pool's whole devices, whether or not the pool gives out
+// parts of them. The first is usually the most frequent one.
 func Resources(pool *v1alpha1.ComputePool) []v1.ResourceName {
 	if len(pool.Spec.Resources) > 0 {
 		out := make([]v1.ResourceName, 0, len(pool.Spec.Resources))
@@ -38,8 +38,8 @@ func Resources(pool *v1alpha1.ComputePool) []v1.ResourceName {
 	return slices.Clone(gpuResources)
 }
 
-// Units are what a pool's quota is counted in, one for each resource that Kueue counts. A pool that
-// gives out parts of devices has one. All the others count whole devices.
+// Units returns the units of a pool's quota, one for each resource that Kueue counts. A pool that gives
+// out parts of devices has one unit. All others count whole devices.
 func Units(pool *v1alpha1.ComputePool) []units.Unit {
 	if u, sliced := units.Sliced(pool.Spec.Virtualization); sliced {
 		return []units.Unit{u}
@@ -54,10 +54,10 @@ func Units(pool *v1alpha1.ComputePool) []units.Unit {
 
 type resourceName = v1.ResourceName
 
-// Amounts are counts by the resource of a unit. What is absent is 0.
+// Amounts is a count for each unit's resource. Absent resources are 0.
 type Amounts map[resourceName]int64
 
-// countIn is how much of a unit a list of resources is.
+// countIn returns the amount of a unit in a list of resources.
 func countIn(list v1.ResourceList, u units.Unit) int64 {
 	var n int64
 	for r, q := range list {
@@ -66,8 +66,8 @@ func countIn(list v1.ResourceList, u units.Unit) int64 {
 	return n
 }
 
-// heldBy counts what one pod of a spec holds. In a template, unlike in a pod, a limit may be
-// written without its request.
+// heldBy returns the amounts that one pod of a spec holds. In a template, unlike in a pod, a limit may
+// be set without its request.
 func heldBy(spec *v1.PodSpec, all []units.Unit) Amounts {
 	pod := &v1.Pod{Spec: v1.PodSpec{InitContainers: onlyDevices(spec.InitContainers, all), Containers: onlyDevices(spec.Containers, all)}}
 	if len(pod.Spec.InitContainers)+len(pod.Spec.Containers) == 0 {
@@ -83,7 +83,7 @@ func heldBy(spec *v1.PodSpec, all []units.Unit) Amounts {
 	return out
 }
 
-// onlyDevices are those containers that ask for devices, as far as these go.
+// onlyDevices returns the containers that request devices, reduced to those requests.
 func onlyDevices(containers []v1.Container, all []units.Unit) []v1.Container {
 	var out []v1.Container
 	for i := range containers {

@@ -10,14 +10,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
 
-// Why says why a job that must not be preempted waits: a reason of package names, and a sentence with
-// the numbers. The ElasticJob's conditions have both.
+// Why is the reason why a non-preemptible job waits: a reason of package names, and a sentence with the
+// numbers. The ElasticJob's conditions show both.
 type Why struct{ Reason, Message string }
 
 // String is the value of the annotation.
 func (w Why) String() string { return w.Reason + ": " + w.Message }
 
-// whySoon is of a job whose quota is being set aside.
+// whySoon is the reason of a job whose quota is being set aside.
 func whySoon() Why {
 	return Why{names.ProtectedSoon, "the pool has room for the job and is setting its quota aside: it is let in as soon as Kueue has seen that"}
 }
@@ -35,7 +35,7 @@ func whyNoDevices(c *Capacity) Why {
 		": it can never start; make a new one with one of these"}
 }
 
-// who is a share in a message: what it is called, and the fields that bound it.
+// who is a share's name for messages, and the spec fields that bound it.
 type who struct{ name, fields string }
 
 func nameOf(q *queue) who {
@@ -63,7 +63,7 @@ func queueNamed(queue string) who {
 	return who{"queue " + queue, "protectedCapacity in queues, or guaranteedCapacity without it"}
 }
 
-// whyOf says in devices why a request for an amount of resource i is not granted.
+// whyOf converts a verdict on a request for an amount of resource i into a Why, with amounts in devices.
 func whyOf(c *Capacity, i int, of who, wants int64, v quota.Verdict) Why {
 	devices := func(n int64) int64 {
 		per := c.Devices[i].Unit.PerDevice
