@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxBatch is how many bytes of JSON the sessions of a batch have at most: with its metadata it stays
-	// below 512 KiB, of which etcd takes three times as much.
+	// maxBatch is the most bytes of JSON of a batch's sessions: with its metadata it stays below 512
+	// KiB, for which etcd uses three times as much.
 	maxBatch = 448 << 10
-	// maxInGroup is how many sessions, or groups, a batch takes in one list.
+	// maxInGroup is the most sessions, or groups, in one list of a batch.
 	maxInGroup = 4096
 )
 
-// InBatches are the records that batches stand for.
+// InBatches returns the records that batches replace.
 func InBatches(batches []v1alpha1.UsageBatch) []v1alpha1.UsageRecord {
 	var out []v1alpha1.UsageRecord
 	for i := range batches {
@@ -40,7 +40,7 @@ func InBatches(batches []v1alpha1.UsageBatch) []v1alpha1.UsageRecord {
 	return out
 }
 
-// InBatchOf are the records that a batch stands for, of one pod.
+// InBatchOf returns the records of one pod that a batch replaces.
 func InBatchOf(batch *v1alpha1.UsageBatch, pod types.UID) []v1alpha1.UsageRecord {
 	var out []v1alpha1.UsageRecord
 	for g := range batch.Spec.Groups {
@@ -72,8 +72,8 @@ func recordOf(batch *v1alpha1.UsageBatchSpec, t *v1alpha1.UsageTerms, s *v1alpha
 	}
 }
 
-// batched calls do for each session in batches that has the name of one of the records, with the record's
-// place. It costs little where there are many sessions and few records.
+// batched calls do for each session in batches that has the name of one of the records, with the
+// record's index. It is cheap for many sessions and few records.
 func batched(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch, do func(i int, b *v1alpha1.UsageBatchSpec, t *v1alpha1.UsageTerms, s *v1alpha1.EndedSession)) {
 	if len(records) == 0 || len(batches) == 0 {
 		return
@@ -94,8 +94,8 @@ func batched(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch, do f
 	}
 }
 
-// Unbatched are the records whose session is in no batch. One that is in a batch, too, since it has not
-// been deleted yet or came back from a backup, counts as the batch has it.
+// Unbatched returns the records whose session is in no batch. If a record exists in addition to its
+// batch, since it has not been deleted yet or came back from a backup, the batch's session is used.
 func Unbatched(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) []v1alpha1.UsageRecord {
 	in := map[int]bool{}
 	batched(records, batches, func(i int, _ *v1alpha1.UsageBatchSpec, _ *v1alpha1.UsageTerms, _ *v1alpha1.EndedSession) {
@@ -113,7 +113,7 @@ func Unbatched(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) []
 	return out
 }
 
-// Replaced are the records that batches stand for, each once.
+// Replaced returns the records that batches replace, each once.
 func Replaced(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) []v1alpha1.UsageRecord {
 	var out []v1alpha1.UsageRecord
 	in := map[int]bool{}
@@ -126,21 +126,21 @@ func Replaced(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) []v
 	return out
 }
 
-// stands reports whether a batch's record stands for a record of the same name: it is the same pod's hold of
-// the same devices. What became of it may be missing from one that came back from a backup.
+// stands reports whether a batch's record replaces a record of the same name: it is the same pod's hold
+// of the same devices. A record that came back from a backup may lack its end, price and invoice.
 func stands(batched v1alpha1.UsageRecord, r *v1alpha1.UsageRecord) bool {
 	a, b := &batched.Spec, &r.Spec
 	same := a.PodUID == b.PodUID && a.Pod == b.Pod && a.Tenant == b.Tenant
 	return same && a.Resource == b.Resource && a.Quantity == b.Quantity && a.Start.Equal(&b.Start)
 }
 
-// NamespaceOf is the namespace of a record's pod. A record of before it was written down, which was moved
-// out of a namespace that went, says the controller's.
+// NamespaceOf returns the namespace of a record's pod. Old records without the field, which were moved
+// out of a deleted namespace, return the controller's namespace.
 func NamespaceOf(r *v1alpha1.UsageRecord) string { return cmp.Or(r.Spec.Namespace, r.Namespace) }
 
-// Batches are the batches of records that have ended and are on an invoice. Their order and the number of
-// each depend on the records and the batches that there are: two controllers that do it at once make
-// batches of the same names, of which the API server takes one.
+// Batches returns the batches of records that have ended and are on an invoice. there are the existing
+// batches. Order and names depend only on both arguments: two controllers at the same time make batches
+// of the same names, of which the API server admits one.
 func Batches(records []v1alpha1.UsageRecord, there []v1alpha1.UsageBatch) ([]v1alpha1.UsageBatch, error) {
 	type key struct{ invoice, namespace, tenant string }
 	sorted := slices.Clone(records)
@@ -173,10 +173,10 @@ func Batches(records []v1alpha1.UsageRecord, there []v1alpha1.UsageBatch) ([]v1a
 	return out, nil
 }
 
-// batchPrefix is what the names of an invoice's batches of a namespace have before their number.
+// batchPrefix is the part before the number in the names of an invoice's batches of a namespace.
 func batchPrefix(invoice, namespace string) string { return invoice + "." + namespace + "." }
 
-// lastNumbers are the highest numbers of batches by their prefix.
+// lastNumbers returns the highest number of the batches of each prefix.
 func lastNumbers(there []v1alpha1.UsageBatch) map[string]int {
 	last := map[string]int{}
 	for i := range there {
@@ -193,7 +193,7 @@ func lastNumbers(there []v1alpha1.UsageBatch) map[string]int {
 // filler fills a batch until it has no room.
 type filler struct {
 	batch  v1alpha1.UsageBatch
-	groups map[v1alpha1.UsageTerms]int // where a group is
+	groups map[v1alpha1.UsageTerms]int // index of each group in the batch
 	size   int
 }
 
@@ -209,7 +209,7 @@ func newFiller(name string, spec v1alpha1.UsageBatchSpec) *filler {
 	}
 }
 
-// aSession is more than the JSON of any session and its group can have beside their texts.
+// aSession is an upper bound on the bytes of JSON of a session and its group, without their texts.
 const aSession = 512
 
 // takes reports whether the batch has room for a record.
@@ -254,13 +254,13 @@ func jsonSize(v any) int {
 	return len(data) + len(`,"sessions":[]`)
 }
 
-// BatchSize is how many bytes of JSON the sessions of a batch have, for reports.
+// BatchSize returns the bytes of JSON of a batch's sessions, for reports.
 func BatchSize(b *v1alpha1.UsageBatch) int { return jsonSize(b.Spec) }
 
-// aRecord is how many bytes of etcd a UsageRecord takes beside its texts, with who manages its fields.
+// aRecord is the bytes of etcd that a UsageRecord takes without its texts, including managedFields.
 const aRecord = 1200
 
-// StoredBytes is what records and batches take of etcd, about.
+// StoredBytes estimates the bytes of etcd that records and batches take.
 func StoredBytes(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) int64 {
 	var bytes int
 	for i := range records {
@@ -281,16 +281,16 @@ func StoredBytes(records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) 
 	return int64(bytes)
 }
 
-// aGroup and anEntry are how many bytes a group and a session of a batch have beside their texts.
+// aGroup and anEntry are the bytes that a group and a session of a batch take without their texts.
 const (
 	aGroup  = 100
 	anEntry = 135
 )
 
-// Ready are the records whose session can go into a batch at a time: it ended so long ago, and what it costs
-// and its invoice change no more. The invoice may be open yet where each session has its own discount; a
-// discount over the month is known only once the invoice is final. unmarked has those that only lack
-// their invoice.
+// Ready returns the records whose session can go into a batch now: it ended at least after ago, and its
+// cost and invoice change no more. The invoice may still be open where each session has its own
+// discount; a discount over the month is known only once the invoice is final. unmarked are the records
+// that only lack their invoice.
 func (b *Books) Ready(after time.Duration) (ready, unmarked []v1alpha1.UsageRecord) {
 	if after <= 0 {
 		return nil, nil

@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// Bill is what a tenant owes until now. Its JSON form is what `nvtopo pool bill` prints.
+// Bill is the amount that a tenant owes so far, with its lines. Its JSON form is the output of `nvtopo
+// pool bill`.
 type Bill struct {
 	Tenant   string         `json:"tenant"`
 	Currency string         `json:"currency"`
@@ -25,7 +26,7 @@ type Bill struct {
 	Accrued  billing.Amount `json:"accrued"`
 	Wrong    []string       `json:"wrong,omitempty"` // records that cannot be billed
 	Held     []string       `json:"held,omitempty"`  // records that were restored without their status
-	// NoPrices says why there is no price book to go by, and what to do.
+	// NoPrices is the reason why no price book can be used, and the remedy.
 	NoPrices string `json:"noPrices,omitempty"`
 }
 
@@ -36,13 +37,12 @@ type BillLine struct {
 	UnitPrice billing.Decimal `json:"unitPrice"`
 	Sessions  int             `json:"sessions"`
 	Open      int             `json:"open"`
-	Cost      billing.Amount  `json:"cost"`    // of those that have ended
-	Accrued   billing.Amount  `json:"accrued"` // of those that go on
+	Cost      billing.Amount  `json:"cost"`    // of ended sessions
+	Accrued   billing.Amount  `json:"accrued"` // of open sessions
 	NoPrice   bool            `json:"noPrice,omitempty"`
 }
 
-// BillOf computes what is owed by a tenant's books. It is an error if credits or a final invoice
-// cannot be read.
+// BillOf computes the bill from a tenant's books. It fails if credits or a final invoice cannot be read.
 func BillOf(books *Books) (*Bill, error) {
 	s, err := books.Compute()
 	if err != nil {
@@ -80,8 +80,9 @@ func BillOf(books *Books) (*Bill, error) {
 	return bill, nil
 }
 
-// SummaryOf is the bill that the controller wrote last on an account: amounts without lines. Wrong says that
-// it could not bill all, and why. prices is nil if there is no price book of the account's name.
+// SummaryOf returns the bill that the controller wrote last on an account: amounts without lines. Wrong
+// has the reasons why some records could not be billed. prices is nil if there is no price book of the
+// account's name.
 func SummaryOf(a *v1alpha1.TenantAccount, prices *v1alpha1.PriceBook) *Bill {
 	bill := &Bill{Tenant: a.Name, Lines: []BillLine{}}
 	if prices != nil {
@@ -94,7 +95,7 @@ func SummaryOf(a *v1alpha1.TenantAccount, prices *v1alpha1.PriceBook) *Bill {
 		from v1alpha1.Money
 		to   *billing.Amount
 	}{{a.Status.Balance, &bill.Balance}, {a.Status.Billed, &bill.Billed}, {a.Status.Accrued, &bill.Accrued}} {
-		if f.from == "" { // nobody has looked at the account yet
+		if f.from == "" { // the controller has not billed the account yet
 			continue
 		}
 		amount, err := billing.ParseAmount(string(f.from))
@@ -112,8 +113,9 @@ func SummaryOf(a *v1alpha1.TenantAccount, prices *v1alpha1.PriceBook) *Bill {
 	return bill
 }
 
-// currency is that of the price book, or else of the last invoice; empty if there is neither. Where the
-// book is in another one than the invoices, what was billed is in that of the invoices.
+// currency returns the currency of the price book, or else of the last invoice; empty if both are
+// missing. If invoices have another currency than the book, it is the invoices', since the billed
+// amounts are in it.
 func (b *Books) currency() string {
 	if b.Prices != nil {
 		if v := b.otherCurrency(string(b.Prices.Spec.Currency)); v != nil {
@@ -128,12 +130,12 @@ func (b *Books) currency() string {
 	return string(last.Spec.Currency)
 }
 
-// lineOf is that of a charge's resource, model and price.
+// lineOf returns the line of a charge's resource, model and price.
 func (b *Bill) lineOf(c *billing.Charge) *BillLine {
 	return b.line(BillLine{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice})
 }
 
-// line is that of the same resource, model and price.
+// line returns the line of the same resource, model and price, and adds it if it is missing.
 func (b *Bill) line(of BillLine) *BillLine {
 	i := slices.IndexFunc(b.Lines, func(l BillLine) bool {
 		return l.Resource == of.Resource && l.Model == of.Model && l.NoPrice == of.NoPrice && l.UnitPrice.Equal(of.UnitPrice)

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// Books are everything that is known of one tenant.
+// Books is all known data of one tenant: the input of a statement.
 type Books struct {
 	Account  *v1alpha1.TenantAccount
 	Prices   *v1alpha1.PriceBook    // nil if there is no price book of the account's name
@@ -19,22 +19,22 @@ type Books struct {
 	Batches  []v1alpha1.UsageBatch  // of the tenant, read after the records that they replace
 	Invoices []v1alpha1.Invoice     // of the tenant
 	Now      time.Time
-	// BatchAfter is how long after their end records are marked with their invoice, though it is open, to
-	// go into a batch; 0: they are not.
+	// BatchAfter is the time after their end at which records are marked with their invoice, though it
+	// is open, to go into a batch; 0: they are not.
 	BatchAfter time.Duration
-	// Grace is how long after a month its invoice is closed. Records that come later are on a
+	// Grace is the time after a month at which its invoice is closed. Records that come later are on a
 	// later invoice.
 	Grace time.Duration
-	// Sums are of sessions that have ended and are in neither Records nor Batches, for discounts of the
-	// scope Session. Summed are all batches, where Batches has only the sessions that are in no sum. Marks are
-	// how many records and batches there are by the invoice that they are marked with, also of those in
-	// Sums. A Tally makes them.
+	// Sums are subtotals of ended sessions that are in neither Records nor Batches, for discounts of the
+	// scope Session. Summed are all batches; Batches then has only the sessions that are in no sum.
+	// Marks is the number of records and batches by the invoice that they are marked with, including
+	// those in Sums. A Tally fills all three.
 	Sums   []billing.Subtotal
 	Summed []v1alpha1.UsageBatch
 	Marks  map[string]int
 }
 
-// AllBatches are the batches, also those whose sessions are in Sums.
+// AllBatches returns the batches, including those whose sessions are in Sums.
 func (b *Books) AllBatches() []v1alpha1.UsageBatch {
 	if b.Summed != nil {
 		return b.Summed
@@ -45,7 +45,7 @@ func (b *Books) AllBatches() []v1alpha1.UsageBatch {
 // noCurrency is the code for amounts without a currency, by ISO 4217.
 const noCurrency = "XXX"
 
-// book is the price book, or one without prices and why.
+// book returns the price book, or a book without prices and the reason.
 func (b *Books) book() (billing.Book, string) {
 	none := billing.Book{Currency: noCurrency, Mode: billing.AllUnits, DiscountScope: billing.PerSession}
 	if b.Prices == nil {
@@ -63,9 +63,9 @@ func (b *Books) book() (billing.Book, string) {
 	return book, ""
 }
 
-// otherCurrency is an invoice of the account in another currency than its price book; nil if there is
-// none. An open invoice of an earlier account of this name counts if a record is marked with it: the others
-// go.
+// otherCurrency returns an invoice of the account in another currency than its price book; nil if there
+// is none. An open invoice of an earlier account of this name is used only if a record is marked with
+// it: the others are deleted.
 func (b *Books) otherCurrency(currency string) *v1alpha1.InvoiceSpec {
 	account := billing.Account{Tenant: b.Account.Name, UID: string(b.Account.UID)}
 	for i := range b.Invoices {

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// SessionOf is the session that a record is of.
+// SessionOf converts a record to its session.
 func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 	quantity, err := billing.ParseDecimal(string(r.Spec.Quantity))
 	if err != nil {
@@ -36,7 +36,7 @@ func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 		if s.Fixed, err = fixedOf(&r.Status); err != nil {
 			return billing.Session{}, fmt.Errorf("record %s/%s: %w", r.Namespace, r.Name, err)
 		}
-		// A controller from before prices were fixed may have run since, and computed the cost anew.
+		// A controller from before prices were fixed may have run since, and recomputed the cost.
 		if gross := s.FixedGross(); gross.Minus(s.Fixed.Cost).Sign() < 0 {
 			s.Fixed.Cost = gross
 		}
@@ -47,7 +47,7 @@ func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
 	return s, nil
 }
 
-// fixedOf is what a record says that its session costs.
+// fixedOf returns the fixed price, seconds and cost in a record's status.
 func fixedOf(s *v1alpha1.UsageRecordStatus) (*billing.Fixed, error) {
 	price, err := billing.ParseDecimal(string(s.UnitPrice))
 	if err != nil {
@@ -60,7 +60,7 @@ func fixedOf(s *v1alpha1.UsageRecordStatus) (*billing.Fixed, error) {
 	return &billing.Fixed{UnitPrice: price, Seconds: s.BilledSeconds, Cost: cost}, nil
 }
 
-// Fix has a record say what its session costs. The price and the seconds are for good.
+// Fix writes a session's cost into its record's status. Price and seconds never change after that.
 func Fix(s *v1alpha1.UsageRecordStatus, c *billing.Charge) {
 	s.Cost = v1alpha1.Money(c.Cost.String())
 	if !c.NoPrice {
@@ -68,20 +68,20 @@ func Fix(s *v1alpha1.UsageRecordStatus, c *billing.Charge) {
 	}
 }
 
-// periodOf is a period in UTC.
+// periodOf converts a period to UTC.
 func periodOf(p *v1alpha1.BillingPeriod) billing.Period {
 	return billing.Period{Start: p.Start.UTC(), End: p.End.UTC()}
 }
 
-// PriceBookOf is the name of the price book that an account goes by.
+// PriceBookOf returns the name of the price book that an account uses.
 func PriceBookOf(a *v1alpha1.TenantAccount) string {
 	return cmp.Or(a.Annotations[v1alpha1.AnnotationPriceBook], v1alpha1.DefaultPriceBook)
 }
 
-// BookOf is a price book. An error names the field.
+// BookOf converts a price book. An error names the field.
 func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 	book := billing.Book{
-		Currency: string(b.Spec.Currency), MinPeriodSeconds: 60, // the API's default
+		Currency: string(b.Spec.Currency), MinPeriodSeconds: 60, // MinPeriodSeconds: the API's default
 		Mode: billing.Mode(b.Spec.Mode), DiscountScope: billing.Scope(b.Spec.DiscountScope),
 	}
 	if b.Spec.MinPeriodSeconds != nil {
@@ -97,7 +97,7 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 	}
 	for i, p := range b.Spec.Prices {
 		model, known := modelOf(b.Spec.Prices, i)
-		if !known || strings.HasPrefix(p.Resource, "-") || strings.HasPrefix(p.Resource, ".") { // of no device
+		if !known || strings.HasPrefix(p.Resource, "-") || strings.HasPrefix(p.Resource, ".") { // matches no device
 			continue
 		}
 		price := billing.Price{Resource: p.Resource, Model: model, PerHour: number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)}
@@ -125,8 +125,8 @@ func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
 	return book, nil
 }
 
-// modelOf is the model of a price as records name it. known is false where none can have it: no letter
-// of it is one that records have, or another price is of the same model in the records' own words.
+// modelOf returns a price's model in the normalized form that records have. known is false where no
+// record can match: the normalized form is empty, or another price has the same one.
 func modelOf(prices []v1alpha1.Price, i int) (model string, known bool) {
 	p := &prices[i]
 	if model = names.Model(p.Model); model == p.Model {
@@ -138,8 +138,8 @@ func modelOf(prices []v1alpha1.Price, i int) (model string, known bool) {
 	return model, model != "" && !taken
 }
 
-// partsOf maps the parts of devices that sessions had to the whole device, of which their quantity is
-// a part already.
+// partsOf maps the device parts in sessions to the whole device; the sessions' quantity is already a
+// fraction of it.
 func partsOf(sessions []billing.Session) map[string]string {
 	parts := map[string]string{}
 	for _, s := range sessions {
@@ -150,7 +150,7 @@ func partsOf(sessions []billing.Session) map[string]string {
 	return parts
 }
 
-// AccountOf is a tenant's account.
+// AccountOf converts a tenant's account, and validates it.
 func AccountOf(a *v1alpha1.TenantAccount) (billing.Account, error) {
 	account := billing.Account{Tenant: a.Name, UID: string(a.UID)}
 	for i, c := range a.Spec.Credits {
@@ -163,7 +163,7 @@ func AccountOf(a *v1alpha1.TenantAccount) (billing.Account, error) {
 	return account, account.Validate()
 }
 
-// InvoiceOf is an invoice as it is exported.
+// InvoiceOf converts an invoice of the API to its export form.
 func InvoiceOf(i *v1alpha1.Invoice) (billing.Invoice, error) {
 	total, err := billing.ParseAmount(string(i.Spec.Total))
 	v := billing.Invoice{
@@ -191,7 +191,7 @@ func InvoiceOf(i *v1alpha1.Invoice) (billing.Invoice, error) {
 	return v, nil
 }
 
-// specOf is an invoice as the API has it.
+// specOf converts an invoice to the spec of the API.
 func specOf(v billing.Invoice, finalized bool) v1alpha1.InvoiceSpec {
 	spec := v1alpha1.InvoiceSpec{
 		InvoiceID: v.ID, Tenant: v.Tenant, Currency: v1alpha1.Currency(v.Currency), Total: v1alpha1.Money(v.Total.String()),

@@ -13,33 +13,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// HoursQuery says which GPU hours are asked for.
+// HoursQuery selects the GPU hours of a report.
 type HoursQuery struct {
 	Period billing.Period
 	Tenant string // empty: all
 	Now    time.Time
-	// Foreign says, pool by pool, what pods of no tenant hold now.
+	// Foreign has a text for each pool on the devices that pods of no tenant hold now.
 	Foreign []string
 }
 
-// GPUHours are the GPU hours that tenants held in a time. Its JSON form is what `nvtopo pool usage` prints.
+// GPUHours is the GPU hours that tenants held in a period. Its JSON form is the output of `nvtopo pool
+// usage`.
 type GPUHours struct {
-	// From and Until are the time asked for, of which what is to come is left out.
+	// From and Until are the requested period, cut off at the present.
 	From  time.Time `json:"from"`
 	Until time.Time `json:"until"`
-	// Tenant is the one that was asked for; empty: all.
+	// Tenant is the requested tenant; empty: all.
 	Tenant   string          `json:"tenant,omitempty"`
 	Hours    billing.Decimal `json:"hours"`
 	Sessions int             `json:"sessions"`
-	// Each of these has all hours, the most first.
+	// Each list covers all hours, the most first.
 	ByTenant []HoursOf `json:"byTenant"`
 	ByQueue  []HoursOf `json:"byQueue"`
 	ByModel  []HoursOf `json:"byModel"`
-	// Items are what they are the sums of.
+	// Items are the summands of the lists.
 	Items []HoursItem `json:"items"`
-	// Unrecorded are the parts of the time, by the day, of which neither sessions nor Items of invoices tell.
+	// Unrecorded are the parts of the period, by the day, that no session and no item of an invoice
+	// covers.
 	Unrecorded []billing.Period `json:"unrecorded"`
-	// Notes say what the sums have of invoices, and what they lack.
+	// Notes state which hours are from invoices, and which are missing.
 	Notes []string `json:"notes"`
 }
 
@@ -48,42 +50,42 @@ type HoursOf struct {
 	// Name is empty where it is not recorded.
 	Name  string          `json:"name"`
 	Hours billing.Decimal `json:"hours"`
-	// Invoiced is what of Hours is from invoices.
+	// Invoiced is the part of Hours that is from invoices.
 	Invoiced billing.Decimal `json:"invoiced"`
 	Sessions int             `json:"sessions"`
 }
 
-// HoursSource is what hours are counted by.
+// HoursSource is the source of hours.
 type HoursSource string
 
 const (
-	// FromSessions are hours of sessions, of which what is outside the time asked for is cut off.
+	// FromSessions marks hours of sessions, cut to the requested period.
 	FromSessions HoursSource = "sessions"
-	// FromInvoice are hours that an invoice has of sessions that are kept no more, as they were billed:
-	// those of all its month.
+	// FromInvoice marks hours on an invoice of sessions that have been deleted, as billed: those of its
+	// whole month.
 	FromInvoice HoursSource = "invoice"
-	// NotCounted are likewise of an invoice, and in no sum: only a part of its month is asked for.
+	// NotCounted marks hours on an invoice that are in no sum: only a part of its month is requested.
 	NotCounted HoursSource = "invoice, not counted"
 )
 
-// HoursItem is the hours of a tenant that are of one queue, model and source.
+// HoursItem is the hours of one tenant, queue, model and source.
 type HoursItem struct {
 	Tenant string `json:"tenant"`
 	// Queue and Model are empty where they are not recorded.
 	Queue  string      `json:"queue,omitempty"`
 	Model  string      `json:"model,omitempty"`
 	Source HoursSource `json:"source"`
-	// From and Until are the time asked for, or an invoice's month.
+	// From and Until are the requested period, or an invoice's month.
 	From     time.Time       `json:"from"`
 	Until    time.Time       `json:"until"`
 	Hours    billing.Decimal `json:"hours"`
 	Sessions int             `json:"sessions"`
 }
 
-// GPUHoursOf computes the GPU hours of a time, of the tenants that are named and of those that have records or
-// invoices. Sessions are cut to the time. Of sessions that are kept no more, the final invoice that they are
-// on has the hours: what it has beside those that are kept is added where all of its month is asked for. So
-// no hour counts twice, also while sessions are being deleted.
+// GPUHoursOf computes the GPU hours of a period, of the tenants named and of those that have records or
+// invoices. Sessions are cut to the period. The hours of deleted sessions are taken from their final
+// invoice: its hours minus those of the sessions that still exist are added where its whole month is
+// requested. So no hour is counted twice, also while sessions are being deleted.
 func GPUHoursOf(q HoursQuery, tenants []string, records []v1alpha1.UsageRecord, invoices []v1alpha1.Invoice) *GPUHours {
 	c := newHoursCount(q)
 	for _, tenant := range tenants {
@@ -98,14 +100,14 @@ func GPUHoursOf(q HoursQuery, tenants []string, records []v1alpha1.UsageRecord, 
 	return c.report()
 }
 
-// itemKey is what an item has all its hours in common by.
+// itemKey identifies an item.
 type itemKey struct {
 	tenant, queue, model string
 	source               HoursSource
 	period               billing.Period
 }
 
-// heldHours are hours of so many sessions.
+// heldHours is the hours of a number of sessions.
 type heldHours struct {
 	hours    *big.Rat
 	sessions int
@@ -116,15 +118,15 @@ func (h *heldHours) add(hours *big.Rat, sessions int) {
 	h.sessions += sessions
 }
 
-// lineOf is what lines of an invoice are about, whatever their price.
+// lineOf identifies the lines of an invoice about one resource and model, at any price.
 type lineOf struct{ invoice, resource, model string }
 
-// hoursCount adds hours up.
+// hoursCount adds up hours.
 type hoursCount struct {
 	q     HoursQuery
-	asked billing.Period // the time asked for until now; empty if it is to come
+	asked billing.Period // requested period until now; empty if it is in the future
 	items map[itemKey]*heldHours
-	// kept is what was billed of the sessions that are kept, by the line that they are on.
+	// kept is the billed hours of the sessions that still exist, by their invoice line.
 	kept     map[lineOf]*heldHours
 	recorded recordedTime
 	seen     map[string]bool // tenants
@@ -146,7 +148,7 @@ func newHoursCount(q HoursQuery) *hoursCount {
 	}
 }
 
-// tenant has a tenant in the report. It is false for one that is not asked for.
+// tenant adds a tenant to the report. It returns false for a tenant that is not requested.
 func (c *hoursCount) tenant(name string) bool {
 	asked := c.q.Tenant == "" || c.q.Tenant == name
 	if asked {
@@ -155,7 +157,7 @@ func (c *hoursCount) tenant(name string) bool {
 	return asked
 }
 
-// record counts what of a session is in the time.
+// record counts the part of a session that is in the period.
 func (c *hoursCount) record(r *v1alpha1.UsageRecord) {
 	if !c.tenant(r.Spec.Tenant) {
 		return
@@ -168,7 +170,7 @@ func (c *hoursCount) record(r *v1alpha1.UsageRecord) {
 	case Restored(r):
 		if s.Start.Before(c.asked.End) {
 			c.held = append(c.held, r.Namespace+"/"+r.Name)
-			c.recorded.add(billing.Period{Start: later(s.Start, c.asked.Start), End: c.asked.End}) // until when is not known
+			c.recorded.add(billing.Period{Start: later(s.Start, c.asked.Start), End: c.asked.End}) // its end is unknown
 		}
 		return
 	}
@@ -191,7 +193,7 @@ func (c *hoursCount) record(r *v1alpha1.UsageRecord) {
 	c.item(itemKey{r.Spec.Tenant, r.Spec.Queue, s.Model, FromSessions, c.asked}).add(deviceHours(s.Quantity, until.Unix()-from.Unix()), 1)
 }
 
-// invoice counts what a final invoice has of sessions that are kept no more.
+// invoice counts the hours on a final invoice of sessions that have been deleted.
 func (c *hoursCount) invoice(v *v1alpha1.Invoice) {
 	if !c.tenant(v.Spec.Tenant) {
 		return
@@ -236,7 +238,7 @@ func (c *hoursCount) item(k itemKey) *heldHours {
 	return c.items[k]
 }
 
-// report is what was counted, with a row for each tenant.
+// report returns the counted hours, with a row for each tenant.
 func (c *hoursCount) report() *GPUHours {
 	out := &GPUHours{From: c.asked.Start.UTC(), Until: c.asked.End.UTC(), Tenant: c.q.Tenant, Items: []HoursItem{}}
 	all, byTenant, byQueue, byModel := hoursBy{}, hoursBy{}, hoursBy{}, hoursBy{}
@@ -294,7 +296,7 @@ func (by hoursBy) add(name string, h *heldHours, source HoursSource) {
 	}
 }
 
-// sorted are the sums, that of the most hours first.
+// sorted returns the sums, the most hours first.
 func (by hoursBy) sorted() []HoursOf {
 	names := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(by[b].hours.Cmp(by[a].hours), cmp.Compare(a, b)) })
 	out := make([]HoursOf, 0, len(names))
@@ -305,7 +307,7 @@ func (by hoursBy) sorted() []HoursOf {
 	return out
 }
 
-// billedHours is what an invoice has of a session that has ended.
+// billedHours returns the hours of an ended session on its invoice.
 func billedHours(s *billing.Session) *big.Rat {
 	if s.Fixed != nil {
 		return deviceHours(s.Quantity, s.Fixed.Seconds)
@@ -318,11 +320,11 @@ func deviceHours(quantity billing.Decimal, seconds int64) *big.Rat {
 	return hours.Mul(hours, quantity.Rat())
 }
 
-// hoursDigits are the digits behind the point, as on invoices.
+// hoursDigits is the number of decimal places, as on invoices.
 const hoursDigits = 6
 
 func decimalHours(r *big.Rat) billing.Decimal {
-	d, _ := billing.ParseDecimal(r.FloatString(hoursDigits)) // a number with so few digits is one
+	d, _ := billing.ParseDecimal(r.FloatString(hoursDigits)) // always parses: it has so few digits
 	return d
 }
 

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// noRecord is the source of a row about a time that has no record.
+// noRecord is the source of a row for a period that has no record.
 const noRecord = "no record"
 
-// WriteGPUHoursCSV writes a row for each tenant, queue, model and source, that of the most hours first, and
-// one for each part of the time that has no record. Rows that are not counted have no hours, so that a
+// WriteGPUHoursCSV writes a row for each tenant, queue, model and source, the most hours first, and one
+// for each part of the period that has no record. Rows that are not counted have no hours, so that a
 // spreadsheet's sum is right.
 func WriteGPUHoursCSV(w io.Writer, h *GPUHours) error {
 	c := csv.NewWriter(w)

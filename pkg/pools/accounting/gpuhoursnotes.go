@@ -17,13 +17,13 @@ import (
 
 const daySeconds = 24 * 60 * 60
 
-// recordedTime is since when hours are counted, and on which days, in UTC, they are.
+// recordedTime is the time since which hours are counted, and the days, in UTC, on which they are.
 type recordedTime struct {
-	first time.Time      // zero: never
-	days  map[int64]bool // since 1970
+	first time.Time      // zero: no hours at all
+	days  map[int64]bool // days since 1970
 }
 
-// add has the days recorded that a time is in.
+// add marks the days of a period as recorded.
 func (t *recordedTime) add(p billing.Period) {
 	if t.first.IsZero() || p.Start.Before(t.first) {
 		t.first = p.Start
@@ -33,7 +33,7 @@ func (t *recordedTime) add(p billing.Period) {
 	}
 }
 
-// gaps are the parts of a time that are before the first record, and the days without one.
+// gaps returns the parts of a period that are before the first record, and the days without one.
 func (t *recordedTime) gaps(asked billing.Period) []billing.Period {
 	out, at := []billing.Period{}, asked.Start
 	gap := func(end time.Time) {
@@ -50,7 +50,7 @@ func (t *recordedTime) gaps(asked billing.Period) []billing.Period {
 	return out
 }
 
-// notes say what the sums have of invoices, and what they lack.
+// notes returns sentences on the hours that are from invoices, and on those that are missing.
 func (c *hoursCount) notes(out *GPUHours, invoiced *big.Rat) []string {
 	notes := []string{}
 	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -89,10 +89,10 @@ func (c *hoursCount) notes(out *GPUHours, invoiced *big.Rat) []string {
 	return notes
 }
 
-// maxGaps bounds the times that a note names.
+// maxGaps is the most gaps that a note names.
 const maxGaps = 3
 
-// gapsText names the first of the times without a record.
+// gapsText names the first of the periods without a record.
 func gapsText(gaps []billing.Period) string {
 	var texts []string
 	for _, gap := range gaps[:min(len(gaps), maxGaps)] {
@@ -108,10 +108,10 @@ func gapsText(gaps []billing.Period) string {
 	return text
 }
 
-// maxForeign bounds the pools of which a note says what pods of no tenant hold.
+// maxForeign is the most pools for which a note gives the devices held by pods of no tenant.
 const maxForeign = 3
 
-// foreignNow says what pods of no tenant hold now.
+// foreignNow returns the sentence on the devices that pods of no tenant hold now.
 func foreignNow(pools []string) string {
 	if len(pools) == 0 {
 		return ""
@@ -123,7 +123,7 @@ func foreignNow(pools []string) string {
 	return text + "."
 }
 
-// invoiced are the months whose invoices items of a source are from.
+// invoiced returns the months whose invoices items of a source are from.
 func (c *hoursCount) invoiced(source HoursSource) []string {
 	months := map[string]bool{}
 	for k := range c.items {
@@ -134,7 +134,7 @@ func (c *hoursCount) invoiced(source HoursSource) []string {
 	return slices.Sorted(maps.Keys(months))
 }
 
-// monthText is a calendar month as --period takes it, or another time.
+// monthText formats a calendar month in the form of --period, and any other period as from and until.
 func monthText(p billing.Period) string {
 	if p.Equal(Month(p.Start)) {
 		return p.Start.UTC().Format("2006-01")
@@ -151,5 +151,5 @@ func ofTenant(tenant string) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Recorded is a queue or model, or says that there is no record of it.
+// Recorded returns the name of a queue or model, or "not recorded".
 func Recorded(name string) string { return cmp.Or(name, "not recorded") }

@@ -11,17 +11,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// Month is the calendar month that a time is in, in UTC.
+// Month returns the calendar month that a time is in, in UTC.
 func Month(t time.Time) billing.Period {
 	t = t.UTC()
 	start := time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 	return billing.Period{Start: start, End: start.AddDate(0, 1, 0)}
 }
 
-// after is the month after another.
+// after returns the month that follows p.
 func after(p billing.Period) billing.Period { return Month(p.End) }
 
-// Since is the time from so long ago until now, such as 7d, 12h or 2w.
+// Since returns the period of a duration such as 7d, 12h or 2w that ends now.
 func Since(text string, now time.Time) (billing.Period, error) {
 	long, err := model.ParseDuration(text)
 	if err != nil || long == 0 {

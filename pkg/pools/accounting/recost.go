@@ -8,10 +8,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// Recosted are the sessions in batches that an invoice, which is to be closed, bills otherwise than their
-// batches say, as records with what they cost, and the batches that say otherwise. That is so where the price
-// book's discounts are counted over the month since the sessions went into batches. The records go into new
-// batches before the others are deleted; a session that is in a new one already is left out.
+// Recosted returns the batched sessions whose cost on an invoice about to be closed differs from their
+// batch, as records with the new cost, and the batches to replace. This happens where the price book's
+// discounts are counted over the month since the sessions went into batches. The records go into new
+// batches before the old ones are deleted; a session that is in a correct batch already is left out.
 func Recosted(batches []v1alpha1.UsageBatch, sessions []Session, closing func(invoice string) bool) (records []v1alpha1.UsageRecord, replaced []v1alpha1.UsageBatch) {
 	costs := map[string]v1alpha1.Money{}
 	for i := range sessions {

@@ -12,20 +12,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// rollUpAbove is how many credits an account keeps as they are: half of what the API takes.
+// rollUpAbove is the most credits that an account keeps unchanged: half of the API's maximum.
 const rollUpAbove = v1alpha1.MaxCredits / 2
 
-// RollUp is what an account's credits become where many of them are put together in one.
+// RollUp is an account's credits after the oldest have been combined in one.
 type RollUp struct {
-	// Credits are all of the account, the opening credit first. Their sum is the same as before.
+	// Credits are all credits of the account, the opening credit first. Their sum is the same as before.
 	Credits []v1alpha1.Credit
-	// Rolled are those that are in the opening credit now.
+	// Rolled are the credits that are now in the opening credit.
 	Rolled []v1alpha1.Credit
 }
 
-// RollUp puts those first credits of an account together that are of months whose invoices are all final, and
-// of months before. It returns nil while the account has few credits, while it has no price book to be invoiced
-// by, and if there are no two such credits.
+// RollUp combines the first credits of an account, those of months whose invoices are all final and of
+// earlier months. It returns nil while the account has few credits, while it has no price book to be
+// invoiced by, and if there are no two such credits.
 func (b *Books) RollUp(s *Statement) (*RollUp, error) {
 	credits := b.Account.Spec.Credits
 	if len(credits) <= rollUpAbove || s.NoPrices != "" {
@@ -40,7 +40,7 @@ func (b *Books) RollUp(s *Statement) (*RollUp, error) {
 	return out, nil
 }
 
-// settled is when the first month begins that has, or may yet have, an invoice that is not final.
+// settled returns the start of the first month that has, or may yet have, an invoice that is not final.
 func (b *Books) settled(s *Statement) time.Time {
 	first := Month(b.Now.Add(-b.Grace)).Start
 	for i := range s.Invoices {
@@ -51,8 +51,8 @@ func (b *Books) settled(s *Statement) time.Time {
 	return first
 }
 
-// opening is the sum of an account's first credits, which were all given before a time, and how many these
-// are. No credit is of nothing: where the sum is 0, the last of them stays as it is.
+// opening returns the sum of an account's first credits, all given before a time, and their number. A
+// credit cannot be 0: where the sum is 0, the last of them stays unchanged.
 func (b *Books) opening(before time.Time) (v1alpha1.Credit, int, error) {
 	var (
 		sum, last billing.Amount

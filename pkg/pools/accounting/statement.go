@@ -15,27 +15,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// Statement is what follows from a tenant's books.
+// Statement is the result computed from a tenant's books: invoices, charges and balance.
 type Statement struct {
-	// Invoices are those that are not final in the API, as they are now. Those with Finalized are
-	// due.
+	// Invoices are the present contents of the invoices that are not final in the API. Those with
+	// Finalized are due.
 	Invoices []v1alpha1.InvoiceSpec
-	// Stale are the open invoices of an earlier account of this name.
+	// Stale are the IDs of open invoices to delete: those of an earlier account of this name, and pages
+	// without sessions.
 	Stale []string
-	// Sessions are the records that have ended and are on no final invoice, with what they cost.
+	// Sessions are the ended records that are on no final invoice, with their cost.
 	Sessions []Session
-	// Sums are what those sessions cost that were in the books as sums, with the page that each is on.
+	// Sums are the costs of sessions that were in the books as sums, with the page that each is on.
 	Sums []SumOn
-	// Open are the charges of sessions that go on, as if they ended now.
+	// Open are the charges of open sessions, as if they ended now.
 	Open []billing.Charge
 	// Balance is the credits less Billed; Accrued is the sum of Open.
 	Balance, Billed, Accrued billing.Amount
-	// Wrong are the records that cannot be billed.
+	// Wrong are the errors of the records that cannot be billed.
 	Wrong []error
-	// Held are the records that were restored without their status. They are on no invoice and in no sum.
+	// Held are the records that were restored without their status. They are on no invoice and in no
+	// sum.
 	Held []types.NamespacedName
-	// NoPrices says why there is no price book to go by, and what to do; empty if there is one. Balance
-	// and Billed have credits, final invoices and the sessions then whose price is fixed, and
+	// NoPrices is the reason why no price book can be used, and the remedy; empty if one can. Balance
+	// and Billed then include only credits, final invoices and the sessions whose price is fixed, and
 	// nothing is invoiced.
 	NoPrices string
 }
@@ -44,24 +46,24 @@ type Statement struct {
 type Session struct {
 	Record types.NamespacedName
 	Charge billing.Charge
-	// Invoice is the ID of the one that it is on.
+	// Invoice is the ID of the session's invoice.
 	Invoice string
-	// Late says that the record is to be marked with it at once: the invoice of the month that the
-	// session ended in is final already, or the record is to go into a batch.
+	// Late reports that the record is to be marked with its invoice at once: the invoice of the month
+	// that the session ended in is final already, or the record is to go into a batch.
 	Late bool
-	// Batched says that the session is in a batch, which never changes.
+	// Batched reports that the session is in a batch, which never changes.
 	Batched bool
 }
 
-// Settles says whether an invoice is to be closed or a record is late. Both are for good, so that
-// nothing may be missing from the books.
+// Settles reports whether an invoice is to be closed or a record is late. Both are irreversible, so the
+// books must be complete.
 func (s *Statement) Settles() bool {
 	return slices.ContainsFunc(s.Invoices, func(v v1alpha1.InvoiceSpec) bool { return v.Finalized }) ||
 		slices.ContainsFunc(s.Sessions, func(s Session) bool { return s.Late }) ||
 		slices.ContainsFunc(s.Sums, func(s SumOn) bool { return s.Late })
 }
 
-// Unpriced are the resources, with their models, that sessions have and the price book does not.
+// Unpriced returns the resources, with their models, of sessions without a price in the price book.
 func (s *Statement) Unpriced() []string {
 	var out []string
 	add := func(resource, model string, noPrice bool) {
@@ -88,7 +90,7 @@ func (s *Statement) Unpriced() []string {
 	return out
 }
 
-// desk is the work on a statement.
+// desk is the intermediate state of computing a statement.
 type desk struct {
 	books    *Books
 	account  billing.Account
@@ -96,21 +98,21 @@ type desk struct {
 	final    []billing.Invoice
 	isFinal  map[string]bool
 	periods  map[string]billing.Period // of invoices that are not final, by ID
-	pages    []string                  // the pages beyond the first that are not final
-	sessions []billing.Session         // that are on no final invoice
-	invoiced []billing.Session         // that are on final pages
-	on       map[string]string         // the invoice, by its first page, of each session that has ended
+	pages    []string                  // pages beyond the first that are not final
+	sessions []billing.Session         // sessions on no final invoice
+	invoiced []billing.Session         // sessions on final pages
+	on       map[string]string         // invoice, by its first page, of each ended session
 	records  map[string]types.NamespacedName
 	marked   map[string]bool               // sessions whose record names their invoice
-	batched  map[string]bool               // sessions that are in a batch
-	sums     map[string][]billing.Subtotal // of the books, by the invoice that they are on
+	batched  map[string]bool               // sessions in a batch
+	sums     map[string][]billing.Subtotal // sums of the books, by their invoice
 	// earlier are the accounts of this name that were deleted before an invoice of theirs was closed, by
-	// the ID of the invoice. What it bills is owed all the same.
+	// the ID of the invoice. The amount of that invoice is owed nevertheless.
 	earlier map[string]billing.Account
 }
 
-// Compute makes the statement. An error says what of the account or a final invoice cannot be read;
-// nothing can be said then.
+// Compute makes the statement. It fails, with no statement, if the account or a final invoice cannot be
+// read.
 func (b *Books) Compute() (*Statement, error) {
 	d := &desk{
 		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
@@ -144,7 +146,7 @@ func (b *Books) Compute() (*Statement, error) {
 	return s, d.balance(s)
 }
 
-// holdInvoices leaves invoices and records as they are.
+// holdInvoices removes all changes of invoices and records from the statement.
 func (s *Statement) holdInvoices() {
 	s.Invoices, s.Stale = nil, nil
 	for i := range s.Sessions {
@@ -207,10 +209,10 @@ func (d *desk) readRecords(s *Statement) {
 }
 
 // readInvoiced reads a record that is on a final page, if another page of its invoice is not final. The
-// hours of its session count for discounts there.
+// hours of its session are used for discounts there.
 func (d *desk) readInvoiced(r *v1alpha1.UsageRecord) {
 	invoice, _ := billing.PageOf(r.Status.Invoice)
-	if d.isFinal[invoice] { // the first page is final last
+	if d.isFinal[invoice] { // the first page becomes final last
 		return
 	}
 	if session, err := SessionOf(r); err == nil && !session.Open() {
@@ -219,7 +221,7 @@ func (d *desk) readInvoiced(r *v1alpha1.UsageRecord) {
 	}
 }
 
-// openBatched are the sessions in batches that are on no final page, each once.
+// openBatched returns the sessions in batches that are on no final page, each once.
 func (d *desk) openBatched() []v1alpha1.UsageRecord {
 	var final, open []v1alpha1.UsageBatch
 	for _, b := range d.books.Batches {
@@ -249,7 +251,7 @@ func (d *desk) readInvoicedBatches(final []v1alpha1.UsageBatch) {
 	}
 }
 
-// assign finds the invoice of each session that has ended.
+// assign finds the invoice of each ended session.
 func (d *desk) assign(s *Statement) {
 	var kept []billing.Session
 	for _, session := range d.sessions {
@@ -268,9 +270,9 @@ func (d *desk) assign(s *Statement) {
 	d.sessions = kept
 }
 
-// invoiceFor is the invoice of what ended at a time: the one of the month it ended in, or of the first month
-// after that whose invoice is not final. The first page of an invoice is final last. known is false for a
-// mark that names no invoice.
+// invoiceFor returns the invoice of a session that ended at a time: the one of the month it ended in, or
+// of the first later month whose invoice is not final. The first page of an invoice becomes final last.
+// known is false for a mark that names no invoice.
 func (d *desk) invoiceFor(end time.Time, mark string) (id string, known bool) {
 	p, marked := Month(end), mark != ""
 	invoice, _ := billing.PageOf(mark)
@@ -289,7 +291,8 @@ func (d *desk) invoiceFor(end time.Time, mark string) (id string, known bool) {
 	return id, true
 }
 
-// ofEarlier reports whether an invoice is one of an earlier account of this name, and has it written.
+// ofEarlier reports whether an invoice belongs to an earlier account of this name, and if so adds it to
+// the invoices to write.
 func (d *desk) ofEarlier(id string) bool {
 	account, p, ok := billing.AccountOfInvoice(id, d.account.Tenant)
 	if ok = ok && account.UID != d.account.UID; ok {
@@ -298,8 +301,7 @@ func (d *desk) ofEarlier(id string) bool {
 	return ok
 }
 
-// invoice computes the invoices that are not final. Pages of them that are there and have no session any
-// more are stale.
+// invoice computes the invoices that are not final. Their existing pages without a session are stale.
 func (d *desk) invoice(s *Statement) error {
 	on := map[string][]billing.Session{}
 	for _, session := range slices.Concat(d.sessions, d.invoiced) {
@@ -339,7 +341,7 @@ func (d *desk) invoice(s *Statement) error {
 	return nil
 }
 
-// toBatch are the sessions whose record is to be marked with its invoice, to go into a batch.
+// toBatch returns the sessions whose record is to be marked with its invoice, to go into a batch.
 func (d *desk) toBatch() map[string]bool {
 	_, unmarked := d.books.Ready(d.books.BatchAfter)
 	names := map[string]bool{}
@@ -349,7 +351,8 @@ func (d *desk) toBatch() map[string]bool {
 	return names
 }
 
-// charge has a statement say what the sessions of a page cost. toBatch are those whose record is to name its page.
+// charge adds the charges of a page's sessions to the statement. toBatch are the sessions whose record
+// is to name its page.
 func (d *desk) charge(s *Statement, page *billing.Page, toBatch map[string]bool) {
 	for _, c := range page.Charges {
 		late := !page.Period.Has(c.Session.End) && !d.marked[c.Session.ID] || toBatch[c.Session.ID]
@@ -359,7 +362,7 @@ func (d *desk) charge(s *Statement, page *billing.Page, toBatch map[string]bool)
 	}
 }
 
-// finalPages are the numbers of the final pages of an invoice.
+// finalPages returns the numbers of the final pages of an invoice.
 func (d *desk) finalPages(id string) map[int]bool {
 	out := map[int]bool{}
 	for final := range d.isFinal {
@@ -387,7 +390,7 @@ func (d *desk) balance(s *Statement) error {
 	for _, v := range d.final {
 		s.Billed = s.Billed.Plus(v.Total)
 	}
-	// With discounts by period, the hours of this month's bill count together.
+	// With discounts by period, the hours of this month's bill are added up.
 	current, together := billing.InvoiceID(d.account, Month(d.books.Now)), d.book.DiscountScope != billing.PerSession
 	bill := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool {
 		return !session.Open() && (!together || d.on[session.ID] != current)

@@ -10,9 +10,9 @@ import (
 
 // SumOn is a sum of sessions on a page of an invoice that is not final.
 type SumOn struct {
-	billing.Subtotal // whose Invoice is the page
+	billing.Subtotal // its Invoice is the page
 
-	// Late says that the sessions are to be marked with it at once, as Session.Late does.
+	// Late reports that the sessions are to be marked with it at once, as Session.Late does.
 	Late bool
 }
 
@@ -20,7 +20,7 @@ type SumOn struct {
 func (d *desk) assignSums(s *Statement) {
 	for _, sum := range d.books.Sums {
 		if d.isFinal[sum.Invoice] {
-			if invoice, _ := billing.PageOf(sum.Invoice); !d.isFinal[invoice] { // the first page is final last
+			if invoice, _ := billing.PageOf(sum.Invoice); !d.isFinal[invoice] { // the first page becomes final last
 				d.sums[invoice] = append(d.sums[invoice], sum)
 			}
 			continue
@@ -34,7 +34,7 @@ func (d *desk) assignSums(s *Statement) {
 	}
 }
 
-// addSums has a statement say what the sums on a page come to.
+// addSums adds the sums on a page to the statement.
 func (s *Statement) addSums(page *billing.Page) {
 	for _, sum := range page.Sums {
 		late := sum.Invoice == "" && !page.Period.Equal(sum.Ended)

@@ -15,31 +15,32 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// Tally keeps a tenant's books so that a statement costs what has changed since the last one. It is the
-// statement that Books.Compute makes of the same objects, in whatever order they became known.
+// Tally keeps a tenant's books so that a statement costs only the changes since the last one. The
+// statement is the one that Books.Compute makes of the same objects, in whatever order they became
+// known.
 //
-// Sessions that have ended and are priced are added up by month, invoice and line. A change rates the
-// sessions again that changed; those that go on are rated at each statement. It keeps the objects that it
-// is given and changes none: they may be those of a cache.
+// Ended and priced sessions are added up by month, invoice and line. A change rates only the changed
+// sessions; open ones are rated at each statement. A Tally keeps the objects that it is given and does
+// not modify them: they may belong to a cache.
 type Tally struct {
 	mu       sync.Mutex
 	entries  map[string]entry                // guarded by mu; by the name of the session's record
-	recorded map[string]bool                 // guarded by mu; the entries that a record is of
+	recorded map[string]bool                 // guarded by mu; the entries that have a record
 	batches  map[string]*v1alpha1.UsageBatch // guarded by mu
 	invoices map[string]*v1alpha1.Invoice    // guarded by mu
 	marks    map[string]int                  // guarded by mu; as Books.Marks
 	bytes    int64                           // guarded by mu; StoredBytes of all records and batches
 
-	terms   *terms                       // guarded by mu; by which the sums were made; nil: there are none
-	changed map[string]bool              // guarded by mu; the entries that are to be rated
+	terms   *terms                       // guarded by mu; used for the sums; nil: there are none
+	changed map[string]bool              // guarded by mu; the entries to rate
 	apart   map[string]source            // guarded by mu; the sessions that are in no sum
 	sums    map[sumKey]*billing.Subtotal // guarded by mu
 }
 
 // entry is a session.
 type entry struct {
-	sources []source // where it is written down: one, as a rule
-	summed  source   // that which is in a sum; zero if none is
+	sources []source // records and batch places that have it: usually one
+	summed  source   // the source that is in a sum; zero if none is
 }
 
 // source is a record, or a place in a batch.
@@ -50,7 +51,7 @@ type source struct {
 	at     int32
 }
 
-// read is the record, or the one that the batch stands for.
+// read returns the record, or the one that the batch's session replaces.
 func (s source) read() v1alpha1.UsageRecord {
 	if s.record != nil {
 		return *s.record
@@ -59,7 +60,8 @@ func (s source) read() v1alpha1.UsageRecord {
 	return recordOf(&s.batch.Spec, &group.UsageTerms, &group.Sessions[s.at])
 }
 
-// chosen is the source that counts: a batch on a final invoice before another one, and that before a record.
+// chosen returns the source to use: a batch on a final invoice before another batch, and a batch before
+// a record.
 func chosen(sources []source, final map[string]bool) source {
 	rank := func(s source) int {
 		switch {
@@ -82,7 +84,7 @@ func chosen(sources []source, final map[string]bool) source {
 	})
 }
 
-// NewTally makes the books of a tenant that nothing is known of.
+// NewTally returns empty books of a tenant.
 func NewTally() *Tally {
 	return &Tally{
 		entries: map[string]entry{}, recorded: map[string]bool{}, batches: map[string]*v1alpha1.UsageBatch{},
@@ -90,7 +92,7 @@ func NewTally() *Tally {
 	}
 }
 
-// SetRecord takes a record as it is now.
+// SetRecord adds or updates a record.
 func (t *Tally) SetRecord(r *v1alpha1.UsageRecord) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,14 +106,14 @@ func (t *Tally) SetRecord(r *v1alpha1.UsageRecord) {
 	t.bytes += StoredBytes([]v1alpha1.UsageRecord{*r}, nil)
 }
 
-// DeleteRecord takes note that a record is gone.
+// DeleteRecord removes a record.
 func (t *Tally) DeleteRecord(namespace, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropRecord(namespace, name)
 }
 
-// record is the one of that name; nil if there is none.
+// record returns the record of that name; nil if there is none.
 func (t *Tally) record(namespace, name string) *v1alpha1.UsageRecord {
 	for _, s := range t.entries[name].sources {
 		if s.record != nil && s.record.Namespace == namespace {
@@ -121,7 +123,7 @@ func (t *Tally) record(namespace, name string) *v1alpha1.UsageRecord {
 	return nil
 }
 
-// same reports whether an object has not changed.
+// same reports whether an object is unchanged.
 func same(a, b metav1.Object) bool {
 	return a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion() && a.GetUID() == b.GetUID()
 }
@@ -139,7 +141,7 @@ func (t *Tally) dropRecord(namespace, name string) {
 	t.bytes -= StoredBytes([]v1alpha1.UsageRecord{*old}, nil)
 }
 
-// SetBatch takes a batch as it is now.
+// SetBatch adds or updates a batch.
 func (t *Tally) SetBatch(b *v1alpha1.UsageBatch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +160,7 @@ func (t *Tally) SetBatch(b *v1alpha1.UsageBatch) {
 	t.bytes += StoredBytes(nil, []v1alpha1.UsageBatch{*b})
 }
 
-// DeleteBatch takes note that a batch is gone.
+// DeleteBatch removes a batch.
 func (t *Tally) DeleteBatch(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,21 +183,21 @@ func (t *Tally) dropBatch(name string) {
 	t.bytes -= StoredBytes(nil, []v1alpha1.UsageBatch{*old})
 }
 
-// SetInvoice takes an invoice as it is now.
+// SetInvoice adds or updates an invoice.
 func (t *Tally) SetInvoice(v *v1alpha1.Invoice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.invoices[v.Name] = v
 }
 
-// DeleteInvoice takes note that an invoice is gone.
+// DeleteInvoice removes an invoice.
 func (t *Tally) DeleteInvoice(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.invoices, name)
 }
 
-// add has an entry be written down in one more place.
+// add adds a source to an entry.
 func (t *Tally) add(name string, s source) {
 	e := t.entries[name]
 	e.sources = append(e.sources, s)
@@ -203,7 +205,7 @@ func (t *Tally) add(name string, s source) {
 	t.change(name)
 }
 
-// drop has an entry be written down no more in a place.
+// drop removes sources from an entry.
 func (t *Tally) drop(name string, in func(source) bool) {
 	e, known := t.entries[name]
 	if !known {
@@ -216,14 +218,14 @@ func (t *Tally) drop(name string, in func(source) bool) {
 	t.change(name)
 }
 
-// change has an entry rated at the next statement. Before the first one all are.
+// change marks an entry to be rated at the next statement. Before the first one all are.
 func (t *Tally) change(name string) {
 	if t.terms != nil {
 		t.changed[name] = true
 	}
 }
 
-// mark counts a record or a batch, or one less, that is marked with an invoice.
+// mark adds n to the number of records and batches that are marked with an invoice.
 func (t *Tally) mark(invoice string, n int) {
 	if invoice == "" {
 		return
@@ -233,21 +235,21 @@ func (t *Tally) mark(invoice string, n int) {
 	}
 }
 
-// Empty reports whether there are neither records nor batches.
+// Empty reports whether the tally has neither records nor batches.
 func (t *Tally) Empty() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.recorded)+len(t.batches) == 0
 }
 
-// StoredBytes is what records and batches take of etcd, about.
+// StoredBytes estimates the bytes of etcd that records and batches take.
 func (t *Tally) StoredBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.bytes
 }
 
-// BatchUIDs are those of the batches.
+// BatchUIDs returns the UIDs of the batches.
 func (t *Tally) BatchUIDs() map[types.UID]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,7 +264,7 @@ func (t *Tally) batchUIDs() map[types.UID]bool {
 	return uids
 }
 
-// Ready are the records that Books.Ready returns, also those that only lack their invoice.
+// Ready returns the records that Books.Ready returns, including those that only lack their invoice.
 func (t *Tally) Ready(prices *v1alpha1.PriceBook, after time.Duration, now time.Time) []*v1alpha1.UsageRecord {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,7 +283,7 @@ func (t *Tally) Ready(prices *v1alpha1.PriceBook, after time.Duration, now time.
 	return out
 }
 
-// Replaced are the records that batches stand for.
+// Replaced returns the records that batches replace.
 func (t *Tally) Replaced() []*v1alpha1.UsageRecord {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -297,8 +299,8 @@ func (t *Tally) Replaced() []*v1alpha1.UsageRecord {
 	return out
 }
 
-// Expired are the records and batches that nobody needs any more: their invoice is final, and was exported so
-// long ago. The account's balance has the invoice in their place.
+// Expired returns the records and batches that can be deleted: their invoice is final, and was exported
+// at least keep ago. The account's balance has the invoice in their place.
 func (t *Tally) Expired(keep time.Duration, now time.Time) ([]*v1alpha1.UsageRecord, []*v1alpha1.UsageBatch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -324,7 +326,7 @@ func (t *Tally) Expired(keep time.Duration, now time.Time) ([]*v1alpha1.UsageRec
 	return records, batches
 }
 
-// allInvoices are the invoices, by name.
+// allInvoices returns the invoices, sorted by name.
 func (t *Tally) allInvoices() []v1alpha1.Invoice {
 	out := make([]v1alpha1.Invoice, 0, len(t.invoices))
 	for _, name := range slices.Sorted(maps.Keys(t.invoices)) {

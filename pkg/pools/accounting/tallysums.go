@@ -14,17 +14,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// terms are what sums depend on beside their sessions.
+// terms is all that sums depend on beside their sessions.
 type terms struct {
 	tenant, uid string // of the account
 	book        billing.Book
-	noPrices    bool            // the book stands for none
+	noPrices    bool            // the book is a placeholder without prices
 	final       map[string]bool // the IDs of the final invoices
 }
 
-// sumKey is what the sessions of a sum have in common.
+// sumKey identifies a sum: its sessions agree in all fields.
 type sumKey struct {
-	month                           int64 // of their ends
+	month                           int64 // month of their ends
 	invoice, resource, model, price string
 	noPrice, batched                bool
 }
@@ -34,12 +34,12 @@ func keyOf(c *billing.Charge, in source) sumKey {
 	return sumKey{Month(s.End).Start.Unix(), s.Invoice, s.Resource, s.Model, c.UnitPrice.String(), c.NoPrice, in.batch != nil}
 }
 
-// atOnce is how many sessions are rated at once, so that many take little memory.
+// atOnce is the number of sessions rated at once, which bounds the memory.
 const atOnce = 1000
 
-// Statement is that of the account, the prices, the time and the grace of books. It returns these, too, with
-// the records that may be written because of it. A discount over the month depends on all of its sessions: with
-// one, the statement is computed anew.
+// Statement computes the statement for the account, prices, time and grace of books. It also returns the
+// books, completed with the records that may be written because of the statement. A discount over the
+// month depends on all of its sessions: with one, the statement is computed from scratch.
 func (t *Tally) Statement(of Books) (*Books, *Statement, error) {
 	if err := t.fill(&of); err != nil {
 		return nil, nil, err
@@ -48,7 +48,7 @@ func (t *Tally) Statement(of Books) (*Books, *Statement, error) {
 	return &of, s, err
 }
 
-// fill completes books by what the tally has.
+// fill completes books with the tally's data.
 func (t *Tally) fill(of *Books) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,8 +63,9 @@ func (t *Tally) fill(of *Books) error {
 	return err
 }
 
-// WithBatches is the statement of records and invoices that were read apart, and of the tally's batches, which
-// never change. ok is false where these are not the ones with the UIDs, or cannot be added up.
+// WithBatches computes the statement of separately read records and invoices, and of the tally's
+// batches, which never change. ok is false if the tally's batches do not have the given UIDs, or cannot
+// be added up.
 func (t *Tally) WithBatches(of Books, uids map[types.UID]bool) (books *Books, s *Statement, ok bool, err error) {
 	if ok, err = t.fillBatches(&of, uids); err != nil || !ok {
 		return nil, nil, false, err
@@ -73,7 +74,7 @@ func (t *Tally) WithBatches(of Books, uids map[types.UID]bool) (books *Books, s 
 	return &of, s, true, err
 }
 
-// fillBatches completes books by the tally's batches.
+// fillBatches completes books with the tally's batches.
 func (t *Tally) fillBatches(of *Books, uids map[types.UID]bool) (ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +109,7 @@ func (t *Tally) sumsOf(is func(sumKey) bool) (out []billing.Subtotal) {
 	return out
 }
 
-// finalOf are the IDs of a tenant's final invoices.
+// finalOf returns the IDs of a tenant's final invoices.
 func finalOf(tenant string, invoices []v1alpha1.Invoice) map[string]bool {
 	final := map[string]bool{}
 	for i := range invoices {
@@ -119,7 +120,7 @@ func finalOf(tenant string, invoices []v1alpha1.Invoice) map[string]bool {
 	return final
 }
 
-// all are all records and batches.
+// all returns all records and batches.
 func (t *Tally) all() (records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) {
 	for name := range t.recorded {
 		for _, s := range t.entries[name].sources {
@@ -134,8 +135,8 @@ func (t *Tally) all() (records []v1alpha1.UsageRecord, batches []v1alpha1.UsageB
 	return records, batches
 }
 
-// refresh brings the sums up to date with the account, the prices, the invoices and the time of books. alone is
-// false, and there are no sums, where a discount is over the month.
+// refresh updates the sums to the account, prices, invoices and time of books. alone is false, and there
+// are no sums, where a discount is over the month.
 func (t *Tally) refresh(of *Books) (alone bool, err error) {
 	book, noPrices := of.book()
 	if book.DiscountScope != billing.PerSession {
@@ -160,8 +161,8 @@ func (t *Tally) refresh(of *Books) (alone bool, err error) {
 	return true, err
 }
 
-// setTerms has the sessions rated again that other terms bear on. A price that is fixed stays, whatever
-// becomes of the price book.
+// setTerms sets new terms, and marks the sessions that they affect to be rated. A fixed price is
+// independent of the price book.
 func (t *Tally) setTerms(by *terms) error {
 	was := t.terms
 	switch {
@@ -183,7 +184,7 @@ func (t *Tally) setTerms(by *terms) error {
 			}
 		}
 		for some := range slices.Chunk(unpriced, atOnce) {
-			if err := t.subtract(some); err != nil { // by the old terms
+			if err := t.subtract(some); err != nil { // with the old terms
 				return err
 			}
 		}
@@ -200,7 +201,7 @@ func (s source) priced() bool {
 	return s.batch.Spec.Groups[s.group].UnitPrice != ""
 }
 
-// subtract takes sessions out of their sums.
+// subtract removes sessions from their sums.
 func (t *Tally) subtract(names []string) error {
 	var sessions []billing.Session
 	from := map[string]source{}
@@ -230,7 +231,7 @@ func (t *Tally) subtract(names []string) error {
 	return err
 }
 
-// sum puts sessions into sums, or apart.
+// sum adds sessions to sums, or to apart.
 func (t *Tally) sum(names []string, now time.Time) error {
 	var sessions []billing.Session
 	for _, name := range names {
@@ -277,7 +278,7 @@ func (t *Tally) rate(sessions []billing.Session) ([]billing.Charge, error) {
 	return billing.Rate(book, sessions)
 }
 
-// knows reports whether a session is the tenant's, and if it is marked, whether there is such an invoice.
+// knows reports whether a session is the tenant's and, if it is marked, whether its invoice exists.
 func (t *terms) knows(s *billing.Session, now time.Time) bool {
 	if s.Tenant != t.tenant || s.Invoice == "" || t.final[s.Invoice] {
 		return s.Tenant == t.tenant
@@ -287,7 +288,7 @@ func (t *terms) knows(s *billing.Session, now time.Time) bool {
 	return ok && (account.UID != t.uid || p.Start.Before(now) && !p.Start.Before(Month(s.End).Start))
 }
 
-// settled reports whether nothing is to be written about a session that costs so much.
+// settled reports whether a session with that charge needs no write.
 func (t *terms) settled(s source, c *billing.Charge) bool {
 	if s.record == nil || t.final[c.Session.Invoice] || t.noPrices && c.Session.Fixed == nil {
 		return true
@@ -297,7 +298,7 @@ func (t *terms) settled(s source, c *billing.Charge) bool {
 	return status == s.record.Status
 }
 
-// written are the records that sources are, and batches that have those alone that are in a batch.
+// written returns the records among sources, and for each session in a batch a batch with it alone.
 func written(sources iter.Seq[source]) (records []v1alpha1.UsageRecord, batches []v1alpha1.UsageBatch) {
 	for s := range sources {
 		if s.record != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// WriteUsageCSV writes a row for each session with all that its record says: whose pod it was, and what it
-// costs. The end of one that goes on is empty.
+// WriteUsageCSV writes a row for each session with all fields of its record, among them the pod's owner
+// and the cost. The end of an open session is empty.
 func WriteUsageCSV(w io.Writer, records []v1alpha1.UsageRecord) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{{

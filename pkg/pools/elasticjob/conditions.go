@@ -15,13 +15,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// Reasons of the conditions. Those of a job that lost its quota are Kueue's, such as Preempted
-// and PodsReadyTimeout.
+// Reasons of the conditions. A job that lost its quota has Kueue's reasons, such as Preempted and
+// PodsReadyTimeout.
 const (
 	ReasonFinished  = "Finished"
 	ReasonSuspended = "Suspended"
 
-	// Why nothing can be made of a job.
+	// Reasons why a job's objects cannot be rendered.
 	ReasonNoTenant           = "NamespaceHasNoTenant"
 	ReasonPoolNotFound       = "PoolNotFound"
 	ReasonQueueNotFound      = "QueueNotFound"
@@ -29,39 +29,39 @@ const (
 	ReasonTemplateInvalid    = "TemplateInvalid"
 	ReasonNameTaken          = "NameTaken"
 
-	// Of Admitted.
+	// Reasons of Admitted.
 	ReasonAdmitted         = "Admitted"
 	ReasonWaitingForQuota  = "WaitingForQuota"
 	ReasonWaitingForCheck  = "WaitingForAdmissionCheck"
 	ReasonWaitingForPinned = names.ProtectedSoon
 	ReasonDeactivated      = "Deactivated"
 
-	// ReasonExceedsLimit: it can never start.
+	// ReasonExceedsLimit marks a job that can never start.
 	ReasonExceedsLimit = "ExceedsLimit"
 
-	// Of ProtectedCapacityGranted. Those of a job that waits are of package names, and of Admitted,
+	// Reasons of ProtectedCapacityGranted. A waiting job has the reasons of package names, in Admitted,
 	// too.
 	ReasonPinned = "Pinned"
 
-	// Of Scaled, beside v1alpha1.ReasonStaticRendezvous.
+	// Reasons of Scaled, beside v1alpha1.ReasonStaticRendezvous.
 	ReasonAtMaximum   = "AtMaximum"
 	ReasonNotAdmitted = "NotAdmitted"
 	ReasonQuotaLimit  = "QuotaLimit"
 	ReasonShrinking   = "Shrinking"
 	ReasonExtraFailed = "ExtraReplicasFailed"
 
-	// Of TemplateValid.
+	// Reasons of TemplateValid.
 	ReasonValid   = "Valid"
 	ReasonInvalid = "Invalid"
 
-	// Of Complete and Failed.
+	// Reasons of Complete and Failed.
 	ReasonSucceeded          = "Succeeded"
 	ReasonJobFailed          = "JobFailed"
 	ReasonMaxRunTimeExceeded = "MaxRunTimeExceeded"
 )
 
-// maxMessage is the longest message of a condition that the API server takes, in bytes; it
-// counts characters.
+// maxMessage is the longest condition message that the API server admits. It is applied to bytes, while
+// the API server counts characters.
 const maxMessage = 2048
 
 type conditions struct {
@@ -126,7 +126,7 @@ func (c *conditions) admitted() {
 	c.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, ReasonAdmitted, "by ClusterQueue "+queueName(c.s.base.workload))
 }
 
-// notAdmitted is why the base has no quota; no reason if it has.
+// notAdmitted returns why the base has no quota; an empty reason if it has.
 func (c *conditions) notAdmitted() (reason, message string) {
 	base := c.s.base
 	switch {
@@ -154,7 +154,7 @@ func (c *conditions) notAdmitted() (reason, message string) {
 	return ReasonWaitingForQuota, waitsFor(base)
 }
 
-// waitsForPool is why the pool has not let a protected job through, as the controller of pools has
+// waitsForPool returns why the pool has not released a protected job, as the computepool controller has
 // written on its Job.
 func (c *conditions) waitsForPool() (reason, message string) {
 	if c.f.never != "" {
@@ -166,12 +166,12 @@ func (c *conditions) waitsForPool() (reason, message string) {
 	return ReasonWaitingForPinned, "the pool has not looked for quota to set aside for the job yet"
 }
 
-// notMade is why there is no base.
+// notMade returns why the base does not exist.
 func (c *conditions) notMade() (reason, message string) {
 	switch {
 	case c.f.blocked != "":
 		return c.f.blocked, c.f.why
-	case len(c.f.faults) > 0: // of which only the API server knew
+	case len(c.f.faults) > 0: // faults that only the API server found
 		return ReasonTemplateInvalid, faultMessage(c.f.faults)
 	case c.f.taken != "":
 		return ReasonNameTaken, c.f.taken + " is there and is not this job's"
@@ -189,13 +189,13 @@ func queueName(w *kueue.Workload) string {
 	return w.Status.Admission.ClusterQueue
 }
 
-// gated says that the pool has not let a protected job through yet.
+// gated reports whether the pool has not released a protected job yet.
 func gated(base *part) bool {
 	_, ok := base.job.Annotations[kueue.AnnotationAdmissionGatedBy]
 	return ok
 }
 
-// waitsFor is what Kueue says a part waits for.
+// waitsFor returns Kueue's message on the quota that a part waits for.
 func waitsFor(p *part) string {
 	if reserved := p.condition(kueue.WorkloadQuotaReserved); reserved != nil && reserved.Message != "" {
 		return reserved.Message
@@ -234,7 +234,8 @@ func (c *conditions) protected() {
 	}
 }
 
-// scaled says why there are fewer replicas than maxReplicas, or more.
+// scaled sets the condition Scaled, with the reason why the job has fewer replicas than maxReplicas, or
+// more.
 func (c *conditions) scaled() {
 	scaling := &c.ej.Spec.Scaling
 	no := func(reason, message string) {
@@ -260,7 +261,7 @@ func (c *conditions) scaled() {
 	}
 }
 
-// missing is why an extra replica has no quota: the first one that has none speaks for all.
+// missing returns why an extra replica has no quota: the reason of the first one without.
 func (c *conditions) missing() (reason, message string) {
 	if c.f.taken != "" {
 		return ReasonNameTaken, c.f.taken + " is there and is not this job's"

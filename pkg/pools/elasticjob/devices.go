@@ -15,13 +15,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// offer is what a pool's pods may ask for as devices.
+// offer is the device resources that pods of a pool may request.
 type offer struct {
 	resources []v1.ResourceName
-	slices    bool // slices of MIG, of whatever profile, beside resources
+	slices    bool // MIG slices of any profile, in addition to resources
 }
 
-// offerOf is what a pool offers: parts of devices where it gives out those.
+// offerOf returns the offer of a pool: parts of devices where the pool gives out parts.
 func offerOf(pool *v1alpha1.ComputePool) offer {
 	unit, sliced := units.Sliced(pool.Spec.Virtualization)
 	switch {
@@ -41,8 +41,8 @@ func (o *offer) has(name v1.ResourceName) bool {
 	return o.slices && slice
 }
 
-// completeDevices has the pod ask for the devices of one replica: those of the template must be
-// as many, and where it names none the first container has them.
+// completeDevices makes a replica's pod request its devices, and returns the faults. The template must
+// request exactly want devices; if it requests none, the first container gets them.
 func completeDevices(spec *v1.PodSpec, want int64, o offer) []string {
 	d := &deviceCount{offer: o, kinds: map[v1.ResourceName]bool{}}
 	have := int64(0)
@@ -76,7 +76,7 @@ func completeDevices(spec *v1.PodSpec, want int64, o offer) []string {
 // deviceCount counts the devices of containers.
 type deviceCount struct {
 	offer  offer
-	kinds  map[v1.ResourceName]bool // the resources that some container asks for
+	kinds  map[v1.ResourceName]bool // resources that some container requests
 	faults []string
 }
 

@@ -24,7 +24,7 @@ const (
 
 type happening struct{ kind, reason, message string }
 
-// happened is what became of a job between two of its statuses.
+// happened returns the events for the changes between two statuses of a job.
 func happened(before, after *v1alpha1.ElasticJobStatus) []happening {
 	var out []happening
 	add := func(kind, reason, format string, args ...any) {
@@ -60,7 +60,8 @@ func happened(before, after *v1alpha1.ElasticJobStatus) []happening {
 	return out
 }
 
-// newlyRefused are the messages of conditions that say since the last status what the API server refuses.
+// newlyRefused returns the messages of conditions that report a refusal by the API server since the last
+// status.
 func newlyRefused(before, after *v1alpha1.ElasticJobStatus) (messages []string) {
 	for _, kind := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionScaled} {
 		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(after.Conditions, kind)

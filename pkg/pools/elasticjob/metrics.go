@@ -48,7 +48,7 @@ func (m *jobMetrics) forget(job types.NamespacedName) {
 	m.replicas.DeleteLabelValues(job.Namespace, job.Name)
 }
 
-// count counts a job when its end is first written down.
+// count counts a job when its end is first written to the status.
 func (m *jobMetrics) count(before, after *v1alpha1.ElasticJobStatus) {
 	if before.Phase == after.Phase {
 		return

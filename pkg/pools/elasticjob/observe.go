@@ -26,8 +26,8 @@ const (
 	jobsByPool       = "elasticjob.pool"  // ElasticJobs by the name of their pool
 )
 
-// controllerName is the name of the object of that kind that controls another; "" if another
-// kind does, or none.
+// controllerName returns the name of o's controller of that kind; "" if another kind controls o, or
+// none.
 func controllerName(o metav1.Object, kind string) string {
 	if c := metav1.GetControllerOfNoCopy(o); c != nil && c.Kind == kind {
 		return c.Name
@@ -35,7 +35,8 @@ func controllerName(o metav1.Object, kind string) string {
 	return ""
 }
 
-// observe reads what exists of a job. What it returns is the cache's, and must not be changed.
+// observe reads a job's existing Jobs, Workloads and Service. The objects belong to the cache and must
+// not be changed.
 func (r *reconciler) observe(ctx context.Context, ej *v1alpha1.ElasticJob) (*state, error) {
 	jobs := &batchv1.JobList{}
 	err := r.client.List(ctx, jobs, client.InNamespace(ej.Namespace), client.MatchingFields{jobsByElasticJob: ej.Name}, client.UnsafeDisableDeepCopy)
@@ -45,7 +46,7 @@ func (r *reconciler) observe(ctx context.Context, ej *v1alpha1.ElasticJob) (*sta
 	s := &state{extras: map[int32]part{}}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if !metav1.IsControlledBy(job, ej) { // of an ElasticJob that had this name before
+		if !metav1.IsControlledBy(job, ej) { // left by an earlier ElasticJob of this name
 			continue
 		}
 		workload, err := r.workloadOf(ctx, job)
@@ -62,7 +63,7 @@ func (r *reconciler) observe(ctx context.Context, ej *v1alpha1.ElasticJob) (*sta
 	return s, err
 }
 
-// workloadOf is what Kueue made of a Job; nil if there is nothing yet.
+// workloadOf returns the Workload that Kueue made of a Job; nil if it does not exist yet.
 func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.Workload, error) {
 	list := &kueue.WorkloadList{}
 	err := r.client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingFields{workloadsByJob: job.Name}, client.UnsafeDisableDeepCopy)
@@ -77,7 +78,7 @@ func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.W
 	return nil, nil
 }
 
-// serves says whether the job's Service is there.
+// serves reports whether the job's Service exists.
 func (r *reconciler) serves(ctx context.Context, ej *v1alpha1.ElasticJob) (bool, error) {
 	service := serviceMetadata()
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(ej), service)
@@ -87,14 +88,14 @@ func (r *reconciler) serves(ctx context.Context, ej *v1alpha1.ElasticJob) (bool,
 	return metav1.IsControlledBy(service, ej), nil
 }
 
-// serviceMetadata is all that is read of Services, and so all that is kept of them.
+// serviceMetadata returns an object for a Service's metadata, the only part that is read and cached.
 func serviceMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("Service"))
 	return m
 }
 
-// numberOf is the number of an extra Job's replica.
+// numberOf returns the replica number in the name of an extra Job.
 func numberOf(job, elasticJob string) (int32, bool) {
 	number, ok := strings.CutPrefix(job, elasticJob+"-x")
 	if !ok {

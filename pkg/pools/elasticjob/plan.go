@@ -13,25 +13,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// extraRetry is after how long an extra replica that failed or was evicted is made anew. It is
-// longer than the scheduler takes to place a gang, and short beside a job.
+// extraRetry is the time after which an extra replica that failed or was evicted is created again. It is
+// longer than the scheduler takes to place a gang, and short compared with a job.
 const extraRetry = time.Minute
 
-// step is one change to make. One of the fields is set, but for relabel, which has labels.
+// step is one change to carry out. One field is set, except that relabel also has labels.
 type step struct {
 	serve  *v1.Service
 	create *batchv1.Job
 	remove *batchv1.Job
-	// activate or deactivate the Workload.
+	// activate or deactivate is the Workload to change.
 	activate, deactivate *kueue.Workload
-	// relabel is the Job to give the labels.
+	// relabel is the Job that gets the labels.
 	relabel *batchv1.Job
 	labels  map[string]string
 }
 
-// plan says what to do next. It decides anew from what exists each time, so that a step that was
-// lost or done twice does no harm. again is after how long to ask again though nothing changed;
-// 0: not at all.
+// plan returns the next steps of a job. It starts from the existing objects each time, so a step that
+// was lost or done twice does no harm. again is the time after which to plan again without a change; 0:
+// not at all.
 func plan(ej *v1alpha1.ElasticJob, r *Rendered, s *state, now time.Time) (steps []step, again time.Duration) {
 	p := &planner{ej: ej, r: r, s: s, now: now}
 	p.base()
@@ -41,7 +41,7 @@ func plan(ej *v1alpha1.ElasticJob, r *Rendered, s *state, now time.Time) (steps 
 
 type planner struct {
 	ej    *v1alpha1.ElasticJob
-	r     *Rendered // nil while nothing can be made of the job
+	r     *Rendered // nil while the job's objects cannot be rendered
 	s     *state
 	now   time.Time
 	steps []step
@@ -63,12 +63,12 @@ func (p *planner) base() {
 		p.retire(base)
 	case base.deactivatedByKueue():
 	case p.ej.Spec.Suspend && protected(p.ej):
-		// The pool keeps what is pinned for as long as the Job exists, and the gate cannot be
-		// closed again: the job goes through it again when it is resumed.
+		// The pool keeps the pins for as long as the Job exists, and the gate cannot be closed again:
+		// the job passes it a second time when it is resumed.
 		p.retire(base)
 	case p.ej.Spec.Suspend:
 		p.suspend(base)
-	case base.markedByUs(): // a mark that stayed would have a later stop by Kueue undone
+	case base.markedByUs(): // a mark left in place would undo a later stop by Kueue
 		p.add(step{activate: base.workload})
 	}
 	if base != nil && !base.finished() && p.r != nil {
@@ -77,23 +77,23 @@ func (p *planner) base() {
 	}
 }
 
-// suspend deactivates the base's Workload until the job is resumed. It marks a Workload that a person has
-// deactivated before as well, so that resuming the job starts it.
+// suspend deactivates the base's Workload until the job is resumed. It also marks a Workload that a
+// person has deactivated before, so that resuming the job starts it.
 func (p *planner) suspend(base *part) {
 	if base.workload != nil && (base.active() || !base.markedByUs()) {
 		p.add(step{deactivate: base.workload})
 	}
 }
 
-// serve comes before the pods, which look each other up as soon as they start.
+// serve creates the Service before the pods, which look each other up as soon as they start.
 func (p *planner) serve() {
 	if !p.s.served {
 		p.add(step{serve: p.r.Service})
 	}
 }
 
-// extras makes the replicas that are wanted and are not there, and takes away the others, the
-// highest first.
+// extras creates the wanted replicas that do not exist, and removes the unwanted ones, the highest
+// first.
 func (p *planner) extras() {
 	scaling := &p.ej.Spec.Scaling
 	end := scaling.MinReplicas
@@ -117,12 +117,12 @@ func (p *planner) extras() {
 	}
 }
 
-// growing says whether there may be extras at all.
+// growing reports whether the job may have extra replicas at all.
 func (p *planner) growing() bool {
 	return p.s.base.admitted() && !p.ej.Spec.Suspend && !ended(p.ej) && staticRendezvous(p.ej) == ""
 }
 
-// due says whether an extra failed so long ago that it may be made anew.
+// due reports whether an extra failed long enough ago to be created again.
 func (p *planner) due(extra *part) bool {
 	at, failed := extra.mayRetry()
 	if !failed {
@@ -135,7 +135,7 @@ func (p *planner) due(extra *part) bool {
 	return wait <= 0
 }
 
-// retire takes the quota away from a part, and then the Job. In this order, because Kueue would
+// retire deactivates a part's Workload, and later deletes the Job. In this order, because Kueue would
 // give the quota of a deleted Job away while its pods still run.
 func (p *planner) retire(t *part) {
 	switch {
@@ -153,7 +153,7 @@ func (p *planner) deactivate(t *part) {
 	}
 }
 
-// relabel has a Job follow the ElasticJob's priority, queue and time. Kueue takes another
+// relabel updates a Job's labels to the ElasticJob's priority, queue and time. Kueue accepts another
 // priority at any time, the others only while the Job is suspended.
 func (p *planner) relabel(t *part, want *batchv1.Job) {
 	keys := []string{kueue.LabelPriorityClass}
@@ -163,7 +163,7 @@ func (p *planner) relabel(t *part, want *batchv1.Job) {
 	labels := map[string]string{}
 	for _, key := range keys {
 		if t.job.Labels[key] != want.Labels[key] {
-			labels[key] = want.Labels[key] // "" takes it away
+			labels[key] = want.Labels[key] // "" removes it
 		}
 	}
 	if len(labels) > 0 {

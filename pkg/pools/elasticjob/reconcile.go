@@ -27,10 +27,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// retry is after how long a job is looked at again whose obstacle this controller does not watch.
+// retry is the interval at which a job is reconciled whose obstacle this controller does not watch.
 const retry = time.Minute
 
-// reconciler keeps the Jobs of one ElasticJob after the other.
+// reconciler keeps the Jobs of ElasticJobs.
 type reconciler struct {
 	client  client.Client // reads from the cache, ElasticJobs too
 	live    client.Reader // reads from the API server
@@ -39,14 +39,14 @@ type reconciler struct {
 	metrics *jobMetrics
 }
 
-// newObject is an ElasticJob as this controller reads it: see decode.
+// newObject returns an ElasticJob as this controller reads it: see decode.
 func newObject() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ElasticJobKind))
 	return u
 }
 
-// Reconcile makes the next changes that a job needs, and writes down its status.
+// Reconcile carries out the next steps that a job needs, and writes its status.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	u := newObject()
 	if err := r.client.Get(ctx, req.NamespacedName, u); err != nil {
@@ -57,7 +57,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, reconcile.TerminalError(err)
 	}
-	if ej.DeletionTimestamp != nil { // the garbage collector takes what the job owns
+	if ej.DeletionTimestamp != nil { // the garbage collector deletes the objects that the job owns
 		r.metrics.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -81,7 +81,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: again}, failure
 }
 
-// soonest is the shorter of two times to wait, of which 0 is for ever.
+// soonest returns the shorter of two waiting times, of which 0 is for ever.
 func soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -89,7 +89,8 @@ func soonest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// render finds out what the job is to be made of. It is nil where f says why it cannot be made.
+// render returns the objects of a job. It returns nil where f has the reason why they cannot be
+// rendered.
 func (r *reconciler) render(ctx context.Context, ej *v1alpha1.ElasticJob, f *findings) (*Rendered, error) {
 	pool, err := r.place(ctx, ej, f)
 	if err != nil || pool == nil {
@@ -110,7 +111,7 @@ func (r *reconciler) render(ctx context.Context, ej *v1alpha1.ElasticJob, f *fin
 	return rendered, nil
 }
 
-// place finds the job's tenant, pool and queue. The pool is nil if there is none.
+// place finds the job's tenant, pool and queue. The returned pool is nil if it does not exist.
 func (r *reconciler) place(ctx context.Context, ej *v1alpha1.ElasticJob, f *findings) (*v1alpha1.ComputePool, error) {
 	namespace := &v1.Namespace{}
 	if err := r.client.Get(ctx, types.NamespacedName{Name: ej.Namespace}, namespace); err != nil {
@@ -147,7 +148,7 @@ func (r *reconciler) findQueue(ctx context.Context, ej *v1alpha1.ElasticJob, poo
 	return nil
 }
 
-// queueFault says why a job's queue is none of its pool's; empty if it is one.
+// queueFault returns why spec.queue is not a queue of the pool; empty if it is.
 func queueFault(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) string {
 	var have []string
 	for i := range pool.Spec.Queues {
@@ -164,8 +165,8 @@ func queueFault(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) string {
 	return ""
 }
 
-// report writes the status down where it changed. What happened between the last status and this
-// one is told once, by whoever wrote it: two that read the same last one cannot both write.
+// report writes the status if it changed. Only the writer records the events between the last status and
+// this one: of two that read the same last status one gets a conflict.
 func (r *reconciler) report(ctx context.Context, u *unstructured.Unstructured, ej *v1alpha1.ElasticJob, status *v1alpha1.ElasticJobStatus) error {
 	r.metrics.show(ej, status)
 	if equality.Semantic.DeepEqual(&ej.Status, status) {
@@ -179,7 +180,7 @@ func (r *reconciler) report(ctx context.Context, u *unstructured.Unstructured, e
 	changed.Object["status"] = fields
 	err = r.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(u, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the cache is behind; what it will see has the job looked at again
+		return nil // the cache is behind; its next event reconciles the job again
 	}
 	if err != nil {
 		return fmt.Errorf("write the status of ElasticJob %s/%s: %w", ej.Namespace, ej.Name, err)

@@ -24,13 +24,13 @@ const (
 	ExtraPriorityClass = "nvtopo-pool-extra"
 	// rendezvousPort is torchrun's: https://docs.pytorch.org/docs/stable/elastic/run.html
 	rendezvousPort = 29500
-	// failuresPerReplica is how often a replica may fail, on average, before the job has failed.
-	// One that fails has all others fail too, so the Job's default of 6 would be one bad hour
-	// of a job of weeks. Evictions and lost nodes do not count.
+	// failuresPerReplica is the average number of failures per replica before the job has failed. One
+	// that fails makes all others fail too, so the Job's default of 6 would be one bad hour of a job of
+	// weeks. Evictions and lost nodes are not counted.
 	failuresPerReplica = 20
-	// maxExtras is how many replicas beyond minReplicas the API server allows. Replicas are told
-	// of so many when they start: maxReplicas may be raised later, and a process that was told
-	// of fewer would not let them join.
+	// maxExtras is the most replicas beyond minReplicas that the API server allows. The replicas'
+	// variables allow for that many from the start: maxReplicas may be raised later, and a process
+	// started with fewer would not let them join.
 	maxExtras = 256
 )
 
@@ -40,11 +40,11 @@ type Class struct {
 	Value int32
 }
 
-// Rendered is what an ElasticJob is made of. Nothing in it depends on what exists already.
+// Rendered is the wanted objects of an ElasticJob. They do not depend on existing objects.
 type Rendered struct {
 	Service *v1.Service
 	Base    *batchv1.Job
-	// Classes are those of the base and of the extras.
+	// Classes are the classes of the base and of the extras.
 	Classes []Class
 
 	ej    *v1alpha1.ElasticJob
@@ -52,8 +52,8 @@ type Rendered struct {
 	class Class // of the extras
 }
 
-// Render returns what an ElasticJob is made of in its pool. The template must be complete: what
-// faults it has the API server will name.
+// Render returns the objects of an ElasticJob in its pool. The template must be complete; the API server
+// finds its other faults.
 func Render(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) *Rendered {
 	priority := priorityOf(ej, pool)
 	r := &Rendered{ej: ej, pool: pool}
@@ -69,13 +69,13 @@ func Render(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) *Rendered {
 	return r
 }
 
-// protected says that the job's minReplicas must not be preempted.
+// protected reports whether the job's minReplicas must not be preempted.
 func protected(ej *v1alpha1.ElasticJob) bool {
 	return ej.Spec.Preemptible != nil && !*ej.Spec.Preemptible
 }
 
-// priorityOf adds the priority of the job's queue to the job's own, which has no effect in a
-// queue that admits in the order of arrival.
+// priorityOf adds the priority of the job's queue to the job's own, which has no effect in a queue that
+// admits in the order of arrival.
 func priorityOf(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) int32 {
 	queue := queueOf(ej, pool)
 	switch {
@@ -87,7 +87,7 @@ func priorityOf(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) int32 {
 	return queue.Priority + ej.Spec.Priority
 }
 
-// queueOf is the pool's queue that the job names; nil if there is none.
+// queueOf returns the pool's queue that the job names; nil if the pool does not have it.
 func queueOf(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) *v1alpha1.PoolQueue {
 	i := slices.IndexFunc(pool.Spec.Queues, func(q v1alpha1.PoolQueue) bool { return q.Name == ej.Spec.Queue })
 	if i < 0 {
@@ -96,13 +96,13 @@ func queueOf(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) *v1alpha1.Pool
 	return &pool.Spec.Queues[i]
 }
 
-// selector picks the pods of a job.
+// selector selects the pods of a job.
 func selector(ej *v1alpha1.ElasticJob) map[string]string {
 	return map[string]string{names.LabelElasticJob: ej.Name}
 }
 
-// service gives the pods names in DNS before they are ready, since they are ready only once they
-// have found each other.
+// service returns the Service that gives the pods DNS names before they are ready, since they become
+// ready only once they have found each other.
 func service(ej *v1alpha1.ElasticJob) *v1.Service {
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -119,7 +119,7 @@ func owner(ej *v1alpha1.ElasticJob) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(ej, v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ElasticJobKind))}
 }
 
-// job is what base and extras have in common.
+// job returns the common part of base and extra Jobs.
 func (r *Rendered) job(name, role, class string) *batchv1.Job {
 	ej := r.ej
 	labels := selector(ej)
@@ -151,7 +151,7 @@ func (r *Rendered) job(name, role, class string) *batchv1.Job {
 	}
 }
 
-// kueueLabels are those labels of a Job that may change while the Job exists.
+// kueueLabels returns the labels of a Job that may change while the Job exists.
 func (r *Rendered) kueueLabels(class string) map[string]string {
 	labels := map[string]string{
 		kueue.LabelQueue:         names.LocalQueue(r.ej.Spec.Pool, r.ej.Spec.Queue),
@@ -173,7 +173,7 @@ func (r *Rendered) completeBase() {
 	job.Spec.Parallelism, job.Spec.Completions = &replicas, &replicas
 	job.Spec.BackoffLimit = new(failuresPerReplica * replicas)
 	t := &job.Spec.Template
-	if t.Spec.RestartPolicy == v1.RestartPolicyNever { // the API server allows it with no other
+	if t.Spec.RestartPolicy == v1.RestartPolicyNever { // required by the API server for a failure policy
 		job.Spec.PodFailurePolicy = onDisruption(batchv1.PodFailurePolicyActionIgnore)
 	}
 	annotate(t, gangOf(ej))
@@ -183,9 +183,9 @@ func (r *Rendered) completeBase() {
 	}}})
 }
 
-// Extra is the Job of replica i, which is minReplicas or more. Its pod is no member of the gang:
-// the gang must never wait for it. It fails when its pod is evicted, so that it does not hold
-// quota while it waits for a place, which needs the pod not to be restarted in place.
+// Extra is the Job of replica i, which is minReplicas or more. Its pod is no member of the gang: the
+// gang must never wait for it. It fails when its pod is evicted, so that it does not hold quota while it
+// waits for a place; for that the pod must not be restarted in place.
 func (r *Rendered) Extra(i int32) *batchv1.Job {
 	name := names.ExtraJob(r.ej.Name, i)
 	job := r.job(name, names.RoleExtra, r.class.Name)
@@ -207,7 +207,7 @@ func (r *Rendered) Extra(i int32) *batchv1.Job {
 	return job
 }
 
-// onDisruption says what becomes of a Job whose pod was evicted or lost its node.
+// onDisruption returns the failure policy with one action for pods that were evicted or lost their node.
 func onDisruption(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePolicy {
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 		Action:          action,
@@ -222,11 +222,11 @@ func annotate(t *v1.PodTemplateSpec, annotations map[string]string) {
 	maps.Copy(t.Annotations, annotations)
 }
 
-// gangName is how the scheduler knows the pods of the base.
+// gangName is the scheduler's name for the gang of the base's pods.
 func gangName(ej *v1alpha1.ElasticJob) string { return names.BaseJob(ej.Name) }
 
-// gangOf are the scheduler's annotations of the pods of the base. They are the plain ones: a
-// PodGroup would have to be kept beside the Job.
+// gangOf returns the gang annotations of the base's pods. They are the plain ones: a PodGroup would have
+// to be kept beside the Job.
 func gangOf(ej *v1alpha1.ElasticJob) map[string]string {
 	gang := map[string]string{
 		gangrequest.GangKey:     gangName(ej),
@@ -243,9 +243,9 @@ func gangOf(ej *v1alpha1.ElasticJob) map[string]string {
 	return gang
 }
 
-// messageOf is the annotation of all replicas that says what each device sends in the all-reduce by
-// whose time nodes, and plans of the gang, are compared. There is none of the algorithm: the API takes
-// only that by which they are compared.
+// messageOf returns the annotation of all replicas with the size of the message that each device sends
+// in an all-reduce; the scheduler compares nodes and gang plans by the time of that all-reduce. There is
+// no annotation for the algorithm: the API admits only the one used in that comparison.
 func messageOf(ej *v1alpha1.ElasticJob) map[string]string {
 	if p := ej.Spec.Placement; p != nil && p.DataSizeMB > 0 {
 		return map[string]string{gangrequest.MessageSizeKey: strconv.FormatInt(int64(p.DataSizeMB), 10) + "M"}
@@ -253,7 +253,8 @@ func messageOf(ej *v1alpha1.ElasticJob) map[string]string {
 	return nil
 }
 
-// environment tells containers how the replicas find each other. What the template sets stays.
+// environment adds the variables by which the replicas find each other. Variables that the template sets
+// are kept.
 func environment(ej *v1alpha1.ElasticJob, t *v1.PodTemplateSpec, rank v1.EnvVar) {
 	ours := variables(ej, t.Spec.Subdomain, rank)
 	for _, containers := range [][]v1.Container{t.Spec.InitContainers, t.Spec.Containers} {
@@ -263,8 +264,8 @@ func environment(ej *v1alpha1.ElasticJob, t *v1.PodTemplateSpec, rank v1.EnvVar)
 	}
 }
 
-// variables are PyTorch's of a process group, and torchrun's (PET_...): a range of nodes and who
-// keeps the list of them, or one number and everybody's rank.
+// variables returns the variables of a PyTorch process group, and torchrun's (PET_...): a range of nodes
+// and the rendezvous endpoint, or one number of nodes and the replica's rank.
 func variables(ej *v1alpha1.ElasticJob, subdomain string, rank v1.EnvVar) []v1.EnvVar {
 	replicas := ej.Spec.Scaling.MinReplicas
 	least, most := strconv.FormatInt(int64(replicas), 10), strconv.FormatInt(int64(replicas+maxExtras), 10)
@@ -289,8 +290,8 @@ func variables(ej *v1alpha1.ElasticJob, subdomain string, rank v1.EnvVar) []v1.E
 		v1.EnvVar{Name: "PET_RDZV_ID", Value: string(ej.UID)})
 }
 
-// missing are those variables of ours that a container does not set. They come first, so that
-// its own may refer to them.
+// missing returns those of our variables that a container does not set. They come first, so that the
+// container's own may refer to them.
 func missing(ours, env []v1.EnvVar) []v1.EnvVar {
 	return slices.DeleteFunc(slices.Clone(ours), func(v v1.EnvVar) bool {
 		return slices.ContainsFunc(env, func(e v1.EnvVar) bool { return e.Name == v.Name })

@@ -22,9 +22,9 @@ const (
 
 const nodesFlag = "--nnodes"
 
-// staticRendezvous says why no replica can join the job once it runs; "" if any may. A command
-// that names a rank, or one number of nodes, beats what the environment says of the range. A
-// replica more would then wait for ever, or crash, with GPUs that others could use.
+// staticRendezvous returns why no replica can join the job once it runs; "" if any may. A command that
+// names a rank, or one number of nodes, overrides the range in the environment. An additional replica
+// would then wait for ever, or crash, with GPUs that others could use.
 func staticRendezvous(ej *v1alpha1.ElasticJob) string {
 	switch ej.Spec.Scaling.Rendezvous {
 	case v1alpha1.RendezvousStatic:
@@ -69,8 +69,8 @@ func staticCommand(c *v1.Container) string {
 	return ""
 }
 
-// wordsOf splits a command as a shell would, near enough to find flags: its parts may be whole
-// scripts. Quotes go, since only whether a value has a colon matters.
+// wordsOf splits a command as a shell would, closely enough to find flags: its parts may be whole
+// scripts. Quotes are dropped, since only whether a value has a colon matters.
 func wordsOf(command []string) []string {
 	var words []string
 	for _, part := range command {
@@ -83,8 +83,9 @@ func wordsOf(command []string) []string {
 	return words
 }
 
-// expand gives the value of a variable that is all of value: $(NAME) of Kubernetes, $NAME or
-// ${NAME} of a shell. What the template does not set is known only if it is set here.
+// expand returns the value of a variable if value is nothing but a reference to it: $(NAME) of
+// Kubernetes, $NAME or ${NAME} of a shell. A variable that the template does not set is known only if
+// this package sets it.
 func expand(value string, env []v1.EnvVar) string {
 	name, ok := strings.CutPrefix(value, "$")
 	if !ok {
@@ -97,12 +98,12 @@ func expand(value string, env []v1.EnvVar) string {
 		}
 	}
 	if name == envNodes {
-		return "1:2" // a range, whichever
+		return "1:2" // any range
 	}
 	return value
 }
 
-// isRange says whether a number of nodes is MIN:MAX, and not one number said twice.
+// isRange reports whether a number of nodes is MIN:MAX, and not one number given twice.
 func isRange(value string) bool {
 	low, high, ok := strings.Cut(value, ":")
 	if !ok {

@@ -13,10 +13,10 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// reserved finds what a template says that is not the tenant's to say: the priority of pods, by
-// which they would evict others', and keys that Kueue writes on pods. On pods and Jobs that a tenant
-// makes, admission policies refuse the same (manifests/pools/policy-jobs.yaml); they let the pool
-// controller's Jobs pass.
+// reserved returns the fields of a template that a tenant must not set: the priority of pods, which
+// would let them evict other tenants' pods, and keys that Kueue writes on pods. On pods and Jobs that a
+// tenant creates, admission policies refuse the same (manifests/pools/policy-jobs.yaml); they let the
+// pool controller's Jobs pass.
 func reserved(t *v1.PodTemplateSpec) (faults []string) {
 	if class := t.Spec.PriorityClassName; class != "" && class != ExtraPriorityClass {
 		faults = append(faults, fmt.Sprintf("%s.spec.priorityClassName: %s: leave it out: spec.priority orders the jobs of a pool", templatePath, class))
@@ -34,8 +34,8 @@ func reserved(t *v1.PodTemplateSpec) (faults []string) {
 	return faults
 }
 
-// ineffective says whether Kueue does not read a key of its own on the pods of a Job. Those that begin
-// with podset- are of topology-aware scheduling, which is off.
+// ineffective reports whether Kueue does not read a key of its own on the pods of a Job. Those that
+// begin with podset- belong to topology-aware scheduling, which is off.
 func ineffective(key string) bool {
 	switch key {
 	case kueue.LabelQueue, kueue.LabelPriorityClass, kueue.LabelMaxExecutionSeconds:

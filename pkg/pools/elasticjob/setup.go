@@ -30,11 +30,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// workers is how many jobs are looked at at a time. A look is some writes to the API server.
+// workers is the number of jobs reconciled at a time. Each one is some writes to the API server.
 const workers = 8
 
-// Setup has the manager run ElasticJobs. The manager's client has to read unstructured objects
-// from its cache.
+// Setup registers the ElasticJob controller with the manager. The manager's client has to read
+// unstructured objects from its cache.
 func Setup(mgr manager.Manager) error {
 	metrics, err := newMetrics(ctrlmetrics.Registry)
 	if err != nil {
@@ -63,7 +63,7 @@ func Setup(mgr manager.Manager) error {
 }
 
 func addIndices(indexer client.FieldIndexer) error {
-	ctx := context.Background() // it bounds nothing: the informers are those of the manager
+	ctx := context.Background() // it bounds nothing: the informers are the manager's
 	one := func(name string) []string {
 		if name == "" {
 			return nil
@@ -85,7 +85,7 @@ func addIndices(indexer client.FieldIndexer) error {
 	)
 }
 
-// appears passes that an object is there or gone, and not what is in it.
+// appears passes creations and deletions of an object, and no updates.
 func appears() predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
@@ -96,7 +96,7 @@ func relabelled() predicate.Funcs {
 	}}
 }
 
-// ofWorkload is the ElasticJob whose Job a Workload was made of.
+// ofWorkload returns a request for the ElasticJob whose Job a Workload was made of.
 func (r *reconciler) ofWorkload(ctx context.Context, o client.Object) []reconcile.Request {
 	name := controllerName(o, "Job")
 	if name == "" {

@@ -17,23 +17,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// part is a Job of an ElasticJob with what Kueue made of it.
+// part is a Job of an ElasticJob with its Workload.
 type part struct {
 	job      *batchv1.Job
 	workload *kueue.Workload // nil until Kueue has made it
 }
 
-// state is what exists of an ElasticJob.
+// state is the existing objects of an ElasticJob.
 type state struct {
-	base   *part          // nil if there is none
-	extras map[int32]part // by the number of the replica
-	served bool           // the Service is there
+	base   *part          // nil if it does not exist
+	extras map[int32]part // by replica number
+	served bool           // the Service exists
 }
 
 // order returns the numbers of the extras, ascending.
 func (s *state) order() []int32 { return slices.Sorted(maps.Keys(s.extras)) }
 
-// condition is a condition of the Workload; nil if it has none of that type.
+// condition returns the Workload's condition of that type; nil if it has none.
 func (p *part) condition(kind string) *metav1.Condition {
 	if p == nil || p.workload == nil {
 		return nil
@@ -46,13 +46,12 @@ func (p *part) is(kind string) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// admitted says that the part may run: it has quota, and nobody is taking it away.
+// admitted reports whether the part may run: it has quota, and is not being evicted or deactivated.
 func (p *part) admitted() bool {
 	return p.is(kueue.WorkloadAdmitted) && !p.is(kueue.WorkloadEvicted) && p.active() && !p.finished()
 }
 
-// evictedBy is the reason for which the part lost its quota and has not had it since; "" if
-// nobody took it.
+// evictedBy returns the reason for which the part lost its quota, if it has not had it since; else "".
 func (p *part) evictedBy() string {
 	if !p.is(kueue.WorkloadEvicted) {
 		return ""
@@ -60,40 +59,40 @@ func (p *part) evictedBy() string {
 	return p.condition(kueue.WorkloadEvicted).Reason
 }
 
-// leaving says that the part is losing its quota: its pods are not all gone, or Kueue has not
-// written yet that they are.
+// leaving reports whether the part is losing its quota: some of its pods still exist, or Kueue has not
+// recorded yet that they are gone.
 func (p *part) leaving() bool {
 	return p.evictedBy() != "" && (p.is(kueue.WorkloadQuotaReserved) || !p.idle())
 }
 
-// active says that the part may have quota, as far as its own Workload is concerned.
+// active reports whether the part may have quota, as far as its own Workload is concerned.
 func (p *part) active() bool {
 	return p.workload == nil || p.workload.Spec.Active == nil || *p.workload.Spec.Active
 }
 
-// markedByUs says that this controller has deactivated the part and not activated it since. It may be
-// active all the same, if a person did that.
+// markedByUs reports whether this controller has deactivated the part and not activated it since. It may
+// be active nevertheless, if a person did that.
 func (p *part) markedByUs() bool {
 	return p.workload != nil && p.workload.Annotations[names.AnnotationDeactivated] != ""
 }
 
-// deactivatedByKueue says that Kueue itself has deactivated the part: it ran for too long, or an
+// deactivatedByKueue reports whether Kueue itself has deactivated the part: it ran for too long, or an
 // admission check refused it for good.
 func (p *part) deactivatedByKueue() bool {
 	return p != nil && !p.active() && strings.HasPrefix(p.evictedBy(), deactivatedDueTo)
 }
 
-// deactivatedDueTo comes before the cause in the reason of an eviction by Kueue itself.
+// deactivatedDueTo is the prefix before the cause in the reason of an eviction by Kueue itself.
 // https://kueue.sigs.k8s.io/docs/concepts/workload/
 const deactivatedDueTo = kueue.EvictedByDeactivation + "DueTo"
 
-// ranTooLong says that Kueue stopped the part because of maxRunSeconds.
+// ranTooLong reports whether Kueue stopped the part because of maxRunSeconds.
 func (p *part) ranTooLong() bool {
 	return p.deactivatedByKueue() && p.evictedBy() == deactivatedDueTo+kueue.EvictedByMaxExecution
 }
 
-// idle says that the part has no pod that holds devices. The Job's controller counts a pod that
-// is being deleted until its containers have ended.
+// idle reports whether the part has no pod that holds devices. The Job's controller counts a pod that is
+// being deleted until its containers have ended.
 func (p *part) idle() bool {
 	s := &p.job.Status
 	return s.Active == 0 && (s.Terminating == nil || *s.Terminating == 0)
@@ -112,14 +111,14 @@ func (p *part) jobCondition(kind batchv1.JobConditionType) *batchv1.JobCondition
 	return &p.job.Status.Conditions[i]
 }
 
-// succeeded and failed are the Job's last words; nil until it has said them.
+// succeeded and failed return the Job's final condition; nil until it has one.
 func (p *part) succeeded() *batchv1.JobCondition { return p.jobCondition(batchv1.JobComplete) }
 func (p *part) failed() *batchv1.JobCondition    { return p.jobCondition(batchv1.JobFailed) }
 
 func (p *part) finished() bool { return p.succeeded() != nil || p.failed() != nil }
 
-// mayRetry says from when on an extra may be made anew: a while after it failed, so that it does
-// not take the place again from whoever it was evicted for.
+// mayRetry returns the time from which an extra may be created again: a while after it failed, so that
+// it does not take the place from the pod it was evicted for.
 func (p *part) mayRetry() (at time.Time, failed bool) {
 	c := p.failed()
 	if c == nil {
@@ -128,7 +127,7 @@ func (p *part) mayRetry() (at time.Time, failed bool) {
 	return c.LastTransitionTime.Add(extraRetry), true
 }
 
-// preemptions counts how often others had the part evicted.
+// preemptions counts how often the part was preempted.
 func (p *part) preemptions() (n int32) {
 	if p == nil || p.workload == nil || p.workload.Status.SchedulingStats == nil {
 		return 0
@@ -141,7 +140,7 @@ func (p *part) preemptions() (n int32) {
 	return n
 }
 
-// ready counts the pods that run and are ready.
+// ready counts the part's ready pods.
 func (p *part) ready() int32 {
 	if p == nil || p.job.Status.Ready == nil {
 		return 0

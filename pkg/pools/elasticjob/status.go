@@ -13,37 +13,36 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// findings are what was found out about an ElasticJob beside the state of its Jobs.
+// findings is the result of one reconciliation of an ElasticJob, apart from the state of its Jobs.
 type findings struct {
-	tenant string // whose namespace it is in; "" if it is nobody's
-	// checked says that the template could be checked against the pool.
+	tenant string // tenant of its namespace; "" if it has none
+	// checked reports that the template could be checked against the pool.
 	checked bool
-	faults  []string // of the template, each naming a field
-	// blocked is the reason for which nothing can be made of the job, with its message; "" if
-	// something can.
+	faults  []string // faults of the template, each naming a field
+	// blocked is the reason why the job's objects cannot be rendered, with its message; "" if they can.
 	blocked, why string
-	// never is why the base can never have quota by the pool's spec; "" if it can.
+	// never is the reason why the base can never have quota under the pool's spec; "" if it can.
 	never string
-	// taken names what has the name of something of the job's and is not the job's.
+	// taken names an object that has the name of one of the job's, but another owner.
 	taken string
-	// refused is what the API server refuses; "" if it takes all.
+	// refused is the API server's refusal of an object; "" if it refused none.
 	refused string
 }
 
-// block keeps the first reason.
+// block records a reason, unless there is one already.
 func (f *findings) block(reason, why string) {
 	if f.blocked == "" {
 		f.blocked, f.why = reason, why
 	}
 }
 
-// ended says that the job has succeeded or failed, which it stays whatever becomes of its Jobs.
+// ended reports whether the job has succeeded or failed, which stays so whatever happens to its Jobs.
 func ended(ej *v1alpha1.ElasticJob) bool {
 	return meta.IsStatusConditionTrue(ej.Status.Conditions, v1alpha1.ConditionComplete) ||
 		meta.IsStatusConditionTrue(ej.Status.Conditions, v1alpha1.ConditionFailed)
 }
 
-// statusOf is the status of a job whose last one is in ej.
+// statusOf returns the new status of a job; ej has the last one.
 func statusOf(ej *v1alpha1.ElasticJob, s *state, f *findings, now time.Time) *v1alpha1.ElasticJobStatus {
 	out := ej.Status.DeepCopy()
 	out.ObservedGeneration = ej.Generation
@@ -75,7 +74,7 @@ func statusOf(ej *v1alpha1.ElasticJob, s *state, f *findings, now time.Time) *v1
 	return out
 }
 
-// endOf is when the job ended, as the Job or Kueue says.
+// endOf returns when the job ended, according to the Job or Kueue.
 func endOf(s *state, now metav1.Time) *metav1.Time {
 	at := &now
 	switch end := s.base; {
@@ -89,8 +88,8 @@ func endOf(s *state, now metav1.Time) *metav1.Time {
 	return at.DeepCopy()
 }
 
-// phaseOf derives the state in one word. A preemption is shown once, however quickly it passed:
-// the count in the last status says whether it was.
+// phaseOf returns the phase of a job. A preemption is shown once, however quickly it passed: the last
+// status has the count to compare with.
 func phaseOf(ej *v1alpha1.ElasticJob, s *state) v1alpha1.JobPhase {
 	base := s.base
 	switch {

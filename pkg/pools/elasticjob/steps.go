@@ -25,8 +25,8 @@ import (
 // errStop ends the steps of a round whose obstacle is in the findings.
 var errStop = errors.New("an obstacle was found")
 
-// carryOut makes changes in their order, and stops at the first that cannot be made. What people
-// have to mend goes into f; the error is what another try may mend.
+// carryOut carries out steps in order, and stops at the first that fails. Obstacles that people have to
+// remove go into f; the returned error is one that a retry may resolve.
 func (r *reconciler) carryOut(ctx context.Context, ej *v1alpha1.ElasticJob, rendered *Rendered, steps []step, f *findings) error {
 	for i := range steps {
 		err := r.carryOutOne(ctx, ej, rendered, &steps[i], f)
@@ -65,8 +65,8 @@ func (r *reconciler) carryOutOne(ctx context.Context, ej *v1alpha1.ElasticJob, r
 	return r.relabel(ctx, s.relabel, s.labels)
 }
 
-// mayRun asks the API server whether the ElasticJob is still to run: a cache that is late shows a job that
-// has ended as one whose Job is missing, and it would run a second time.
+// mayRun reads from the API server whether the ElasticJob may still run: a late cache shows an ended job
+// as one whose Job is missing, and it would run a second time.
 func (r *reconciler) mayRun(ctx context.Context, ej *v1alpha1.ElasticJob) error {
 	u := newObject()
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(ej), u); apierrors.IsNotFound(err) {
@@ -79,13 +79,13 @@ func (r *reconciler) mayRun(ctx context.Context, ej *v1alpha1.ElasticJob) error 
 		return err
 	}
 	if now.UID != ej.UID || now.DeletionTimestamp != nil || now.Spec.Suspend || ended(now) {
-		return errStop // the event that says so is on its way
+		return errStop // its watch event is on the way
 	}
 	return nil
 }
 
-// make makes an object of the job's. An object of that name is in the way unless it is the
-// job's, which the cache may not have known.
+// make creates an object of the job's. An existing object of that name is an obstacle unless the job
+// controls it; the cache may not have shown it.
 func (r *reconciler) make(ctx context.Context, ej *v1alpha1.ElasticJob, object, existing client.Object, kind string, f *findings) error {
 	err := r.client.Create(ctx, object)
 	switch {
@@ -122,8 +122,8 @@ func (r *reconciler) remove(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// setActive gives a Workload back to Kueue, or has Kueue take its quota. It is given back only as it was
-// read: Kueue may stop it for good meanwhile.
+// setActive activates a Workload, or deactivates it so that Kueue evicts it. It is activated only in the
+// version that was read: Kueue may stop it for good meanwhile.
 func (r *reconciler) setActive(ctx context.Context, w *kueue.Workload, active bool) error {
 	metadata := map[string]any{"uid": w.UID, "annotations": map[string]any{names.AnnotationDeactivated: "true"}}
 	if active {
@@ -141,7 +141,7 @@ func (r *reconciler) setActive(ctx context.Context, w *kueue.Workload, active bo
 	return nil
 }
 
-// relabel patches labels of a Job; an empty value takes the label away.
+// relabel patches labels of a Job; an empty value removes the label.
 func (r *reconciler) relabel(ctx context.Context, job *batchv1.Job, labels map[string]string) error {
 	values := map[string]*string{}
 	for key, value := range labels {
@@ -162,7 +162,7 @@ func (r *reconciler) relabel(ctx context.Context, job *batchv1.Job, labels map[s
 	return nil
 }
 
-// ensureClasses makes the WorkloadPriorityClasses that are not there. Their value never changes.
+// ensureClasses creates the missing WorkloadPriorityClasses. Their value never changes.
 func (r *reconciler) ensureClasses(ctx context.Context, classes []Class) error {
 	for _, class := range classes {
 		found := &kueue.WorkloadPriorityClass{}

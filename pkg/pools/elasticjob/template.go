@@ -20,15 +20,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 )
 
-// templatePath is where the template is, in messages.
+// templatePath is the template's field path in messages.
 const templatePath = "spec.template"
 
-// maxFaults bounds how many faults of a template are named.
+// maxFaults is the most faults of a template that a message names.
 const maxFaults = 5
 
-// decode reads an ElasticJob as the API server keeps it. It does not trust the template, of which
-// the API server knows only that it is an object: faults say what in it is not of a pod, by
-// field. Such an object would fail a typed cache, and with it everybody's jobs.
+// decode reads an ElasticJob as the API server keeps it. It does not trust the template, of which the
+// API server knows only that it is an object: faults name the fields that no pod template has. Such an
+// object would fail a typed cache, and with it the jobs of all tenants.
 func decode(u *unstructured.Unstructured) (ej *v1alpha1.ElasticJob, faults []string, err error) {
 	object := maps.Clone(u.Object)
 	spec, _ := object["spec"].(map[string]any)
@@ -63,9 +63,9 @@ func decodeTemplate(template any, into *v1.PodTemplateSpec) (faults []string, er
 	return faults, nil
 }
 
-// complete checks what of a template is this controller's business, and fills in what the job
-// says of it: the devices, and that a pod that ended is not started again. What else pods need
-// the API server knows.
+// complete checks the template fields that concern this controller, and fills in the job's own settings:
+// the devices, and a restart policy that does not start ended pods again. Other fields are checked by
+// the API server.
 func complete(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) (faults []string) {
 	t := &ej.Spec.Template
 	if len(t.Spec.Containers) == 0 {
@@ -94,7 +94,7 @@ func complete(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) (faults []str
 	return append(faults, completeDevices(&t.Spec, int64(ej.Spec.Scaling.GPUPerReplica), offerOf(pool))...)
 }
 
-// faultMessage is what a condition says of faults.
+// faultMessage joins the first maxFaults faults, and counts the rest.
 func faultMessage(faults []string) string {
 	more := len(faults) - maxFaults
 	if more <= 0 {
