@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Account is a tenant's account. Credits are only ever appended; a mistake is corrected by
-// one more credit, which may be negative.
+// Account is a tenant's account. Credits are only ever appended; a mistake is corrected by a further
+// credit, which may be negative.
 type Account struct {
 	Tenant string
 	// UID makes the tenant's invoices differ from those of another account of this name.
@@ -24,7 +24,7 @@ type Credit struct {
 	At     time.Time
 }
 
-// Validate refuses an account that cannot be billed, naming the field.
+// Validate returns an error that names the field if the account cannot be billed.
 func (a Account) Validate() error {
 	err := errors.Join(checkName("tenant", a.Tenant), checkName("uid", a.UID))
 	seen := map[string]bool{}
@@ -50,9 +50,9 @@ func (a Account) Validate() error {
 	return nil
 }
 
-// Balance is the credits less what the tenant's sessions cost: the total of each final
-// invoice, and each charge of a session that is on none of them. It is computed anew each
-// time, so an invoice or a session that is there twice counts once.
+// Balance is the credits minus the cost of the tenant's sessions: the total of each final invoice, and
+// each charge of a session that is on none of them. It is computed from scratch each time, so a
+// duplicate invoice or session is subtracted once.
 func (a Account) Balance(final []Invoice, charges []Charge) (Amount, error) {
 	var balance Amount
 	for _, c := range a.Credits {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Mode says to which hours a discount applies.
+// Mode selects the hours that a discount applies to.
 type Mode string
 
-// Scope says of which hours the thresholds of discounts are.
+// Scope selects the hours that are compared with the thresholds of discounts.
 type Scope string
 
 // The modes and scopes. The requirement has AllUnits and PerSession.
@@ -39,35 +39,35 @@ type Book struct {
 	// Currency is three capital letters; all amounts are hundredths of it.
 	Currency string  `json:"currency"`
 	Prices   []Price `json:"prices"`
-	// MinPeriodSeconds is for how long a session is billed at least.
+	// MinPeriodSeconds is the shortest time that a session is billed for.
 	MinPeriodSeconds int64 `json:"minPeriodSeconds"`
 	// Discounts ascend by threshold.
 	Discounts     []Discount `json:"discounts,omitempty"`
 	Mode          Mode       `json:"mode"`
 	DiscountScope Scope      `json:"discountScope"`
-	// Parts maps a part of a device to the device, such as a slice to its GPU. A part has the
-	// device's price while it has none of its own.
+	// Parts maps a part of a device to the device, such as a slice to its GPU. A part has the device's
+	// price while it has none of its own.
 	Parts map[string]string `json:"-"`
 }
 
-// Price is what one device of a resource costs an hour, for sessions that end at ValidFrom or later
+// Price is the price of one device of a resource per hour, for sessions that end at ValidFrom or later
 // and before the next price of the same resource and model.
 type Price struct {
 	Resource string `json:"resource"` // such as nvidia.com/gpu
-	// Model is a GPU model. A price without one is for all models that have none of their own.
+	// Model is a GPU model. A price without one applies to all models that have none of their own.
 	Model string `json:"model,omitempty"`
 	// ValidFrom is zero for a price that was always valid.
 	ValidFrom time.Time `json:"validFrom,omitzero"`
 	PerHour   Decimal   `json:"pricePerHour"`
 }
 
-// Discount is a tier: from so many device hours on, the price is multiplied.
+// Discount is a tier: from ThresholdHours device hours on, the price is multiplied.
 type Discount struct {
 	ThresholdHours Decimal `json:"thresholdHours"`
 	Multiplier     Decimal `json:"multiplier"`
 }
 
-// Equal reports whether two books price every session alike and say so in the same words.
+// Equal reports whether two books have the same prices, discounts and terms, entry by entry.
 func (b Book) Equal(o Book) bool {
 	prices := func(p, q Price) bool {
 		return p.Resource == q.Resource && p.Model == q.Model && p.ValidFrom.Equal(q.ValidFrom) && p.PerHour.equal(q.PerHour)
@@ -79,7 +79,7 @@ func (b Book) Equal(o Book) bool {
 		maps.Equal(b.Parts, o.Parts) && slices.EqualFunc(b.Prices, o.Prices, prices) && slices.EqualFunc(b.Discounts, o.Discounts, discounts)
 }
 
-// Validate refuses a price book that cannot be billed by, naming the field.
+// Validate returns an error that names the field if the price book cannot be used for bills.
 func (b Book) Validate() error {
 	for _, check := range []func(Book) error{Book.checkTerms, Book.checkPrices, Book.checkDiscounts} {
 		if err := check(b); err != nil {
@@ -157,7 +157,7 @@ func (b Book) checkDiscounts() error {
 	return nil
 }
 
-// priceOf is the index of the price that is valid for a resource and model at a time; -1 if there
+// priceOf returns the index of the price that is valid for a resource and model at a time; -1 if there
 // is none. A price of the model goes before one of all models, and of two the later one.
 func (b Book) priceOf(resource, model string, at time.Time) int {
 	found := b.ownPriceOf(resource, model, at)
@@ -180,7 +180,7 @@ func (b Book) ownPriceOf(resource, model string, at time.Time) int {
 	return found
 }
 
-// hasPrice says whether any model of a resource has a price at a time.
+// hasPrice reports whether any model of a resource has a price at a time.
 func (b Book) hasPrice(resource string, at time.Time) bool {
 	return slices.ContainsFunc(b.Prices, func(p Price) bool { return p.holds(resource, at) })
 }
@@ -189,7 +189,7 @@ func (p Price) holds(resource string, at time.Time) bool {
 	return p.Resource == resource && !p.ValidFrom.After(at)
 }
 
-// goesBefore says which of two valid prices of one resource counts.
+// goesBefore reports whether p is used rather than o, another valid price of the same resource.
 func (p Price) goesBefore(o Price) bool {
 	if (p.Model != "") != (o.Model != "") {
 		return p.Model != ""
@@ -197,7 +197,7 @@ func (p Price) goesBefore(o Price) bool {
 	return p.ValidFrom.After(o.ValidFrom)
 }
 
-// multiplier is that of the highest threshold that hours reach.
+// multiplier returns the multiplier of the highest threshold that hours reach.
 func (b Book) multiplier(hours *big.Rat) *big.Rat {
 	m := big.NewRat(1, 1)
 	for _, d := range b.Discounts {
@@ -209,7 +209,7 @@ func (b Book) multiplier(hours *big.Rat) *big.Rat {
 	return m
 }
 
-// full is how many hours at the full price cost as much as these hours do.
+// full returns the number of hours at the full price that cost as much as the discounted hours.
 func (b Book) full(hours *big.Rat) *big.Rat {
 	if b.Mode == AllUnits {
 		return new(big.Rat).Mul(hours, b.multiplier(hours))

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// A number has at most so many digits before the point, and a Decimal so many behind it, which
-// is enough for what ten thousand sessions of the largest quantity, price and duration cost. No
-// exponent is read: 1e999999999 would be a number of a gigabyte.
+// A number has at most maxDigits digits before the point, and a Decimal maxPlaces after it, which is
+// enough for the cost of ten thousand sessions of the largest quantity, price and duration. No exponent
+// is parsed: 1e999999999 would be a number of a gigabyte.
 const (
 	maxDigits   = 24
 	maxPlaces   = 9
@@ -23,13 +23,13 @@ const (
 // It never changes; the zero value is 0. In JSON it is a string.
 type Decimal struct{ rat *big.Rat }
 
-// ParseDecimal reads a number such as 2, 0.428 or -1.5, also with needless zeros before it.
+// ParseDecimal parses a number such as 2, 0.428 or -1.5, with or without leading zeros.
 func ParseDecimal(s string) (Decimal, error) {
 	r, err := parseNumber(s, maxPlaces)
 	return Decimal{r}, err
 }
 
-// whole is a whole number.
+// whole returns n as a Decimal.
 func whole(n int64) Decimal { return Decimal{big.NewRat(n, 1)} }
 
 func (d Decimal) equal(o Decimal) bool { return d.Rat().Cmp(o.Rat()) == 0 }
@@ -48,19 +48,19 @@ func (d Decimal) Sign() int { return d.Rat().Sign() }
 // Cmp is negative if d is less than e, 0 if they are equal.
 func (d Decimal) Cmp(e Decimal) int { return d.Rat().Cmp(e.Rat()) }
 
-// Equal says whether both are the same number, however they were written.
+// Equal reports whether both are the same number, however they were written.
 func (d Decimal) Equal(e Decimal) bool { return d.Cmp(e) == 0 }
 
-// String writes the number without needless zeros.
+// String returns the number without needless zeros.
 func (d Decimal) String() string {
 	s := d.Rat().FloatString(maxPlaces)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// MarshalText writes the number as String does.
+// MarshalText returns the number as String does.
 func (d Decimal) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what ParseDecimal reads.
+// UnmarshalText parses a number as ParseDecimal does.
 func (d *Decimal) UnmarshalText(text []byte) error {
 	var err error
 	*d, err = ParseDecimal(string(text))
@@ -71,7 +71,7 @@ func (d *Decimal) UnmarshalText(text []byte) error {
 // string with two places.
 type Amount struct{ cents *big.Int }
 
-// ParseAmount reads an amount such as 12, 12.5 or -12.50.
+// ParseAmount parses an amount such as 12, 12.5 or -12.50.
 func ParseAmount(s string) (Amount, error) {
 	r, err := parseNumber(s, centPlaces)
 	if err != nil {
@@ -87,27 +87,27 @@ func (a Amount) int() *big.Int {
 	return a.cents
 }
 
-// Plus is the sum of both.
+// Plus returns a + b.
 func (a Amount) Plus(b Amount) Amount { return Amount{new(big.Int).Add(a.int(), b.int())} }
 
-// Minus is a less b.
+// Minus returns a - b.
 func (a Amount) Minus(b Amount) Amount { return Amount{new(big.Int).Sub(a.int(), b.int())} }
 
 // Sign is -1, 0 or 1.
 func (a Amount) Sign() int { return a.int().Sign() }
 
-// Equal says whether both are the same amount.
+// Equal reports whether both are the same amount.
 func (a Amount) Equal(b Amount) bool { return a.int().Cmp(b.int()) == 0 }
 
-// String writes the amount with two places.
+// String returns the amount with two decimal places.
 func (a Amount) String() string {
 	return new(big.Rat).SetFrac(a.int(), big.NewInt(100)).FloatString(centPlaces)
 }
 
-// MarshalText writes the amount as String does.
+// MarshalText returns the amount as String does.
 func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads what ParseAmount reads.
+// UnmarshalText parses an amount as ParseAmount does.
 func (a *Amount) UnmarshalText(text []byte) error {
 	var err error
 	*a, err = ParseAmount(string(text))
@@ -131,7 +131,7 @@ func roundHalfUp(r *big.Rat, places int) *big.Int {
 
 func pow10(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// parseNumber reads a decimal number of at most maxDigits.places digits.
+// parseNumber parses a decimal number of at most maxDigits digits before the point and places after it.
 func parseNumber(s string, places int) (*big.Rat, error) {
 	if len(s) > len("-.")+maxDigits+maxPlaces {
 		return nil, errors.New("a number of too many characters")

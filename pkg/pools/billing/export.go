@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// WriteJSON writes invoices, as an array.
+// WriteJSON writes invoices as an array.
 func WriteJSON(w io.Writer, invoices []Invoice) error {
 	if invoices == nil {
 		invoices = []Invoice{}
@@ -20,8 +20,8 @@ func WriteJSON(w io.Writer, invoices []Invoice) error {
 	return e.Encode(invoices)
 }
 
-// WriteCSV writes a row for each line of the invoices, under a row of names. Every row can be
-// read alone.
+// WriteCSV writes a row for each line of the invoices, under a header row. Every row is complete by
+// itself.
 func WriteCSV(w io.Writer, invoices []Invoice) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{{
@@ -40,7 +40,7 @@ func WriteCSV(w io.Writer, invoices []Invoice) error {
 	return c.WriteAll(rows)
 }
 
-// WriteSessionsCSV writes a row for each session. The end of one that goes on is empty.
+// WriteSessionsCSV writes a row for each session. The end of an open session is empty.
 func WriteSessionsCSV(w io.Writer, sessions []Session) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{{"session", "tenant", "resource", "model", "quantity", "start", "end", "estimated", "invoice"}}

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Invoice is what a tenant owes for a period, or a page of it. Computed again from the same sessions it
-// is the same.
+// Invoice is the amount that a tenant owes for a period, or a page of it. Computing it again from the
+// same sessions yields the same invoice.
 type Invoice struct {
 	ID     string `json:"invoice_id"`
 	Tenant string `json:"tenant"`
 	Period Period `json:"period"`
-	// Page is the number of the page, from 1 on; 0 of an invoice of one page. Pages is how many there are,
-	// and is on the first one.
+	// Page is the number of the page, from 1 on; 0 for an invoice of one page. Pages is the number of
+	// pages, and only set on the first one.
 	Page        int       `json:"page,omitempty"`
 	Pages       int       `json:"pages,omitempty"`
 	Currency    string    `json:"currency"`
@@ -34,22 +34,22 @@ type Line struct {
 	// Hours is the device hours billed, rounded; the subtotal is not computed from it.
 	Hours     Decimal `json:"hours"`
 	UnitPrice Decimal `json:"unit_price"`
-	// Discount is what discounts took off; subtotal and discount are the price without them.
+	// Discount is the amount taken off; subtotal plus discount is the price without discounts.
 	Discount Amount `json:"discount"`
 	Subtotal Amount `json:"subtotal"` // the sum of the sessions' rounded costs
 	Sessions int    `json:"sessions"`
-	// Estimated is the number of sessions whose end nobody saw.
+	// Estimated is the number of sessions whose end was not observed.
 	Estimated int `json:"estimated,omitempty"`
-	// NoPrice: the price book had none for it when the sessions ended, so nothing is charged.
+	// NoPrice: the price book had no price for it when the sessions ended, so nothing is charged.
 	NoPrice bool `json:"no_price,omitempty"`
 }
 
-// InvoiceID is the ID of an account's invoice for a period. Other accounts and periods have
-// other IDs, and the same ones the same ID, so that no period is billed twice.
+// InvoiceID returns the ID of an account's invoice for a period. It depends on both and on nothing else,
+// so that no period is billed twice.
 func InvoiceID(a Account, p Period) string { return "inv-" + p.compact() + "-" + a.UID }
 
-// AccountOfInvoice is the account of a tenant's name that an invoice of a month is of, by its ID. ok is
-// false where InvoiceID gives no such ID.
+// AccountOfInvoice returns the account, with that tenant's name, and the month of an invoice ID. ok is
+// false for an ID that InvoiceID does not return.
 func AccountOfInvoice(id, tenant string) (a Account, p Period, ok bool) {
 	const dates = len("20261001-20261101-")
 	rest, isInvoice := strings.CutPrefix(id, "inv-")
@@ -64,8 +64,8 @@ func AccountOfInvoice(id, tenant string) (a Account, p Period, ok bool) {
 	return a, p, InvoiceID(a, p) == id
 }
 
-// OnInvoice are the sessions that are on the account's invoice for a period: those that say
-// so, and those that ended in the period and are on no other.
+// OnInvoice returns the sessions that are on the account's invoice for a period: those marked with it,
+// and those that ended in the period and are marked with none.
 func OnInvoice(a Account, p Period, sessions []Session) []Session {
 	id := InvoiceID(a, p)
 	var on []Session
@@ -78,7 +78,7 @@ func OnInvoice(a Account, p Period, sessions []Session) []Session {
 	return on
 }
 
-// NewInvoice computes an account's invoice from all sessions that there are, with all lines on one page.
+// NewInvoice computes an account's invoice from all existing sessions, with all lines on one page.
 func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, error) {
 	if err := billable(a, p); err != nil {
 		return Invoice{}, err
@@ -90,7 +90,7 @@ func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Tim
 	return invoiceOf(book, a, p, charges, nil, now), nil
 }
 
-// billable refuses an account or a period that no invoice is made for.
+// billable returns an error for an account or a period that cannot have an invoice.
 func billable(a Account, p Period) error {
 	if err := a.Validate(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func billable(a Account, p Period) error {
 	return nil
 }
 
-// invoiceOf adds up charges and sums as an account's invoice for a period.
+// invoiceOf adds up charges and sums to an account's invoice for a period.
 func invoiceOf(book Book, a Account, p Period, charges []Charge, sums []Subtotal, now time.Time) Invoice {
 	v := Invoice{
 		ID: InvoiceID(a, p), Tenant: a.Tenant, Period: p, Currency: book.Currency,
@@ -113,7 +113,7 @@ func invoiceOf(book Book, a Account, p Period, charges []Charge, sums []Subtotal
 	return v
 }
 
-// lineKey is what the charges of a line have in common.
+// lineKey identifies the line of a charge.
 type lineKey struct {
 	resource, model, price string
 	none                   bool
@@ -147,19 +147,19 @@ func linesOf(charges []Charge, sums []Subtotal) []Line {
 	return lines
 }
 
-// emptyLine is the line of a charge, without sessions.
+// emptyLine returns the line of a charge, without sessions.
 func emptyLine(c *Charge) Line {
 	return Line{Resource: c.Session.Resource, Model: c.Session.Model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
 }
 
-// empty is the line without sessions.
+// empty returns the line without sessions.
 func (l *Line) empty() Line {
 	return Line{Resource: l.Resource, Model: l.Model, UnitPrice: l.UnitPrice, NoPrice: l.NoPrice}
 }
 
 func (l *Line) key() lineKey { return lineKey{l.Resource, l.Model, l.UnitPrice.String(), l.NoPrice} }
 
-// compareLines is the order of lines on an invoice.
+// compareLines orders the lines of an invoice.
 func compareLines(a, b Line) int {
 	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model), a.UnitPrice.Cmp(b.UnitPrice), unpricedFirst(a, b))
 }
@@ -174,7 +174,7 @@ func unpricedFirst(a, b Line) int {
 	return 1
 }
 
-// Validate refuses an invoice that does not add up or has a name that is none.
+// Validate returns an error if the invoice does not add up or has an invalid name.
 func (v Invoice) Validate() error {
 	if err := v.check(); err != nil {
 		return fmt.Errorf("invoice %.128q: %w", v.ID, err)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxName is the length of the longest name that Kubernetes has.
+// maxName is the length of the longest name in Kubernetes.
 const maxName = 253
 
-// checkName lets names, label values and resource names of Kubernetes pass. What passes is
-// harmless in a CSV file that a spreadsheet opens: it does not begin with = + - or @.
+// checkName accepts names, label values and resource names of Kubernetes. An accepted name is harmless
+// in a CSV file that a spreadsheet opens: it does not begin with = + - or @.
 func checkName(field, s string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	switch {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// MaxLines is how many lines a page of an invoice has at most, and maxPages how many pages an invoice.
+// MaxLines is the most lines of a page, and maxPages the most pages of an invoice.
 const (
 	MaxLines = 256
 	maxPages = 1000
@@ -29,7 +29,7 @@ type Page struct {
 // pageInfix is between the ID of an invoice and the number of a page beyond the first.
 const pageInfix = "-page-"
 
-// PageID is the ID of a page. That of the first page is the invoice's.
+// PageID returns the ID of a page. The first page has the invoice's ID.
 func PageID(invoice string, page int) string {
 	if page <= 1 {
 		return invoice
@@ -37,7 +37,7 @@ func PageID(invoice string, page int) string {
 	return invoice + pageInfix + strconv.Itoa(page)
 }
 
-// PageOf is the invoice of which an ID is a page, and the number of the page.
+// PageOf returns the invoice and the page number of a page's ID.
 func PageOf(id string) (invoice string, page int) {
 	at := strings.LastIndex(id, pageInfix)
 	if at < 0 {
@@ -50,10 +50,10 @@ func PageOf(id string) (invoice string, page int) {
 	return id[:at], n
 }
 
-// Bill computes an account's invoice for a period from the sessions that are on it, in pages of at most
-// MaxLines lines. sums are of sessions that are on it, too, and were rated before. A session that says on
-// which page it is stays there. The others go, line by line, to the first page with room that is not final;
-// final says which pages are. Discounts of the scope PerPeriod count over all pages.
+// Bill computes an account's invoice for a period from its sessions, in pages of at most MaxLines lines.
+// sums are of further sessions on it that were rated before. A session that is marked with a page stays
+// there. The others go, line by line, to the first page with room that is not final; final has the
+// numbers of the final pages. Discounts of the scope PerPeriod are computed over all pages.
 func Bill(book Book, a Account, p Period, sessions []Session, sums []Subtotal, final map[int]bool, now time.Time) ([]Page, error) {
 	if err := billable(a, p); err != nil {
 		return nil, err
@@ -95,14 +95,14 @@ func Bill(book Book, a Account, p Period, sessions []Session, sums []Subtotal, f
 	return pages, nil
 }
 
-// item is a charge or a subtotal that has its place on a page.
+// item is a charge or a subtotal to be placed on a page.
 type item struct {
-	invoice string // that its sessions say
+	invoice string // mark of its sessions
 	line    Line   // without sessions
 	key     lineKey
 }
 
-// itemsOf are the charges and then the sums.
+// itemsOf returns the charges and then the sums.
 func itemsOf(charges []Charge, sums []Subtotal) []item {
 	out := make([]item, 0, len(charges)+len(sums))
 	for i := range charges {
@@ -114,14 +114,15 @@ func itemsOf(charges []Charge, sums []Subtotal) []item {
 	return out
 }
 
-// layout is which lines are on which page of an invoice.
+// layout is the distribution of lines over the pages of an invoice.
 type layout struct {
 	id    string
 	final map[int]bool
 	lines []map[lineKey]bool // by page
 }
 
-// place is the page of each item: the one that its sessions say, or else the one that its line is on.
+// place returns the page of each item: the one that its sessions are marked with, or else the page of
+// its line.
 func (l *layout) place(items []item) []int {
 	on := make([]int, len(items))
 	free := map[lineKey][]int{}
@@ -136,7 +137,7 @@ func (l *layout) place(items []item) []int {
 	groups := slices.SortedFunc(maps.Values(free), func(a, b []int) int {
 		return compareLines(items[a[0]].line, items[b[0]].line)
 	})
-	room := 1 // no page before it has room
+	room := 1 // the pages before it are full
 	for _, group := range groups {
 		key := items[group[0]].key
 		page := l.with(key)
@@ -154,7 +155,7 @@ func (l *layout) place(items []item) []int {
 	return on
 }
 
-// put has a line on a page.
+// put adds a line to a page.
 func (l *layout) put(page int, key lineKey) {
 	for len(l.lines) < page {
 		l.lines = append(l.lines, map[lineKey]bool{})
@@ -162,7 +163,7 @@ func (l *layout) put(page int, key lineKey) {
 	l.lines[page-1][key] = true
 }
 
-// with is the first page that has a line and takes more sessions; 0 if there is none.
+// with returns the first page that has a line and takes more sessions; 0 if there is none.
 func (l *layout) with(key lineKey) int {
 	for i := range l.lines {
 		if l.lines[i][key] && !l.final[i+1] {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Period is a time that a bill is for: from Start until just before End.
+// Period is the time of a bill: from Start until just before End.
 type Period struct {
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
@@ -20,8 +20,8 @@ const (
 	dayLayout   = time.DateOnly
 )
 
-// ParsePeriod reads a month (2026-11), a day (2026-11-24), or two days or times with a slash
-// between them (2026-11-01/2026-11-15), all in UTC where they name no other zone.
+// ParsePeriod parses a month (2026-11), a day (2026-11-24), or two days or times with a slash between
+// them (2026-11-01/2026-11-15), all in UTC where they name no other zone.
 func ParsePeriod(s string) (Period, error) {
 	var p Period
 	var err error
@@ -55,7 +55,7 @@ func parseTime(s string) (time.Time, error) {
 	return t.UTC(), err
 }
 
-// Validate refuses a period that is empty, or begins or ends within a second: the ID of an
+// Validate returns an error for a period that is empty, or begins or ends within a second: the ID of an
 // invoice has seconds.
 func (p Period) Validate() error {
 	switch {
@@ -69,18 +69,18 @@ func (p Period) Validate() error {
 	return nil
 }
 
-// Equal says whether both are the same time.
+// Equal reports whether both are the same time.
 func (p Period) Equal(q Period) bool { return p.Start.Equal(q.Start) && p.End.Equal(q.End) }
 
-// Has says whether t is in the period.
+// Has reports whether t is in the period.
 func (p Period) Has(t time.Time) bool { return !t.Before(p.Start) && t.Before(p.End) }
 
-// String is the period as ParsePeriod reads it.
+// String returns the period in a form that ParsePeriod parses.
 func (p Period) String() string {
 	return p.Start.UTC().Format(time.RFC3339) + "/" + p.End.UTC().Format(time.RFC3339)
 }
 
-// compact is the period in a name of Kubernetes: days, or times where they are not midnight.
+// compact returns the period in a form for Kubernetes names: days, or times where they are not midnight.
 func (p Period) compact() string {
 	part := func(t time.Time) string {
 		t = t.UTC()

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Charge is what one session costs.
+// Charge is the cost of one session.
 type Charge struct {
 	Session   Session
 	Hours     *big.Rat // device hours billed, exactly
-	Seconds   int64    // for which the session is billed; without the fraction, which records never have
+	Seconds   int64    // billed seconds; without the fraction, which records never have
 	UnitPrice Decimal
 	Gross     Amount // without discounts
 	Cost      Amount // rounded half up, per session
@@ -21,13 +21,13 @@ type Charge struct {
 	NoPrice bool
 }
 
-// Discount is what the discounts took off.
+// Discount is the amount that the discounts took off.
 func (c Charge) Discount() Amount { return c.Gross.Minus(c.Cost) }
 
-// Rate says what each session of one bill costs, by end and ID. The sessions have ended. The price
-// is the one that was valid when a session ended: the Fixed one, or else the book's of that time. For
-// discounts of the scope PerPeriod they are all sessions of the period; with Marginal, those
-// that end first have the hours before the thresholds.
+// Rate returns the charge of each ended session of one bill, sorted by end and ID. The price is the one
+// that was valid when a session ended: the Fixed one, or else the book's of that time. For discounts of
+// the scope PerPeriod, sessions must be all sessions of the period; with Marginal, those that end first
+// have the hours before the thresholds.
 func Rate(book Book, sessions []Session) ([]Charge, error) {
 	if err := book.Validate(); err != nil {
 		return nil, err
@@ -56,7 +56,8 @@ func Rate(book Book, sessions []Session) ([]Charge, error) {
 
 func wholeSeconds(r *big.Rat) int64 { return new(big.Int).Quo(r.Num(), r.Denom()).Int64() }
 
-// price says what the charge's hours cost, after those before them in a bill of total hours.
+// price computes the cost of the charge's hours. before is the hours that precede them in the bill,
+// total all its hours.
 func (c *Charge) price(book Book, before, total *big.Rat) {
 	s := &c.Session
 	if s.Fixed != nil {
@@ -75,8 +76,8 @@ func (c *Charge) price(book Book, before, total *big.Rat) {
 	c.Cost = toCents(new(big.Rat).Mul(book.fullWithin(c.Hours, before, total), c.UnitPrice.Rat()))
 }
 
-// group is the sessions whose hours count together for discounts of the scope PerPeriod: those of a
-// resource, and of the model if it has prices of its own. A price that changes begins no new group.
+// group identifies the sessions whose hours are added up for discounts of the scope PerPeriod: those of
+// a resource, and of the model if it has prices of its own. A price change begins no new group.
 type group struct {
 	tenant, resource, model string
 	priced                  bool
@@ -89,7 +90,7 @@ func (b Book) groupOf(s Session) group {
 	return group{s.Tenant, s.Resource, s.Model, s.Fixed != nil}
 }
 
-// hoursOf sums hours by group.
+// hoursOf is sums of hours by group.
 type hoursOf map[group]*big.Rat
 
 func (h hoursOf) get(g group) *big.Rat {
@@ -106,8 +107,8 @@ func (h hoursOf) add(g group, hours *big.Rat) {
 	h[g].Add(h[g], hours)
 }
 
-// fullWithin is how many hours at the full price the hours of a session cost, after those
-// before it, in a bill of total hours.
+// fullWithin returns the number of hours at the full price that cost as much as a session's hours, after
+// the hours before it, in a bill of total hours.
 func (b Book) fullWithin(hours, before, total *big.Rat) *big.Rat {
 	switch {
 	case b.DiscountScope == PerSession:
@@ -119,8 +120,8 @@ func (b Book) fullWithin(hours, before, total *big.Rat) *big.Rat {
 	return after.Sub(after, b.full(before))
 }
 
-// Accrued says what the open ones among sessions would cost if they ended now, at the prices that
-// are valid now. It is an estimate: with discounts of the scope PerPeriod, what ends later changes it.
+// Accrued returns the charges of the open sessions as if they ended now, at the prices that are valid
+// now. It is an estimate: with discounts of the scope PerPeriod, sessions that end later change it.
 func Accrued(book Book, sessions []Session, now time.Time) ([]Charge, error) {
 	asEnded := slices.Clone(sessions)
 	open := map[string]bool{}
@@ -130,7 +131,7 @@ func Accrued(book Book, sessions []Session, now time.Time) ([]Charge, error) {
 		}
 		open[s.ID] = true
 		asEnded[i].End = now
-		if now.Before(s.Start) { // another clock wrote it
+		if now.Before(s.Start) { // another clock wrote the start
 			asEnded[i].End = s.Start
 		}
 	}
@@ -138,7 +139,7 @@ func Accrued(book Book, sessions []Session, now time.Time) ([]Charge, error) {
 	return slices.DeleteFunc(charges, func(c Charge) bool { return !open[c.Session.ID] }), err
 }
 
-// Sum is what the charges cost together.
+// Sum returns the total cost of charges.
 func Sum(charges []Charge) Amount {
 	var sum Amount
 	for _, c := range charges {

@@ -25,29 +25,30 @@ type Session struct {
 	Start    time.Time `json:"start"`
 	// End is zero while the session is open.
 	End time.Time `json:"end,omitzero"`
-	// Estimated: nobody saw the end, it is that of the last heartbeat.
+	// Estimated: the end was not observed, it is the time of the last heartbeat.
 	Estimated bool `json:"estimated,omitempty"`
-	// Rest: it goes on where another one of the same pod ended too early, and has no minimum of its own.
+	// Rest: the session continues another one of the same pod that ended too early, and has no minimum
+	// of its own.
 	Rest bool `json:"rest,omitempty"`
-	// Invoice is the ID of the invoice that the session is on. Without it, the session is on
-	// that of the period in which it ends. One that becomes known after that invoice is final
-	// is put on a later one in this way.
+	// Invoice is the ID of the invoice that the session is on. Without it, the session is on the invoice
+	// of the period in which it ends. A session that becomes known after that invoice is final is marked
+	// with a later one.
 	Invoice string `json:"invoice,omitempty"`
-	// Fixed is what the session costs since it has ended, whatever becomes of the price book; nil
-	// while nobody has written it down.
+	// Fixed is the session's cost recorded after its end, independent of later price books; nil until it
+	// is recorded.
 	Fixed *Fixed `json:"fixed,omitempty"`
 }
 
 // Fixed is a session's price as it was valid when the session ended.
 type Fixed struct {
 	UnitPrice Decimal `json:"unitPrice"`
-	// Seconds is for how long the session is billed: it has the minimum in it.
+	// Seconds is the billed time; it includes the minimum.
 	Seconds int64 `json:"seconds"`
-	// Cost has the discounts of the scope PerSession in it. Those of a period are known at its end.
+	// Cost includes the discounts of the scope PerSession. Those of a period are known at its end.
 	Cost Amount `json:"cost"`
 }
 
-// equal says whether both are the same, or neither is there.
+// equal reports whether both are the same, or both nil.
 func (f *Fixed) equal(o *Fixed) bool {
 	if f == nil || o == nil {
 		return f == o
@@ -55,7 +56,7 @@ func (f *Fixed) equal(o *Fixed) bool {
 	return f.UnitPrice.Equal(o.UnitPrice) && f.Seconds == o.Seconds && f.Cost.Equal(o.Cost)
 }
 
-// check refuses what no session costs that lasted so long.
+// check returns an error if no session of that duration can have this cost.
 func (f *Fixed) check(s Session) error {
 	lasted := s.End.Unix() - s.Start.Unix()
 	switch {
@@ -72,7 +73,7 @@ func (f *Fixed) check(s Session) error {
 	return nil
 }
 
-// FixedGross is what a session whose price is fixed costs without discounts; 0 for others.
+// FixedGross is the cost, without discounts, of a session whose price is fixed; 0 for others.
 func (s Session) FixedGross() Amount {
 	if s.Fixed == nil {
 		return Amount{}
@@ -80,10 +81,10 @@ func (s Session) FixedGross() Amount {
 	return toCents(new(big.Rat).Mul(s.hours(0), s.Fixed.UnitPrice.Rat()))
 }
 
-// Open says that the session has not ended.
+// Open reports whether the session has not ended.
 func (s Session) Open() bool { return s.End.IsZero() }
 
-// Equal says whether both are the same session in all fields.
+// Equal reports whether both sessions are the same in all fields.
 func (s Session) Equal(o Session) bool {
 	sameTimes := s.Start.Equal(o.Start) && s.End.Equal(o.End)
 	sameNames := s.ID == o.ID && s.Tenant == o.Tenant && s.Resource == o.Resource && s.Model == o.Model
@@ -91,7 +92,7 @@ func (s Session) Equal(o Session) bool {
 	return sameTimes && sameNames && sameBill && s.Quantity.Equal(o.Quantity)
 }
 
-// Validate refuses a session that cannot be billed, naming the field.
+// Validate returns an error that names the field if the session cannot be billed.
 func (s Session) Validate() error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("session %.64q: %w", s.ID, err)
@@ -122,14 +123,14 @@ func (s Session) check() error {
 	return nil
 }
 
-// hours is the device hours to bill: quantity times what billed says.
+// hours returns the device hours to bill: quantity times billed.
 func (s Session) hours(minSeconds int64) *big.Rat {
 	hours := s.billed(minSeconds)
 	return hours.Mul(hours, s.Quantity.Rat()).Quo(hours, big.NewRat(3600, 1))
 }
 
-// billed is for how many seconds the session is billed: the duration or the minimum, as it was when
-// the session ended.
+// billed returns the seconds that the session is billed for: the duration or the minimum, as of the
+// session's end.
 func (s Session) billed(minSeconds int64) *big.Rat {
 	if s.Fixed != nil {
 		return big.NewRat(s.Fixed.Seconds, 1)
@@ -144,8 +145,8 @@ func (s Session) billed(minSeconds int64) *big.Rat {
 	return duration
 }
 
-// distinct returns each session once, by end and then by ID, so that no result depends on
-// the order of the input. A session that is there twice with different fields is refused.
+// distinct returns each session once, by end and then by ID, so that no result depends on the order of
+// the input. It fails if a session occurs twice with different fields.
 func distinct(sessions []Session) ([]Session, error) {
 	byID := make(map[string]Session, len(sessions))
 	unique := make([]Session, 0, len(sessions))

@@ -5,10 +5,10 @@ package billing
 import "math/big"
 
 // Subtotal adds up charges of one line whose sessions are on the same invoice, so that a bill of many
-// sessions need not rate each of them again. Discounts of the scope PerPeriod need all sessions: there is
-// no Subtotal of theirs.
+// sessions need not rate each of them again. Discounts of the scope PerPeriod need all sessions: they
+// have no Subtotal.
 type Subtotal struct {
-	// Invoice is what the sessions say: the page of the invoice that they are on, or nothing.
+	// Invoice is the mark of the sessions: the page of their invoice, or empty.
 	Invoice string
 	// Ended is the month in which they ended.
 	Ended Period
@@ -18,7 +18,7 @@ type Subtotal struct {
 	Hours *big.Rat
 }
 
-// SubtotalOf is one without sessions, of the line and the invoice of a charge, for a month.
+// SubtotalOf returns a subtotal without sessions, for the line and invoice of a charge and for a month.
 func SubtotalOf(c *Charge, ended Period) *Subtotal {
 	return &Subtotal{Invoice: c.Session.Invoice, Ended: ended, Line: emptyLine(c)}
 }
@@ -34,7 +34,7 @@ func (s *Subtotal) Add(c *Charge) {
 	}
 }
 
-// Remove takes a charge off that was added.
+// Remove subtracts a charge that was added.
 func (s *Subtotal) Remove(c *Charge) {
 	s.Hours = new(big.Rat).Sub(s.hours(), c.Hours)
 	s.Line.Discount = s.Line.Discount.Minus(c.Discount())
@@ -45,7 +45,7 @@ func (s *Subtotal) Remove(c *Charge) {
 	}
 }
 
-// plus adds another one of the same line.
+// plus adds another subtotal of the same line.
 func (s *Subtotal) plus(o *Subtotal) {
 	s.Hours = new(big.Rat).Add(s.hours(), o.hours())
 	s.Line.Discount = s.Line.Discount.Plus(o.Line.Discount)

@@ -24,20 +24,21 @@ import (
 )
 
 const (
-	// manyRecords of a tenant that are ready go into batches at once. A batch has more sessions than that.
+	// manyRecords is the number of ready records of a tenant that go into batches at once. A batch has
+	// more sessions than that.
 	manyRecords = 1000
-	// fewWait is how long fewer of them wait for others.
+	// fewWait is how long fewer records wait for others.
 	fewWait = 7 * 24 * time.Hour
 )
 
-// batching is what is to be done about batches, by the cache.
+// batching is the work on batches that the cache shows to be due.
 type batching struct {
 	fill  bool               // enough records are ready for batches, or one has waited for long
 	there map[types.UID]bool // the batches that the cache showed
 }
 
-// batching decides by the cache whether records are to go into batches, or batches stand for records that
-// are still there; nil if not. The records of pods that are there do not count: they stay.
+// batching decides from the cache whether records are to go into batches, or records that batches
+// replace are to be deleted; nil if neither. Records of existing pods are left out: they stay.
 func (r *reconciler) batching(ctx context.Context, books *accounting.Books, tally *accounting.Tally) (*batching, error) {
 	if r.batchAfter <= 0 {
 		return nil, nil
@@ -57,14 +58,15 @@ func (r *reconciler) batching(ctx context.Context, books *accounting.Books, tall
 	return shown, nil
 }
 
-// fills: so many records are ready, or one for so long, that they go into batches now.
+// fills reports whether enough records are ready, or one for long enough, to go into batches now.
 func (r *reconciler) fills(ready []*v1alpha1.UsageRecord, now time.Time) bool {
 	return len(ready) >= manyRecords || slices.ContainsFunc(ready, func(u *v1alpha1.UsageRecord) bool {
 		return !u.Status.End.Add(r.batchAfter + fewWait).After(now)
 	})
 }
 
-// readyAfter is how long after their end records are ready in this pass; 0: no batch is filled.
+// readyAfter returns the time after their end at which records are ready in this pass; 0: no batch is
+// filled.
 func (b *batching) readyAfter(after time.Duration) time.Duration {
 	if b.fill {
 		return after
@@ -72,8 +74,8 @@ func (b *batching) readyAfter(after time.Duration) time.Duration {
 	return 0
 }
 
-// batch makes batches of the records that are ready, and deletes those that batches stand for. The books
-// are those of the API server. A record is deleted once the cache has shown its batch, too, so that no bill
+// batch makes batches of the ready records, and deletes records that batches replace. The books are read
+// from the API server. A record is deleted only once the cache has shown its batch, too, so that no bill
 // of this process is made without both.
 func (r *reconciler) batch(ctx context.Context, books *accounting.Books, shown *batching) error {
 	all, _ := books.Ready(shown.readyAfter(r.batchAfter))
@@ -111,7 +113,7 @@ func pointers(records []v1alpha1.UsageRecord) []*v1alpha1.UsageRecord {
 	return out
 }
 
-// podMetadata is a list for names and UIDs of pods alone.
+// podMetadata returns a list for the metadata of pods alone.
 func podMetadata() *metav1.PartialObjectMetadataList {
 	return metadata(v1.SchemeGroupVersion.WithKind("PodList"))
 }
@@ -122,7 +124,7 @@ func metadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataList {
 	return list
 }
 
-// alivePods are the UIDs of the pods in the namespaces of records' pods.
+// alivePods returns the UIDs of all pods in the namespaces of the records' pods.
 func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, records ...[]*v1alpha1.UsageRecord) (map[types.UID]bool, error) {
 	namespaces := map[string]bool{}
 	for _, list := range records {
@@ -132,7 +134,7 @@ func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, 
 	}
 	alive := map[types.UID]bool{}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-		// A cache has the pods whole, and only their UIDs are read.
+		// The cache has whole pods, and only their UIDs are read.
 		if err := from.List(ctx, into, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 		}
@@ -150,7 +152,7 @@ func alivePods(ctx context.Context, from client.Reader, into client.ObjectList, 
 	return alive, nil
 }
 
-// withoutPods are the records whose pod is gone.
+// withoutPods returns the records whose pod is gone.
 func withoutPods(records []*v1alpha1.UsageRecord, alive map[types.UID]bool) []*v1alpha1.UsageRecord {
 	return slices.DeleteFunc(records, func(u *v1alpha1.UsageRecord) bool { return alive[u.Spec.PodUID] })
 }

@@ -31,29 +31,29 @@ import (
 )
 
 const (
-	// exportEvery is how often final invoices are looked for that were not exported.
+	// exportEvery is the interval of the search for final invoices that were not exported.
 	exportEvery = 10 * time.Minute
-	// commandTime is how long the command may run for a file.
+	// commandTime is the most time that the command may run for a file.
 	commandTime = 5 * time.Minute
-	// maxOutput is how much of what a command says is told when it fails.
+	// maxOutput is the most bytes of the command's output in the log when it fails.
 	maxOutput = 512
 )
 
-// exporter writes final invoices and their sessions to files, has a command take each to an object store,
-// for example, and then says in the cluster that they were exported.
+// exporter writes final invoices and their sessions to files, runs a command on each, for example to
+// copy it to an object store, and then records the export in the invoice's status.
 type exporter struct {
 	client  client.Client
-	reader  client.Reader // not the cache: nothing may be missing from a file
+	reader  client.Reader // not the cache: files must be complete
 	clock   clock.Clock
-	now     clock.PassiveClock // by which records are deleted later
+	now     clock.PassiveClock // clock of exportedAt, which the deletion of records is based on
 	dir     string
 	command []string // in which {} is the file; empty: none
 
 	mu     sync.Mutex
-	failed map[string]string // guarded by mu; by tenant: why the last export failed
+	failed map[string]string // guarded by mu; by tenant: error of the last export
 }
 
-// NeedLeaderElection has the manager run it while it leads.
+// NeedLeaderElection makes the manager run the exporter only while it leads.
 func (e *exporter) NeedLeaderElection() bool { return true }
 
 // Start exports until ctx ends.
@@ -70,7 +70,7 @@ func (e *exporter) Start(ctx context.Context) error {
 	}
 }
 
-// all exports the final invoices that were not exported. One that fails keeps no other from it.
+// all exports the final invoices that were not exported. A failure does not stop the others.
 func (e *exporter) all(ctx context.Context) error {
 	var invoices v1alpha1.InvoiceList
 	if err := e.client.List(ctx, &invoices); err != nil {
@@ -94,15 +94,15 @@ func (e *exporter) all(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// problem is why the last export of a tenant's invoices failed; empty if it did not.
+// problem returns the error of the last export of a tenant's invoices; empty if it succeeded.
 func (e *exporter) problem(tenant string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.failed[tenant]
 }
 
-// export writes an invoice and its sessions. Only once the command has taken both files the cluster says
-// that it was exported.
+// export writes an invoice and its sessions. It records the export in the status only after the command
+// has succeeded for both files.
 func (e *exporter) export(ctx context.Context, v *v1alpha1.Invoice) error {
 	bill, err := accounting.InvoiceOf(v)
 	if err != nil {
@@ -129,7 +129,7 @@ func (e *exporter) export(ctx context.Context, v *v1alpha1.Invoice) error {
 	return nil
 }
 
-// sessions are those of an invoice, by their ends.
+// sessions returns the sessions of an invoice, sorted by their ends.
 func (e *exporter) sessions(ctx context.Context, v *v1alpha1.Invoice) ([]v1alpha1.UsageRecord, error) {
 	var records v1alpha1.UsageRecordList
 	if err := e.reader.List(ctx, &records, client.MatchingFields{fieldTenant: v.Spec.Tenant}); err != nil {
@@ -152,7 +152,7 @@ func (e *exporter) sessions(ctx context.Context, v *v1alpha1.Invoice) ([]v1alpha
 	return all, nil
 }
 
-// write writes a file and has the command take it.
+// write writes a file and runs the command on it.
 func (e *exporter) write(ctx context.Context, name string, write func(io.Writer) error) error {
 	path := filepath.Join(e.dir, name)
 	if err := writeFile(path, write); err != nil {
@@ -161,7 +161,7 @@ func (e *exporter) write(ctx context.Context, name string, write func(io.Writer)
 	return e.run(ctx, path)
 }
 
-// writeFile has a file with what write writes, whole or not at all.
+// writeFile creates a file with the output of write, whole or not at all.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
@@ -178,7 +178,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// run has the command take a file.
+// run runs the command on a file.
 func (e *exporter) run(ctx context.Context, path string) error {
 	if len(e.command) == 0 {
 		return nil
@@ -194,15 +194,15 @@ func (e *exporter) run(ctx context.Context, path string) error {
 	c.Stdout, c.Stderr, c.WaitDelay = &output, &output, time.Second
 	if err := c.Run(); err != nil {
 		said := strings.ToValidUTF8(strings.TrimSpace(output.String()), "")
-		// Not in the error, which everybody reads who may list accounts: it may have a signed address.
+		// Not in the error, which everyone who may list accounts can read: it may have a signed address.
 		klog.FromContext(ctx).Info("The command of the export failed", "command", args[0], "file", path, "said", said[:min(len(said), maxOutput)])
 		return fmt.Errorf("command %s: %w; see the controller's log", args[0], err)
 	}
 	return nil
 }
 
-// setExported has the condition say whether the tenant's final invoices could be exported. It is absent
-// while none failed.
+// setExported sets the condition on whether the tenant's final invoices could be exported. It is absent
+// until one export fails.
 func (r *reconciler) setExported(status *v1alpha1.TenantAccountStatus, account *v1alpha1.TenantAccount) {
 	if r.exporter == nil {
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// metrics are what alerts ask of all accounts. Bills are made of the exact amounts.
+// metrics are the gauges of all accounts, for alerts. Bills are made of the exact amounts.
 type metrics struct {
 	balance, accrued, credits, lines, held *prometheus.GaugeVec
 	stored                                 *prometheus.GaugeVec // bytes of records and batches
-	limit                                  *prometheus.GaugeVec // without labels: what they may have
+	limit                                  *prometheus.GaugeVec // without labels: the most that all may take
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -37,7 +37,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, g := range append(m.all(), &m.limit) {
 		err := registry.Register(*g)
 		var there prometheus.AlreadyRegisteredError
-		if errors.As(err, &there) { // by another manager of this process
+		if errors.As(err, &there) { // registered by another manager of this process
 			if known, ok := there.ExistingCollector.(*prometheus.GaugeVec); ok {
 				*g, err = known, nil
 			}
@@ -61,7 +61,7 @@ func (m *metrics) set(account *v1alpha1.TenantAccount, s *accounting.Statement) 
 	m.held.WithLabelValues(account.Name).Set(float64(len(s.Held)))
 }
 
-// mostLines is how many lines that invoice has, with all of its pages, which has most.
+// mostLines returns the lines of the invoice that has most, on all of its pages.
 func mostLines(invoices []v1alpha1.InvoiceSpec) int {
 	lines, most := map[string]int{}, 0
 	for i := range invoices {
@@ -72,7 +72,7 @@ func mostLines(invoices []v1alpha1.InvoiceSpec) int {
 	return most
 }
 
-// forget is for a tenant whose account is gone.
+// forget deletes the gauges of a tenant whose account is gone.
 func (m *metrics) forget(tenant string) {
 	for _, g := range m.all() {
 		(*g).DeleteLabelValues(tenant)

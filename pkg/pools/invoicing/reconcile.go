@@ -27,30 +27,30 @@ import (
 const (
 	// fieldTenant selects records and invoices by tenant, in the cache and at the API server.
 	fieldTenant = "spec.tenant"
-	// soon is how often what sessions would cost that go on is computed again, and idle how often
-	// an account is looked at of which there are none.
+	// soon is the interval of reconciling an account with open sessions, whose accrued cost changes, and
+	// idle that of other accounts.
 	soon, idle = time.Minute, 10 * time.Minute
-	// again is when what somebody else wrote first is tried once more.
+	// again is the delay before a retry after a conflicting write.
 	again = time.Second
 )
 
 // reconciler keeps the account, the invoices and the costs of one tenant. Its requests are tenants.
 type reconciler struct {
 	client  client.Client
-	reader  client.Reader // not the cache: nothing may be missing from a final invoice
+	reader  client.Reader // not the cache: a final invoice must be complete
 	clock   clock.PassiveClock
 	events  record.EventRecorder
 	metrics *metrics
 	grace   time.Duration
 	keep    time.Duration
-	// batchAfter is how long after their end sessions go into batches; 0: never.
+	// batchAfter is the time after their end at which sessions go into batches; 0: never.
 	batchAfter time.Duration
 	storage    *storage
 	tallies    *tallies
-	exporter   *exporter // nil if nothing is exported by itself
+	exporter   *exporter // nil without an automatic export
 }
 
-// Reconcile computes the tenant's statement and writes what differs.
+// Reconcile computes the tenant's statement and writes the differences.
 func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Result, error) {
 	tally, err := r.tallies.read(ctx, r.client, tenant)
 	if err != nil {
@@ -72,7 +72,8 @@ func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Re
 	return reconcile.Result{RequeueAfter: after}, err
 }
 
-// account is the tenant's. One who has used devices has one, whether somebody made it or not.
+// account returns the tenant's account. For a tenant that has used devices it is created if it is
+// missing.
 func (r *reconciler) account(ctx context.Context, tenant string, tally *accounting.Tally) (*v1alpha1.TenantAccount, error) {
 	var account v1alpha1.TenantAccount
 	err := r.client.Get(ctx, client.ObjectKey{Name: tenant}, &account)
@@ -92,8 +93,8 @@ func (r *reconciler) account(ctx context.Context, tenant string, tally *accounti
 	return &account, nil
 }
 
-// keepBooks writes what follows from all that is known of an account, and says when it is to be
-// looked at again.
+// keepBooks writes the results of an account's statement, and returns the time until the next
+// reconciliation.
 func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAccount, tally *accounting.Tally) (time.Duration, error) {
 	books, statement, shown, err := r.readBooks(ctx, account, tally)
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	return idle, nil
 }
 
-// readBooks makes the statement: of the cache, or of the API server if something is to be written that is
-// for good. shown is what is to be done about batches; nil if nothing is.
+// readBooks makes the statement: from the cache, or from the API server if irreversible writes are due.
+// shown is the work on batches; nil if there is none.
 func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAccount, tally *accounting.Tally) (books *accounting.Books, statement *accounting.Statement, shown *batching, err error) {
 	prices, err := priceBook(ctx, r.client, account)
 	if err != nil {
@@ -141,7 +142,7 @@ func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	if shown, err = r.batching(ctx, books, tally); err != nil {
 		return nil, nil, nil, err
 	}
-	// What was written a moment ago may be missing from the cache.
+	// Recent writes may be missing from the cache.
 	switch {
 	case shown != nil:
 		books, statement, err = r.computeLive(ctx, account, shown.readyAfter(r.batchAfter), tally)
@@ -151,7 +152,7 @@ func (r *reconciler) readBooks(ctx context.Context, account *v1alpha1.TenantAcco
 	return books, statement, shown, err
 }
 
-// writeBooks writes invoices and costs, and then what is to be done about batches.
+// writeBooks writes invoices and costs, and then does the work on batches.
 func (r *reconciler) writeBooks(ctx context.Context, books *accounting.Books, statement *accounting.Statement, shown *batching) error {
 	if err := r.writeInvoices(ctx, books, statement); err != nil || shown == nil {
 		return err
@@ -159,8 +160,8 @@ func (r *reconciler) writeBooks(ctx context.Context, books *accounting.Books, st
 	return r.batch(ctx, books, shown)
 }
 
-// tidy deletes the records that nobody needs any more, and puts old credits together. refused is what the
-// API server refuses of that; empty if nothing.
+// tidy deletes expired records, and combines old credits. refused is the API server's refusal; empty if
+// it refused nothing.
 func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statement *accounting.Statement, tally *accounting.Tally) (refused string, err error) {
 	tenant := books.Account.Name
 	if err := r.expire(ctx, tally, books.Now); err != nil {
@@ -169,7 +170,7 @@ func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statemen
 		}
 	}
 	if err := r.rollUp(ctx, books, statement); err != nil {
-		// A definition that is older than the controller calls it invalid.
+		// A definition that is older than the controller makes it invalid.
 		why := refusal.Of(err, "one opening credit of tenant "+tenant)
 		if why == "" {
 			return "", err
@@ -179,7 +180,7 @@ func (r *reconciler) tidy(ctx context.Context, books *accounting.Books, statemen
 	return refused, nil
 }
 
-// priceBook is the price book of an account; nil if there is none.
+// priceBook returns the price book of an account; nil if there is none.
 func priceBook(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount) (*v1alpha1.PriceBook, error) {
 	name, prices := accounting.PriceBookOf(account), &v1alpha1.PriceBook{}
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, prices); apierrors.IsNotFound(err) {
@@ -190,8 +191,8 @@ func priceBook(ctx context.Context, from client.Reader, account *v1alpha1.Tenant
 	return prices, nil
 }
 
-// compute reads all that the API server has of an account and makes its statement anew. The error is for
-// people where there is no *apierrors.StatusError in it.
+// compute makes the statement of an account from the API server's objects. An error without an
+// *apierrors.StatusError is a problem for people to solve.
 func (r *reconciler) compute(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, *accounting.Statement, error) {
 	books, err := r.listRecords(ctx, account, batchAfter)
 	if err != nil {
@@ -200,8 +201,8 @@ func (r *reconciler) compute(ctx context.Context, account *v1alpha1.TenantAccoun
 	return r.withBatches(ctx, books)
 }
 
-// computeLive makes the statement of what the API server has. Batches never change: those of the tally are not
-// read again where the API server has just them.
+// computeLive makes the statement from the API server's objects. Batches never change: they are taken
+// from the tally if it has exactly the API server's.
 func (r *reconciler) computeLive(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration, tally *accounting.Tally) (*accounting.Books, *accounting.Statement, error) {
 	books, err := r.listRecords(ctx, account, batchAfter)
 	if err != nil {
@@ -225,13 +226,13 @@ func (r *reconciler) computeLive(ctx context.Context, account *v1alpha1.TenantAc
 	return live, statement, nil
 }
 
-// listRecords reads all that the API server has of an account but batches.
+// listRecords reads all objects of an account from the API server, except batches.
 func (r *reconciler) listRecords(ctx context.Context, account *v1alpha1.TenantAccount, batchAfter time.Duration) (*accounting.Books, error) {
 	prices, err := priceBook(ctx, r.reader, account)
 	if err != nil {
 		return nil, err
 	}
-	// The invoices first: records are marked before their invoice is final. In the other order, one
+	// The invoices first: records are marked before their invoice is final. In the other order, a record
 	// that was marked in between would seem late.
 	var invoices v1alpha1.InvoiceList
 	if err := r.reader.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
@@ -247,8 +248,8 @@ func (r *reconciler) listRecords(ctx context.Context, account *v1alpha1.TenantAc
 	}, nil
 }
 
-// withBatches reads the batches of books, and makes their statement. They are last: records are deleted once
-// they are in one.
+// withBatches reads the batches of books, and makes their statement. Batches are read last: records are
+// deleted once they are in one.
 func (r *reconciler) withBatches(ctx context.Context, books *accounting.Books) (*accounting.Books, *accounting.Statement, error) {
 	var batches v1alpha1.UsageBatchList
 	if err := r.reader.List(ctx, &batches, client.MatchingFields{fieldTenant: books.Account.Name}); err != nil {
@@ -262,7 +263,7 @@ func (r *reconciler) withBatches(ctx context.Context, books *accounting.Books) (
 	return books, statement, nil
 }
 
-// expire deletes the records and batches that nobody needs any more.
+// expire deletes expired records and batches.
 func (r *reconciler) expire(ctx context.Context, tally *accounting.Tally, now time.Time) error {
 	old, batches := tally.Expired(r.keep, now)
 	if err := inParallel(ctx, len(old), func(ctx context.Context, i int) error { return r.delete(ctx, old[i]) }); err != nil {
@@ -271,7 +272,7 @@ func (r *reconciler) expire(ctx context.Context, tally *accounting.Tally, now ti
 	return inParallel(ctx, len(batches), func(ctx context.Context, i int) error { return r.letGo(ctx, batches[i]) })
 }
 
-// delete deletes a record. One whose pod is still there would be made anew, and stays.
+// delete deletes a record. A record whose pod still exists would be created again, and stays.
 func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) error {
 	var pod v1.Pod
 	// Not from the cache: a pod that it does not show may run, and would get a new record.
@@ -286,7 +287,8 @@ func (r *reconciler) delete(ctx context.Context, old *v1alpha1.UsageRecord) erro
 	return r.letGo(ctx, old)
 }
 
-// letGo deletes a record or a batch, unless it has changed since it was read.
+// letGo removes the billing finalizer and deletes a record or a batch, unless it has changed since it
+// was read.
 func (r *reconciler) letGo(ctx context.Context, old client.Object) error {
 	gone, ok := old.DeepCopyObject().(client.Object)
 	if !ok {

@@ -14,9 +14,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// steady are the sessions with the costs that their records are to say. While discounts are counted over the
-// month, a session's cost is written when it has ended and when its invoice is closed: in between it changes
-// with each session, and what was written last would be kept if discounts were counted by session again.
+// steady returns the sessions with the costs to write on their records. While discounts are counted over
+// the month, a session's cost is written at its end and when its invoice is closed: in between it
+// changes with each session, and the last written one would be kept if discounts were counted by session
+// again.
 func steady(books *accounting.Books, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) []accounting.Session {
 	if books.Prices == nil || books.Prices.Spec.DiscountScope != v1alpha1.ScopeBillingPeriod {
 		return sessions
@@ -30,8 +31,8 @@ func steady(books *accounting.Books, sessions []accounting.Session, closing map[
 	return out
 }
 
-// recost puts the sessions of invoices that are to be closed into new batches, where the invoices bill them
-// otherwise than their batches say, and deletes those.
+// recost puts sessions of closing invoices into new batches if the invoices bill them differently from
+// their batches, and deletes the old batches.
 func (r *reconciler) recost(ctx context.Context, books *accounting.Books, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) error {
 	records, replaced := accounting.Recosted(books.Batches, sessions, func(invoice string) bool { return closing[invoice] != nil })
 	made, err := accounting.Batches(records, books.Batches)

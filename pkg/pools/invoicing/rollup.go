@@ -20,14 +20,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// rollUp puts many credits of an account together in one, once their invoices are final. It is one write, of
-// the account as it was read: whoever adds a credit in between has it refused, and it is tried again. What the
-// credits were is in the log before that, and nowhere else after it.
+// rollUp combines many credits of an account in one, once their invoices are final. It is one write,
+// based on the account as it was read: if a credit is added in between, the write fails and is retried.
+// The combined credits are logged before, and kept nowhere else.
 func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statement *accounting.Statement) error {
 	if up, err := books.RollUp(statement); err != nil || up == nil {
 		return err
 	}
-	// The cache may not show an invoice yet that is open, nor the last credit.
+	// The cache may not show a new open invoice yet, nor the last credit.
 	account := &v1alpha1.TenantAccount{}
 	err := r.reader.Get(ctx, client.ObjectKeyFromObject(books.Account), account)
 	if apierrors.IsNotFound(err) {
@@ -39,7 +39,7 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 	books, statement, err = r.compute(ctx, account, 0)
 	var p *problem
 	if errors.As(err, &p) {
-		return nil // the next look says so in the account's condition
+		return nil // the next reconciliation writes it in the account's condition
 	}
 	if err != nil {
 		return err
@@ -66,11 +66,12 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 	return nil
 }
 
-// rollUpPatch puts the opening credit in place of those that it sums, in the account as it was read. It leaves
-// the others as they are stored: written anew, a time with fractions of a second would be another one.
+// rollUpPatch replaces the combined credits by the opening credit, in the account as it was read. It
+// leaves the other credits as they are stored: rewritten, a time with fractions of a second would
+// change.
 func rollUpPatch(resourceVersion string, up *accounting.RollUp) (client.Patch, error) {
 	ops := []map[string]any{
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion}, // another one is a conflict
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion}, // a changed version is a conflict
 		{"op": "replace", "path": "/spec/credits/0", "value": up.Credits[0]},
 	}
 	for range len(up.Rolled) - 1 {

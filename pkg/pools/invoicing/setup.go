@@ -22,32 +22,34 @@ import (
 )
 
 const (
-	// pause collects what changes of one tenant.
+	// pause is the time in which changes of one tenant are batched.
 	pause = time.Second
-	// workers bill several tenants at once.
+	// workers is the number of tenants billed at once.
 	workers = 4
 )
 
-// Options say how to bill.
+// Options are the settings of billing.
 type Options struct {
-	// Grace is how long after a month its invoices are closed.
+	// Grace is the time after a month at which its invoices are closed.
 	Grace time.Duration
 	// Keep is how long records are kept after their final invoice was exported.
 	Keep time.Duration
-	// BatchAfter is how long after their end sessions go into batches, in place of their records; 0: never.
+	// BatchAfter is the time after their end at which sessions go into batches, in place of their
+	// records; 0: never.
 	BatchAfter time.Duration
-	// StorageLimit is how many bytes of etcd the records and batches of all tenants may take before conditions
-	// say so; 0: any.
+	// StorageLimit is the bytes of etcd from which on a condition reports that the records and batches
+	// of all tenants take too much; 0: no limit.
 	StorageLimit int64
-	// ExportDir is the folder that final invoices and their sessions are written to; empty: they are not.
+	// ExportDir is the folder of the files of final invoices and their sessions; empty: none are
+	// written.
 	ExportDir string
-	// ExportCommand takes each of these files, whose name is in place of {}; empty: none does.
+	// ExportCommand is run on each of these files, whose name replaces {}; empty: none is run.
 	ExportCommand []string
 	// Clock is the time; nil means the real one.
 	Clock clock.PassiveClock
 }
 
-// Setup has the manager bill tenants.
+// Setup registers the invoicing controller with the manager.
 func Setup(mgr manager.Manager, opts Options) error {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -69,7 +71,7 @@ func Setup(mgr manager.Manager, opts Options) error {
 			return fmt.Errorf("add the export of invoices: %w", err)
 		}
 	}
-	ctx := context.Background() // it bounds nothing: the informers are those of the manager
+	ctx := context.Background() // it bounds nothing: the informers are the manager's
 	for _, object := range []client.Object{&v1alpha1.UsageRecord{}, &v1alpha1.UsageBatch{}, &v1alpha1.Invoice{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, object, fieldTenant, tenantOf); err != nil {
 			return fmt.Errorf("index %s of %T: %w", fieldTenant, object, err)
@@ -91,7 +93,7 @@ func Setup(mgr manager.Manager, opts Options) error {
 	return nil
 }
 
-// tenantOf is the tenant that an object is about.
+// tenantOf returns the tenant that an object is about.
 func tenantOf(o client.Object) []string {
 	switch o := o.(type) {
 	case *v1alpha1.UsageRecord:
@@ -106,14 +108,14 @@ func tenantOf(o client.Object) []string {
 	return nil
 }
 
-// specOrBook lets events through that say more than what was written here.
+// specOrBook passes events that are more than a status write of this package.
 var specOrBook = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 
-// all are the tenants with an account, of whom each may have the price book that changed.
+// all returns the tenants with an account, each of which may use the changed price book.
 func (r *reconciler) all(ctx context.Context, _ client.Object) []string {
 	var accounts v1alpha1.TenantAccountList
 	if err := r.client.List(ctx, &accounts); err != nil {
-		return nil // the cache is ending, and this process with it
+		return nil // the cache is stopping, and this process with it
 	}
 	out := make([]string, 0, len(accounts.Items))
 	for i := range accounts.Items {

@@ -36,26 +36,26 @@ const (
 	reasonBelowLimit  = "BelowLimit"
 	reasonExported    = "AllExported"
 	reasonNotExported = "NotExported"
-	eventOverdrawn    = "Overdrawn" // of the condition as well
-	// eventInvoiceFinal is that of the event about an account whose invoice was closed.
+	eventOverdrawn    = "Overdrawn" // also of the condition
+	// eventInvoiceFinal is the reason of the event on an account whose invoice was closed.
 	eventInvoiceFinal = "InvoiceFinal"
-	// eventCreditsRolledUp is that of the event about credits that were put together in one.
+	// eventCreditsRolledUp is the reason of the event on an account whose credits were combined.
 	eventCreditsRolledUp = "CreditsRolledUp"
 )
 
 const (
-	// maxAge is how old status.asOf may become while nothing else changes.
+	// maxAge is the most that status.asOf may be behind while nothing else changes.
 	maxAge = 10 * time.Minute
-	// maxMessage is the length of a condition's message that the API takes.
+	// maxMessage is the length of the longest condition message that the API admits.
 	maxMessage = 2048
 )
 
-// problem is why an account has no statement, in words for its condition.
+// problem is the reason why an account has no statement, as a message for its condition.
 type problem struct{ message string }
 
 func (p *problem) Error() string { return p.message }
 
-// unreadable says in the account's condition why there is no statement. Its amounts stay as they were.
+// unreadable writes into the account's condition why it has no statement. Its amounts are not changed.
 func (r *reconciler) unreadable(ctx context.Context, account *v1alpha1.TenantAccount, err error) error {
 	var p *problem
 	if !errors.As(err, &p) {
@@ -66,7 +66,7 @@ func (r *reconciler) unreadable(ctx context.Context, account *v1alpha1.TenantAcc
 	return r.patchStatus(ctx, account, status)
 }
 
-// pricedOf says whether all sessions have a price, and if not why, in words for the condition.
+// pricedOf returns the condition on whether all sessions have a price.
 func pricedOf(books *accounting.Books, s *accounting.Statement) (is metav1.ConditionStatus, reason, message string) {
 	unpriced := s.Unpriced()
 	switch {
@@ -84,7 +84,7 @@ func pricedOf(books *accounting.Books, s *accounting.Statement) (is metav1.Condi
 	return metav1.ConditionTrue, reasonPriced, "all sessions have a price"
 }
 
-// heldMessage says which records are not billed; it is empty where all are.
+// heldMessage names the records that are not billed; it is empty if there are none.
 func heldMessage(held []types.NamespacedName) string {
 	if len(held) == 0 {
 		return ""
@@ -102,8 +102,8 @@ func heldMessage(held []types.NamespacedName) string {
 		len(held), strings.Join(named, ", "), more, accounting.HowToSettle)
 }
 
-// writeStatus writes an account's amounts and conditions. stored is how many bytes of etcd its records and
-// batches take. refused is what the API server refuses of its invoices; empty if nothing.
+// writeStatus writes an account's amounts and conditions. stored is the bytes of etcd that its records
+// and batches take. refused is the API server's refusal of its invoices; empty if it refused nothing.
 func (r *reconciler) writeStatus(ctx context.Context, books *accounting.Books, s *accounting.Statement, stored int64, refused string) error {
 	if err := r.countStored(ctx); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (r *reconciler) set(status *v1alpha1.TenantAccountStatus, account *v1alpha1
 	})
 }
 
-// patchStatus writes a status that says something new, or the same after a while.
+// patchStatus writes a status that has changed, or an unchanged one after maxAge.
 func (r *reconciler) patchStatus(ctx context.Context, account *v1alpha1.TenantAccount, status *v1alpha1.TenantAccountStatus) error {
 	now := metav1.NewTime(r.clock.Now())
 	if asOf := account.Status.AsOf; equality.Semantic.DeepEqual(*status, account.Status) && asOf != nil && now.Sub(asOf.Time) < maxAge {

@@ -18,21 +18,21 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// storage adds up what the records and batches of all tenants take of etcd, and compares it with a bound.
-// Nothing is held or deleted at the bound: it is for people.
+// storage adds up the bytes of etcd that the records and batches of all tenants take, and compares them
+// with a limit. At the limit nothing is held back or deleted: the condition is for people.
 type storage struct {
 	limit int64 // bytes; 0: none
 
 	mu    sync.Mutex
 	bytes map[string]int64 // guarded by mu; by tenant
 	total int64            // guarded by mu
-	// counted says that bytes have all tenants. Until then total is too small. Guarded by mu.
+	// counted reports that bytes has all tenants. Until then total is too small. Guarded by mu.
 	counted bool
 }
 
 func newStorage(limit int64) *storage { return &storage{limit: limit, bytes: map[string]int64{}} }
 
-// set says what a tenant's take, and returns what those of all tenants do.
+// set records the bytes of a tenant, and returns the total of all tenants.
 func (s *storage) set(tenant string, bytes int64) (total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +43,8 @@ func (s *storage) set(tenant string, bytes int64) (total int64) {
 	return s.total
 }
 
-// countStored counts what the records and batches of all tenants take, once: a process that has just started
-// would take the few tenants that it has billed for all, and say for a moment that there is room.
+// countStored counts the bytes of all tenants, once: a new process would otherwise take the few tenants
+// that it has billed for all, and report room for a moment.
 func (r *reconciler) countStored(ctx context.Context) error {
 	r.storage.mu.Lock()
 	defer r.storage.mu.Unlock()
@@ -71,8 +71,8 @@ func (r *reconciler) countStored(ctx context.Context) error {
 	return nil
 }
 
-// setStored has the condition say whether the records and batches of all tenants take as much as they may.
-// It is absent where they never did. own is how many bytes those of the account's tenant take.
+// setStored sets the condition on whether the records and batches of all tenants have reached the limit.
+// It is absent until they first do. own is the bytes of the account's tenant.
 func (r *reconciler) setStored(status *v1alpha1.TenantAccountStatus, account *v1alpha1.TenantAccount, own int64) {
 	total := r.storage.set(account.Name, own)
 	r.metrics.stored.WithLabelValues(account.Name).Set(float64(own))
@@ -88,7 +88,8 @@ func (r *reconciler) setStored(status *v1alpha1.TenantAccountStatus, account *v1
 	}
 }
 
-// inMi writes bytes as whole Mi, rounded up: a condition that changes with each record is written with each.
+// inMi formats bytes as whole Mi, rounded up: a condition that changed with each record would be written
+// with each.
 func inMi(bytes int64) string {
 	const mi = 1 << 20
 	return resource.NewQuantity((bytes+mi-1)/mi*mi, resource.BinarySI).String()

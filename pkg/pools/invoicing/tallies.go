@@ -24,8 +24,8 @@ type tallies struct {
 	of map[string]*tally // guarded by mu; by tenant
 }
 
-// tally is a tenant's. The events that it was told of begin somewhere, so that all is listed once. No event
-// comes between: it may be newer than the list.
+// tally is the books of one tenant. Events alone miss older objects, so the cache is listed once. Events
+// wait for the list: they may be newer.
 type tally struct {
 	*accounting.Tally
 
@@ -44,7 +44,7 @@ func (t *tallies) get(tenant string) *tally {
 	return t.of[tenant]
 }
 
-// set takes a record, a batch or an invoice as it is now. Nobody changes the object any more.
+// set adds or updates a record, a batch or an invoice. The object must not be modified any more.
 func (t *tallies) set(o client.Object) {
 	switch o := o.(type) {
 	case *v1alpha1.UsageRecord:
@@ -56,7 +56,7 @@ func (t *tallies) set(o client.Object) {
 	}
 }
 
-// remove takes note that a record, a batch or an invoice is gone.
+// remove removes a record, a batch or an invoice.
 func (t *tallies) remove(o client.Object) {
 	switch o := o.(type) {
 	case *v1alpha1.UsageRecord:
@@ -68,7 +68,7 @@ func (t *tallies) remove(o client.Object) {
 	}
 }
 
-// tell tells a tenant's tally something.
+// tell applies a change to a tenant's tally, under its lock.
 func (t *tallies) tell(tenant string, something func(*accounting.Tally)) {
 	own := t.get(tenant)
 	own.mu.Lock()
@@ -78,7 +78,8 @@ func (t *tallies) tell(tenant string, something func(*accounting.Tally)) {
 
 type queue = workqueue.TypedRateLimitingInterface[string]
 
-// events tells the tally of an object's tenant what became of it, and then asks for the tenant, after a pause.
+// events returns the handler that applies an object's event to the tally of its tenant, and then
+// enqueues the tenant with a delay.
 func (t *tallies) events() handler.TypedEventHandler[client.Object, string] {
 	ask := func(o client.Object, q queue) {
 		for _, tenant := range tenantOf(o) {
@@ -91,7 +92,7 @@ func (t *tallies) events() handler.TypedEventHandler[client.Object, string] {
 			ask(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if !slices.Equal(tenantOf(e.ObjectOld), tenantOf(e.ObjectNew)) { // deleted and made anew
+			if !slices.Equal(tenantOf(e.ObjectOld), tenantOf(e.ObjectNew)) { // deleted and recreated
 				t.remove(e.ObjectOld)
 				ask(e.ObjectOld, q)
 			}
@@ -105,8 +106,8 @@ func (t *tallies) events() handler.TypedEventHandler[client.Object, string] {
 	}
 }
 
-// read is the tally of a tenant with all that the cache has. An event that was on its way while it was listed may
-// be older than the list: newer ones follow it.
+// read returns the tally of a tenant, with all objects of the cache. An event that was on its way during
+// the list may be older than the list: newer ones follow it.
 func (t *tallies) read(ctx context.Context, cache client.Reader, tenant string) (*accounting.Tally, error) {
 	own := t.get(tenant)
 	own.mu.Lock()

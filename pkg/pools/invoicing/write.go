@@ -22,16 +22,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// writeInvoices writes the invoices that are not final, the costs of their sessions, and closes
-// those that are due.
+// writeInvoices writes the invoices that are not final and the costs of their sessions, and closes those
+// that are due.
 //
-// Their order is what keeps a session on one invoice, whoever else does the same at once: an invoice
-// is written open with all of its sessions, these are marked, and only then it is closed, and only
-// if nobody has written it in between. Who was late then finds it closed, and what it missed is on a
+// The order keeps a session on one invoice, even if another process does the same at once: an invoice is
+// written open with all of its sessions, these are marked, and only then it is closed, and only if it
+// was not written in between. A later process finds it closed, and puts the sessions that it missed on a
 // later one.
 //
-// Of several pages all are written and all of their sessions marked before the first of them is closed, and
-// page 1 is closed last: while another one is final already, what becomes known has a page to be on.
+// Of several pages all are written and all of their sessions marked before the first of them is closed,
+// and page 1 is closed last: while another one is final already, sessions that become known can go to
+// it.
 func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books, statement *accounting.Statement) error {
 	closing := map[string]*v1alpha1.Invoice{}
 	var due []*v1alpha1.Invoice // page 1 before the others
@@ -60,7 +61,8 @@ func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books,
 	return r.deleteStale(ctx, books.Invoices, statement.Stale)
 }
 
-// deleteStale deletes open invoices as they were read: one that was closed since is a bill, and stays.
+// deleteStale deletes open invoices in the version that was read: one that was closed since is a bill,
+// and stays.
 func (r *reconciler) deleteStale(ctx context.Context, invoices []v1alpha1.Invoice, stale []string) error {
 	for i := range invoices {
 		v := &invoices[i]
@@ -75,7 +77,7 @@ func (r *reconciler) deleteStale(ctx context.Context, invoices []v1alpha1.Invoic
 	return nil
 }
 
-// writeOpen has an invoice say what it should, still open.
+// writeOpen writes the wanted spec to an invoice, still open.
 func (r *reconciler) writeOpen(ctx context.Context, there []v1alpha1.Invoice, want *v1alpha1.InvoiceSpec) (*v1alpha1.Invoice, error) {
 	spec := *want
 	spec.Finalized = false
@@ -101,8 +103,8 @@ func (r *reconciler) writeOpen(ctx context.Context, there []v1alpha1.Invoice, wa
 	return invoice, nil
 }
 
-// writeSessions writes what sessions cost and at which price, and the invoice of those that are late
-// or whose invoice is to be closed. Only records that change are written, and are in records then as they are now.
+// writeSessions writes cost and price of sessions, and the invoice of those that are late or whose
+// invoice is to be closed. It writes only records that change, and updates them in records.
 func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.UsageRecord, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) error {
 	byName := make(map[types.NamespacedName]*v1alpha1.UsageRecord, len(records))
 	for i := range records {
@@ -127,13 +129,14 @@ func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.Usage
 		before, changed = append(before, record), append(changed, after)
 	}
 	return inParallel(ctx, len(changed), func(ctx context.Context, i int) error {
-		// With the version that the price was decided by: a price that is set stays, and the cache may be late.
+		// With the version that the price was decided from: a set price stays, and the cache may be
+		// late.
 		patch := client.MergeFromWithOptions(before[i], client.MergeFromWithOptimisticLock{})
 		err := r.client.Status().Patch(ctx, changed[i], patch, client.FieldOwner(names.FieldOwner))
 		if err != nil {
 			return fmt.Errorf("write the cost of record %s/%s: %w", changed[i].Namespace, changed[i].Name, err)
 		}
-		*before[i] = *changed[i] // as it is now, it may go into a batch
+		*before[i] = *changed[i] // in its new version it may go into a batch
 		return nil
 	})
 }
@@ -153,12 +156,12 @@ func without(list []string, one string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == one })
 }
 
-// writers is how many records of an account are written at once: one after the other, a thousand take
-// seconds, which are spent waiting.
+// writers is the number of records of an account written at once: one after the other, a thousand take
+// seconds of waiting.
 const writers = 16
 
-// inParallel does something for each of so many, some at once, until one fails; the error is that of
-// the first in order that did.
+// inParallel calls do for each piece, some at once, until one fails; it returns the error of the first
+// piece that failed.
 func inParallel(ctx context.Context, pieces int, do func(ctx context.Context, i int) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

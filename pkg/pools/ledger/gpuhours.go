@@ -17,10 +17,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// GPUHours are the GPU hours of a time, of one tenant or of all; ErrNotFound if there is no such tenant.
+// GPUHours returns the GPU hours of a period, of one tenant or of all; ErrNotFound if the tenant does
+// not exist.
 func (r *Reader) GPUHours(ctx context.Context, q accounting.HoursQuery) (*accounting.GPUHours, error) {
-	// The invoices first: a session is kept for --usage-retention-days after its invoice is final, and so is
-	// in one of the two lists at least.
+	// The invoices first: a session is kept for --usage-retention-days after its invoice is final, and
+	// so is in one of the two lists at least.
 	invoices, err := r.Invoices(ctx, q.Tenant)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (r *Reader) GPUHours(ctx context.Context, q accounting.HoursQuery) (*accoun
 	return nil, noTenant(q.Tenant, tenants)
 }
 
-// foreignUse says, pool by pool, what pods of no tenant hold.
+// foreignUse returns a text for each pool on the devices that pods of no tenant hold.
 func foreignUse(pools []poolv1alpha1.ComputePool) (out []string) {
 	for i := range pools {
 		if c := meta.FindStatusCondition(pools[i].Status.Conditions, poolv1alpha1.ConditionForeignUse); c != nil && c.Status == metav1.ConditionTrue {
@@ -55,7 +56,7 @@ func foreignUse(pools []poolv1alpha1.ComputePool) (out []string) {
 	return out
 }
 
-// FindTenant is ErrNotFound if there is no such tenant, which is not said of one without use.
+// FindTenant returns ErrNotFound if the tenant does not exist, and nil for one without use.
 func (r *Reader) FindTenant(ctx context.Context, tenant string) error {
 	pools, err := r.Pools(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (r *Reader) FindTenant(ctx context.Context, tenant string) error {
 	return noTenant(tenant, tenants)
 }
 
-// tenantError is an ErrNotFound that says which tenants there are.
+// tenantError is an ErrNotFound that lists the existing tenants.
 type tenantError struct{ text string }
 
 func (e *tenantError) Error() string { return e.text }
@@ -82,7 +83,7 @@ func noTenant(tenant string, tenants []string) error {
 	return &tenantError{fmt.Sprintf("there is no tenant %s; tenants are %s", tenant, strings.Join(tenants, ", "))}
 }
 
-// tenants are those that a pool names, that have an account or a namespace, by name.
+// tenants returns the tenants that a pool names, or that have an account or a namespace, sorted by name.
 func (r *Reader) tenants(ctx context.Context, pools []poolv1alpha1.ComputePool) ([]string, error) {
 	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
 	if err != nil {

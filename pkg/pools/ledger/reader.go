@@ -23,16 +23,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// ErrNotFound says that the cluster has no such object.
+// ErrNotFound is returned if the cluster has no such object.
 var ErrNotFound = errors.New("not found")
 
-// Reader reads what a cluster has of pools.
+// Reader reads pools, usage, prices and invoices from a cluster.
 type Reader struct{ client dynamic.Interface }
 
-// NewReader makes a Reader.
+// NewReader returns a Reader.
 func NewReader(client dynamic.Interface) *Reader { return &Reader{client} }
 
-// listAs reads the objects of a kind, in pages; of one tenant, if it is named.
+// listAs reads the objects of a kind, in pages; with tenant, only that tenant's.
 func listAs[T any](ctx context.Context, r *Reader, kind schema.GroupVersionResource, tenant string) ([]T, error) {
 	page := int64(500)
 	if kind == poolv1alpha1.UsageBatchGVR { // one has up to half a MiB
@@ -75,14 +75,15 @@ func getAs[T any](ctx context.Context, r *Reader, kind schema.GroupVersionResour
 	return &one, nil
 }
 
-// Pools are the pools, by name.
+// Pools returns the pools, sorted by name.
 func (r *Reader) Pools(ctx context.Context) ([]poolv1alpha1.ComputePool, error) {
 	pools, err := listAs[poolv1alpha1.ComputePool](ctx, r, poolv1alpha1.ComputePoolGVR, "")
 	slices.SortFunc(pools, func(a, b poolv1alpha1.ComputePool) int { return cmp.Compare(a.Name, b.Name) })
 	return pools, err
 }
 
-// Records are the usage records of a tenant, or of all if it is empty, also those that batches stand for.
+// Records returns the usage records of a tenant, or of all if it is empty, including those that batches
+// replace.
 func (r *Reader) Records(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
 	records, batches, err := r.usage(ctx, tenant)
 	if err != nil {
@@ -104,7 +105,7 @@ func (r *Reader) usage(ctx context.Context, tenant string) ([]poolv1alpha1.Usage
 	return records, batches, err
 }
 
-// Invoices are a tenant's, or all if it is empty, the oldest first.
+// Invoices returns a tenant's invoices, or all if it is empty, the oldest first.
 func (r *Reader) Invoices(ctx context.Context, tenant string) ([]poolv1alpha1.Invoice, error) {
 	invoices, err := listAs[poolv1alpha1.Invoice](ctx, r, poolv1alpha1.InvoiceGVR, tenant)
 	slices.SortFunc(invoices, func(a, b poolv1alpha1.Invoice) int {
@@ -115,7 +116,7 @@ func (r *Reader) Invoices(ctx context.Context, tenant string) ([]poolv1alpha1.In
 	return invoices, err
 }
 
-// Books are all that is known of a tenant; ErrNotFound if it has no account.
+// Books returns all known data of a tenant; ErrNotFound if it has no account.
 func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*accounting.Books, error) {
 	account, err := getAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, tenant)
 	if err != nil {
@@ -137,8 +138,8 @@ func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*acco
 	return &accounting.Books{Account: account, Prices: prices, Records: records, Batches: batches, Invoices: invoices, Now: now}, nil
 }
 
-// Summaries are the bills of all tenants that have an account, by name, as the controller wrote their amounts
-// last. They have no lines: no record is read.
+// Summaries returns the bills of all tenants that have an account, by name, with the amounts that the
+// controller wrote last. They have no lines: no record is read.
 func (r *Reader) Summaries(ctx context.Context) ([]*accounting.Bill, error) {
 	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
 	if err != nil {
@@ -160,7 +161,7 @@ func (r *Reader) Summaries(ctx context.Context) ([]*accounting.Bill, error) {
 	return out, nil
 }
 
-// Exported writes down that a final invoice was exported. The first time counts.
+// Exported records that a final invoice was exported. Only the first time is kept.
 func (r *Reader) Exported(ctx context.Context, invoice *poolv1alpha1.Invoice, now time.Time) error {
 	if invoice.Status.ExportedAt != nil {
 		return nil

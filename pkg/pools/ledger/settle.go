@@ -17,10 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// Settle writes when the session of a record ended that was restored without its status. invoice is the
-// final one that has it already, or empty. It refuses records that have an end or that the pool controller
-// will end, an end that cannot be, and an invoice that is not final, another tenant's or of a time before
-// the end.
+// Settle writes the end of the session of a record that was restored without its status. invoice is the
+// final invoice that has it already, or empty. It refuses records that have an end or that the pool
+// controller will end, an impossible end, and an invoice that is not final, another tenant's or of a
+// time before the end.
 func (r *Reader) Settle(ctx context.Context, name types.NamespacedName, end time.Time, invoice string, now time.Time) error {
 	records := r.client.Resource(poolv1alpha1.UsageRecordGVR).Namespace(name.Namespace)
 	u, err := records.Get(ctx, name.Name, metav1.GetOptions{})

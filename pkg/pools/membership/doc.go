@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package membership says which pool a node is in. All that count, divide or bill the devices of a
-// pool ask it. Its one invariant: a node is in one pool at most, whoever asks.
+// Package membership decides which pool a node belongs to. All code that counts, divides or bills the
+// devices of a pool uses it. Its one invariant: a node belongs to at most one pool, the same for all
+// callers.
 package membership

@@ -6,8 +6,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// Selector is the labels that the nodes of a pool have, all of them: its nodeSelector, or without
-// one its name as the value of v1alpha1.LabelPool.
+// Selector returns the labels that all nodes of a pool have: its nodeSelector, or without one its name
+// as the value of v1alpha1.LabelPool.
 func Selector(pool *v1alpha1.ComputePool) map[string]string {
 	if len(pool.Spec.NodeSelector) > 0 {
 		return pool.Spec.NodeSelector
@@ -15,8 +15,8 @@ func Selector(pool *v1alpha1.ComputePool) map[string]string {
 	return map[string]string{v1alpha1.LabelPool: pool.Name}
 }
 
-// Selects says whether a pool's selector picks a node with these labels. The node may be another
-// pool's all the same: see PoolOf.
+// Selects reports whether a pool's selector picks a node with these labels. The node may belong to
+// another pool nevertheless: see PoolOf.
 func Selects(pool *v1alpha1.ComputePool, labels map[string]string) bool {
 	for k, v := range Selector(pool) {
 		if got, ok := labels[k]; !ok || got != v {
@@ -26,7 +26,7 @@ func Selects(pool *v1alpha1.ComputePool, labels map[string]string) bool {
 	return true
 }
 
-// In are the pools of a list. They are not copied.
+// In returns pointers to the pools of a list. They are not copied.
 func In(list *v1alpha1.ComputePoolList) []*v1alpha1.ComputePool {
 	out := make([]*v1alpha1.ComputePool, 0, len(list.Items))
 	for i := range list.Items {
@@ -35,8 +35,9 @@ func In(list *v1alpha1.ComputePoolList) []*v1alpha1.ComputePool {
 	return out
 }
 
-// PoolOf is the pool, of some in any order, that a node with these labels is in; nil if there is
-// none. Of several that select it, it is the first by name, so that each device counts once.
+// PoolOf returns the pool, among pools in any order, that a node with these labels belongs to; nil if
+// there is none. Of several that select it, it is the first by name, so that each device is counted
+// once.
 func PoolOf(labels map[string]string, pools []*v1alpha1.ComputePool) *v1alpha1.ComputePool {
 	var first *v1alpha1.ComputePool
 	for _, p := range pools {

@@ -14,40 +14,40 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// view is what is known of one pod.
+// view is all known data of one pod.
 type view struct {
-	// pod as it is or, once it is gone, as it was; nil if this process never saw it.
+	// pod is the existing pod or, once it is gone, its last state; nil if this process never saw it.
 	pod *v1.Pod
-	// gone is its end once it is gone; zero while it is there.
+	// gone is the end of a pod that is gone; zero while it exists.
 	gone end
-	// seenUntil is until when this or an earlier process saw all pods.
+	// seenUntil is the time until which this or an earlier process saw all pods.
 	seenUntil time.Time
 	place     place
 	records   []v1alpha1.UsageRecord
 	now       time.Time
 }
 
-// steps is what is to be written for a pod, in this order.
+// steps are the writes for a pod, in this order.
 type steps struct {
 	create []v1alpha1.UsageRecord
-	// end those records of the pod, made just now or before, that endable reports.
+	// end is set on those records of the pod, existing or just created, that endable returns.
 	end *end
-	// confirm these records of the pod, which were restored: it is there, so that they go on.
+	// confirm lists the pod's restored records that continue, since it exists.
 	confirm []v1alpha1.UsageRecord
-	// release takes the finalizer from the pod, once all that has been written.
+	// release removes the finalizer from the pod, after the other writes.
 	release bool
 }
 
-// goOn: a record is to be made that goes on where another one ended too early.
+// goOn reports whether a record is to be created that continues one that ended too early.
 func (s *steps) goOn() bool {
 	return slices.ContainsFunc(s.create, func(r v1alpha1.UsageRecord) bool { return names.IsRestRecord(r.Name) })
 }
 
-// decide says what is to be written. It depends on what is known alone: whoever does half of it and
-// then begins anew, without memory, ends with the same records.
+// decide returns the writes for a pod. It depends on the view alone: a process that stops in between and
+// starts again without memory ends with the same records.
 func decide(v view) steps {
 	if v.pod == nil {
-		// Pods that nobody keeps until their end is written can go while nobody looks.
+		// Pods without the finalizer can disappear while no process watches.
 		guess := end{at: later(v.seenUntil, known(v.records)), estimated: true}
 		if len(endable(v.records, guess)) == 0 {
 			return steps{}
@@ -71,9 +71,9 @@ func decide(v view) steps {
 	return s
 }
 
-// begun sets the start of records that are to be made and have none yet. It returns no records if the pod
-// ended before its devices were its tenant's. Since when they are is asked for only here: most events are of
-// pods that have their records.
+// begun sets the start of new records that have none yet. It returns no records if the pod ended before
+// its devices were its tenant's. That time is parsed only here: most events are of pods that have their
+// records.
 func begun(v *view, records []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.UsageRecord {
 	if len(records) == 0 {
 		return nil
@@ -91,8 +91,8 @@ func begun(v *view, records []v1alpha1.UsageRecord, over bool, e end) []v1alpha1
 	return records
 }
 
-// missing are the records to make: those of the wanted ones that are not there, and the rest of those
-// that ended too early. An end never changes, since it may be on an invoice: the rest is a record of
+// missing returns the records to create: wanted ones that do not exist, and continuations of those that
+// ended too early. An end never changes, since it may be on an invoice: the continuation is a record of
 // its own, from that end on.
 func missing(wanted, have []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.UsageRecord {
 	var out []v1alpha1.UsageRecord
@@ -110,8 +110,8 @@ func missing(wanted, have []v1alpha1.UsageRecord, over bool, e end) []v1alpha1.U
 	return out
 }
 
-// tooEarly: the pod is there, though its record has ended; or its record has a guessed end, before
-// the true one.
+// tooEarly reports whether a record's end is too early: the pod still exists, or the end was estimated
+// and is before the true one.
 func tooEarly(s *v1alpha1.UsageRecordStatus, over bool, e end) bool {
 	if s.End == nil {
 		return false
@@ -119,8 +119,8 @@ func tooEarly(s *v1alpha1.UsageRecordStatus, over bool, e end) bool {
 	return !over || s.Estimated && !e.estimated && e.at.Truncate(time.Second).After(s.End.Time)
 }
 
-// lastOf is the record of a resource that ends last, or has no end; nil if there is none. name is that
-// of the first.
+// lastOf returns the record of a resource that ends last, or has no end; nil if there is none. name is
+// the name of the first record.
 func lastOf(have []v1alpha1.UsageRecord, name string) *v1alpha1.UsageRecord {
 	var last *v1alpha1.UsageRecord
 	for i := range have {
@@ -135,9 +135,9 @@ func lastOf(have []v1alpha1.UsageRecord, name string) *v1alpha1.UsageRecord {
 	return last
 }
 
-// endable are the records of a pod, by their place in the list, that end when the pod does. One that was
-// restored has lost its own end and perhaps its invoice. It ends so only if the end is certain, in a month
-// that was not over when it was restored, so that no final invoice has it, and if no record goes on from it.
+// endable returns the indices of a pod's records that end when the pod does. A restored record has lost
+// its own end and perhaps its invoice. It ends this way only if the end is certain, in a month that was
+// not over when it was restored, so that no final invoice has it, and if no record continues it.
 func endable(records []v1alpha1.UsageRecord, e end) (at []int) {
 	for i := range records {
 		r := &records[i]
@@ -152,7 +152,7 @@ func endable(records []v1alpha1.UsageRecord, e end) (at []int) {
 	return at
 }
 
-// hasRest reports whether another one of a pod's records goes on from a record.
+// hasRest reports whether another of a pod's records continues a record.
 func hasRest(records []v1alpha1.UsageRecord, from *v1alpha1.UsageRecord) bool {
 	return slices.ContainsFunc(records, func(r v1alpha1.UsageRecord) bool {
 		return r.Spec.Resource == from.Spec.Resource && r.Spec.Start.After(from.Spec.Start.Time)
@@ -163,8 +163,8 @@ func hasOpen(records []v1alpha1.UsageRecord) bool {
 	return slices.ContainsFunc(records, func(r v1alpha1.UsageRecord) bool { return r.Status.End == nil })
 }
 
-// known is the last time that the open ones among a pod's records say it was there: when they were
-// made.
+// known returns the last time at which the pod is known to have existed: when the last of its open
+// records was created.
 func known(records []v1alpha1.UsageRecord) time.Time {
 	var last time.Time
 	for i := range records {
@@ -175,7 +175,7 @@ func known(records []v1alpha1.UsageRecord) time.Time {
 	return last
 }
 
-// ending is the status of a record with its end, which is not before the start: another clock may
+// ending returns the status of a record with its end, which is not before the start: another clock may
 // have written it.
 func ending(r *v1alpha1.UsageRecord, e end) v1alpha1.UsageRecordStatus {
 	at := seconds(later(e.at, r.Spec.Start.Time))

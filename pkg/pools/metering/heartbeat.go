@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	// LeaseName is the Lease that says until when all pods were seen.
+	// LeaseName is the Lease that records until when all pods were seen.
 	LeaseName = "nvtopo-pool-metering"
-	// beat is how often it is renewed, and how far an estimated end can be from the true one
-	// while nothing but this process failed.
+	// beat is the interval of its renewal, and the largest error of an estimated end while nothing but
+	// this process failed.
 	beat = 30 * time.Second
 )
 
-// heartbeat says until when all pods were seen. An open record of a pod that went while nobody
-// looked ends there.
+// heartbeat records until when all pods were seen. An open record of a pod that disappeared unobserved
+// ends there.
 type heartbeat struct {
 	client    client.Client
-	reader    client.Reader // not the cache: what is renewed must not be read late
+	reader    client.Reader // not the cache: the Lease must be read up to date
 	namespace string
 	clock     clock.Clock
-	// behind says how many open records have no pod. While there are any, the Lease is not
-	// renewed: they would end at a later time if this process died now.
+	// behind counts the open records that have no pod. While there are any, the Lease is not renewed:
+	// they would end at a later time if this process died now.
 	behind func(context.Context) (int, error)
 
 	mu     sync.Mutex
 	read   bool      // guarded by mu
-	before time.Time // guarded by mu; what the Lease said when this process began
-	last   time.Time // guarded by mu; when this process renewed it
+	before time.Time // guarded by mu; renewal time before this process began
+	last   time.Time // guarded by mu; last renewal by this process
 }
 
-// seenUntil is until when an earlier process saw all pods; zero if there was none.
+// seenUntil returns the time until which an earlier process saw all pods; zero if there was none.
 func (h *heartbeat) seenUntil(ctx context.Context) (time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,7 +102,7 @@ func (h *heartbeat) renew(ctx context.Context) error {
 	return nil
 }
 
-// lastBeat is when this process renewed the Lease; zero if it has not yet.
+// lastBeat returns the last renewal by this process; zero if it has not renewed the Lease yet.
 func (h *heartbeat) lastBeat() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,19 +20,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// labelProduct is the model of a node's GPUs as NVIDIA's feature discovery has it.
+// labelProduct is the label with the model of a node's GPUs, set by NVIDIA's feature discovery.
 const labelProduct = "nvidia.com/gpu.product"
 
-// place is where a pod is, and for whom.
+// place is a pod's tenant, pool and node.
 type place struct {
 	tenant   string // empty outside of tenants' namespaces
 	pool     *v1alpha1.ComputePool
-	joined   func() time.Time                  // since when tenant and pool are so, which is parsed anew; nil: always
+	joined   func() time.Time                  // since when tenant and pool are so, parsed at each call; nil: always
 	labels   map[string]string                 // of the node
 	topology *topologyv1alpha1.NodeGPUTopology // nil where it is not known
 }
 
-// since is since when tenant and pool are so; zero if always.
+// since returns the time since which tenant and pool are so; zero if always.
 func (p *place) since() time.Time {
 	if p.joined == nil {
 		return time.Time{}
@@ -40,8 +40,8 @@ func (p *place) since() time.Time {
 	return p.joined()
 }
 
-// holds are the records that a bound pod should have, without start and end. Their names depend on the
-// pod alone, so that no replay makes a second one.
+// holds returns the records that a bound pod should have, without start and end. Their names depend on
+// the pod alone, so that no replay creates a second one.
 func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 	if pod.Spec.NodeName == "" || at.tenant == "" || at.pool == nil {
 		return nil
@@ -71,7 +71,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 	return out
 }
 
-// recordName is the pod's UID; what is not the first of its resources has its number as well.
+// recordName returns the pod's UID, followed by the resource's number if it is not the first one.
 func recordName(pod *v1.Pod, i int) string {
 	if i == 0 {
 		return string(pod.UID)
@@ -79,7 +79,7 @@ func recordName(pod *v1.Pod, i int) string {
 	return string(pod.UID) + "-" + strconv.Itoa(i)
 }
 
-// ownerOf is what a pod is a part of: its ElasticJob or RemoteGPUSession, else its controller.
+// ownerOf returns the owner of a pod: its ElasticJob or RemoteGPUSession, else its controller.
 func ownerOf(pod *v1.Pod) string {
 	if name := pod.Labels[names.LabelElasticJob]; name != "" {
 		return names.Owner(v1alpha1.ElasticJobKind, name)
@@ -93,8 +93,8 @@ func ownerOf(pod *v1.Pod) string {
 	return ""
 }
 
-// modelOf is the model of the devices that a pod has of a resource, as the node's graph has it, else
-// as the node's label. It is empty where they are of several.
+// modelOf returns the model of the devices that a pod has of a resource, according to the node's
+// NodeGPUTopology, else to the node's label. It is empty if they are of several models.
 func modelOf(pod *v1.Pod, at place, resource string) string {
 	if at.topology != nil {
 		if models := modelsIn(pod, at.topology, resource); len(models) == 1 {
@@ -107,7 +107,7 @@ func modelOf(pod *v1.Pod, at place, resource string) string {
 }
 
 func modelsIn(pod *v1.Pod, t *topologyv1alpha1.NodeGPUTopology, resource string) []string {
-	var own []string // nil where the pod does not say which it has
+	var own []string // nil without a recorded allocation
 	if a, err := allocation.Of(pod, pod.Spec.NodeName); err == nil {
 		own = a.GPUs(resource)
 	}

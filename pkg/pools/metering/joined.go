@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// KeepManagers leaves the managed fields of an object that metering reads, and takes those of its
-// subresources away. The cache has namespaces, nodes and pools so.
+// KeepManagers keeps those managed fields of an object that metering reads, and removes those of its
+// subresources. It is the cache's transform for namespaces, nodes and pools.
 func KeepManagers(object any) (any, error) {
 	o, err := meta.Accessor(object)
 	if err != nil {
@@ -28,16 +28,16 @@ func KeepManagers(object any) (any, error) {
 	return object, nil
 }
 
-// joined is since when a pod's devices are its tenant's, at the latest: when the last of pool, tenant's
-// label and pool's labels was written. A pod that ran before that holds them from then on. A pod that was
-// a tenant's, or chose the pool's nodes, when it was bound says so itself.
+// joined returns the time from which on a pod's devices belong to its tenant, at the latest: when the
+// last of pool, tenant's label and pool's labels was written. A pod that ran before that holds them from
+// then on. A pod that was a tenant's, or selected the pool's nodes, when it was bound shows this itself.
 func joined(pod *v1.Pod, namespace *v1.Namespace, node *v1.Node, pool *v1alpha1.ComputePool) time.Time {
 	since := pool.CreationTimestamp.Time
-	// The scheduler gives the finalizer to pods in tenants' namespaces.
+	// The scheduler adds the finalizer to pods in tenants' namespaces.
 	if !slices.Contains(pod.Finalizers, names.FinalizerMetering) {
 		since = later(since, writtenAt(namespace, "metadata", "labels", v1alpha1.LabelTenant))
 	}
-	// Kueue gives the labels of the pool's nodes to the pods that it admits.
+	// Kueue adds the labels of the pool's nodes to the node selector of the pods that it admits.
 	if membership.Selects(pool, pod.Spec.NodeSelector) {
 		return since
 	}
@@ -48,8 +48,9 @@ func joined(pod *v1.Pod, namespace *v1.Namespace, node *v1.Node, pool *v1alpha1.
 	return since
 }
 
-// writtenAt is when an owner of a field last wrote to the object, by the API server's clock. The field got
-// its value at that time or before. It is zero where the field has no owner.
+// writtenAt returns the time of the last write to the object by an owner of the field, by the API
+// server's clock. The field got its value at that time or before. It is zero where the field has no
+// owner.
 func writtenAt(o metav1.Object, path ...string) time.Time {
 	var last time.Time
 	for _, m := range o.GetManagedFields() {
@@ -60,12 +61,12 @@ func writtenAt(o metav1.Object, path ...string) time.Time {
 	return last
 }
 
-// has reports whether a set of fields, in the API server's form, has the one at a path.
+// has reports whether a set of fields, in the API server's form, contains the path.
 func has(set []byte, path []string) bool {
 	for _, name := range path {
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(set, &fields); err != nil {
-			return false // of this part nothing is owned
+			return false // nothing below this path is owned
 		}
 		next, ok := fields["f:"+name]
 		if !ok {

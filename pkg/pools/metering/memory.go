@@ -10,28 +10,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// remembered is for how long a pod that is gone is remembered. Its record is written within seconds
-// of that, or when the API server is back.
+// remembered is how long a deleted pod is remembered. Its record is written within seconds of the
+// deletion, or when the API server is back.
 const remembered = time.Hour
 
-// memory keeps pods that were seen to go until their records say so. What it forgets with the
-// process, the heartbeat stands for.
+// memory keeps deleted pods until their end is recorded. After a restart, the heartbeat replaces its
+// contents.
 type memory struct {
 	mu    sync.Mutex
 	pods  map[types.UID]lost // guarded by mu
-	swept time.Time          // guarded by mu; when pods that are too old were last looked for
+	swept time.Time          // guarded by mu; when outdated pods were last removed
 }
 
 // lost is a pod that is gone.
 type lost struct {
-	pod *v1.Pod // as it was last
+	pod *v1.Pod // its last state
 	end end
 }
 
 func newMemory() *memory { return &memory{pods: map[types.UID]lost{}} }
 
-// goneAt is the end of a pod that was just seen to go. unsure says that it went some time before,
-// while the API server could not be asked, and beat is until when it could.
+// goneAt returns the end of a pod whose deletion was just seen. unsure reports that it was deleted some
+// time before, while the API server could not be reached; beat is the time until which it could.
 func goneAt(pod *v1.Pod, unsure bool, beat, now time.Time) end {
 	over := isOver(pod)
 	if over {
@@ -45,11 +45,11 @@ func goneAt(pod *v1.Pod, unsure bool, beat, now time.Time) end {
 	return end{at: now, estimated: unsure || over}
 }
 
-// keep remembers a pod that was seen to go.
+// keep remembers a pod whose deletion was seen.
 func (m *memory) keep(pod *v1.Pod, e end) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.at.Sub(m.swept) > remembered/10 { // not each time: thousands may go at once
+	if e.at.Sub(m.swept) > remembered/10 { // not each time: thousands may be deleted at once
 		for uid, l := range m.pods {
 			if e.at.Sub(l.end.at) > remembered {
 				delete(m.pods, uid)
@@ -60,7 +60,7 @@ func (m *memory) keep(pod *v1.Pod, e end) {
 	m.pods[pod.UID] = lost{pod, e}
 }
 
-// of is the pod with this UID, if it was seen to go.
+// of returns the pod with this UID, if its deletion was seen.
 func (m *memory) of(uid types.UID) (lost, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *memory) of(uid types.UID) (lost, bool) {
 	return l, ok
 }
 
-// forget is for a pod whose records say all.
+// forget removes a pod whose records are complete.
 func (m *memory) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

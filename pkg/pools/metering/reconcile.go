@@ -26,20 +26,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// reconciler writes the records of one pod. Its requests are UIDs: a pod's name can be that of
-// another one later.
+// reconciler writes the records of one pod. Its requests are UIDs: a pod's name can later belong to
+// another pod.
 type reconciler struct {
 	client    client.Client
 	reader    client.Reader // not the cache
-	namespace string        // where records are kept whose own namespace goes
+	namespace string        // for records whose own namespace is being deleted
 	clock     clock.PassiveClock
 	events    record.EventRecorder
 	memory    *memory
 	heartbeat *heartbeat
 }
 
-// Reconcile writes what is to be written for the pod with this UID. What the API server refuses is tried
-// again until somebody has changed that: nothing is lost meanwhile of a pod with the finalizer.
+// Reconcile does the due writes for the pod with this UID. A write that the API server refuses is
+// retried until the cause has been removed: meanwhile nothing is lost of a pod with the finalizer.
 func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Result, error) {
 	v, err := r.view(ctx, uid)
 	if err != nil {
@@ -57,11 +57,11 @@ func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Re
 	return reconcile.Result{RequeueAfter: refusal.Again}, nil
 }
 
-// write writes what follows from a view.
+// write does the writes that a view requires.
 func (r *reconciler) write(ctx context.Context, uid types.UID, v *view) (err error) {
 	s := decide(*v)
 	if s.goOn() && v.gone.at.IsZero() {
-		// The records may know of an end that the cache does not show yet.
+		// The records may have an end that the cache does not show yet.
 		if v.pod, err = r.live(ctx, uid, v.pod, nil); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (r *reconciler) write(ctx context.Context, uid types.UID, v *view) (err err
 		}
 	}
 	if s.end == nil && !hasOpen(v.records) {
-		r.memory.forget(uid) // all is written, and would be made anew after it has been billed and deleted
+		r.memory.forget(uid) // all is written; a kept pod would get new records after these were billed and deleted
 	}
 	return r.move(ctx, records)
 }
@@ -101,7 +101,7 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	// This process has seen all pods, too, when it last said so.
+	// At its last beat this process had seen all pods, too.
 	v := view{now: r.clock.Now(), seenUntil: later(before, r.heartbeat.lastBeat())}
 	var records v1alpha1.UsageRecordList
 	if err := r.client.List(ctx, &records, client.MatchingFields{indexRecordPod: string(uid)}); err != nil {
@@ -134,8 +134,8 @@ func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
 	return v, err
 }
 
-// withBatched adds a pod's sessions that are in batches and have no record any more, so that none is made
-// anew of a pod that a late cache still has.
+// withBatched adds a pod's sessions that are in batches and have no record any more, so that none is
+// created again for a pod that a late cache still has.
 func (r *reconciler) withBatched(ctx context.Context, uid types.UID, records []v1alpha1.UsageRecord) ([]v1alpha1.UsageRecord, error) {
 	var batches v1alpha1.UsageBatchList
 	// Batches are large, and only read.
@@ -153,9 +153,9 @@ func (r *reconciler) withBatched(ctx context.Context, uid types.UID, records []v
 }
 
 // live reads a pod from the API server; it returns nil if the pod is gone. A pod that is missing in the
-// cache may exist, since the cache of a new leader may be late, and an end that was written stays. last is
-// the pod as this process saw it last. It is nil if it never did; then name and namespace are those of the
-// pod's records.
+// cache may exist, since the cache of a new leader may be late, and a written end is final. last is the
+// last state of the pod that this process saw. It is nil if it never did; then name and namespace are
+// taken from the pod's records.
 func (r *reconciler) live(ctx context.Context, uid types.UID, last *v1.Pod, records []v1alpha1.UsageRecord) (*v1.Pod, error) {
 	var namespace, name string // all namespaces where the pod's is not known
 	if last != nil {
@@ -175,7 +175,7 @@ func (r *reconciler) live(ctx context.Context, uid types.UID, last *v1.Pod, reco
 	return &pods.Items[k], nil
 }
 
-// place finds out where a pod is. What is not there is left empty.
+// place finds tenant, pool and node of a pod. Missing parts are left empty.
 func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 	var namespace v1.Namespace
 	if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &namespace); client.IgnoreNotFound(err) != nil {
@@ -189,7 +189,7 @@ func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 	err := r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node)
 	switch at.labels = node.Labels; {
 	case apierrors.IsNotFound(err):
-		// Kueue has put the labels of the pool's nodes into the pod's selector.
+		// Kueue has added the labels of the pool's nodes to the pod's node selector.
 		at.labels = pod.Spec.NodeSelector
 	case err != nil:
 		return place{}, fmt.Errorf("get node %s: %w", pod.Spec.NodeName, err)
@@ -212,14 +212,14 @@ func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 	return at, nil
 }
 
-// create makes a record. Its name is the pod's UID, so that a second one is refused: then the cache
-// did not know it yet.
+// create creates a record. Its name is derived from the pod's UID, so a second one is refused: then the
+// cache did not have it yet.
 func (r *reconciler) create(ctx context.Context, record *v1alpha1.UsageRecord) (*v1alpha1.UsageRecord, error) {
 	err := r.client.Create(ctx, record, client.FieldOwner(names.FieldOwner))
 	if err == nil {
 		return record, nil
 	}
-	// A namespace that goes takes nothing new, but may have the record.
+	// A namespace that is being deleted admits no new object, but may have the record.
 	goes := apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause)
 	if !goes && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("make record %s/%s: %w", record.Namespace, record.Name, err)
@@ -249,7 +249,7 @@ func (r *reconciler) end(ctx context.Context, records []v1alpha1.UsageRecord, e 
 	return nil
 }
 
-// confirm has a record that was restored go on, as of a pod that is there.
+// confirm marks a restored record as continuing, for a pod that exists.
 func (r *reconciler) confirm(ctx context.Context, record *v1alpha1.UsageRecord) error {
 	before := record.DeepCopy()
 	record.Annotations[names.AnnotationRecorded] = record.CreationTimestamp.UTC().Format(time.RFC3339)
@@ -259,7 +259,8 @@ func (r *reconciler) confirm(ctx context.Context, record *v1alpha1.UsageRecord) 
 	return nil
 }
 
-// release lets the pod go. The patch has the UID: another pod may have its name by now.
+// release removes the metering finalizer from the pod. The patch has the UID: another pod may have its
+// name by now.
 func (r *reconciler) release(ctx context.Context, pod *v1.Pod) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, pod.UID, names.FinalizerMetering)
 	err := r.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(names.FieldOwner))
@@ -269,8 +270,8 @@ func (r *reconciler) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// move lets those records go that somebody deletes, with their namespace for example, once the
-// controller's namespace has them: they are to be billed yet.
+// move removes the finalizer of records that are being deleted, with their namespace for example, once
+// the controller's namespace has a copy: they are still to be billed.
 func (r *reconciler) move(ctx context.Context, records []v1alpha1.UsageRecord) error {
 	for i := range records {
 		record := &records[i]
@@ -291,7 +292,7 @@ func (r *reconciler) move(ctx context.Context, records []v1alpha1.UsageRecord) e
 	return nil
 }
 
-// keep has a record in the controller's namespace, with what is known of its end and bill.
+// keep creates or completes the copy of a record in the controller's namespace, with its end and bill.
 func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v1alpha1.UsageRecord, error) {
 	kept := &v1alpha1.UsageRecord{Spec: record.Spec}
 	kept.Name, kept.Namespace, kept.Labels, kept.Finalizers = record.Name, r.namespace, record.Labels, []string{names.FinalizerBilling}
@@ -316,8 +317,8 @@ func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v
 	return kept, nil
 }
 
-// keptStatus is the status of the copy of a record. The original may have been priced, or put on an
-// invoice, after it was copied: a copy without that would have another price, or be on another one.
+// keptStatus returns the status of the copy of a record. The original may have been priced, or put on an
+// invoice, after it was copied: a copy without that would have another price, or be on another invoice.
 func keptStatus(kept, record v1alpha1.UsageRecordStatus) v1alpha1.UsageRecordStatus {
 	if kept.End == nil {
 		return record

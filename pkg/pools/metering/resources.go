@@ -14,18 +14,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// labelReplicas is how many containers take turns on each GPU of a node, as NVIDIA's feature
-// discovery has it.
+// labelReplicas is the label with the number of containers that share each GPU of a node by time
+// slicing, set by NVIDIA's feature discovery.
 const labelReplicas = "nvidia.com/gpu.replicas"
 
-// counts says whether a resource is one of the pool's, or parts of one.
+// counts reports whether a resource is one of the pool's, or parts of one.
 func counts(pool *v1alpha1.ComputePool, resource string) bool {
 	of := computepool.Resources(pool)
 	return slices.Contains(of, v1.ResourceName(resource)) || slices.Contains(of, v1.ResourceName(units.DeviceOf(resource)))
 }
 
-// replicasOn is how many containers take turns on each device of a resource on a node: what the
-// node says, else, of a resource that is turns, what its pool asks for.
+// replicasOn returns the number of containers that share each device of a resource on a node: the node's
+// label, else, for a time-slicing resource, the pool's setting.
 func replicasOn(labels map[string]string, pool *v1alpha1.ComputePool, resource string) int64 {
 	if units.DeviceOf(resource) != units.WholeGPU {
 		return 1

@@ -36,22 +36,23 @@ const (
 	indexBatchPod  = "metering.batched"
 )
 
-// workers write records of several pods at once. What each waits for is the API server.
+// workers is the number of pods whose records are written at once. Each one waits for the API server.
 const workers = 8
 
-// recorded is how long after its binding a pod's records are in the cache, as a rule. That it starts
-// and runs is looked at later than that: the records would be made a second time, in vain.
+// recorded is the usual time after its binding until a pod's records are in the cache. Later updates of
+// a running pod are handled after that delay: earlier, the records would be created a second time, in
+// vain.
 const recorded = time.Second
 
-// Options say how to meter.
+// Options are the settings of metering.
 type Options struct {
-	// Namespace has the Lease, and the records whose own namespace goes.
+	// Namespace has the Lease, and the records whose own namespace is being deleted.
 	Namespace string
 	// Clock is the time; nil means the real one.
 	Clock clock.Clock
 }
 
-// Setup has the manager meter pods.
+// Setup registers the metering controller with the manager.
 func Setup(mgr manager.Manager, opts Options) error {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -95,7 +96,7 @@ func Setup(mgr manager.Manager, opts Options) error {
 }
 
 func index(indexer client.FieldIndexer) error {
-	ctx := context.Background() // it bounds nothing: the informers are those of the manager
+	ctx := context.Background() // it bounds nothing: the informers are the manager's
 	for _, i := range []struct {
 		object client.Object
 		field  string
@@ -123,7 +124,7 @@ func index(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// podsOfBatch are the pods of a batch's sessions, by UID.
+// podsOfBatch returns the UIDs of the pods of a batch's sessions.
 func podsOfBatch(o client.Object) []string {
 	batch, ok := o.(*v1alpha1.UsageBatch)
 	if !ok {
@@ -138,7 +139,7 @@ func podsOfBatch(o client.Object) []string {
 	return uids
 }
 
-// labelsChange lets events through that say other labels than before.
+// labelsChange passes updates that change labels, and no deletions.
 var labelsChange = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
@@ -148,7 +149,7 @@ var labelsChange = predicate.Funcs{
 
 type queue = workqueue.TypedRateLimitingInterface[types.UID]
 
-// pods asks for those that may hold devices, and remembers how they go.
+// pods returns the handler that enqueues pods that may hold devices, and remembers deleted ones.
 func (r *reconciler) pods() handler.TypedEventHandler[client.Object, types.UID] {
 	add := func(o client.Object, q queue) {
 		if pod, ok := o.(*v1.Pod); ok && concerns(pod) {
@@ -159,7 +160,7 @@ func (r *reconciler) pods() handler.TypedEventHandler[client.Object, types.UID] 
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			switch {
-			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID(): // one went and another came, unseen
+			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID(): // one was deleted and another created, unobserved
 				r.remember(e.ObjectOld, true)
 				add(e.ObjectOld, q)
 				add(e.ObjectNew, q)
@@ -176,14 +177,14 @@ func (r *reconciler) pods() handler.TypedEventHandler[client.Object, types.UID] 
 	}
 }
 
-// remember keeps a pod that was seen to go.
+// remember keeps a pod whose deletion was seen.
 func (r *reconciler) remember(o client.Object, unsure bool) {
 	if pod, ok := o.(*v1.Pod); ok && concerns(pod) {
 		r.memory.keep(pod.DeepCopy(), goneAt(pod, unsure, r.heartbeat.lastBeat(), r.clock.Now()))
 	}
 }
 
-// concerns: the pod is bound and asks for devices, or waits for its end to be written.
+// concerns reports whether the pod is bound and requests devices, or waits for its end to be written.
 func concerns(pod *v1.Pod) bool {
 	if slices.Contains(pod.Finalizers, names.FinalizerMetering) {
 		return true
@@ -191,18 +192,19 @@ func concerns(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && units.AsksForDevices(pod)
 }
 
-// holdsOn: the pod is bound, holds devices, and nothing says that it is about to end.
+// holdsOn reports whether the pod is bound, holds devices, and is not about to end.
 func holdsOn(o client.Object) bool {
 	pod, ok := o.(*v1.Pod)
 	return ok && pod.Spec.NodeName != "" && units.AsksForDevices(pod) && pod.DeletionTimestamp == nil && !isOver(pod)
 }
 
-// podsWhere asks for the pods that belong to an object, which may count for others now.
+// podsWhere returns the handler that enqueues the pods that belong to an object, whose tenant or pool
+// may have changed.
 func (r *reconciler) podsWhere(of func(client.Object) []client.ListOption) handler.TypedEventHandler[client.Object, types.UID] {
 	return handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []types.UID {
 		var pods v1.PodList
 		if err := r.client.List(ctx, &pods, of(o)...); err != nil {
-			return nil // the cache is ending, and this process with it
+			return nil // the cache is stopping, and this process with it
 		}
 		var uids []types.UID
 		for i := range pods.Items {
@@ -214,8 +216,8 @@ func (r *reconciler) podsWhere(of func(client.Object) []client.ListOption) handl
 	})
 }
 
-// behind counts the open records whose pod is not there. Those that were restored stay so until somebody
-// settles them.
+// behind counts the open records whose pod does not exist, except restored ones, which stay open until
+// they are settled.
 func (r *reconciler) behind(ctx context.Context) (int, error) {
 	var records v1alpha1.UsageRecordList
 	if err := r.client.List(ctx, &records); err != nil {

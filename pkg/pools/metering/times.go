@@ -10,18 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// startOf is when a pod began to hold its devices: when it was bound, by the API server's clock. It
-// is not before these were its tenant's, and not in the future.
+// startOf returns the time since which a pod holds its devices: its binding, by the API server's clock.
+// It is not before the devices were its tenant's, and not in the future.
 func startOf(pod *v1.Pod, joined, now time.Time) time.Time {
 	return earlier(later(boundAt(pod), joined), now)
 }
 
-// boundAt is when a pod was bound. The API server writes it with the binding; a scheduler that had no
-// answer to its binding writes over it that the pod is not scheduled. Then the pod was bound before that,
-// and before its kubelet began with it.
+// boundAt returns the time of a pod's binding. The API server writes it with the binding; a scheduler
+// that had no answer to its binding overwrites the condition with "not scheduled". Then the pod was
+// bound before that, and before its kubelet started it.
 func boundAt(pod *v1.Pod) time.Time {
 	c := condition(pod, v1.PodScheduled)
-	if c == nil { // it was made with its node
+	if c == nil { // it was created with its node
 		return pod.CreationTimestamp.Time
 	}
 	bound := c.LastTransitionTime.Time
@@ -31,15 +31,15 @@ func boundAt(pod *v1.Pod) time.Time {
 	return later(bound, pod.CreationTimestamp.Time)
 }
 
-// end is when a pod let go of its devices.
+// end is the time at which a pod released its devices.
 type end struct {
 	at time.Time
-	// estimated: nobody saw it.
+	// estimated: the end was not observed.
 	estimated bool
 }
 
-// endOf is the end of a pod as its status and its deletion have it; ok is false while it may hold
-// its devices. A node writes when containers ended, and its clock may be wrong: nothing ends in the
+// endOf returns the end of a pod according to its status and its deletion; ok is false while it may hold
+// its devices. The node writes when containers ended, and its clock may be wrong: no end is in the
 // future.
 func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
 	if !isOver(pod) && !goneButForFinalizers(pod) {
@@ -48,31 +48,32 @@ func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
 	if at := lastFinished(pod); !at.IsZero() {
 		return end{at: earlier(at, now)}, true
 	}
-	// Its node was lost, so that nobody says when its containers ended. Who gave the pod up
-	// does, or who deleted it.
+	// Its node was lost, so that the end of its containers is unknown. The time of the eviction is used,
+	// or that of the deletion.
 	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return end{at: earlier(c.LastTransitionTime.Time, now)}, true
 	}
-	// That a pod was deleted says when it ended only if it had not ended before.
+	// The deletion is the end only of a pod that had not ended before.
 	if pod.DeletionTimestamp != nil {
 		return end{at: earlier(pod.DeletionTimestamp.Time, now), estimated: isOver(pod)}, true
 	}
 	return end{at: now, estimated: true}, true
 }
 
-// isOver: its containers have ended for good.
+// isOver reports whether the pod's containers have ended for good.
 func isOver(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// goneButForFinalizers: the pod was deleted without grace, or kubelet has deleted it; without
-// finalizers it would be there no more.
+// goneButForFinalizers reports whether only finalizers keep the pod: it was deleted without grace, or
+// kubelet has deleted it.
 func goneButForFinalizers(pod *v1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
 }
 
-// lastFinished is when the last container ended; zero if one has not, or nobody says when.
+// lastFinished returns the time at which the last container ended; zero if one still runs, or no time is
+// known.
 func lastFinished(pod *v1.Pod) time.Time {
 	var last time.Time
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -109,5 +110,5 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// seconds cuts a time to what the API keeps of it.
+// seconds truncates a time to the precision of the API.
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

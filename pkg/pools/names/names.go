@@ -11,95 +11,94 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// FieldOwner owns the fields that the controller applies.
+// FieldOwner is the field owner of the controller's writes.
 const FieldOwner = "nvtopo-pool-controller"
 
-// Labels on what is made of pools and jobs.
+// Labels on the objects made for pools and jobs.
 const (
 	// LabelElasticJob is on the jobs and pods of an ElasticJob; its value is the job's name.
 	LabelElasticJob = v1alpha1.GroupName + "/elasticjob"
-	// LabelRole says which part of an ElasticJob a Job or pod is: RoleBase or RoleExtra.
+	// LabelRole is the part of an ElasticJob that a Job or pod is: RoleBase or RoleExtra.
 	LabelRole = v1alpha1.GroupName + "/role"
-	// LabelSession is on what belongs to a RemoteGPUSession; its value is the session's name.
+	// LabelSession is on the objects of a RemoteGPUSession; its value is the session's name.
 	LabelSession = v1alpha1.GroupName + "/session"
 	// LabelQueue is on the ClusterQueues of a queue of the pool; its value is the queue's name.
 	LabelQueue = v1alpha1.GroupName + "/queue"
-	// LabelManaged is on the objects of Kueue that the controller made; its value is the pool's
-	// name.
+	// LabelManaged is on the objects of Kueue that the controller made; its value is the pool's name.
 	LabelManaged = v1alpha1.GroupName + "/managed"
 )
 
 // Roles of a Job or pod in an ElasticJob.
 const (
 	RoleBase  = "base"  // minReplicas, placed as a gang
-	RoleExtra = "extra" // one replica more
+	RoleExtra = "extra" // one further replica
 )
 
 // Finalizers.
 const (
 	// FinalizerMetering keeps a pod until its end has been recorded.
 	FinalizerMetering = v1alpha1.GroupName + "/metering"
-	// FinalizerBilling keeps a UsageRecord, or what it says in another namespace, until it has
-	// been billed and kept for long enough.
+	// FinalizerBilling keeps a UsageRecord, or its copy in another namespace, until it has been billed
+	// and kept for long enough.
 	FinalizerBilling = v1alpha1.GroupName + "/billing"
 	// FinalizerPool keeps a ComputePool while jobs hold its quota.
 	FinalizerPool = v1alpha1.GroupName + "/pool"
 )
 
-// GateProtected is who lets jobs in that must not be preempted: the value of Kueue's annotation
-// AnnotationAdmissionGatedBy on their Jobs. The pool controller takes it away once the pool has
-// pinned the quota for the job.
+// GateProtected is the gate of non-preemptible jobs: the value of Kueue's annotation
+// AnnotationAdmissionGatedBy on their Jobs. The pool controller removes it once the pool has pinned the
+// quota for the job.
 const GateProtected = v1alpha1.GroupName + "/protected"
 
-// AnnotationProtection is on a Job that waits for GateProtected to be taken away: one of the reasons
-// below, a colon and a sentence that say what it waits for. The pool controller writes it.
+// AnnotationProtection is on a Job that waits for the removal of GateProtected: one of the reasons
+// below, a colon and a sentence on the cause of the wait. The pool controller writes it.
 const AnnotationProtection = v1alpha1.GroupName + "/protection"
 
-// AnnotationDeactivated is on a Workload that the pool controller has deactivated, and activates
-// again. One without it was stopped by Kueue or by a person, and stays so.
+// AnnotationDeactivated is on a Workload that the pool controller has deactivated, and will activate
+// again. A deactivated one without it was stopped by Kueue or by a person, and stays so.
 const AnnotationDeactivated = v1alpha1.GroupName + "/deactivated"
 
-// AnnotationCordon says that a node is cordoned for its devices to be divided; its value is the pool's
+// AnnotationCordon marks a node that is cordoned for its devices to be divided; its value is the pool's
 // name.
 const AnnotationCordon = v1alpha1.GroupName + "/cordoned-for-virtualization"
 
-// AnnotationRecorded is on a UsageRecord: when the controller made it. An object that is younger than
-// that was made of a backup.
+// AnnotationRecorded is on a UsageRecord: the time at which the controller made it. An object created
+// later than that was restored from a backup.
 const AnnotationRecorded = v1alpha1.GroupName + "/recorded-at"
 
 // Reasons in AnnotationProtection.
 const (
-	// ProtectedNever: the job is greater than what its share may protect at all.
+	// ProtectedNever: the job is greater than its share may protect at all.
 	ProtectedNever = "ExceedsProtectedLimit"
-	// ProtectedAtLimit: it is, with the jobs that its share protects already.
+	// ProtectedAtLimit: the job and the jobs that its share protects already are.
 	ProtectedAtLimit = "ProtectedLimitReached"
-	// ProtectedTakes: it would take of what others are guaranteed or have set aside.
+	// ProtectedTakes: the job would take devices that are guaranteed to others or set aside for them.
 	ProtectedTakes = "GuaranteedToOthers"
 	// ProtectedSoon: its quota is being set aside.
 	ProtectedSoon = "WaitingForProtectedCapacity"
 )
 
-// CheckPlacement is the admission check that asks whether a gang fits, and also the name of its
-// controller.
+// CheckPlacement is the admission check on whether a gang fits, and also the name of its controller.
 const CheckPlacement = v1alpha1.GroupName + "/placement"
 
 // CheckPlacementObject is the name of the AdmissionCheck, which cannot have a slash.
 const CheckPlacementObject = "nvtopo-placement"
 
-// DefaultQueue is the LocalQueue of a tenant's namespace that pods without GPUs are in.
+// DefaultQueue is the LocalQueue of a tenant's namespace for pods without GPUs.
 const DefaultQueue = "default"
 
-// DefaultClusterQueue is the ClusterQueue of all of them. Those of pools have a dot.
+// DefaultClusterQueue is the ClusterQueue behind all default LocalQueues. The names of pools'
+// ClusterQueues have a dot.
 const DefaultClusterQueue = "nvtopo-default"
 
-// Cohort is the name of a pool's root Cohort, and of its ResourceFlavor.
+// Cohort returns the name of a pool's root Cohort, and of its ResourceFlavor.
 func Cohort(pool string) string { return pool }
 
-// ClusterQueue is the queue of a tenant, of a queue of the pool, or of a tenant in such a queue.
-// What is empty is left out. Names of pools, tenants and queues have no dots.
+// ClusterQueue returns the name of the ClusterQueue of a tenant, of a queue of the pool, or of a tenant
+// in such a queue. Empty parts are left out. Names of pools, tenants and queues have no dots.
 func ClusterQueue(pool, tenant, queue string) string { return join(pool, tenant, queue) }
 
-// LocalQueue is the queue as the jobs of a namespace name it.
+// LocalQueue returns the name under which the jobs of a namespace use a queue.
 func LocalQueue(pool, queue string) string { return join(pool, queue) }
 
 func join(parts ...string) string {
@@ -116,21 +115,21 @@ func join(parts ...string) string {
 	return b.String()
 }
 
-// Values of WorkloadPriorityClasses. A job's own priority is within ±2000: that of the job and
-// that of its queue.
+// Values of WorkloadPriorityClasses. A job's total priority, its own plus its queue's, is within ±2000.
 const (
-	// ExtraOffset is added for replicas beyond minReplicas, so that they go before all others.
+	// ExtraOffset is added for replicas beyond minReplicas, so that they are preempted before all
+	// others.
 	ExtraOffset = -1_000_000
-	// ProtectedPriority is that of all jobs that must not be preempted. They are equal, so that
-	// none of them is evicted for another.
+	// ProtectedPriority is the priority of all non-preemptible jobs. They are equal, so that none of
+	// them is evicted for another.
 	ProtectedPriority = 1_000_000
 )
 
-// ProtectedClass is the WorkloadPriorityClass of jobs that must not be preempted.
+// ProtectedClass is the WorkloadPriorityClass of non-preemptible jobs.
 const ProtectedClass = "nvtopo-protected"
 
-// PriorityClass is the WorkloadPriorityClass of a job of that priority, and its value. Names have
-// no minus sign before a number: n5 is -5.
+// PriorityClass returns the name of the WorkloadPriorityClass of a job of that priority, and its value.
+// Names have no minus sign before a number: n5 is -5.
 func PriorityClass(priority int32, role string) (name string, value int32) {
 	sign := "p"
 	if priority < 0 {
@@ -143,8 +142,8 @@ func PriorityClass(priority int32, role string) (name string, value int32) {
 	return "nvtopo-" + sign + number, priority
 }
 
-// Protection is what AnnotationProtection says on a Job; ok is false if there is nothing that the pool
-// controller would have written.
+// Protection parses AnnotationProtection of a Job; ok is false if it is missing or the pool controller
+// cannot have written it.
 func Protection(annotations map[string]string) (reason, message string, ok bool) {
 	reason, message, _ = strings.Cut(annotations[AnnotationProtection], ": ")
 	switch reason {
@@ -154,48 +153,49 @@ func Protection(annotations map[string]string) (reason, message string, ok bool)
 	return "", "", false
 }
 
-// BaseJob is the Job of an ElasticJob's minReplicas.
+// BaseJob returns the name of the Job of an ElasticJob's minReplicas.
 func BaseJob(elasticJob string) string { return elasticJob + "-base" }
 
-// ExtraJob is the Job of one replica beyond them; i is its number, minReplicas or more.
+// ExtraJob returns the name of the Job of one replica beyond minReplicas; i is its number, minReplicas
+// or more.
 func ExtraJob(elasticJob string, i int32) string {
 	return elasticJob + "-x" + strconv.FormatInt(int64(i), 10)
 }
 
 // restInfix is between the name of a record and the end of the one before it, in seconds since 1970, in
-// the name of a record that goes on where another one ended too early.
+// the name of a record that continues one that ended too early.
 const restInfix = "-from-"
 
-// RestRecord is the record that goes on where one of a pod ended too early. name is that of the pod's
-// first record.
+// RestRecord returns the name of the record that continues a pod's record which ended too early. name is
+// the name of the pod's first record.
 func RestRecord(name string, from time.Time) string {
 	return name + restInfix + strconv.FormatInt(from.Unix(), 10)
 }
 
-// IsRestRecord says whether a record goes on where another one ended.
+// IsRestRecord reports whether a record continues another one.
 func IsRestRecord(record string) bool { return strings.Contains(record, restInfix) }
 
-// RecordsOf says whether a record is the one of the name, or goes on where it ended.
+// RecordsOf reports whether a record has the name, or continues the record that has it.
 func RecordsOf(name, record string) bool {
 	return record == name || strings.HasPrefix(record, name+restInfix)
 }
 
-// Model writes the model of a device as records and price books have it: as nvtopo.ModelLabel does, without
-// what no record takes.
+// Model returns the model of a device in the form of records and price books: as nvtopo.ModelLabel does,
+// without characters that records do not admit.
 func Model(model string) string { return plain(nvtopo.ModelLabel(model)) }
 
-// maxOwner is the length of the longest owner that a record takes.
+// maxOwner is the length of the longest owner that a record admits.
 const maxOwner = 253
 
-// Owner writes the owner of a pod as records have it: Job/sweep. A tenant writes owners as it likes: what
-// no record takes of one is left out, so that the pod has its record all the same.
+// Owner returns the owner of a pod in the form of records: Job/sweep. Tenants choose these names:
+// characters that records do not admit are dropped, so that the pod has its record nevertheless.
 func Owner(kind, name string) string {
 	owner := plain(kind + "/" + name)
 	return strings.TrimRight(owner[:min(len(owner), maxOwner)], "-_./:")
 }
 
-// plain leaves letters, digits and -_./: of a text, with dashes for blanks, from the first letter or digit
-// to the last.
+// plain keeps letters, digits and -_./: of a text, with dashes for blanks, from the first letter or
+// digit to the last.
 func plain(s string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		switch {

@@ -2,37 +2,37 @@
 
 package quota
 
-// Capacity is what a pool has of one resource, in devices.
+// Capacity is the devices of a pool, of one resource.
 type Capacity struct {
-	Total    int64 // as the pool's owner says
+	Total    int64 // the owner's number
 	Healthy  int64 // allocatable on the pool's nodes that take pods
-	Reserved int64 // kept for nobody
+	Reserved int64 // kept back from all tenants
 	Foreign  int64 // held by pods of no tenant
 }
 
-// ForTenants is what tenants can share: no more than is said and no more than is there, less what
-// is reserved and what others hold. It is never negative.
+// ForTenants returns the devices that tenants can share: the smaller of Total and Healthy, minus
+// reserved and foreign ones. It is never negative.
 func (c Capacity) ForTenants() int64 {
 	return max(0, min(c.Total, c.Healthy)-c.Reserved-c.Foreign)
 }
 
-// Share is what one tenant, or one queue of a pool without tenants, is promised, in devices.
-// 0 ≤ Guaranteed ≤ Limit, and 0 ≤ Pinned ≤ Limit; who calls has checked it.
+// Share is the promise to one tenant, or to one queue of a pool without tenants, in devices. 0 ≤
+// Guaranteed ≤ Limit, and 0 ≤ Pinned ≤ Limit; the caller has checked it.
 type Share struct {
 	Name       string
 	Guaranteed int64
 	Limit      int64
-	Weight     int64 // of what is nobody's, in thousandths; 0 borrows only what no other wants
-	// Pinned is held by jobs that must not be preempted. While it is more than what is
-	// guaranteed, it is what the queue has for sure.
+	Weight     int64 // in sharing unguaranteed devices, in thousandths; 0 borrows only devices that no other wants
+	// Pinned is held by non-preemptible jobs. While it exceeds Guaranteed, it is the amount that the
+	// queue has for sure.
 	Pinned int64
 	// Protected is the most that Pinned may become by further jobs.
 	Protected int64
-	// Keep says that others get none of what is guaranteed while it is idle.
+	// Keep keeps idle guaranteed devices from other shares.
 	Keep bool
 }
 
-// Queue is what Kueue's ClusterQueue of a share says, in devices.
+// Queue is the quota of a share's ClusterQueue, in devices.
 type Queue struct {
 	Name      string
 	Nominal   int64  // nominalQuota: never taken away
@@ -43,14 +43,14 @@ type Queue struct {
 
 // Division is a pool's quota as Kueue's objects hold it.
 type Division struct {
-	Cohort int64 // nominalQuota of the root Cohort: what is nobody's
+	Cohort int64 // nominalQuota of the root Cohort: devices promised to no queue
 	Queues []Queue
-	// Short is how much more is promised than there is. The queues keep their promises on paper,
-	// and the first to ask get what is there.
+	// Short is the excess of the promises over the capacity. The queues keep their nominal quota, and
+	// the first to request devices get the existing ones.
 	Short int64
 }
 
-// Divide divides a capacity, in the order of the shares. What all queues and the cohort hold for
+// Divide divides a capacity, in the order of the shares. The sum that all queues and the cohort hold for
 // sure is the capacity, or more by Short.
 func Divide(capacity int64, shares []Share) Division {
 	d := Division{Queues: make([]Queue, 0, len(shares))}

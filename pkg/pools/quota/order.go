@@ -8,9 +8,9 @@ type Step struct {
 	Gone  bool   // the queue is not in the new division
 }
 
-// Order says in which order the objects of a new division are written over those of an old one, so
-// that what is promised for sure is at no time more than in the greater of the two: first what
-// shrinks, goes or stays, then what grows or is new.
+// Order returns the steps by which a new division is written over an old one, so that the sum promised
+// for sure is at no time more than in the greater of the two: first objects that shrink, are removed or
+// stay, then those that grow or are new.
 func Order(old, now Division) []Step {
 	before := map[string]int64{}
 	for _, q := range old.Queues {

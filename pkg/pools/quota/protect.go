@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Request is a job that must not be preempted and has not been let in yet.
+// Request is a non-preemptible job that has not been released yet.
 type Request struct {
 	Job      string // unique
-	Share    string // whose it is, a Share's name
+	Share    string // the name of its Share
 	Devices  int64
-	Priority int64 // the greater goes first
+	Priority int64 // the greater one goes first
 	Since    time.Time
 }
 
@@ -22,31 +22,32 @@ type Reason string
 
 // The reasons.
 const (
-	// NoShare: the request is of no share.
+	// NoShare: the request's share does not exist.
 	NoShare Reason = "NoShare"
-	// NeverFits: the request alone is more than its share may protect.
+	// NeverFits: the request alone exceeds the amount that its share may protect.
 	NeverFits Reason = "NeverFits"
-	// AtLimit: the request and what its share protects are more than it may.
+	// AtLimit: the request and the jobs that its share protects exceed that amount.
 	AtLimit Reason = "AtLimit"
-	// OthersGuaranteed: the request would take of what other shares are guaranteed or have pinned.
+	// OthersGuaranteed: the request would take devices that are guaranteed to other shares or pinned in
+	// them.
 	OthersGuaranteed Reason = "OthersGuaranteed"
 )
 
-// Verdict says whether a request can be granted, and what decides it.
+// Verdict is the result of judging a request, with the deciding numbers.
 type Verdict struct {
 	Reason Reason // empty: it is granted
-	// Most is the most that the share may protect, and Pinned what it does.
+	// Most is the most that the share may protect, and Pinned the amount that it protects now.
 	Most, Pinned int64
-	// More is what the request needs beyond what its share holds for sure, and Free what is left of
-	// the capacity; Free is negative while more is promised than there is.
+	// More is the request's need beyond the amount that its share holds for sure, and Free the rest of
+	// the capacity; Free is negative while the promises exceed the capacity.
 	More, Free int64
 }
 
-// Protect says which requests can be protected now, most important and oldest first, and how the
-// shares are then pinned. A request is granted if its share stays within its limit and what it may
-// protect, and if what all shares then hold for sure is no more than the capacity: what others were
-// guaranteed is not given away. One that is not granted does not hold back those behind it. A
-// request of no share is never granted. The shares that were given are left as they are.
+// Protect returns the requests that can be protected now, most important and oldest first, and the
+// shares with their pins after that. A request is granted if its share stays within its limit and the
+// amount that it may protect, and if all shares together then hold no more for sure than the capacity:
+// devices guaranteed to other shares are not given away. A refused request does not hold back later
+// ones. A request without a share is never granted. The given shares are not modified.
 func Protect(capacity int64, shares []Share, requests []Request) (granted []string, pinned []Share) {
 	pinned = slices.Clone(shares)
 	for _, r := range inOrder(requests) {
@@ -60,7 +61,7 @@ func Protect(capacity int64, shares []Share, requests []Request) (granted []stri
 	return granted, pinned
 }
 
-// Judge says whether a request can be granted beside what is pinned.
+// Judge decides whether a request can be granted beside the present pins.
 func Judge(capacity int64, shares []Share, r Request) Verdict {
 	i := slices.IndexFunc(shares, func(s Share) bool { return s.Name == r.Share })
 	if i < 0 {
@@ -77,15 +78,15 @@ func Judge(capacity int64, shares []Share, r Request) Verdict {
 		v.Reason = NeverFits
 	case after > v.Most:
 		v.Reason = AtLimit
-	// More than is there may be promised already, after nodes were lost: then a job waits, though its
-	// share has room within what it was guaranteed.
+	// After nodes were lost, the promises may exceed the capacity already: then a job waits, though its
+	// share has room within its guarantee.
 	case v.More > v.Free:
 		v.Reason = OthersGuaranteed
 	}
 	return v
 }
 
-// inOrder sorts requests without changing what it is given.
+// inOrder returns requests sorted by priority, age and name, without changing its argument.
 func inOrder(requests []Request) []Request {
 	return slices.SortedFunc(slices.Values(requests), func(a, b Request) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Job, b.Job))

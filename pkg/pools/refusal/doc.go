@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refusal tells what the API server refuses until somebody changes something, an admission
-// policy, a ResourceQuota, rights or the object, from what the next try may mend.
+// Package refusal distinguishes errors that the API server returns until an admission policy, a
+// ResourceQuota, access rights or the object are changed from errors that a retry may resolve.
 package refusal

@@ -16,12 +16,12 @@ const (
 	Reason       = EventRefused
 )
 
-// Again is after how long a write that was refused is tried again: nothing says that it would pass now.
+// Again is the time after which a refused write is retried: no event shows that it would pass now.
 const Again = time.Minute
 
-// Of says what the API server refuses; it is empty where err is none, or of another kind. object names
-// what was to be written, such as "Job team-a/train-base". A namespace that ends takes nothing new,
-// which is no fault.
+// Of returns a message on the refusal by the API server; it is empty where err is nil, or of another
+// kind. object names the written object, such as "Job team-a/train-base". A namespace that is being
+// deleted admits nothing new, which is no fault.
 func Of(err error, object string) string {
 	switch {
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
@@ -32,8 +32,8 @@ func Of(err error, object string) string {
 	return ""
 }
 
-// Forbidden is Of without objects that the API server calls invalid: what never changes once it is written,
-// such as the end of a session, another leader may have written first.
+// Forbidden is Of without objects that the API server reports as invalid: immutable data, such as the
+// end of a session, may have been written first by another leader.
 func Forbidden(err error, object string) string {
 	if apierrors.IsInvalid(err) {
 		return ""

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// Tolerance is how far this machine's clock may be from the API server's: answers have whole seconds,
-	// and take their time.
+	// Tolerance is the most by which this machine's clock may differ from the API server's: responses
+	// have whole seconds, and take time.
 	Tolerance = 10 * time.Second
-	// believed is for how long an answer counts that no later one confirms: the API server's own clock
+	// believed is how long a response is valid that no later one confirms: the API server's own clock
 	// may have been ahead.
 	believed = time.Minute
 )
@@ -26,12 +26,12 @@ type Clock struct {
 	clock.Clock // this machine's
 
 	mu     sync.Mutex
-	server time.Time // guarded by mu; what the API server's clock showed at heard; zero before the first answer
-	heard  time.Time // guarded by mu; by this machine's clock, and its monotonic one
-	apart  bool      // guarded by mu; the clocks differ by more than is tolerated
+	server time.Time // guarded by mu; the API server's time at heard; zero before the first response
+	heard  time.Time // guarded by mu; this machine's time, with its monotonic clock
+	apart  bool      // guarded by mu; the clocks differ by more than the tolerance
 }
 
-// New makes a clock of this machine's.
+// New returns a Clock that wraps this machine's clock.
 func New(local clock.Clock) *Clock { return &Clock{Clock: local} }
 
 // Now is the time by this machine's clock, or by the API server's if that is more than Tolerance behind.
@@ -43,11 +43,11 @@ func (c *Clock) Now() time.Time {
 	return local
 }
 
-// Since is how long ago a time was, by Now.
+// Since is the time that has passed since t, according to Now.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// OfServer is the clock that goes by the API server's where the two differ by more than Tolerance, whichever
-// is ahead: for times that are compared with those that the API server writes.
+// OfServer returns a clock that uses the API server's time where the two differ by more than Tolerance,
+// whichever is ahead: for times that are compared with those that the API server writes.
 func (c *Clock) OfServer() clock.Clock { return ofServer{c} }
 
 type ofServer struct{ *Clock }
@@ -61,11 +61,11 @@ func (c ofServer) Now() time.Time {
 	return local
 }
 
-// Since is how long ago a time was, by Now.
+// Since is the time that has passed since t, according to Now.
 func (c ofServer) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// both is the time by both clocks, and whether these differ by more than is tolerated. Once they do, half of
-// that is: the whole seconds of answers must not have it change again and again.
+// both returns the time by both clocks, and whether they differ by more than the tolerance. Once they
+// do, the tolerance is half: the whole seconds of responses must not make the result flap.
 func (c *Clock) both() (local, server time.Time, apart bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,12 +86,12 @@ func (c *Clock) both() (local, server time.Time, apart bool) {
 	return local, server, apart
 }
 
-// shows is what the API server's clock shows when this machine's shows local. What has passed since the
-// last answer is by the monotonic clock, which no jump changes.
+// shows converts a time of this machine's clock to the API server's. The time since the last response is
+// measured by the monotonic clock, which no jump changes.
 func (c *Clock) shows(local time.Time) time.Time { return c.server.Add(local.Sub(c.heard)) }
 
-// answered takes the API server's time from an answer, unless one before says that it is later: the answer
-// was on its way for longer then.
+// answered records the API server's time from a response, unless an earlier response implies a later
+// time: then this response was on its way for longer.
 func (c *Clock) answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *Clock) answered(at time.Time) {
 	}
 }
 
-// Wrap has the clock hear the answers of the API server that a client gets; it is for a rest.Config.
+// Wrap makes the clock read the API server's responses to a client; it is for a rest.Config.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return listener{next, c} }
 
 type listener struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// Devices is how many devices n of a resource are, to a thousandth, as a bill has it. replicas is
-// how many containers take turns on each of them, 1 or less if none do. What each one is, is rounded
+// Devices converts n of a resource to devices, to a thousandth, for bills. replicas is the number of
+// containers that share each of them by time slicing, 1 or less without it. Each one's part is rounded
 // down, so that the parts of a device are never more than the device.
 func Devices(resource string, n, replicas int64) v1alpha1.Decimal {
 	one := int64(PerDevice)
@@ -24,8 +24,8 @@ func Devices(resource string, n, replicas int64) v1alpha1.Decimal {
 	return v1alpha1.Decimal(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
 }
 
-// DeviceOf is the resource of the whole devices that a resource is parts of: WholeGPU for slices and
-// turns, and otherwise the resource itself.
+// DeviceOf returns the resource of the whole devices that a resource is parts of: WholeGPU for MIG
+// slices and time-sliced GPUs, and otherwise the resource itself.
 func DeviceOf(resource string) string {
 	if IsSlice(resource) {
 		return WholeGPU

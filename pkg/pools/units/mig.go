@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// prefixMIG begins the names of slices, as NVIDIA's device plugin has them with its MIG strategy
-// "mixed". With "single" a slice is called as a whole GPU is, and cannot be told from one.
+// prefixMIG is the prefix of the resource names of MIG slices in NVIDIA's device plugin with the MIG
+// strategy "mixed". With "single" a slice has the name of a whole GPU, and cannot be told from one.
 const prefixMIG = "nvidia.com/mig-"
 
 // Compute slices of a GPU, by NVIDIA's MIG user guide.
 const (
-	sevenSlices = 7 // A100, H100, H200, B200 and their like
+	sevenSlices = 7 // A100, H100, H200, B200 and similar ones
 	fourSlices  = 4 // A30
 )
 
 // ofFour are the profiles of the GPU of four slices. No GPU of seven has a profile of these names.
 var ofFour = []string{"1g.6gb", "2g.12gb", "4g.24gb"}
 
-// IsSlice says whether a resource is a part of a GPU: a MIG slice, or a turn.
+// IsSlice reports whether a resource is a part of a GPU: a MIG slice, or a time-sliced replica.
 func IsSlice(resource string) bool {
 	return strings.HasPrefix(resource, prefixMIG) || strings.HasPrefix(resource, "nvidia.com/") && strings.HasSuffix(resource, ".shared")
 }
 
-// MilliOf is how many thousandths of a GPU a MIG slice is, rounded down, by its compute slices:
-// nvidia.com/mig-1g.10gb is 142, 3g.40gb 428. False for what is no MIG slice. A slice with twice
-// the memory (1g.20gb) counts no more, though fewer of it fit on a GPU.
+// MilliOf returns the thousandths of a GPU of a MIG slice, rounded down, according to its compute
+// slices: nvidia.com/mig-1g.10gb is 142, 3g.40gb 428. It returns false for other resources. A slice with
+// twice the memory (1g.20gb) has the same number, though fewer of it fit on a GPU.
 func MilliOf(resource string) (int64, bool) {
 	profile, ok := strings.CutPrefix(resource, prefixMIG)
 	if !ok {

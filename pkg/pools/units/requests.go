@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Extended are the extended resources in a list of requests, by name.
+// Extended returns the names of the extended resources in a list of requests, sorted.
 func Extended(requests v1.ResourceList) []string {
 	var names []string
 	for name, q := range requests {
@@ -21,7 +21,7 @@ func Extended(requests v1.ResourceList) []string {
 	return names
 }
 
-// AsksForDevices says whether a container of a pod asks for an extended resource.
+// AsksForDevices reports whether a container of a pod requests an extended resource.
 func AsksForDevices(pod *v1.Pod) bool {
 	asks := func(c v1.Container) bool {
 		return len(Extended(c.Resources.Requests)) > 0 || len(Extended(c.Resources.Limits)) > 0

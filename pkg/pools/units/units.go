@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// MilliGPU is what Kueue counts MIG slices as: thousandths of a GPU. No node and no pod has
-	// it; Kueue makes it of the slices by its configuration (resources.transformations).
+	// MilliGPU is the resource that Kueue converts MIG slices to: thousandths of a GPU. No node and no
+	// pod has it; Kueue computes it from the slices by its configuration (resources.transformations).
 	MilliGPU = v1alpha1.GroupName + "/milli-gpu"
-	// SharedGPU is what NVIDIA's device plugin calls a turn on a GPU (renameByDefault).
+	// SharedGPU is the resource of a time-sliced GPU in NVIDIA's device plugin (renameByDefault).
 	SharedGPU = "nvidia.com/gpu.shared"
-	// WholeGPU is what it calls a GPU that is not divided.
+	// WholeGPU is its resource of an undivided GPU.
 	WholeGPU = "nvidia.com/gpu"
 )
 
 // PerDevice is how many thousandths a device has.
 const PerDevice = 1000
 
-// Unit is what the quota of a pool is counted in.
+// Unit is the unit of a pool's quota.
 type Unit struct {
-	// Resource is the resource that Kueue's queues have the quota of.
+	// Resource is the resource in the quota of Kueue's queues.
 	Resource string
-	// PerDevice is how much of it a whole device is.
+	// PerDevice is the amount of it in a whole device.
 	PerDevice int64
 }
 
-// Sliced is the unit of a pool that gives out parts of devices; false if it gives out whole ones.
-// The amounts in the pool's spec are devices: each is multiplied by PerDevice. With mig and no
-// profile, or turns without their number, the devices stay whole. So does the unit with vgpu: the
-// resources that the virtual machines ask for are those of spec.resources, each counting as one.
+// Sliced returns the unit of a pool that gives out parts of devices; false if it gives out whole ones.
+// The amounts in the pool's spec are devices: each is multiplied by PerDevice. With mig and no profile,
+// or time slicing without replicas, the devices stay whole. So does the unit with vgpu: virtual machines
+// request the resources of spec.resources, each of which is one device.
 func Sliced(v *v1alpha1.Virtualization) (Unit, bool) {
 	switch {
 	case v == nil || !v.Enabled:
@@ -46,8 +46,8 @@ func Sliced(v *v1alpha1.Virtualization) (Unit, bool) {
 // profileNone is the profile of NVIDIA's MIG manager that leaves devices whole.
 const profileNone = "all-disabled"
 
-// Count is how much n of a resource, of a node or of a pod, are in the unit; 0 for a resource that
-// the pool does not give out.
+// Count returns the amount of n of a node's or pod's resource in the unit; 0 for a resource that the
+// pool does not give out.
 func (u Unit) Count(resource string, n int64) int64 {
 	switch {
 	case resource == u.Resource:
