@@ -16,11 +16,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// activator keeps the AdmissionCheck, and that it is active: Kueue gives no quota in queues with a
-// check that is not.
+// activator creates the AdmissionCheck and keeps it active: Kueue gives no quota in queues with an
+// inactive check.
 type activator struct{ client client.Client }
 
-// Reconcile makes the object if it is missing.
+// Reconcile creates the AdmissionCheck if it is missing, and sets its condition Active.
 func (a *activator) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var have kueue.AdmissionCheck
 	err := a.client.Get(ctx, client.ObjectKey{Name: names.CheckPlacementObject}, &have)

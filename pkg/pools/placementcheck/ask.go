@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// options are those of the shipped profile.
+// options returns the options of the shipped scheduler profile.
 func options() *podrequest.Options {
 	return &podrequest.Options{
 		Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
@@ -31,11 +31,11 @@ func options() *podrequest.Options {
 	}
 }
 
-// kind is pods of one PodSet: every node answers them alike.
+// kind is the pods of one PodSet, which are all alike to every node.
 type kind struct {
 	podSet string
 	count  int
-	pod    *v1.Pod // stands for all
+	pod    *v1.Pod // represents all of them
 	demand *placement.Demand
 	shape  placement.Shape
 }
@@ -45,20 +45,19 @@ type gang struct {
 	*gangrequest.Gang
 	key   gangrequest.Key
 	kinds []*kind
-	of    map[types.UID]int // pod -> number in kinds
+	of    map[types.UID]int // pod -> index in kinds
 }
 
-// ask is what a Workload asks for.
+// ask is the pods of a Workload that need a place.
 type ask struct {
 	workload *kueue.Workload
 	gangs    []*gang
 	singles  []*kind
-	priority int32 // the least of its pods'
+	priority int32 // the lowest of its pods'
 }
 
-// read returns what a Workload asks for. counts, if not nil, says how many pods of a PodSet are
-// asked for; otherwise it is as many as were admitted. An error names what the scheduler will not
-// be able to read either.
+// read returns the ask of a Workload. counts, if not nil, is the number of pods of each PodSet to place;
+// otherwise it is the admitted number. An error is one that the scheduler will fail with, too.
 func (s *Snapshot) read(w *kueue.Workload, flavors map[string]*kueue.ResourceFlavor, counts map[string]int) (*ask, error) {
 	a := &ask{workload: w}
 	members := map[gangrequest.Key]*gang{}
@@ -97,8 +96,8 @@ func (s *Snapshot) read(w *kueue.Workload, flavors map[string]*kueue.ResourceFla
 	return a, nil
 }
 
-// kindOf reads a PodSet as the pods will be: with the labels of the flavor's nodes, and with
-// what the check itself promised before.
+// kindOf reads a PodSet as its pods will be: with the labels of the flavor's nodes, and with the check's
+// own earlier promise.
 func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.ResourceFlavor) (*kind, error) {
 	pod := &v1.Pod{ObjectMeta: *ps.Template.ObjectMeta.DeepCopy(), Spec: *ps.Template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name = w.Namespace, w.Name+"-"+ps.Name
@@ -124,7 +123,7 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	s.prioritize(pod)
 	requestLimits(&pod.Spec)
 	opt := options()
-	if pod.Spec.SchedulerName != release.Profile { // pods of other schedulers are asked about by numbers only
+	if pod.Spec.SchedulerName != release.Profile { // for pods of other schedulers only numbers are compared
 		opt.Resources = nil
 	}
 	r, err := podrequest.Parse(pod, opt)
@@ -136,9 +135,9 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	return k, err
 }
 
-// countOf is how many pods of a PodSet a place is for: as many as were admitted, or will be, without
-// those that have succeeded. Where Kueue left these out already when it admitted the others, they
-// are not taken off twice.
+// countOf returns the number of pods of a PodSet that need a place: the admitted ones, or those to be
+// admitted, without those that have succeeded. Where Kueue excluded these already at admission, they are
+// not subtracted twice.
 func countOf(w *kueue.Workload, ps *kueue.PodSet) int {
 	toCome := int(ps.Count) - reclaimableOf(w, ps.Name)
 	if w.Status.Admission != nil {
@@ -151,8 +150,8 @@ func countOf(w *kueue.Workload, ps *kueue.PodSet) int {
 	return max(0, toCome)
 }
 
-// reclaimableOf is how many pods of a PodSet Kueue knows to have succeeded, so that they need their
-// quota no more.
+// reclaimableOf returns the number of pods of a PodSet that have succeeded according to Kueue, so that
+// they no longer need their quota.
 func reclaimableOf(w *kueue.Workload, podSet string) int {
 	for _, r := range w.Status.ReclaimablePods {
 		if r.Name == podSet {
@@ -162,15 +161,15 @@ func reclaimableOf(w *kueue.Workload, podSet string) int {
 	return 0
 }
 
-// prioritize does what the API server does with a pod's PriorityClass.
+// prioritize sets the priority of a pod's PriorityClass, as the API server does.
 func (s *Snapshot) prioritize(pod *v1.Pod) {
 	if value, ok := s.classes[pod.Spec.PriorityClassName]; ok && pod.Spec.Priority == nil {
 		pod.Spec.Priority = &value
 	}
 }
 
-// requestLimits does what the API server does with pods, and not with templates: a limit is the
-// request where there is none.
+// requestLimits sets missing requests to the limits, as the API server does for pods but not for
+// templates.
 func requestLimits(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -188,11 +187,11 @@ func requestLimits(spec *v1.PodSpec) {
 	}
 }
 
-// complete reads the gang of some kinds. Of a PodGroup only the pods' own annotations are read.
+// complete reads the gang of its kinds. Of a PodGroup only the pods' own annotations are read.
 func (g *gang) complete() error {
 	members := 0
 	for _, k := range g.kinds {
-		// A count is a tenant's to choose, and each member costs memory.
+		// Tenants choose the count, and each member costs memory.
 		if members += k.count; k.count > gangrequest.MaxMembers || members > gangrequest.MaxMembers {
 			return fmt.Errorf("a gang of more than %d pods", gangrequest.MaxMembers)
 		}
@@ -221,7 +220,7 @@ func (g *gang) complete() error {
 
 func (k *kind) uid(i int) types.UID { return types.UID(string(k.pod.UID) + "/" + strconv.Itoa(i)) }
 
-// key is equal for asks that every Snapshot answers alike, but for their patience.
+// key is equal for asks that every Snapshot decides alike, except for their topology wait timeout.
 func (a *ask) key() string {
 	var b []byte
 	add := func(k *kind) {
@@ -240,7 +239,7 @@ func (a *ask) key() string {
 	return string(b)
 }
 
-// flavorsOf returns the flavor of each PodSet of a Workload with quota: that of its devices if it
+// flavorsOf returns the flavor of each PodSet of a Workload with quota: the flavor of its devices if it
 // has some. Pods of a PodSet with several flavors get the labels of all; pools have one.
 func (s *Snapshot) flavorsOf(w *kueue.Workload) map[string]*kueue.ResourceFlavor {
 	out := map[string]*kueue.ResourceFlavor{}
@@ -265,7 +264,7 @@ func merge(a, b *kueue.ResourceFlavor) *kueue.ResourceFlavor {
 	return out
 }
 
-// flavorsFor returns which flavors a Workload without quota may get, each for all its PodSets.
+// flavorsFor returns the flavors that a Workload without quota may get, each for all its PodSets.
 func (s *Snapshot) flavorsFor(w *kueue.Workload) (out []map[string]*kueue.ResourceFlavor) {
 	queue := s.queues[s.queueFor[w.Namespace+"/"+w.Spec.QueueName]]
 	if queue == nil {

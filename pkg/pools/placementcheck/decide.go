@@ -16,30 +16,30 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// Verdict is what the check says of a Workload with quota.
+// Verdict is the check's result for a Workload with quota.
 type Verdict string
 
 // The verdicts.
 const (
 	Ready Verdict = "Ready" // it may start
-	Wait  Verdict = "Wait"  // its place is about to be free: it keeps its quota until then
-	Retry Verdict = "Retry" // there is no place: its quota is for others
+	Wait  Verdict = "Wait"  // its place will be free soon: it keeps its quota until then
+	Retry Verdict = "Retry" // it has no place: its quota is released
 )
 
-// Decision is a verdict, and why.
+// Decision is a verdict with its reason.
 type Decision struct {
 	Verdict Verdict
 	Message string
-	// PodSetUpdates of Ready keep the pods in the domain that was found, and on its GPU model.
+	// PodSetUpdates of Ready restrict the pods to the found domain and its GPU model.
 	PodSetUpdates []kueue.PodSetUpdate
-	// Until is when Wait ends, and when Retry may be otherwise though nothing changed; zero: never.
+	// Until is the end of Wait, or the time at which Retry may change without an event; zero: never.
 	Until time.Time
 
-	after *Snapshot // with what Ready promises
+	after *Snapshot // including the promise of Ready
 }
 
-// Decide says whether the pods of a Workload that has quota have a place. The Snapshot must have
-// all that was promised before, and stays as it is.
+// Decide decides whether the pods of a Workload with quota have a place. The Snapshot must include all
+// earlier promises, and is not modified.
 func Decide(s *Snapshot, w *kueue.Workload) Decision {
 	if !s.known {
 		return unchecked(s, w)
@@ -51,12 +51,12 @@ func Decide(s *Snapshot, w *kueue.Workload) Decision {
 	return s.decide(a)
 }
 
-// unchecked lets a Workload start where nothing is known: a cluster without exporters must not stop.
+// unchecked lets a Workload start where no topology is known: a cluster without exporters must not stop.
 func unchecked(s *Snapshot, w *kueue.Workload) Decision {
 	return Decision{Verdict: Ready, Message: "not checked: no node publishes a topology that counts", PodSetUpdates: updates(w, promise{}), after: s}
 }
 
-// decide decides about what a Workload asks for.
+// decide decides an ask.
 func (s *Snapshot) decide(a *ask) Decision {
 	found, err := s.fit(a, nil)
 	if err == nil {
@@ -69,8 +69,8 @@ func (s *Snapshot) decide(a *ask) Decision {
 	if d, ok := s.afterThoseThatEnd(a, why); ok {
 		return d
 	}
-	// The scheduler evicts nobody for a gang that fits on several models. Admitted for a preemption that
-	// does not come, the gang would be evicted by Kueue and admitted again without end.
+	// The scheduler preempts no pod for a gang that fits on several models. Admitted for a preemption
+	// that does not happen, the gang would be evicted by Kueue and admitted again without end.
 	if !mixedFits(err) {
 		if d, ok := s.afterPreemption(a); ok {
 			return d
@@ -79,8 +79,8 @@ func (s *Snapshot) decide(a *ask) Decision {
 	return Decision{Verdict: Retry, Message: why}
 }
 
-// everFits says whether a Workload would have a place if nobody else were there. One that never has
-// any must not keep quota from others.
+// everFits reports whether a Workload would have a place on the empty cluster. One without any must not
+// keep quota from others.
 func (s *Snapshot) everFits(w *kueue.Workload, flavors map[string]*kueue.ResourceFlavor) bool {
 	a, err := s.read(w, flavors, nil)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Snapshot) everFits(w *kueue.Workload, flavors map[string]*kueue.Resourc
 	return err == nil
 }
 
-// found is the decision about an ask that has a place now. A gang that would rather wait for a
-// better level does so without its quota.
+// found returns the decision on an ask that has a place now. A gang whose topology wait timeout has not
+// passed waits for a better level without its quota.
 func (s *Snapshot) found(a *ask, found *fitted) Decision {
 	for i, g := range a.gangs {
 		if why, until := s.patience(a, g, found.plans[i]); why != "" {
@@ -101,8 +101,9 @@ func (s *Snapshot) found(a *ask, found *fitted) Decision {
 	return Decision{Verdict: Ready, Message: s.describe(a, found), PodSetUpdates: updates(a.workload, s.promise(a, found)), after: found.after}
 }
 
-// afterPreemption lets a Workload start for which the scheduler can make room: by pods of a lower
-// priority, such as those of an ElasticJob's extras. It chooses which by what their going opens.
+// afterPreemption lets a Workload start for which the scheduler can make room by preempting pods of a
+// lower priority, such as those of an ElasticJob's extras. The scheduler chooses its victims by the room
+// that they leave.
 func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 	victims := 0
 	later, _ := s.without(func(p *v1.Pod) bool {
@@ -120,7 +121,7 @@ func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 	if err != nil {
 		return Decision{}, false
 	}
-	// The promise is for where the pods may go: those that stay are still in their places.
+	// The promise covers the nodes that the pods may get: running pods still occupy their devices.
 	after := s.copy()
 	for at := range after.nodes {
 		if more := found.after.nodes[at].given; len(more) > len(s.nodes[at].given) {
@@ -131,7 +132,7 @@ func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 	return Decision{Verdict: Ready, Message: "there is room once pods of a lower priority are evicted", PodSetUpdates: updates(a.workload, promise{}), after: after}, true
 }
 
-// preemptsNever reports whether some pods must not have others evicted.
+// preemptsNever reports whether some pods must not preempt others.
 func (a *ask) preemptsNever() bool {
 	never := func(k *kind) bool {
 		return k.pod.Spec.PreemptionPolicy != nil && *k.pod.Spec.PreemptionPolicy == v1.PreemptNever
@@ -139,8 +140,8 @@ func (a *ask) preemptsNever() bool {
 	return slices.ContainsFunc(a.singles, never) || slices.ContainsFunc(a.gangs, func(g *gang) bool { return slices.ContainsFunc(g.kinds, never) })
 }
 
-// patience says why a gang waits though it has a place, and until when: a better level is possible
-// on the empty cluster. It counts from when the Workload was made, so that nothing is to be kept.
+// patience returns why a gang waits although it has a place, and until when: a better level is possible
+// on the empty cluster. The time runs from the Workload's creation, so that no state is needed.
 func (s *Snapshot) patience(a *ask, g *gang, plan *fabric.Plan) (why string, until time.Time) {
 	until = a.workload.CreationTimestamp.Add(g.Wishes.Patience)
 	if g.Wishes.Patience == 0 || !s.now.Before(until) || g.Wishes.Preferred != "" && plan.Preferred {
@@ -156,7 +157,7 @@ func (s *Snapshot) patience(a *ask, g *gang, plan *fabric.Plan) (why string, unt
 	return gangrequest.PatienceReason(until, plan, best), until
 }
 
-// describe says how good the places of gangs are, in the scheduler's words.
+// describe returns the quality of the gangs' places, in the scheduler's terms.
 func (s *Snapshot) describe(a *ask, found *fitted) string {
 	if len(a.gangs) == 0 {
 		return "there is room"
@@ -188,7 +189,7 @@ func plural(n int, what string) string {
 
 func distinct(nodes []int) []int { return slices.Compact(slices.Sorted(slices.Values(nodes))) }
 
-// domainOf names the smallest domain that has all of a plan; empty if that is the cluster.
+// domainOf names the smallest domain that contains a plan; empty if that is the cluster.
 func (s *Snapshot) domainOf(plan *fabric.Plan) string {
 	depth := s.commonDepth(plan)
 	if depth == 0 {
@@ -197,7 +198,7 @@ func (s *Snapshot) domainOf(plan *fabric.Plan) string {
 	return s.tree.LevelName(depth) + " " + s.tree.DomainName(depth, plan.Domains[depth][0])
 }
 
-// commonDepth is the depth of the smallest named domain that has all of a plan, 0 for the cluster.
+// commonDepth returns the depth of the smallest named domain that contains a plan, 0 for the cluster.
 func (s *Snapshot) commonDepth(plan *fabric.Plan) int {
 	for depth := s.tree.Depth(); depth > 0; depth-- {
 		if d := plan.Domains[depth]; len(d) == 1 && s.tree.Domains(depth)[d[0]].Name != "" {

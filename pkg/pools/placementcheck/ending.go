@@ -14,12 +14,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 )
 
-// soon is how much longer a pod may take to end that is waited for. What is free later than that is
-// for others meanwhile. It is the default of the scheduler's terminationWait.
+// soon is the longest remaining time of an ending pod that is waited for. Places that become free later
+// are for others meanwhile. It is the default of the scheduler's terminationWait.
 const soon = 5 * time.Minute
 
-// afterThoseThatEnd waits for pods that are on their way out, if they leave a place. Kueue has the
-// quota of pods as soon as they begin to end, so this is what follows each of its preemptions.
+// afterThoseThatEnd waits for ending pods, if they leave a place. Kueue counts the quota of pods as free
+// as soon as they begin to end, so this follows each of its preemptions.
 func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
 	var until time.Time
 	later, gone := s.without(func(p *v1.Pod) bool {
@@ -38,9 +38,9 @@ func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
 	return Decision{Verdict: Wait, Message: fmt.Sprintf("%s; waits for pods that are ending: %d", why, gone), Until: until}, true
 }
 
-// endOf is by when a pod will be gone that is on its way out and takes no longer than soon. One that
-// should be gone already does not end: nobody knows when it will. A pod whose job has lost its quota
-// is about to be deleted.
+// endOf returns the time by which an ending pod will be gone; ends is false if that takes longer than
+// soon. An overdue pod does not end: when it will is unknown. A pod whose job has lost its quota is
+// about to be deleted.
 func (s *Snapshot) endOf(p *v1.Pod) (end time.Time, ends bool) {
 	if p.DeletionTimestamp != nil {
 		end = p.DeletionTimestamp.Add(eviction.Overdue)
@@ -50,9 +50,9 @@ func (s *Snapshot) endOf(p *v1.Pod) (end time.Time, ends bool) {
 	return end, !s.now.After(end) && end.Sub(s.now) <= soon+eviction.Overdue
 }
 
-// quotas says of the owners of Workloads, which are jobs, or the pods of pod groups, since when they
-// have no quota that Kueue does not count as free already: zero if they have some. That of a Workload
-// that is being evicted, is stopped or has ended it may give to another at once.
+// quotas maps the owners of Workloads, which are jobs, or the pods of pod groups, to the time since
+// which Kueue counts their quota as free: zero if they have quota. Kueue may give the quota of a
+// Workload that is being evicted, is stopped or has ended to another at once.
 type quotas map[types.UID]time.Time
 
 func readQuotas(workloads []kueue.Workload, now time.Time) quotas {
@@ -69,7 +69,8 @@ func readQuotas(workloads []kueue.Workload, now time.Time) quotas {
 	return q
 }
 
-// lostQuota is since when a Workload has no quota; zero if it has, now if it is about to lose it.
+// lostQuota returns the time since which a Workload has no quota; zero if it has, now if it is about to
+// lose it.
 func lostQuota(w *kueue.Workload, now time.Time) (since time.Time) {
 	lost := map[string]metav1.ConditionStatus{
 		kueue.WorkloadQuotaReserved: metav1.ConditionFalse, kueue.WorkloadEvicted: metav1.ConditionTrue, kueue.WorkloadFinished: metav1.ConditionTrue,
@@ -85,8 +86,8 @@ func lostQuota(w *kueue.Workload, now time.Time) (since time.Time) {
 	return since
 }
 
-// lost reports whether the quota of a pod's job may be another's by now, and since when. Kueue stops
-// the job next: the pod has no mark of that yet.
+// lost reports whether the quota of a pod's job may belong to another job by now, and since when. Kueue
+// stops the job next: the pod shows no sign of that yet.
 func (q quotas) lost(p *v1.Pod) (since time.Time, lost bool) {
 	since, known := q[p.UID]
 	if c := metav1.GetControllerOf(p); !known && c != nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// errAlone says that pods which are in no gang have no node.
+// errAlone reports that pods outside of gangs have no node.
 type errAlone struct{ have, want int }
 
 func (e *errAlone) Error() string { return fmt.Sprintf("cluster: %d of %d", e.have, e.want) }
 
-// isRoom reports whether an error says that there is no room now, and not that a wish cannot be
-// met at all.
+// isRoom reports whether an error means that there is no room now, rather than that a topology request
+// can never be met.
 func isRoom(err error) bool {
 	var room *fabric.UnplaceableError
 	var alone *errAlone
 	return errors.As(err, &room) || errors.As(err, &alone)
 }
 
-// mixedFits reports whether an error says that a gang would fit on GPUs of several models.
+// mixedFits reports whether an error means that a gang would fit on GPUs of several models.
 func mixedFits(err error) bool {
 	var room *fabric.UnplaceableError
 	return errors.As(err, &room) && room.MixedFits
 }
 
-// fitted is where the pods of an ask go.
+// fitted is the places of an ask's pods.
 type fitted struct {
-	after *Snapshot // with them
+	after *Snapshot // including them
 	plans []*fabric.Plan
 }
 
-// fit places all pods of an ask, or none. The Snapshot stays as it is. bound are the
-// members of the ask's gangs that have nodes already.
+// fit places all pods of an ask, or none. The Snapshot is not modified. bound are the members of the
+// ask's gangs that are bound already.
 func (s *Snapshot) fit(a *ask, bound []seated) (*fitted, error) {
 	out := &fitted{after: s.copy()}
 	for _, g := range a.gangs {
@@ -61,7 +61,7 @@ func (s *Snapshot) fit(a *ask, bound []seated) (*fitted, error) {
 	return out, nil
 }
 
-// place plans a gang, and gives its members their places.
+// place plans a gang, and records its members on their nodes.
 func (s *Snapshot) place(g *gang, bound []seated) (*fabric.Plan, error) {
 	plan, err := s.plan(g, bound)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Snapshot) place(g *gang, bound []seated) (*fabric.Plan, error) {
 	return plan, nil
 }
 
-// plan asks the planner, with what the nodes have now.
+// plan runs the planner with the nodes' present free capacity.
 func (s *Snapshot) plan(g *gang, bound []seated) (*fabric.Plan, error) {
 	wishes, err := g.WishesIn(s.levels)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *Snapshot) plan(g *gang, bound []seated) (*fabric.Plan, error) {
 	})
 }
 
-// fill gives pods of a kind to the nodes that have the least room left, and counts them. Each node
-// that refused one refuses the next.
+// fill places pods of a kind on the nodes that have the least room left, and counts them. A node that
+// refused one refuses the next.
 func (s *Snapshot) fill(k *kind) (have int) {
 	type candidate struct{ at, free int }
 	var order []candidate
@@ -136,20 +136,20 @@ func (s *Snapshot) fill(k *kind) (have int) {
 	return have
 }
 
-// missing are the pods of a Workload that have quota, and no node yet.
+// missing is the pods of a Workload that have quota, and no node yet.
 type missing struct {
 	counts map[string]int // by PodSet
-	bound  []seated       // the others
+	bound  []seated       // the other pods
 }
 
-// seated is a pod that has its node.
+// seated is a pod that is bound to a node.
 type seated struct {
-	at  int // of the tree
+	at  int // index in the tree
 	pod *v1.Pod
 }
 
-// missingOf compares what is to have a place with the pods that there are. of are the Workload's
-// pods; of those that have succeeded so many are left out of counts already as ended says.
+// missingOf subtracts the pods of a Workload that need no place from counts. ended is the number of
+// succeeded pods per PodSet that counts excludes already.
 func (s *Snapshot) missingOf(counts, ended map[string]int, of []*v1.Pod) missing {
 	m := missing{counts: counts}
 	for _, p := range of {
@@ -166,7 +166,7 @@ func (s *Snapshot) missingOf(counts, ended map[string]int, of []*v1.Pod) missing
 		case live && known:
 			m.bound = append(m.bound, seated{at, p})
 		case p.Status.Phase == v1.PodFailed:
-			continue // it will be made anew
+			continue // it will be replaced
 		case p.Status.Phase == v1.PodSucceeded && ended[name] > 0:
 			ended[name]--
 			continue

@@ -16,32 +16,32 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Graphs are the topologies of nodes as they were read last, and what was worked out from
-// them. They save time only. Make one with NewGraphs; it is for one goroutine.
+// Graphs is a cache of the nodes' topologies as last read, and of results computed from them. It only
+// saves time. Use NewGraphs; a Graphs is for one goroutine.
 type Graphs struct {
 	reader   topologyv1alpha1.Reader
 	registry *nvtopo.Registry
 	decoder  usage.Decoder
 	slotter  *placement.SlotCounter
 	known    map[string]known // by node
-	none     nodelease.Expiry // Leases are not read: the condition Stale says what follows from them
+	none     nodelease.Expiry // Leases are not read: the condition Stale shows an expired one
 }
 
-// known is what one version of an object said.
+// known is the result of reading one version of an object.
 type known struct {
 	object  types.UID
 	version string
-	node    *usage.Node // nil: it does not count
+	node    *usage.Node // nil: not valid
 }
 
-// NewGraphs returns Graphs that know nothing yet.
+// NewGraphs returns empty Graphs.
 func NewGraphs() *Graphs {
 	return &Graphs{
 		registry: nvtopo.NewRegistry(nvtopo.DefaultWeights()), decoder: usage.NewDecoder(), slotter: placement.NewSlotCounter(), known: map[string]known{},
 	}
 }
 
-// read returns the topology of a node; nil if none counts.
+// read returns the topology of a node; nil if it has no valid one.
 func (g *Graphs) read(node *v1.Node, t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
 	if t == nil || t.Spec.NodeUID != node.UID || meta.IsStatusConditionTrue(t.Status.Conditions, topologyv1alpha1.ConditionStale) {
 		return nil
@@ -54,7 +54,7 @@ func (g *Graphs) read(node *v1.Node, t *topologyv1alpha1.NodeGPUTopology) *usage
 	return k.node
 }
 
-// decode reads an object; nil if its graphs cannot be read, which the exporter's own checks say.
+// decode reads an object; nil if its graphs cannot be read, which the exporter's own checks report.
 func (g *Graphs) decode(t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
 	n, err := g.decoder.ReadNode(&g.reader, g.registry, t, &g.none, &g.none)
 	if err != nil {
@@ -63,7 +63,7 @@ func (g *Graphs) decode(t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
 	return n
 }
 
-// forget drops what is known of nodes that are gone.
+// forget removes nodes that are gone.
 func (g *Graphs) forget(nodes map[string]*v1.Node) {
 	maps.DeleteFunc(g.known, func(name string, _ known) bool { return nodes[name] == nil })
 }

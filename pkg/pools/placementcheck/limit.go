@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// amounts are of the resources that quota is of.
+// amounts are amounts of the resources that quota is set for.
 type amounts map[v1.ResourceName]int64
 
 func (a amounts) add(b amounts) {
@@ -26,23 +26,23 @@ func (a amounts) add(b amounts) {
 
 // limit is the most that the jobs of some ClusterQueues may hold together.
 type limit struct {
-	of     string // the object that says so
+	of     string // the object that sets it
 	queues []string
 	most   amounts
 }
 
-// holdings are what the jobs of each ClusterQueue hold: the quota of those that were told to start,
-// and what pods hold without quota. Kueue counts only the former: quota is free as soon as pods begin
-// to end, or when their job is deleted. Without the latter a tenant that makes and deletes jobs of
-// pods that take long to end would hold any amount.
+// holdings is the devices that the jobs of each ClusterQueue hold: the quota of those that were told to
+// start, and the devices of pods beyond their quota. Kueue counts only the former: quota is free as soon
+// as pods begin to end, or when their job is deleted. Without the latter a tenant that creates and
+// deletes jobs whose pods take long to end could hold any amount.
 type holdings struct {
 	limits  []limit
 	covered map[string][]v1.ResourceName // by ClusterQueue
 	all     map[string]amounts           // by ClusterQueue
-	beyond  map[string]amounts           // what of all is held without quota, by ClusterQueue
+	beyond  map[string]amounts           // the part of all that is held without quota, by ClusterQueue
 }
 
-// newHoldings counts what is held. told are the Workloads that were told to start.
+// newHoldings computes the holdings of a World. told are the Workloads that were told to start.
 func newHoldings(w *World, told []*kueue.Workload, podsOf map[types.UID][]*v1.Pod) *holdings {
 	h := &holdings{limits: limitsOf(w), covered: map[string][]v1.ResourceName{}, all: map[string]amounts{}, beyond: map[string]amounts{}}
 	for i := range w.ClusterQueues {
@@ -83,8 +83,8 @@ func newHoldings(w *World, told []*kueue.Workload, podsOf map[types.UID][]*v1.Po
 	return h
 }
 
-// count adds a job's quota, and what its pods hold beyond it: those that live, as far as they are
-// more than the quota, and all that are ending.
+// count adds a job's quota, and the devices that its pods hold beyond it: those of live pods in excess
+// of the quota, and all of ending pods.
 func (h *holdings) count(queue string, quota, live, ending amounts) {
 	if h.all[queue] == nil {
 		h.all[queue], h.beyond[queue] = amounts{}, amounts{}
@@ -101,9 +101,9 @@ func (h *holdings) count(queue string, quota, live, ending amounts) {
 	h.beyond[queue].add(more)
 }
 
-// over says why a Workload with quota must not start yet: with it more would be held than a limit
-// allows. It is empty if it may. Kueue gives no quota beyond a limit, so what is too much is held by
-// pods that are ending, or by a job that Kueue no longer counts and that the cache still shows.
+// over returns why a Workload with quota must not start yet, or "": with it more would be held than a
+// limit allows. Kueue gives no quota beyond a limit, so the excess is held by ending pods, or by a job
+// that Kueue no longer counts and that the cache still shows.
 func (h *holdings) over(w *kueue.Workload) string {
 	queue, asks := w.Status.Admission.ClusterQueue, quotaOf(w)
 	for i := range h.limits {
@@ -126,7 +126,7 @@ func (h *holdings) over(w *kueue.Workload) string {
 	return ""
 }
 
-// limitsOf are the limits of ClusterQueues, and of Cohorts that are not the root of a pool.
+// limitsOf returns the limits of ClusterQueues, and of Cohorts that are not the root of a pool.
 func limitsOf(w *World) []limit {
 	var out []limit
 	queues, nominal := map[string][]string{}, map[string]amounts{} // by Cohort
@@ -141,7 +141,7 @@ func limitsOf(w *World) []limit {
 		queues[cq.Spec.CohortName] = append(queues[cq.Spec.CohortName], cq.Name)
 		eachQuota(cq.Spec.ResourceGroups, func(q *kueue.ResourceQuota) {
 			own[q.Name] += q.NominalQuota.Value()
-			if cq.Spec.CohortName == "" || q.BorrowingLimit != nil { // else it may borrow all that there is
+			if cq.Spec.CohortName == "" || q.BorrowingLimit != nil { // otherwise it may borrow without a limit
 				l.most[q.Name] += q.NominalQuota.Value() + borrowing(q)
 			}
 		})
@@ -181,7 +181,7 @@ func borrowing(q *kueue.ResourceQuota) int64 {
 	return q.BorrowingLimit.Value()
 }
 
-// quotaOf is what a Workload has quota for, without its pods that have succeeded.
+// quotaOf returns the quota of a Workload, without its pods that have succeeded.
 func quotaOf(w *kueue.Workload) amounts {
 	out := amounts{}
 	for i := range w.Status.Admission.PodSetAssignments {
@@ -197,7 +197,7 @@ func quotaOf(w *kueue.Workload) amounts {
 	return out
 }
 
-// devicesOf is what a pod holds of the resources of a queue.
+// devicesOf returns the amounts of a queue's resources that a pod holds.
 func (h *holdings) devicesOf(queue string, p *v1.Pod) amounts {
 	out := amounts{}
 	requests := resource.PodRequests(p, resource.PodResourcesOptions{})
@@ -212,10 +212,10 @@ func (h *holdings) devicesOf(queue string, p *v1.Pod) amounts {
 	return out
 }
 
-// places say which nodes are ready, and which ClusterQueue a pod is of that has no Workload.
+// places is the ready nodes, and the mapping of pods without a Workload to ClusterQueues.
 type places struct {
 	ready   map[string]bool     // nodes
-	flavors map[string][]string // by node: those whose nodes have its labels
+	flavors map[string][]string // flavors whose node labels the node has, by node
 	all     []kueue.ResourceFlavor
 	queues  map[string]string // namespace/LocalQueue -> ClusterQueue
 	tenants map[string]bool   // namespaces with LocalQueues
@@ -249,16 +249,16 @@ func (p *places) flavorsOf(labels map[string]string) []string {
 	return out
 }
 
-// holds reports whether a pod has devices, or is about to: it has started, and has not ended. What is
-// on a node that is not ready does not count: nobody can say whether it still runs, and the pool has
-// lost those devices already.
+// holds reports whether a pod has devices, or is about to: it has started, and has not ended. Pods on a
+// node that is not ready are left out: whether they still run is unknown, and the pool has lost those
+// devices already.
 func (p *places) holds(pod *v1.Pod) bool {
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	return !ended && len(pod.Spec.SchedulingGates) == 0 && (pod.Spec.NodeName == "" || p.ready[pod.Spec.NodeName])
 }
 
-// queueOf is the ClusterQueue of a pod: that of its namespace in the pool of its node, where a tenant
-// has one queue, or else the one that Kueue has written on it. It is empty for a pod of no tenant.
+// queueOf returns the ClusterQueue of a pod: its namespace's queue in the pool of its node, where a
+// tenant has one queue, or else the one in Kueue's label on the pod. It is empty for a pod of no tenant.
 func (p *places) queueOf(pod *v1.Pod) string {
 	if !p.tenants[pod.Namespace] {
 		return ""

@@ -38,7 +38,7 @@ var (
 
 func init() { ctrlmetrics.Registry.MustRegister(checks, checkSeconds, roundSeconds) }
 
-// count counts an answer.
+// count counts a result, and the time since the Workload got quota.
 func count(w *kueue.Workload, result string, now time.Time) {
 	checks.WithLabelValues(result).Inc()
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {

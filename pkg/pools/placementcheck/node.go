@@ -16,19 +16,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// node is one node of a Snapshot. Copies share all that is never changed in place.
+// node is one node of a Snapshot. Copies share all parts that are never changed in place.
 type node struct {
 	object *v1.Node
 	ready  bool
-	graph  *usage.Node // nil: none that counts
-	// listed are the live pods on the node, and here those of them that count.
+	graph  *usage.Node // nil: no valid one
+	// listed are the live pods on the node, and here those of them that are counted.
 	listed, here usage.LivePods
 	given        []usage.Reservation // promised; the allocation is nil for pods without GPUs
 
-	used *usage.Usage // of graph, here and given; nil until somebody asks
+	used *usage.Usage // of graph, here and given; nil until first needed
 }
 
-// room is what is left of all that the scheduler counts.
+// room returns the free amounts of all resources that the scheduler counts.
 func (n *node) room() placement.Room {
 	allocatable := usage.AmountsOf(n.object.Status.Allocatable)
 	room := placement.NewRoom(&allocatable, allocatable.Pods())
@@ -41,7 +41,7 @@ func (n *node) room() placement.Room {
 	return room
 }
 
-// usageBeside is what is used once some more is given.
+// usageBeside returns the usage of the node's devices, with the reservations more added.
 func (n *node) usageBeside(now time.Time, more []usage.Reservation) *usage.Usage {
 	if len(more) == 0 && n.used != nil {
 		return n.used
@@ -59,9 +59,9 @@ func (n *node) usageBeside(now time.Time, more []usage.Reservation) *usage.Usage
 	return u
 }
 
-// supply is what the node has for pods of a kind, once others are placed there too and have the
-// GPUs used among them. It is as the scheduler's own (nodestate's Supply), of what this process
-// can know.
+// supply returns the node's free capacity for pods of a kind, once the pods in placed are there too and
+// the GPUs in used are taken. It is as the scheduler's own (nodestate's Supply), limited to this
+// process's knowledge.
 func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement.Placed) fabric.Supply {
 	if !n.ready || !k.shape.Eligible.Allows(n.object) {
 		return fabric.Supply{}
@@ -71,7 +71,7 @@ func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement
 	}), n.object)
 }
 
-// takes reports whether the node takes one pod of a kind, and which GPUs it would get.
+// takes reports whether the node can take one pod of a kind, and the GPUs that the pod would get.
 func (n *node) takes(s *Snapshot, k *kind) (*allocation.Allocation, bool) {
 	if !n.ready || !k.shape.Eligible.Allows(n.object) {
 		return nil, false
@@ -96,7 +96,7 @@ func (n *node) takes(s *Snapshot, k *kind) (*allocation.Allocation, bool) {
 	return a, reason == placement.Fits
 }
 
-// free is how many GPUs nobody has, of all resources.
+// free returns the number of free GPUs, of all resources.
 func (n *node) free(now time.Time) (free int) {
 	if n.graph == nil {
 		return 0
@@ -108,7 +108,7 @@ func (n *node) free(now time.Time) (free int) {
 	return free
 }
 
-// give records what a pod is promised. The receiver must be a copy that nobody else has.
+// give records the promise to a pod. The receiver must be an unshared copy; see Snapshot.own.
 func (n *node) give(uid types.UID, k *kind, a *allocation.Allocation) {
 	n.given = append(slices.Clip(n.given), usage.Reservation{UID: uid, Allocation: a, Request: k.demand.Request})
 	n.used = nil

@@ -19,15 +19,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// pauser has Kueue leave a Workload out of its queue for a while, once Kueue has evicted it. It
-// plans nothing, and has no queue to wait in: Kueue puts the Workload back within a few of its own
-// writes. If that is faster, the Workload gets quota and the same answer once more.
+// pauser makes Kueue keep a Workload out of its queue for a while after evicting it. It plans nothing,
+// and needs no batching: Kueue requeues the Workload within a few of its own writes. If Kueue is faster,
+// the Workload gets quota and the same result once more.
 type pauser struct {
 	writer *writer
 	clock  clock.Clock
 }
 
-// Reconcile takes one Workload on.
+// Reconcile takes the next pause step of one Workload.
 func (p *pauser) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var w kueue.Workload
 	if err := p.writer.client.Get(ctx, req.NamespacedName, &w); err != nil {
@@ -39,12 +39,12 @@ func (p *pauser) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	_, err := p.writer.write(ctx, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{}, nil // what was written meanwhile asks again
+		return ctrl.Result{}, nil // the concurrent write triggers another reconciliation
 	}
 	return ctrl.Result{}, err
 }
 
-// nextPause is the step of a Workload that Kueue evicted; nil if there is none to take.
+// nextPause returns the next step of a Workload that Kueue evicted; nil if none is due.
 func nextPause(w *kueue.Workload, now time.Time) *Step {
 	at := stageOf(w, now)
 	if at == evicted {
@@ -58,8 +58,8 @@ func nextPause(w *kueue.Workload, now time.Time) *Step {
 	return &step
 }
 
-// hold is the step that makes the check one that may be asked again. Its time is after that of the
-// eviction, by which afterEviction knows that the check was not reset since: both are in seconds.
+// hold returns the step that sets the check to Pending again. Its time is after that of the eviction, by
+// which afterEviction sees that the check was not reset since: both are in seconds.
 func hold(w *kueue.Workload, now time.Time) Step {
 	c := checkOf(w)
 	if first := evictedAt(w).Add(time.Second); now.Before(first) {
@@ -70,7 +70,7 @@ func hold(w *kueue.Workload, now time.Time) Step {
 	}}
 }
 
-// pause is the step that tells Kueue when to try again, after so many times without a place.
+// pause returns the step that tells Kueue when to try again, after retries attempts without a place.
 func pause(w *kueue.Workload, now time.Time, why string, retries int32) Step {
 	seconds := int32(pauseAfter(retries) / time.Second)
 	return Step{w, Pause, &kueue.AdmissionCheckState{
@@ -79,7 +79,7 @@ func pause(w *kueue.Workload, now time.Time, why string, retries int32) Step {
 	}}
 }
 
-// reasonOf is why there was no place. Kueue empties the check's message when it evicts, and keeps
+// reasonOf returns why there was no place. Kueue empties the check's message when it evicts, and keeps
 // it in its own: "… in Retry state: "nvtopo-placement" (rack: 3 of 4)".
 func reasonOf(w *kueue.Workload) string {
 	c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)

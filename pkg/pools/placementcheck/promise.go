@@ -11,15 +11,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// promise is what the pods of gangs are kept to, by PodSet. Single pods are kept to nothing.
+// promise is the constraints for the pods of gangs, by PodSet. Single pods have none.
 type promise struct {
-	labels map[string]map[string]string // of nodes
-	models map[string]string            // of GPUs
+	labels map[string]map[string]string // node labels
+	models map[string]string            // GPU models
 }
 
-// promise keeps the pods of each gang in the domain that was found, and on the GPU model. Without the
-// model the scheduler, which may take two promised gangs in another order, could give one of them the
-// model that was promised to the other, which then has no place.
+// promise restricts the pods of each gang to the found domain, and to its GPU model. Without the model
+// the scheduler, which may take two promised gangs in another order, could give one of them the model
+// that was promised to the other, which then has no place.
 func (s *Snapshot) promise(a *ask, found *fitted) promise {
 	out := promise{labels: map[string]map[string]string{}, models: map[string]string{}}
 	for i, g := range a.gangs {
@@ -34,13 +34,13 @@ func (s *Snapshot) promise(a *ask, found *fitted) promise {
 	return out
 }
 
-// modelsOf returns the GPU model that the members of each kind have in a plan. Kinds that have
-// several, or one that is not known, are left out, and gangs that may have any.
+// modelsOf returns the GPU model that the members of each kind have in a plan. Kinds with several models
+// or an unknown one are left out, and so are gangs that may have any.
 func (s *Snapshot) modelsOf(g *gang, plan *fabric.Plan) map[int]string {
 	if g.Wishes.MixedModels {
 		return nil
 	}
-	found := map[int][]string{} // by number of the kind
+	found := map[int][]string{} // by index of the kind
 	for rank, pod := range g.Members.Live {
 		number := g.of[pod.UID]
 		k, n := g.kinds[number], s.nodes[plan.Nodes[rank]]
@@ -66,8 +66,8 @@ func (s *Snapshot) modelsOf(g *gang, plan *fabric.Plan) map[int]string {
 	return out
 }
 
-// labelsOf are the node labels of a plan's domain. Where another domain has the same name, those
-// of the domains around it tell them apart.
+// labelsOf returns the node labels of a plan's domain. Where another domain has the same name, the
+// labels of the enclosing domains are added.
 func (s *Snapshot) labelsOf(plan *fabric.Plan) map[string]string {
 	depth := s.commonDepth(plan)
 	if depth == 0 {
@@ -91,8 +91,8 @@ func (s *Snapshot) labelsOf(plan *fabric.Plan) map[string]string {
 	return out
 }
 
-// updates has an entry for each PodSet, as Kueue wants it. What the job says itself is left out: Kueue
-// refuses what is said twice.
+// updates returns an entry for each PodSet, as Kueue requires. Keys that the job itself sets are left
+// out: Kueue refuses duplicates.
 func updates(w *kueue.Workload, p promise) []kueue.PodSetUpdate {
 	out := make([]kueue.PodSetUpdate, 0, len(w.Spec.PodSets))
 	for i := range w.Spec.PodSets {

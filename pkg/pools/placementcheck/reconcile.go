@@ -24,7 +24,7 @@ import (
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Reconciler answers for the check, for all Workloads in one round. Only one round runs at a time.
+// Reconciler decides the check for all Workloads in one round. Only one round runs at a time.
 type Reconciler struct {
 	client   client.Client
 	writer   *writer
@@ -32,13 +32,13 @@ type Reconciler struct {
 	recorder record.EventRecorder
 	clock    clock.Clock
 	graphs   *Graphs
-	// written are Workloads as our last writes left them, which the cache may not have yet; nil
-	// where nobody knows whether the write was carried out.
+	// written are Workloads after our last writes, which the cache may not have yet; nil where the
+	// outcome of the write is unknown.
 	written map[types.UID]*kueue.Workload
-	took    atomic.Int64 // nanoseconds of the last round
+	took    atomic.Int64 // duration of the last round in nanoseconds
 }
 
-// Reconcile makes one round. What it was asked for does not matter.
+// Reconcile makes one round. The request is not used.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	began := r.clock.Now()
 	w, err := r.read(ctx)
@@ -65,8 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// read reads the cluster from the cache, which nobody may change, and puts in what the cache does
-// not have yet.
+// read reads the cluster from the cache, whose objects must not be changed, and adds later writes.
 func (r *Reconciler) read(ctx context.Context) (*World, error) {
 	w := &World{}
 	var (
@@ -97,8 +96,8 @@ func (r *Reconciler) read(ctx context.Context) (*World, error) {
 	return w, r.overlay(ctx, w)
 }
 
-// overlay replaces Workloads by what was written of them, where the cache is behind. Otherwise a
-// place that was just promised could be promised again.
+// overlay replaces Workloads by their written versions where the cache is behind. Otherwise a place that
+// was just promised could be promised again.
 func (r *Reconciler) overlay(ctx context.Context, w *World) error {
 	seen := map[types.UID]bool{}
 	for i := range w.Workloads {

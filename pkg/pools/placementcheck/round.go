@@ -16,34 +16,34 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// Step is what is to be written about a Workload.
+// Step is one write to a Workload.
 type Step struct {
 	Workload *kueue.Workload
 	Kind     StepKind
-	// Check is our entry of the Workload's admission checks as it is to be; nil for Release.
+	// Check is the new state of our entry in the Workload's admission checks; nil for Release.
 	Check *kueue.AdmissionCheckState
 }
 
-// StepKind says what a Step is for.
+// StepKind is the purpose of a Step.
 type StepKind string
 
 // The kinds of Step.
 const (
 	Answer  StepKind = "Answer"  // the verdict on a Workload with quota
 	Pause   StepKind = "Pause"   // Kueue is to leave the Workload out of its queue for a while
-	Hold    StepKind = "Hold"    // it does, so the check may be asked again
+	Hold    StepKind = "Hold"    // Kueue does, so the check can be decided again
 	Release StepKind = "Release" // there is a place: Kueue need not wait any longer
 )
 
-// extendBefore is how long before its end a pause is made longer, if there is still no place: on a
-// busy machine a round and its writes take a while.
+// extendBefore is the time before the end of a pause at which it is extended, if there is still no
+// place: on a busy machine a round and its writes take a while.
 const extendBefore = 5 * time.Second
 
-// NextRound says what is to be written, and when to ask again though nothing changed; zero: never.
-// Promises come first, in the order in which they were made. Then those that ask for an answer, by
-// priority and then by when they got quota. Those that are about to get quota have their place next,
-// so that those that are held, which come last, are not told of it: for them it is only a question
-// whether to ask.
+// NextRound returns the steps to write, and when to make another round without an event; zero: never.
+// Promises come first, in the order in which they were made. Then Workloads that need a decision, by
+// priority and then by when they got quota. Then places are found for those that are about to get quota,
+// so that held ones, which come last, are not released for the same place; for held ones the round
+// decides only whether to release them.
 func NextRound(w *World, g *Graphs) (steps []Step, again time.Time) {
 	byStage := map[stage][]*kueue.Workload{}
 	for i := range w.Workloads {
@@ -80,16 +80,16 @@ func NextRound(w *World, g *Graphs) (steps []Step, again time.Time) {
 	return r.steps, r.again
 }
 
-// round is one round on its way.
+// round is the state of one round.
 type round struct {
 	now    time.Time
-	s      *Snapshot // with all that was promised so far
+	s      *Snapshot // including all promises so far
 	podsOf map[types.UID][]*v1.Pod
-	// failed are the asks for which there was no room in this round. Promises only add to what is
-	// used, so there is none for equal ones either.
+	// failed are the decisions on asks without room in this round. Promises only add to the usage, so
+	// equal asks have no room either.
 	failed map[string]Decision
-	held   *holdings       // with all that was promised so far
-	keeper *kueue.Workload // the one that keeps its quota without a place, or is about to get some
+	held   *holdings       // including all promises so far
+	keeper *kueue.Workload // the Workload that keeps its quota without a place, or is about to get some
 	steps  []Step
 	again  time.Time
 }
@@ -100,8 +100,8 @@ func (r *round) at(t time.Time) {
 	}
 }
 
-// promise takes the places of pods that were told to start and are not bound yet. Where they do
-// not fit any more, they take none: Kueue evicts the Workload when its pods are late.
+// promise reserves the places of pods that were told to start and are not bound yet. Where they no
+// longer fit, nothing is reserved: Kueue evicts the Workload when its pods are late.
 func (r *round) promise(w *kueue.Workload) {
 	counts, counted := map[string]int{}, map[string]int{}
 	for i := range w.Spec.PodSets {
@@ -127,12 +127,12 @@ func (r *round) promise(w *kueue.Workload) {
 	}
 }
 
-// answer decides about a Workload that has quota.
+// answer decides on a Workload that has quota.
 func (r *round) answer(w *kueue.Workload) {
 	flavors := r.s.flavorsOf(w)
 	var d Decision
 	if why := r.held.over(w); why != "" {
-		d = Decision{Verdict: Wait, Message: why} // asked again when a pod goes
+		d = Decision{Verdict: Wait, Message: why} // decided again when a pod is deleted
 	} else {
 		d = r.decide(w, flavors)
 	}
@@ -148,7 +148,8 @@ func (r *round) answer(w *kueue.Workload) {
 		r.held.count(w.Status.Admission.ClusterQueue, quotaOf(w), nil, nil)
 		next.State, next.PodSetUpdates = kueue.CheckReady, d.PodSetUpdates
 	case Retry:
-		// With a time Kueue would keep the quota until then. It has that of the last pause still.
+		// With a time Kueue would keep the quota until then. The entry still has the time of the last
+		// pause.
 		next.State, next.RequeueAfterSeconds = kueue.CheckRetry, new(int32(0))
 	case Wait:
 		next.State, next.LastTransitionTime = kueue.CheckPending, old.LastTransitionTime
@@ -160,8 +161,8 @@ func (r *round) answer(w *kueue.Workload) {
 	r.steps = append(r.steps, Step{w, Answer, next})
 }
 
-// keepsUntil is until when a Workload keeps its quota without a place; zero if it does not. Only one
-// does at a time.
+// keepsUntil returns the time until which a Workload keeps its quota without a place; zero if it does
+// not. Only one does at a time.
 func (r *round) keepsUntil(w *kueue.Workload) time.Time {
 	c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if r.keeper != nil || !starves(w) || c == nil {
@@ -170,8 +171,8 @@ func (r *round) keepsUntil(w *kueue.Workload) time.Time {
 	return c.LastTransitionTime.Add(keepQuota)
 }
 
-// look looks whether there is a place for a Workload that is held. If there is none, and its pause
-// is about to end, the next one begins: asking for quota would be in vain.
+// look checks whether a held Workload has a place. If it has none, and its pause is about to end, the
+// next pause begins: queueing for quota would be in vain.
 func (r *round) look(w *kueue.Workload) {
 	why, until := r.placeFor(w)
 	if why == "" {
@@ -180,7 +181,7 @@ func (r *round) look(w *kueue.Workload) {
 	}
 	extend := requeueAt(w).Add(-extendBefore)
 	if r.keeper == nil && starves(w) {
-		r.keeper = w // the pause ends, and it is asked again
+		r.keeper = w // the pause ends, and it is decided again
 		return
 	}
 	if r.now.Before(extend) {
@@ -191,7 +192,7 @@ func (r *round) look(w *kueue.Workload) {
 	r.steps = append(r.steps, pause(w, r.now, why, retries(checkOf(w))+1))
 }
 
-// decide is Decide, once for all that ask for the same and fail.
+// decide is Decide, once for all equal asks that fail.
 func (r *round) decide(w *kueue.Workload, flavors map[string]*kueue.ResourceFlavor) Decision {
 	if !r.s.known {
 		return unchecked(r.s, w)
@@ -211,8 +212,8 @@ func (r *round) decide(w *kueue.Workload, flavors map[string]*kueue.ResourceFlav
 	return d
 }
 
-// placeFor says why there is no place for a Workload without quota; empty if there is one, which is
-// then promised for this round, so that not all are told of the same place.
+// placeFor returns why a Workload without quota has no place; empty if it has one, which is then
+// promised for this round, so that one place releases one Workload.
 func (r *round) placeFor(w *kueue.Workload) (why string, until time.Time) {
 	if !r.s.known {
 		return "", until
@@ -231,7 +232,7 @@ func (r *round) placeFor(w *kueue.Workload) (why string, until time.Time) {
 	return why, until
 }
 
-// podsOf are the pods by who owns them, and by their own UIDs: those of a pod group own its
+// podsOf returns the pods by their owner's UID, and by their own: the pods of a pod group own its
 // Workload.
 func podsOf(w *World) map[types.UID][]*v1.Pod {
 	out := map[types.UID][]*v1.Pod{}
@@ -245,7 +246,7 @@ func podsOf(w *World) map[types.UID][]*v1.Pod {
 	return out
 }
 
-// bySince orders by when the check changed last, and then by name.
+// bySince orders by the last change of the check, and then by name.
 func bySince(a, b *kueue.Workload) int {
 	since := func(w *kueue.Workload) time.Time {
 		if c := checkOf(w); c != nil {
@@ -256,7 +257,7 @@ func bySince(a, b *kueue.Workload) int {
 	return cmp.Or(since(a).Compare(since(b)), byName(a, b))
 }
 
-// byPriority orders by priority, then by when quota was given or taken, then by name.
+// byPriority orders by priority, then by when quota was reserved or lost, then by name.
 func byPriority(a, b *kueue.Workload) int {
 	priority := func(w *kueue.Workload) int32 {
 		if w.Spec.Priority == nil {

@@ -31,14 +31,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Options say how Kueue is configured.
+// Options is the part of Kueue's configuration that the check depends on.
 type Options struct {
 	// PodsReadyTimeout is Kueue's waitForPodsReady.timeout.
 	PodsReadyTimeout time.Duration
 }
 
-// Changes are gathered for one round: for gather at least, since a place is asked for in one batch by
-// all who got quota in one of Kueue's cycles; for restAfter times the last round, so that rounds never
+// Changes are batched for one round: for gather at least, since all Workloads that got quota in one of
+// Kueue's cycles need a decision in one batch; for restAfter times the last round, so that rounds never
 // take more than a fifth of the time; for longest at most.
 const (
 	gather    = 100 * time.Millisecond
@@ -46,10 +46,10 @@ const (
 	longest   = 5 * time.Second
 )
 
-// name is that of the controllers, in metrics and logs.
+// name is the name of the controllers in metrics and logs.
 const name = "placementcheck"
 
-// Setup registers the controllers of the check with a manager.
+// Setup registers the check's controllers with a manager.
 func Setup(mgr manager.Manager, o Options) error {
 	if err := checkTimeout(o.PodsReadyTimeout); err != nil {
 		return err
@@ -85,13 +85,13 @@ func Setup(mgr manager.Manager, o Options) error {
 	return nil
 }
 
-// atStart asks for the AdmissionCheck though there may be none yet.
+// atStart enqueues the AdmissionCheck, which may not exist yet.
 var atStart = source.Func(func(_ context.Context, q queue) error {
 	q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: names.CheckPlacementObject}})
 	return nil
 })
 
-// gathered asks for one round for all events.
+// gathered enqueues one round for all events.
 type gathered struct{ took *atomic.Int64 }
 
 func (g gathered) ask(q queue) {
@@ -102,16 +102,16 @@ var wholeRound = reconcile.Request{NamespacedName: types.NamespacedName{Name: "r
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Create asks for a round.
+// Create enqueues a round.
 func (g gathered) Create(_ context.Context, _ event.CreateEvent, q queue) { g.ask(q) }
 
-// Update asks for a round.
+// Update enqueues a round.
 func (g gathered) Update(_ context.Context, _ event.UpdateEvent, q queue) { g.ask(q) }
 
-// Delete asks for a round.
+// Delete enqueues a round.
 func (g gathered) Delete(_ context.Context, _ event.DeleteEvent, q queue) { g.ask(q) }
 
-// Generic asks for a round.
+// Generic enqueues a round.
 func (g gathered) Generic(_ context.Context, _ event.GenericEvent, q queue) { g.ask(q) }
 
 var _ handler.EventHandler = gathered{}
@@ -130,7 +130,7 @@ func nodeChanged(before, after client.Object) bool {
 		!equality.Semantic.DeepEqual(a.Spec, b.Spec) || !equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
-// podChanged reports whether a pod uses something else than before.
+// podChanged reports whether a pod's node, phase, deletion or allocation has changed.
 func podChanged(before, after client.Object) bool {
 	a, okA := before.(*v1.Pod)
 	b, okB := after.(*v1.Pod)

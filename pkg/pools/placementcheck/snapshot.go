@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// World is a cluster at one moment, as far as it decides about places.
+// World is the objects of a cluster at one moment that placement depends on.
 type World struct {
 	clusterobjects.Objects
 
@@ -28,14 +28,14 @@ type World struct {
 	Cohorts         []kueue.Cohort
 }
 
-// Snapshot is a World to plan in, with what was promised in it so far.
+// Snapshot is a World for planning, with the promises made in it so far.
 type Snapshot struct {
 	now    time.Time
 	graphs *Graphs
 	tree   *fabric.Tree
 	levels []gangrequest.Level // of the tree, outermost first
 	nodes  []*node             // by node of the tree; not to be changed in place
-	known  bool                // some node has a topology that counts
+	known  bool                // some node has a valid topology
 
 	classes  map[string]int32 // PriorityClass -> value; "" is the default
 	flavors  map[string]*kueue.ResourceFlavor
@@ -44,7 +44,7 @@ type Snapshot struct {
 	quotas   quotas
 }
 
-// NewSnapshot reads a World, which must not change afterwards. Promises are not in it yet.
+// NewSnapshot builds a Snapshot of a World, which must not change afterwards. It has no promises yet.
 func NewSnapshot(w *World, g *Graphs) *Snapshot {
 	s := &Snapshot{
 		now: w.Now, graphs: g, classes: map[string]int32{}, flavors: map[string]*kueue.ResourceFlavor{},
@@ -72,7 +72,7 @@ func NewSnapshot(w *World, g *Graphs) *Snapshot {
 	return s
 }
 
-// readNodes makes the fabric, and the nodes with their topologies.
+// readNodes builds the fabric, and the nodes with their topologies.
 func (s *Snapshot) readNodes(w *World) {
 	topologies := make(map[string]*topologyv1alpha1.NodeGPUTopology, len(w.Topologies))
 	for i := range w.Topologies {
@@ -101,14 +101,14 @@ func (s *Snapshot) readNodes(w *World) {
 	}
 }
 
-// isReady reports whether the node's kubelet is heard of, and takes pods.
+// isReady reports whether the node is ready and not being deleted.
 func isReady(n *v1.Node) bool {
 	return n.DeletionTimestamp == nil && slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
 }
 
-// readPods puts the live pods on their nodes.
+// readPods adds the live pods to their nodes.
 func (s *Snapshot) readPods(w *World) {
 	for i := range w.Pods {
 		p := &w.Pods[i]
@@ -124,21 +124,22 @@ func (s *Snapshot) readPods(w *World) {
 	}
 }
 
-// copy is a Snapshot whose nodes can be replaced without that s changes.
+// copy returns a Snapshot whose nodes can be replaced without changing s.
 func (s *Snapshot) copy() *Snapshot {
 	out := *s
 	out.nodes = slices.Clone(s.nodes)
 	return &out
 }
 
-// own makes a node one that s alone has, so that it can be given something.
+// own replaces a node by a copy that only s has, so that promises can be added to it.
 func (s *Snapshot) own(at int) *node {
 	n := *s.nodes[at]
 	s.nodes[at] = &n
 	return &n
 }
 
-// without is the Snapshot without some pods, of which each is asked about once. gone counts them.
+// without returns the Snapshot without the pods for which leaves is true, and their number. leaves is
+// called once for each pod.
 func (s *Snapshot) without(leaves func(*v1.Pod) bool) (out *Snapshot, gone int) {
 	out = s.copy()
 	for at, n := range s.nodes {
@@ -153,7 +154,7 @@ func (s *Snapshot) without(leaves func(*v1.Pod) bool) (out *Snapshot, gone int) 
 	return out, gone
 }
 
-// empty is the cluster with nothing on it but the pods of DaemonSets: what is possible at best.
+// empty returns the cluster with no pods except those of DaemonSets: the best possible case.
 func (s *Snapshot) empty() *Snapshot {
 	out, _ := s.without(func(p *v1.Pod) bool { return !ofDaemonSet(p) })
 	for at, n := range out.nodes {

@@ -11,28 +11,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// stage is how far a Workload has come, as its status has it. Nothing else is remembered.
+// stage is a Workload's progress, derived from its status alone.
 //
 //	asking ──Ready──► promised ──pods are bound──► (done)
 //	   │ Retry
 //	   ▼        Kueue evicts           Kueue notes the time
 //	retried ──────────────► evicted ──Retry, time──► timed ──Pending──► held ──a place, or the time──► queued ──quota──► asking
 //
-// The way round is there because Kueue keeps the quota of a Retry with a time until that time, and
-// forgets the time when it evicts: so it evicts first, and is given the time afterwards.
+// The detour exists because Kueue keeps the quota of a Retry with a time until that time, and drops the
+// time when it evicts: so it evicts first, and is given the time afterwards.
 type stage uint8
 
 const (
-	elsewhere stage = iota // not ours, ended, or Kueue's turn
-	asking                 // has quota, and no answer
+	elsewhere stage = iota // not ours, ended, or waiting for Kueue
+	asking                 // has quota, and no decision
 	promised               // has quota, and was told to start
-	evicted                // was told that there is no place, and Kueue has no time yet when to try again
-	timed                  // Kueue has the time, and the check still says Retry
+	evicted                // was told that there is no place, and Kueue has no retry time yet
+	timed                  // Kueue has the time, and the check is still Retry
 	held                   // waits for that time or a place, without quota
 	queued                 // its pause has ended: Kueue is about to give it quota
 )
 
-// checkOf is what our check says of a Workload; nil if it is not asked.
+// checkOf returns our check's state in a Workload; nil if the check does not apply to it.
 func checkOf(w *kueue.Workload) *kueue.AdmissionCheckState {
 	for i := range w.Status.AdmissionChecks {
 		if c := &w.Status.AdmissionChecks[i]; c.Name == names.CheckPlacementObject {
@@ -59,28 +59,28 @@ func stageOf(w *kueue.Workload, now time.Time) stage {
 	return elsewhere
 }
 
-// afterEviction is the stage of a Workload that Kueue evicted because of a check.
+// afterEviction returns the stage of a Workload that Kueue evicted because of a check.
 func afterEviction(w *kueue.Workload, c *kueue.AdmissionCheckState, now time.Time) stage {
 	until := c.LastTransitionTime.Add(afterRetry(c))
 	quota, requeued := isTrue(w, kueue.WorkloadQuotaReserved), isTrue(w, kueue.WorkloadRequeued)
-	heldSince := c.LastTransitionTime.After(evictedAt(w)) // since the eviction, which gives a check its own time
+	heldSince := c.LastTransitionTime.After(evictedAt(w)) // since the eviction, which sets a check's time to its own
 	switch {
 	case c.State == kueue.CheckRetry && (now.After(until) || !requeueAt(w).Before(until)):
 		return timed
 	case c.State != kueue.CheckPending || retries(c) == 0 || c.LastTransitionTime.Time.Before(evictedAt(w)):
-		// Kueue is next, or another check had it evicted.
+		// Kueue is next, or another check caused the eviction.
 	case requeueAt(w).After(now):
 		return held
 	case heldSince && !quota && (!requeued || !now.After(inQueueSince(w).Add(queuedFor))):
 		return queued
 	case !heldSince && (quota || !requeued):
-		return evicted // and not in its queue again: there Kueue would heed a time only halfway
+		return evicted // and not requeued: for a requeued one Kueue would honor the time only in part
 	}
 	return elsewhere
 }
 
-// withQuota is the stage of a Workload that holds quota. One that was admitted without our check
-// has its pods' places too.
+// withQuota returns the stage of a Workload that holds quota. One that was admitted without our check
+// also occupies its pods' places.
 func withQuota(w *kueue.Workload, c *kueue.AdmissionCheckState) stage {
 	switch {
 	case w.Status.Admission == nil:
@@ -92,13 +92,13 @@ func withQuota(w *kueue.Workload, c *kueue.AdmissionCheckState) stage {
 	return elsewhere
 }
 
-// evictedAt is when Kueue evicted the Workload last.
+// evictedAt returns when Kueue last evicted the Workload.
 func evictedAt(w *kueue.Workload) time.Time { return changedAt(w, kueue.WorkloadEvicted) }
 
-// inQueueSince is when Kueue put the Workload into its queue again, if it did.
+// inQueueSince returns when Kueue requeued the Workload, if it did.
 func inQueueSince(w *kueue.Workload) time.Time { return changedAt(w, kueue.WorkloadRequeued) }
 
-// changedAt is when a condition came to be as it is; zero if there is none.
+// changedAt returns the last transition of a condition; zero if there is none.
 func changedAt(w *kueue.Workload, condition string) time.Time {
 	if c := meta.FindStatusCondition(w.Status.Conditions, condition); c != nil {
 		return c.LastTransitionTime.Time
@@ -112,7 +112,8 @@ func evictedByCheck(w *kueue.Workload) bool {
 	return c != nil && c.Reason == kueue.EvictedByAdmissionCheck && isTrue(w, kueue.WorkloadEvicted)
 }
 
-// requeueAt is until when Kueue leaves the Workload out of its queue; zero if it does not.
+// requeueAt returns the time until which Kueue leaves the Workload out of its queue; zero if it does
+// not.
 func requeueAt(w *kueue.Workload) time.Time {
 	if s := w.Status.RequeueState; s != nil && s.RequeueAt != nil {
 		return s.RequeueAt.Time
@@ -120,7 +121,7 @@ func requeueAt(w *kueue.Workload) time.Time {
 	return time.Time{}
 }
 
-// afterRetry is for how long a state of Retry asks Kueue to wait.
+// afterRetry returns the time that a Retry tells Kueue to wait.
 func afterRetry(c *kueue.AdmissionCheckState) time.Duration {
 	if c.RequeueAfterSeconds == nil {
 		return 0
@@ -135,26 +136,27 @@ func retries(c *kueue.AdmissionCheckState) int32 {
 	return *c.RetryCount
 }
 
-// The pause before a Workload may ask for quota again though no place was seen: firstPause,
-// doubled with each time, up to lastPause. A place that is seen ends it.
+// The pause before a Workload may queue for quota again without a known place: firstPause, doubled each
+// time, up to lastPause. A place that is found ends it.
 const (
 	firstPause = 10 * time.Second
 	lastPause  = time.Minute
 )
 
-// pauseAfter is the pause after so many times without a place.
+// pauseAfter returns the pause after the given number of attempts without a place.
 func pauseAfter(retries int32) time.Duration {
-	const steps = 3 // 10 s doubled so often is more than lastPause
+	const steps = 3 // 10 s doubled that often exceeds lastPause
 	return min(firstPause<<min(max(retries-1, 0), steps), lastPause)
 }
 
-// queuedFor is for how long a place is kept for a Workload that was told of it and is in Kueue's queue:
+// queuedFor is how long a place is kept for a Workload that was released for it and is in Kueue's queue:
 // more than Kueue takes to give it quota. One that gets none must not keep others waiting.
 const queuedFor = 5 * time.Second
 
-// A Workload that found no place so often, which takes ten minutes of pauses at least, is given
-// quota again though there is none, and keeps it for keepQuota: what ends meanwhile stays free, and
-// not all of it is filled again by others. Else large jobs among many small ones would never start.
+// A Workload that found no place starvesAfter times, which takes ten minutes of pauses at least, is
+// given quota again without a place, and keeps it for keepQuota: devices that are released meanwhile
+// stay free, rather than all being taken by others. Otherwise large jobs among many small ones would
+// never start.
 const (
 	starvesAfter = 12
 	keepQuota    = 10 * time.Minute

@@ -22,17 +22,17 @@ import (
 )
 
 // Reasons of events on Workloads. Ready has none: Kueue has an event of its own for each job that it
-// admits, and what the check said of the place stays in the Workload's status.
+// admits, and the check's message about the place stays in the Workload's status.
 const (
 	eventRetry = "PlacementRetry"
 	eventWait  = "PlacementWait"
 )
 
-// writers is how many Workloads are written at a time.
+// writers is the number of Workloads written at a time.
 const writers = 8
 
-// write writes the steps of a round. again is after how long the next round is due at the latest, since a
-// Workload was changed by somebody else meanwhile, or its check was refused; 0 if neither.
+// write writes the steps of a round. again is the latest time until the next round, if a Workload was
+// changed concurrently, or its check was refused; 0 if neither.
 func (r *Reconciler) write(ctx context.Context, steps []Step) (again time.Duration, err error) {
 	var (
 		wait   sync.WaitGroup
@@ -73,8 +73,8 @@ func (r *Reconciler) write(ctx context.Context, steps []Step) (again time.Durati
 // writer writes single steps.
 type writer struct{ client client.Client }
 
-// write returns the Workload as the write left it. Each write holds only for the version that was
-// decided about.
+// write carries out a step, and returns the Workload after it. Each write is valid only for the version
+// that was decided on.
 func (w *writer) write(ctx context.Context, step *Step) (*kueue.Workload, error) {
 	of := step.Workload
 	out := &kueue.Workload{
@@ -82,7 +82,7 @@ func (w *writer) write(ctx context.Context, step *Step) (*kueue.Workload, error)
 		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion},
 	}
 	if step.Kind == Release {
-		// Kueue's own entry, which it takes for the end of the pause. It cannot be applied: it is to go.
+		// Kueue's own entry, whose removal ends the pause. It cannot be removed by an apply.
 		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":{"requeueAt":null}}}`, of.ResourceVersion)
 		if err := w.client.Status().Patch(ctx, out, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner)); err != nil {
 			return nil, fmt.Errorf("end the pause of Workload %s/%s: %w", of.Namespace, of.Name, err)
@@ -96,7 +96,7 @@ func (w *writer) write(ctx context.Context, step *Step) (*kueue.Workload, error)
 	return out, nil
 }
 
-// tell says what an answer was.
+// tell counts a decision and records its event.
 func (r *Reconciler) tell(step *Step) {
 	if step.Kind != Answer {
 		return

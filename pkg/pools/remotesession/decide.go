@@ -16,24 +16,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// ConditionStarted of a session is true from when it was first ready; its time of transition is
-// that from which ttlSeconds counts.
+// ConditionStarted of a session is true from when it was first ready; ttlSeconds counts from its
+// transition time.
 const ConditionStarted = "Started"
 
 // Reasons of ConditionReady.
 const (
 	// ReasonServes: the endpoint answers.
 	ReasonServes = "Serves"
-	// ReasonNoTenant: the session's namespace is no tenant's, so that nobody's quota would count.
+	// ReasonNoTenant: the session's namespace belongs to no tenant, so that no quota would apply.
 	ReasonNoTenant = "NoTenant"
-	// ReasonPoolNotFound: there is no such pool.
+	// ReasonPoolNotFound: the pool does not exist.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonNoDevice: the pool has no device that the session could have.
+	// ReasonNoDevice: the pool has no device for the session.
 	ReasonNoDevice = "NoDevice"
-	// ReasonNoGate: the pool controller was not told the image of gates.
+	// ReasonNoGate: the pool controller was started without the gate's image.
 	ReasonNoGate = "NoGate"
-	// ReasonNameTaken: the session's Job, Service or NetworkPolicy has the name of one that is not the
-	// session's.
+	// ReasonNameTaken: another object has the name of the session's Job, Service or NetworkPolicy.
 	ReasonNameTaken = "NameTaken"
 	// ReasonWaitingForQuota: the queue has not admitted the session yet, or no longer.
 	ReasonWaitingForQuota = "WaitingForQuota"
@@ -45,44 +44,45 @@ const (
 	ReasonExpired = "Expired"
 )
 
-// lookAgain is when a session that serves is looked at again: that its Secret or NetworkPolicy is deleted
-// is not heard of.
+// lookAgain is the interval of reconciling a ready session: deletions of its Secret or NetworkPolicy are
+// not watched.
 const lookAgain = time.Minute
 
-// askAgain is when a session is looked at again that waits for what is not heard of: a label of
-// its namespace, a pool.
+// askAgain is the interval of reconciling a session that waits for an unwatched change: a label of its
+// namespace, a pool.
 const askAgain = 30 * time.Second
 
-// view is what is known of a session.
+// view is the observed state of a session.
 type view struct {
 	session *v1alpha1.RemoteGPUSession
-	tenant  string                // of the namespace
-	pool    *v1alpha1.ComputePool // nil: there is none
-	job     *batchv1.Job          // nil: there is none, or it is not the session's
-	taken   string                // what of another's has a name that the session needs
+	tenant  string                // of the namespace; "" if it has none
+	pool    *v1alpha1.ComputePool // nil: it does not exist
+	job     *batchv1.Job          // nil: it does not exist, or is not the session's
+	taken   string                // another owner's object with a name that the session needs
 	pods    []v1.Pod
 	image   string // of the gate
 }
 
-// decision is what is to be.
+// decision is the wanted state of a session.
 type decision struct {
 	status v1alpha1.RemoteGPUSessionStatus
-	// device is the resource of the Job that is to be there; empty: none is to be made.
+	// device is the resource of the Job to create; empty: no Job is to be created.
 	device v1.ResourceName
-	// over says that the Job is to end and then to go, and all that is the Job's with it.
+	// over reports that the Job is to be stopped and then deleted, with all that it owns.
 	over bool
-	// after says when to look again at the latest; 0: when something changes.
+	// after is the time until the next reconciliation at the latest; 0: when something changes.
 	after time.Duration
 
 	now time.Time
 }
 
-// ended says whether nothing more becomes of the session.
+// ended reports whether the session has expired or failed.
 func ended(s *v1alpha1.RemoteGPUSession) bool {
 	return s.Status.Phase == v1alpha1.SessionExpired || s.Status.Phase == v1alpha1.SessionFailed
 }
 
-// decide says what a session is at a time. What has ended stays so, whatever is there.
+// decide returns the wanted state of a session at a time. A session that has ended stays so, whatever
+// exists.
 func decide(v *view, now time.Time) decision {
 	s := v.session
 	d := decision{status: *s.Status.DeepCopy(), now: now}
@@ -112,7 +112,7 @@ func decide(v *view, now time.Time) decision {
 	return d
 }
 
-// begin says whether the Job can be made, and what is missing.
+// begin decides whether the Job can be created, and returns the reason if not.
 func (d *decision) begin(v *view) (reason, message string) {
 	s := v.session
 	d.after = askAgain
@@ -134,14 +134,14 @@ func (d *decision) begin(v *view) (reason, message string) {
 	return ReasonWaitingForQuota, "its job is made"
 }
 
-// serves says whether a pod answers calls.
+// serves reports whether a pod is ready and not being deleted.
 func serves(p v1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
 	})
 }
 
-// ready writes down when the session was first so.
+// ready sets the phase Ready, and when the session was first ready.
 func (d *decision) ready(s *v1alpha1.RemoteGPUSession) {
 	if !apimeta.IsStatusConditionTrue(d.status.Conditions, ConditionStarted) {
 		d.set(ConditionStarted, metav1.ConditionTrue, ReasonServes, "ttlSeconds counts from here")
@@ -152,7 +152,7 @@ func (d *decision) ready(s *v1alpha1.RemoteGPUSession) {
 	d.set(v1alpha1.ConditionReady, metav1.ConditionTrue, ReasonServes, "the endpoint answers")
 }
 
-// lookAfter has the session be looked at again after a while at the latest.
+// lookAfter makes the session be reconciled again after while at the latest.
 func (d *decision) lookAfter(while time.Duration) {
 	if d.after == 0 || while < d.after {
 		d.after = while
@@ -164,7 +164,7 @@ func (d *decision) pending(reason, message string) {
 	d.set(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message)
 }
 
-// expire says when the session ends, and whether it has.
+// expire sets the session's end, and reports whether it has passed.
 func (d *decision) expire(s *v1alpha1.RemoteGPUSession) bool {
 	started := apimeta.FindStatusCondition(d.status.Conditions, ConditionStarted)
 	if started == nil {
@@ -180,7 +180,7 @@ func (d *decision) expire(s *v1alpha1.RemoteGPUSession) bool {
 	return true
 }
 
-// fail ends a session whose Job has ended: that the server ended well is no reason to go on.
+// fail ends a session whose Job has ended: even if the server ended well, the session does not go on.
 func (d *decision) fail(job *batchv1.Job) bool {
 	if job == nil {
 		return false
@@ -193,8 +193,8 @@ func (d *decision) fail(job *batchv1.Job) bool {
 	return true
 }
 
-// endOf is the condition that says that a Job has ended; nil if none does. It comes once no pod of
-// the Job runs any more.
+// endOf returns the condition that a Job has ended; nil if it has not. It is set once no pod of the Job
+// runs any more.
 func endOf(job *batchv1.Job) *batchv1.JobCondition {
 	for i := range job.Status.Conditions {
 		c := &job.Status.Conditions[i]
@@ -205,7 +205,7 @@ func endOf(job *batchv1.Job) *batchv1.JobCondition {
 	return nil
 }
 
-// holdsQuota says whether Kueue has admitted a Job, and has not taken its quota back.
+// holdsQuota reports whether Kueue has admitted a Job, and has not taken its quota back.
 func holdsQuota(job *batchv1.Job) bool {
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
 	return !suspended && endOf(job) == nil

@@ -21,13 +21,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// takenError is that a name which the session needs is another object's.
+// takenError reports that an object of another owner has a name that the session needs.
 type takenError struct{ what string }
 
 func (e *takenError) Error() string { return e.what + " is there and is not the session's" }
 
-// equip makes what the Job's pod needs, and restores what somebody has changed or deleted of it. It asks
-// before it makes anything: a quota counts each try.
+// equip creates the objects that the Job's pod needs, and restores changed or deleted ones. It reads
+// before it creates: a quota counts each attempt.
 func (r *reconciler) equip(ctx context.Context, v *view) error {
 	m := meta(v.session, metav1.NewControllerRef(v.job, batchv1.SchemeGroupVersion.WithKind("Job")))
 	if err := r.keepService(ctx, v, service(v.session, m)); err != nil {
@@ -39,7 +39,7 @@ func (r *reconciler) equip(ctx context.Context, v *view) error {
 	return r.keepSecret(ctx, v, secret(m))
 }
 
-// create makes an object. One that is there by now is looked at the next time.
+// create creates an object. An existing one is checked at the next reconciliation.
 func (r *reconciler) create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	err := r.Create(ctx, o, append(opts, client.FieldOwner(names.FieldOwner))...)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -48,8 +48,8 @@ func (r *reconciler) create(ctx context.Context, o client.Object, opts ...client
 	return nil
 }
 
-// keepService has the Service lead to the session. One that is not the Job's would lead clients elsewhere,
-// with their tokens.
+// keepService keeps the Service pointing to the session. A Service that is not the Job's would lead
+// clients elsewhere, with their tokens.
 func (r *reconciler) keepService(ctx context.Context, v *view, want *v1.Service) error {
 	there := &v1.Service{}
 	err := r.Get(ctx, client.ObjectKeyFromObject(want), there)
@@ -74,7 +74,7 @@ func (r *reconciler) keepService(ctx context.Context, v *view, want *v1.Service)
 	return nil
 }
 
-// keepPolicy has the NetworkPolicy let clients in to the gate alone.
+// keepPolicy keeps the NetworkPolicy, which lets clients reach only the gate.
 func (r *reconciler) keepPolicy(ctx context.Context, v *view, want *networkingv1.NetworkPolicy) error {
 	there := &networkingv1.NetworkPolicy{}
 	err := r.api.Get(ctx, client.ObjectKeyFromObject(want), there)
@@ -96,8 +96,8 @@ func (r *reconciler) keepPolicy(ctx context.Context, v *view, want *networkingv1
 	return nil
 }
 
-// taken warns of an object that is not the session's. One of an earlier session of this name goes with the
-// Job of that: it is waited for.
+// taken returns an error and records an event for an object that is not the session's. One of an earlier
+// session of this name is deleted with that session's Job: it is waited for.
 func (r *reconciler) taken(v *view, kind string, o client.Object) error {
 	if owner := metav1.GetControllerOf(o); owner != nil && owner.Name == v.job.Name && owner.UID != v.job.UID {
 		return fmt.Errorf("%s %s/%s is still that of an earlier session", kind, o.GetNamespace(), o.GetName())
@@ -107,15 +107,16 @@ func (r *reconciler) taken(v *view, kind string, o client.Object) error {
 	return err
 }
 
-// keepSecret makes the Secret where there is none. One that exists is left as it is: whoever may make Secrets
-// in the namespace may know its token. A dry run tells whether it exists, since the account reads no Secrets.
+// keepSecret creates the Secret if it does not exist. An existing one is left unchanged: anyone who may
+// create Secrets in the namespace may know its token. A dry run shows whether it exists, since the
+// account cannot read Secrets.
 func (r *reconciler) keepSecret(ctx context.Context, v *view, want *v1.Secret) error {
 	err := r.Create(ctx, want.DeepCopy(), client.DryRunAll, client.FieldOwner(names.FieldOwner))
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case err != nil && slices.ContainsFunc(v.pods, serves):
-		return nil // a full quota refuses the try before anybody looks whether the Secret is there
+		return nil // a full quota refuses the attempt before the API server checks whether the Secret exists
 	case err != nil:
 		return fmt.Errorf("make Secret %s/%s: %w", want.Namespace, want.Name, err)
 	}
@@ -125,8 +126,8 @@ func (r *reconciler) keepSecret(ctx context.Context, v *view, want *v1.Secret) e
 	return r.restart(ctx, v)
 }
 
-// restart evicts the server's pod, so that a new one starts with the new token. An eviction does not count
-// as a failure of the Job.
+// restart evicts the server's pod, so that a new one starts with the new token. An eviction is not
+// counted as a failure of the Job.
 func (r *reconciler) restart(ctx context.Context, v *view) error {
 	for i := range v.pods {
 		pod := &v.pods[i]

@@ -14,7 +14,7 @@ const (
 	eventFailed        = "SessionFailed"
 )
 
-// eventOf is the reason of the event when a session gets to a phase.
+// eventOf returns the reason of the event when a session enters a phase.
 func eventOf(phase v1alpha1.SessionPhase) string {
 	switch phase {
 	case v1alpha1.SessionReady:

@@ -24,25 +24,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// reconciler makes sessions what they should be.
+// reconciler brings sessions and their objects to their wanted state.
 type reconciler struct {
 	client.Client
-	// api reads past the cache: a session that has ended must not be begun anew because the cache
-	// does not know it yet.
+	// api reads past the cache: a session that has ended must not be started again because the cache
+	// does not show it yet.
 	api    client.Reader
 	events record.EventRecorder
 	clock  clock.PassiveClock
 	image  string // of the gate
 }
 
-// Reconcile looks at one session.
+// Reconcile brings one session to its wanted state.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &v1alpha1.RemoteGPUSession{}
 	if err := r.Get(ctx, req.NamespacedName, s); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if s.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // what it owns goes with it
+		return ctrl.Result{}, nil // the objects that it owns are deleted with it
 	}
 	v, err := r.view(ctx, s)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: d.after}, failed
 }
 
-// said puts into the decision why something could not be provided. It returns errors that the next try may
-// mend; of a session that serves it logs them, so that its end is not noticed late.
+// said writes into the decision why something could not be provided. It returns errors that a retry may
+// resolve; for a ready session it logs them instead, so that its end is not noticed late.
 func (r *reconciler) said(ctx context.Context, v *view, d *decision, failed error) error {
 	s := v.session
 	what := "what session " + s.Namespace + "/" + s.Name + " needs"
@@ -89,7 +89,7 @@ func (r *reconciler) said(ctx context.Context, v *view, d *decision, failed erro
 	return nil
 }
 
-// provide makes what a session that has not ended needs.
+// provide creates the objects that a session needs which has not ended.
 func (r *reconciler) provide(ctx context.Context, v *view, d *decision) error {
 	switch {
 	case d.over:
@@ -102,7 +102,7 @@ func (r *reconciler) provide(ctx context.Context, v *view, d *decision) error {
 	return nil
 }
 
-// view gathers what concerns a session.
+// view reads the observed state of a session.
 func (r *reconciler) view(ctx context.Context, s *v1alpha1.RemoteGPUSession) (*view, error) {
 	v := &view{session: s, image: r.image}
 	var namespace v1.Namespace
@@ -138,8 +138,8 @@ func (r *reconciler) view(ctx context.Context, s *v1alpha1.RemoteGPUSession) (*v
 	return v, nil
 }
 
-// begin makes the Job, suspended, unless the session has ended in the meantime. It comes before the
-// status is written, which says what was refused.
+// begin creates the Job, suspended, unless the session has ended in the meantime. It runs before the
+// status is written, which reports a refusal.
 func (r *reconciler) begin(ctx context.Context, s *v1alpha1.RemoteGPUSession, device v1.ResourceName) error {
 	now := &v1alpha1.RemoteGPUSession{}
 	if err := r.api.Get(ctx, client.ObjectKeyFromObject(s), now); err != nil {
@@ -155,9 +155,9 @@ func (r *reconciler) begin(ctx context.Context, s *v1alpha1.RemoteGPUSession, de
 	return nil
 }
 
-// end brings the Job of a session that has ended to its end, and deletes it then. Kueue gives the
-// quota of a Job that is deleted, or suspended, to others at once, while its pod still holds the
-// devices; it keeps that of a Job that has not ended, and that ends only once its pod is gone.
+// end stops the Job of a session that has ended, and then deletes it. Kueue gives the quota of a deleted
+// or suspended Job to others at once, while its pod still holds the devices; it keeps the quota of a Job
+// that has not ended, and a Job ends only once its pod is gone.
 func (r *reconciler) end(ctx context.Context, job *batchv1.Job) error {
 	if job == nil || job.DeletionTimestamp != nil {
 		return nil
@@ -165,8 +165,8 @@ func (r *reconciler) end(ctx context.Context, job *batchv1.Job) error {
 	if holdsQuota(job) {
 		return r.stop(ctx, job)
 	}
-	// As it was read: it may have been given quota since. Then it is looked at again when that is
-	// heard of.
+	// In the version that was read: it may have been given quota since. Then the event of that change
+	// reconciles it again.
 	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
 		client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -175,7 +175,7 @@ func (r *reconciler) end(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// stop has the Job controller delete the pod, make no other, and call the Job failed once the pod
+// stop makes the Job controller delete the pod, create no other, and mark the Job as failed once the pod
 // has ended.
 func (r *reconciler) stop(ctx context.Context, job *batchv1.Job) error {
 	if d := job.Spec.ActiveDeadlineSeconds; d != nil && *d == endNow {
@@ -189,7 +189,7 @@ func (r *reconciler) stop(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// write writes the status, if it differs. What has ended is known to have ended before its Job goes.
+// write writes the status, if it differs. The end of a session is recorded before its Job is deleted.
 func (r *reconciler) write(ctx context.Context, s *v1alpha1.RemoteGPUSession, d *decision) error {
 	if equality.Semantic.DeepEqual(s.Status, d.status) {
 		return nil
@@ -208,14 +208,14 @@ func (r *reconciler) write(ctx context.Context, s *v1alpha1.RemoteGPUSession, d 
 	return nil
 }
 
-// isRefused says that the API server refuses what the session needs.
+// isRefused reports whether the API server refuses an object of the session.
 func isRefused(s *v1alpha1.RemoteGPUSession) bool {
 	return slices.ContainsFunc(s.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady && c.Reason == refusal.Reason
 	})
 }
 
-// message is what ConditionReady says.
+// message returns the message of ConditionReady.
 func message(s *v1alpha1.RemoteGPUSession) string {
 	for _, c := range s.Status.Conditions {
 		if c.Type == v1alpha1.ConditionReady {
@@ -226,7 +226,7 @@ func message(s *v1alpha1.RemoteGPUSession) string {
 }
 
 func (r *reconciler) patch(ctx context.Context, s, base *v1alpha1.RemoteGPUSession) error {
-	// As it was read: a status by older knowledge must not be written over a newer one.
+	// In the version that was read: an outdated status must not overwrite a newer one.
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, s, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of session %s/%s: %w", s.Namespace, s.Name, err)

@@ -30,22 +30,22 @@ const (
 
 	gateContainer = "gate"
 	gatePort      = 9000
-	otherGatePort = 9001 // where the server has the first
+	otherGatePort = 9001 // where the server has the first one
 	servicePort   = 80
 	tokenFolder   = "/etc/nvtopo/session"
 	tokenVolume   = "token"
-	// tokenBytes is what of a token is random.
+	// tokenBytes is the number of random bytes in a token.
 	tokenBytes = 32
-	// gateUser is nobody's in particular, and not root.
+	// gateUser is an arbitrary user ID that is not root.
 	gateUser = 65532
-	// retries is how often a server that fails is started anew, by a new pod. Evictions do not count.
+	// retries is how often a failing server is restarted, by a new pod. Evictions are not counted.
 	retries = 3
-	// endNow is the activeDeadlineSeconds, counted from its start, of a Job that is to end: the API
-	// wants a positive number.
+	// endNow is the activeDeadlineSeconds, from its start, of a Job to stop: the API requires a positive
+	// number.
 	endNow = 1
 )
 
-// Name is that of the Job, Service, Secret and NetworkPolicy of a session. An ElasticJob of the
+// Name is the name of the Job, Service, Secret and NetworkPolicy of a session. An ElasticJob of the
 // session's name has a Service of its own.
 func Name(session string) string { return session + "-remote" }
 
@@ -54,14 +54,14 @@ func Endpoint(s *v1alpha1.RemoteGPUSession) string {
 	return "http://" + Name(s.Name) + "." + s.Namespace + ".svc"
 }
 
-// newToken is a token that nobody can guess.
+// newToken returns a random token.
 func newToken() string {
 	b := make([]byte, tokenBytes)
 	rand.Read(b) // never fails: crypto/rand
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// device is the resource that a session of the pool has, or why the pool has none for it.
+// device returns the resource for a session of the pool, or why the pool has none for it.
 func device(pool *v1alpha1.ComputePool, gpus int32) (name v1.ResourceName, fault string) {
 	unit, sliced := units.Sliced(pool.Spec.Virtualization)
 	switch {
@@ -103,10 +103,10 @@ func service(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *v1.Service {
 	}}
 }
 
-// network lets nobody past the gate to the server's own port, where the cluster's network does as
-// NetworkPolicies say.
+// network returns the NetworkPolicy that blocks access past the gate to the server's own port, on
+// clusters whose network enforces NetworkPolicies.
 func network(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *networkingv1.NetworkPolicy {
-	port, tcp := intstr.FromInt32(portOfGate(s)), v1.ProtocolTCP // as the API server fills it in
+	port, tcp := intstr.FromInt32(portOfGate(s)), v1.ProtocolTCP // with the API server's defaults
 	return &networkingv1.NetworkPolicy{ObjectMeta: m, Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{names.LabelSession: s.Name}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
@@ -121,7 +121,8 @@ func portOfGate(s *v1alpha1.RemoteGPUSession) int32 {
 	return gatePort
 }
 
-// job is the session's one pod. Kueue starts it, and metering keeps it until its end is recorded.
+// job returns the Job of the session's one pod. Kueue starts it, and metering keeps the pod until its
+// end is recorded.
 func job(s *v1alpha1.RemoteGPUSession, resources v1.ResourceName, image string) *batchv1.Job {
 	m := meta(s, metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.RemoteGPUSessionKind)))
 	m.Labels[kueue.LabelQueue] = names.LocalQueue(s.Spec.Pool, s.Spec.Queue)
@@ -161,7 +162,7 @@ func podSpec(s *v1alpha1.RemoteGPUSession, resources v1.ResourceName, image stri
 	}
 }
 
-// gateOf is the container of the gate. The pod is ready when its server says that it is.
+// gateOf returns the gate's container. The pod is ready when its server is.
 func gateOf(s *v1alpha1.RemoteGPUSession, image string) v1.Container {
 	operations := make([]string, 0, len(s.Spec.Operations))
 	for _, o := range s.Spec.Operations {

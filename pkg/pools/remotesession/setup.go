@@ -23,8 +23,8 @@ import (
 
 const controllerName = "remotesession"
 
-// Setup has the manager run sessions, with gates of the image. Without one, each session says that
-// there is none.
+// Setup registers the controller of sessions with the manager; gateImage is the image of gates. Without
+// one, each session reports that it is missing.
 func Setup(mgr manager.Manager, gateImage string, passive clock.PassiveClock) error {
 	r := &reconciler{
 		Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: passive, image: gateImage,
@@ -40,7 +40,7 @@ func Setup(mgr manager.Manager, gateImage string, passive clock.PassiveClock) er
 	return nil
 }
 
-// ofLabel names the session that a pod or Service is of.
+// ofLabel returns a request for the session of a pod or Service.
 func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
 	session := o.GetLabels()[names.LabelSession]
 	if session == "" {

@@ -16,21 +16,23 @@ import (
 )
 
 const (
-	// settleTime is for how long at least a node takes no new pods before its devices are divided: a
-	// scheduler may be binding one to it that it chose before. It is for schedulers that acknowledge nothing.
+	// settleTime is the least time that a node takes no new pods before its devices are divided: a
+	// scheduler may be binding a pod to it that it placed before. It is for schedulers that acknowledge
+	// no cordon.
 	settleTime = 10 * time.Second
-	// silence is after how long without a word of nvtopo-scheduler a node is divided all the same: none leads,
-	// or it is of a release that acknowledges nothing. It is longer than kube-scheduler waits for volumes.
+	// silence is the time without an acknowledgement by nvtopo-scheduler after which a node is divided
+	// nevertheless: no scheduler leads, or its release acknowledges nothing. It is longer than
+	// kube-scheduler waits for volumes.
 	silence = 15 * time.Minute
 )
 
-// cordonWord is what the scheduler says of the node's present cordon. published says that the node has a
-// NodeGPUTopology, which is where it would say it. Ask before the node's pods are listed: a pod whose
-// Binding has ended is in that list, and in flight no more.
+// cordonWord returns the scheduler's acknowledgement of the node's present cordon. published reports
+// that the node has a NodeGPUTopology, which is where the acknowledgement would be. Call it before the
+// node's pods are listed: a pod whose Binding has ended is in that list, and no longer in flight.
 //
 // The settle time alone is not enough: an attempt to bind a pod may last for minutes after the choice of
-// the node. The acknowledgement alone is not either: it is of one scheduler, and nobody can tell from the
-// pods on a node that no other one has a pod on its way there.
+// the node. The acknowledgement alone is not either: it comes from one scheduler, and the pods on a node
+// do not show whether another one is binding a pod to it.
 func (r *reconciler) cordonWord(ctx context.Context, n *v1.Node) (word topologyv1alpha1.CordonWord, published bool, err error) {
 	var graph topologyv1alpha1.NodeGPUTopology
 	err = r.api.Get(ctx, client.ObjectKey{Name: n.Name}, &graph)
@@ -40,8 +42,8 @@ func (r *reconciler) cordonWord(ctx context.Context, n *v1.Node) (word topologyv
 	return topologyv1alpha1.CordonWordOf(graph.Status.Conditions, n.Annotations[AnnotationDraining]), err == nil, nil
 }
 
-// unsettled says why a node without pods is not divided yet; empty if it is. cordoned is for how long it
-// has taken no pods.
+// unsettled returns why a node without pods is not divided yet; empty if it can be. cordoned is how long
+// it has taken no pods.
 func (r *reconciler) unsettled(pool *v1alpha1.ComputePool, n *v1.Node, cordoned time.Duration, word topologyv1alpha1.CordonWord, published bool) string {
 	since := n.Annotations[AnnotationDraining]
 	switch {

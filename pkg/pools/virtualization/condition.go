@@ -14,40 +14,40 @@ import (
 
 // Reasons of ConditionVirtualizationApplied.
 const (
-	// ReasonApplied: all nodes are as spec has it.
+	// ReasonApplied: all nodes are divided according to the spec.
 	ReasonApplied = "Applied"
-	// ReasonProfileMissing: spec names a strategy and no profile.
+	// ReasonProfileMissing: the spec names a strategy and no profile.
 	ReasonProfileMissing = "ProfileMissing"
-	// ReasonReplicasMissing: spec asks for time slicing and does not say how many turns.
+	// ReasonReplicasMissing: the spec requests time slicing without the number of replicas.
 	ReasonReplicasMissing = "ReplicasMissing"
 	// ReasonNoNodes: the pool has no nodes yet.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNodeShared: a node that the pool selects is another pool's.
+	// ReasonNodeShared: a node that the pool selects belongs to another pool.
 	ReasonNodeShared = "NodeShared"
-	// ReasonDraining: a node waits for pods to go.
+	// ReasonDraining: a node waits for pods to end.
 	ReasonDraining = "Draining"
-	// ReasonChanging: a node's manager is at work, or has not begun.
+	// ReasonChanging: a node's manager is working, or has not begun.
 	ReasonChanging = "Changing"
-	// ReasonManagerFailed: the manager of a node has given up. The node stays cordoned, and no
-	// other node is begun with.
+	// ReasonManagerFailed: the manager of a node has failed. The node stays cordoned, and no other node
+	// is changed.
 	ReasonManagerFailed = "ManagerFailed"
-	// ReasonDriverUpgrade: the GPU Operator upgrades the driver of a node, which is left alone until that is
-	// done.
+	// ReasonDriverUpgrade: the GPU Operator is upgrading the driver of a node, which is not changed
+	// until that is done.
 	ReasonDriverUpgrade = "DriverUpgrade"
 )
 
-// maxMessage is what the API server takes of a condition's message.
+// maxMessage is the length of the longest condition message that the API server admits.
 const maxMessage = 2048
 
-// outcome is what the condition is made of.
+// outcome is the input of the condition.
 type outcome struct {
-	reason, message string // why nothing is to be done, or is left
+	reason, message string // why the nodes are left as they are
 	shared          []string
 	nodes           []node
-	blocked         map[string][]string // by node: why pods stay
+	blocked         map[string][]string // why pods stay, by node
 }
 
-// condition says how far the pool is; nil if nothing is asked for and nothing has to be taken back.
+// condition returns the pool's progress; nil if virtualization is neither requested nor to be undone.
 func (o *outcome) condition(pool *v1alpha1.ComputePool) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: v1alpha1.ConditionVirtualizationApplied, Status: metav1.ConditionFalse, ObservedGeneration: pool.Generation,
@@ -86,7 +86,7 @@ func (o *outcome) words(pool *v1alpha1.ComputePool) (reason, message string) {
 	return ReasonApplied, fmt.Sprintf("all %d nodes have %s=%s", len(o.nodes), label, o.nodes[0].target.value)
 }
 
-// unfinished tells of the node that is being changed.
+// unfinished returns reason and message for the node that is being changed.
 func (o *outcome) unfinished(n *node) (reason, message string) {
 	left := 0
 	for i := range o.nodes {

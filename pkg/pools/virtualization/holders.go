@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// prefixDevices begins the names of all resources that NVIDIA's managers change.
+// prefixDevices is the prefix of the names of all resources that NVIDIA's managers change.
 const prefixDevices = "nvidia.com/"
 
-// holds says whether a pod keeps devices on its node: those of a pod that has ended are free.
+// holds reports whether a pod keeps devices on its node: devices of an ended pod are free.
 func holds(pod *v1.Pod) bool {
 	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return false
@@ -29,8 +29,8 @@ func holds(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, asks) || slices.ContainsFunc(pod.Spec.InitContainers, asks)
 }
 
-// stays says why a pod would be back on the node at once: it is not evicted, and whoever looks
-// after the node has to end it.
+// stays returns why a pod is not evicted, or "": it would return to the node at once, so the node's
+// administrator has to end it.
 func stays(pod *v1.Pod) (why string) {
 	if _, static := pod.Annotations[v1.MirrorPodAnnotationKey]; static {
 		return "it is a static pod"

@@ -16,11 +16,11 @@ import (
 type members struct {
 	pool   *v1alpha1.ComputePool // nil: it is gone
 	own    []*v1.Node
-	shared []string   // the names of those that its selector picks, and that are another pool's
-	left   []*v1.Node // those cordoned for it that it has no longer
+	shared []string   // names of nodes that its selector picks, but that belong to another pool
+	left   []*v1.Node // nodes cordoned for it that it no longer has
 }
 
-// membersOf finds the nodes of the pool of that name, as package membership has them.
+// membersOf finds the nodes of the pool of that name according to package membership.
 func membersOf(name string, pools []*v1alpha1.ComputePool, nodes []v1.Node) members {
 	var m members
 	if i := slices.IndexFunc(pools, func(p *v1alpha1.ComputePool) bool { return p.Name == name }); i >= 0 {

@@ -15,46 +15,47 @@ import (
 )
 
 const (
-	// AnnotationCordon says that a node is cordoned for its devices to be divided; its value is
-	// the pool. A node without it was cordoned by somebody else.
+	// AnnotationCordon marks a node that is cordoned for its devices to be divided; its value is the
+	// pool. A cordoned node without it was cordoned by others.
 	AnnotationCordon = names.AnnotationCordon
-	// AnnotationStrategy is the strategy that was applied to a node, so that it is taken back when
-	// the pool no longer asks for it. A node without it was divided by somebody else, or not at all.
+	// AnnotationStrategy is the strategy that was applied to a node, so that it is undone when the pool
+	// no longer requests it. A node without it was divided by others, or not at all.
 	AnnotationStrategy = v1alpha1.GroupName + "/virtualization"
-	// AnnotationDraining says since when a node that is being divided takes no new pods; see v1alpha1.
+	// AnnotationDraining is the time since which a node that is being divided takes no new pods; see
+	// v1alpha1.
 	AnnotationDraining = v1alpha1.AnnotationDraining
-	// AnnotationRetry on a node whose manager has failed has it tried once more. A person writes it.
+	// AnnotationRetry on a node whose manager has failed makes it retry once. A person writes it.
 	AnnotationRetry = v1alpha1.GroupName + "/retry-virtualization"
 )
 
-// step is the next thing to do to a node.
+// step is the next action on a node.
 type step int
 
 const (
 	stepNone     step = iota
-	stepCordon        // keep new pods away
-	stepDrain         // evict the pods that hold devices, and then tell the manager
-	stepMark          // only write down the strategy: the node is as it is wanted
-	stepForget        // only remove that mark: the strategy is taken back
-	stepWait          // for the manager
-	stepFailed        // the manager has given up
-	stepRetry         // take the label away, to write it again: the manager acts on a change
+	stepCordon        // make the node unschedulable
+	stepDrain         // evict the pods that hold devices, and then label the node for its manager
+	stepMark          // only record the strategy: the node is as wanted
+	stepForget        // only remove that record: the strategy has been undone
+	stepWait          // wait for the manager
+	stepFailed        // the manager has failed
+	stepRetry         // remove the label, to write it again: the manager reacts to a change
 	stepUpgrade       // leave the node to the GPU Operator, which upgrades its driver
-	stepTidy          // only remove our note from a node that somebody else has cordoned
-	stepUncordon      // let pods in again
+	stepTidy          // only remove our annotation from a node that others have cordoned
+	stepUncordon      // uncordon the node
 )
 
-// node is a node of the pool and what is to become of it.
+// node is a node of the pool with its next step.
 type node struct {
 	*v1.Node
 
 	step    step
-	target  setting // what its manager is told next, or was told
-	settled bool    // its devices are as they are wanted
+	target  setting // its manager's next or present setting
+	settled bool    // its devices are as wanted
 }
 
-// plan says what to do to each node so that it comes nearer to what is wanted. Only one node is
-// taken out of service: the one that is so already, else the first that serves pods, by name.
+// plan returns each node's next step towards its wanted setting. Only one node is taken out of service:
+// one that is already, else the first ready node by name.
 func plan(nodes []*v1.Node, want func(*v1.Node) setting) []node {
 	out := make([]node, 0, len(nodes))
 	for _, n := range nodes {
@@ -76,7 +77,7 @@ func plan(nodes []*v1.Node, want func(*v1.Node) setting) []node {
 	return out
 }
 
-// outOfService says whether the node's step keeps pods away from it.
+// outOfService reports whether the node's step keeps pods away from it.
 func (n *node) outOfService() bool {
 	switch n.step {
 	case stepCordon, stepDrain, stepWait, stepFailed, stepRetry:
@@ -88,7 +89,7 @@ func (n *node) outOfService() bool {
 	return false
 }
 
-// turn orders nodes: those that are being changed, those that serve, those that do not.
+// turn orders nodes: those that are being changed, those that are ready, those that are not.
 func turn(n *node) int {
 	switch {
 	case cordonedByUs(n.Node) || n.step == stepWait || n.step == stepFailed:
@@ -99,7 +100,7 @@ func turn(n *node) int {
 	return 2
 }
 
-// next is the step of a node by itself. A strategy that was applied is taken back before another.
+// next returns the step of a node by itself. An applied strategy is undone before another is applied.
 func next(n *v1.Node, want setting) node {
 	have := v1alpha1.VirtualizationStrategy(n.Annotations[AnnotationStrategy])
 	target := want
@@ -125,7 +126,7 @@ func next(n *v1.Node, want setting) node {
 	return out
 }
 
-// towards is the step that brings a node nearer to a target.
+// towards returns the step that brings a node nearer to a target.
 func towards(n *v1.Node, target setting, have v1alpha1.VirtualizationStrategy, want setting) step {
 	if !target.on(n) {
 		switch {
@@ -152,7 +153,8 @@ func towards(n *v1.Node, target setting, have v1alpha1.VirtualizationStrategy, w
 	return stepNone
 }
 
-// current is the setting that a node has of ours, so that a change that has begun comes to its end.
+// current returns the setting that this package has applied to a node, so that a change that has begun
+// is completed.
 func current(n *v1.Node) setting {
 	strategy := v1alpha1.VirtualizationStrategy(n.Annotations[AnnotationStrategy])
 	if strategy == "" {
@@ -161,15 +163,15 @@ func current(n *v1.Node) setting {
 	label, _ := labelOf(strategy)
 	s := setting{strategy: strategy, value: n.Labels[label]}
 	if turns, ok := strings.CutPrefix(s.value, prefixPlugin); ok && strategy == v1alpha1.StrategyTimeSlicing {
-		// A number that is none leaves 0: such a value is not ours.
+		// An invalid number leaves 0: such a value is not ours.
 		replicas, _ := strconv.ParseInt(turns, 10, 32)
 		s.replicas = int32(replicas)
 	}
 	return s
 }
 
-// busy says whether a manager is at work on what it was told before. Its next word is about that,
-// and would be taken for one about what it is told now.
+// busy reports whether a manager is still working on an earlier setting. Its next state is about that
+// one, and would be taken for the state of the new setting.
 func busy(n *v1.Node, have v1alpha1.VirtualizationStrategy) bool {
 	if have == "" {
 		return false
@@ -179,8 +181,8 @@ func busy(n *v1.Node, have v1alpha1.VirtualizationStrategy) bool {
 	return state == "pending" || state == "rebooting"
 }
 
-// upgrading says whether the GPU Operator upgrades the node's driver, for which it cordons and drains the
-// node itself.
+// upgrading reports whether the GPU Operator upgrades the node's driver, for which it cordons and drains
+// the node itself.
 func upgrading(n *v1.Node) bool {
 	switch n.Labels[LabelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
@@ -189,7 +191,7 @@ func upgrading(n *v1.Node) bool {
 	return true
 }
 
-// cordonedByUs says whether the cordon is this package's to lift.
+// cordonedByUs reports whether the cordon is this package's to lift.
 func cordonedByUs(n *v1.Node) bool { return n.Annotations[AnnotationCordon] != "" }
 
 func ready(n *v1.Node) bool {

@@ -26,8 +26,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// retryAfter is how long a node that drains, or a manager without a word, is left in peace. Who
-// evicts by hand waits as long (kubectl drain).
+// retryAfter is the interval of retries while a node drains or its manager has not reported. It is the
+// interval of kubectl drain.
 const retryAfter = 5 * time.Second
 
 // Reasons of events on a pool.
@@ -36,20 +36,20 @@ const (
 	eventDivided    = "NodeLabelled"
 	eventUncordoned = "NodeUncordoned"
 	eventEvicted    = "PodEvicted"
-	// eventUnacknowledged: no scheduler acknowledged a cordon, and the node is divided all the same.
+	// eventUnacknowledged: no scheduler acknowledged a cordon, and the node is divided nevertheless.
 	eventUnacknowledged = "CordonUnacknowledged"
 )
 
 // reconciler brings the nodes of one pool nearer to its spec.
 type reconciler struct {
 	client.Client
-	// api reads past the cache: a pod that the cache does not know yet holds its devices too.
+	// api reads past the cache: a pod that the cache does not show yet holds its devices too.
 	api    client.Reader
 	events record.EventRecorder
 	clock  clock.PassiveClock
 }
 
-// Reconcile takes one step for each node that may have one.
+// Reconcile takes one step for each node that has one.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var nodes v1.NodeList
 	if err := r.List(ctx, &nodes); err != nil {
@@ -90,8 +90,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// giveBack uncordons the nodes that the pool has no longer. It asks the API server for the pools: one that a
-// late cache does not show may have its manager divide the node's devices.
+// giveBack uncordons the nodes that the pool no longer has. It reads the pools from the API server: a
+// pool that a late cache does not show may be dividing the node's devices.
 func (r *reconciler) giveBack(ctx context.Context, pool string, m *members) error {
 	if len(m.left) == 0 {
 		return nil
@@ -115,7 +115,8 @@ func (r *reconciler) giveBack(ctx context.Context, pool string, m *members) erro
 	return nil
 }
 
-// takeAll does each node's step, and notes why pods stay. refused says that the API server refuses a step.
+// takeAll takes each node's step, and records why pods stay. refused reports that the API server refuses
+// a step.
 func (r *reconciler) takeAll(ctx context.Context, pool *v1alpha1.ComputePool, o *outcome) (refused bool, err error) {
 	var errs []error
 	for i := range o.nodes {
@@ -134,7 +135,7 @@ func (r *reconciler) takeAll(ctx context.Context, pool *v1alpha1.ComputePool, o 
 	return refused, errors.Join(errs...)
 }
 
-// take does a node's step. Where pods have to go first it returns why they stay.
+// take takes a node's step. While pods have to end first it returns why they stay.
 func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
 	switch n.step {
 	case stepCordon:
@@ -163,15 +164,15 @@ func (r *reconciler) take(ctx context.Context, pool *v1alpha1.ComputePool, n *no
 		if n.Annotations[AnnotationDraining] == "" {
 			return nil, nil // it is not being divided, and its pods stay
 		}
-		_, blocked, err = r.clear(ctx, pool, n) // pods that were bound to it all the same
+		_, blocked, err = r.clear(ctx, pool, n) // pods that were bound to it nevertheless
 		return blocked, err
 	case stepNone, stepFailed, stepUpgrade:
 	}
 	return nil, nil
 }
 
-// clear evicts the pods on a node that hold devices. left says that there were any; those that stay are
-// blocked, with the reason.
+// clear evicts the pods on a node that hold devices. left reports that there were any; blocked has the
+// reasons of those that stay.
 func (r *reconciler) clear(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (left bool, blocked []string, err error) {
 	var pods v1.PodList
 	onNode := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", n.Name)}
@@ -202,11 +203,11 @@ func (r *reconciler) clear(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 	return left, blocked, nil
 }
 
-// now is the time as annotations have it, which two cordons never have in common.
+// now returns the time in the annotations' format, precise enough to differ for any two cordons.
 func (r *reconciler) now() string { return r.clock.Now().UTC().Format(time.RFC3339Nano) }
 
-// drain evicts the pods that hold devices. It tells the manager once there are none and none can come any
-// more.
+// drain evicts the pods that hold devices. It labels the node for its manager once there are none and no
+// more can arrive.
 func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *node) (blocked []string, err error) {
 	word, published, err := r.cordonWord(ctx, n.Node)
 	if err != nil {
@@ -217,7 +218,7 @@ func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 		return blocked, err
 	}
 	since, err := time.Parse(time.RFC3339, n.Annotations[AnnotationDraining])
-	if err != nil { // somebody else has cordoned it, at an unknown time
+	if err != nil { // others have cordoned it, at an unknown time
 		return nil, r.patch(ctx, n.Node, annotations(AnnotationDraining, r.now()))
 	}
 	if why := r.unsettled(pool, n.Node, r.clock.Since(since), word, published); why != "" {
@@ -229,7 +230,7 @@ func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 		labels[label] = nil
 	}
 	if state != "" {
-		labels[state] = nil // its next word is about this label
+		labels[state] = nil // its next value will be about this label
 	}
 	r.events.Eventf(pool, v1.EventTypeNormal, eventDivided, "node %s: %s=%s", n.Name, label, n.target.value)
 	return nil, r.patch(ctx, n.Node, map[string]any{"metadata": map[string]any{
@@ -237,8 +238,8 @@ func (r *reconciler) drain(ctx context.Context, pool *v1alpha1.ComputePool, n *n
 	}})
 }
 
-// evict asks for a pod to go, and returns why it does not. PodDisruptionBudgets are the API
-// server's to know.
+// evict requests the eviction of a pod, and returns why it is refused. The API server checks
+// PodDisruptionBudgets.
 func (r *reconciler) evict(ctx context.Context, pool *v1alpha1.ComputePool, pod *v1.Pod) (why string, err error) {
 	if pod.DeletionTimestamp != nil {
 		return "", nil
@@ -259,7 +260,7 @@ func (r *reconciler) evict(ctx context.Context, pool *v1alpha1.ComputePool, pod 
 	return "", fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
-// uncordon lifts a cordon of ours; the pool may be gone.
+// uncordon lifts a cordon of this package; the pool may be gone.
 func (r *reconciler) uncordon(ctx context.Context, pool *v1alpha1.ComputePool, n *v1.Node) error {
 	patch := map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{AnnotationCordon: nil, AnnotationDraining: nil}},
@@ -278,8 +279,8 @@ func annotations(key string, value any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 }
 
-// patch changes a node as it was read. On one that has changed since, the step may be another: it
-// is taken when the change is heard of.
+// patch changes a node in the version that was read. If it has changed since, the step may be another
+// one: it is taken on the event of that change.
 func (r *reconciler) patch(ctx context.Context, n *v1.Node, fields map[string]any) error {
 	metadata, _ := fields["metadata"].(map[string]any)
 	metadata["resourceVersion"] = n.ResourceVersion

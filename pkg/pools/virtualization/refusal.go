@@ -12,12 +12,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// ReasonSlicedPool of ConditionTemplateValid: the job asks for whole GPUs of a pool that gives out
-// parts of them.
+// ReasonSlicedPool of ConditionTemplateValid: the job requests whole GPUs of a pool that gives out parts
+// of them.
 const ReasonSlicedPool = "SlicedPool"
 
-// Refusal says why a job has no place in a pool that gives out parts of GPUs, and is empty if it
-// may have one. Kueue would let such a job wait for ever: no queue of the pool has whole GPUs.
+// Refusal returns why a job can have no place in a pool that gives out parts of GPUs, or "". Kueue would
+// let such a job wait for ever: no queue of the pool has whole GPUs.
 func Refusal(pool *v1alpha1.ComputePool, job *v1alpha1.ElasticJob) string {
 	unit, sliced := units.Sliced(pool.Spec.Virtualization)
 	if !sliced || !asksFor(&job.Spec.Template.Spec, units.WholeGPU) {
@@ -31,7 +31,8 @@ func Refusal(pool *v1alpha1.ComputePool, job *v1alpha1.ElasticJob) string {
 		units.WholeGPU, pool.Name, offer)
 }
 
-// asksFor says whether a container asks for some of a resource; without a limit, none asks.
+// asksFor reports whether a container has a limit for a resource; requests without a limit are not
+// considered.
 func asksFor(pod *v1.PodSpec, resource v1.ResourceName) bool {
 	asks := func(c v1.Container) bool {
 		n := c.Resources.Limits[resource]

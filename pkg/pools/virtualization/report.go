@@ -21,13 +21,13 @@ import (
 // controller's.
 const fieldOwner = names.FieldOwner + "-virtualization"
 
-// report writes the condition, or removes it, if that changes anything.
+// report writes or removes the condition, if that changes anything.
 func (r *reconciler) report(ctx context.Context, pool *v1alpha1.ComputePool, c *metav1.Condition) error {
 	old := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionVirtualizationApplied)
 	if c == nil && old == nil {
 		return nil
 	}
-	mine := []any{} // not absent: the API server would make null of a status without fields
+	mine := []any{} // not absent: the API server would store a status without fields as null
 	if c != nil {
 		conditions := append([]metav1.Condition(nil), pool.Status.Conditions...)
 		if !meta.SetStatusCondition(&conditions, *c) {

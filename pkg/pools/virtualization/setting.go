@@ -13,30 +13,31 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// Labels by which NVIDIA's managers are told what to do, and by which they tell how it went.
+// Labels that NVIDIA's managers read their settings from, and those that they write their state to.
 const (
 	// LabelMIG is read by NVIDIA's MIG manager; its value is a name in the manager's configuration.
 	LabelMIG = "nvidia.com/mig.config"
-	// LabelMIGState is the MIG manager's: pending, rebooting, success or failed.
+	// LabelMIGState is the MIG manager's state: pending, rebooting, success or failed.
 	LabelMIGState = "nvidia.com/mig.config.state"
 	// LabelPlugin is read by NVIDIA's device plugin; its value is a key of the plugin's ConfigMap.
 	LabelPlugin = "nvidia.com/device-plugin.config"
 	// LabelVGPU is read by NVIDIA's vGPU device manager.
 	LabelVGPU = "nvidia.com/vgpu.config"
-	// LabelVGPUState is the vGPU device manager's.
+	// LabelVGPUState is the vGPU device manager's state.
 	LabelVGPUState = "nvidia.com/vgpu.config.state"
-	// LabelUpgrade is the GPU Operator's: how far the upgrade of a node's driver is.
+	// LabelUpgrade is the GPU Operator's state of the upgrade of a node's driver.
 	LabelUpgrade = "nvidia.com/gpu-driver-upgrade-state"
-	// LabelGPUCount is how many GPUs a node has, by NVIDIA's feature discovery.
+	// LabelGPUCount is the number of a node's GPUs, set by NVIDIA's feature discovery.
 	LabelGPUCount = "nvidia.com/gpu.count"
 )
 
-// MIGDisabled is the name that NVIDIA's MIG manager has for whole GPUs.
+// MIGDisabled is the MIG manager's name for the configuration with whole GPUs.
 const MIGDisabled = "all-disabled"
 
 const prefixPlugin = "time-slicing-"
 
-// PluginConfig is the key, in the ConfigMap of NVIDIA's device plugin, of so many turns on a GPU.
+// PluginConfig returns the key, in the ConfigMap of NVIDIA's device plugin, of time slicing with that
+// many replicas of a GPU.
 func PluginConfig(replicas int32) string {
 	return prefixPlugin + strconv.FormatInt(int64(replicas), 10)
 }
@@ -45,11 +46,11 @@ func PluginConfig(replicas int32) string {
 type setting struct {
 	strategy v1alpha1.VirtualizationStrategy
 	value    string // of the strategy's label; empty: no label
-	replicas int32  // turns, with time slicing
+	replicas int32  // time-sliced replicas of each GPU
 }
 
-// wanted is what a pool's spec asks for. Where it asks for a strategy and not how, it returns the
-// reason and the message for people; the nodes are then left as they are.
+// wanted returns the setting that a pool's spec requests. If it requests a strategy without its
+// parameters, it returns the reason and a message; the nodes are then left as they are.
 func wanted(v *v1alpha1.Virtualization) (want setting, reason, message string) {
 	if v == nil || !v.Enabled {
 		return setting{}, "", ""
@@ -66,10 +67,10 @@ func wanted(v *v1alpha1.Virtualization) (want setting, reason, message string) {
 		}
 		return setting{strategy: v.Strategy, value: v.Profile}, "", ""
 	}
-	return setting{}, "", "" // the API server refuses it
+	return setting{}, "", "" // the API server refuses other strategies
 }
 
-// labelOf is the label that a strategy's manager reads, and the one that it writes, if any.
+// labelOf returns the label that a strategy's manager reads, and the one that it writes, if any.
 func labelOf(s v1alpha1.VirtualizationStrategy) (label, state string) {
 	switch s {
 	case v1alpha1.StrategyMIG:
@@ -81,7 +82,7 @@ func labelOf(s v1alpha1.VirtualizationStrategy) (label, state string) {
 	}
 }
 
-// undone is the setting in which a strategy's manager leaves the devices whole.
+// undone returns the setting with which a strategy's manager leaves the devices whole.
 func undone(s v1alpha1.VirtualizationStrategy) setting {
 	if s == v1alpha1.StrategyMIG {
 		return setting{strategy: s, value: MIGDisabled}
@@ -89,13 +90,13 @@ func undone(s v1alpha1.VirtualizationStrategy) setting {
 	return setting{strategy: s}
 }
 
-// on says whether the node has the setting's label.
+// on reports whether the node has the setting's label.
 func (s setting) on(node *v1.Node) bool {
 	label, _ := labelOf(s.strategy)
 	return node.Labels[label] == s.value
 }
 
-// progress is how far a manager is with a node that has the label.
+// progress is a manager's progress on a node that has the label.
 type progress int
 
 const (
@@ -104,14 +105,14 @@ const (
 	failed
 )
 
-// progress asks the manager's own word, or kubelet's where the manager has none: the device plugin
-// starts anew with another number of devices.
+// progress returns the state that the manager reports, or for the device plugin, which reports none, the
+// one derived from kubelet's count: the plugin restarts with another number of devices.
 func (s setting) progress(node *v1.Node) progress {
 	if s.strategy == v1alpha1.StrategyTimeSlicing {
 		return s.turns(node)
 	}
 	if s.value == "" {
-		return done // the vGPU manager is told nothing any more
+		return done // the vGPU manager has no label to act on any more
 	}
 	_, label := labelOf(s.strategy)
 	switch node.Labels[label] {
@@ -123,10 +124,9 @@ func (s setting) progress(node *v1.Node) progress {
 	return working
 }
 
-// turns compares what kubelet counts with what the plugin was told. Capacity has devices that are
-// not healthy too. Without a label of how many GPUs there are, any whole number of them will do;
-// then a plugin that has not started anew may be taken for one that has: 32 are 8 GPUs of 4 turns,
-// or 16 of 2.
+// turns compares kubelet's count of devices with the plugin's setting. Capacity includes unhealthy
+// devices. Without a label of the number of GPUs, any multiple of replicas is accepted; then a plugin
+// that has not restarted may be taken for one that has: 32 are 8 GPUs with 4 replicas, or 16 with 2.
 func (s setting) turns(node *v1.Node) progress {
 	quantity := node.Status.Capacity[units.SharedGPU]
 	shared, replicas := quantity.Value(), int64(s.replicas)
@@ -139,7 +139,7 @@ func (s setting) turns(node *v1.Node) progress {
 	return doneIf(shared > 0 && shared%replicas == 0)
 }
 
-// missing says what a node's turns wait for; empty if nobody knows.
+// missing returns the counts that a node's time slicing waits for; empty if they are unknown.
 func (s setting) missing(node *v1.Node) string {
 	gpus, label := gpusOf(node)
 	if s.replicas == 0 || gpus == 0 {
@@ -149,7 +149,7 @@ func (s setting) missing(node *v1.Node) string {
 	return fmt.Sprintf(": kubelet counts %d of %s, want %d for each of %d GPUs (%s)", quantity.Value(), units.SharedGPU, s.replicas, gpus, label)
 }
 
-// gpusOf is how many GPUs a node has, and the label that says so; 0 if none does.
+// gpusOf returns the number of a node's GPUs, and the label that has it; 0 if none does.
 func gpusOf(node *v1.Node) (gpus int64, label string) {
 	for _, label := range []string{LabelGPUCount, topologyv1alpha1.LabelGPUCount} {
 		if gpus, err := strconv.ParseInt(node.Labels[label], 10, 64); err == nil && gpus > 0 {

@@ -24,11 +24,10 @@ import (
 
 const controllerName = "virtualization"
 
-// Setup registers the controller. It hears of pools and of nodes; pods are asked for while a node
-// drains.
+// Setup registers the controller. It watches pools and nodes; pods are listed while a node drains.
 func Setup(mgr manager.Manager, passive clock.PassiveClock) error {
 	r := &reconciler{Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor("nvtopo-pool-controller"), clock: passive}
-	// A node may come to, or leave, each pool: both what it was and what it is are asked about.
+	// A node may join or leave any pool: requests are made for its old and its new state.
 	nodes := handler.EnqueueRequestsFromMapFunc(r.poolsOfNode)
 	// Status alone changes with each usage of the pool, and is not read here.
 	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
@@ -40,11 +39,12 @@ func Setup(mgr manager.Manager, passive clock.PassiveClock) error {
 	return nil
 }
 
-// poolsOfNode names the pools that select a node, and the one that it is cordoned for.
+// poolsOfNode returns requests for the pools that select a node, and for the one that it is cordoned
+// for.
 func (r *reconciler) poolsOfNode(ctx context.Context, o client.Object) []reconcile.Request {
 	var pools v1alpha1.ComputePoolList
 	if err := r.List(ctx, &pools); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list pools") // the next event of the node asks again
+		ctrl.LoggerFrom(ctx).Error(err, "list pools") // the next event of the node retries
 		return nil
 	}
 	n, ok := o.(*v1.Node)

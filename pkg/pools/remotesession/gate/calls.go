@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Operations of a client, as RemoteGPUSession and the requirement name them.
+// Operations of a client, in the names of RemoteGPUSession and the requirement.
 const (
 	modelForward = "MODEL_FORWARD"
 	prefixTensor = "TENSOR_"
 	prefixCUDA   = "CUDA_"
 )
 
-// operationsPath begins the paths of operations that the protocol has no call for:
-// POST /v2/operations/TENSOR_CREATE. A server that has them serves them there.
+// operationsPath is the first part of the paths of operations that the protocol has no call for: POST
+// /v2/operations/TENSOR_CREATE. A server that supports them serves them there.
 const operationsPath = "operations"
 
-// segment is what the name of a model or of its version may be. It is narrower than the protocol's,
-// so that no server reads two paths out of one.
+// segment is the pattern of the name of a model or of its version. It is narrower than the protocol's,
+// so that no server can read one path as another.
 var segment = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
-// verdict is what becomes of a request. The zero value lets it through.
+// verdict is the decision on a request. The zero value lets it through.
 type verdict struct {
 	status int
 	code   string // for programs
@@ -36,7 +36,7 @@ var (
 	unknown = verdict{http.StatusNotFound, "NOT_FOUND", "the session has no such call; it has those of the Open Inference Protocol, version 2"}
 )
 
-// judge says what becomes of a call, by its method and path. The calls are those of the protocol:
+// judge decides a call according to its method and path. The calls are those of the protocol:
 // https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 func judge(method, path string, allowed []string) verdict {
 	parts := strings.Split(path, "/")
@@ -56,7 +56,7 @@ func judge(method, path string, allowed []string) verdict {
 	return unknown
 }
 
-// reads says whether a path is one of those that only tell: of the server, its health and its models.
+// reads reports whether a path is a read-only call: on the server, its health or its models.
 func reads(parts []string) bool {
 	switch {
 	case len(parts) == 0, slices.Equal(parts, []string{"health", "live"}), slices.Equal(parts, []string{"health", "ready"}):
@@ -67,7 +67,7 @@ func reads(parts []string) bool {
 	return model(parts)
 }
 
-// model says whether a path is that of a model, or of a version of one.
+// model reports whether a path is that of a model, or of a version of one.
 func model(parts []string) bool {
 	switch len(parts) {
 	case 2:
@@ -78,7 +78,7 @@ func model(parts []string) bool {
 	return false
 }
 
-// operation judges those that the protocol has no call for.
+// operation decides operations that the protocol has no call for.
 func operation(method, name string, allowed []string) verdict {
 	switch {
 	case strings.HasPrefix(name, prefixCUDA):
@@ -101,7 +101,7 @@ func listed(operation string, allowed []string) verdict {
 	return verdict{http.StatusForbidden, "NOT_ALLOWED", operation + " is not among the session's operations"}
 }
 
-// only refuses another method than the call's.
+// only returns v, or a refusal if the method is not the call's.
 func only(method, want string, v verdict) verdict {
 	if method != want {
 		return verdict{http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "the call is a " + want}

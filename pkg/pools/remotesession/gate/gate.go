@@ -16,37 +16,37 @@ import (
 	"strings"
 )
 
-// ReadyPath answers 200 while the server is ready, to anybody: kubelet has no token.
+// ReadyPath returns 200 while the server is ready, without a token: kubelet has none.
 const ReadyPath = "/readyz"
 
 // Limits of a gate.
 const (
-	// DefaultMaxBody is how many bytes a request may have: a batch of images, not a model.
+	// DefaultMaxBody is the most bytes of a request: a batch of images, not a model.
 	DefaultMaxBody = 64 << 20
-	// DefaultMaxRequests is how many are let through at a time. Servers queue what they cannot
-	// compute at once, and a queue of theirs has no bound that a gate knows of.
+	// DefaultMaxRequests is the most requests at a time. Servers queue requests that they cannot compute
+	// at once, and the gate knows no bound of that queue.
 	DefaultMaxRequests = 64
 )
 
-// kept are the headers that the server sees. The token is not the server's business.
+// kept are the headers that the server sees. The token is not forwarded.
 var kept = []string{"Accept", "Content-Type", "Inference-Header-Content-Length"}
 
-// bodies are the types that a request may have: JSON, and JSON with raw tensors behind it
-// (the protocol's binary tensor data extension).
+// bodies are the content types that a request may have: JSON, and JSON with raw tensors behind it (the
+// protocol's binary tensor data extension).
 var bodies = []string{"application/json", "application/octet-stream"}
 
 // Options of a gate.
 type Options struct {
 	// Server is the URL of the inference server.
 	Server *url.URL
-	// Token returns what a client has to bear. It is asked at each request, so that a token that
-	// was exchanged holds at once.
+	// Token returns the token that clients must send. It is called at each request, so that a replaced
+	// token is valid at once.
 	Token func() (string, error)
-	// Operations that clients may ask for.
+	// Operations are the operations that clients may request.
 	Operations []string
-	// MaxBody bounds a request's body, in bytes.
+	// MaxBody is the most bytes of a request's body.
 	MaxBody int64
-	// MaxRequests bounds how many requests the server has at a time.
+	// MaxRequests is the most requests that the server has at a time.
 	MaxRequests int
 }
 
@@ -57,7 +57,7 @@ type Gate struct {
 	slots chan struct{}
 }
 
-// New returns a gate. It starts nothing.
+// New returns a Gate. It starts nothing.
 func New(opts Options) (*Gate, error) {
 	if opts.Server == nil || opts.Token == nil || opts.MaxBody <= 0 || opts.MaxRequests <= 0 {
 		return nil, errors.New("a gate needs a server, a token and limits above 0")
@@ -67,7 +67,7 @@ func New(opts Options) (*Gate, error) {
 	return g, nil
 }
 
-// ServeHTTP lets a request through, or says why not.
+// ServeHTTP forwards a request to the server, or refuses it with a reason.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == ReadyPath && r.Method == http.MethodGet {
 		g.pass(w, ready(r))
@@ -88,8 +88,8 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ready asks for the server's health in place of the gate's. Who asks needs no token, so nothing of
-// what he sends goes on.
+// ready turns a request for the gate's readiness into one for the server's. It needs no token, so
+// nothing of the client's request is forwarded.
 func ready(r *http.Request) *http.Request {
 	health := r.Clone(r.Context())
 	health.Body, health.ContentLength, health.TransferEncoding, health.Header = http.NoBody, 0, nil, http.Header{}
@@ -97,7 +97,8 @@ func ready(r *http.Request) *http.Request {
 	return health
 }
 
-// admit judges all of a request but its body, the token first: who has none learns nothing.
+// admit decides a request by all but its body, the token first: a client without a token learns nothing
+// else.
 func (g *Gate) admit(r *http.Request) verdict {
 	want, err := g.opts.Token()
 	if err != nil || want == "" {
@@ -107,7 +108,7 @@ func (g *Gate) admit(r *http.Request) verdict {
 	if !ok || !same(got, want) {
 		return verdict{http.StatusUnauthorized, "UNAUTHENTICATED", "want the header Authorization: Bearer with the session's token"}
 	}
-	// A path or query in two spellings could mean one thing here and another at the server.
+	// A path or query in two spellings could have one meaning here and another at the server.
 	if r.URL.RawPath != "" || r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return verdict{http.StatusBadRequest, "BAD_PATH", "want a path without escapes and without a query"}
 	}
@@ -117,7 +118,7 @@ func (g *Gate) admit(r *http.Request) verdict {
 	return g.body(r)
 }
 
-// body judges what is said of the body; its length is counted again as it is read.
+// body decides by the declared type and length of the body; the length is checked again as it is read.
 func (g *Gate) body(r *http.Request) verdict {
 	if r.Method != http.MethodPost {
 		return passed
@@ -144,7 +145,7 @@ func same(a, b string) bool {
 
 func (g *Gate) pass(w http.ResponseWriter, r *http.Request) { g.proxy.ServeHTTP(w, r) }
 
-// rewrite makes the request that the server gets, of what is known of the client's.
+// rewrite builds the request to the server from the kept parts of the client's.
 func (g *Gate) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme, p.Out.URL.Host = g.opts.Server.Scheme, g.opts.Server.Host
 	p.Out.Host = g.opts.Server.Host
@@ -157,7 +158,7 @@ func (g *Gate) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header = headers
 }
 
-// failed answers when the server does not, or when the body was longer than it said.
+// failed responds when the server does not, or when the body was longer than declared.
 func (g *Gate) failed(w http.ResponseWriter, _ *http.Request, err error) {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -167,7 +168,7 @@ func (g *Gate) failed(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, verdict{http.StatusBadGateway, "NO_SERVER", "the inference server does not answer"})
 }
 
-// refuse answers with the reason, in the protocol's form of an error and with a code.
+// refuse responds with the reason, in the protocol's form of an error and with a code.
 func refuse(w http.ResponseWriter, v verdict) {
 	w.Header().Set("Content-Type", "application/json")
 	if v.status == http.StatusUnauthorized {

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// headerTimeout and maxHeader bound what somebody without a token can hold of a gate.
+	// headerTimeout and maxHeader bound the resources that a client without a token can hold.
 	headerTimeout = 10 * time.Second
 	maxHeader     = 16 << 10
-	// bodyTimeout bounds a client that sends its tensors slowly, and idleTimeout one that sends
-	// nothing more.
+	// bodyTimeout bounds a client that sends its tensors slowly, and idleTimeout one that sends nothing
+	// more.
 	bodyTimeout = 5 * time.Minute
 	idleTimeout = 2 * time.Minute
 	// endTimeout is how long requests may go on once the session ends; a pod has 30 s.
 	endTimeout = 20 * time.Second
-	// maxToken is more than any token of a session has.
+	// maxToken is more bytes than any token of a session has.
 	maxToken = 4096
 )
 
-// TokenFile reads the token from a file, which kubelet brings up to date.
+// TokenFile returns a function that reads the token from a file, which kubelet keeps up to date.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
 		data, err := os.ReadFile(path)
@@ -41,7 +41,7 @@ func TokenFile(path string) func() (string, error) {
 	}
 }
 
-// Serve serves a handler until the context ends, and then lets requests come to their end.
+// Serve serves a handler until the context ends, and then lets running requests finish.
 func Serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	srv := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
