@@ -12,18 +12,18 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// pool is the pool that there is.
+// pool is the name of the only pool.
 const pool = "training"
 
-// annotationBytes is what the API server lets an object have in annotations.
+// annotationBytes is the API server's limit on an object's annotations.
 const annotationBytes = 256 << 10
 
 // kind is a sort of request.
 type kind struct {
 	name string
-	// path is where it is sent to, of the namespace.
+	// path is the URL path, with the namespace to fill in.
 	path string
-	// grow makes the object long. keepsSize says that it does not depend on n.
+	// grow makes the object long. keepsSize reports that it does not depend on n.
 	grow      func(o object, n int)
 	keepsSize bool
 }
@@ -56,7 +56,7 @@ var kinds = []kind{
 		const n = 512
 		for i := range n {
 			key := fmt.Sprintf("example.com/x%03d", i)
-			if i < 64 { // as many as are looked at
+			if i < 64 { // as many as the policies check
 				key = fmt.Sprintf("nvtopo.dev/gang-sizes%03d", i)
 			}
 			o.child("metadata", "annotations")[key] = strings.Repeat("v", annotationBytes*250/256/n-24)
@@ -107,7 +107,8 @@ func list[T any](n int, entry func(int) T) []T {
 	return out
 }
 
-// body is a request that makes an object; a tenant's has what Kueue's webhook would give it.
+// body returns a request that creates an object; a tenant's has the fields that Kueue's
+// webhook would set.
 func (k *kind) body(n int, tenant bool) ([]byte, error) {
 	o := object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "x"},

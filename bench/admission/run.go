@@ -29,30 +29,30 @@ import (
 )
 
 const (
-	// labelWithout marks the namespaces that the bindings leave out.
+	// labelWithout marks the namespaces that the bindings exclude.
 	labelWithout = "bench.nvtopo.dev/without-bindings"
 	tenant       = "team"
 	account      = "user"
-	// bound bounds the wait until the API server acts on the bindings.
+	// bound bounds the wait until the API server applies the bindings.
 	bound = 2 * time.Minute
 )
 
 // cell is the requests of one kind and size, in a tenant's namespace or another.
 type cell struct {
 	Kind   string `json:"kind"`
-	Size   int    `json:"size"` // how many; 0 where it does not depend on that
+	Size   int    `json:"size"` // number of entries; 0 where the kind does not depend on it
 	Bytes  int    `json:"bytes"`
 	Tenant bool   `json:"tenant"`
 	// With and Without are milliseconds until the answer, with the bindings and without.
 	With    report.Sample `json:"with"`
 	Without report.Sample `json:"without"`
-	// Refused is the answer with the bindings, empty where the request is taken.
+	// Refused is the refusal with the bindings, empty where the request is admitted.
 	Refused string `json:"refused,omitempty"`
 }
 
 func (c *cell) ratio() float64 { return c.With.Median() / c.Without.Median() }
 
-// namespace is one of the four: a tenant's or not, with the bindings or without.
+// namespace returns one of the four namespaces: a tenant's or not, with the bindings or without.
 func namespace(ofTenant, bindings bool) string {
 	name := "plain"
 	if ofTenant {
@@ -94,8 +94,8 @@ func run(ctx context.Context, o *options, log io.Writer) (cells []cell, err erro
 	return cells, nil
 }
 
-// measure sends a request in turn to both namespaces. The first of each, which fills caches, does not
-// count.
+// measure sends a request in turn to both namespaces. The first of each, which fills caches, is not
+// measured.
 func measure(ctx context.Context, client rest.Interface, k *kind, n int, ofTenant bool, rounds int) (cell, error) {
 	c := cell{Kind: k.name, Size: n, Tenant: ofTenant}
 	body, err := k.body(n, ofTenant)
@@ -128,8 +128,8 @@ func measure(ctx context.Context, client rest.Interface, k *kind, n int, ofTenan
 	return c, nil
 }
 
-// prepare installs everything, and has the bindings leave out the namespaces that are marked. It returns a
-// client of the tenant's account.
+// prepare installs everything, and makes the bindings exclude the marked namespaces. It returns a client
+// of the tenant's account.
 func prepare(ctx context.Context, c *devcluster.Cluster) (kubernetes.Interface, error) {
 	if err := errors.Join(c.InstallManifests(ctx), c.ApplyManifests(ctx, manifests.Pools)); err != nil {
 		return nil, fmt.Errorf("install the manifests: %w", err)
@@ -184,7 +184,7 @@ func makeNamespace(ctx context.Context, kube kubernetes.Interface, ofTenant, bin
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: account},
-		// What Kubernetes' role edit consists of; no controller runs here that would gather it.
+		// The parts of Kubernetes' role edit; no controller runs here that would aggregate them.
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-edit"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: account}},
 	}
@@ -194,9 +194,9 @@ func makeNamespace(ctx context.Context, kube kubernetes.Interface, ofTenant, bin
 	return nil
 }
 
-// leaveOut has all bindings leave out the marked namespaces, and waits until the API server acts on
-// it. Its set of bindings is that of one moment, so that once the last is in it, all are. tenant asks: an
-// administrator may do what that one refuses.
+// leaveOut makes all bindings exclude the marked namespaces, and waits until the API server applies
+// that. It updates its set of bindings at one moment, so that once the last one is in it, all are. The
+// probe is sent by tenant: an administrator may do what the last binding refuses.
 func leaveOut(ctx context.Context, kube, tenant kubernetes.Interface) error {
 	const last = "nvtopo-allocations"
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"matchResources": map[string]any{"namespaceSelector": map[string]any{
@@ -222,7 +222,7 @@ func leaveOut(ctx context.Context, kube, tenant kubernetes.Interface) error {
 		}
 	}
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "probe", Annotations: map[string]string{"nvtopo.dev/allocation": "{}"}}, // which the last refuses
+		ObjectMeta: metav1.ObjectMeta{Name: "probe", Annotations: map[string]string{"nvtopo.dev/allocation": "{}"}}, // refused by the last binding
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}
 	var refusal error

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// mostRatio is how much longer a request may take with the bindings than without.
+	// mostRatio is the greatest ratio of the time with the bindings to that without.
 	mostRatio = 3
-	// mostGrowth is how much longer twice the size may take, more than twice as long by as much as
-	// the same request without the bindings.
+	// mostGrowth is the greatest growth of the time with twice the size, beyond a factor of two.
 	mostGrowth = 1.5
-	// leastMillis is what a request has to take for its figures to be judged: a short one has its
-	// share of what is not the policies'.
+	// leastMillis is the least time of a request whose figures are judged: a short one is
+	// dominated by other costs than the policies'.
 	leastMillis = 20
 )
 
-// judge says which bars are missed: of requests that are long, the time with the bindings by that
-// without, and by that of half the size.
+// judge returns the missed bars: for long requests, the time with the bindings compared with that
+// without, and with that of half the size.
 func judge(cells []cell) []string {
 	var missed []string
 	for i := range cells {

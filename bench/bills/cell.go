@@ -18,36 +18,38 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// cell is what was measured of so many sessions.
+// cell is the result for one number of sessions and tenants.
 type cell struct {
 	Sessions int    `json:"sessions"`
 	Tenants  int    `json:"tenants"`
 	Kept     string `json:"kept"`
 	Tally    cost   `json:"tally"`
 	Anew     cost   `json:"anew"`
-	// StartMs is how long the first statements of all tenants take together.
+	// StartMs is the time of the first statements of all tenants together.
 	StartMs float64 `json:"startMs"`
-	// ObjectsMiB is what records and batches take in memory, and TalliesMiB what the tallies take beside.
+	// ObjectsMiB is the memory of records and batches, and TalliesMiB the additional memory of the
+	// tallies.
 	ObjectsMiB float64 `json:"objectsMiB"`
 	TalliesMiB float64 `json:"talliesMiB"`
-	// PageMs is the web's page of all tenants' amounts, BillMs the bill of one tenant, and BillsMs are the bills of
-	// all, which were that page before: computed and encoded, without what the API server takes to list them.
+	// PageMs is the time of the web's page of all tenants' amounts, BillMs of the bill of one tenant,
+	// and BillsMs of the bills of all, which were that page before: computed and encoded, without the
+	// API server's time to list them.
 	PageMs  float64 `json:"pageMs"`
 	BillMs  float64 `json:"billMs"`
 	BillsMs float64 `json:"billsMs"`
-	// Bytes is how many bytes of JSON a session has in its record or in its batch.
+	// Bytes is the bytes of JSON of a session in its record or in its batch.
 	Bytes float64 `json:"bytesPerSession"`
 }
 
-// cost is of one event: milliseconds of CPU time, with the garbage collector's, and MiB that are allocated
-// meanwhile. It is negative where nothing was measured.
+// cost is the cost of one event: milliseconds of CPU time, including the garbage collector's, and the
+// MiB allocated meanwhile. It is negative where nothing was measured.
 type cost struct {
 	Median float64 `json:"medianMs"`
 	Worst  float64 `json:"worstMs"`
 	MiB    float64 `json:"MiB"`
 }
 
-// tenant is the books of one.
+// tenant is the books of one tenant.
 type tenant struct {
 	account *v1alpha1.TenantAccount
 	records []*v1alpha1.UsageRecord
@@ -57,9 +59,10 @@ type tenant struct {
 
 const (
 	namespace = "research"
-	// lastRecords is how many of a tenant's sessions are in no batch yet: that many go into one together.
+	// lastRecords is the number of a tenant's sessions that are in no batch yet: that many go into one
+	// together.
 	lastRecords = 1000
-	// inChunk is how many sessions are put into batches at once.
+	// inChunk is the number of sessions put into batches at once.
 	inChunk = 20_000
 )
 
@@ -73,7 +76,7 @@ var (
 	}}
 )
 
-// measure makes the sessions, and has events of one after the other of the tenants.
+// measure creates the sessions, and measures events of the tenants in turn.
 func measure(o *options, sessions, tenants int, kept string) (*cell, error) {
 	c := &cell{Sessions: sessions, Tenants: tenants, Kept: kept, Anew: cost{-1, -1, -1}}
 	empty := heap()
@@ -113,7 +116,7 @@ func measure(o *options, sessions, tenants int, kept string) (*cell, error) {
 	return c, err
 }
 
-// costOf measures something that happens so many times.
+// costOf measures the cost of do over a number of calls.
 func costOf(times int, do func(int) error) (cost, error) {
 	var took report.Sample
 	var before, after runtime.MemStats
@@ -130,7 +133,7 @@ func costOf(times int, do func(int) error) (cost, error) {
 	return cost{Median: took.Median(), Worst: took.Quantile(1), MiB: mib(after.TotalAlloc-before.TotalAlloc) / float64(times)}, nil
 }
 
-// cpu is how many milliseconds of CPU time this process has had: what runs beside it matters little then.
+// cpu returns the CPU time of this process in milliseconds, which other processes influence little.
 func cpu() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -141,7 +144,7 @@ func cpu() float64 {
 
 func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
-// heap is how many MiB live objects take.
+// heap returns the MiB of live objects.
 func heap() float64 {
 	runtime.GC()
 	runtime.GC()
@@ -150,7 +153,7 @@ func heap() float64 {
 	return mib(m.HeapAlloc)
 }
 
-// newTenant makes a tenant with sessions of which each has its price, and two that go on.
+// newTenant creates a tenant with priced sessions, and two open ones.
 func newTenant(number, sessions int, kept string) (*tenant, error) {
 	t := &tenant{account: &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("tenant-%d", number), UID: types.UID(uuid(number, 0))}, Status: v1alpha1.TenantAccountStatus{
 		Balance: "-1234.00", Billed: "1234.00", Accrued: "12.00", AsOf: new(metav1.NewTime(now)),
@@ -189,7 +192,7 @@ func newTenant(number, sessions int, kept string) (*tenant, error) {
 	return t, nil
 }
 
-// session is one of an hour that has ended and has no price yet.
+// session returns an unpriced session of an hour that has ended.
 func (t *tenant) session(i int) *v1alpha1.UsageRecord {
 	uid := uuid(i, 1)
 	end := metav1.NewTime(month.Add(time.Duration(i%2_000_000)*time.Second + time.Hour))
@@ -212,7 +215,7 @@ func priced(r *v1alpha1.UsageRecord) *v1alpha1.UsageRecord {
 
 func uuid(i, kind int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i) }
 
-// bytes is the JSON of a session.
+// bytes returns the size of a session's JSON.
 func (t *tenant) bytes() float64 {
 	if len(t.batches) > 0 {
 		sessions := 0
@@ -229,7 +232,7 @@ func size(o any) float64 {
 	return float64(len(data))
 }
 
-// begin makes the tally and its first statement.
+// begin creates the tally and its first statement.
 func (t *tenant) begin() error {
 	t.tally = accounting.NewTally()
 	for _, b := range t.batches {
@@ -246,8 +249,7 @@ func (t *tenant) books() accounting.Books {
 	return accounting.Books{Account: t.account, Prices: book, Now: now, Grace: 24 * time.Hour}
 }
 
-// event has a record change, the last one that ended, from without a price to its price or back, and makes the
-// statement.
+// event changes one of the last ended records, between unpriced and priced, and makes the statement.
 func (t *tenant) event(i int) error {
 	at := len(t.records) - 3 - i/2%10
 	r := t.records[max(at, 0)].DeepCopy()
@@ -262,14 +264,15 @@ func (t *tenant) event(i int) error {
 	if err == nil && len(s.Open) != 2 {
 		err = fmt.Errorf("%d sessions go on, want 2", len(s.Open))
 	}
-	// What else the controller looks for then: what can go into a batch, and what can be deleted.
+	// The controller's further queries after an event: records that can go into a batch, and objects
+	// that can be deleted.
 	t.tally.Ready(book, time.Hour, now.AddDate(0, 0, -28))
 	t.tally.Replaced()
 	t.tally.Expired(90*24*time.Hour, now)
 	return err
 }
 
-// page is how long a page of the web with something of each tenant takes.
+// page returns the CPU time of a web page with an item of each tenant.
 func page(of []*tenant, item func(*tenant) (*accounting.Bill, error)) (float64, error) {
 	began := cpu()
 	var items []*accounting.Bill
@@ -293,7 +296,7 @@ func (t *tenant) bill() (*accounting.Bill, error) {
 	return accounting.BillOf(&books)
 }
 
-// all are the books with all objects.
+// all returns the books with all objects.
 func (t *tenant) all() accounting.Books {
 	books := t.books()
 	for _, r := range t.records {
@@ -305,7 +308,7 @@ func (t *tenant) all() accounting.Books {
 	return books
 }
 
-// anew makes the statement of all objects, and compares it with the tally's.
+// anew makes the statement from all objects, and compares it with the tally's.
 func (t *tenant) anew() error {
 	books := t.all()
 	s, err := books.Compute()

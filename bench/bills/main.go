@@ -40,7 +40,7 @@ type options struct {
 	out      string
 }
 
-// Where sessions are.
+// Where sessions are kept.
 const (
 	inRecords = "records"
 	inBatches = "batches"
@@ -123,7 +123,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}{o, cells})
 }
 
-// pages is the table of what the web shows.
+// pages returns the table of the web's pages.
 func pages(cells []*cell) *report.Table {
 	t := &report.Table{
 		Title:  "What the web shows of bills, computed and encoded, without what the API server takes to list objects:",

@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// Bar is one promise and what was measured.
+// Bar is one promise with its measured value.
 type Bar struct {
 	Cell    string  `json:"cell"`
 	Promise string  `json:"promise"`
@@ -24,8 +24,8 @@ type barKey struct {
 	load float64
 }
 
-// overKueue is by how many points ours has more gangs in one rack of the Lingjun fabric than
-// Kueue's rule, without patience.
+// overKueue returns the least lead of ours over Kueue's rule, in points of gangs in one rack of
+// the Lingjun fabric, with a topology wait timeout of 0.
 func overKueue() map[barKey]float64 {
 	return map[barKey]float64{
 		{mixTrain, 0.7}: 4, {mixTrain, 0.9}: 10, {mixTrain, 0.95}: 6,
@@ -34,27 +34,28 @@ func overKueue() map[barKey]float64 {
 	}
 }
 
-// checkedLoad is the load of the bars on patience.
+// checkedLoad is the load of the bars on topology wait timeouts.
 const checkedLoad = 0.9
 
-// patient is the share of the gangs in one rack with 900 s of patience at that load, in %.
+// patient returns the least share of the gangs in one rack with a topology wait timeout of 900
+// s at that load, in %.
 func patient() map[string]float64 {
 	return map[string]float64{mixTrain: 93, mixFrag: 96, mixBig: 82}
 }
 
-// largeBars is by how many points ours with 300 s of patience has more gangs in one rack of the
-// large fabric than Kueue's rule.
+// largeBars returns the least lead of ours with a topology wait timeout of 300 s over Kueue's
+// rule, in points of gangs in one rack of the large fabric.
 func largeBars() map[barKey]float64 {
 	return map[barKey]float64{
 		{mixTrain, 0.9}: 1, {mixTrain, 0.95}: 2.5, {mixBig, 0.9}: 2.5, {mixBig, 0.95}: 4,
 	}
 }
 
-// What is promised of every cell of a fabric.
+// Promises for every cell of a fabric.
 const (
-	racksOver      = 1.03  // used over fewest, on the Lingjun fabric
-	racksOverLarge = 1.015 // on the large one
-	waitFactor     = 1.05  // gangs' wait, by Kueue's
+	racksOver      = 1.03  // racks used over the fewest possible, on the Lingjun fabric
+	racksOverLarge = 1.015 // the same on the large one
+	waitFactor     = 1.05  // mean wait of gangs, relative to Kueue's
 	behindKueue    = -1    // points of gangs in one rack, on the large fabric
 	bestBand       = 99.5  // % of the pods with several GPUs, on the large fabric
 	planMs         = 5     // 99th percentile, up to planPods pods
@@ -62,7 +63,7 @@ const (
 	planMsMost     = 50 // of any gang
 )
 
-// Promises that every cell makes for every patience.
+// Promises that every cell makes for every topology wait timeout.
 const (
 	promiseCarriedOut = "plans not carried out"
 	promiseLevel      = "levels worse than possible"
@@ -70,7 +71,7 @@ const (
 	promiseAllRan     = "pods that never ran"
 )
 
-// checker gathers the bars of a cell.
+// checker collects the bars of a cell.
 type checker struct {
 	cell string
 	bars []Bar
@@ -88,12 +89,12 @@ func (k *checker) atMost(promise string, want, v float64, unit string) {
 	k.add(promise, fmt.Sprintf("≤ %g%s", want, unit), decimals(v, 3)+unit, v, v <= want)
 }
 
-// none is a promise that something never happens.
+// none adds a promise that something never happens.
 func (k *checker) none(promise string, v float64) {
 	k.add(promise, "0", fmt.Sprint(v), v, v == 0)
 }
 
-// barsOf holds a cell against what is promised of such cells.
+// barsOf compares a cell with the promises for such cells.
 func barsOf(c *CellSummary) []Bar {
 	k := &checker{cell: c.Cluster + ", " + c.String()}
 	for i := range c.Policies {
@@ -122,7 +123,7 @@ func barsOf(c *CellSummary) []Bar {
 	return k.bars
 }
 
-// wait compares the mean waits. Nobody waits where the cluster has room.
+// wait compares the mean waits. They are 0 where the cluster has room.
 func (k *checker) wait(mine, theirs *PolicySummary) {
 	ratio := 1.0
 	if theirs.WaitS > 0 {
@@ -144,7 +145,7 @@ func (k *checker) large(c *CellSummary, mine, theirs *PolicySummary) {
 	}
 }
 
-// planBars holds the times of plans against what is promised.
+// planBars compares the times of plans with the promises.
 func planBars(plans []PlanTime) []Bar {
 	k := &checker{cell: "plans at 5000 nodes"}
 	for _, p := range plans {

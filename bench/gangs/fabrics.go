@@ -32,11 +32,11 @@ const (
 	largeName   = "large"
 )
 
-// streamFabric is the seed of what is drawn of fabrics.
+// streamFabric is the seed of the fabrics' random parts.
 const streamFabric = 1
 
 // cluster is a fabric with its nodes, in the order in which a rule that takes the first node
-// sees them: one that says nothing of the racks.
+// sees them: one that is independent of the racks.
 type cluster struct {
 	name, title string
 	machine     string // or several
@@ -44,10 +44,10 @@ type cluster struct {
 	nodes       []sim.Node
 }
 
-// host is a node, where it is, and its machine of the catalogue.
+// host is a node with its position, and its machine of the catalogue.
 type host struct{ name, spine, rack, machine string }
 
-// ofOneKind is a cluster of equal machines, whose network nobody has measured.
+// ofOneKind returns a cluster of equal machines, whose network is not measured.
 func ofOneKind(name, title, machineName string, hosts []host) (*cluster, error) {
 	for i := range hosts {
 		hosts[i].machine = machineName
@@ -55,7 +55,7 @@ func ofOneKind(name, title, machineName string, hosts []host) (*cluster, error) 
 	return newCluster(name, title, hosts, []fabric.Level{{Name: levelSpine}, {Name: levelRack}}, fabric.Link{})
 }
 
-// newCluster is a cluster of hosts on spines and racks with these links.
+// newCluster returns a cluster of hosts on spines and racks with these links.
 func newCluster(name, title string, hosts []host, levels []fabric.Level, root fabric.Link) (*cluster, error) {
 	graphs := map[string]*nvtopo.Graph{}
 	c := &cluster{name: name, title: title}
@@ -85,11 +85,11 @@ func newCluster(name, title string, hosts []host, levels []fabric.Level, root fa
 	return c, nil
 }
 
-// lingjunFile is where the hosts of Alibaba's Lingjun dataset are in the directory of the
+// lingjunFile is the path of the hosts of Alibaba's Lingjun dataset in the directory of the
 // fixtures.
 var lingjunFile = filepath.Join("traces", "lingjun-topo.csv")
 
-// lingjun is the fabric of that dataset, or one of its shape.
+// lingjun returns the fabric of that dataset, or one of its shape.
 func lingjun(fixtures string) (*cluster, error) {
 	const title = "847 hosts, 119 racks of at most 8, 3 spines"
 	if fixtures != "" {
@@ -105,8 +105,8 @@ func lingjun(fixtures string) (*cluster, error) {
 	return ofOneKind(lingjunName, "generated as Lingjun, "+title, "dgx-h100", likeLingjun())
 }
 
-// readLingjun reads hosts with their switches: those of the pods are the spines, those of the
-// access layer the racks.
+// readLingjun reads hosts with their switches: the pod switches are the spines, the access
+// switches the racks.
 func readLingjun(path string) ([]host, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -128,7 +128,8 @@ func readLingjun(path string) ([]host, error) {
 	return out, nil
 }
 
-// likeLingjun has as many racks of each size as Lingjun, and spines of about its sizes.
+// likeLingjun returns hosts with as many racks of each size as Lingjun, and spines of about
+// its sizes.
 func likeLingjun() []host {
 	var sizes []int
 	for _, s := range []struct{ hosts, racks int }{{8, 68}, {7, 23}, {6, 15}, {5, 7}, {4, 2}, {3, 1}, {2, 3}} {
@@ -151,7 +152,8 @@ func likeLingjun() []host {
 
 type rack struct{ spine, number, hosts int }
 
-// large is 5000 nodes in 50 racks of 100 below 4 spines. Its machines have links that differ.
+// large returns 5000 nodes in 50 racks of 100 below 4 spines. Its machines have links that
+// differ.
 func large() (*cluster, error) {
 	var racks []rack
 	for i := range 50 {
@@ -160,7 +162,7 @@ func large() (*cluster, error) {
 	return ofOneKind(largeName, "5000 nodes, 50 racks of 100, 4 spines", "dgx1-v100", shuffled(racks))
 }
 
-// shuffled names the hosts of racks in an order that says nothing of the racks.
+// shuffled names the hosts of racks in an order that is independent of the racks.
 func shuffled(racks []rack) []host {
 	var out []host
 	for _, r := range racks {

@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/plot"
 )
 
-// figure has a panel for each mix on the Lingjun fabric, and a line over the loads for each
-// policy; nil if there is only one load.
+// figure returns a figure with a panel for each mix on the Lingjun fabric, and a line over
+// the loads for each policy; nil if there is only one load.
 func figure(cells []CellSummary) *plot.Figure {
 	f := &plot.Figure{Title: "Gangs in one rack, of those that could be in one", Columns: 3}
 	for _, m := range mixes() {

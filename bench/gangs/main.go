@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// options are what one run does.
+// options are the settings of one run.
 type options struct {
 	out, fixtures     string
 	seeds             []uint64
@@ -41,14 +41,14 @@ type options struct {
 	jobs, largeJobs   int // of a trace; 0 large ones: no large cluster
 	mixes             []string
 	loads             []float64
-	small, large, few bool // which clusters; fewer or other jobs, cells or seeds than the bars are set for
+	small, large, few bool // which clusters; few: fewer or other jobs, cells or seeds than the bars are set for
 	short             bool // bars are not judged
 	models            bool // judge gangs on fabrics of several GPU models, and nothing else
-	openb             bool // jobs of one pod ask for GPUs as openb's do
+	openb             bool // jobs of one pod have the GPU requests of openb's
 }
 
-// What the bars are set for. The large cluster has six times as many GPUs and gets ten times as
-// many jobs, which come for eleven days: it takes three until it is as full as it gets.
+// The numbers that the bars are set for. The large cluster has six times as many GPUs and gets ten
+// times as many jobs, which arrive over eleven days: it takes three until it is as full as it gets.
 const (
 	allSeeds = 3
 	allJobs  = 60_000
@@ -99,7 +99,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	return o, nil
 }
 
-// asModels sets what is left out of the command line to what clusters of several models are judged by.
+// asModels sets flags missing on the command line to the defaults for clusters of several models.
 func (o *options) asModels(f *flag.FlagSet, seeds *int, mixNames, loads *string) {
 	given := map[string]bool{}
 	f.Visit(func(g *flag.Flag) { given[g.Name] = true })
@@ -112,12 +112,12 @@ func (o *options) asModels(f *flag.FlagSet, seeds *int, mixNames, loads *string)
 	*mixNames, *loads = cmp.Or(*mixNames, mixTrain+","+mixFrag), cmp.Or(*loads, "0.7,0.9")
 }
 
-// fewer reports whether something is less than, or other than, what the bars are set for.
+// fewer reports whether some setting is less than, or other than, that of the bars.
 func (o *options) fewer() bool {
 	return len(o.seeds) < allSeeds || o.jobs < allJobs || o.largeJobs < allLarge || !o.small || !o.large || o.openb
 }
 
-// chooseClusters reads which fabrics jobs are replayed on.
+// chooseClusters reads the fabrics that jobs are replayed on.
 func (o *options) chooseClusters(clusters string) error {
 	for name := range strings.SplitSeq(clusters, ",") {
 		switch name {
@@ -132,7 +132,7 @@ func (o *options) chooseClusters(clusters string) error {
 	return nil
 }
 
-// choose reads which mixes and loads are replayed.
+// choose reads the mixes and loads to replay.
 func (o *options) choose(mixNames, loads string) error {
 	for _, m := range mixes() {
 		o.mixes = append(o.mixes, m.name)
@@ -161,7 +161,7 @@ func (o *options) choose(mixNames, loads string) error {
 	return nil
 }
 
-// Result is what is written as JSON.
+// Result is the content of the JSON file.
 type Result struct {
 	Seeds []uint64      `json:"seeds"`
 	Jobs  int           `json:"jobs"`

@@ -19,7 +19,7 @@ type mix struct {
 	singles weighted
 }
 
-// weighted are numbers of GPUs and how often they come.
+// weighted are numbers of GPUs with their frequencies.
 type weighted []struct {
 	gpus   int
 	weight float64
@@ -32,7 +32,7 @@ const (
 	mixBig   = "big"
 )
 
-// mixes are those that bars are set for.
+// mixes returns the mixes that bars are set for.
 func mixes() []mix {
 	return []mix{
 		{name: mixTrain, share: 0.75, pods: doubling(2, 32), gpus: weighted{{8, 0.7}, {4, 0.2}, {2, 0.1}}},
@@ -41,19 +41,19 @@ func mixes() []mix {
 	}
 }
 
-// wide has gangs up to a thousand pods, to time their plans.
+// wide returns the mix with gangs up to a thousand pods, to time their plans.
 func wide() mix {
 	return mix{name: "wide", share: 0.9, pods: []int{128, 256, 512, 1000}, gpus: weighted{{8, 0.5}, {4, 0.3}, {2, 0.2}}}
 }
 
-// smallSingles are the GPUs of the jobs of one pod: small work beside the gangs.
+// smallSingles returns the GPUs of the jobs of one pod: small work beside the gangs.
 func smallSingles() weighted { return weighted{{1, 0.7}, {2, 0.2}, {4, 0.1}} }
 
-// openbSingles are those of Alibaba's openb pods with GPUs. The whole nodes among them fill
-// racks as gangs do, and under every rule fewer gangs find one.
+// openbSingles returns those of Alibaba's openb pods with GPUs. The whole nodes among them
+// fill racks as gangs do, and under every rule fewer gangs find one.
 func openbSingles() weighted { return weighted{{1, 0.55}, {2, 0.17}, {4, 0.16}, {8, 0.12}} }
 
-// doubling is first, twice that, and so on up to last.
+// doubling returns first, twice that, and so on up to last.
 func doubling(first, last int) (out []int) {
 	for n := first; n <= last; n *= 2 {
 		out = append(out, n)
@@ -77,22 +77,22 @@ func (w weighted) draw(u float64) int {
 	return w[len(w)-1].gpus
 }
 
-// Durations are log-normal: the median is an hour, the mean three, and nothing lasts longer
-// than three days.
+// Durations are log-normal: the median is an hour, the mean three, and the longest three
+// days.
 const (
 	medianS  = 3600
 	sigma    = 1.5
 	longestS = 3 * 24 * 3600
 )
 
-// jobs draws a trace: a Poisson process of a job a second, which the load stretches.
+// jobs draws a trace: a Poisson process of one job a second, which the load stretches.
 func (m *mix) jobs(n int, seed uint64) []sim.Job {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pods := 0.0
 	for _, p := range m.pods {
 		pods += float64(p) / float64(len(m.pods))
 	}
-	// All jobs last as long on average, so GPU time goes by GPUs.
+	// All jobs have the same mean duration, so GPU time is in proportion to GPUs.
 	single := m.singles
 	if single == nil {
 		single = smallSingles()

@@ -16,7 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// The clusters of several models: so many racks of eight nodes for each model, below two spines.
+// The clusters of several models: racksOfModel racks of eight nodes for each model, below two
+// spines.
 const (
 	racksOfModel = 16
 	nodesOfRack  = 8
@@ -24,7 +25,7 @@ const (
 	modelSeeds   = 8
 )
 
-// network is what the planner is told of their fabrics, and what the judge counts: eight ports of
+// network returns the links of their fabrics, which the planner and the judge use: eight ports of
 // 200 Gbit/s a node, half of them between racks and a quarter between spines.
 func network() (levels []fabric.Level, root fabric.Link) {
 	return []fabric.Level{
@@ -33,7 +34,7 @@ func network() (levels []fabric.Level, root fabric.Link) {
 	}, fabric.Link{Bandwidth: 50_000_000, Latency: 15_000, Hops: 5}
 }
 
-// modelClusters are fabrics of two and of four models.
+// modelClusters returns fabrics of two and of four models.
 func modelClusters() ([]*cluster, error) {
 	var out []*cluster
 	for _, c := range []struct {
@@ -55,8 +56,8 @@ func modelClusters() ([]*cluster, error) {
 	return out, nil
 }
 
-// hostsOfModels deals machines out to racks: each has one kind, in turn, but every fourth has all of
-// them in turn.
+// hostsOfModels distributes machines over racks: each rack has one kind, in turn, except that every
+// fourth has all of them in turn.
 func hostsOfModels(machines []string, racks int) []host {
 	var all []rack
 	next, mixed := map[string]int{}, map[string]bool{} // by rack: the machine of its next host
@@ -76,7 +77,7 @@ func hostsOfModels(machines []string, racks int) []host {
 	return out
 }
 
-// modelSuite makes the tasks in which gangs are judged on several models.
+// modelSuite returns the tasks in which gangs are judged on several models.
 func modelSuite(o *options) ([]task, error) {
 	clusters, err := modelClusters()
 	if err != nil {
@@ -97,11 +98,11 @@ func modelSuite(o *options) ([]task, error) {
 	return out, nil
 }
 
-// slowerBy is by what share the time of an all-reduce may exceed the best policy's.
+// slowerBy is the share by which the time of an all-reduce may exceed the best policy's.
 const slowerBy = 0.05
 
-// modelBars holds a judged cell against what is promised of it. Times are compared with those of the
-// policies that let all jobs run; ours with patience is no other policy.
+// modelBars compares a judged cell with its promises. Times are compared with those of the policies
+// under which all jobs run; ours with a topology wait timeout is not such a policy.
 func modelBars(c *CellSummary) []Bar {
 	k := &checker{cell: c.Cluster + ", " + c.String()}
 	best, mine := math.Inf(1), math.NaN()
@@ -123,7 +124,7 @@ func modelBars(c *CellSummary) []Bar {
 	return k.bars
 }
 
-// judgedOf is what the judge says of gangs, over the seeds.
+// judgedOf is the judge's results for gangs, over the seeds.
 type judgedOf struct {
 	time    report.Sample         // ms of an all-reduce
 	waits   map[int]report.Sample // s, by the GPUs of a gang

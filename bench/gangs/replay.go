@@ -21,7 +21,7 @@ import (
 // warmUp is the share of the jobs that are not counted.
 const warmUp = 0.15
 
-// outcome is what a task's replays measured: by variant, then by seed.
+// outcome is the results of a task's replays: by variant, then by seed.
 type outcome [][]*sim.Result
 
 // replayAll replays every task with every seed and variant, some at a time. The result does
@@ -67,7 +67,7 @@ func (t *task) replay(ctx context.Context, jobs []sim.Job, v Variant, plans *pla
 		GangPolicy: v.Policy, PatienceS: v.Patience, MessageBytes: t.message,
 	}
 	if t.timed && v == ours(0) {
-		// The time of a thread goes on only while it runs, whoever else is busy.
+		// The time of a thread advances only while it runs, however busy the machine is.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		taken := map[int]report.Sample{}
@@ -84,7 +84,7 @@ func (t *task) replay(ctx context.Context, jobs []sim.Job, v Variant, plans *pla
 	return sim.Run(ctx, c)
 }
 
-// planTimes gathers how long plans took, in ns, by the pods of the gang.
+// planTimes collects the durations of plans, in ns, by the pods of the gang.
 type planTimes struct {
 	mu    sync.Mutex
 	taken map[int]report.Sample // guarded by mu
@@ -101,7 +101,7 @@ func (p *planTimes) add(taken map[int]report.Sample) {
 	}
 }
 
-// PlanTime is how long plans of gangs of one size take.
+// PlanTime is the durations of plans for gangs of one size.
 type PlanTime struct {
 	Pods  int     `json:"pods"`
 	Plans int     `json:"plans"`

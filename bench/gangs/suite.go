@@ -10,22 +10,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// allLoads are the loads that bars are set for.
+// allLoads returns the loads that bars are set for.
 func allLoads() []float64 { return []float64{0.7, 0.9, 0.95} }
 
-// Names of the gang policies that bars and tables look at.
+// Names of the gang policies that bars and tables use.
 const (
 	kueue    = "kueue"
 	firstFit = "first-fit"
 )
 
-// Variant is a gang policy with its patience.
+// Variant is a gang policy with its topology wait timeout.
 type Variant struct {
 	Policy   string  `json:"policy"`
 	Patience float64 `json:"patienceSeconds"`
 }
 
-// String is the variant as the tables name it.
+// String returns the variant's name in the tables.
 func (v Variant) String() string {
 	if v.Patience > 0 {
 		return fmt.Sprintf("%s, %g s", v.Policy, v.Patience)
@@ -33,7 +33,7 @@ func (v Variant) String() string {
 	return v.Policy
 }
 
-// ours is our own policy with so much patience.
+// ours returns our own policy with a topology wait timeout in seconds.
 func ours(patience float64) Variant { return Variant{sim.Ours, patience} }
 
 // Cell is one comparison.
@@ -47,7 +47,7 @@ type Cell struct {
 	PodPolicy string `json:"podPolicy,omitempty"`
 }
 
-// String is the cell as it stands in its row.
+// String returns the cell's name in its row.
 func (c *Cell) String() string {
 	s := fmt.Sprintf("%s %g", c.Mix, c.Load)
 	if c.PodPolicy != "" {
@@ -56,7 +56,7 @@ func (c *Cell) String() string {
 	return s
 }
 
-// task is a cell with what it takes to replay it.
+// task is a cell with the data to replay it.
 type task struct {
 	Cell
 	on       *cluster
@@ -65,10 +65,10 @@ type task struct {
 	policy   nvtopo.Policy
 	timed    bool // its plans are timed
 	variants []Variant
-	message  float64 // bytes of the all-reduce that is judged; 0: nothing is judged
+	message  float64 // bytes of the all-reduce to judge; 0: nothing is judged
 }
 
-// suite makes the tasks of the options, in the order of the report.
+// suite returns the tasks of the options, in the order of the report.
 func suite(o *options) ([]task, error) {
 	var out []task
 	add := func(on *cluster, m mix, load float64, jobs int, policy nvtopo.Policy, variants []Variant) {
@@ -113,7 +113,7 @@ func suite(o *options) ([]task, error) {
 	return out, nil
 }
 
-// chosen are the mixes that are replayed.
+// chosen returns the mixes to replay.
 func (o *options) chosen() (out []mix) {
 	for _, m := range mixes() {
 		if !slices.Contains(o.mixes, m.name) {

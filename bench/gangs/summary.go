@@ -9,7 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// PolicySummary is one policy in one cell: means over the seeds, and sums of what is counted.
+// PolicySummary is one policy in one cell: means over the seeds, and sums of counts.
 type PolicySummary struct {
 	Variant
 	Gangs         int          `json:"gangs"` // of all seeds
@@ -25,7 +25,7 @@ type PolicySummary struct {
 	Allocated     float64      `json:"allocationRatio"`    // of the GPU time
 	Unfinished    int          `json:"unfinished"`         // of all seeds
 	AllReduceMS   float64      `json:"allReduceMS"`        // of gangs, where they are judged
-	MixedModels   int          `json:"mixedModels"`        // gangs of all seeds, likewise
+	MixedModels   int          `json:"mixedModels"`        // gangs of all seeds, where they are judged
 	Seeds         []sim.Result `json:"seeds"`              // each replay
 	OneRackBySeed []float64    `json:"oneRackShareBySeed"` // as in Seeds, for a glance
 }
@@ -37,7 +37,7 @@ type CellSummary struct {
 	Policies []PolicySummary `json:"policies"`
 }
 
-// policy is the summary of a variant; nil if the cell has none.
+// policy returns the summary of a variant; nil if the cell has none.
 func (c *CellSummary) policy(v Variant) *PolicySummary {
 	i := slices.IndexFunc(c.Policies, func(p PolicySummary) bool { return p.Variant == v })
 	if i < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// leftOut is what the figures do not say.
+// leftOut describes the limits of the figures.
 const leftOut = `What the rules leave out: they are how each system chooses nodes, as published, and not the systems.
 Quotas, order of queues, preemption, other plugins' scores, and what goes wrong between a plan and
 its pods are not there, in no policy. A gang starts the moment that it fits, later jobs may pass it,
@@ -21,7 +21,7 @@ balanced placement and slices are not used. Volcano's is without the blind first
 mode. Pods of no gang go to the fullest node under all rules but ours: what other scores would make
 of them is not measured. GPUs are taken by the lowest index, as a device plugin without a hint does.`
 
-// writeReport prints what people read.
+// writeReport prints the report.
 func writeReport(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "Mean of %d seeds; %d jobs a trace, %d on the large fabric, the first %g %% not counted.\n\n", len(r.Seeds), r.Jobs, r.Large, 100*warmUp)
 	if r.Few {
@@ -58,7 +58,7 @@ func clustersOf(cells []CellSummary) (out []string) {
 	return out
 }
 
-// oneRack is the table of the share of gangs in one rack.
+// oneRack returns the table of the share of gangs in one rack.
 func oneRack(title string, cells []CellSummary) *report.Table {
 	t := &report.Table{
 		Title:  "**" + title + ": gangs in one rack, %, of those that could be in one when nothing runs**",
@@ -79,7 +79,7 @@ func oneRack(title string, cells []CellSummary) *report.Table {
 
 func decimals(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
 
-// details has a row for each policy of each cell.
+// details returns a table with a row for each policy of each cell.
 func details(title string, cells []CellSummary) *report.Table {
 	t := &report.Table{
 		Title: "**" + title + ": the rest**",
@@ -109,7 +109,8 @@ func planTable(plans []PlanTime) *report.Table {
 	return t
 }
 
-// barTable has one row for each promise; those that hold in every cell in the same way are one.
+// barTable returns a table with one row for each promise; promises of 0 that hold in several
+// cells share one row.
 func barTable(bars []Bar) *report.Table {
 	t := &report.Table{
 		Title:  fmt.Sprintf("**Bars: %d of %d kept**", len(bars)-missedOf(bars), len(bars)),

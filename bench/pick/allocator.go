@@ -16,23 +16,23 @@ import (
 const (
 	p2pCrossCPU  = 1 // then same CPU, host bridge, several switches, one switch
 	p2pOneNVLink = 7
-	p2pMaxLinks  = 18 // NVLinks of a pair it knows
+	p2pMaxLinks  = 18 // the most NVLinks of a pair that it knows
 )
 
-// errPadded is the best-effort policy's answer where what it divides the free
-// GPUs into leaves a rest, and the rest scores best: nil among the devices,
-// which callers dereference.
+// errPadded reports a nil device in the best-effort policy's result, which
+// callers dereference. It occurs where its partitions of the free GPUs leave a
+// rest, and the rest scores best.
 var errPadded = errors.New("the chosen set is the padded one")
 
-// allocator is NVIDIA's best-effort policy itself, on devices made by hand.
+// allocator is NVIDIA's best-effort policy itself, on synthetic devices.
 type allocator struct {
 	devices []*gpuallocator.Device
 	policy  gpuallocator.Policy
 }
 
-// newAllocator turns a graph into devices with the links that the library
-// itself would find: the PCIe level of each pair, and its direct NVLinks. It
-// does not count links to a switch (GetNVLink, "Handle NVSwitch semantics").
+// newAllocator turns a graph into devices with the links that the library itself
+// would find: the PCIe level of each pair, and its direct NVLinks. It does not
+// count links to a switch (GetNVLink, "Handle NVSwitch semantics").
 func newAllocator(g *nvtopo.Graph) *allocator {
 	a := &allocator{policy: gpuallocator.NewBestEffortPolicy(), devices: make([]*gpuallocator.Device, g.Len())}
 	for i := range a.devices {
@@ -88,8 +88,9 @@ func (a *allocator) pick(free nvtopo.Mask, k int) (set nvtopo.Mask, err error) {
 	return set, nil
 }
 
-// divisions is how many divisions of n GPUs into sets of k the policy visits:
-// C(n, r) · (n-r)! / (k!^m · m!) with m = n div k and r = n mod k.
+// divisions returns the number of divisions of n GPUs into sets of k that the
+// policy visits: C(n, r) · (n-r)! / (k!^m · m!) with m = n div k and r = n mod
+// k.
 func divisions(n, k int) float64 {
 	if k <= 1 || k > n {
 		return float64(n)
@@ -99,9 +100,10 @@ func divisions(n, k int) float64 {
 	return math.Round(math.Exp(log))
 }
 
-// allocatorSteps is about how many sets the policy looks at: the divisions, or
-// where k does not divide n the companions of the first GPU among all others
-// and the padding, most of which it then drops: 77 million for 15 of 16 GPUs.
+// allocatorSteps estimates the number of sets that the policy examines: the
+// divisions, or where k does not divide n the companions of the first GPU among
+// all others and the padding, most of which it then drops: 77 million for 15 of
+// 16 GPUs.
 func allocatorSteps(n, k int) float64 {
 	if k <= 1 || k > n {
 		return float64(n)

@@ -11,18 +11,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// build is what the tables of one machine cost, in µs.
+// build is the cost of the tables of one machine, in µs.
 type build struct {
 	Machine string        `json:"machine"`
 	GPUs    int           `json:"gpus"`
-	New     report.Sample `json:"newUs"`             // NewTables: up to 8 GPUs that is all
+	New     report.Sample `json:"newUs"`             // NewTables: everything, up to 8 GPUs
 	First   report.Sample `json:"firstUs,omitempty"` // NewTables and the first answer table
 	All     report.Sample `json:"allUs,omitempty"`   // NewTables and Prepare
 	Tables  int           `json:"answerTables"`
 	Bytes   int           `json:"bytesPerClass"`
 }
 
-// measureBuild leaves the machine with the tables built last.
+// measureBuild measures the builds, and leaves the last built tables in b.
 func measureBuild(ctx context.Context, b *bed, repeats int) (build, error) {
 	out := build{Machine: b.name, GPUs: b.graph.Len(), Tables: 1}
 	for range repeats {
@@ -54,7 +54,8 @@ func measureBuild(ctx context.Context, b *bed, repeats int) (build, error) {
 }
 
 // prepare returns when each answer table appeared. The library builds them in
-// one call; from outside one sees the memory grow, here to half a millisecond.
+// one call; from outside only the growth of the memory is visible, here to half
+// a millisecond.
 func prepare(ctx context.Context, t *nvtopo.Tables) (appeared []time.Duration, all time.Duration, err error) {
 	start, before := time.Now(), t.Bytes()
 	done := make(chan error, 1)

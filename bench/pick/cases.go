@@ -12,17 +12,17 @@ import (
 
 // question is one free set and one number of GPUs.
 type question struct {
-	kind string // how the free set came about
+	kind string // origin of the free set
 	free nvtopo.Mask
 	k    int
 }
 
 // hasChoice reports whether pickers can differ in the ring: two GPUs or more,
-// and not all that are free.
+// and not all free ones.
 func (q question) hasChoice() bool { return q.k >= 2 && q.k < q.free.Len() }
 
-// questions returns every k for the full machine, for random half-free ones
-// and for the two kinds of broken machine.
+// questions returns every k for the full machine, for random half-free ones and
+// for the two kinds of broken machine.
 func questions(g *nvtopo.Graph, seed uint64, random int) []question {
 	var out []question
 	add := func(kind string, free nvtopo.Mask) {
@@ -45,9 +45,9 @@ func questions(g *nvtopo.Graph, seed uint64, random int) []question {
 	return out
 }
 
-// broken are free sets that leave little to choose: one GPU of every pair of
-// closest neighbours, and the same with one pair whole, the last one, so that
-// who takes the first GPUs misses it.
+// broken returns free sets that leave little to choose: one GPU of every pair
+// of closest neighbours, and the same with one pair whole, the last one, so
+// that a picker of the first GPUs misses it.
 func broken(g *nvtopo.Graph) (single, mostly nvtopo.Mask) {
 	left := g.Healthy()
 	var last nvtopo.Mask

@@ -9,14 +9,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// enumerator is plain enumeration, as one would write it first: every set of k
-// free GPUs, by the ring bottleneck and then the sum of the bandwidths. It
-// prepares nothing but a copy of the matrix, and looks only at sets whose
-// bound is not below the best ring so far.
+// enumerator is plain enumeration, the simplest implementation: every set of k free
+// GPUs, by the ring bottleneck and then the sum of the bandwidths. It prepares
+// nothing but a copy of the matrix, and examines only sets whose bound is not below
+// the best ring so far.
 type enumerator struct {
 	n     int
 	bw    []int64    // n x n, kB/s
-	reach []uint64   // scratch of ring: by path's members, the ends it can have
+	reach []uint64   // scratch of ring: possible ends, by the path's members
 	local [64]int    // scratch of ring: members of the set
 	next  [64]uint64 // scratch of ring: neighbours by member
 }
@@ -31,7 +31,7 @@ func newEnumerator(g *nvtopo.Graph) *enumerator {
 	return e
 }
 
-// best returns the best set of k of free, its ring in kB/s and whether there is one.
+// best returns the best set of k of free, its ring in kB/s and whether one exists.
 func (e *enumerator) best(free nvtopo.Mask, k int) (set nvtopo.Mask, ring int64, ok bool) {
 	if k < 1 || k > free.Len() {
 		return 0, 0, false
@@ -72,8 +72,8 @@ func (e *enumerator) pairSum(s nvtopo.Mask) int64 {
 	return sum
 }
 
-// bound is no less than the ring of s: every GPU uses two of its links, or
-// one where there are only two GPUs.
+// bound returns an upper bound on the ring of s: every GPU uses two of its links, or
+// one if there are only two GPUs.
 func (e *enumerator) bound(s nvtopo.Mask) int64 {
 	if s.Len() < 2 {
 		return 0
@@ -98,12 +98,12 @@ func (e *enumerator) bound(s nvtopo.Mask) int64 {
 	return bound
 }
 
-// ring is the greatest bottleneck of a ring over s: the greatest bandwidth
-// whose links still form one. Only bandwidths up to the bound are tried.
+// ring returns the greatest bottleneck of a ring over s: the greatest bandwidth whose
+// links still form one. Only bandwidths up to the bound are tried.
 func (e *enumerator) ring(s nvtopo.Mask) int64 {
 	level := e.bound(s)
 	if s.Len() < 4 {
-		// Up to three GPUs there is only one ring, and the bound is its weakest link.
+		// Up to three GPUs have only one ring, and the bound is its weakest link.
 		return level
 	}
 	for !e.hamiltonian(s, level) {
@@ -112,7 +112,7 @@ func (e *enumerator) ring(s nvtopo.Mask) int64 {
 	return level
 }
 
-// below is the greatest bandwidth within s that is less than level.
+// below returns the greatest bandwidth within s that is less than level.
 func (e *enumerator) below(s nvtopo.Mask, level int64) int64 {
 	var found int64
 	for m := s; m != 0; m &= m - 1 {
@@ -148,7 +148,7 @@ func (e *enumerator) hamiltonian(s nvtopo.Mask, level int64) bool {
 	reach := e.reach[:1<<k]
 	clear(reach)
 	reach[1] = 1
-	for path := 1; path < len(reach); path += 2 { // those with member 0
+	for path := 1; path < len(reach); path += 2 { // paths with member 0
 		for ends := reach[path]; ends != 0; ends &= ends - 1 {
 			for to := e.next[bits.TrailingZeros64(ends)] &^ uint64(path); to != 0; to &= to - 1 {
 				reach[uint64(path)|to&-to] |= to & -to

@@ -16,10 +16,10 @@ type bed struct {
 	tables *nvtopo.Tables // with all answer tables up to 16 GPUs
 }
 
-// catalogued are the machines of the catalogue that are measured.
+// catalogued are the measured machines of the catalogue.
 var catalogued = []string{"dgx1-v100", "v100-pcie-8", "a6000-8-bridged", "h200-nvl-8", "dgx-h100", "dgx2"}
 
-// synthetic are machines the catalogue does not have.
+// synthetic are machines that the catalogue does not have.
 var synthetic = []layout{
 	{
 		// Two tiers: four switches of four cards, each switch with two bridged pairs.
@@ -33,8 +33,8 @@ var synthetic = []layout{
 	},
 }
 
-// large has more GPUs than tables are built for: two sockets, five switches of
-// four cards (the third switch is the first socket's), six bridged pairs.
+// large has more GPUs than tables support: two sockets, five switches of four cards
+// (the third switch is the first socket's), six bridged pairs.
 var large = layout{
 	name: "five-switches-20", gpus: 20, sockets: 2, gen: 4, perSwitch: 4, socketOf: func(i int) int { return min(i/12, 1) },
 	lanes: func(i, j int) int { return when(i/2 == j/2 && i < 12, 4) },
@@ -96,7 +96,7 @@ func when(ok bool, n int) int {
 	return 0
 }
 
-// dgx1Lanes are the links of the DGX-1V, as the catalogue has them.
+// dgx1Lanes are the links of the DGX-1V, as in the catalogue.
 var dgx1Lanes = map[[2]int]int{
 	{0, 1}: 1, {0, 2}: 1, {0, 3}: 2, {0, 4}: 2, {1, 2}: 2, {1, 3}: 1, {1, 5}: 2, {2, 3}: 2,
 	{2, 6}: 1, {3, 7}: 1, {4, 5}: 1, {4, 6}: 1, {4, 7}: 2, {5, 6}: 2, {5, 7}: 1, {6, 7}: 2,
@@ -133,7 +133,7 @@ func beds() ([]bed, error) {
 	return out, nil
 }
 
-// bedOf returns one machine by name, the large one too, without tables.
+// bedOf returns one machine by name, including the large one, without tables.
 func bedOf(name string) (bed, error) {
 	if name == large.name {
 		g, err := large.graph()

@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// dispatch prints the tables to w and what it is at to progress.
+// dispatch prints the tables to w and its progress to progress.
 func dispatch(ctx context.Context, args []string, w, progress io.Writer) error {
 	if len(args) > 0 && args[0] == onceArg {
 		return pickOnce(args[1:], w)
@@ -59,7 +59,7 @@ func dispatch(ctx context.Context, args []string, w, progress io.Writer) error {
 	return report.WriteJSON(filepath.Join(*out, "bench-pick.json"), env, r)
 }
 
-// outcomeOfRun is everything one run found out; the JSON file holds it.
+// outcomeOfRun is all results of one run; the JSON file holds it.
 type outcomeOfRun struct {
 	Config    config      `json:"config"`
 	Allocator string      `json:"goGPUAllocator"` // version
@@ -116,8 +116,8 @@ func (r *outcomeOfRun) measureTables(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// questions are those to one machine: with 20 GPUs a few k only, because the
-// brute force visits up to 184 756 sets each.
+// questions returns the questions for one machine: with 20 GPUs a few k only,
+// because the brute force visits up to 184 756 sets each.
 func (c config) questions(g *nvtopo.Graph) []question {
 	return slices.DeleteFunc(questions(g, c.Seed, c.Random), func(q question) bool {
 		if g.Len() > tableGPUs && !slices.Contains([]int{2, 4, 8, 10}, q.k) {

@@ -11,14 +11,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// config is how much is measured.
+// config is the extent of the measurements.
 type config struct {
 	Seed    uint64 `json:"seed"`
 	Repeats int    `json:"repeats"`
 	Random  int    `json:"randomFreeSets"` // per machine
 	// Batch is how long one measurement repeats a pick, at least once.
 	Batch time.Duration `json:"batchNs"`
-	// Limit is the longest a pick may take before it counts as failed.
+	// Limit is the longest that a pick may take before it is a failure.
 	Limit time.Duration `json:"limitNs"`
 	// Slow is the number of steps from which a pick gets a process of its own,
 	// outside the interleaved repeats; there it is repeated until Repeats or
@@ -30,7 +30,7 @@ type config struct {
 	AllSteps int `json:"allStepsFreeGPUs"`
 	// LargestK is the greatest k measured where more than 8 GPUs are free.
 	LargestK int `json:"largestK"`
-	// Rounds is how often the walk of the table reads is taken per measurement.
+	// Rounds is the number of walks of the table reads per measurement.
 	Rounds int `json:"readRounds"`
 }
 
@@ -41,8 +41,8 @@ func fullConfig() config {
 	}
 }
 
-// shortConfig is for tests: a few seconds, and no pick that needs a process but
-// those of one free set.
+// shortConfig is for tests: a few seconds, and picks in a process of their own
+// for one free set only.
 func shortConfig() config {
 	return config{
 		Seed: 1, Repeats: 2, Random: 1, Batch: 20 * time.Microsecond, Limit: 300 * time.Millisecond,
@@ -55,8 +55,8 @@ type outcome struct {
 	Picker string        `json:"picker"`
 	NS     report.Sample `json:"ns"` // per repeat
 	Set    []int         `json:"set,omitempty"`
-	// RegretGBps is the best ring less that of the set; the mean of the draws of
-	// the random picker. Optimal is the share of draws without regret.
+	// RegretGBps is the best ring minus that of the set; for the random picker
+	// the mean of its draws. Optimal is the share of draws without regret.
 	RegretGBps float64 `json:"regretGBps"`
 	Optimal    float64 `json:"optimal"`
 	Failed     string  `json:"failed,omitempty"`
@@ -71,7 +71,7 @@ type result struct {
 	Kind         string    `json:"kind"`
 	Free         []int     `json:"free"`
 	K            int       `json:"k"`
-	Choice       bool      `json:"choice"` // counts in regret and share of optimal picks
+	Choice       bool      `json:"choice"` // used in regret and share of optimal picks
 	BestRingGBps float64   `json:"bestRingGBps"`
 	AllSteps     *bool     `json:"oursEqualsBruteForce,omitempty"` // in all steps of the objective
 	Outcomes     []outcome `json:"outcomes"`
@@ -79,9 +79,9 @@ type result struct {
 	question question
 }
 
-// measureBed asks every picker every question, then measures how long each
-// takes: picker after picker within a question, question after question within
-// a repeat, each repeat beginning with another picker.
+// measureBed lets every picker answer every question, then measures their times:
+// picker after picker within a question, question after question within a
+// repeat, each repeat beginning with another picker.
 func measureBed(ctx context.Context, c config, b bed, asked []question) ([]result, error) {
 	ps, t := pickers(b, c.Seed), newTruth(b.graph)
 	results := make([]result, len(asked))
@@ -108,7 +108,7 @@ func measureBed(ctx context.Context, c config, b bed, asked []question) ([]resul
 	return results, nil
 }
 
-// judge lets every picker answer once and says how good the answers are.
+// judge lets every picker answer once and rates the answers.
 func judge(ctx context.Context, c config, b bed, t *truth, ps []picker, q question) (result, error) {
 	best := t.bestRing(q.free, q.k)
 	r := result{
@@ -137,8 +137,8 @@ func judge(ctx context.Context, c config, b bed, t *truth, ps []picker, q questi
 	return r, nil
 }
 
-// pickHere answers in this process and finds out how often a measurement has
-// to repeat the pick.
+// pickHere answers in this process and determines how often a measurement has to
+// repeat the pick.
 func pickHere(c config, t *truth, p *picker, q question, best int64) outcome {
 	o := outcome{times: 1}
 	start := time.Now()
@@ -165,7 +165,7 @@ func pickHere(c config, t *truth, p *picker, q question, best int64) outcome {
 	return o
 }
 
-// rate fills in what the sets are worth.
+// rate fills in the quality of the sets.
 func (o *outcome) rate(t *truth, sets []nvtopo.Mask, best int64) {
 	o.Set = sets[0].Positions()
 	for _, s := range sets {
@@ -177,7 +177,7 @@ func (o *outcome) rate(t *truth, sets []nvtopo.Mask, best int64) {
 	}
 }
 
-// pickSlowly lets child processes answer and measures them as it goes.
+// pickSlowly lets child processes answer and measures them.
 func pickSlowly(ctx context.Context, c config, b bed, t *truth, q question, best int64) (outcome, error) {
 	var o outcome
 	for total := time.Duration(0); len(o.NS) < c.Repeats && total < c.SlowTotal; {
@@ -195,7 +195,7 @@ func pickSlowly(ctx context.Context, c config, b bed, t *truth, q question, best
 	return o, nil
 }
 
-// nanoseconds is what one of several equal picks takes.
+// nanoseconds returns the mean time of one of several equal picks.
 func nanoseconds(p *picker, q question, times int) float64 {
 	var kept nvtopo.Mask
 	start := time.Now()

@@ -18,10 +18,10 @@ import (
 
 // onceArg as first argument makes the program do one slow pick and print its
 // answer. Such a pick cannot be interrupted, but a process can be killed, and
-// then nothing of it disturbs the measurements that follow.
+// then it does not disturb the measurements that follow.
 const onceArg = "pick-once"
 
-// answer is what the child process prints.
+// answer is the output of the child process.
 type answer struct {
 	NS     int64       `json:"ns"`
 	Set    nvtopo.Mask `json:"set"`

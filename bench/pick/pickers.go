@@ -31,11 +31,13 @@ var errNone = errors.New("no set found")
 type picker struct {
 	name string
 	pick func(free nvtopo.Mask, k int) (nvtopo.Mask, error)
-	// draws are further pickers of the same kind whose quality counts as well.
+	// draws are further pickers of the same kind whose quality is measured as
+	// well.
 	draws []func(free nvtopo.Mask, k int) (nvtopo.Mask, error)
-	// steps is the number of steps a pick takes, where that can be astronomical.
+	// steps returns the number of steps of a pick, where that can be
+	// astronomical.
 	steps func(free nvtopo.Mask, k int) float64
-	// quality says whether the picks are choices at all.
+	// quality reports whether the picks are choices at all.
 	quality bool
 }
 
@@ -44,7 +46,7 @@ func pickers(b bed, seed uint64) []picker {
 	t, g := b.tables, b.graph
 	none := nvtopo.Constraint{}
 	known := func(free nvtopo.Mask, k int) (nvtopo.Mask, error) { return found(t.Pick(free, free, k, none)) }
-	// Without a condition PickWhere is what Pick does when it finds no answer.
+	// Without a condition PickWhere is Pick without the cached answers.
 	searched := func(free nvtopo.Mask, k int) (nvtopo.Mask, error) {
 		return found(t.PickWhere(free, free, k, none, nil))
 	}

@@ -13,8 +13,8 @@ import (
 // tableGPUs is the largest machine that has answer tables.
 const tableGPUs = 16
 
-// reader is the least that a table of answers can cost: one call, one read at
-// the same place of a slice of the same size and type as an answer table's.
+// reader is the cheapest possible table of answers: one call, one read at the
+// same place of a slice of the same size and type as an answer table's.
 type reader struct {
 	n    int
 	sets []uint16
@@ -66,7 +66,8 @@ type readRatio struct {
 	Empty report.Sample `json:"emptyNs"`
 }
 
-// ratios are those of the repeats, whose two sides were measured in turn.
+// ratios returns the ratios of the repeats, whose two sides were measured in
+// turn.
 func (r *readRatio) ratios() report.Sample {
 	out := make(report.Sample, len(r.Ours))
 	for i := range out {
@@ -79,8 +80,8 @@ func (r *readRatio) ratios() report.Sample {
 type sink struct{ sum nvtopo.Mask }
 
 // compareReads takes the four walks in turn, tens of microseconds each, and
-// keeps of each repeat the median of its rounds: whatever else the machine does
-// hits few of so short walks, and all four alike.
+// keeps of each repeat the median of its rounds: interruptions hit few of such
+// short walks, and all four alike.
 func compareReads(b bed, seed uint64, repeats, rounds int, s *sink) []readRatio {
 	steps, r, t := walk(b.graph.Len(), seed), newReader(b.graph.Len()), b.tables
 	walks := [...]func() nvtopo.Mask{

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// summary is one picker over all questions to machines of one size.
+// summary is one picker over all questions for machines of one size.
 type summary struct {
 	Picker  string  `json:"picker"`
 	GPUs    int     `json:"gpus"`
@@ -28,7 +28,7 @@ type summary struct {
 	quality bool
 }
 
-// summarise needs results of one size, whose first outcome is ours.
+// summarise requires results of one size, whose first outcome is ours.
 func summarise(results []result) []summary {
 	var out []summary
 	for at := range results[0].Outcomes {
@@ -80,7 +80,8 @@ func pickTable(summaries []summary, machines []string, limit float64) *report.Ta
 	return t
 }
 
-// sizesTable is the cost by k on the empty machines: medians over the machines.
+// sizesTable returns the cost by k on the empty machines: medians over the
+// machines.
 func sizesTable(results []result, limit float64) *report.Table {
 	t := &report.Table{
 		Title:  fmt.Sprintf("One pick by k, all %d GPUs free (median of the machines)", results[0].GPUs),
@@ -156,7 +157,7 @@ func duration(ns float64) string {
 	return significant(ns) + " ns"
 }
 
-// capped is a duration that may be the limit, at which a pick is given up.
+// capped formats a duration that may be the limit, at which a pick is stopped.
 func capped(ns, limit float64) string {
 	if ns >= limit {
 		return "> " + duration(limit)

@@ -7,7 +7,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-// truth is the brute force: it tries every set and asks the graph, never the tables.
+// truth is the brute force: it tries every set on the graph, never the tables.
 type truth struct {
 	g      *nvtopo.Graph
 	oracle *oracle.Oracle
@@ -18,7 +18,7 @@ func newTruth(g *nvtopo.Graph) *truth {
 	return &truth{g: g, oracle: oracle.New(g), rings: map[nvtopo.Mask]int64{}}
 }
 
-// ring is the best ring of a set in kB/s, by trying the orders of its GPUs.
+// ring returns the best ring of a set in kB/s, by trying the orders of its GPUs.
 func (t *truth) ring(set nvtopo.Mask) int64 {
 	r, ok := t.rings[set]
 	if !ok {
@@ -28,9 +28,9 @@ func (t *truth) ring(set nvtopo.Mask) int64 {
 	return r
 }
 
-// bestRing is the best ring of any k of free, in kB/s. Above 16 GPUs there are
-// too many sets to try the orders of each; there plain enumeration, whose rings
-// are those of dynamic programming, is the brute force.
+// bestRing returns the best ring of any k of free, in kB/s. Above 16 GPUs the sets
+// are too many to try the orders of each; there plain enumeration, whose rings are
+// those of dynamic programming, is the brute force.
 func (t *truth) bestRing(free nvtopo.Mask, k int) int64 {
 	e := newEnumerator(t.g)
 	if t.g.Len() > tableGPUs {
@@ -42,7 +42,7 @@ func (t *truth) bestRing(free nvtopo.Mask, k int) int64 {
 	return best
 }
 
-// agrees reports whether set is what all seven steps of the objective choose.
+// agrees reports whether all seven steps of the objective choose set.
 func (t *truth) agrees(q question, set nvtopo.Mask) bool {
 	want, ok := t.oracle.Best(q.free, q.free, q.k, nvtopo.Constraint{})
 	return ok && want == set

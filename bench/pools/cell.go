@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// Cell is what was measured of one scheduler.
+// Cell is the result of one scheduler, once.
 type Cell struct {
 	Profile string `json:"profile"`
 	Repeat  int    `json:"repeat"`
@@ -38,10 +38,10 @@ type Cell struct {
 	Requests map[string]float64 `json:"requestsPerJob"`
 }
 
-// jobsPerSecond are the jobs that were bound a second, from the first request on.
+// jobsPerSecond returns the jobs bound per second, from the first request on.
 func (c *Cell) jobsPerSecond() float64 { return float64(c.Jobs) / c.BoundSeconds }
 
-// The processes that are told apart.
+// The measured processes.
 const (
 	processKueue      = "Kueue"
 	processScheduler  = "scheduler"
@@ -70,7 +70,7 @@ func run(ctx context.Context, o *options, progress io.Writer) (cells []Cell, err
 			fmt.Fprintf(progress, "%s, repeat %d: %.1f jobs/s\n", profile, repeat+1, cell.jobsPerSecond())
 			cells = append(cells, *cell)
 		}
-		slices.Reverse(order) // none always comes first
+		slices.Reverse(order) // so that none always comes first
 	}
 	return cells, nil
 }
@@ -81,7 +81,7 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 		return nil, err
 	}
 	defer func() {
-		if ctx.Err() == nil { // else the cluster is about to go with all there is
+		if ctx.Err() == nil { // otherwise the whole cluster is about to be removed
 			err = errors.Join(err, c.clean(ctx, o))
 		}
 	}()
@@ -113,7 +113,7 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 	return out, err
 }
 
-// counter counts objects as they come to match.
+// counter counts the objects that have come to match.
 type counter struct {
 	match func(any) bool
 	seen  chan types.UID
@@ -198,7 +198,7 @@ func collect(ctx context.Context, o *options, admitted, bound *counter) error {
 	return nil
 }
 
-// pids are the processes of a cell.
+// pids returns the processes of a cell.
 func (c *cluster) pids(profile string) map[string]int {
 	out := map[string]int{
 		processKueue: c.Kueue().PID(), processScheduler: c.schedulers[schedulerOf(profile)].PID(), processServer: os.Getpid(),
@@ -209,7 +209,7 @@ func (c *cluster) pids(profile string) map[string]int {
 	return out
 }
 
-// cpu is the CPU time that each process has used so far.
+// cpu returns the CPU time that each process has used so far.
 func (c *cluster) cpu(profile string) (map[string]time.Duration, error) {
 	out := map[string]time.Duration{}
 	for name, pid := range c.pids(profile) {

@@ -29,7 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// What is compared.
+// The compared configurations.
 const (
 	profileStock = "stock"           // Kueue and kube-scheduler
 	profileOurs  = "ours"            // Kueue and our scheduler
@@ -38,7 +38,7 @@ const (
 
 var profiles = []string{profileStock, profileOurs, profilePools}
 
-// schedulerOf is what pods name in their specs.
+// schedulerOf returns the schedulerName of a profile's pods.
 func schedulerOf(profile string) string {
 	if profile == profileStock {
 		return v1.DefaultSchedulerName
@@ -48,9 +48,9 @@ func schedulerOf(profile string) string {
 
 const (
 	pool = "bench"
-	// qps is beyond what two cores can do, for both schedulers.
+	// qps is beyond the capacity of two cores, for both schedulers.
 	qps = 5000
-	// ready bounds the wait for queues, and for jobs to go.
+	// ready bounds the wait for queues, and for the removal of jobs.
 	ready = 5 * time.Minute
 )
 
@@ -66,7 +66,7 @@ type cluster struct {
 	kube       kubernetes.Interface
 	dyn        dynamic.Interface
 	schedulers map[string]*devcluster.Scheduler // by name
-	// plain makes queues without the placement check, checked with it.
+	// plain runs without the placement check, checked with it.
 	plain, checked *devcluster.PoolController
 }
 
@@ -117,7 +117,8 @@ func (c *cluster) startSchedulers(ctx context.Context, o *options) error {
 	return nil
 }
 
-// configure is the shipped configuration, or kube-scheduler's own profile with the same client.
+// configure returns the shipped configuration, or kube-scheduler's own profile with the same
+// client.
 func configure(schedulerName string) ([]byte, error) {
 	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigBindingPath)
 	if err != nil {
@@ -139,11 +140,11 @@ func configure(schedulerName string) ([]byte, error) {
 	return out, nil
 }
 
-// tenant is the name of a tenant and of its namespace.
+// tenant returns the name of a tenant and of its namespace.
 func tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
-// makePool makes a pool of all nodes, in which the tenants have equal shares, and waits until Kueue
-// has its queues.
+// makePool creates a pool of all nodes, in which the tenants have equal shares, and waits until
+// Kueue has its queues.
 func (c *cluster) makePool(ctx context.Context, o *options) (err error) {
 	var quotas []any
 	total := int64(o.Nodes * fleet.GPUs)
@@ -168,7 +169,7 @@ func (c *cluster) makePool(ctx context.Context, o *options) (err error) {
 	return err
 }
 
-// stoppedController is one that Restart starts.
+// stoppedController returns a controller that Restart starts.
 func (c *cluster) stoppedController(ctx context.Context, o *options, arg string) (*devcluster.PoolController, error) {
 	p, err := c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: filepath.Join(o.bin, "nvtopo-pool-controller"), Args: []string{arg}})
 	if err == nil {
@@ -180,7 +181,7 @@ func (c *cluster) stoppedController(ctx context.Context, o *options, arg string)
 	return p, nil
 }
 
-// queuesFor has the queues be those of a profile. The pool controller goes on only where it is
+// queuesFor sets up the queues of a profile. The pool controller keeps running only where it is
 // measured, too.
 func (c *cluster) queuesFor(ctx context.Context, o *options, profile string) error {
 	if err := errors.Join(c.plain.Kill(), c.checked.Kill()); err != nil {
@@ -191,7 +192,7 @@ func (c *cluster) queuesFor(ctx context.Context, o *options, profile string) err
 		controller = c.checked
 	}
 	if err := controller.Restart(ctx); err != nil {
-		return err // it says what it was about
+		return err // its errors name their cause
 	}
 	for i := range o.Tenants {
 		name := names.ClusterQueue(pool, tenant(i), "")
@@ -223,7 +224,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// isTrue says whether an object has a condition that is true.
+// isTrue reports whether an object has a condition that is true.
 func isTrue(o *unstructured.Unstructured, kind string) bool {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, entry := range all {

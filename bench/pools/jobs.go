@@ -20,14 +20,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// clients is how many requests of the load are under way at once.
+// clients is the number of concurrent requests of the load.
 const clients = 32
 
-// gpus is what each pod asks for. It divides a node, so that all jobs find room whatever the policy:
-// kube-scheduler spreads pods, and of mixed sizes would leave no node for the largest.
+// gpus is the number of GPUs of each pod. It divides a node, so that all jobs find room under any
+// policy: kube-scheduler spreads pods, and of mixed sizes would leave no node for the largest.
 const gpus = 4
 
-// submit makes all jobs, of one pod each, dealt out to the tenants.
+// submit creates all jobs, of one pod each, distributed over the tenants.
 func (c *cluster) submit(ctx context.Context, o *options, profile string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
@@ -60,12 +60,12 @@ func job(number int, scheduler string) *batchv1.Job {
 	}
 }
 
-// clean deletes all jobs and waits until nothing of them is left. Pods that our scheduler bound wait for the
-// pool controller to record their end, so it runs from here on.
+// clean deletes all jobs and waits until they are gone with their pods and Workloads. Pods that our
+// scheduler bound wait for the pool controller to record their end, so it runs from here on.
 func (c *cluster) clean(ctx context.Context, o *options) error {
 	if !c.plain.Alive() && !c.checked.Alive() {
 		if err := c.plain.Restart(ctx); err != nil {
-			return err // it says what it was about
+			return err // its errors name their cause
 		}
 	}
 	all, background := metav1.ListOptions{}, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
@@ -85,16 +85,16 @@ func (c *cluster) clean(ctx context.Context, o *options) error {
 	return nil
 }
 
-// empty says whether nothing of jobs is left in a namespace.
+// empty reports whether a namespace has no Jobs, pods and Workloads.
 func (c *cluster) empty(ctx context.Context, namespace string) (bool, error) {
 	one := metav1.ListOptions{Limit: 1}
 	jobs, err := c.kube.BatchV1().Jobs(namespace).List(ctx, one)
 	if err != nil || len(jobs.Items) > 0 {
-		return false, err // the caller says what it was about
+		return false, err // the caller names the cause
 	}
 	pods, err := c.kube.CoreV1().Pods(namespace).List(ctx, one)
 	if err != nil || len(pods.Items) > 0 {
-		return false, err // the caller says what it was about
+		return false, err // the caller names the cause
 	}
 	left, err := c.dyn.Resource(workloads).Namespace(namespace).List(ctx, one)
 	return err == nil && len(left.Items) == 0, err

@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// quiet keeps the API server's many words in this process to itself: what goes wrong is an error.
+// quiet drops the API server's log in this process: failures are returned as errors.
 func quiet() error {
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)

@@ -16,10 +16,11 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// requestsTotal is the API server's counter of requests that are done.
+// requestsTotal is the API server's counter of completed requests.
 const requestsTotal = "apiserver_request_total"
 
-// requestsDone are the requests that the API server, which is in this process, has answered so far.
+// requestsDone returns the numbers of requests that the API server, which is in this process, has
+// answered.
 func requestsDone() (map[string]float64, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
@@ -33,7 +34,7 @@ func requestsDone() (map[string]float64, error) {
 	return nil, fmt.Errorf("the API server has no metric %s", requestsTotal)
 }
 
-// byRequest adds up by verb and resource, and tells what was refused from what was not.
+// byRequest adds up requests by verb and resource, refused ones separately.
 func byRequest(metrics []*dto.Metric) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range metrics {
@@ -53,7 +54,7 @@ func byRequest(metrics []*dto.Metric) map[string]float64 {
 	return out
 }
 
-// perJob is by how much counters grew, for each job.
+// perJob returns the growth of counters, for each job.
 func perJob(before, after map[string]float64, jobs int) map[string]float64 {
 	out := map[string]float64{}
 	for key, n := range after {
@@ -64,13 +65,14 @@ func perJob(before, after map[string]float64, jobs int) map[string]float64 {
 	return out
 }
 
-// fewest is how many requests a job makes a row of the table.
+// fewest is the least number of requests per job for a row of the table.
 const fewest = 0.1
 
-// requestTable has a row for each kind of request, the most frequent first: medians over repeats.
+// requestTable returns a table with a row for each kind of request, the most frequent first:
+// medians over repeats.
 func requestTable(o *options, cells []Cell) *report.Table {
 	t := &report.Table{Title: "Requests that the API server answered, for each job", Header: append([]string{"request"}, o.Profiles...)}
-	kinds, most := map[string][]float64{}, map[string]float64{} // by key: a value of each scheduler, the greatest
+	kinds, most := map[string][]float64{}, map[string]float64{} // by key: the value of each scheduler, and the greatest
 	for i := range cells {
 		for key := range cells[i].Requests {
 			kinds[key] = nil

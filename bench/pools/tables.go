@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// method stands above the table.
+// method is printed above the table.
 const method = `All jobs are made at once, by 32 clients, of one pod with 4 GPUs each. All of them fit into their
 tenants' quotas. Jobs/s are counted from the first request for a job to the moment at which the last one was
 seen admitted by Kueue, and its pod bound by the scheduler. The ratio compares cells of the same repeat. Memory is what
@@ -20,7 +20,7 @@ type result struct {
 	Cells   []Cell   `json:"cells"`
 }
 
-// table has a row for each scheduler: medians over its repeats.
+// table returns a table with a row for each scheduler: medians over its repeats.
 func table(o *options, cells []Cell) *report.Table {
 	t := &report.Table{
 		Title:  fmt.Sprintf("%d jobs of %d tenants at once, %d nodes of 8 GPUs, %d repeats", o.Jobs, o.Tenants, o.Nodes, o.Repeats),
@@ -48,7 +48,8 @@ func table(o *options, cells []Cell) *report.Table {
 	return t
 }
 
-// sampleOf returns a function that takes a value of all cells of a scheduler.
+// sampleOf returns a function that collects a value from all cells of a
+// scheduler.
 func sampleOf(cells []Cell, profile string) func(func(*Cell) float64) report.Sample {
 	return func(value func(*Cell) float64) report.Sample {
 		var out report.Sample

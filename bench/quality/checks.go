@@ -10,13 +10,13 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// reference is the policy that waiting and fragmentation are held against: it packs
+// reference is the policy that waiting and fragmentation are compared with: it packs
 // as tightly as ours and picks as well, but one after the other.
 const reference = "binpack+exact"
 
-// What is promised, for the mix of traceMix at checkedLoads without a policy that
-// kubelets enforce; elsewhere only that no kubelet refuses a pod. On machines of
-// different size it is that pods of 8 GPUs wait no longer than with any other policy.
+// Promises for the mix of traceMix at checkedLoads without a policy that kubelets
+// enforce; elsewhere only that no kubelet refuses a pod. On machines of different
+// size it is that pods of 8 GPUs wait no longer than with any other policy.
 const (
 	bestAt85        = 0.99
 	bestAt95        = 0.95
@@ -27,10 +27,10 @@ const (
 	strandedSlack   = 0.02  // above the reference
 )
 
-// checkedLoads are the loads that promises are made for.
+// checkedLoads returns the loads that promises are made for.
 func checkedLoads() []float64 { return []float64{0.85, 0.95} }
 
-// Check is one promise and what was measured.
+// Check is one promise with its measured value.
 type Check struct {
 	Promise  string   `json:"promise"`
 	Cell     Cell     `json:"cell"`
@@ -38,12 +38,12 @@ type Check struct {
 	Measured string   `json:"measured"`
 	Value    Estimate `json:"value"` // in the unit of the engine's field, or a ratio
 	Pass     bool     `json:"pass"`
-	// Decided is false where the confidence interval has both kept and missed in it:
-	// other seeds may well say the opposite.
+	// Decided is false where the confidence interval contains both kept and missed
+	// values: other seeds may have the opposite result.
 	Decided bool `json:"decided"`
 }
 
-// checksOf holds a cell against what is promised of such cells.
+// checksOf compares a cell with the promises for such cells.
 func checksOf(c *CellSummary, small int) []Check {
 	ours, ref := c.policy(sim.Ours), c.policy(reference)
 	if ours == nil {
@@ -73,7 +73,7 @@ type checker struct {
 	checks []Check
 }
 
-// add appends a check; scale and unit are for what people read.
+// add appends a check; scale and unit are for the printed value.
 func (k *checker) add(promise, want string, v Estimate, scale float64, unit string, pass func(mean float64) bool) {
 	k.checks = append(k.checks, Check{
 		Promise: promise, Cell: k.cell, Want: want, Measured: v.format(scale, 2) + unit, Value: v, Pass: pass(v.Mean),
@@ -122,8 +122,8 @@ func (k *checker) sizes(c *CellSummary, ours *PolicySummary) {
 	k.add("wait of pods of 8 GPUs by "+best.Policy+"'s", "≤ 1", relative(ours, best, fieldWait8), 1, "", func(v float64) bool { return v <= 1 })
 }
 
-// relative is the ratio of the means: waits differ so much between traces that a mean
-// of ratios would weigh the seeds in which hardly anybody waits the most.
+// relative returns the ratio of the means: waits differ so much between traces that a
+// mean of ratios would weigh the seeds with almost no waits the most.
 func relative(ours, other *PolicySummary, field string) Estimate {
 	base := other.Fields[field].Mean
 	if base == 0 {

@@ -41,7 +41,7 @@ func saveFigures(dir string, r *Result) ([]string, error) {
 	return paths, nil
 }
 
-// plain tells the cells that figures show.
+// plain reports whether figures show the cell.
 func (c *Cell) plain(nodes int) bool {
 	return c.Nodes == nodes && c.Trace == traceMix && c.PodPolicy == ""
 }
@@ -55,7 +55,7 @@ func sizesOf(cells []CellSummary) []int {
 	return slices.Compact(out)
 }
 
-// cellOf is the plain cell of a cluster, size and load; nil if there is none.
+// cellOf returns the plain cell of a cluster, size and load; nil if there is none.
 func cellOf(cells []CellSummary, cluster string, nodes int, load float64) *CellSummary {
 	i := slices.IndexFunc(cells, func(c CellSummary) bool {
 		return c.plain(nodes) && c.Cluster == cluster && c.Load == load
@@ -77,7 +77,7 @@ func loadsOf(cells []CellSummary, nodes int) []float64 {
 	return slices.Compact(out)
 }
 
-// value is a field of a policy in a cell, NaN where either is missing.
+// value returns a field of a policy in a cell, NaN where either is missing.
 func (c *CellSummary) value(policy string, col column) plot.Estimate {
 	if c == nil {
 		return plot.Estimate{Mean: math.NaN()}
@@ -90,7 +90,8 @@ func (c *CellSummary) value(policy string, col column) plot.Estimate {
 	return plot.Estimate{Mean: e.Mean * col.scale, Half: e.CI95 * col.scale}
 }
 
-// barsOf has a panel per cluster, a group of bars per policy and a colour per load.
+// barsOf returns a figure with a panel per cluster, a group of bars per policy and
+// a colour per load.
 func barsOf(cells []CellSummary, nodes int, col column, title, label string) *plot.Figure {
 	f := &plot.Figure{Title: title, Columns: 2}
 	loads := checkedLoads()
@@ -123,12 +124,13 @@ func barsOf(cells []CellSummary, nodes int, col column, title, label string) *pl
 	return f
 }
 
-// compared are the policies whose lines can be told apart in one panel.
+// compared returns the policies whose lines can be distinguished in one panel.
 func compared() []string {
 	return []string{sim.Ours, reference, "binpack+best-effort", "spread+best-effort", "fgd+exact", oursNoResidual}
 }
 
-// linesOf has a panel per cluster and a line per policy over the load.
+// linesOf returns a figure with a panel per cluster and a line per policy over the
+// load.
 func linesOf(cells []CellSummary, nodes int, col column, title, label string) *plot.Figure {
 	loads := loadsOf(cells, nodes)
 	f := &plot.Figure{Title: title, Columns: 2}

@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// fleets are clusters of several kinds of machine, and two of one kind beside them. Machines are dealt
-// out in turn, so a name that comes twice has twice the nodes.
+// fleets returns clusters of several kinds of machine, and two of one kind for comparison. Machines are
+// used in turn, so a name that occurs twice has twice the nodes.
 func fleets() []kind {
 	const hopper, ampere, volta, pcie = "hgx-h200", "dgx-a100", "dgx1-v100", "l40s-8"
 	all := map[string][]string{
@@ -38,12 +38,12 @@ func fleets() []kind {
 	return out
 }
 
-// judgedLoads are from a cluster that is half empty to one in which queues grow.
+// judgedLoads are from a half-empty cluster to one in which queues grow.
 func judgedLoads() []float64 { return []float64{0.55, 0.70, 0.85, 0.95, 0.97} }
 
-// judgedPolicies are ours and rules for the node with the best GPUs there, so that the node alone makes
-// the difference, and what the default scheduler does beside NVIDIA's device plugin. That plugin walks
-// all partitions of a machine; where it has 16 GPUs the lowest are taken instead.
+// judgedPolicies returns ours and rules that use the node with the best GPUs in common, so that only
+// the choice of the node differs, and the default scheduler beside NVIDIA's device plugin. That plugin
+// tries all partitions of a machine; with 16 GPUs the lowest ones are taken instead.
 func judgedPolicies(k *kind) ([]variant, error) {
 	stock := "spread+best-effort"
 	for _, name := range k.machines {
@@ -66,8 +66,8 @@ func judgedPolicies(k *kind) ([]variant, error) {
 	return append(out, otherOrders()...), nil
 }
 
-// otherOrders are ours with other arguments: machines are left to larger pods sooner, later or never,
-// and single GPUs go where they take the least share of a machine, or to the slowest GPUs.
+// otherOrders returns ours with other arguments: machines are left to larger pods sooner, later or
+// never, and single GPUs go where they take the least share of a machine, or to the slowest GPUs.
 func otherOrders() []variant {
 	of := func(name string, change func(*nodeindex.Order)) variant {
 		o := nodeindex.DefaultOrder()
@@ -83,9 +83,9 @@ func otherOrders() []variant {
 	}
 }
 
-// judgedSuite makes the tasks in which placements are judged, in the order of the report. All-reduces
-// and waits are compared where all policies have the same work to do at the same load. How much sooner
-// jobs end says the cell beside it, in which they run as fast as their GPUs and links let them.
+// judgedSuite returns the tasks in which placements are judged, in the order of the report. All-reduces
+// and waits are compared where all policies have the same work at the same load. The additional cell of
+// each, in which jobs run as fast as their GPUs and links allow, shows how much sooner they end.
 func judgedSuite(o *options) ([]task, error) {
 	var out []task
 	for _, k := range o.kinds {

@@ -23,8 +23,9 @@ const (
 	fieldUnfinished  = "unfinished"
 )
 
-// largestError is what half of the 95 % interval of the deciding mean may be of it. A cell in which it
-// is more for some policy is replayed with more seeds, moreSeeds at a time and mostSeeds in all.
+// largestError is the greatest share of the deciding mean that half of its 95 % interval may be. A cell
+// in which it is more for some policy is replayed with more seeds, moreSeeds at a time and mostSeeds in
+// all.
 const (
 	largestError = 0.025
 	moreSeeds    = 4
@@ -41,8 +42,8 @@ func (c *CellSummary) sure() bool {
 	return true
 }
 
-// untilSure replays cells whose deciding mean is not known well enough with more seeds, up to
-// mostSeeds. Cells of jobs that run for as long as their placement makes them keep the first seeds.
+// untilSure replays cells whose deciding mean is not precise enough with more seeds, up to mostSeeds.
+// Cells in which durations depend on the placement keep the first seeds.
 func untilSure(ctx context.Context, o *options, tasks []task, outcomes []outcome, progress func(done, of int)) error {
 	for n := len(o.seeds); n < o.mostSeeds; n += moreSeeds {
 		cells, err := summarise(tasks, outcomes)
@@ -76,16 +77,16 @@ func untilSure(ctx context.Context, o *options, tasks []task, outcomes []outcome
 	return nil
 }
 
-// What is promised of a judged cell.
+// Promises for a judged cell.
 const (
-	slowerBy      = 1.05 // the time of an all-reduce, by the best policy's
-	nearTheBest   = 1.10 // policies whose waits count, likewise
-	longerThan    = 1.25 // the wait of the largest pods, by the shortest of these
-	starvedBy     = 2    // the wait of any size, by binpack's
-	starvedBelowS = 60   // and no wait below so many seconds
+	slowerBy      = 1.05 // time of an all-reduce, relative to the best policy's
+	nearTheBest   = 1.10 // the same for the policies whose waits are compared
+	longerThan    = 1.25 // wait of the largest pods, relative to the shortest of these
+	starvedBy     = 2    // wait of any size, relative to binpack's
+	starvedBelowS = 60   // waits below that many seconds are never too long
 )
 
-// missed says what of the promises a cell does not keep; nothing if it keeps all.
+// missed returns the promises that a cell does not keep.
 func (c *CellSummary) missed() (out []string) {
 	ours, ref := c.policy(sim.Ours), c.policy(reference)
 	if ours == nil || ref == nil {
@@ -120,7 +121,7 @@ func (c *CellSummary) missed() (out []string) {
 	return out
 }
 
-// judgedSizes are the GPUs of a pod that waits are measured of.
+// judgedSizes returns the pod sizes, in GPUs, with measured waits.
 func (c *CellSummary) judgedSizes() (out []int) {
 	for field := range c.Policies[0].Fields {
 		if size, ok := strings.CutSuffix(strings.TrimPrefix(field, "judged.bySize."), ".pods"); ok {
@@ -133,8 +134,8 @@ func (c *CellSummary) judgedSizes() (out []int) {
 	return out
 }
 
-// writeJudged prints a table of all fleets for each load and figure, which cells keep what is promised,
-// then a table for each cell, and which means are not sure enough.
+// writeJudged prints a table of all fleets for each load and figure, the cells that keep their
+// promises, then a table for each cell, and the means that are not precise enough.
 func writeJudged(w io.Writer, r *Result) error {
 	for _, t := range append(fleetTables(r.Cells), promises(r.Cells)) {
 		if err := t.Write(w); err != nil {
@@ -161,7 +162,7 @@ func writeJudged(w io.Writer, r *Result) error {
 	return nil
 }
 
-// figures are what fleets are compared by in one table each.
+// fleetFigures are the figures by which fleets are compared in one table each.
 var fleetFigures = []struct {
 	title, field string
 	digits       int
@@ -172,8 +173,8 @@ var fleetFigures = []struct {
 	{"Runs that depend on GPUs and links: from arrival to end, weighed by GPUs, s", fieldCompletion, 0, true},
 }
 
-// fleetTables has a table for each figure and load, with a row for each fleet. Half of the interval is
-// that of ours.
+// fleetTables returns a table for each figure and load, with a row for each fleet. Half of the interval
+// is that of ours.
 func fleetTables(cells []CellSummary) (out []*report.Table) {
 	for _, f := range fleetFigures {
 		for _, load := range judgedLoads() {
@@ -204,7 +205,7 @@ func fleetTables(cells []CellSummary) (out []*report.Table) {
 	return out
 }
 
-// shortName is a policy in the head of a table.
+// shortName returns a policy's name in the head of a table.
 func shortName(policy string) string {
 	if strings.HasPrefix(policy, "spread+") && !strings.HasSuffix(policy, "+exact") {
 		return "stock"
@@ -212,12 +213,12 @@ func shortName(policy string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(policy, sim.Ours+":"), "+exact")
 }
 
-// seeds is how many there are of a cell.
+// seeds returns the number of seeds of a cell.
 func (c *CellSummary) seeds() int {
 	return len(c.Policies[0].Seeds[fieldAllReduce])
 }
 
-// promises has a row for each fleet and a column for each load.
+// promises returns a table of the cells with missed promises.
 func promises(cells []CellSummary) *report.Table {
 	kept, all := 0, 0
 	t := &report.Table{Header: []string{"fleet, load", "not kept"}}

@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// options are what one run does.
+// options are the settings of one run.
 type options struct {
 	out     string
 	seeds   []uint64
@@ -43,7 +43,7 @@ type options struct {
 	loads                 []float64
 	long                  int      // pods of the long trace of the mix; 0: none
 	extra                 []source // traces besides the mix
-	mostSeeds             int      // of a cell whose deciding mean is not sure; see untilSure
+	mostSeeds             int      // most seeds of a cell whose deciding mean is not precise; see untilSure
 	unequal               bool     // judge placements on machines of several kinds, and nothing else
 }
 
@@ -65,7 +65,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		return nil, errors.New("usage: -seeds and -workers from 1, no arguments")
 	}
 	// The first fifth warms the cluster up. That leaves as many pods as the openb list,
-	// which the mix is from, has with GPUs: 8000, over three days. The large clusters
+	// the source of the mix, has with GPUs: 8000, over three days. The large clusters
 	// get as many days.
 	o := &options{
 		out: *out, workers: *workers, loads: checkedLoads(), kinds: kinds(),
@@ -108,7 +108,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	return o, nil
 }
 
-// named are those of some kinds of clusters that a list names, with commas between them.
+// named returns the kinds of clusters that a comma-separated list names.
 func named(known []kind, list string) (out []kind, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(known, func(k kind) bool { return k.name == name })
@@ -120,7 +120,7 @@ func named(known []kind, list string) (out []kind, err error) {
 	return out, nil
 }
 
-// Result is what is written as JSON.
+// Result is the content of the JSON file.
 type Result struct {
 	Seeds  []uint64      `json:"seeds"`
 	Checks []Check       `json:"checks"`

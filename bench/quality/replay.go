@@ -12,11 +12,11 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// outcome is what a task's replays measured: by variant, then by seed.
+// outcome is the results of a task's replays: by variant, then by seed.
 type outcome [][]*sim.Result
 
-// replayAll replays every task with every seed, so many tasks and seeds at a time.
-// The result does not depend on that number: each replay has a place of its own.
+// replayAll replays every task with every seed, workers at a time. The result does
+// not depend on that number: each replay has a place of its own.
 func replayAll(ctx context.Context, tasks []task, seeds []uint64, workers int, progress func(done, of int)) ([]outcome, error) {
 	out := make([]outcome, len(tasks))
 	for i := range tasks {

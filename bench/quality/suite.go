@@ -20,14 +20,14 @@ import (
 // kind is a kind of cluster.
 type kind struct {
 	name, title string
-	machines    []string // of the catalogue, dealt out to the nodes in turn
+	machines    []string // of the catalogue, used for the nodes in turn
 	// sizes: the machines have 4 and 8 GPUs. Then the question is how long pods of 8
 	// wait, and where all pairs of a machine have the same link, it is the only one.
 	sizes bool
 }
 
-// kinds are machines whose pairs differ: where every pair has the same link, as
-// behind NVLink switches, there is nothing to choose but the machine. Those of
+// kinds returns clusters of machines whose pairs differ: where every pair has the
+// same link, as behind NVLink switches, only the machine can be chosen. Those of
 // different size come last.
 func kinds() []kind {
 	const pcie, cube, bridged = "l40s-8", "dgx1-v100", "a6000-8-bridged"
@@ -52,7 +52,7 @@ func names(kinds []kind) []string {
 	return out
 }
 
-// kindOf is the kind of a cell's cluster; nil if there is none.
+// kindOf returns the kind of a cell's cluster; nil if there is none.
 func kindOf(cluster string) *kind {
 	all := append(kinds(), fleets()...)
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == cluster })
@@ -62,7 +62,7 @@ func kindOf(cluster string) *kind {
 	return &all[i]
 }
 
-// nodes are n machines of the kind.
+// nodes returns n machines of the kind.
 func (k *kind) nodes(n int) ([]sim.Node, error) {
 	graphs := make([]*nvtopo.Graph, len(k.machines))
 	for i, name := range k.machines {
@@ -89,14 +89,14 @@ const (
 	traceOpenb  = "openb"
 )
 
-// longer is how many times as long the long trace is. Near saturation queues grow
-// for weeks: that trace tells what remains of a promise that holds for days.
+// longer is the factor of the long trace. Near saturation queues grow for weeks: that
+// trace shows how much remains of a promise that holds for days.
 const longer = 4
 
-// openbFile is where the openb list is in the directory of the fixtures.
+// openbFile is the path of the openb list in the directory of the fixtures.
 var openbFile = filepath.Join("traces", "openb_pod_list_multigpu50.csv")
 
-// source makes the jobs of a trace; the same for the same seed.
+// source generates the jobs of a trace; the same for the same seed.
 type source struct {
 	name string
 	jobs func(seed uint64) ([]sim.Job, error)
@@ -106,7 +106,7 @@ func synthetic(name string, pods int) source {
 	return source{name, func(seed uint64) ([]sim.Job, error) { return sim.Synthetic(name, pods, seed) }}
 }
 
-// openb is the list of pods in the directory that NVTOPO_FIXTURES names; ok is
+// openb returns the list of pods in the directory that NVTOPO_FIXTURES names; ok is
 // false without one. The list has no times: the seed draws them.
 func openb(fixtures string) (src source, ok bool, err error) {
 	if fixtures == "" {
@@ -129,15 +129,15 @@ func openb(fixtures string) (src source, ok bool, err error) {
 	}}, true, nil
 }
 
-// variant is a policy as it is compared: one of the engine's, or ours changed.
+// variant is a compared policy: one of the engine's, or ours changed.
 type variant struct {
 	name, policy string
 	order        *nodeindex.Order
 	residual     *nvtopo.Weights
 }
 
-// What the residual term does is shown by ours without it: across nodes only, and
-// in the choice on the node as well.
+// Ours without the residual term shows its effect: across nodes only, and in the
+// choice on the node as well.
 const (
 	oursNoFragmentation = "ours:fragmentation=0"
 	oursNoResidual      = "ours:residual=0"
@@ -152,22 +152,22 @@ func ablations() []variant {
 	}
 }
 
-// variants are all policies, ours first, and the ablations.
+// variants returns all policies, ours first, and the ablations.
 func variants() []variant {
 	var out []variant
 	for _, name := range sim.Policies() {
-		if !strings.HasPrefix(name, "reserve+") { // it is about machines of several speeds: see fleets
+		if !strings.HasPrefix(name, "reserve+") { // it is for machines of several speeds: see fleets
 			out = append(out, variant{name: name, policy: name})
 		}
 	}
 	return append(out, ablations()...)
 }
 
-// isPeer tells what others do from ours and its ablations.
+// isPeer reports whether a policy is neither ours nor one of its ablations.
 func isPeer(policy string) bool { return !strings.HasPrefix(policy, sim.Ours) }
 
-// isForeign tells the peers that anybody can run today: the picker "exact" reads our
-// own tables, so with it only the choice of the node is another's.
+// isForeign reports whether a peer can be run without our code: the picker "exact"
+// reads our own tables, so with it only the choice of the node is another's.
 func isForeign(policy string) bool { return isPeer(policy) && !strings.HasSuffix(policy, "+exact") }
 
 // Cell is one comparison.
@@ -178,11 +178,11 @@ type Cell struct {
 	Load    float64 `json:"load"`
 	// PodPolicy is the topology policy of pods and kubelets; empty: best-effort.
 	PodPolicy string `json:"podPolicy,omitempty"`
-	// RunsByPlacement tells the cells in which runs depend on GPUs and links.
+	// RunsByPlacement marks the cells in which durations depend on GPUs and links.
 	RunsByPlacement bool `json:"runsByPlacement,omitempty"`
 }
 
-// String is the cell as it stands over its table.
+// String returns the cell's title over its table.
 func (c *Cell) String() string {
 	title := c.Cluster
 	if k := kindOf(c.Cluster); k != nil {
@@ -198,20 +198,20 @@ func (c *Cell) String() string {
 	return s
 }
 
-// sizes tells the cells on machines of different size.
+// sizes reports whether the cell's machines differ in size.
 func (c *Cell) sizes() bool {
 	k := kindOf(c.Cluster)
 	return k != nil && k.sizes
 }
 
-// task is a cell with what it takes to replay it.
+// task is a cell with the data to replay it.
 type task struct {
 	Cell
 	nodes    []sim.Node
 	source   source
 	policy   nvtopo.Policy
 	variants []variant
-	message  float64 // bytes of the all-reduce that is judged; 0: nothing is judged
+	message  float64 // bytes of the all-reduce to judge; 0: nothing is judged
 }
 
 func tasksOf(o *options) ([]task, error) {
@@ -221,7 +221,7 @@ func tasksOf(o *options) ([]task, error) {
 	return suite(o)
 }
 
-// suite makes the tasks of the options, in the order of the report.
+// suite returns the tasks of the options, in the order of the report.
 func suite(o *options) ([]task, error) {
 	small, large := synthetic(traceMix, o.pods), synthetic(traceMix, o.largePods)
 	var out []task
@@ -244,7 +244,7 @@ func suite(o *options) ([]task, error) {
 			}
 		}
 		if k.sizes {
-			continue // neither traces nor policies say more about sizes
+			continue // neither traces nor policies add anything about sizes
 		}
 		if o.largeNodes > 0 {
 			for _, load := range checkedLoads() {

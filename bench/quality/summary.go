@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// Names of the engine's fields that tables, checks and figures look at.
+// Names of the engine's fields that tables, checks and figures use.
 const (
 	fieldBest       = "bestClassShare"
 	fieldRing       = "meanRingRatio"
@@ -39,7 +39,7 @@ type Estimate struct {
 // Series is a value per seed, in the order of the seeds; NaN where a seed gave none.
 type Series []float64
 
-// MarshalJSON writes null for what JSON has no number for.
+// MarshalJSON writes null for values that JSON has no number for.
 func (s Series) MarshalJSON() ([]byte, error) {
 	out := make([]*float64, len(s))
 	for i, v := range s {
@@ -58,7 +58,7 @@ func (s Series) estimate() Estimate {
 	return Estimate{known.Mean(), known.CI95()}
 }
 
-// less is s less other, seed by seed.
+// less returns s minus other, seed by seed.
 func (s Series) less(other Series) Series {
 	out := make(Series, min(len(s), len(other)))
 	for i := range out {
@@ -67,7 +67,7 @@ func (s Series) less(other Series) Series {
 	return out
 }
 
-// MarshalJSON writes null for what JSON has no number for.
+// MarshalJSON writes null for values that JSON has no number for.
 func (e Estimate) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Mean *float64 `json:"mean"`
@@ -86,10 +86,10 @@ func number(v float64) *float64 {
 // PolicySummary is one policy in one cell.
 type PolicySummary struct {
 	Policy string `json:"policy"`
-	// Fields are the numbers of the engine's result by their names in JSON; those by
-	// the size of a pod have the size behind a dot.
+	// Fields are the numbers of the engine's result by their names in JSON; those
+	// per pod size have the size behind a dot.
 	Fields map[string]Estimate `json:"fields"`
-	// OursLess is ours less this policy, the mean of the differences seed by seed.
+	// OursLess is ours minus this policy, the mean of the differences seed by seed.
 	OursLess map[string]Estimate `json:"oursLess,omitempty"`
 	// Seeds are the fields seed by seed.
 	Seeds map[string]Series `json:"seeds"`
@@ -134,7 +134,7 @@ func summarise(tasks []task, outcomes []outcome) ([]CellSummary, error) {
 	return out, nil
 }
 
-// compare fills in what depends on several policies.
+// compare fills in the values that depend on several policies.
 func (c *CellSummary) compare() {
 	ours := c.policy(sim.Ours)
 	for i := range c.Policies {
@@ -150,8 +150,8 @@ func (c *CellSummary) compare() {
 	c.BestOther, c.BestForeign = c.best(isPeer), c.best(isForeign)
 }
 
-// best is the policy with most pods in the best class among those that pass, of
-// equal ones the first; empty if there is none.
+// best returns the policy with most pods in the best class among those for which
+// pass is true, of equal ones the first; empty if there is none.
 func (c *CellSummary) best(pass func(policy string) bool) string {
 	best, share := "", math.Inf(-1)
 	for i := range c.Policies {
@@ -162,8 +162,8 @@ func (c *CellSummary) best(pass func(policy string) bool) string {
 	return best
 }
 
-// samplesOf collects the numbers of the results by field. It goes by the JSON that
-// users see, so that a field the engine gains is reported without a change here.
+// samplesOf collects the numbers of the results by field. It uses the JSON that
+// users see, so that a new field of the engine is reported without a change here.
 func samplesOf(results []*sim.Result) (map[string]Series, error) {
 	out := map[string]Series{}
 	for i, r := range results {
@@ -199,7 +199,7 @@ func collect(into map[string]Series, prefix string, fields map[string]any, at, o
 	}
 }
 
-// byBestClass are the policies of a cell, ours and its ablations first, then the
+// byBestClass returns the policies of a cell, ours and its ablations first, then the
 // others from best to worst.
 func (c *CellSummary) byBestClass() []PolicySummary {
 	var ours, peers []PolicySummary

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/sim"
 )
 
-// column is a field as the tables show it.
+// column is a field in the form of the tables.
 type column struct {
 	field, header string
 	scale         float64
@@ -36,7 +36,7 @@ func columns() []column {
 	}
 }
 
-// format is the mean and, where there is one, half the confidence interval.
+// format returns the mean and, if known, half the confidence interval.
 func (e Estimate) format(scale float64, digits int) string {
 	s := strconv.FormatFloat(e.Mean*scale, 'f', digits, 64)
 	if math.IsNaN(e.CI95) || e.CI95 == 0 {
@@ -45,8 +45,8 @@ func (e Estimate) format(scale float64, digits int) string {
 	return s + " ± " + strconv.FormatFloat(e.CI95*scale, 'f', digits, 64)
 }
 
-// writeReport prints what people read: a table per cell, then the comparison with
-// the best other policy, then the check list.
+// writeReport prints the report: a table per cell, then the comparison with the best
+// other policy, then the check list.
 func writeReport(w io.Writer, r *Result) error {
 	for i := range r.Cells {
 		if err := cellTable(&r.Cells[i]).Write(w); err != nil {
@@ -76,8 +76,8 @@ func cellTable(c *CellSummary) *report.Table {
 	return t
 }
 
-// comparison is ours against the best other policy of each cell, and against the
-// best that anybody can run today.
+// comparison returns the table of ours against the best other policy of each cell,
+// and against the best that can be run without our code.
 func comparison(cells []CellSummary) *report.Table {
 	t := &report.Table{
 		Title: "**Ours against the best other policy, share of multi-GPU pods in the best class, %**",
@@ -104,7 +104,8 @@ func comparison(cells []CellSummary) *report.Table {
 	return t
 }
 
-// residualTerm is ours with and without what it does for those who come later.
+// residualTerm returns the table of ours with and without its consideration for later
+// pods.
 func residualTerm(cells []CellSummary) *report.Table {
 	names := []string{sim.Ours, oursNoFragmentation, oursNoResidual, reference}
 	t := &report.Table{
@@ -133,8 +134,9 @@ func residualTerm(cells []CellSummary) *report.Table {
 	return t
 }
 
-// sizes is how long pods of 8 GPUs wait where only half of the machines have as many.
-// When a pod starts depends on the rule for the node only, so each has one column.
+// sizes returns the waits of pods of 8 GPUs where only half of the machines have as
+// many. When a pod starts depends on the rule for the node only, so each has one
+// column.
 func sizes(cells []CellSummary) *report.Table {
 	t := &report.Table{
 		Title:  "**Machines of different size: mean wait of pods of 8 GPUs, s, and multi-GPU pods in the best class, %**",

@@ -27,20 +27,21 @@ import (
 )
 
 const (
-	// urgentShare: one waiting pod in so many is urgent, the ones made last.
+	// urgentShare: one in urgentShare waiting pods is urgent, the ones created last.
 	urgentShare = 10
-	// backlogSettle is how long the scheduler has after it tried every waiting pod once.
+	// backlogSettle is the time for the scheduler to settle after it tried every waiting
+	// pod once.
 	backlogSettle = 10 * time.Second
-	// releaseEvery is how often a GPU comes free, and releaseTold how long after its
-	// pod was deleted the node's agent says so.
+	// releaseEvery is the interval at which a GPU is released, and releaseTold the time
+	// from the deletion of its pod to the node agent's update.
 	releaseEvery = time.Second
 	releaseTold  = 100 * time.Millisecond
 	// releaseLimit is how long the freed GPU may stay without a pod.
 	releaseLimit = time.Minute
 )
 
-// Backlog is what was measured of one scheduler with all GPUs in use, many pods waiting
-// and one GPU at a time coming free.
+// Backlog is the result of one scheduler with all GPUs in use, many pods waiting and one
+// GPU released at a time.
 type Backlog struct {
 	Scheduler  string        `json:"scheduler"`
 	Nodes      int           `json:"nodes"`
@@ -48,7 +49,7 @@ type Backlog struct {
 	Releases   int           `json:"releases"`
 	CPUPercent float64       `json:"cpuPercent"` // of one core, in the window of the releases
 	Attempts   float64       `json:"attemptsPerRelease"`
-	Seconds    report.Sample `json:"seconds"` // from the agent's word to a binding, by release
+	Seconds    report.Sample `json:"seconds"` // from the agent's update to a binding, by release
 	Median     float64       `json:"medianSeconds"`
 	Worst      float64       `json:"worstSeconds"`
 	Wrong      int           `json:"wrong"` // GPUs that went to a pod while a more important one waited
@@ -87,7 +88,7 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 	if err != nil {
 		return out, err
 	}
-	return out, t.Write(stdout) // says what it was about
+	return out, t.Write(stdout) // its errors name their cause
 }
 
 func (c *cluster) backlog(ctx context.Context, binary string) (*Backlog, error) {
@@ -126,7 +127,7 @@ func (c *cluster) backlog(ctx context.Context, binary string) (*Backlog, error) 
 	})
 }
 
-// backlogPods are the waiting pods, the urgent ones last.
+// backlogPods returns the waiting pods, the urgent ones last.
 func backlogPods(n int, scheduler string) []*v1.Pod {
 	out := make([]*v1.Pod, n)
 	for i := range out {
@@ -138,13 +139,13 @@ func backlogPods(n int, scheduler string) []*v1.Pod {
 	return out
 }
 
-// attempts reads how many attempts there were, by their result.
+// attempts reads the number of scheduling attempts, by their result.
 func attempts(ctx context.Context, client rest.Interface) (map[string]float64, error) {
 	f, err := scrape(ctx, client, attemptsName)
 	return f.sums(attemptsName, byLabel("result")), err
 }
 
-// releases frees one GPU after the other and fills in what came of it.
+// releases frees one GPU after the other and fills in the results.
 func (c *cluster) releases(ctx context.Context, s *running, w watch.Interface, out *Backlog) error {
 	list, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: boundPods})
 	if err != nil {
@@ -190,7 +191,8 @@ func (c *cluster) releases(ctx context.Context, s *running, w watch.Interface, o
 	return err
 }
 
-// release ends a pod as kubelet and agent do, and returns when the agent said so.
+// release ends a pod as kubelet and agent do, and returns the time of the agent's
+// update.
 func (c *cluster) release(ctx context.Context, pod *v1.Pod) (time.Time, error) {
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil {
@@ -212,7 +214,7 @@ func (c *cluster) release(ctx context.Context, pod *v1.Pod) (time.Time, error) {
 	return time.Now(), c.tellAllocations(ctx, pod.Spec.NodeName, []v1alpha1.Allocation{})
 }
 
-// tellAllocations is the agent's account of a node.
+// tellAllocations writes the agent's record of a node's allocations.
 func (c *cluster) tellAllocations(ctx context.Context, node string, held []v1alpha1.Allocation) error {
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"allocations": held}})
 	if err != nil {

@@ -22,26 +22,27 @@ import (
 )
 
 const (
-	// waitingRack is how many nodes a rack has, and besideMembers how many whole nodes a gang must have in
-	// one: it never fits, however many pods go.
+	// waitingRack is the number of nodes in a rack, and besideMembers the number of whole nodes that a
+	// gang needs in one: it never fits, however many pods end.
 	waitingRack   = 3
 	besideMembers = waitingRack + 1
-	// waitingBacklog is how many single pods wait at a time while their number a second is taken, and
-	// waitingAlive how many run: one ends for each that starts, which has the gangs tried again.
+	// waitingBacklog is the number of single pods that wait at a time while their rate is measured, and
+	// waitingAlive the number that run: one ends for each that starts, which makes the scheduler retry
+	// the gangs.
 	waitingBacklog = 64
 	waitingAlive   = 128
-	// waitingPace is the time between two pods while their latency is taken.
+	// waitingPace is the time between two pods while their latency is measured.
 	waitingPace = 10 * time.Millisecond
 	// waitingWithin bounds one case.
 	waitingWithin = 10 * time.Minute
 )
 
-// beside is how single pods are scheduled beside gangs that wait: the whole scheduler runs, and binds to an API
-// server that answers at once.
+// beside is the result of scheduling single pods beside waiting gangs: the whole scheduler runs, and
+// binds to an API server that responds at once.
 type beside struct {
 	Gangs  int     `json:"gangs"`
 	Higher bool    `json:"higherPriority"` // the gangs' priority is above the pods'
-	Gated  bool    `json:"gated"`          // instead of gangs, as many pods with a scheduling gate: what the queue itself costs
+	Gated  bool    `json:"gated"`          // as many pods with a scheduling gate instead of gangs: the cost of the queue itself
 	Pods   int     `json:"pods"`
 	Rate   float64 `json:"podsPerSecond"`
 	Ratio  float64 `json:"ratioToNoneWaiting"`
@@ -121,7 +122,7 @@ func (w *beside) run(ctx context.Context, nodes int, m *machine.Machine) error {
 			x.add(pod)
 		}
 	}
-	if _, err := x.backlog(w.Pods / 4); err != nil { // these do not count
+	if _, err := x.backlog(w.Pods / 4); err != nil { // a warm-up
 		return err
 	}
 	if w.Rate, err = x.backlog(w.Pods); err != nil {
@@ -135,7 +136,7 @@ func (w *beside) run(ctx context.Context, nodes int, m *machine.Machine) error {
 	return nil
 }
 
-// gang makes the members of one that waits, or as many pods with a scheduling gate.
+// gang returns the members of a waiting gang, or as many pods with a scheduling gate.
 func (w *beside) gang(number int, scheduler string) []*v1.Pod {
 	name := fmt.Sprintf("gang-%04d", number)
 	pods := make([]*v1.Pod, besideMembers)
@@ -153,22 +154,22 @@ func (w *beside) gang(number int, scheduler string) []*v1.Pod {
 	return pods
 }
 
-// world is the rest of a cluster, as a scheduler that runs sees it.
+// world simulates the rest of a cluster for a running scheduler.
 type world struct {
 	ctx   context.Context //nolint:containedctx // a world lives for one case
 	rig   *rig
-	told  chan *v1.Pod // bound pods of which the informers are to be told
+	told  chan *v1.Pod // bound pods still to be reported to the informers
 	bound chan string  // their names
 
 	mu     sync.Mutex
-	pods   map[string]*v1.Pod // as last told of
+	pods   map[string]*v1.Pod // as last reported
 	notes  map[string]map[string]string
 	made   int
 	alive  []*v1.Pod
 	starts map[string]time.Time
 }
 
-// newWorld has the scheduler's writes answered.
+// newWorld makes the fake API answer the scheduler's writes.
 func newWorld(ctx context.Context, r *rig) *world {
 	x := &world{
 		ctx: ctx, rig: r, told: make(chan *v1.Pod, 1<<16), bound: make(chan string, 1<<16), pods: map[string]*v1.Pod{},
@@ -212,7 +213,7 @@ func (x *world) note(pod string, notes map[string]string) {
 	maps.Copy(x.notes[pod], notes)
 }
 
-// bind has the informers told of a pod's node. The caller holds x.mu.
+// bind queues the report of a pod's node to the informers. The caller holds x.mu.
 func (x *world) bind(b *v1.Binding) {
 	x.note(b.Name, b.Annotations)
 	pod := x.pods[b.Name].DeepCopy()
@@ -224,7 +225,7 @@ func (x *world) bind(b *v1.Binding) {
 	x.told <- pod
 }
 
-// tell tells the informers of what was bound, and ends the pod that has run for longest.
+// tell reports bindings to the informers, and ends the pod that has run for longest.
 func (x *world) tell() {
 	for {
 		select {
@@ -251,7 +252,7 @@ func (x *world) tell() {
 	}
 }
 
-// add has the scheduler hear of a new pod.
+// add reports a new pod to the scheduler.
 func (x *world) add(pod *v1.Pod) {
 	x.mu.Lock()
 	pod.ResourceVersion = x.rig.nextVersion()
@@ -266,10 +267,10 @@ func (x *world) single() {
 	x.add(newPod(fmt.Sprintf("pod-%06d", x.made), 1, x.rig.framework.ProfileName()))
 }
 
-// errNotBound is a case that did not come to its end.
+// errNotBound reports a case that was not completed.
 var errNotBound = errors.New("single pods were not bound in time")
 
-// took is for how long a pod has been there that is bound now, in ms.
+// took returns the time from a pod's creation to its binding, in ms.
 func (x *world) took(name string) float64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -277,7 +278,7 @@ func (x *world) took(name string) float64 {
 	return millis(time.Since(x.starts[name]))
 }
 
-// backlog is how many pods are bound in a second, while there are always more.
+// backlog returns the rate of bindings per second while more pods always wait.
 func (x *world) backlog(pods int) (rate float64, err error) {
 	began := time.Now()
 	for made, bound := 0, 0; bound < pods; bound++ {
@@ -295,7 +296,8 @@ func (x *world) backlog(pods int) (rate float64, err error) {
 	return float64(pods) / time.Since(began).Seconds(), nil
 }
 
-// paced is how long pods take, in ms, of which one comes after the other whatever becomes of those before.
+// paced returns the latencies, in ms, of pods that are created at a fixed interval, independent of those
+// before.
 func (x *world) paced(pods int) (took report.Sample, err error) {
 	ticker := time.NewTicker(waitingPace)
 	defer ticker.Stop()

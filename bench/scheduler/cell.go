@@ -2,8 +2,8 @@
 
 package main
 
-// Cell is what was measured of one profile on one workload and size of cluster, once. The report
-// finds figures by their names in JSON.
+// Cell is the result of one profile on one workload and size of cluster, once. The report finds
+// figures by their names in JSON.
 type Cell struct {
 	Nodes    int    `json:"nodes"`
 	Workload string `json:"workload"`
@@ -15,11 +15,11 @@ type Cell struct {
 	*Cycle   // of the scheduling cycle alone
 }
 
-// Service is what a real control plane and scheduler took.
+// Service is the figures of a real control plane and scheduler.
 type Service struct {
 	PodsPerSecond  float64 `json:"podsPerSecond"`  // in the window
 	WindowFrom     int     `json:"windowFrom"`     // number of the binding that the window begins with
-	GraphsRead     int     `json:"graphsRead"`     // nodes whose graph counts then; 0 if the window begins with the first binding
+	GraphsRead     int     `json:"graphsRead"`     // nodes with a valid graph then; 0 if the window begins with the first binding
 	WindowSeconds  float64 `json:"windowSeconds"`  // from that binding to the last
 	ElapsedSeconds float64 `json:"elapsedSeconds"` // all of the cell, cleaning included
 
@@ -29,14 +29,14 @@ type Service struct {
 	SchedulerCPUMs    float64 `json:"schedulerCPUMsPerPod"` // in the window
 	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
 	BothCPUMs         float64 `json:"bothCPUMsPerPod"`
-	// CPU up to the first binding: of the scheduler since it was started, and of the
-	// control plane meanwhile. Pods with GPUs are bound once all graphs are read.
+	// CPU up to the first binding: of the scheduler since it was started, and of the control plane
+	// meanwhile. Pods with GPUs are bound once all graphs are read.
 	StartCPUSeconds             float64 `json:"startCPUSeconds"`
 	StartControlPlaneCPUSeconds float64 `json:"startControlPlaneCPUSeconds"`
 	SchedulerPeakMiB            float64 `json:"schedulerPeakMiB"`
 	LiveHeapMiB                 float64 `json:"liveHeapMiB"` // after a collection, with all pods bound
-	// With nothing to schedule, in ms a second, of the scheduler, of the control plane, and of this
-	// process, which plays the nodes; 0 without -hold.
+	// With nothing to schedule, in ms per second, of the scheduler, of the control plane, and of
+	// this process, which simulates the nodes; 0 without -hold.
 	HoldCPU             float64 `json:"holdCPUMsPerSecond"`
 	HoldControlPlaneCPU float64 `json:"holdControlPlaneCPUMsPerSecond"`
 	LoadCPU             float64 `json:"loadCPUMsPerSecond"`
@@ -50,7 +50,7 @@ type Service struct {
 	RenewalP50Ms   float64 `json:"renewalP50Ms,omitempty"`
 	RenewalP99Ms   float64 `json:"renewalP99Ms,omitempty"`
 
-	Plans     int     `json:"plans,omitempty"` // of gangs, that found places
+	Plans     int     `json:"plans,omitempty"` // of gangs, successful ones
 	PlanP50Ms float64 `json:"planP50Ms,omitempty"`
 	PlanP99Ms float64 `json:"planP99Ms,omitempty"`
 
@@ -64,7 +64,7 @@ type Service struct {
 	HintUsed    float64            `json:"hintUsed"`            // cycles that took their node from the one before
 }
 
-// Cycle is what the scheduling cycle alone took. Times are µs per pod.
+// Cycle is the figures of the scheduling cycle alone. Times are µs per pod.
 type Cycle struct {
 	Wall      float64 `json:"wallMicrosPerPod"`
 	CPU       float64 `json:"cpuMicrosPerPod"` // of the whole process, garbage collection included
@@ -75,9 +75,9 @@ type Cycle struct {
 	Evaluated float64 `json:"nodesFilteredPerPod"`
 	Feasible  float64 `json:"nodesFeasiblePerPod"`
 	Hints     int     `json:"hintsUsed"`             // cycles that took batching's hint
-	Retries   int     `json:"cyclesAfterPostFilter"` // cycles after PostFilter asked for another
+	Retries   int     `json:"cyclesAfterPostFilter"` // cycles after PostFilter requested another
 
-	// From the CPU profile; ours is our packages' with all that they call.
+	// From the CPU profile; Ours is the time in our packages and all that they call.
 	Samples int64   `json:"samples"`
 	InCycle float64 `json:"cycleCPUMicrosPerPod"`
 	Ours    float64 `json:"oursMicrosPerPod"`

@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// controlPlaneCommand is the first argument of the process that serves.
+	// controlPlaneCommand is the first argument of the child process that serves.
 	controlPlaneCommand = "control-plane"
 	// controlPlaneStop is more than devcluster waits for the API server's last requests.
 	controlPlaneStop = 40 * time.Second
 )
 
-// apiserverArgs make what happens between cells fast; within a cell they have no effect.
+// apiserverArgs speed up the work between cells; within a cell they have no effect.
 var apiserverArgs = []string{"--delete-collection-workers=16"}
 
-// serveControlPlane runs etcd and kube-apiserver with the project's manifests
-// until stdin ends, which it also does when the parent dies. It prints the path
-// of the administrator's kubeconfig. args are further flags of kube-apiserver.
+// serveControlPlane runs etcd and kube-apiserver with the project's manifests until
+// stdin ends, which also happens when the parent dies. It prints the path of the
+// administrator's kubeconfig. args are further flags of kube-apiserver.
 func serveControlPlane(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	// When the parent dies its end of our output goes with it, and a write
-	// there must not kill us before everything is removed.
+	// When the parent dies, its end of our output is closed, and a write there must not
+	// kill us before everything is removed.
 	signal.Ignore(syscall.SIGPIPE)
 	// An end of input during the start has to stop it too.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,8 +72,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return c.Stop() //nolint:contextcheck // likewise
 }
 
-// quietLogs lets only logs of a severity and above through, of what runs in this
-// process: an API server has a lot to say, a client each interrupted request.
+// quietLogs drops logs below a severity in this process: an API server logs a lot, a
+// client each interrupted request.
 func quietLogs(severity string) error {
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)
@@ -140,8 +140,8 @@ func startControlPlane(ctx context.Context, log io.Writer, args ...string) (_ *c
 	if err != nil {
 		return nil, fmt.Errorf("read the control plane's kubeconfig: %w", err)
 	}
-	admin.QPS = -1 // the load generator is never the limit
-	// In the child's folder, which goes also when this process is killed.
+	admin.QPS = -1 // the load generator must never be the limit
+	// In the child's folder, which is removed also when this process is killed.
 	own := devcluster.Config{Log: log, Dir: filepath.Join(p.dir, "clients")}
 	if p.Cluster, err = devcluster.Attach(ctx, admin, own); err != nil {
 		return nil, fmt.Errorf("attach to the control plane: %w", err)

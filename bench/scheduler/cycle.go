@@ -30,13 +30,13 @@ import (
 )
 
 const (
-	// block is how many pods are scheduled between two rounds of confirmations:
-	// about as many as are between Reserve and the informer at 300 pods a second.
+	// block is the number of pods scheduled between two rounds of confirmations: about
+	// as many as are between Reserve and the informer at 300 pods a second.
 	block = 32
 	// sampledCycles is the share of cycles, in per cent, whose plugins the
 	// scheduler times one by one.
 	sampledCycles = 10
-	// ours begins the names of functions of the project's packages; the benchmark's
+	// ours is the prefix of the functions of the project's packages; the benchmark's
 	// own are main's.
 	ours = "github.com/nvtopo/nvtopo/pkg/"
 	// cycleLabel marks the samples of scheduling cycles; its value names the series.
@@ -50,7 +50,7 @@ type cycles struct {
 	keep []*pprofile.Profile // of all profiles but the first, with -cpuprofile
 }
 
-// runCycle measures all cells and what is beside them.
+// runCycle measures all cells and the additional parts.
 func runCycle(ctx context.Context, o *options, res *Result, progress io.Writer) ([]*report.Table, error) {
 	var tables []*report.Table
 	if o.cycles {
@@ -109,7 +109,7 @@ func (c *cycles) measure(ctx context.Context, p *plan) (*Cell, error) {
 	for _, pod := range pods {
 		r.SchedulingQueue.Add(r.logger, pod)
 	}
-	runtime.GC() // what starting the scheduler left is not the cycles' to collect
+	runtime.GC() // the start's garbage is not collected in the cycles
 	hints := hintsUsed(r.framework.ProfileName())
 	var cpu bytes.Buffer
 	if err := pprof.StartCPUProfile(&cpu); err != nil {
@@ -132,7 +132,7 @@ func (c *cycles) measure(ctx context.Context, p *plan) (*Cell, error) {
 	return out, verify(c.simulated, pods, placed, r.state != nil)
 }
 
-// scheduleAll takes every pod of the queue through a cycle, in blocks.
+// scheduleAll runs a cycle for every pod of the queue, in blocks.
 func (r *rig) scheduleAll(ctx context.Context, out *Cell, labels pprof.LabelSet) ([]placement, error) {
 	placed, took := make([]placement, 0, out.Pods), make(report.Sample, 0, out.Pods)
 	labelled := pprof.WithLabels(ctx, labels)
@@ -161,7 +161,7 @@ func (r *rig) scheduleAll(ctx context.Context, out *Cell, labels pprof.LabelSet)
 	return placed, nil
 }
 
-// scheduleOne does what Scheduler.ScheduleOne does before it binds. The time
+// scheduleOne does the part of Scheduler.ScheduleOne before the binding. The time
 // between the labels is the cycle's; goroutines it starts inherit the labels.
 func (r *rig) scheduleOne(ctx, labelled context.Context, out *Cell) (placement, time.Duration, error) {
 	info, err := r.NextPod(r.logger)
@@ -172,7 +172,7 @@ func (r *rig) scheduleOne(ctx, labelled context.Context, out *Cell) (placement, 
 	pprof.SetGoroutineLabels(labelled)
 	assumed, result, err := r.cycle(ctx, info)
 	if retry := (&framework.FitError{}); errors.As(err, &retry) {
-		// PostFilter widened what the next cycle may look at, or nothing fits.
+		// PostFilter widened the next cycle's candidates, or nothing fits.
 		out.Retries++
 		assumed, result, err = r.cycle(ctx, info)
 	}
@@ -253,7 +253,7 @@ func verify(c *simulated, pods []*v1.Pod, placed []placement, chosen bool) error
 	return nil
 }
 
-// hintsUsed reads how many cycles of a profile took batching's hint so far.
+// hintsUsed reads the number of cycles of a profile that have used batching's hint.
 func hintsUsed(profile string) int {
 	v, err := testutil.GetCounterMetricValue(metrics.BatchAttemptStats.WithLabelValues(profile, metrics.BatchAttemptHintUsed))
 	if err != nil {
@@ -262,7 +262,7 @@ func hintsUsed(profile string) int {
 	return int(v)
 }
 
-// cpuTime is what the process has used so far.
+// cpuTime is the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -271,7 +271,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// readShares fills in where the CPU time of the cycles went, by a CPU profile of them.
+// readShares fills in the shares of the cycles' CPU time, from a CPU profile of them.
 func (out *Cell) readShares(profile *pprofile.Profile) {
 	perPod := func(s *pprofile.Sample) float64 { return float64(s.Value[1]) / 1000 / float64(out.Pods) }
 	for _, s := range profile.Sample {
@@ -299,7 +299,7 @@ func names(s *pprofile.Sample) []string {
 	return out
 }
 
-// writeProfile keeps the CPU profiles of several cells in one file.
+// writeProfile merges the CPU profiles of several cells into one file.
 func writeProfile(path string, profiles []*pprofile.Profile) error {
 	if path == "" || len(profiles) == 0 {
 		return nil

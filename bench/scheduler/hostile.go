@@ -26,18 +26,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// Accounts of the programs on a node.
+// Service accounts of the programs on a node.
 const (
 	exporterAccount = "nvtopo-exporter"
 	agentAccount    = "nvtopo-node-agent"
 )
 
-// realLimits are the API server's own defaults, in place of devcluster's greater ones:
-// priority levels are shares of them.
+// realLimits are the API server's own defaults, in place of devcluster's greater ones: priority levels
+// are shares of them.
 var realLimits = []string{"--max-requests-inflight=400", "--max-mutating-requests-inflight=200"}
 
-// surround starts what goes on around a cell of a run with hostile nodes; stop ends what was started,
-// also after an error.
+// surround starts the background load of a cell with hostile nodes; stop ends it, also after an error.
 func (c *cluster) surround(ctx context.Context, p *profile, out *Cell) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {
@@ -71,11 +70,11 @@ func (c *cluster) surround(ctx context.Context, p *profile, out *Cell) (stop fun
 	return stop, nil
 }
 
-// removePriorityLevels takes the project's flow control away.
+// removePriorityLevels deletes the project's FlowSchemas and priority levels.
 func (c *cluster) removePriorityLevels(ctx context.Context) error {
 	schemas, levels, err := manifests.FlowControl()
 	if err != nil {
-		return err // says what it was about
+		return err // its errors name their cause
 	}
 	for _, s := range schemas {
 		if err := c.kube.FlowcontrolV1().FlowSchemas().Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
@@ -90,8 +89,8 @@ func (c *cluster) removePriorityLevels(ctx context.Context) error {
 	return nil
 }
 
-// atPace has each of n nodes act, one step after the other and not all nodes at once, so often a
-// second all together, until stop. A step that is late is not skipped, and is told when it was due.
+// atPace calls act for each of n nodes in steps, spread over the nodes, perSecond times a second in
+// total, until stop. A late step is not skipped; due is the time at which it was due.
 func atPace(ctx context.Context, n int, perSecond float64, act func(ctx context.Context, node, step int, due time.Time)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	interval := time.Duration(float64(time.Second) * float64(n) / perSecond)
@@ -108,14 +107,14 @@ func atPace(ctx context.Context, n int, perSecond float64, act func(ctx context.
 	return func() { cancel(); all.Wait() }
 }
 
-// hostileNode has what a stolen node has: the tokens of its exporter and of its agent.
+// hostileNode has the credentials of a stolen node: the tokens of its exporter and of its agent.
 type hostileNode struct{ exporter, agent dynamic.Interface }
 
-// boundClient is a client with a token of an account that is bound to a node.
+// boundClient returns a client with a token of an account that is bound to a node.
 func (c *cluster) boundClient(ctx context.Context, account string, node int) (dynamic.Interface, error) {
 	config, err := c.NodeBoundConfig(ctx, release.Namespace, account, fleet.Name(node))
 	if err != nil {
-		return nil, err // says what it was about
+		return nil, err // its errors name their cause
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -124,9 +123,9 @@ func (c *cluster) boundClient(ctx context.Context, account string, node int) (dy
 	return client, nil
 }
 
-// startAttack turns the first nodes hostile and has them publish until stop. Each waits
-// for the answer before it publishes again, and for its turn at the rate of all of them
-// together. After stop the nodes are honest again.
+// startAttack makes the first nodes publish hostile objects until stop. Each waits for the response
+// before it publishes again, and for its turn at the common rate. After stop the nodes are honest
+// again.
 func (c *cluster) startAttack(ctx context.Context, out *Cell) (stop func() error, err error) {
 	nodes := make([]hostileNode, c.o.Hostile)
 	err = parallel(ctx, len(nodes), func(ctx context.Context, i int) (err error) {
@@ -136,7 +135,7 @@ func (c *cluster) startAttack(ctx context.Context, out *Cell) (stop func() error
 		return err
 	})
 	if err != nil {
-		return nil, err // says what it was about
+		return nil, err // its errors name their cause
 	}
 	var writes, refused atomic.Int64
 	begun := time.Now()
@@ -146,7 +145,7 @@ func (c *cluster) startAttack(ctx context.Context, out *Cell) (stop func() error
 		if err == nil {
 			err = nodes[node].write(ctx, node, t)
 		}
-		// The API server may refuse some writes of an overloaded moment: that is its way to resist.
+		// The API server may refuse some writes while overloaded: that is how it resists.
 		if err == nil {
 			writes.Add(1)
 		} else if ctx.Err() == nil {
@@ -182,7 +181,7 @@ func (n *hostileNode) write(ctx context.Context, node int, t *v1alpha1.NodeGPUTo
 	return patch(ctx, n.agent, node, record, "status")
 }
 
-// specOf is a merge patch that replaces what a graph is made of.
+// specOf returns a merge patch that replaces the parts of a graph.
 func specOf(t *v1alpha1.NodeGPUTopology) map[string]any {
 	return map[string]any{"spec": map[string]any{
 		"gpus": t.Spec.GPUs, "linkKinds": t.Spec.LinkKinds, "linkRows": t.Spec.LinkRows,
@@ -217,7 +216,7 @@ func (c *cluster) honestNode(ctx context.Context, number int) (*honestNode, erro
 	}
 	config, err := c.NodeBoundConfig(ctx, release.Namespace, exporterAccount, name)
 	if err != nil {
-		return nil, err // says what it was about
+		return nil, err // its errors name their cause
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -228,9 +227,9 @@ func (c *cluster) honestNode(ctx context.Context, number int) (*honestNode, erro
 	}}, nil
 }
 
-// startHeartbeats has the last nodes of the cluster renew their exporters' Leases until stop. A renewal
-// that is late is not skipped: what it waited for is in the time of those behind it. After stop the
-// Leases last as long as before.
+// startHeartbeats makes the last nodes of the cluster renew their exporters' Leases until stop. A late
+// renewal is not skipped: its delay is included in the time of those behind it. After stop the Leases
+// last as long as before.
 func (c *cluster) startHeartbeats(ctx context.Context, out *Cell) (stop func() error, err error) {
 	nodes := make([]*honestNode, c.o.Hostile)
 	err = parallel(ctx, len(nodes), func(ctx context.Context, i int) (err error) {
@@ -238,7 +237,7 @@ func (c *cluster) startHeartbeats(ctx context.Context, out *Cell) (stop func() e
 		return err
 	})
 	if err != nil {
-		return nil, err // says what it was about
+		return nil, err // its errors name their cause
 	}
 	var mu sync.Mutex
 	var took report.Sample // ms of each renewal that succeeded; guarded by mu

@@ -24,19 +24,19 @@ const (
 	// latencyLoad is the share of the GPUs in use while pods are timed.
 	latencyLoad = 0.85
 	narrowTo    = 64 // the argument's default
-	// patienceEach ends a case on a machine whose picks are slow; its row says how
-	// many pods it got to.
+	// patienceEach is the time limit of a case on a machine with slow picks; its row
+	// shows how many pods it completed.
 	patienceEach = 5 * time.Second
 )
 
-// latency is the time our extension points take for one pod, all nodes together:
-// PreFilter, then Filter of every node that PreFilter left, PreScore, Score.
+// latency is the time of our extension points for one pod, all nodes together: PreFilter,
+// then Filter of every node that PreFilter left, PreScore, Score.
 type latency struct {
 	Machine  string  `json:"machine"`
 	Mode     string  `json:"mode"`
 	GPUs     int     `json:"gpus"` // of the pod; 0: pods of all sizes
 	Pods     int     `json:"pods"`
-	Unplaced int     `json:"unplaced"` // for which no node had room
+	Unplaced int     `json:"unplaced"` // pods for which no node had room
 	Nodes    float64 `json:"nodesFilteredPerPod"`
 	Took     spread  `json:"micros"`
 	Reserve  spread  `json:"reserveMicros"`
@@ -44,7 +44,7 @@ type latency struct {
 	reserve  report.Sample
 }
 
-// latencyCase is one cluster and way of running.
+// latencyCase is one cluster and mode.
 type latencyCase struct {
 	machine  *machine.Machine
 	mode     string
@@ -95,7 +95,7 @@ func (l *latency) label() string {
 	return fmt.Sprintf("%s, %s, %s", l.Machine, l.Mode, size)
 }
 
-// churn keeps a cluster at latencyLoad while pods come and go.
+// churn keeps a cluster at latencyLoad while pods start and end.
 type churn struct {
 	*rig
 	snapshot *internalcache.Snapshot
@@ -109,7 +109,8 @@ type churned struct {
 	state fwk.CycleState
 }
 
-// run returns a row for all pods, of the sizes in turn, and one for those of every size.
+// run returns a row for all pods, of the sizes in turn, and one for the pods of each
+// size.
 func (c latencyCase) run(ctx context.Context, nodes int, sizes []int, seed uint64) ([]*latency, error) {
 	cl, err := simulate(nodes, nil, c.machine)
 	if err != nil {
@@ -119,7 +120,7 @@ func (c latencyCase) run(ctx context.Context, nodes int, sizes []int, seed uint6
 	if err != nil {
 		return nil, err
 	}
-	config.Parallelism = 1 // what is measured is work, not how it is spread
+	config.Parallelism = 1 // the work is measured, not its distribution over threads
 	r, err := newRig(ctx, config, cl, !c.cold)
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func (c latencyCase) run(ctx context.Context, nodes int, sizes []int, seed uint6
 	return rows, nil
 }
 
-// place times one pod and lets it run where it scored best.
+// place times one pod and places it on the node with the best score.
 func (x *churn) place(ctx context.Context, pod *v1.Pod, rows ...*latency) error {
 	if err := x.Cache.UpdateSnapshot(x.logger, x.snapshot); err != nil {
 		return fmt.Errorf("update the snapshot: %w", err)
@@ -193,7 +194,8 @@ func (x *churn) place(ctx context.Context, pod *v1.Pod, rows ...*latency) error 
 	return nil
 }
 
-// rank returns the node with the best score, "" if none fits, and how many were filtered.
+// rank returns the node with the best score, "" if none fits, and the number of filtered
+// nodes.
 func (x *churn) rank(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (host string, filtered int, err error) {
 	nodes, err := x.snapshot.NodeInfos().List()
 	if err != nil {

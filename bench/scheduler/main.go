@@ -30,7 +30,7 @@ const (
 	cycleFile   = "bench-cycle.json"
 )
 
-// method stands above the service's tables.
+// method is printed above the service's tables.
 const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window that ends with the last
 binding. It begins with the first, so that reading caches is not in it, nor our graphs, for which GPU pods wait. Pods
 without GPUs do not wait for them: with none the scheduler reads them in the window, with none-warm before it.
@@ -43,10 +43,10 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
 		os.Exit(serveControlPlane(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
+	// The first Ctrl-C ends things in order; stop restores the usual effect of the second one.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
-	err := quietLogs("FATAL") // what goes wrong is returned as an error
+	err := quietLogs("FATAL") // failures are returned as errors
 	if err == nil {
 		err = command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
@@ -74,15 +74,15 @@ type options struct {
 	cycle     bool
 
 	QPS      int           `json:"qps,omitempty"`
-	Hostile  int           `json:"hostile,omitempty"` // nodes that are, in cells of that profile
+	Hostile  int           `json:"hostile,omitempty"` // number of hostile nodes, in cells of that profile
 	Writes   float64       `json:"hostileWritesPerSecond,omitempty"`
 	Renewals float64       `json:"renewalsPerSecond,omitempty"` // of honest nodes beside hostile ones
 	Hold     time.Duration `json:"hold,omitempty"`              // after the last binding
 	Backlog  int           `json:"backlog,omitempty"`           // waiting pods; 0: measure throughput
 	Releases int           `json:"releases,omitempty"`
-	Against  string        `json:"against,omitempty"` // another scheduler
-	Racks    int           `json:"racks,omitempty"`   // that nodes are labelled with
-	// Scheduler is the program that is measured.
+	Against  string        `json:"against,omitempty"` // another scheduler, to compare with
+	Racks    int           `json:"racks,omitempty"`   // number of racks that nodes are labelled with
+	// Scheduler is the measured program.
 	Scheduler string `json:"scheduler,omitempty"`
 	stall     time.Duration
 	profile   bool
@@ -91,7 +91,7 @@ type options struct {
 	cycles, latency, plansAlone, beside bool
 	latencyNodes, planNodes             int
 	besideNodes, besidePods             int
-	besideGangs                         []int // how many wait; the first is 0
+	besideGangs                         []int // numbers of waiting gangs; the first is 0
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -176,12 +176,12 @@ func (o *options) cycleFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.beside, "waiting", true, "also time single pods beside gangs that wait, on 2500 nodes")
 }
 
-// hostile says whether some cells have hostile nodes.
+// hostile reports whether some cells have hostile nodes.
 func (o *options) hostile() bool {
 	return slices.ContainsFunc(o.Profiles, func(p string) bool { return findProfile(p).hostile })
 }
 
-// binary is the scheduler that a profile is measured with.
+// binary returns the scheduler binary of a profile.
 func (o *options) binary(profile string) string {
 	if strings.HasSuffix(profile, beforeSuffix) {
 		return o.Against
@@ -210,7 +210,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// known checks that a flag names only what there is.
+// known returns an error if a flag names unknown values.
 func known(name string, given, all []string) error {
 	for _, g := range given {
 		if !slices.Contains(all, g) {
@@ -233,8 +233,8 @@ type Result struct {
 	Waiting      []*beside  `json:"waiting,omitempty"`
 }
 
-// command runs the benchmark, prints the tables and writes the results. An error or Ctrl-C late in a
-// long run does not cost what was measured.
+// command runs the benchmark, prints the tables and writes the results. Results measured before an
+// error or Ctrl-C are kept.
 func command(ctx context.Context, args []string, stdout, progress io.Writer) error {
 	o, err := parse(args, progress)
 	if err != nil {

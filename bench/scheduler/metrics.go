@@ -43,9 +43,9 @@ const (
 	readyLimit = 2 * time.Minute
 )
 
-// newSchedulerClient talks to a scheduler's own HTTPS server with the administrator's certificate,
-// which the scheduler accepts because the API server does. The scheduler's own certificate is
-// self-signed.
+// newSchedulerClient returns a client of a scheduler's own HTTPS server with the administrator's
+// certificate, which the scheduler accepts because the API server does. The scheduler's own
+// certificate is self-signed.
 func newSchedulerClient(admin *rest.Config, port int) (rest.Interface, error) {
 	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
@@ -60,8 +60,8 @@ func newSchedulerClient(admin *rest.Config, port int) (rest.Interface, error) {
 	return client, nil
 }
 
-// get reads a page of a scheduler or of the API server. A starting scheduler refuses: it has yet to
-// read by which authority clients' certificates are signed, or its caches.
+// get reads a page of a scheduler or of the API server. A starting scheduler refuses requests until
+// it has read the authority of clients' certificates, and its caches.
 func get(ctx context.Context, c rest.Interface, uri string) ([]byte, error) {
 	var body []byte
 	var last error
@@ -90,7 +90,7 @@ func store(ctx context.Context, c rest.Interface, uri, file string) error {
 	return nil
 }
 
-// families are metrics by name; they are a Gatherer, as testutil reads.
+// families are metrics by name; they implement Gatherer, for testutil.
 type families map[string]*dto.MetricFamily
 
 // Gather never fails.
@@ -130,7 +130,7 @@ func parseMetrics(r io.Reader, names ...string) (families, error) {
 	return out, nil
 }
 
-// sums adds a counter or gauge up by what key says of its labels, where it says yes.
+// sums adds up a counter or gauge by the key of its labels, where key returns true.
 func (f families) sums(name string, key func(labels map[string]string) (string, bool)) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range f[name].GetMetric() {
@@ -139,19 +139,19 @@ func (f families) sums(name string, key func(labels map[string]string) (string, 
 			labels[l.GetName()] = l.GetValue()
 		}
 		if k, ok := key(labels); ok {
-			out[k] += m.GetCounter().GetValue() + m.GetGauge().GetValue() // a metric is one of them
+			out[k] += m.GetCounter().GetValue() + m.GetGauge().GetValue() // a metric is either of them
 		}
 	}
 	return out
 }
 
-// byLabel is a key of sums.
+// byLabel returns a key for sums: the value of a label.
 func byLabel(name string) func(map[string]string) (string, bool) {
 	return func(labels map[string]string) (string, bool) { return labels[name], true }
 }
 
-// latencies are the median and the 99th percentile of a family's histograms whose labels include
-// these, in ms, and how many values there are; with none all are 0.
+// latencies returns the median and the 99th percentile of a family's histograms whose labels
+// include these, in ms, and the number of values; without values all are 0.
 func (f families) latencies(name string, labels map[string]string) (p50, p99 float64, n int) {
 	h, err := testutil.GetHistogramVecFromGatherer(f, name, labels)
 	if err != nil || h.GetAggregatedSampleCount() == 0 {
@@ -162,7 +162,7 @@ func (f families) latencies(name string, labels map[string]string) (p50, p99 flo
 
 func ms(seconds float64) float64 { return seconds * 1e3 }
 
-// writeKey names a write of a pod, of one of its subresources or of an event.
+// writeKey returns the key of a write of a pod, of one of its subresources or of an event.
 func writeKey(labels map[string]string) (string, bool) {
 	resource, verb := labels["resource"], labels["verb"]
 	if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY"}, verb) {
@@ -180,7 +180,7 @@ func (c *cluster) writes(ctx context.Context) (map[string]float64, error) {
 	return f.sums(requestsName, writeKey), err
 }
 
-// countWrites sets what was written since before.
+// countWrites sets the numbers of writes since before.
 func (c *cluster) countWrites(ctx context.Context, before map[string]float64, out *Cell) error {
 	after, err := c.writes(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *cluster) countWrites(ctx context.Context, before map[string]float64, ou
 		switch {
 		case n == 0:
 			continue
-		case strings.Contains(key, " events "): // told apart
+		case strings.Contains(key, " events "): // not in the sums
 		case !strings.Contains(key, " 2"):
 			out.RefusedPerPod += n / float64(out.Pods)
 		default:
@@ -203,8 +203,8 @@ func (c *cluster) countWrites(ctx context.Context, before map[string]float64, ou
 	return nil
 }
 
-// readMetrics reads the scheduler's metrics once it has accounted for every pod: an
-// attempt is observed a moment after its binding is seen.
+// readMetrics reads the scheduler's metrics once they include every pod: an attempt is observed a
+// moment after its binding is seen.
 func (out *Cell) readMetrics(ctx context.Context, client rest.Interface) error {
 	var f families
 	var seen float64
@@ -242,7 +242,7 @@ func (out *Cell) readHeap(ctx context.Context, client rest.Interface) error {
 	return err
 }
 
-// countGraphs reads how many nodes' graphs count as the window begins.
+// countGraphs reads the number of nodes with a valid graph as the window begins.
 func (out *Cell) countGraphs(ctx context.Context, client rest.Interface) error {
 	f, err := scrape(ctx, client, nodesName)
 	out.GraphsRead = int(f.sums(nodesName, byLabel("state"))["counted"])

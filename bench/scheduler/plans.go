@@ -21,17 +21,18 @@ import (
 
 const (
 	planRacks = 50
-	// planFill is the share of the GPUs that gangs fill, and mostGangs bounds those of one size.
+	// planFill is the share of the GPUs that gangs fill, and mostGangs the most gangs of one
+	// size.
 	planFill  = 0.9
 	mostGangs = 500
 )
 
-// planSizes are the members of a gang.
+// planSizes returns the numbers of members of a gang.
 func planSizes() []int { return []int{4, 64, 1000} }
 
-// plans is the time of the PreFilter that plans a gang, as the clock has it and as its thread
-// has run: the former is more by what the thread waited for a core. The first plan of a cluster,
-// which asks every node, is told apart from the later ones, which ask those that have changed.
+// plans is the time of the PreFilter that plans a gang, in wall time and in thread time: the
+// former is longer by the thread's waits for a core. The first plan of a cluster, which checks
+// every node, is separate from the later ones, which check changed nodes only.
 type plans struct {
 	Members int     `json:"members"`
 	Plans   int     `json:"plans"`
@@ -56,7 +57,7 @@ func planning(ctx context.Context, o *options, res *Result, progress io.Writer) 
 		if err != nil {
 			return nil, err
 		}
-		if gangsIn(c, members) < 2 { // there would be no plan but the first
+		if gangsIn(c, members) < 2 { // only the first plan would be made
 			continue
 		}
 		p, err := planOn(ctx, c, members)
@@ -81,7 +82,7 @@ func planning(ctx context.Context, o *options, res *Result, progress io.Writer) 
 	})
 }
 
-// planOn places one gang after the other until the cluster is as full as pods may make it.
+// planOn places one gang after the other until the cluster is filled to planFill.
 func planOn(ctx context.Context, c *simulated, members int) (*plans, error) {
 	config, err := ownPlugins("{name: GangPlacement}, {name: TopologyAware, weight: 5}", "")
 	if err != nil {
@@ -105,7 +106,7 @@ func planOn(ctx context.Context, c *simulated, members int) (*plans, error) {
 	p := &plans{Members: members}
 	for i, pods := range gangs {
 		for rank, pod := range pods {
-			if rank < 2 { // the second finds its place held, like those after it
+			if rank < 2 { // the second finds its place reserved, like those after it
 				if err := r.Cache.UpdateSnapshot(r.logger, snapshot); err != nil {
 					return nil, fmt.Errorf("update the snapshot: %w", err)
 				}
@@ -127,12 +128,12 @@ func planOn(ctx context.Context, c *simulated, members int) (*plans, error) {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// gangsIn is how many gangs a cluster gets.
+// gangsIn returns the number of gangs for a cluster.
 func gangsIn(c *simulated, members int) int {
 	return min(mostGangs, int(planFill*float64(c.gpus))/(members*gangGPUs))
 }
 
-// gangsFor makes gangs that fill the cluster.
+// gangsFor returns gangs that fill the cluster.
 func gangsFor(c *simulated, members int, scheduler string) (out [][]*v1.Pod) {
 	for g := range gangsIn(c, members) {
 		pods := make([]*v1.Pod, members)
@@ -145,7 +146,7 @@ func gangsFor(c *simulated, members int, scheduler string) (out [][]*v1.Pod) {
 	return out
 }
 
-// tell has the scheduler hear of the pods, and returns when it knows all gangs to be complete.
+// tell reports the pods to the scheduler, and returns when it knows all gangs to be complete.
 func (r *rig) tell(ctx context.Context, gangs [][]*v1.Pod) error {
 	for _, pods := range gangs {
 		for _, pod := range pods {
@@ -164,7 +165,7 @@ func (r *rig) tell(ctx context.Context, gangs [][]*v1.Pod) error {
 	})
 }
 
-// placeMember times the PreFilter of a member and lets the pod have the node.
+// placeMember times the PreFilter of a member and assumes the pod on the node.
 func (r *rig) placeMember(ctx context.Context, pod *v1.Pod) (thread, clock time.Duration, err error) {
 	state := framework.NewCycleState()
 	began, start := time.Now(), threadtime.Now()

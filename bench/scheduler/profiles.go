@@ -29,20 +29,20 @@ const (
 // beforeSuffix marks a profile of ours that is measured with the scheduler of -against.
 const beforeSuffix = "-before"
 
-// profile is how a scheduler is configured in a cell.
+// profile is the configuration of a scheduler in a cell.
 type profile struct {
 	name     string
 	shipped  string // configuration that it is derived from
 	stock    bool   // kube-scheduler's default profile in place of ours
 	allNodes bool   // no sampling of nodes
 	wide     bool   // PreFilter does not narrow
-	// Some nodes publish the worst that the API server takes, with the project's priority levels and
-	// without them.
+	// Some nodes publish the worst objects that the API server admits, with the project's priority
+	// levels and without them.
 	hostile, unlimited bool
 }
 
-// serviceProfiles are in the order in which they are measured; the first defaultProfiles are unless
-// -profiles says otherwise.
+// serviceProfiles are in the order of measuring; the first defaultProfiles are the default of
+// -profiles.
 var serviceProfiles = []profile{
 	{name: profileStock, shipped: manifests.SchedulerConfigBindingPath, stock: true},
 	{name: "ours-prebind", shipped: manifests.SchedulerConfigPath},
@@ -55,8 +55,8 @@ var serviceProfiles = []profile{
 
 const defaultProfiles = 4
 
-// cycleProfiles are those of the cycle alone, the baseline first. Ours without narrowing looks at as
-// many nodes as the baseline does, which shows what our plugins cost per node.
+// cycleProfiles are the profiles of the cycle alone, the baseline first. Ours without narrowing
+// examines as many nodes as the baseline does, which shows the cost of our plugins per node.
 var cycleProfiles = []profile{
 	{name: "default", shipped: manifests.SchedulerConfigPath, stock: true},
 	{name: "default + ours without narrowing", shipped: manifests.SchedulerConfigPath, wide: true},
@@ -77,7 +77,7 @@ func findProfile(name string) *profile {
 	return &all[slices.IndexFunc(all, func(p profile) bool { return p.name == name })]
 }
 
-// withBefore puts each profile of ours a second time before itself, for another scheduler.
+// withBefore inserts before each profile of ours its variant for the other scheduler.
 func withBefore(profiles []string) []string {
 	var out []string
 	for _, p := range profiles {
@@ -94,16 +94,15 @@ const (
 	spreadPlugin   = "PodTopologySpread"
 )
 
-// configuration is a profile as its scheduler gets it.
+// configuration is a profile in the form for its scheduler.
 type configuration struct {
 	schedulerName string
 	yaml          []byte
 }
 
-// configure derives a configuration from the shipped one. Stock is
-// kube-scheduler's default profile as it is, sampling of nodes included, but
-// for the arguments of PodTopologySpread that the shipped profile has too:
-// without them batching is off and stock would look slower than it need be.
+// configure derives a configuration from the shipped one. Stock is kube-scheduler's default profile
+// unchanged, including sampling of nodes, except for the arguments of PodTopologySpread that the
+// shipped profile has too: without them batching is off and stock would look slower than necessary.
 func (p *profile) configure(qps int) (*configuration, error) {
 	text, err := manifests.FS.ReadFile(p.shipped)
 	if err != nil {
@@ -136,7 +135,7 @@ func (p *profile) configure(qps int) (*configuration, error) {
 		plugin, _ := entry["name"].(string)
 		args[plugin], _ = entry["args"].(map[string]any)
 		delete(args[plugin], "leaderLease")  // the benchmark runs one scheduler, without leader election,
-		delete(args[plugin], "debugAddress") // and asks it nothing
+		delete(args[plugin], "debugAddress") // and does not use this endpoint
 	}
 	if args[topologyPlugin] == nil || args[spreadPlugin] == nil {
 		return nil, fmt.Errorf("%s: no arguments of %s or %s", p.shipped, topologyPlugin, spreadPlugin)
@@ -158,7 +157,7 @@ func (p *profile) configure(qps int) (*configuration, error) {
 	return &configuration{schedulerName: name, yaml: out}, nil
 }
 
-// decoded is a profile as a scheduler in this process takes it.
+// decoded returns a profile as a configuration for a scheduler in this process.
 func (p *profile) decoded() (*schedconfig.KubeSchedulerConfiguration, error) {
 	c, err := p.configure(1)
 	if err != nil {
@@ -180,7 +179,7 @@ func decodeConfig(data []byte) (*schedconfig.KubeSchedulerConfiguration, error) 
 	return config, nil
 }
 
-// ownPlugins is a profile without any plugin that is not ours but for those a profile must have.
+// ownPlugins returns a profile with only our plugins and those that every profile must have.
 func ownPlugins(enabled, config string) (*schedconfig.KubeSchedulerConfiguration, error) {
 	return decodeConfig(fmt.Appendf(nil, `
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -17,27 +17,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// place is which publication of which hostile node is due, and whose GPUs it may claim.
+// place selects the due publication of a hostile node, and the victim whose GPUs it may
+// claim.
 type place struct{ node, victim, step int }
 
-// publication is one kind of what hostile nodes publish.
+// publication is one kind of hostile object.
 type publication struct {
 	name  string
 	spoil func(*v1alpha1.NodeGPUTopology, place) error
 }
 
-// publications are what hostile nodes publish, by turns.
+// publications are the kinds that hostile nodes publish, in turn.
 var publications = []publication{
 	{"the greatest object", greatest},
 	{"a graph of 16 GPUs, its links at random", func(t *v1alpha1.NodeGPUTopology, p place) error {
-		noise(t, 16, p) // whose tables are the dearest, another each time
+		noise(t, 16, p) // whose tables are the most expensive, a new one each time
 		return nil
 	}},
 	{"unreadable and flapping", unreadable},
 	{"GPUs of another node", stolen},
 }
 
-// object is what the kind publishes next.
+// object returns the kind's next object.
 func (k *publication) object(p place) (*v1alpha1.NodeGPUTopology, error) {
 	t, err := honestTopology(p.node)
 	if err != nil {
@@ -46,7 +47,7 @@ func (k *publication) object(p place) (*v1alpha1.NodeGPUTopology, error) {
 	return t, k.spoil(t, p)
 }
 
-// honestTopology is what was published for a node, but for the Node's own ids.
+// honestTopology returns a node's original topology, without the Node's own ids.
 func honestTopology(node int) (*v1alpha1.NodeGPUTopology, error) {
 	kinds, err := fleet.Kinds()
 	if err != nil {
@@ -81,7 +82,7 @@ func stolen(t *v1alpha1.NodeGPUTopology, p place) error {
 	return nil
 }
 
-// noise makes a machine of n GPUs with random links, of as many kinds as there may be.
+// noise makes a machine of n GPUs with random links, of the greatest number of kinds.
 func noise(t *v1alpha1.NodeGPUTopology, n int, p place) {
 	r := rand.New(rand.NewPCG(uint64(p.node), uint64(p.step)))
 	s, first := &t.Spec, t.Spec.GPUs[0]
@@ -108,8 +109,8 @@ func noise(t *v1alpha1.NodeGPUTopology, n int, p place) {
 	}
 }
 
-// greatest makes an object of which no list can have more entries: 64 GPUs, and a record of
-// pods of everybody.
+// greatest makes an object with all lists at their greatest length: 64 GPUs, and a record
+// of pods of all namespaces.
 func greatest(t *v1alpha1.NodeGPUTopology, p place) error {
 	noise(t, nvtopo.MaxGPUs, p)
 	memory, id := resource.MustParse("1099511627777"), p.step%1000
@@ -153,7 +154,7 @@ func greatest(t *v1alpha1.NodeGPUTopology, p place) error {
 	return nil
 }
 
-// cpuList is a list as long as the schema lets it be, of CPUs that are numbered by turns.
+// cpuList returns a list of the schema's greatest length, of alternately numbered CPUs.
 func cpuList(first int) string {
 	var b strings.Builder
 	for cpu := 1000 + first; b.Len() < 1015; cpu += 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// key is which cells are repeats of each other.
+// key identifies the cells that are repeats of each other.
 type key struct {
 	nodes             int
 	workload, profile string
@@ -28,7 +28,7 @@ type groups struct {
 	of    map[key]*group
 }
 
-// group puts cells together that are repeats of each other, in the order of the options.
+// group groups cells that are repeats of each other, in the order of the options.
 func (o *options) group(cells []Cell) (*groups, error) {
 	g := &groups{of: map[key]*group{}}
 	for i := range cells {
@@ -46,7 +46,7 @@ func (o *options) group(cells []Cell) (*groups, error) {
 	for _, nodes := range o.Nodes {
 		for _, workload := range o.Workloads {
 			for _, profile := range o.Profiles {
-				if k := (key{nodes, workload, profile}); g.of[k] != nil { // else measuring ended before
+				if k := (key{nodes, workload, profile}); g.of[k] != nil { // otherwise measuring ended before
 					g.order = append(g.order, k)
 				}
 			}
@@ -55,7 +55,8 @@ func (o *options) group(cells []Cell) (*groups, error) {
 	return g, nil
 }
 
-// figuresOf are the numbers of a result by their names in JSON, "outer.inner" for those of a field.
+// figuresOf returns the numbers of a result by their names in JSON, "outer.inner" for those of a
+// field.
 func figuresOf(result any) (map[string]float64, error) {
 	data, err := json.Marshal(result)
 	if err != nil {
@@ -79,7 +80,7 @@ func figuresOf(result any) (map[string]float64, error) {
 	return out, nil
 }
 
-// spread is how a sample is distributed.
+// spread is the distribution of a sample.
 type spread struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -99,13 +100,13 @@ type column struct {
 	title    string
 	figure   string // its name in JSON
 	decimals int
-	of       func(report.Sample) float64 // of the repeats; nil: the median
+	of       func(report.Sample) float64 // statistic over the repeats; nil: the median
 	spread   bool                        // with quartiles
-	to       func(key) key               // as a ratio, with quartiles, to other cells of the same repeat
-	text     func(*groups, key) string   // in place of all that
+	to       func(key) key               // cells of the same repeat for a ratio with quartiles
+	text     func(*groups, key) string   // replaces all of the above
 }
 
-// sample is a figure in each repeat, or its ratio in those that have both.
+// sample returns a figure of each repeat, or its ratio in those that have both.
 func (g *groups) sample(k key, figure string, to func(key) key) report.Sample {
 	others := map[int]float64{} // by repeat
 	if to != nil && g.of[to(k)] != nil {
@@ -143,7 +144,7 @@ func (g *groups) cell(k key, c *column) string {
 	return report.Number(s.Median(), c.decimals)
 }
 
-// table has a row for each key that keep, if not nil, lets through.
+// table returns a table with a row for each key; keep, if not nil, selects keys.
 func (g *groups) table(title string, keep func(key) bool, columns []column) *report.Table {
 	t := &report.Table{Title: title}
 	for i := range columns {
@@ -162,7 +163,7 @@ func (g *groups) table(title string, keep func(key) bool, columns []column) *rep
 	return t
 }
 
-// rowsTable has a row for each of some results that are no cells.
+// rowsTable returns a table with a row for each of some results that are no cells.
 func rowsTable[T interface{ label() string }](title string, rows []T, columns []column) (*report.Table, error) {
 	t := &report.Table{Title: title}
 	for i := range columns {
@@ -185,12 +186,13 @@ func rowsTable[T interface{ label() string }](title string, rows []T, columns []
 // total is the sum over the repeats.
 func total(s report.Sample) float64 { return s.Mean() * float64(len(s)) }
 
-// toProfile is the same cells of another profile.
+// toProfile returns the function from a cell's key to that of the same cell of another profile.
 func toProfile(name string) func(key) key {
 	return func(k key) key { k.profile = name; return k }
 }
 
-// toSingles is the same cells with single pods in place of gangs, or alone in place of beside gangs.
+// toSingles returns the key of the same cell with single pods in place of gangs, or alone in place of
+// beside gangs.
 func toSingles(k key) key { k.workload = findWorkload(k.workload).singles(); return k }
 
 var (
@@ -201,7 +203,7 @@ var (
 
 func (k key) String() string { return fmt.Sprintf("%d, %s, %s", k.nodes, k.workload, k.profile) }
 
-// begins says which binding the window begins with, and what had not been read by then.
+// begins returns the first binding of the window, and the number of graphs not read by then.
 func begins(g *groups, k key) string {
 	missing := 0
 	for _, c := range g.of[k].cells {
@@ -217,7 +219,7 @@ func begins(g *groups, k key) string {
 	return text
 }
 
-// gpuWrites are the writes of pods with GPUs.
+// gpuWrites returns the writes per pod of a workload with GPUs.
 func gpuWrites(g *groups, k key) string {
 	if !findWorkload(k.workload).gpus() {
 		return "–"
@@ -225,7 +227,7 @@ func gpuWrites(g *groups, k key) string {
 	return report.Number(g.sample(k, "writesPerPod", nil).Median(), 2)
 }
 
-// serviceTables are one table of everything, those of hostile nodes and of gangs where there are any,
+// serviceTables returns one table of everything, those of hostile nodes and of gangs where present,
 // and one for each workload and size.
 func (o *options) serviceTables(g *groups) []*report.Table {
 	out := []*report.Table{g.table("Summary: all workloads and profiles", nil, []column{
@@ -283,7 +285,7 @@ func (o *options) serviceTables(g *groups) []*report.Table {
 	return out
 }
 
-// workloadTable has latencies and counts of one workload and size.
+// workloadTable returns the latencies and counts of one workload and size.
 func (g *groups) workloadTable(of key) *report.Table {
 	var first *group
 	t := g.table("", func(k key) bool {
@@ -311,7 +313,7 @@ func (g *groups) workloadTable(of key) *report.Table {
 	return t
 }
 
-// cycleTables are times and counts, and the shares of our packages.
+// cycleTables returns times and counts, and the shares of our packages.
 func (o *options) cycleTables(g *groups) []*report.Table {
 	mean := func(k key, figure string) float64 { return g.sample(k, figure, nil).Mean() }
 	baseline := toProfile(o.Profiles[0])

@@ -43,17 +43,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// simulated is the objects of a simulated cluster. Schedulers read them and change
-// none, so all repeats share them.
+// simulated is the objects of a simulated cluster. Schedulers only read them, so all repeats
+// share them.
 type simulated struct {
 	nodes      []*v1.Node
 	topologies []*v1alpha1.NodeGPUTopology
 	leases     *coordinationv1.LeaseList
 	gpus       int
-	served     bool // the API server has the nodes, too: labels are read from there
+	served     bool // the API server has the nodes, too: labels are read from it
 }
 
-// simulate makes count nodes that are the given machines in turn, in racks unless rack is nil.
+// simulate creates count nodes that are the given machines in turn, in racks unless rack is
+// nil.
 func simulate(count int, rack func(i int) int, machines ...*machine.Machine) (*simulated, error) {
 	var of fleet.Options
 	if rack != nil {
@@ -63,7 +64,7 @@ func simulate(count int, rack func(i int) int, machines ...*machine.Machine) (*s
 	for i := range count {
 		o, err := fleet.Make(i, machines[i%len(machines)], &of)
 		if err != nil {
-			return nil, err // says what it was about
+			return nil, err // its errors name their cause
 		}
 		o.Node.UID, o.Topology.UID = types.UID(o.Node.Name+"-uid"), types.UID(o.Node.Name+"-topology")
 		o.Topology.ResourceVersion, o.Topology.Spec.NodeUID = "1", o.Node.UID
@@ -77,9 +78,9 @@ func simulate(count int, rack func(i int) int, machines ...*machine.Machine) (*s
 	return c, nil
 }
 
-// switched20 is a machine that no catalogue lists, larger than what tables are
-// built for: twenty PCIe GPUs, four behind each of five switches, three switches
-// on one socket and two on the other.
+// switched20 is a machine that no catalogue lists, larger than the limit of tables: twenty
+// PCIe GPUs, four behind each of five switches, three switches on one socket and two on the
+// other.
 func switched20() *machine.Machine {
 	const all = 20
 	m := &machine.Machine{
@@ -110,23 +111,23 @@ func switched20() *machine.Machine {
 	return m
 }
 
-// rig is one real scheduler over a cluster, whose cycles the benchmark drives
-// itself. What an API server would tell it comes from a fake one.
+// rig is one real scheduler over a cluster, whose cycles the benchmark drives itself. A fake
+// client takes the place of the API server.
 type rig struct {
 	*scheduler.Scheduler
 	framework framework.Framework
 	api       *fake.Clientset
-	state     *nodestate.State   // nil where no plugin of ours runs
-	bound     *watch.FakeWatcher // tells the pod informer of bindings
-	version   int                // last resource version told
+	state     *nodestate.State   // nil where none of our plugins runs
+	bound     *watch.FakeWatcher // reports bindings to the pod informer
+	version   int                // last resource version reported
 	logger    klog.Logger
 	stop      context.CancelFunc
 }
 
-// newRig starts a scheduler and feeds it the cluster, and builds the answer
-// tables if it is told to: the scheduler does so in the background. Stop it after use.
+// newRig starts a scheduler with the cluster, and with build waits for the answer tables,
+// which the scheduler builds in the background. Stop it after use.
 func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *simulated, build bool) (*rig, error) {
-	// The scheduler's own lines would be measured with it.
+	// The scheduler's own log lines would be measured, too.
 	logger := klog.New(nil)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	r := &rig{bound: watch.NewFake(), logger: logger, stop: cancel}
@@ -173,8 +174,8 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 	})
 }
 
-// client serves the Leases and the watch of pods; everything else is empty. The
-// fake client's own tracker would take minutes for a large cluster.
+// client serves the Leases and the watch of pods; everything else is empty. The fake client's
+// own tracker would take minutes for a large cluster.
 func (r *rig) client(c *simulated) *fake.Clientset {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) { return true, c.leases, nil })
@@ -193,15 +194,15 @@ func (r *rig) client(c *simulated) *fake.Clientset {
 	client.PrependWatchReactor("pods", func(action k8stesting.Action) (bool, watch.Interface, error) {
 		w, ok := action.(k8stesting.WatchAction)
 		if ok && !w.GetWatchRestrictions().Fields.Matches(fields.Set{"status.phase": string(v1.PodRunning)}) {
-			return true, watch.NewFake(), nil // who asks for finished pods must not take what is told of others
+			return true, watch.NewFake(), nil // a watch of finished pods must not consume the events of others
 		}
 		return true, r.bound, nil
 	})
 	return client
 }
 
-// registry is our plugins as cmd/scheduler registers them; it also keeps the
-// State they share.
+// registry returns our plugins as cmd/scheduler registers them; it also keeps the State they
+// share.
 func (r *rig) registry() frameworkruntime.Registry {
 	shared := lifecycle.NewShared(clock.RealClock{}, func(_ context.Context, _ fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
 		r.state = state
@@ -213,7 +214,7 @@ func (r *rig) registry() frameworkruntime.Registry {
 	}
 }
 
-// patience bounds the wait for what informers do in milliseconds.
+// patience bounds the wait for informers, which take milliseconds.
 const patience = 30 * time.Second
 
 func (r *rig) await(ctx context.Context, what string, done func() bool) error {
@@ -224,7 +225,7 @@ func (r *rig) await(ctx context.Context, what string, done func() bool) error {
 	return nil
 }
 
-// placement is a pod the scheduler has assumed on a node.
+// placement is a pod that the scheduler has assumed on a node.
 type placement struct {
 	pod   *v1.Pod
 	alloc *allocation.Allocation // nil where none of our plugins chose
@@ -236,8 +237,8 @@ func (r *rig) nextVersion() string {
 	return strconv.Itoa(1 + r.version)
 }
 
-// confirm tells the scheduler what it would hear once the pods were bound with
-// their annotations, and returns when its cache has heard.
+// confirm reports to the scheduler that the pods are bound with their annotations, and returns
+// when its cache shows it.
 func (r *rig) confirm(ctx context.Context, placed []placement) error {
 	for _, p := range placed {
 		bound := p.pod.DeepCopy()
@@ -269,7 +270,7 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 	return errors.Join(failure, err)
 }
 
-// snapshot is what the scheduler's plugins see of the cache once it is updated.
+// snapshot returns the snapshot of the cache that the scheduler's plugins see.
 func (r *rig) snapshot() (*internalcache.Snapshot, error) {
 	s, ok := r.framework.SnapshotSharedLister().(*internalcache.Snapshot)
 	if !ok {
@@ -278,7 +279,7 @@ func (r *rig) snapshot() (*internalcache.Snapshot, error) {
 	return s, nil
 }
 
-// assume has a pod take what it was given on its node, and returns how long Reserve took.
+// assume assumes a pod on its node and runs Reserve, and returns how long Reserve took.
 func (r *rig) assume(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (time.Duration, error) {
 	if err := r.Cache.AssumePod(r.logger, pod); err != nil {
 		return 0, fmt.Errorf("assume pod %s: %w", pod.Name, err)

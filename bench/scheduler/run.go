@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// plan is what a cell is to measure.
+// plan is a cell to measure.
 type plan struct {
 	nodes    int
 	workload *workload
@@ -23,10 +23,10 @@ type bench interface {
 	measure(ctx context.Context, p *plan) (*Cell, error)
 }
 
-// runCells measures every workload in each repeat, and every profile of it one after the other:
-// what is compared is measured close together, since the machine's pace may change in minutes.
-// The order of profiles turns, so that no profile always follows the same one. After an error the
-// cells measured so far are returned with it.
+// runCells measures every workload in each repeat, with its profiles one after the other: cells
+// to compare are measured close together, since the machine's speed may change within minutes.
+// The order of profiles rotates, so that no profile always follows the same one. After an error
+// the cells measured so far are returned with it.
 func runCells(ctx context.Context, o *options, nodes int, b bench, progress io.Writer) ([]Cell, error) {
 	var cells []Cell
 	for repeat := range o.Repeats {
@@ -54,7 +54,7 @@ func (c *Cell) pace() string {
 	return fmt.Sprintf("%.0f pods/s, cell %.1f s", c.PodsPerSecond, c.ElapsedSeconds)
 }
 
-// plans lists the workloads that there is room for, with their pods.
+// plans lists the workloads that the cluster has room for, with their pods.
 func (o *options) plans(nodes int, progress io.Writer) []plan {
 	wanted, room := o.Pods, nodes
 	if o.cycle { // clusters of all sizes end equally full
@@ -76,7 +76,7 @@ func (o *options) plans(nodes int, progress io.Writer) []plan {
 	return out
 }
 
-// rotated is the list begun n places later.
+// rotated returns the list rotated by n places.
 func rotated(list []string, n int) []string {
 	n %= len(list)
 	return slices.Concat(list[n:], list[:n])

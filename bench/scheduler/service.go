@@ -33,11 +33,11 @@ import (
 )
 
 const (
-	// settleLimit bounds the wait for what follows the last binding: metrics of the
-	// attempt, deletions, events.
+	// settleLimit bounds the wait for the effects of the last binding: metrics of the attempt,
+	// deletions, events.
 	settleLimit = 30 * time.Second
 	settlePoll  = 50 * time.Millisecond
-	// clients is how many requests of the load generator are under way at once.
+	// clients is the number of concurrent requests of the load generator.
 	clients = 32
 	// urgentName is the priority class of pods that are scheduled first, without preemption.
 	urgentName = "urgent"
@@ -81,7 +81,7 @@ func runService(ctx context.Context, o *options, res *Result, progress io.Writer
 	return o.serviceTables(g), failure
 }
 
-// onCluster starts a control plane with nodes for do.
+// onCluster starts a control plane with nodes and calls do with it.
 func (o *options) onCluster(ctx context.Context, nodes int, progress io.Writer, do func(*cluster) error) (err error) {
 	start, log := time.Now(), &devcluster.Tail{}
 	var args []string
@@ -109,7 +109,7 @@ func (o *options) onCluster(ctx context.Context, nodes int, progress io.Writer, 
 	return do(c)
 }
 
-// newCluster makes the nodes, in racks that a ClusterTopology names, and a priority class.
+// newCluster creates the nodes, in racks that a ClusterTopology names, and a priority class.
 func newCluster(ctx context.Context, cp *controlPlane, o *options, nodes int) (*cluster, error) {
 	config := cp.RESTConfig()
 	dyn, err := dynamic.NewForConfig(config)
@@ -142,9 +142,9 @@ func newCluster(ctx context.Context, cp *controlPlane, o *options, nodes int) (*
 	return &cluster{controlPlane: cp, o: o, kube: kube, dyn: dyn, nodes: nodes}, fleet.Add(ctx, kube, dyn, nodes, of)
 }
 
-// recording is where one more cell, which does not count, stores profiles.
+// recording is the parameters of an additional cell that only stores profiles.
 type recording struct {
-	files  string // how their names begin
+	files  string // prefix of their names
 	length time.Duration
 }
 
@@ -183,7 +183,7 @@ func (c *cluster) cell(ctx context.Context, p *plan, r *recording) (_ *Cell, err
 		return nil, err
 	}
 	defer func() {
-		if ctx.Err() == nil { // else the control plane is about to go with all there is
+		if ctx.Err() == nil { // otherwise the whole control plane is about to be removed
 			err = errors.Join(err, c.clean(ctx))
 		}
 		out.ElapsedSeconds = since(begin)
@@ -215,7 +215,7 @@ func (c *cluster) cell(ctx context.Context, p *plan, r *recording) (_ *Cell, err
 	return out, c.countWrites(ctx, before, out)
 }
 
-// parallel does something for each of n, some at a time, until one fails.
+// parallel calls do for each of n, some at a time, until one fails.
 func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
@@ -234,8 +234,9 @@ func (c *cluster) createPods(ctx context.Context, pods []*v1.Pod) error {
 	})
 }
 
-// createWaiting makes the pods that wait beside the workload's, and has a scheduler try them until
-// each says why it waits. So what a pod costs once, when it begins to wait, is before the window.
+// createWaiting creates the pods that wait beside the workload's, and runs a scheduler until each
+// has a reason in its status. So the one-time cost of a pod that begins to wait is before the
+// window.
 func (c *cluster) createWaiting(ctx context.Context, p *plan, config *configuration) error {
 	pods := p.workload.waitingPods(config.schedulerName)
 	if len(pods) == 0 {
@@ -277,7 +278,7 @@ type running struct {
 	client rest.Interface
 }
 
-// withScheduler runs a scheduler while do does something.
+// withScheduler calls do while a scheduler runs.
 func (c *cluster) withScheduler(ctx context.Context, binary string, config *configuration, do func(*running) error) (err error) {
 	s := &running{log: &devcluster.Tail{}}
 	s.Scheduler, err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
@@ -293,7 +294,8 @@ func (c *cluster) withScheduler(ctx context.Context, binary string, config *conf
 	return do(s)
 }
 
-// schedule has a scheduler bind the waiting pods, which w shows, until all are.
+// schedule waits until a scheduler has bound all waiting pods, which w shows, and fills in the
+// figures.
 func (c *cluster) schedule(ctx context.Context, p *plan, s *running, w watch.Interface, r *recording, out *Cell) error {
 	client := s.client
 	stopSampling := startSampling(ctx, s.PID(), c.pid)
@@ -340,8 +342,8 @@ func (c *cluster) schedule(ctx context.Context, p *plan, s *running, w watch.Int
 	return store(ctx, client, "/debug/pprof/heap?gc=1", r.files+".heap.pprof")
 }
 
-// clean deletes pods and events and waits until the pods are gone, so that each
-// cell starts from the same state.
+// clean deletes pods and events and waits until the pods are gone, so that each cell starts from the
+// same state.
 func (c *cluster) clean(ctx context.Context) error {
 	now, all := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}
 	pods := c.kube.CoreV1().Pods(metav1.NamespaceDefault)

@@ -22,12 +22,12 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/proc"
 )
 
-// boundPods selects pods with a node: a pod enters the watch when it is bound,
-// so that nothing else of its life is sent or decoded.
+// boundPods selects pods with a node: a pod enters the watch when it is bound, so that none of its other
+// events are sent or decoded.
 const boundPods = "spec.nodeName!="
 
-// watchBindings watches pods get bound from now on; none may be yet. Where the API server ends the watch,
-// it goes on.
+// watchBindings watches for pods being bound from now on; none may be bound yet. The watch is restarted
+// if the API server ends it.
 func watchBindings(ctx context.Context, kube kubernetes.Interface) (watch.Interface, error) {
 	pods := kube.CoreV1().Pods(metav1.NamespaceDefault)
 	list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods})
@@ -51,14 +51,14 @@ func watchBindings(ctx context.Context, kube kubernetes.Interface) (watch.Interf
 
 var errStalled = errors.New("no pod was bound any more")
 
-// nextBound waits for the next pod that gets bound.
+// nextBound waits for the next pod that is bound.
 func nextBound(ctx context.Context, w watch.Interface, stall time.Duration) (*v1.Pod, error) {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err() // main tells by it that somebody pressed Ctrl-C
+			return nil, ctx.Err() // main recognizes Ctrl-C by it
 		case <-timer.C:
 			return nil, fmt.Errorf("the last binding was %v ago: %w", stall, errStalled)
 		case e, ok := <-w.ResultChan():
@@ -75,8 +75,8 @@ func nextBound(ctx context.Context, w watch.Interface, stall time.Duration) (*v1
 	}
 }
 
-// collect waits until n pods are bound and returns when each was seen to be. It calls
-// seen with each binding's number, and gives up when there was none for as long as stall.
+// collect waits until n pods are bound and returns the time at which each binding was seen. It calls
+// seen with each binding's number, and gives up when none occurs for as long as stall.
 func collect(ctx context.Context, w watch.Interface, n int, stall time.Duration, seen func(int)) ([]time.Time, error) {
 	out := make([]time.Time, 0, n)
 	for len(out) < n {
@@ -89,7 +89,7 @@ func collect(ctx context.Context, w watch.Interface, n int, stall time.Duration,
 	return out, nil
 }
 
-// refusal is what the scheduler says about the first pod without a node.
+// refusal returns the scheduler's message on the first pod without a node.
 func refusal(ctx context.Context, kube kubernetes.Interface) string {
 	list, err := kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
 	if err != nil {
@@ -105,7 +105,7 @@ func refusal(ctx context.Context, kube kubernetes.Interface) string {
 	return fmt.Sprintf("%d pods wait, and the scheduler said nothing about them", len(list.Items))
 }
 
-// sampleInterval is a few ticks of proc(5): finer would show nothing more.
+// sampleInterval is a few ticks of proc(5): a finer one would show nothing more.
 const sampleInterval = 50 * time.Millisecond
 
 // sample is the CPU time of both processes at one moment.
@@ -123,7 +123,7 @@ func takeSample(scheduler, controlPlane int) (sample, error) {
 	return sample{at: time.Now(), scheduler: a, controlPlane: b}, errors.Join(err, err2)
 }
 
-// startSampling records both processes' CPU time until stop, which returns what was recorded.
+// startSampling records both processes' CPU time until stop, which returns the samples.
 func startSampling(ctx context.Context, scheduler, controlPlane int) (stop func() (samples, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -154,7 +154,7 @@ func startSampling(ctx context.Context, scheduler, controlPlane int) (stop func(
 	}
 }
 
-// at is the state at a moment, on the straight line between two samples.
+// at returns the state at a moment, interpolated linearly between two samples.
 func (s samples) at(t time.Time) sample {
 	i, _ := slices.BinarySearchFunc(s, t, func(x sample, t time.Time) int { return x.at.Compare(t) })
 	switch {
@@ -169,9 +169,8 @@ func (s samples) at(t time.Time) sample {
 	return sample{at: t, scheduler: between(a.scheduler, b.scheduler), controlPlane: between(a.controlPlane, b.controlPlane)}
 }
 
-// window computes rate and CPU per pod from one binding, by its number, to the last.
-// What comes before the first is the start: reading caches, and our graphs, which
-// readiness does not wait for.
+// window computes rate and CPU per pod from one binding, by its number, to the last. The time before the
+// first is the start: reading caches, and our graphs, which readiness does not wait for.
 func (out *Cell) window(bound []time.Time, used samples, from int) {
 	begun := used.at(bound[0])
 	out.StartCPUSeconds, out.StartControlPlaneCPUSeconds = begun.scheduler.Seconds(), (begun.controlPlane - used[0].controlPlane).Seconds()
@@ -186,7 +185,7 @@ func (out *Cell) window(bound []time.Time, used samples, from int) {
 	out.BothCPUMs = out.SchedulerCPUMs + out.ControlPlaneCPUMs
 }
 
-// holdStill measures what the scheduler, the control plane and this process use with
+// holdStill measures the CPU time that the scheduler, the control plane and this process use with
 // nothing to schedule.
 func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler, controlPlane int) error {
 	if length == 0 {
@@ -213,7 +212,7 @@ func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler,
 	return nil
 }
 
-// pause waits, but for the end of ctx.
+// pause waits for length, or until ctx ends.
 func pause(ctx context.Context, length time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -223,5 +222,5 @@ func pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// since is the time since t in seconds.
+// since returns the time since t in seconds.
 func since(t time.Time) float64 { return time.Since(t).Seconds() }

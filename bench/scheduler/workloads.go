@@ -23,34 +23,35 @@ const gpuResource = v1alpha1.DefaultResource
 // share is a part of a workload.
 type share struct{ gpus, percent int }
 
-// workload is what a cell's pods ask for.
+// workload is the requests of a cell's pods.
 type workload struct {
 	name   string
 	title  string
 	shares []share
-	// times is how many times as many pods it has as -pods says; 0 is once.
+	// times is the factor on the number of pods of -pods; 0 is once.
 	times int
-	// skip is the share of the bindings that come before the window. GPU pods wait
-	// until our graphs are read and need none; others are bound meanwhile. Gangs that wait
-	// are tried, and after 5 seconds their members are told why.
+	// skip is the share of the bindings before the window. GPU pods wait until our graphs are read and
+	// need none; others are bound meanwhile. Waiting gangs are tried, and after 5 seconds their members
+	// get the reason in their status.
 	skip float64
-	// own is that each pod asks for the one device that only the node of its number
-	// has, and for nothing else.
+	// own: each pod requests the one device that only the node of its number has, and nothing else.
 	own bool
-	// gang is how many pods a gang has, 0 for single pods; waiting is how many gangs wait beside
-	// them, or, alone, as many single pods as those would have.
+	// gang is the number of pods of a gang, 0 for single pods; waiting is the number of gangs that wait
+	// beside them, or, with alone, as many single pods as those would have.
 	gang, waiting int
 	alone         bool
 }
 
 const (
-	// singlesOfGangs is the workload of single pods that ask for what members of gangs do.
+	// singlesOfGangs is the workload of single pods with the requests of gangs' members.
 	singlesOfGangs = "four"
-	// lateSingles are as many of them as beside waiting gangs, and measured in the same window.
+	// lateSingles has as many of them as the workloads beside waiting gangs, measured in the same
+	// window.
 	lateSingles = "four-late"
-	// gangGPUs are a member's.
+	// gangGPUs is the number of GPUs of a member.
 	gangGPUs = 4
-	// waitingMembers of a waiting gang want to be on one node, which holds one fewer at most.
+	// waitingMembers is the number of members of a waiting gang: they require one node, which holds one
+	// fewer at most.
 	waitingMembers = fleet.GPUs/gangGPUs + 1
 )
 
@@ -65,9 +66,9 @@ var (
 	upTo16 = workload{shares: []share{{1, 40}, {2, 20}, {4, 20}, {8, 15}, {16, 5}}}
 )
 
-// serviceWorkloads are in the order in which they are measured. The one of own devices is upstream's
-// SchedulingWithExtendedResource, of test/integration/scheduler_perf in 1.35: there as
-// here each node has one device under a name of its own, and there are as many pods.
+// serviceWorkloads are in the order of measuring. The one of own devices is upstream's
+// SchedulingWithExtendedResource, of test/integration/scheduler_perf in 1.35: there, as here, each node
+// has one device under a name of its own, and as many pods are created.
 var serviceWorkloads = []workload{
 	{name: "one", title: "one GPU a pod", shares: oneGPU},
 	{name: "mix", title: "1, 2, 4 or 8 GPUs a pod (55, 17, 16, 12 %)", shares: mixed},
@@ -84,7 +85,7 @@ var serviceWorkloads = []workload{
 	{name: "gang-1000", title: "gangs of 1000 pods of 4 GPUs", shares: fourGPUs, gang: 1000},
 }
 
-// cycleWorkloads are those of the cycle alone.
+// cycleWorkloads are the workloads of the cycle alone.
 var cycleWorkloads = []workload{
 	{name: "1 GPU", shares: oneGPU},
 	{name: "mix 1/2/4/8", shares: mixed},
@@ -105,14 +106,13 @@ func findWorkload(name string) *workload {
 	return &all[slices.IndexFunc(all, func(w workload) bool { return w.name == name })]
 }
 
-// fitting is the number of pods, at most times wanted, that all find room on so many
-// nodes whatever the policy: a profile that spreads must not be measured on
-// pods that it left no whole node for. With one pod a node, the next one always
-// finds an untouched node; equal pods whose size divides a node cannot
+// fitting returns the number of pods, at most times wanted, that all find room on the nodes under any
+// policy: a profile that spreads must not be measured on pods that it left no whole node for. With one
+// pod a node, the next one always finds an untouched node; equal pods whose size divides a node cannot
 // fragment it.
 func (w *workload) fitting(wanted, nodes int) int {
 	wanted *= max(w.times, 1)
-	if w.gang > 0 { // whole gangs, one at least, and a pod before them; 0 if there is no room
+	if w.gang > 0 { // whole gangs, one at least, and a pod before them; 0 without room
 		room := (nodes*(fleet.GPUs/gangGPUs) - 1) / w.gang
 		if room == 0 {
 			return 0
@@ -128,13 +128,13 @@ func (w *workload) fitting(wanted, nodes int) int {
 	return wanted
 }
 
-// gpus says whether the pods ask for GPUs.
+// gpus reports whether the pods request GPUs.
 func (w *workload) gpus() bool { return w.shares[0].gpus > 0 }
 
-// first is the number of the binding that the window begins with.
+// first returns the number of the binding that the window begins with.
 func (w *workload) first(pods int) int { return int(w.skip * float64(pods)) }
 
-// singles names the workload of single pods that a workload with gangs is compared with; empty for
+// singles returns the workload of single pods that a workload with gangs is compared with; empty for
 // workloads without.
 func (w *workload) singles() string {
 	switch {
@@ -146,13 +146,13 @@ func (w *workload) singles() string {
 	return ""
 }
 
-// pods are the workload's pods in the order of the queue. The first pod is in no gang: its binding
+// pods returns the workload's pods in the order of the queue. The first pod is in no gang: its binding
 // begins the window, so that the plan of the first gang is in it.
 func (w *workload) pods(n int, seed uint64, scheduler string) []*v1.Pod {
 	out := make([]*v1.Pod, n)
 	for i, gpus := range w.sizes(n, seed) {
 		switch {
-		case w.own: // fits the node of its number only, and asks for neither CPU nor memory
+		case w.own: // fits the node of its number only, and requests neither CPU nor memory
 			one := v1.ResourceList{ownResource(i): *resource.NewQuantity(1, resource.DecimalSI)}
 			out[i] = podOf(podName(i), scheduler, one, one)
 		default:
@@ -165,7 +165,7 @@ func (w *workload) pods(n int, seed uint64, scheduler string) []*v1.Pod {
 	return out
 }
 
-// sizes are the pods' numbers of GPUs in the order of the queue.
+// sizes returns the pods' numbers of GPUs in the order of the queue.
 func (w *workload) sizes(n int, seed uint64) []int {
 	out := make([]int, 0, n)
 	for _, s := range w.shares[1:] {
@@ -173,7 +173,7 @@ func (w *workload) sizes(n int, seed uint64) []int {
 			out = append(out, s.gpus)
 		}
 	}
-	for len(out) < n { // the first share also takes what rounding left
+	for len(out) < n { // the first share also takes the rest that rounding left
 		out = append(out, w.shares[0].gpus)
 	}
 	random := rand.New(rand.NewPCG(seed, uint64(n)))
@@ -181,9 +181,9 @@ func (w *workload) sizes(n int, seed uint64) []int {
 	return out
 }
 
-// waitingPods are those that wait beside the workload's: members of gangs that no node can hold,
-// though each has the GPUs for some of them, or single pods that ask for more GPUs than a node has.
-// They are urgent, so that all are tried before the first of the other pods.
+// waitingPods returns the pods that wait beside the workload's: members of gangs that no node can hold,
+// though each has the GPUs for some of them, or single pods that request more GPUs than a node has. They
+// are urgent, so that all are tried before the first of the other pods.
 func (w *workload) waitingPods(scheduler string) []*v1.Pod {
 	if !w.alone && scheduler == v1.DefaultSchedulerName { // it would place members one by one
 		return nil
@@ -202,7 +202,8 @@ func (w *workload) waitingPods(scheduler string) []*v1.Pod {
 	return pods
 }
 
-// joinGang makes a pod a member of a gang, which has to be in one domain of a level unless that is empty.
+// joinGang makes a pod a member of a gang, which has to be in one domain of a level unless that is
+// empty.
 func joinGang(pod *v1.Pod, name string, size int, level string) {
 	pod.Annotations = map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)}
 	if level != "" {
@@ -210,8 +211,8 @@ func joinGang(pod *v1.Pod, name string, size int, level string) {
 	}
 }
 
-// newPod makes a pod of one container. CPU and memory are in proportion to the
-// GPUs and a quarter of what a node has for them, so that GPUs run out first.
+// newPod returns a pod of one container. CPU and memory are in proportion to the GPUs and a quarter of a
+// node's share for them, so that GPUs run out first.
 func newPod(name string, gpus int, scheduler string) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("512Mi")}
 	limits := v1.ResourceList{}
@@ -224,18 +225,18 @@ func newPod(name string, gpus int, scheduler string) *v1.Pod {
 	return podOf(name, scheduler, requests, limits)
 }
 
-// gpusOf is how many GPUs a pod of newPod asks for.
+// gpusOf returns the number of GPUs that a pod of newPod requests.
 func gpusOf(pod *v1.Pod) int {
 	q := pod.Spec.Containers[0].Resources.Requests[gpuResource]
 	return int(q.Value())
 }
 
-// ownResource is the device that only one node has, and one of it.
+// ownResource returns the name of the device that only one node has, once.
 func ownResource(node int) v1.ResourceName {
 	return v1.ResourceName(fmt.Sprintf("bench.nvtopo.dev/node-%05d", node))
 }
 
-// podOf makes a pod with a UID, which an API server replaces by its own.
+// podOf returns a pod with a UID, which an API server replaces by its own.
 func podOf(name, scheduler string, requests, limits v1.ResourceList) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: types.UID(name)},

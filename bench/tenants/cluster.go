@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// Namespaces of the two tenants, and the account of the one that makes the load.
+// Namespaces of the two tenants, and the account of the tenant that makes the load.
 const (
 	measured = "measured"
 	other    = "other"
@@ -40,7 +40,7 @@ type cluster struct {
 	*devcluster.Cluster
 	kube      kubernetes.Interface // the measured tenant's
 	tenant    *rest.Config         // the other tenant's
-	debug     string               // address at which the scheduler answers what-if questions
+	debug     string               // address of the scheduler's what-if endpoint
 	scheduler string               // schedulerName of pods
 }
 
@@ -59,7 +59,7 @@ func start(ctx context.Context, o *options) (_ *cluster, err error) {
 		return nil, fmt.Errorf("install the manifests: %w", err)
 	}
 	admin := dev.RESTConfig()
-	admin.QPS = -1 // this process is never the limit
+	admin.QPS = -1 // this process must never be the limit
 	dyn, err := dynamic.NewForConfig(admin)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
@@ -76,8 +76,8 @@ func start(ctx context.Context, o *options) (_ *cluster, err error) {
 	return c, c.startScheduler(ctx, o)
 }
 
-// addTenants makes both namespaces, and an account that has the role edit in its own and may look at
-// the web view and ask what-if questions.
+// addTenants creates both namespaces, and an account that has the role edit in its own and may use
+// the web view and what-if questions.
 func (c *cluster) addTenants(ctx context.Context) error {
 	for _, name := range []string{measured, other} {
 		if _, err := c.kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -91,7 +91,7 @@ func (c *cluster) addTenants(ctx context.Context) error {
 	ref := func(role string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
 	}
-	// What Kubernetes' role edit consists of; no controller runs here that would gather it.
+	// The parts of Kubernetes' role edit; no controller runs here that would aggregate them.
 	edit := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: account}, RoleRef: ref("system:aggregate-to-edit"), Subjects: subjects}
 	if _, err := c.kube.RbacV1().RoleBindings(other).Create(ctx, edit, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("let the tenant into its namespace: %w", err)
@@ -105,13 +105,14 @@ func (c *cluster) addTenants(ctx context.Context) error {
 	var err error
 	c.tenant, err = c.ServiceAccountConfig(ctx, other, account)
 	if err != nil {
-		return err // says what it was about
+		return err // its errors name their cause
 	}
 	c.tenant.QPS = -1
 	return nil
 }
 
-// startScheduler starts the scheduler with the shipped configuration and an address for questions.
+// startScheduler starts the scheduler with the shipped configuration and an address for what-if
+// questions.
 func (c *cluster) startScheduler(ctx context.Context, o *options) error {
 	port, err := devcluster.FreePort()
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *cluster) startScheduler(ctx context.Context, o *options) error {
 		for _, p := range plugins {
 			plugin, _ := p.(map[string]any)
 			args, _ := plugin["args"].(map[string]any)
-			delete(args, "leaderLease") // nobody leads here
+			delete(args, "leaderLease") // without leader election
 			if args["annotationWrite"] != nil {
 				args["debugAddress"] = c.debug
 			}

@@ -32,14 +32,14 @@ import (
 )
 
 const (
-	// senders is how many requests of the other tenant are under way at once.
+	// senders is the number of concurrent requests of the other tenant.
 	senders = 32
-	// Parts of an impossible pod: as many annotations as a pod may have, as long together as the
-	// API server takes, and as many containers as policies look at.
+	// Parts of an impossible pod: as many annotations as a pod may have, of the greatest total length
+	// that the API server admits, and as many containers as policies check.
 	annotations, annotationBytes, containers = 512, 250 << 10, 128
 )
 
-// impossible is a pod of whose kind no node has room: its 8 GPUs have to be joined better than any are.
+// impossible returns a pod that no node has room for: its 8 GPUs require better links than any node has.
 func (c *cluster) impossible(i int, scheduler string) *v1.Pod {
 	eight := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse("8")}
 	p := &v1.Pod{
@@ -58,7 +58,7 @@ func (c *cluster) impossible(i int, scheduler string) *v1.Pod {
 	return p
 }
 
-// makeImpossible makes them all at once, for a scheduler of that name.
+// makeImpossible creates all of them at once, for a scheduler of that name.
 func (c *cluster) makeImpossible(ctx context.Context, n int, scheduler string, made *atomic.Int64) error {
 	kube, err := kubernetes.NewForConfig(c.tenant)
 	if err != nil {
@@ -86,13 +86,13 @@ func (c *cluster) removeImpossible(ctx context.Context) error {
 	return nil
 }
 
-// comingPods makes impossible pods while others are measured. The next row removes them.
+// comingPods creates impossible pods while others are measured. The next row removes them.
 func comingPods(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
 	return coming(ctx, c, o, c.scheduler)
 }
 
-// foreignPods makes the same pods for a scheduler that does not run: what they cost the API server, and the
-// scheduler by being there. It removes them.
+// foreignPods creates the same pods for a scheduler that does not run, to measure their cost for the API
+// server and their mere existence for the scheduler. It removes them.
 func foreignPods(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
 	stop, err := coming(ctx, c, o, "another")
 	if err != nil {
@@ -122,7 +122,7 @@ func coming(ctx context.Context, c *cluster, o *options, scheduler string) (func
 	}, nil
 }
 
-// waitingPods has all impossible pods wait.
+// waitingPods makes all impossible pods wait during the row.
 func waitingPods(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
 	if err := c.removeImpossible(ctx); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func waitingPods(ctx context.Context, c *cluster, o *options) (func() (string, e
 	return func() (string, error) { return fmt.Sprintf("%d wait", made.Load()), c.removeImpossible(ctx) }, nil
 }
 
-// client trusts a server of ours on this machine, and sends the tenant's token.
+// client trusts our servers on this machine, and sends the tenant's token.
 func (c *cluster) client() *http.Client {
 	return &http.Client{Transport: bearer{c.tenant.BearerToken, &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // loopback, a child of ours
@@ -152,7 +152,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// streams has the tenant follow the web view as often as it may.
+// streams makes the tenant follow the web view with as many streams as allowed.
 func streams(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	address, wait, err := c.startUI(ctx, o)
@@ -204,7 +204,7 @@ func follow(ctx context.Context, client *http.Client, url string, read *atomic.I
 	}
 }
 
-// startUI starts the web view for who has a token, and returns when it has read the cluster.
+// startUI starts the web view with token authentication, and returns when it has read the cluster.
 func (c *cluster) startUI(ctx context.Context, o *options) (address string, wait func(), err error) {
 	port, err := devcluster.FreePort()
 	if err != nil {
@@ -228,7 +228,7 @@ func (c *cluster) startUI(ctx context.Context, o *options) (address string, wait
 		if err != nil {
 			continue // it does not listen yet
 		}
-		_ = answer.Body.Close() // its status counts
+		_ = answer.Body.Close() // only its status is used
 		if answer.StatusCode == http.StatusOK {
 			return "https://" + at, wait, nil
 		}
@@ -238,11 +238,12 @@ func (c *cluster) startUI(ctx context.Context, o *options) (address string, wait
 	return "", nil, fmt.Errorf("nvtopo ui has not read the cluster within %s: %s", bound, words.String())
 }
 
-// question asks for as many pods as a question may have.
+// question is a what-if question about the greatest number of pods.
 const question = `{apiVersion: batch/v1, kind: Job, metadata: {name: asked}, spec: {parallelism: 1000, completions: 1000, template: {spec: {` +
 	`schedulerName: %s, restartPolicy: Never, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}}}`
 
-// questions has the tenant ask without end. The scheduler answers one at a time and refuses others.
+// questions makes the tenant send questions without end. The scheduler answers one at a time and refuses
+// others.
 func questions(ctx context.Context, c *cluster, o *options) (func() (string, error), error) {
 	asked, err := whatif.ReadAsked(fmt.Appendf(nil, question, c.scheduler), other)
 	if err != nil {

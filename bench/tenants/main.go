@@ -33,7 +33,8 @@ func main() {
 	}
 }
 
-// quiet drops the log of the API server in this process: what goes wrong is an error.
+// quiet drops the log of the API server in this process: failures are returned as
+// errors.
 func quiet() error {
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)

@@ -20,17 +20,18 @@ import (
 const (
 	// bound bounds the wait for one pod.
 	bound = 2 * time.Minute
-	// between is how long after one pod's binding the next comes.
+	// between is the time from one pod's binding to the next pod.
 	between = 50 * time.Millisecond
 )
 
-// load is what the other tenant does. It goes on until stop, which says what it was.
+// load is the other tenant's activity. It goes on until stop, which returns its
+// description.
 type load struct {
 	name  string
 	begin func(ctx context.Context, c *cluster, o *options) (stop func() (string, error), err error)
 }
 
-// loads are in the order in which they are measured.
+// loads are in the order of measuring.
 var loads = []load{
 	{alone, nothing},
 	{"such pods of no scheduler that come", foreignPods},
@@ -79,7 +80,8 @@ func (c *cluster) row(ctx context.Context, o *options, l load) (r row, err error
 	return r, errors.Join(err, stopErr)
 }
 
-// measure makes pods, one after the other, and returns the milliseconds that each took.
+// measure creates pods, one after the other, and returns the milliseconds that each
+// took.
 func (c *cluster) measure(ctx context.Context, n int) ([]float64, error) {
 	pods := c.kube.CoreV1().Pods(measured)
 	list, err := pods.List(ctx, metav1.ListOptions{})
@@ -108,7 +110,7 @@ func (c *cluster) measure(ctx context.Context, n int) ([]float64, error) {
 		select {
 		case <-time.After(between):
 		case <-ctx.Done():
-			return nil, ctx.Err() // main tells by it that somebody pressed Ctrl-C
+			return nil, ctx.Err() // main recognizes Ctrl-C by it
 		}
 	}
 	return out, nil
@@ -120,7 +122,7 @@ func awaitBound(ctx context.Context, w watch.Interface, name string) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err() // main tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // main recognizes Ctrl-C by it
 		case <-timer.C:
 			return fmt.Errorf("pod %s is not bound after %s", name, bound)
 		case e, ok := <-w.ResultChan():
@@ -134,7 +136,7 @@ func awaitBound(ctx context.Context, w watch.Interface, name string) error {
 	}
 }
 
-// pod is one of the measured tenant's.
+// pod returns a pod of the measured tenant.
 func (c *cluster) pod(name string) *v1.Pod {
 	one := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse("1")}
 	return &v1.Pod{

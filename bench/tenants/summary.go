@@ -8,21 +8,21 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// mostRatio is how much longer than alone the median pod may take.
+// mostRatio is the greatest ratio of the median latency to that without load.
 const mostRatio = 2
 
 // alone is the name of the rows without another tenant's load.
 const alone = "alone"
 
-// row is the pods that were measured beside one load.
+// row is the pods measured beside one load.
 type row struct {
 	Beside string        `json:"beside"`
 	Millis report.Sample `json:"millis"` // from creation to binding
-	// Load is what the load says of itself: requests, answers.
+	// Load is the load's own description: requests, answers.
 	Load string `json:"load,omitempty"`
 }
 
-// own is the latency without load, of all rows that have none.
+// own returns the latencies without load, of all rows that have none.
 func own(rows []row) report.Sample {
 	var s report.Sample
 	for i := range rows {

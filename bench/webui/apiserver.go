@@ -23,15 +23,15 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// apiServer gives lists, and watches of pods. What it does not have is not installed.
+// apiServer serves lists, and watches of pods. Other kinds are reported as not installed.
 type apiServer struct {
-	lists map[string]runtime.Object // by path, but for pods
+	lists map[string]runtime.Object // by path, except pods
 
 	mu      sync.Mutex
 	pods    []v1.Pod
 	version int
-	changed []v1.Pod      // as they became, the first in the version after the list's
-	next    chan struct{} // closed when there is another change
+	changed []v1.Pod      // changed pods, the first in the version after the list's
+	next    chan struct{} // closed at the next change
 }
 
 // podsPath is the path of the only kind that changes.
@@ -41,7 +41,7 @@ func newAPIServer(lists map[string]runtime.Object, pods []v1.Pod) *apiServer {
 	return &apiServer{lists: lists, pods: pods, version: 1, next: make(chan struct{})}
 }
 
-// change has a pod be another one from now on.
+// change modifies a pod and records the change.
 func (s *apiServer) change(at int, to func(*v1.Pod)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *apiServer) change(at int, to func(*v1.Pod)) {
 	s.next = make(chan struct{})
 }
 
-// since are the changes after a version, and what is closed when there is another.
+// since returns the changes after a version, and the channel that is closed at the next one.
 func (s *apiServer) since(version int) (changed []v1.Pod, now int, next <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.watchPods(w, r)
 	case q.Get("watch") != "":
 		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush() // who is gone is noticed below
+		_ = http.NewResponseController(w).Flush() // a closed connection is noticed below
 		<-r.Context().Done()
 	default:
 		body, content, err := encode(list, strings.Contains(r.Header.Get("Accept"), protobuf))
@@ -93,11 +93,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", content)
-		_, _ = w.Write(body) // nobody is left to tell
+		_, _ = w.Write(body) // no client is left to report an error to
 	}
 }
 
-// encode gives an object in protobuf, if it is one of Kubernetes' own and the client likes that.
+// encode encodes an object in protobuf, if it is one of Kubernetes' own and the client accepts
+// that.
 func encode(o runtime.Object, binary bool) (body []byte, content string, err error) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(o)
 	if err != nil || !binary {
@@ -112,13 +113,13 @@ func encode(o runtime.Object, binary bool) (body []byte, content string, err err
 func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// Nobody is left to tell.
+	// An error means that the client is gone.
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(code), //nolint:gosec // three digits
 	})
 }
 
-// watchPods sends what changes until the client goes.
+// watchPods sends changes until the client disconnects.
 func (s *apiServer) watchPods(w http.ResponseWriter, r *http.Request) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {

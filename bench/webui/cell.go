@@ -26,13 +26,13 @@ import (
 type cell struct {
 	Viewers int `json:"viewers"`
 	Changes int `json:"changesPerSecond"`
-	// CPU of the server and of all viewers together, in ms in a second, user and system.
+	// CPU of the server and of all viewers together, in ms per second, user and system.
 	ServerCPU  float64 `json:"serverCPUMillis"`
 	ViewersCPU float64 `json:"viewersCPUMillis"`
-	// Memory of the server, in bytes: resident at the end, and the most it ever was.
+	// Memory of the server, in bytes: resident at the end, and at its peak.
 	Resident int64 `json:"resident"`
 	Peak     int64 `json:"peak"`
-	// Seen is what each viewer was told at least, and what all of them read.
+	// Seen is the least number of events that each viewer got, and the bytes that all of them read.
 	Seen seen `json:"seen"`
 }
 
@@ -77,14 +77,14 @@ func measure(ctx context.Context, o *options, viewers, changes int) (c cell, err
 		return c, err
 	}
 	c.Seen, err = crowd.end()
-	// Once a second is usual; a machine that has much else to do makes it less often.
+	// Once a second is usual; on a busy machine it is less often.
 	if least := o.Duration.Seconds() / 4; err == nil && float64(c.Seen.Events) < least {
 		err = fmt.Errorf("a viewer was told %d times in %s", c.Seen.Events, o.Duration)
 	}
 	return c, err
 }
 
-// read reads what the processes use in the time of a cell: the server, and the viewers if there are
+// read measures the processes over the time of a cell: the server, and the viewers if there are
 // any.
 func (c *cell) read(ctx context.Context, o *options, pids []int) error {
 	if err := pause(ctx, o.WarmUp); err != nil {
@@ -136,13 +136,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// startUI starts nvtopo ui on a cluster, and returns its address when it has read it.
+// startUI starts nvtopo ui on a cluster, and returns its address once it has read the cluster.
 func startUI(ctx context.Context, program, cluster string) (cmd *exec.Cmd, address string, err error) {
 	dir, err := os.MkdirTemp("", "bench-webui-")
 	if err != nil {
 		return nil, "", fmt.Errorf("start nvtopo ui: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // the program has read what is in it
+	defer func() { _ = os.RemoveAll(dir) }() // the program has read the files in it
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: cluster}
 	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
@@ -187,7 +187,7 @@ func ready(ctx context.Context, address string) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = answer.Body.Close() }() // its status counts
+	defer func() { _ = answer.Body.Close() }() // only its status is used
 	return answer.StatusCode == http.StatusOK
 }
 
@@ -223,7 +223,7 @@ func startViewers(ctx context.Context, address string, viewers int) (*crowd, err
 	return c, nil
 }
 
-// end has the viewers say what they saw.
+// end stops the viewers and returns their results.
 func (c *crowd) end() (s seen, err error) {
 	err = errors.Join(c.in.Close(), c.out.Decode(&s))
 	return s, errors.Join(err, c.cmd.Wait())

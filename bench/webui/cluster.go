@@ -33,7 +33,7 @@ func cluster(nodes int) (*apiServer, error) {
 		}
 		c.Nodes[i].ResourceVersion, c.Topologies[i].ResourceVersion, c.Leases[i].ResourceVersion = "1", "1", "1"
 		c.Topologies[i].APIVersion, c.Topologies[i].Kind = v1alpha1.SchemeGroupVersion.String(), v1alpha1.Kind
-		c.Leases[i].Spec.LeaseDurationSeconds = new(int32(1 << 20)) // nothing goes stale meanwhile
+		c.Leases[i].Spec.LeaseDurationSeconds = new(int32(1 << 20)) // nothing becomes stale meanwhile
 		at := r.Perm(8)
 		for j := range r.IntN(7) {
 			c.AddPod(name+"-"+strconv.Itoa(j), name, 1, at[j]).ResourceVersion = "1"

@@ -78,7 +78,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	}
 	environment := report.Capture(ctx)
 	var cells []cell
-	// What nobody looks at, what does not change, and both.
+	// A cluster without viewers and changes, with changes, and with both.
 	for _, c := range []struct{ viewers, changes int }{{0, 0}, {0, o.Changes}, {1, o.Changes}, {o.Viewers, o.Changes}} {
 		fmt.Fprintf(stderr, "%d viewers, %d changes/s\n", c.viewers, c.changes)
 		done, err := measure(ctx, o, c.viewers, c.changes)

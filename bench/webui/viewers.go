@@ -19,10 +19,10 @@ import (
 // its input ends, and writes seen in JSON: when all follow, and at the end.
 const viewersCommand = "viewers"
 
-// seen is what the viewers saw: each of them at least so many events.
+// seen is the viewers' results: each of them got at least Events events.
 type seen struct{ Events, Bytes int64 }
 
-// view has viewers follow the stream at an address.
+// view makes viewers follow the stream at an address.
 func view(ctx context.Context, address string, viewers int, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -49,7 +49,7 @@ func view(ctx context.Context, address string, viewers int, in io.Reader, out io
 	if err := told.Encode(seen{}); err != nil {
 		return fmt.Errorf("say that all follow: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, in) // it ends when the process that measures closes it
+	_, _ = io.Copy(io.Discard, in) // it ends when the measuring process closes it
 	select {
 	case err := <-failed:
 		return err

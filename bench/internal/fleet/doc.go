@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet makes Node objects with what an exporter and a node agent would publish, so
-// that thousands need none of either. Its Leases are longer than any run.
+// Package fleet creates Node objects with the topologies and Leases of an exporter and a
+// node agent, so that thousands of nodes need none of either. Its Leases are longer than
+// any run.
 package fleet

@@ -27,25 +27,24 @@ import (
 )
 
 const (
-	// GPUs is how many each node has.
+	// GPUs is the number of GPUs of each node.
 	GPUs = 8
-	// LeaseSeconds is longer than any run, so that nobody need renew a Lease.
+	// LeaseSeconds is longer than any run, so that no Lease needs to be renewed.
 	LeaseSeconds = 24 * 60 * 60
-	// clients is how many requests are under way at once.
+	// clients is the number of concurrent requests.
 	clients = 32
 )
 
-// Options say how the nodes differ from those of the catalogue's machines. The zero value is
-// that they do not.
+// Options are the differences of the nodes from the catalogue's machines. The zero value is none.
 type Options struct {
 	Labels  func(i int) map[string]string // further labels
 	Devices func(i int) v1.ResourceList   // further extended resources
 }
 
-// machines are the kinds of node, dealt out in turn: one with NVLink, one without.
+// machines are the kinds of node, used in turn: one with NVLink, one without.
 var machines = []string{"dgx1-v100", "v100-pcie-8"}
 
-// Add makes n nodes with their topologies and the Leases of their exporters and agents.
+// Add creates n nodes with their topologies and the Leases of their exporters and agents.
 func Add(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, o Options) error {
 	kinds, err := Kinds()
 	if err != nil {
@@ -62,10 +61,12 @@ func Add(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, 
 	return nil
 }
 
-// Name is the name of a node. It is zero-padded, so that the order of names is the order of making.
+// Name returns the name of a node. It is zero-padded, so that the order of names is the order of
+// creation.
 func Name(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-// Kinds are the machines that the nodes are, in turn. It reads the catalogue, which is parsed anew each time it is asked.
+// Kinds returns the machines that the nodes are, in turn. It caches them, since the catalogue is parsed
+// at each lookup.
 var Kinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	kinds := make([]*machine.Machine, len(machines))
 	for i, name := range machines {
@@ -78,14 +79,14 @@ var Kinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-// Objects are what stands for one node.
+// Objects are the objects of one node.
 type Objects struct {
 	Node     *v1.Node
-	Topology *v1alpha1.NodeGPUTopology // of the Node's boot, and of its UID once that is set
+	Topology *v1alpha1.NodeGPUTopology // for the Node's boot, and for its UID once that is set
 	Leases   []*coordinationv1.Lease   // of exporter and agent
 }
 
-// Make makes the objects of node number, which is a machine m.
+// Make returns the objects of node number, which is a machine m.
 func Make(number int, m *machine.Machine, o *Options) (*Objects, error) {
 	name := Name(number)
 	graph, err := m.GraphFor(name)
@@ -104,7 +105,7 @@ func Make(number int, m *machine.Machine, o *Options) (*Objects, error) {
 	return objectsOf(node, graph, LeaseSeconds), nil
 }
 
-// objectsOf are those of a Node with this graph, with Leases of so many seconds.
+// objectsOf returns the objects of a Node with this graph, with Leases of leaseSeconds.
 func objectsOf(node *v1.Node, graph *nvtopo.Graph, leaseSeconds int32) *Objects {
 	out := &Objects{Node: node, Topology: v1alpha1.FromGraph(node.Name, v1alpha1.DefaultResource, graph)}
 	out.Topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
@@ -132,8 +133,8 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	return of.publish(ctx, kube, dyn)
 }
 
-// Publish makes what exporter and agent of a Node that exists publish, which is a machine m: its topology,
-// and Leases of so many seconds. It returns the Leases.
+// Publish creates the objects that exporter and agent of an existing Node publish, which is a machine m:
+// its topology, and Leases of leaseSeconds. It returns the Leases.
 func Publish(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, node *v1.Node, m *machine.Machine, leaseSeconds int32) ([]*coordinationv1.Lease, error) {
 	graph, err := m.GraphFor(node.Name)
 	if err != nil {
@@ -143,7 +144,7 @@ func Publish(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	return of.Leases, of.publish(ctx, kube, dyn)
 }
 
-// publish makes all but the Node.
+// publish creates all objects except the Node.
 func (of *Objects) publish(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface) error {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(of.Topology)
 	if err != nil {

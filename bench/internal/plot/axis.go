@@ -20,7 +20,7 @@ func (logScale) Normalize(low, high, v float64) float64 {
 // powerTicks are 0 and the powers of ten.
 type powerTicks struct{}
 
-// Ticks returns those within the limits.
+// Ticks returns the ticks within the limits.
 func (powerTicks) Ticks(low, high float64) []gonum.Tick {
 	var out []gonum.Tick
 	if low <= 0 {

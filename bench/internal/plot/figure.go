@@ -19,8 +19,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Estimate is a mean and half the width of its confidence interval. A mean that
-// is NaN is missing; a half width that is NaN or 0 is not drawn.
+// Estimate is a mean and half the width of its confidence interval. A mean that is
+// NaN is missing; a half width that is NaN or 0 is not drawn.
 type Estimate struct{ Mean, Half float64 }
 
 // Series is one colour of a figure: a value per category (bars) or per X (lines).
@@ -37,8 +37,8 @@ type Panel struct {
 	Categories []string
 	// X are the abscissae of a panel of lines.
 	X []float64
-	// XLabel and YLabel name the axes with their units. Bars lie: their values
-	// are on the X axis.
+	// XLabel and YLabel name the axes with their units. Bars are horizontal: their
+	// values are on the X axis.
 	XLabel, YLabel string
 	// Min and Max are the limits of the axis of values; equal means automatic.
 	Min, Max float64
@@ -52,7 +52,7 @@ type Panel struct {
 // Figure is a grid of panels with a title and one legend.
 type Figure struct {
 	Title string
-	// Description says in words what the picture shows.
+	// Description states in words the content of the picture.
 	Description string
 	Columns     int
 	Panels      []Panel
@@ -94,7 +94,7 @@ func (f *Figure) WriteSVG(w io.Writer) error {
 	}
 	columns := min(max(f.Columns, 1), len(f.Panels))
 	rows := (len(f.Panels) + columns - 1) / columns
-	// All panels are as high as the highest, so that the grid is one.
+	// All panels are as high as the highest, so that the grid is even.
 	var high vg.Length
 	for i := range f.Panels {
 		high = max(high, f.Panels[i].height())
@@ -173,8 +173,8 @@ func (f *Figure) drawLegend(c draw.Canvas) {
 	}
 }
 
-// write adds what gonum's SVG lacks: a title and a description for those who do
-// not see the picture, and fonts for those who have not gonum's.
+// write adds the parts that gonum's SVG lacks: a title and a description for readers
+// who do not see the picture, and fallbacks for gonum's fonts.
 func (f *Figure) write(w io.Writer, svg io.WriterTo) error {
 	var b bytes.Buffer
 	if _, err := svg.WriteTo(&b); err != nil {

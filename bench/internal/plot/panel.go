@@ -89,7 +89,7 @@ func (p *Panel) addBars(out *gonum.Plot) error {
 	out.X.Min = min(out.X.Min, 0)
 	p.limit(&out.X)
 	out.X.Tick.Marker = evenTicks{}
-	// Room for fonts wider than those the layout was made with.
+	// Room for fonts wider than those used for the layout.
 	out.Y.Padding = 10
 	return nil
 }

@@ -18,7 +18,7 @@ const (
 	bold    = xfont.WeightBold
 )
 
-// The page behind a figure may be dark, hence a background of its own.
+// background is opaque, since the page behind a figure may be dark.
 var background = color.White
 
 var (
@@ -26,8 +26,8 @@ var (
 	errorLine = draw.LineStyle{Color: color.Gray{Y: 40}, Width: 0.8}
 )
 
-// seriesColor returns the colours of Okabe and Ito, which people who see fewer
-// colours can tell apart, darkest and most different first.
+// seriesColor returns the colours of Okabe and Ito, which remain distinct for
+// colour-blind readers, darkest and most different first.
 func seriesColor(i int) color.NRGBA {
 	palette := [...]color.NRGBA{
 		{0x00, 0x72, 0xb2, 0xff}, // blue

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proc reads what processes use of a machine from proc(5).
+// Package proc reads the resources that processes use from proc(5).
 package proc

@@ -15,7 +15,7 @@ import (
 // Go runs on.
 const tick = 10 * time.Millisecond
 
-// CPUTime is the CPU time a process used so far, ended children excluded.
+// CPUTime returns the CPU time that a process has used, ended children excluded.
 func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -41,10 +41,10 @@ func parseCPUTime(stat []byte) (time.Duration, error) {
 	return sum, nil
 }
 
-// Peak is the most memory a process ever had resident, in bytes.
+// Peak returns the most memory that a process ever had resident, in bytes.
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
-// Resident is the memory a process has resident, in bytes.
+// Resident returns the memory that a process has resident, in bytes.
 func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
 func memory(pid int, field string) (int64, error) {

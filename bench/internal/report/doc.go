@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report is what every benchmark prints and writes with: the machine
-// it ran on, the statistics of repeated measurements, a Markdown table and a
-// JSON file.
+// Package report has the output of every benchmark: the machine it ran on, the
+// statistics of repeated measurements, a Markdown table and a JSON file.
 //
-// Its one invariant: it states what was measured and hides nothing. A sample
+// Its one invariant: it reports all measurements and hides nothing. A sample
 // keeps every value, and a statistic that a sample is too small for is NaN, not
 // a guess.
 //
-// It measures nothing itself and does not know what is compared with what.
+// It measures nothing itself and does not know which values are compared.
 package report

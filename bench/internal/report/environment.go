@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Environment is what a figure depends on besides the program. A value that
-// could not be found out is empty or 0.
+// Environment is the conditions of a figure besides the program. An unknown value is empty or
+// 0.
 type Environment struct {
 	Date       time.Time `json:"date"`
 	Command    []string  `json:"command"`
@@ -24,7 +24,7 @@ type Environment struct {
 	GoVersion  string    `json:"goVersion"`
 	Kubernetes string    `json:"kubernetes,omitempty"` // version of the libraries the program is linked with
 	CPU        string    `json:"cpu,omitempty"`
-	Cores      int       `json:"cores"` // that the process may use
+	Cores      int       `json:"cores"` // usable by the process
 	GOMAXPROCS int       `json:"gomaxprocs"`
 	Memory     int64     `json:"memoryBytes,omitempty"`
 	Kernel     string    `json:"kernel,omitempty"`
@@ -39,7 +39,7 @@ func Capture(ctx context.Context) Environment {
 	}
 }
 
-// String is the environment in one line, to stand above the tables.
+// String returns the environment in one line, to print above the tables.
 func (e Environment) String() string {
 	parts := []string{e.Date.Format(time.RFC3339)}
 	add := func(label, value string) {
@@ -60,7 +60,7 @@ func (e Environment) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// commit asks git, not the build information: `go run` records no revision.
+// commit reads the revision from git, not from the build information: `go run` records none.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*").Output()
 	if err != nil {
@@ -69,7 +69,8 @@ func commit(ctx context.Context) string {
 	return string(bytes.TrimSpace(out))
 }
 
-// LinkedVersion is the version of a module that this program is linked with; "" if it is not.
+// LinkedVersion returns the version of a module that this program is linked with; "" if it is
+// not.
 func LinkedVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -83,7 +84,7 @@ func LinkedVersion(module string) string {
 	return ""
 }
 
-// memory is what the machine has, in bytes; /proc/meminfo counts in KiB.
+// memory returns the machine's memory in bytes; /proc/meminfo counts in KiB.
 func memory() int64 {
 	kib, err := strconv.ParseInt(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
 	if err != nil {

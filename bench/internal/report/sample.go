@@ -29,7 +29,7 @@ func (s Sample) Spread(decimals int) string {
 	return Number(s.Median(), decimals) + " (" + Number(low, decimals) + "–" + Number(high, decimals) + ")"
 }
 
-// Number prints a figure; one that there is none of is a dash.
+// Number prints a figure; a missing one is a dash.
 func Number(v float64, decimals int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"

@@ -23,7 +23,7 @@ import (
 
 const (
 	resultFile = "bench-scheduler-upstream.json"
-	// throughput is upstream's name of pods bound in a second, a mean over the seconds of a workload.
+	// throughput is upstream's name of the pods bound per second, a mean over the seconds of a workload.
 	throughput = "SchedulingThroughput"
 )
 
@@ -55,13 +55,13 @@ type options struct {
 	out     string
 }
 
-// Cell is what upstream's benchmark reported of one workload and profile, once.
+// Cell is the result of upstream's benchmark for one workload and profile, once.
 type Cell struct {
 	Case          string  `json:"case"`
 	Size          string  `json:"size"`
 	Profile       string  `json:"profile"`
 	Repeat        int     `json:"repeat"`
-	PodsPerSecond float64 `json:"podsPerSecond,omitempty"` // 0: the workload ended within two seconds, and upstream gives none
+	PodsPerSecond float64 `json:"podsPerSecond,omitempty"` // 0: the workload ended within two seconds, and upstream reports none
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -92,7 +92,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 // command runs every workload of every size with both profiles, one process after the other, prints a
-// table and writes the results. What was measured before an error is printed with it.
+// table and writes the results. Results measured before an error are printed with it.
 func command(ctx context.Context, args []string, stdout, progress io.Writer) error {
 	o, err := parse(args, progress)
 	if err != nil {
@@ -165,8 +165,8 @@ func (o *options) run(ctx context.Context, c *Cell) (float64, error) {
 	return averageOf(data)
 }
 
-// averageOf reads the mean throughput from a file of scheduler_perf: 0 if that has other figures only, because
-// the workload was over before the second sample, which is taken each second.
+// averageOf reads the mean throughput from a file of scheduler_perf: 0 if that has other figures only,
+// because the workload was over before the second sample, which is taken each second.
 func averageOf(data []byte) (float64, error) {
 	var file struct {
 		DataItems []struct {
@@ -188,7 +188,7 @@ func averageOf(data []byte) (float64, error) {
 	return 0, nil
 }
 
-// tail is the end of what a process printed.
+// tail returns the end of a process's output.
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
 // table compares the profiles in each repeat.
