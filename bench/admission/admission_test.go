@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-// TestShortRun sends each kind of request once, in one size: small pods are taken, long ones are
-// refused with the number of what they have too much of.
+// TestShortRun sends each kind of request once, in one size: small pods are admitted, long ones are
+// refused with the number of excess entries.
 func TestShortRun(t *testing.T) {
 	o, err := parse([]string{"-sizes", "600", "-rounds", "1"}, io.Discard)
 	if err != nil {
@@ -51,8 +51,8 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// TestJudge: what is too long beside a request without the bindings, or beside one of half the size, is
-// said.
+// TestJudge: requests that take too long compared with those without the bindings, or with those of
+// half the size, are named.
 func TestJudge(t *testing.T) {
 	at := func(kind string, size int, with, without float64) cell {
 		return cell{Kind: kind, Size: size, With: report.Sample{with}, Without: report.Sample{without}}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestCommand: a small run has a row for each cell, and both ways say the same, or it were an error.
+// TestCommand: a small run has a row for each cell; different results of the two ways would be an
+// error.
 func TestCommand(t *testing.T) {
 	out := t.TempDir()
 	var stdout, stderr bytes.Buffer

@@ -46,7 +46,7 @@ func TestShortRun(t *testing.T) {
 	checkOutput(t, r)
 }
 
-// checkOurs: whatever is measured, our picks are the best.
+// checkOurs: in all measurements our picks are the best.
 func checkOurs(t *testing.T, r *outcomeOfRun) {
 	t.Helper()
 	seen := map[int]bool{}

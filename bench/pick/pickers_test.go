@@ -52,7 +52,7 @@ func TestEnumerationOracle(t *testing.T) {
 	}
 }
 
-// TestEnumerationLimit: the enumeration refuses more than there is.
+// TestEnumerationLimit: the enumeration refuses a k above the number of free GPUs.
 func TestEnumerationLimit(t *testing.T) {
 	if set, _, ok := newEnumerator(testBed(t, "dgx-h100").graph).best(0x3, 3); ok {
 		t.Errorf("picked %v of two free GPUs", set.Positions())
@@ -112,8 +112,8 @@ func TestAllocatorLinks(t *testing.T) {
 	}
 }
 
-// TestAllocatorReimplementation: the reimplementation equals the allocator. It compares what the
-// simulator uses with the library itself, on every free set.
+// TestAllocatorReimplementation: the reimplementation equals the allocator. It compares the
+// simulator's picker with the library itself, on every free set.
 func TestAllocatorReimplementation(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "a6000-8-bridged"} {

@@ -50,7 +50,8 @@ func TestJudgedRun(t *testing.T) {
 	}
 }
 
-// TestUntilSure: cells whose deciding mean is not sure get more seeds, the others keep theirs.
+// TestUntilSure: cells whose deciding mean is not precise get more seeds, the others keep
+// theirs.
 func TestUntilSure(t *testing.T) {
 	o := short(t, "-unequal", "-clusters", "gb200+l40s")
 	o.loads, o.mostSeeds = o.loads[:1], 5
@@ -81,7 +82,7 @@ func TestUntilSure(t *testing.T) {
 	}
 }
 
-// TestPromises: what a cell does not keep is said.
+// TestPromises: missed promises of a cell are reported.
 func TestPromises(t *testing.T) {
 	policy := func(name string, ms, single, largest float64) PolicySummary {
 		return PolicySummary{Policy: name, Fields: map[string]Estimate{

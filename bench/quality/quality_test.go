@@ -129,8 +129,8 @@ func TestResultWorkers(t *testing.T) {
 	}
 }
 
-// TestOursNotWorse: our policy is not below the others. It asks for little: on few machines, which
-// policy is ahead, and by how much, is partly luck.
+// TestOursNotWorse: our policy is not below the others. The requirement is low: on few machines,
+// the order of the policies, and their distance, is partly luck.
 func TestOursNotWorse(t *testing.T) {
 	o := short(t, "-seeds", "2")
 	o.nodes, o.pods, o.loads, o.extra = 24, 1500, []float64{0.85}, nil
@@ -150,7 +150,7 @@ func TestOursNotWorse(t *testing.T) {
 	}
 }
 
-// cellWith is a cell of ours, the reference and one more policy, two seeds each.
+// cellWith returns a cell of ours, the reference and one more policy, two seeds each.
 func cellWith(c Cell, ours, ref, third map[string]Series) *CellSummary {
 	out := &CellSummary{Cell: c}
 	for _, p := range []struct {
@@ -247,7 +247,7 @@ func TestEightGPUPodWaits(t *testing.T) {
 	}
 }
 
-// TestUndecidedChecks: checks tell what is not decided.
+// TestUndecidedChecks: checks report undecided results.
 func TestUndecidedChecks(t *testing.T) {
 	cell := func(best Series) []Check {
 		ours := fields(0, 0.85, 100, 0.2, 0)

@@ -116,7 +116,7 @@ func checkLatency(t *testing.T, res *Result) {
 	}
 }
 
-// checkPlans is of 200 nodes, which have no room for gangs of a thousand.
+// checkPlans checks plans on 200 nodes, which have no room for gangs of a thousand.
 func checkPlans(t *testing.T, res *Result) {
 	t.Helper()
 	got := map[int]int{}
@@ -131,7 +131,7 @@ func checkPlans(t *testing.T, res *Result) {
 	}
 }
 
-// TestCycleProfiles: the profiles of the cycle differ in what their names say.
+// TestCycleProfiles: the profiles of the cycle differ according to their names.
 func TestCycleProfiles(t *testing.T) {
 	got := map[string]any{}
 	for i := range cycleProfiles {

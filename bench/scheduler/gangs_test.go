@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestGangsInShort runs gangs in small: all are placed, in one plan each, beside others that wait.
+// TestGangsInShort runs gangs on a small scale: all are placed, in one plan each, beside others
+// that wait.
 func TestGangsInShort(t *testing.T) {
 	out := t.TempDir()
 	tempFolder(t)

@@ -109,7 +109,7 @@ func TestSizeShares(t *testing.T) {
 	}
 }
 
-// TestPodFitAcrossPolicies: pods fit whatever the policy.
+// TestPodFitAcrossPolicies: pods fit under any policy.
 func TestPodFitAcrossPolicies(t *testing.T) {
 	tests := map[string]struct {
 		workload      string
@@ -221,7 +221,7 @@ func tableText(t *testing.T, o *options, cells []Cell) string {
 	return b.String()
 }
 
-// containsAll reports each text that is not there.
+// containsAll reports each missing text.
 func containsAll(t *testing.T, text string, wanted ...string) {
 	t.Helper()
 	for _, w := range wanted {
@@ -248,7 +248,7 @@ func TestRatioPairing(t *testing.T) {
 	containsAll(t, tableText(t, o, cells[:1]), "| 5, one          | ours-binding | binding 1 of 3 |    200 |                          – |")
 }
 
-// TestSummaryUnreadWindow: a summary says what was not read before the window.
+// TestSummaryUnreadWindow: a summary shows the number of graphs not read before the window.
 func TestSummaryUnreadWindow(t *testing.T) {
 	o := &options{Nodes: []int{5}, Workloads: []string{"none-warm"}, Profiles: []string{profileStock, profileBinding}}
 	cell := func(profile string, repeat, graphs int, peak float64) Cell {

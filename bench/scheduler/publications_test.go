@@ -18,8 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// victims is a small cluster and what its first nodes have: the clients of their
-// exporters and agents.
+// victims returns a small cluster, and the clients of its first nodes' exporters and agents.
 func victims(tb testing.TB, nodes int) (*cluster, []hostileNode) {
 	tb.Helper()
 	cp, err := startControlPlane(tb.Context(), tb.Output(), realLimits...)
@@ -47,7 +46,7 @@ func victims(tb testing.TB, nodes int) (*cluster, []hostileNode) {
 	return c, clients
 }
 
-// tempDir is tempFolder for benchmarks too.
+// tempDir is tempFolder for benchmarks, too.
 func tempDir(tb testing.TB) {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "nb-") //nolint:usetesting // etcd's sockets need a path shorter than TempDir's
@@ -58,8 +57,8 @@ func tempDir(tb testing.TB) {
 	tb.Setenv("TMPDIR", dir)
 }
 
-// TestHostileObjectsAdmitted: the API server takes what hostile nodes publish. An attack that is
-// refused would be none, and the greatest object is one that the schema takes no more of.
+// TestHostileObjectsAdmitted: the API server admits the hostile nodes' objects. A refused attack
+// would be none, and the greatest object has the most entries that the schema admits.
 func TestHostileObjectsAdmitted(t *testing.T) {
 	tempDir(t)
 	c, clients := victims(t, len(publications))

@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// schedulerEnv names the scheduler to test with; without it the one in bin/ is
-// taken, or built where there is none.
+// schedulerEnv names the scheduler to test with; without it the one in bin/ is used, or built if
+// missing.
 const schedulerEnv = "NVTOPO_SCHEDULER"
 
 func TestMain(m *testing.M) {
@@ -107,8 +107,8 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// TestHostileNodes: hostile nodes cost others little. It runs the scenario in small: it schedules
-// all pods, the objects really are written, and the nodes are honest again after it.
+// TestHostileNodes: hostile nodes cost others little. It runs the scenario on a small scale: it
+// schedules all pods, the objects are actually written, and the nodes are honest again after it.
 func TestHostileNodes(t *testing.T) {
 	out := t.TempDir()
 	tempFolder(t)
@@ -138,14 +138,14 @@ func TestHostileNodes(t *testing.T) {
 	}
 }
 
-// checkCell checks what does not depend on the machine's speed.
+// checkCell checks the figures that do not depend on the machine's speed.
 func checkCell(t *testing.T, c *Cell, pods int) {
 	t.Helper()
 	if c.Pods != pods || c.Attempts["scheduled"] != float64(pods) {
 		t.Errorf("%s, %s: %d pods and attempts %v, want %d scheduled", c.Workload, c.Profile, c.Pods, c.Attempts, pods)
 	}
-	// Both profiles bind with one write. An attempt in vain, before our graphs are
-	// read, adds one that says why.
+	// Both profiles bind with one write. An unsuccessful attempt, before our graphs are read,
+	// adds one with the reason.
 	n, vain := float64(pods), c.Attempts["unschedulable"]
 	if done := c.WritesPerPod * n; done < n || done > 1.2*n+vain || c.Writes["POST pods/binding 201"] != n {
 		t.Errorf("%s, %s: %.2f writes a pod: %v", c.Workload, c.Profile, c.WritesPerPod, c.Writes)
@@ -181,7 +181,7 @@ func TestInterrupt(t *testing.T) {
 	temp := tempFolder(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// The first line of progress says that the nodes are there and the first cell begins.
+	// The first line of progress is printed when the nodes exist and the first cell begins.
 	progress, write := io.Pipe()
 	go func() {
 		_, _ = progress.Read(make([]byte, 1))

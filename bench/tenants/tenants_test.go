@@ -34,8 +34,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestImpossible: an impossible pod is nearly as large as the API server takes, and has no more
-// annotations than the admission policies let a pod have.
+// TestImpossible: an impossible pod is nearly as large as the API server admits, and has the
+// most annotations that the admission policies allow.
 func TestImpossible(t *testing.T) {
 	p := (&cluster{scheduler: "s"}).impossible(0, "ours")
 	if len(p.Annotations) != annotations || len(p.Spec.Containers) != containers {

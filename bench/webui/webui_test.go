@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestShortRun measures a small cluster for two seconds: all processes start, are told of changes,
-// and end.
+// TestShortRun measures a small cluster for two seconds: all processes start, receive changes, and
+// end.
 func TestShortRun(t *testing.T) {
 	out := t.TempDir()
 	var printed bytes.Buffer

@@ -49,8 +49,8 @@ func lines() *Figure {
 	}
 }
 
-// texts returns the character data of the elements of a name, and fails on what
-// is not well-formed.
+// texts returns the character data of the elements of a name, and fails on
+// malformed XML.
 func texts(t *testing.T, svg []byte, name string) []string {
 	t.Helper()
 	var out []string
@@ -77,7 +77,7 @@ func texts(t *testing.T, svg []byte, name string) []string {
 	}
 }
 
-// TestFigureLabels: a figure names what it shows.
+// TestFigureLabels: a figure has its labels.
 func TestFigureLabels(t *testing.T) {
 	var b bytes.Buffer
 	if err := bars().WriteSVG(&b); err != nil {

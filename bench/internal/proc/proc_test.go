@@ -28,7 +28,7 @@ func TestOwnProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := 0
-	testkit.Soon(t, "the CPU time of some work", func() bool { // it counts in ticks, and a busy machine gives few of them
+	testkit.Soon(t, "the CPU time of some work", func() bool { // in ticks, of which a busy machine grants few
 		for i := range 1 << 24 {
 			sum += i
 		}

@@ -44,8 +44,8 @@ const (
 	requests  = 32 // at once
 )
 
-// installed makes our definitions and our namespace before a plugin is made: a cluster has them before its
-// scheduler starts, and informers that look for them too early wait for a minute.
+// installed creates our definitions and our namespace before a plugin is created: a cluster has them
+// before its scheduler starts, and informers that look for them too early wait for a minute.
 func installed(make frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
 	return func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		if err := install(ctx, h.KubeConfig()); err != nil {
@@ -55,7 +55,7 @@ func installed(make frameworkruntime.PluginFactory) frameworkruntime.PluginFacto
 	}
 }
 
-// install makes our definitions and our namespace, if they are not there.
+// install creates our definitions and our namespace, if they are missing.
 func install(ctx context.Context, config *rest.Config) error {
 	extensions, err := apiextensions.NewForConfig(config)
 	if err != nil {
@@ -118,7 +118,7 @@ func publishGraphs(tCtx ktesting.TContext) error {
 	return nil
 }
 
-// fakeExporter stands for the exporters and agents of all nodes. One goroutine uses it.
+// fakeExporter simulates the exporters and agents of all nodes. It is for one goroutine.
 type fakeExporter struct {
 	nodes   listersv1.NodeLister
 	machine *machine.Machine
@@ -145,7 +145,7 @@ func (e *fakeExporter) run(ctx context.Context, tCtx ktesting.TContext) error {
 	}
 }
 
-// publish publishes the graphs of nodes that are new.
+// publish publishes the graphs of new nodes.
 func (e *fakeExporter) publish(ctx context.Context, tCtx ktesting.TContext) error {
 	nodes, err := e.nodes.List(labels.Everything())
 	if err != nil {

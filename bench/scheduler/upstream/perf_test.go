@@ -56,7 +56,7 @@ func BenchmarkPerfScheduling(b *testing.B) {
 	perf.RunBenchmarkPerfScheduling(b, "workloads.yaml", "nvtopo", plugins, perf.WithPrepareFn(publishGraphs))
 }
 
-// writeFiles writes what scheduler_perf reads to a folder.
+// writeFiles writes the files that scheduler_perf reads to a folder.
 func writeFiles(dir string) error {
 	for _, name := range []string{"pod.yaml", "pod-gpu.yaml", "node-gpu.yaml"} {
 		text, err := files.ReadFile(name)
@@ -90,9 +90,9 @@ func writeFiles(dir string) error {
 	return nil
 }
 
-// configOf is the shipped configuration, for pods that name no scheduler and without leader election, or
-// in its place kube-scheduler's default profile with the same arguments of PodTopologySpread: with its
-// default ones pods are not batched.
+// configOf returns the shipped configuration, for pods that name no scheduler and without leader
+// election, or in its place kube-scheduler's default profile with the same arguments of
+// PodTopologySpread: with its default ones pods are not batched.
 func configOf(profile string) ([]byte, error) {
 	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigBindingPath)
 	if err != nil {

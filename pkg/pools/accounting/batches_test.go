@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// priced is a session of an hour on an invoice, whose price is written down.
+// priced returns a session of an hour on an invoice, with a fixed price.
 func priced(name, invoice string) v1alpha1.UsageRecord {
 	r := marked(lasting(name, "4", 3600), invoice)
 	r.Spec.Namespace, r.Spec.Queue, r.Spec.Owner, r.Spec.Model = "team-a", "training", "Job/sweep", "NVIDIA-H200"
@@ -34,7 +34,8 @@ func batchesOf(t *testing.T, there []v1alpha1.UsageBatch, records ...v1alpha1.Us
 	return batches
 }
 
-// What comes out of batches is what went in, but for what an object of its own has: labels alone stay.
+// TestBatchesKeepAllOfARecord: a record read from a batch equals the original, except for labels and
+// other metadata.
 func TestBatchesKeepAllOfARecord(t *testing.T) {
 	rest := priced("u3", november)
 	rest.Name, rest.Status.Estimated = "u3-from-1777000000", true
@@ -58,8 +59,8 @@ func TestBatchesKeepAllOfARecord(t *testing.T) {
 	}
 }
 
-// A batch is of one invoice, namespace and tenant, and has room for so much. Its number follows those that
-// are there.
+// TestBatchesAreApart: a batch is of one invoice, namespace and tenant, and of limited size. Its number
+// follows those of the existing ones.
 func TestBatchesAreApart(t *testing.T) {
 	elsewhere := priced("u2", november)
 	elsewhere.Namespace, elsewhere.Spec.Namespace = "lab", "lab"
@@ -111,7 +112,7 @@ func TestRecordThatBelongsToNoPodIsInNoBatch(t *testing.T) {
 	}
 }
 
-// Which records can go into a batch, and which only lack their invoice.
+// TestReady checks which records can go into a batch, and which only lack their invoice.
 func TestReady(t *testing.T) {
 	monthly := func(b *v1alpha1.PriceBookSpec) { b.DiscountScope = v1alpha1.ScopeBillingPeriod }
 	unmarked := marked(priced("u", november), "")
@@ -159,8 +160,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Sessions count once and as before, in records, in batches, or in both, also if the record came back from
-// a backup without its status.
+// TestBatchedSessionsCountOnce: sessions are billed once and unchanged, in records, in batches, or in
+// both, also if the record came back from a backup without its status.
 func TestBatchedSessionsCountOnce(t *testing.T) {
 	lost := restored(session("u1", "4", day(11, 2, 0), time.Time{}))
 	records := []v1alpha1.UsageRecord{priced("u1", november), priced("u2", november), lasting("u3", "4", 7200), session("u4", "1", day(11, 2, 2), time.Time{})}
@@ -207,7 +208,8 @@ func in(r v1alpha1.UsageRecord, namespace string) v1alpha1.UsageRecord {
 	return r
 }
 
-// A session in a batch is never written, and one that is to go into a batch is marked at once.
+// TestBatchedSessionsAreNotWritten: a session in a batch is never written, and one that is to go into a
+// batch is marked at once.
 func TestBatchedSessionsAreNotWritten(t *testing.T) {
 	unmarked := marked(priced("u2", november), "")
 	b := &Books{
@@ -255,7 +257,7 @@ func TestExpiredBatches(t *testing.T) {
 	}
 }
 
-// Which records batches stand for, and so can be deleted.
+// TestReplaced checks which records batches replace, so that they can be deleted.
 func TestReplaced(t *testing.T) {
 	batches := batchesOf(t, nil, priced("u1", november), priced("u2", november))
 	change := func(do func(*v1alpha1.UsageRecord)) v1alpha1.UsageRecord {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkCompute makes the statement of a month in which sessions ended and have their price, anew. What an
-// event costs by a Tally, bench/bills measures.
+// BenchmarkCompute makes the statement of a month of ended and priced sessions from scratch. bench/bills
+// measures the cost of an event with a Tally.
 func BenchmarkCompute(b *testing.B) {
 	for _, sessions := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {

@@ -16,13 +16,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// by is a session of a tenant, queue and model.
+// by sets tenant, queue and model of a session.
 func by(r v1alpha1.UsageRecord, tenant, queue, model string) v1alpha1.UsageRecord {
 	r.Spec.Tenant, r.Spec.Queue, r.Spec.Model = tenant, queue, model
 	return r
 }
 
-// monthly is a final invoice of a tenant with a line of so many hours and sessions.
+// monthly returns a final invoice of a tenant with a line of these hours and sessions.
 func monthly(tenant string, month int, model string, hours v1alpha1.Decimal, sessions int32) v1alpha1.Invoice {
 	v := invoice(fmt.Sprintf("inv-%d-%s", month, tenant), month, "0", true)
 	v.Spec.Tenant = tenant
@@ -39,7 +39,7 @@ func period(t *testing.T, text string) billing.Period {
 	return p
 }
 
-// sums are rows of a report in a few words.
+// sums formats rows of a report.
 func sums(rows []HoursOf) string {
 	var out []string
 	for _, r := range rows {
@@ -171,7 +171,7 @@ func TestGPUHours(t *testing.T) {
 	}
 }
 
-// TestGPUHoursCSV: a row has its own time and source, and a sum of all rows is that of the report.
+// TestGPUHoursCSV: a row has its own period and source, and the sum of all rows is that of the report.
 func TestGPUHoursCSV(t *testing.T) {
 	h := GPUHoursOf(HoursQuery{Period: period(t, "2026-08-15/2026-12-01"), Now: day(11, 20, 12)}, []string{"team-c"},
 		[]v1alpha1.UsageRecord{by(session("a", "4", day(11, 1, 0), day(11, 1, 12)), "team-a", "training", "H100")},
@@ -193,7 +193,7 @@ func TestGPUHoursCSV(t *testing.T) {
 	}
 }
 
-// minutes are the GPU hours of a session, minute by minute, of those minutes that count.
+// minutes returns the GPU hours of a session, added up over the minutes for which counts is true.
 func minutes(r *v1alpha1.UsageRecord, now time.Time, counts func(time.Time) bool) *big.Rat {
 	end, n := now, int64(0)
 	if r.Status.End != nil {
@@ -208,9 +208,9 @@ func minutes(r *v1alpha1.UsageRecord, now time.Time, counts func(time.Time) bool
 	return quantity.Mul(quantity, big.NewRat(n, 60))
 }
 
-// TestGPUHoursByTheMinute: sums are those that one gets who looks at each minute of each session. Sessions
-// that are deleted, some of an invoice or all, count by their invoice, whole, if all of its month is asked
-// for. Asked for month by month, or together, there are as many hours.
+// TestGPUHoursByTheMinute compares sums with those over each minute of each session. The hours of
+// deleted sessions, some of an invoice or all, are taken from their invoice, whole, if its whole month
+// is requested. Requests month by month, or of all months together, have the same hours.
 func TestGPUHoursByTheMinute(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 37)) //nolint:gosec // tests want the same numbers again
@@ -313,8 +313,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestForeignHours: that hours of pods of no tenant are not recorded is said where all tenants are asked for, with what
-// such pods hold now.
+// TestForeignHours: reports of all tenants state that hours of pods of no tenant are not recorded, and
+// how much such pods hold now.
 func TestForeignHours(t *testing.T) {
 	const none = "Pods of no tenant are in no row: of a pod whose namespace has no label pool.nvtopo.dev/tenant no hours are recorded."
 	for name, tc := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// manyModels are sessions of an hour of a GPU in November, each of a model of its own.
+// manyModels returns sessions of an hour of a GPU in November, each of a model of its own.
 func manyModels(from, n int, invoice string) []v1alpha1.UsageRecord {
 	out := make([]v1alpha1.UsageRecord, n)
 	for i := range out {
@@ -24,13 +24,13 @@ func manyModels(from, n int, invoice string) []v1alpha1.UsageRecord {
 	return out
 }
 
-// page is a page of November's invoice in the API.
+// page returns a page of November's invoice in the API.
 func page(number int, total v1alpha1.Money, final bool) v1alpha1.Invoice {
 	return invoice(billing.PageID(november, number), 11, total, final)
 }
 
-// TestStatementPages: an invoice with more lines than a page takes goes on on the next one. All of its pages
-// count, each once.
+// TestStatementPages: an invoice with more lines than a page admits continues on the next one. All of
+// its pages are used, each once.
 func TestStatementPages(t *testing.T) {
 	two, three := billing.PageID(november, 2), billing.PageID(november, 3)
 	type want struct {
@@ -146,7 +146,7 @@ func TestStatementPages(t *testing.T) {
 	}
 }
 
-// TestPageDiscounts: discounts of a month count the hours on all of its pages, also on those that are final.
+// TestPageDiscounts: discounts of a month use the hours on all of its pages, including final ones.
 func TestPageDiscounts(t *testing.T) {
 	two := billing.PageID(november, 2)
 	books := Books{

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// credits are so many of 1.00, given one after the other from a day of October on, two a day.
+// credits returns n credits of 1.00, given one after the other from the 1st of October on, two a day.
 func credits(n int) *v1alpha1.TenantAccount {
 	a := account()
 	for i := range n {
@@ -25,8 +25,8 @@ func credits(n int) *v1alpha1.TenantAccount {
 	return a
 }
 
-// TestRollUp: credits are put together in one where there are many, and only those of months whose invoices
-// are all final.
+// TestRollUp: credits are combined where there are many, and only those of months whose invoices are all
+// final.
 func TestRollUp(t *testing.T) {
 	zero := credits(600)
 	for i := range zero.Spec.Credits[:600] {
@@ -98,8 +98,8 @@ func TestRollUp(t *testing.T) {
 	}
 }
 
-// TestRollUpBalance: whatever an account has and owes, its balance, its bill and its invoices are the same
-// before credits are put together and after it, time and again.
+// TestRollUpBalance: balance, bill and invoices of an account are the same before and after credits are
+// combined, repeatedly and for any account.
 func TestRollUpBalance(t *testing.T) {
 	rolled := 0
 	for seed := range uint64(100) {

@@ -23,7 +23,7 @@ func day(month, day, hour int) time.Time {
 	return time.Date(2026, time.Month(month), day, hour, 0, 0, 0, time.UTC)
 }
 
-// prices is the price book of the requirement.
+// prices returns the price book of the requirement.
 func prices(change ...func(*v1alpha1.PriceBookSpec)) *v1alpha1.PriceBook {
 	least := int64(60)
 	b := &v1alpha1.PriceBook{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.PriceBookSpec{
@@ -47,7 +47,7 @@ func account(amounts ...v1alpha1.Money) *v1alpha1.TenantAccount {
 	return a
 }
 
-// session is a record of so many GPUs; one whose end is zero goes on.
+// session returns a record of quantity GPUs; one whose end is zero is open.
 func session(name string, quantity v1alpha1.Decimal, start, end time.Time) v1alpha1.UsageRecord {
 	r := v1alpha1.UsageRecord{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a"},
@@ -73,7 +73,7 @@ func marked(r v1alpha1.UsageRecord, invoice string) v1alpha1.UsageRecord {
 	return r
 }
 
-// restored sets when a record was first made, days before its object: a backup was restored.
+// restored makes a record look restored from a backup: its annotation is days older than its object.
 func restored(r v1alpha1.UsageRecord) v1alpha1.UsageRecord {
 	r.Annotations = map[string]string{names.AnnotationRecorded: day(11, 1, 0).Format(time.RFC3339)}
 	r.CreationTimestamp = metav1.NewTime(day(11, 4, 0))
@@ -91,7 +91,7 @@ const (
 	december = "inv-20261201-20270101-uid-a"
 )
 
-// invoice is one in the API, of one line.
+// invoice returns an invoice of the API, with one line.
 func invoice(id string, month int, total v1alpha1.Money, final bool) v1alpha1.Invoice {
 	p := Month(day(month, 1, 0))
 	return v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: v1alpha1.InvoiceSpec{
@@ -104,7 +104,7 @@ func invoice(id string, month int, total v1alpha1.Money, final bool) v1alpha1.In
 	}}
 }
 
-// Scenario 44: what the requirement's prices make of a session.
+// Scenario 44: the costs of sessions at the requirement's prices.
 func TestCosts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		quantity v1alpha1.Decimal
@@ -146,7 +146,7 @@ func TestCosts(t *testing.T) {
 func TestStatement(t *testing.T) {
 	type want struct {
 		Balance, Billed, Accrued string
-		Invoices                 map[string]string // what each says; a final one ends in !
+		Invoices                 map[string]string // content of each; a final one ends in !
 		On                       map[string]string // the invoice of each session; a late one ends in !
 		Unpriced                 []string
 		Wrong                    int
@@ -333,14 +333,14 @@ func TestMalformedRecords(t *testing.T) {
 	}
 }
 
-// fixed is a record whose price was written down when it ended.
+// fixed sets the fixed price, seconds and cost of a record.
 func fixed(r v1alpha1.UsageRecord, price v1alpha1.Decimal, seconds int64, cost v1alpha1.Money) v1alpha1.UsageRecord {
 	r.Status.UnitPrice, r.Status.BilledSeconds, r.Status.Cost = price, seconds, cost
 	return r
 }
 
-// TestNoPrices: without a price book that can be read, an account has its credits, final invoices and
-// what was priced before, and nothing is invoiced.
+// TestNoPrices: without a readable price book, an account has its credits, final invoices and the
+// sessions priced before, and nothing is invoiced.
 func TestNoPrices(t *testing.T) {
 	books := Books{
 		Account: account("1000"), Grace: 24 * time.Hour, Now: day(12, 20, 0),
@@ -390,8 +390,8 @@ func TestNoPrices(t *testing.T) {
 	}
 }
 
-// TestPriceChange: what was priced when it ended stays so on the invoice, on the bill and in the
-// balance, whatever the book becomes. What had no price gets the book's.
+// TestPriceChange: a session priced at its end keeps its price on the invoice, on the bill and in the
+// balance, whatever the later book. Sessions without a price get the book's.
 func TestPriceChange(t *testing.T) {
 	dear := func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "5" }
 	later := func(s *v1alpha1.PriceBookSpec) {
@@ -538,8 +538,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestLenientBooks: BookOf reads books that earlier schemas accepted. Blanks in a model count as dashes.
-// A price is left out if its model or resource has a name that no device can have.
+// TestLenientBooks: BookOf reads books that earlier schemas admitted. Blanks in a model are read as
+// dashes. A price is left out if its model or resource has a name that no device can have.
 func TestLenientBooks(t *testing.T) {
 	price := func(model, perHour string) v1alpha1.Price {
 		return v1alpha1.Price{Resource: "nvidia.com/gpu", Model: model, PricePerHour: v1alpha1.Decimal(perHour)}

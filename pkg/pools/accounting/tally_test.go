@@ -22,7 +22,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// world is what an API server has of a tenant, which changes at random, and what a tally has been told of it.
+// world is the API server's objects of a tenant, which change at random, and a tally that is notified of
+// the changes.
 type world struct {
 	random   *rand.Rand
 	now      time.Time
@@ -35,7 +36,7 @@ type world struct {
 	did      []string
 
 	tally  *Tally
-	untold []func() // what the tally is to be told yet, each about one object
+	untold []func() // changes not reported to the tally yet, each of one object
 }
 
 func newWorld(seed uint64) *world {
@@ -46,7 +47,7 @@ func newWorld(seed uint64) *world {
 	}
 }
 
-// books are all that the API server has.
+// books returns all objects of the API server.
 func (w *world) books() Books {
 	b := Books{Account: w.account, Prices: w.prices, Now: w.now, Grace: 24 * time.Hour}
 	for _, name := range slices.Sorted(maps.Keys(w.invoices)) {
@@ -107,7 +108,7 @@ func (w *world) setInvoice(name string, v *v1alpha1.Invoice) {
 	})
 }
 
-// tell tells the tally what it was not told yet, in any order and some of it twice.
+// tell reports the pending changes to the tally, in any order and some of them twice.
 func (w *world) tell() {
 	w.random.Shuffle(len(w.untold), func(i, j int) { w.untold[i], w.untold[j] = w.untold[j], w.untold[i] })
 	for _, tell := range w.untold {
@@ -119,7 +120,7 @@ func (w *world) tell() {
 	w.untold = nil
 }
 
-// any is one of the records that are so; nil if none is.
+// any returns one of the records for which is returns true; nil if there is none.
 func (w *world) any(is func(*v1alpha1.UsageRecord) bool) *v1alpha1.UsageRecord {
 	var some []*v1alpha1.UsageRecord
 	for _, r := range w.records {
@@ -140,7 +141,7 @@ func isOpen(r *v1alpha1.UsageRecord) bool { return r.Status.End == nil }
 
 func isEnded(r *v1alpha1.UsageRecord) bool { return r.Status.End != nil }
 
-// begin has a session begin, of a resource that may have no price.
+// begin starts a session, of a resource that may have no price.
 func (w *world) begin() *v1alpha1.UsageRecord {
 	w.made++
 	name := fmt.Sprintf("s%04d", w.made)
@@ -155,7 +156,7 @@ func (w *world) begin() *v1alpha1.UsageRecord {
 	return &r
 }
 
-// end has a session end that goes on.
+// end ends an open session.
 func (w *world) end() {
 	if r := w.any(isOpen); r != nil {
 		seconds := int(w.now.Sub(r.Spec.Start.Time) / time.Second)
@@ -165,7 +166,7 @@ func (w *world) end() {
 	}
 }
 
-// bill writes what the controller would write, or the first so many writes of it.
+// bill does the controller's writes, or the first of them.
 func (w *world) bill(writes int) {
 	b := w.books()
 	s, err := b.Compute()
@@ -206,7 +207,7 @@ func (w *world) bill(writes int) {
 	}
 }
 
-// batch has ended sessions go into batches, which their records may outlive, or come back from a backup.
+// batch moves ended sessions into batches, which their records may outlive, or come back from a backup.
 func (w *world) batch() {
 	b := w.books()
 	s, err := b.Compute()
@@ -234,7 +235,7 @@ func (w *world) batch() {
 	}
 }
 
-// discard deletes records that batches stand for.
+// discard deletes records that batches replace.
 func (w *world) discard() {
 	b := w.books()
 	for _, r := range Replaced(b.Records, b.Batches) {
@@ -244,7 +245,7 @@ func (w *world) discard() {
 	}
 }
 
-// secondPage has page 2 of an invoice be final, with some sessions, before page 1.
+// secondPage makes page 2 of an invoice final, with some sessions, before page 1.
 func (w *world) secondPage() {
 	p := Month(w.now.AddDate(0, -w.random.IntN(2), 0))
 	account, err := AccountOf(w.account)
@@ -270,7 +271,7 @@ func (w *world) secondPage() {
 	w.setInvoice(v.Name, &v)
 }
 
-// change changes a record at random, to what it should not be, too.
+// change changes a record at random, also to invalid contents.
 func (w *world) change() {
 	r := w.any(nil)
 	if r == nil {
@@ -325,7 +326,7 @@ func (w *world) edit() {
 	}
 }
 
-// step has something happen.
+// step carries out a random step.
 func (w *world) step() {
 	steps := []struct {
 		name   string
@@ -373,7 +374,7 @@ func (w *world) step() {
 	}
 }
 
-// said is all that a statement says, in an order of its own, without the sessions that are as they should be.
+// said is the contents of a statement in canonical order, without the sessions that need no write.
 type said struct {
 	Err, NoPrices            string
 	Invoices                 []v1alpha1.InvoiceSpec
@@ -384,8 +385,8 @@ type said struct {
 	Held                     []types.NamespacedName
 	Unpriced                 []string
 	Settles                  bool
-	ToWrite                  map[string]string // what records are to say that do not
-	Sessions                 map[string]string // what all records are to say
+	ToWrite                  map[string]string // records that need a write, with their new contents
+	Sessions                 map[string]string // contents of all records
 	Lines                    []BillLine
 }
 
@@ -427,7 +428,7 @@ func saidBy(t *testing.T, w *world, b *Books, s *Statement, err error) said {
 // exactly compares the hours of charges.
 var exactly = cmp.Comparer(func(a, b *big.Rat) bool { return a.Cmp(b) == 0 })
 
-// check compares the tally's statement with the one that is computed anew.
+// check compares the tally's statement with the one computed from scratch.
 func (w *world) check(t *testing.T) said {
 	t.Helper()
 	anew := w.books()
@@ -444,8 +445,8 @@ func (w *world) check(t *testing.T) said {
 	return got
 }
 
-// checkWithBatches compares the statement of all records and the tally's batches with the one that is computed
-// anew.
+// checkWithBatches compares the statement of all records and the tally's batches with the one computed
+// from scratch.
 func (w *world) checkWithBatches(t *testing.T) {
 	t.Helper()
 	anew := w.books()
@@ -477,7 +478,7 @@ func (w *world) checkWithBatches(t *testing.T) {
 	}
 }
 
-// checkLists compares the other things that a tally tells with the functions over all records.
+// checkLists compares the tally's other results with the functions over all records.
 func (w *world) checkLists(t *testing.T, b *Books) {
 	t.Helper()
 	list := func(records []v1alpha1.UsageRecord) (out []string) {
@@ -502,7 +503,7 @@ func (w *world) checkLists(t *testing.T, b *Books) {
 	ready, unmarked := b.Ready(time.Hour)
 	want.Ready = list(append(ready, unmarked...))
 	got.Ready = listed(w.tally.Ready(w.prices, time.Hour, w.now))
-	// Of two copies one may be ready and the other not: by the tally the one is that counts.
+	// Of two copies one may be ready and the other not: the tally uses the more complete one.
 	want.Ready = slices.DeleteFunc(want.Ready, func(name string) bool {
 		return w.records[types.NamespacedName{Namespace: "elsewhere", Name: name}] != nil && !slices.Contains(got.Ready, name)
 	})
@@ -529,7 +530,7 @@ func (w *world) checkLists(t *testing.T, b *Books) {
 	}
 }
 
-// TestTallyOracle: after any events, in any order, the statement is the one that is computed anew.
+// TestTallyOracle: after any events, in any order, the statement is the one computed from scratch.
 func TestTallyOracle(t *testing.T) {
 	var settled, invoiced, wrong, held, noPrices, refused int
 	for seed := range uint64(50) {
@@ -558,7 +559,7 @@ func TestTallyOracle(t *testing.T) {
 	}
 }
 
-// TestTallyRatesWhatChanged: of many sessions that have ended, only the one that changes is rated again.
+// TestTallyRatesWhatChanged: of many ended sessions, only a changed one is rated again.
 func TestTallyRatesWhatChanged(t *testing.T) {
 	w := newWorld(1)
 	for i := range 200 {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readBook reads a price book from JSON. What is not said: a minimum of 60 s, AllUnits, per session.
+// readBook reads a price book from JSON. Defaults: a minimum of 60 s, AllUnits, per session.
 func readBook(data []byte) (Book, error) {
 	book := Book{MinPeriodSeconds: 60, Mode: AllUnits, DiscountScope: PerSession}
 	if err := json.Unmarshal(data, &book); err != nil {
@@ -30,7 +30,7 @@ func readSessions(data []byte) ([]Session, error) {
 	return sessions, err
 }
 
-// readInvoices reads what WriteJSON writes, and refuses an invoice that does not add up.
+// readInvoices reads the output of WriteJSON, and refuses an invoice that does not add up.
 func readInvoices(data []byte) ([]Invoice, error) {
 	var invoices []Invoice
 	err := json.Unmarshal(data, &invoices)
@@ -170,7 +170,7 @@ func TestReadSessions(t *testing.T) {
 	}
 }
 
-// TestBookEqual: two books are equal that price alike, however their numbers are written.
+// TestBookEqual: two books with the same prices are equal, however their numbers are written.
 func TestBookEqual(t *testing.T) {
 	const text = `{"currency":"USD","prices":[{"resource":"nvidia.com/gpu","pricePerHour":"2.5","validFrom":"2026-11-01T00:00:00Z"}],"discounts":[{"thresholdHours":"10","multiplier":"0.9"}]}`
 	for name, tc := range map[string]struct {

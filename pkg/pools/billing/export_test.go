@@ -71,7 +71,8 @@ inv-20261101-20261201-7b1c,team-a,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,nvid
 	}
 }
 
-// What is written is read back as it was, and the CSV file has the same money as the sessions.
+// TestExportRoundTrip: exports are read back unchanged, and the CSV file has the same amounts
+// as the sessions.
 func TestExportRoundTrip(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 13))

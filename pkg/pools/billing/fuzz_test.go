@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What AccountOfInvoice takes is what InvoiceID gives, of a month.
+// FuzzAccountOfInvoice: AccountOfInvoice accepts exactly the results of InvoiceID for a
+// month.
 func FuzzAccountOfInvoice(f *testing.F) {
 	for _, seed := range []string{"inv-20261001-20261101-uid-a", "inv-20261001-20261102-u", "inv-20261301-20270101-u", "inv-20261001-20261101-", "inv-", ""} {
 		f.Add(seed)
@@ -26,7 +27,8 @@ func FuzzAccountOfInvoice(f *testing.F) {
 	})
 }
 
-// What ParseDecimal and ParseAmount take is written and read back as it was, and both agree.
+// FuzzParseNumber: numbers that ParseDecimal and ParseAmount accept are written and read
+// back unchanged, and both agree.
 func FuzzParseNumber(f *testing.F) {
 	for _, seed := range []string{"0", "-0", "12.5", "0.428", "-0.01", "999999999999999999999999.99", "1e9", "1/3", "0x1p-2", "01", ".", "-"} {
 		f.Add(seed)
@@ -84,7 +86,7 @@ func FuzzBook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { readBack(t, data, readBook) })
 }
 
-// Sessions that are taken can be billed, and the invoices that they make are read back.
+// FuzzSessions: accepted sessions can be billed, and their invoices are read back.
 func FuzzSessions(f *testing.F) {
 	for _, seed := range []string{
 		`[]`, `[{"id":"s","tenant":"team-a","resource":"nvidia.com/gpu","quantity":"4","start":"2026-11-01T00:00:00Z"}]`,
@@ -130,7 +132,7 @@ func FuzzInvoices(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { readBack(t, data, readInvoices) })
 }
 
-// readBack decodes data, and what was decoded once more after writing it.
+// readBack decodes data, and decodes the result once more after encoding it.
 func readBack[T any](t *testing.T, data []byte, decode func([]byte) (T, error)) (T, bool) {
 	t.Helper()
 	value, err := decode(data)

@@ -55,8 +55,8 @@ func TestInvoice(t *testing.T) {
 	}
 }
 
-// TestInvoicePrices: sessions of two prices are two lines, and so are those that ended before there was a
-// price.
+// TestInvoicePrices: sessions of two prices are two lines, and so are those that ended before the first
+// price was valid.
 func TestInvoicePrices(t *testing.T) {
 	b := book(t, `{"currency": "USD", "prices": [
 		{"resource": "nvidia.com/gpu", "validFrom": "2026-11-01T02:00:00Z", "pricePerHour": "10"},
@@ -106,8 +106,8 @@ func TestSessionInvoice(t *testing.T) {
 	}
 }
 
-// Whatever the sessions, each invoice adds up, its lines are those of its charges, and the
-// invoices of all periods and tenants hold each session once.
+// TestInvoiceSums: for any sessions, each invoice adds up, its lines are those of its charges, and the
+// invoices of all periods and tenants contain each session once.
 func TestInvoiceSums(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
@@ -145,9 +145,9 @@ func TestInvoiceSums(t *testing.T) {
 	}
 }
 
-// An invoice is made in three steps: computed, written on each session, made final. A program
-// that ends between any two of them, or while it writes, and begins again has the same
-// invoice and the same balance.
+// TestInterruptedInvoice: an invoice is made in three steps: computed, written on each session, made
+// final. A program that is interrupted between or in any of them, and starts again, has the same invoice
+// and the same balance.
 func TestInterruptedInvoice(t *testing.T) {
 	b := book(t, requirementBook)
 	account := teamA()
@@ -189,7 +189,8 @@ func TestInterruptedInvoice(t *testing.T) {
 	}
 }
 
-// The requirement's ID is a clock's second, so that two invoices made in it are one.
+// TestInvoiceIDs: unlike the requirement's ID, which has the time in seconds, the IDs of different
+// invoices differ.
 func TestInvoiceIDs(t *testing.T) {
 	seen := map[string]string{}
 	for i := range 100 {

@@ -15,29 +15,30 @@ import (
 // The oracle computes bills once more, in whole numbers and by the overlap of a session's
 // hours with each tier. It shares nothing with the code but its input.
 
-// plainSession has seconds and thousandths of a device.
+// plainSession is a session in integers: seconds and thousandths of a device.
 type plainSession struct {
 	id, tenant, resource, model string
 	start, seconds, milli       int64
 	fixed                       *plainFixed
 }
 
-// plainFixed is what was written down when a session ended: thousandths an hour, seconds and cents.
+// plainFixed is the fixed price of an ended session: thousandths per hour, seconds and cents.
 type plainFixed struct{ price, seconds, cents int64 }
 
-// plainTier has hours and thousandths.
+// plainTier is a discount in integers: hours and thousandths.
 type plainTier struct{ hours, milli int64 }
 
-// plainPrice is thousandths of the currency an hour, for what ends from a second after epoch on.
+// plainPrice is a price in thousandths of the currency per hour, for sessions that end from a
+// second after epoch on.
 type plainPrice struct {
 	resource, model string
 	from, milli     int64
 }
 
-// always is from when on a price is valid that was always valid.
+// always is the start of a price that was always valid.
 const always = math.MinInt64
 
-// plainBook has prices in any order.
+// plainBook is a price book in integers, with prices in any order.
 type plainBook struct {
 	prices   []plainPrice
 	min      int64
@@ -46,8 +47,8 @@ type plainBook struct {
 	period   bool
 }
 
-// price is the one that was valid when a session ended: that of its model, or else that of all, and
-// of these the latest. ok is false if there is none.
+// price returns the price that was valid when a session ended: that of its model, or else that of
+// all, and of these the latest. ok is false if there is none.
 func (b plainBook) price(s plainSession) (price int64, entry [2]string, ok bool) {
 	end := s.start + s.seconds
 	for _, entry := range [][2]string{{s.resource, s.model}, {s.resource, ""}} {
@@ -64,7 +65,7 @@ func (b plainBook) price(s plainSession) (price int64, entry [2]string, ok bool)
 	return 0, [2]string{s.resource, s.model}, false
 }
 
-// units are thousandths of a device, for a second.
+// units returns a session's thousandths of a device times seconds.
 func (b plainBook) units(s plainSession) int64 {
 	if s.fixed != nil {
 		return s.fixed.seconds * s.milli
@@ -74,7 +75,7 @@ func (b plainBook) units(s plainSession) int64 {
 
 const unitsPerHour = 3600 * 1000
 
-// cents returns what each session costs.
+// cents returns the cost of each session.
 func (b plainBook) cents(sessions []plainSession) []int64 {
 	costs := make([]int64, len(sessions))
 	for i, s := range sessions {
@@ -112,7 +113,7 @@ func (b plainBook) cents(sessions []plainSession) []int64 {
 	return costs
 }
 
-// weighted is the units times thousandths of the price.
+// weighted returns the discounted units times thousandths of the price.
 func (b plainBook) weighted(units, before, total int64) *big.Int {
 	sum := new(big.Int)
 	for i := -1; i < len(b.tiers); i++ {
@@ -135,7 +136,7 @@ func (b plainBook) weighted(units, before, total int64) *big.Int {
 	return sum
 }
 
-// roundCents divides by what weighted and price are multiplied by, half up.
+// roundCents divides by the factors of weighted and price, rounding half up.
 func roundCents(weighted *big.Int, price int64) int64 {
 	num := new(big.Int).Mul(weighted, big.NewInt(price*100))
 	den := new(big.Int).Mul(big.NewInt(unitsPerHour), big.NewInt(1000*1000))
@@ -146,7 +147,7 @@ func roundCents(weighted *big.Int, price int64) int64 {
 	return quotient.Int64()
 }
 
-// epoch is when the sessions of tests begin.
+// epoch is the start of the tests' sessions.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 func (s plainSession) session(t *testing.T) Session {
@@ -207,7 +208,7 @@ func amount(t *testing.T, s string) Amount {
 	return a
 }
 
-// randomBook has prices of three resources, one of them for a model, none for a fourth.
+// randomBook returns prices of three resources, one of them for a model, none for a fourth.
 func randomBook(rng *rand.Rand) plainBook {
 	b := plainBook{
 		prices: []plainPrice{
@@ -226,8 +227,8 @@ func randomBook(rng *rand.Rand) plainBook {
 	return b
 }
 
-// changing is the book with prices that change while sessions of randomSessions end, many of them
-// just then. Some resources have no price until the first change.
+// changing returns the book with prices that change while sessions of randomSessions end, many of
+// them at that second. Some resources have no price until the first change.
 func (b plainBook) changing(rng *rand.Rand) plainBook {
 	var prices []plainPrice
 	for _, p := range b.prices {
@@ -243,7 +244,7 @@ func (b plainBook) changing(rng *rand.Rand) plainBook {
 	return b
 }
 
-// fixing writes down what the sessions cost that have a price and end until a second.
+// fixing sets the fixed price of the priced sessions that end until a second.
 func (b plainBook) fixing(sessions []plainSession, until int64) []plainSession {
 	out, costs := slices.Clone(sessions), b.cents(sessions)
 	for i, s := range sessions {
@@ -255,7 +256,7 @@ func (b plainBook) fixing(sessions []plainSession, until int64) []plainSession {
 	return out
 }
 
-// randomSessions has many that end together, and many of exactly a threshold's hours.
+// randomSessions returns sessions many of which end together, or have exactly a threshold's hours.
 func randomSessions(rng *rand.Rand, n int) []plainSession {
 	sessions := make([]plainSession, n)
 	for i := range sessions {

@@ -36,7 +36,7 @@ func TestPageIDs(t *testing.T) {
 	}
 }
 
-// What PageOf reads is what PageID writes.
+// FuzzPageOf: PageOf reads the results of PageID.
 func FuzzPageOf(f *testing.F) {
 	for _, seed := range []string{"inv-1", "inv-1-page-2", "inv-1-page-1000", "-page-2", "a-page-+2", "a-page-2-page-2"} {
 		f.Add(seed)
@@ -49,7 +49,7 @@ func FuzzPageOf(f *testing.F) {
 	})
 }
 
-// ofModels are sessions of an hour each, of so many models from a number on.
+// ofModels returns sessions of an hour each, of n models from a number on.
 func ofModels(t *testing.T, from, n int) []Session {
 	t.Helper()
 	out := make([]Session, n)
@@ -60,7 +60,7 @@ func ofModels(t *testing.T, from, n int) []Session {
 	return out
 }
 
-// on is where sessions are already.
+// on marks sessions with a page.
 func on(sessions []Session, page int) []Session {
 	for i := range sessions {
 		sessions[i].Invoice = PageID(InvoiceID(teamA(), november), page)
@@ -145,8 +145,8 @@ func allFinal(n int) map[int]bool {
 	return out
 }
 
-// TestPagesSum: the pages of an invoice come to what it comes to on one page, cent by cent and session by
-// session, whatever is on a page or final already.
+// TestPagesSum: the pages of an invoice add up to the invoice on one page, cent by cent and session by
+// session, whichever sessions are on a page or final already.
 func TestPagesSum(t *testing.T) {
 	paged := 0
 	for seed := range uint64(200) {
@@ -209,7 +209,7 @@ func TestPagesSum(t *testing.T) {
 	}
 }
 
-// checkPages compares pages with the invoice on one page. was is where sessions were before.
+// checkPages compares pages with the invoice on one page. was is the earlier page of sessions.
 func checkPages(t *testing.T, seed uint64, whole Invoice, pages []Page, was map[string]string) {
 	t.Helper()
 	var sum Amount

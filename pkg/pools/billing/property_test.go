@@ -24,8 +24,8 @@ func TestRateOracle(t *testing.T) {
 	}
 }
 
-// TestChangingPricesOracle: the rate agrees with the oracle's while prices change, and after what has
-// ended was written down and the book was replaced by any other.
+// TestChangingPricesOracle: the rate agrees with the oracle's while prices change, and after ended
+// sessions were fixed and the book was replaced by any other.
 func TestChangingPricesOracle(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 19))
@@ -35,7 +35,7 @@ func TestChangingPricesOracle(t *testing.T) {
 		other := randomBook(rng).changing(rng)
 		compare(t, fmt.Sprintf("seed %d, another book", seed), other, fixed)
 		if b.period || other.period {
-			continue // what a period takes off is known at its end
+			continue // a period's discount is known at its end
 		}
 		was, is := b.cents(sessions), other.cents(fixed)
 		for i := range fixed {
@@ -46,7 +46,7 @@ func TestChangingPricesOracle(t *testing.T) {
 	}
 }
 
-// The must-show of the requirement: ten thousand sessions to the cent.
+// TestTenThousandSessions is the must-show of the requirement: ten thousand sessions to the cent.
 func TestTenThousandSessions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(44, 17))
 	b := randomBook(rng)
@@ -79,7 +79,7 @@ func compare(t *testing.T, what string, plain plainBook, sessions []plainSession
 	}
 }
 
-// TestOrderAndRepetition: order and repetition do not matter.
+// TestOrderAndRepetition: order and repetition of sessions do not matter.
 func TestOrderAndRepetition(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -105,8 +105,8 @@ func TestOrderAndRepetition(t *testing.T) {
 	}
 }
 
-// A session that is cut in pieces costs what it costs whole, but for half a cent of rounding
-// a piece, where its hours count together: without discounts, and over a period.
+// TestSplitSessionCost: a session that is split costs as much as the whole, except for half a cent of
+// rounding per piece, where its hours are added up: without discounts, and over a period.
 func TestSplitSessionCost(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -145,7 +145,8 @@ func TestSplitSessionCost(t *testing.T) {
 	}
 }
 
-// With marginal tiers one more second never costs less, and never more than at full price.
+// TestMarginalTierContinuity: with marginal tiers one more second never costs less, and never more
+// than at full price.
 func TestMarginalTierContinuity(t *testing.T) {
 	step := big.NewRat(1, 3600)
 	for seed := range uint64(100) {
@@ -167,7 +168,8 @@ func TestMarginalTierContinuity(t *testing.T) {
 	}
 }
 
-// With all units a tier may cost less than a little less use: that is how they are defined.
+// TestAllUnitsJump: with all units a tier may cost less than slightly less use: that is how they are
+// defined.
 func TestAllUnitsJump(t *testing.T) {
 	b := book(t, requirementBook)
 	below, at := b.full(big.NewRat(99, 1)), b.full(big.NewRat(100, 1))

@@ -30,7 +30,7 @@ func book(t *testing.T, text string) Book {
 	return b
 }
 
-// held is a session of team-a of so many devices and seconds.
+// held returns a session of team-a of that quantity and number of seconds.
 func held(t *testing.T, id, quantity string, seconds int) Session {
 	t.Helper()
 	return Session{
@@ -83,7 +83,7 @@ func TestSessionCost(t *testing.T) {
 	}
 }
 
-// A thousand GPUs for 1 s and for 1.5 s.
+// TestFractionalSeconds rates a thousand GPUs for 1 s and for 1.5 s.
 func TestFractionalSeconds(t *testing.T) {
 	b := book(t, `{"currency": "USD", "minPeriodSeconds": 0, "prices": [{"resource": "nvidia.com/gpu", "pricePerHour": "3.6"}]}`)
 	first, second := held(t, "a", "1000", 1), held(t, "b", "1000", 1)
@@ -184,8 +184,8 @@ func TestPriceChange(t *testing.T) {
 	}
 }
 
-// TestPriceChangeTiers: hours before and after a change of the price count together for the discounts
-// of a month, each at its own price.
+// TestPriceChangeTiers: hours before and after a change of the price are added up for the discounts of
+// a month, each at its own price.
 func TestPriceChangeTiers(t *testing.T) {
 	b := book(t, requirementBook)
 	b.DiscountScope = PerPeriod
@@ -201,7 +201,7 @@ func TestPriceChangeTiers(t *testing.T) {
 	}
 }
 
-// Three sessions of 60, 40 and 100 GPU hours, which end in this order.
+// TestPeriodDiscounts rates three sessions of 60, 40 and 100 GPU hours, which end in this order.
 func TestPeriodDiscounts(t *testing.T) {
 	cases := map[string]struct {
 		mode Mode
@@ -218,7 +218,7 @@ func TestPeriodDiscounts(t *testing.T) {
 				b.Mode, b.DiscountScope = tc.mode, PerPeriod
 			}
 			other := held(t, "other", "1000", 3600)
-			other.Tenant = "team-b" // whose hours count for nobody else
+			other.Tenant = "team-b" // its hours are separate
 			charges, err := Rate(b, []Session{held(t, "c", "1", 360_000), held(t, "a", "6", 36_000), held(t, "b", "2", 72_000), other})
 			if err != nil {
 				t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRateErrors(t *testing.T) {
 	}
 }
 
-// What a session costs while it is open, and that it does not disturb those that ended.
+// TestAccrued checks the cost of an open session, and that it does not change that of ended ones.
 func TestAccrued(t *testing.T) {
 	b := book(t, requirementBook)
 	open := held(t, "open", "8", 0)

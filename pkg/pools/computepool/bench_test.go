@@ -9,7 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// BenchmarkPlan plans for a pool that is as it should be, as after most events, and writes its status.
+// BenchmarkPlan plans for a pool without due writes, as after most events, and computes its status.
 func BenchmarkPlan(b *testing.B) {
 	for _, tenants := range []int{100, 5_000} {
 		b.Run(fmt.Sprintf("tenants=%d", tenants), func(b *testing.B) {

@@ -23,7 +23,8 @@ import (
 
 const nvidia, amd = "nvidia.com/gpu", "amd.com/gpu"
 
-// examplePool is that of the acceptance scenarios: 64 GPUs with 8 reserved, and three tenants.
+// examplePool returns the pool of the acceptance scenarios: 64 GPUs with 8 reserved, and three
+// tenants.
 func examplePool() *v1alpha1.ComputePool {
 	limit := func(n int32) *int32 { return &n }
 	return &v1alpha1.ComputePool{
@@ -40,7 +41,7 @@ func examplePool() *v1alpha1.ComputePool {
 	}
 }
 
-// testNode is a node of a pool with so many devices of a resource.
+// testNode returns a node of a pool with n devices of each resource.
 func testNode(name, pool string, n int64, resources ...v1.ResourceName) *v1.Node {
 	node := testobj.Node(name).UID("uid-"+name).Label(v1alpha1.LabelPool, pool).Ready(v1.ConditionTrue)
 	for _, r := range resources {
@@ -58,12 +59,12 @@ func exampleNodes() []*v1.Node {
 	return out
 }
 
-// testPod runs with so many devices of a resource.
+// testPod returns a running pod with n devices of a resource.
 func testPod(namespace, name, node string, n int64, r v1.ResourceName) *v1.Pod {
 	return testobj.Pod(name).Namespace(namespace).UID(namespace+"-"+name).Node(node).Limit(r, strconv.FormatInt(n, 10)).Phase(v1.PodRunning).Obj()
 }
 
-// testTopology is a node's graph, in which some GPUs are not healthy.
+// testTopology returns a node's NodeGPUTopology with some unhealthy GPUs.
 func testTopology(node *v1.Node, gpus int, sick ...int) *topology.NodeGPUTopology {
 	t := &topology.NodeGPUTopology{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Spec: topology.NodeGPUTopologySpec{NodeUID: node.UID}}
 	for i := range gpus {
@@ -75,7 +76,7 @@ func testTopology(node *v1.Node, gpus int, sick ...int) *topology.NodeGPUTopolog
 	return t
 }
 
-// withGPUs notes on a pod which GPUs it has.
+// withGPUs records a pod's GPUs in its annotation.
 func withGPUs(t *testing.T, pod *v1.Pod, ids ...string) *v1.Pod {
 	t.Helper()
 	a := &allocation.Allocation{
@@ -291,7 +292,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestNodeOfTwoPools: a node of two pools counts in the first.
+// TestNodeOfTwoPools: a node of two pools belongs to the first.
 func TestNodeOfTwoPools(t *testing.T) {
 	t.Parallel()
 	by := func(name string, selector map[string]string) *v1alpha1.ComputePool {
@@ -317,8 +318,8 @@ func TestNodeOfTwoPools(t *testing.T) {
 	}
 }
 
-// Whatever nodes and pods say, each device is in one state, no number is negative, and what tenants
-// can share is not more than is there.
+// TestDeviceStates: for any nodes and pods, each device is in one state, no number is negative, and
+// tenants can share at most the existing devices.
 func TestDeviceStates(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 1))
@@ -356,7 +357,7 @@ func TestDeviceStates(t *testing.T) {
 	}
 }
 
-// randomCluster has nodes in all states, with pods that hold more than there is.
+// randomCluster returns nodes in all states, with pods that hold more devices than exist.
 func randomCluster(rnd *rand.Rand) (nodes []*v1.Node, byNode map[string]*topology.NodeGPUTopology, pods []*v1.Pod) {
 	byNode = map[string]*topology.NodeGPUTopology{}
 	for i := range rnd.IntN(8) {
@@ -380,7 +381,7 @@ func randomCluster(rnd *rand.Rand) (nodes []*v1.Node, byNode map[string]*topolog
 	return nodes, byNode, pods
 }
 
-// An absurd number on a node or pod does not overflow what others are counted by.
+// TestAbsurdNumbers: an absurd number on a node or pod does not overflow the counts of others.
 func TestAbsurdNumbers(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -392,8 +393,8 @@ func TestAbsurdNumbers(t *testing.T) {
 	}
 }
 
-// TestReservedParts: the reserve of a pool of several resources is divided as its devices are, and
-// none of it is lost.
+// TestReservedParts: the reserve of a pool of several resources is divided in proportion to its
+// devices, and none of it is lost.
 func TestReservedParts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

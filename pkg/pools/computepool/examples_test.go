@@ -50,7 +50,7 @@ func examplePools(t *testing.T) map[string]*v1alpha1.ComputePool {
 	return out
 }
 
-// promisedShares are the shares of a layout: what is guaranteed, and the limit.
+// promisedShares formats the shares of a layout: the guarantee and the limit.
 func promisedShares(l *Layout) []string {
 	var out []string
 	line := func(tenant, queue string, p promise) {
@@ -68,7 +68,8 @@ func promisedShares(l *Layout) []string {
 	return out
 }
 
-// The examples guarantee what they are shown for, also beside a tenant that they do not list.
+// TestExampleShares: the examples have the documented guarantees, also beside a tenant that
+// they do not list.
 func TestExampleShares(t *testing.T) {
 	t.Parallel()
 	want := map[string][]string{
@@ -105,7 +106,8 @@ func TestExampleShares(t *testing.T) {
 	}
 }
 
-// The example's job, which must not be preempted, is let in by the example's pool.
+// TestExampleJobProtected: the example's job, which must not be preempted, is released by the
+// example's pool.
 func TestExampleJobProtected(t *testing.T) {
 	t.Parallel()
 	text, err := manifests.FS.ReadFile("examples/pools/llm-training.yaml")
@@ -130,7 +132,8 @@ func TestExampleJobProtected(t *testing.T) {
 	}
 }
 
-// A guarantee of the inner list that does not hold is named, before there is any tenant.
+// TestGuaranteesReduced: a guarantee of the inner list that does not hold is named, before
+// there is any tenant.
 func TestGuaranteesReduced(t *testing.T) {
 	t.Parallel()
 	queues := []v1alpha1.PoolQueue{{Name: "high", GuaranteedCapacity: 32}, {Name: "normal", GuaranteedCapacity: 16}, {Name: "low"}}

@@ -141,8 +141,8 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// At most the guaranteed share is protected, unless the pool says another number; in two levels the
-// outer one bounds all queues together, and no queue takes what another is guaranteed.
+// TestProtectedLimit: at most the guaranteed share is protected, unless the pool has another number;
+// in two levels the outer one bounds all queues together, and no queue takes another one's guarantee.
 func TestProtectedLimit(t *testing.T) {
 	t.Parallel()
 	limit := func(n int32) *int32 { return &n }
@@ -203,7 +203,8 @@ func TestProtectedLimit(t *testing.T) {
 	}
 }
 
-// A job was let in, deleted, and then Kueue wrote that it has quota: the next has been let in.
+// TestWithGone: a job was released, deleted, and then Kueue wrote that it has quota: the next one has
+// been released.
 func TestWithGone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -227,7 +228,8 @@ func TestWithGone(t *testing.T) {
 	}
 }
 
-// However many have quota whose jobs are gone, a tenant's queue promises no more than its limit.
+// TestPlanLimitWithGoneJobs: for any number of workloads whose jobs are gone, a tenant's queue
+// promises no more than its limit.
 func TestPlanLimitWithGoneJobs(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -248,7 +250,8 @@ func TestPlanLimitWithGoneJobs(t *testing.T) {
 	t.Errorf("the queue is not written: %+v", p.Quotas)
 }
 
-// A queue's priority is added to that of its jobs; in one by arrival all jobs have its own.
+// TestRequestPriority: a queue's priority is added to that of its jobs; in a FIFO queue all jobs have
+// the queue's.
 func TestRequestPriority(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -266,7 +269,7 @@ func TestRequestPriority(t *testing.T) {
 	}
 }
 
-// asKueueHasThem are rendered objects as they are once they were written and Kueue has seen them.
+// asKueueHasThem returns rendered objects as they are after they were written and Kueue has seen them.
 func asKueueHasThem(r *Rendered) *Objects {
 	out := &Objects{Flavors: []*kueue.ResourceFlavor{r.Flavor.DeepCopy()}}
 	for _, q := range r.LocalQueues {
@@ -283,7 +286,7 @@ func asKueueHasThem(r *Rendered) *Objects {
 	return out
 }
 
-// settledObjects are what there is when nothing is to be done.
+// settledObjects returns the objects of a pool that needs no write.
 func settledObjects(t *testing.T, pool *v1alpha1.ComputePool, in *Cluster) *Objects {
 	t.Helper()
 	members := MembersOf(pool, in.Pools, in.Nodes)
@@ -297,7 +300,8 @@ func settledObjects(t *testing.T, pool *v1alpha1.ComputePool, in *Cluster) *Obje
 
 func queueIn(o *Objects, name string) *kueue.ClusterQueue { return o.queues()[name] }
 
-// A protected job is let in only once its queue has the quota, and Kueue has seen that.
+// TestPlanPinOrder: a protected job is released only once its queue has the quota, and Kueue has seen
+// that.
 func TestPlanPinOrder(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -343,8 +347,8 @@ func TestPlanPinOrder(t *testing.T) {
 	}
 }
 
-// A queue that the spec has no longer goes in three steps: it lets nobody in, Kueue has seen that
-// and it is empty, it is deleted.
+// TestPlanLeavingQueue: a queue that the spec no longer has is removed in three steps: it is stopped,
+// Kueue has seen that and it is empty, it is deleted.
 func TestPlanLeavingQueue(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -384,7 +388,8 @@ func TestPlanLeavingQueue(t *testing.T) {
 	}
 }
 
-// The ClusterQueue of a LocalQueue cannot be changed: the LocalQueue is made anew.
+// TestPlanMovedNamespace: the ClusterQueue of a LocalQueue cannot be changed: the LocalQueue is
+// deleted and created again.
 func TestPlanMovedNamespace(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -403,7 +408,8 @@ func TestPlanMovedNamespace(t *testing.T) {
 	}
 }
 
-// A pool that is deleted lets no more jobs in. Once none holds quota all goes, the flavor last.
+// TestPlanDeletedPool: a deleted pool releases no more jobs. Once none holds quota its objects are
+// deleted, the flavor last.
 func TestPlanDeletedPool(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -439,8 +445,8 @@ func TestPlanDeletedPool(t *testing.T) {
 	}
 }
 
-// TestPlanOthersObjects: a LocalQueue that a tenant has made is left to the tenant, and a pool that is
-// being deleted makes nothing that is not there.
+// TestPlanOthersObjects: a LocalQueue that a tenant has created is left to the tenant, and a pool that
+// is being deleted creates no objects.
 func TestPlanOthersObjects(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -458,7 +464,7 @@ func TestPlanOthersObjects(t *testing.T) {
 		t.Errorf("condition %+v, want the pool ready and the LocalQueue named", ready)
 	}
 
-	have.Flavors = nil // somebody took the label off it
+	have.Flavors = nil // its label was removed
 	have.Quotas = have.Quotas[1:]
 	if p = PlanFor(pool, in, have, false); len(p.Flavor) != 1 || len(p.Quotas) != 1 || p.Quotas[0].Over != nil {
 		t.Errorf("plan %+v, want the flavor and the Cohort made", p)

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// randomPool has quotas, queues or both, as the API server would let them pass.
+// randomPool returns a pool with quotas, queues or both that the API server would admit.
 func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
 	pool := examplePool()
 	s := &pool.Spec
@@ -76,7 +76,7 @@ func randomNodes(rnd *rand.Rand) []*v1.Node {
 	return nodes
 }
 
-// randomRequests ask for queues of the layout, and some for others.
+// randomRequests returns requests for queues of the layout, and some for others.
 func randomRequests(rnd *rand.Rand, l *Layout) []Request {
 	var queues []string
 	for q := range l.all() {
@@ -93,9 +93,9 @@ func randomRequests(rnd *rand.Rand, l *Layout) []Request {
 	return out
 }
 
-// promisedBy is what a layout promises of a resource for sure, computed anew: of each group what
-// is guaranteed to it, or to its queues where that is more, and for each queue what is pinned where
-// that is more.
+// promisedBy computes independently the amount of a resource that a layout promises for sure: of each
+// group its guarantee, or its queues' sum where that is more, and of each queue its pins where they
+// are more.
 func promisedBy(l *Layout, c *Capacity, i int, pins Pins) int64 {
 	var sum int64
 	for _, g := range l.groups {
@@ -129,10 +129,10 @@ func nominals(objects []client.Object, r resourceName) (sum, least int64) {
 	return sum, least
 }
 
-// For random pools, nodes and jobs that must not be preempted: the objects hold for sure what
-// tenants can share, or what is promised if that is more, and nothing is negative. Jobs are let in
-// only while what is promised is there, and within their queue's limit. And on the way from any
-// pool to any other no more is promised than before or after.
+// TestRandomPromises: for random pools, nodes and non-preemptible jobs the objects hold for sure the
+// amount that tenants can share, or the promised one if that is more, and nothing is negative. Jobs
+// are released only while the promised devices exist, and within their queue's limit. And on the way
+// from any pool to any other no more is promised than before or after.
 func TestRandomPromises(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 2))
@@ -180,9 +180,9 @@ func TestRandomPromises(t *testing.T) {
 	}
 }
 
-// pinnedWithGone pins what all requests ask for once more, as if their jobs were gone. It checks that
-// nothing is taken from what is pinned, and that what is left out has no room: the queue is at its
-// limit, or more would be more than the limit of the group.
+// pinnedWithGone pins the devices of all requests once more, as if their jobs were gone. It checks
+// that no pins are removed, and that the rejected rest has no room: the queue is at its limit, or more
+// would exceed the limit of the group.
 func pinnedWithGone(t *testing.T, round int, l *Layout, c *Capacity, pins Pins, requests []Request) (out Pins, leftOut int) {
 	t.Helper()
 	gone := Pins{}
@@ -216,7 +216,7 @@ func pinnedWithGone(t *testing.T, round int, l *Layout, c *Capacity, pins Pins, 
 	return out, leftOut
 }
 
-// withinLimits checks what is pinned in each queue, and in all queues of each group.
+// withinLimits checks the pins of each queue, and of all queues of each group.
 func withinLimits(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
 	t.Helper()
 	for _, g := range l.groups {
@@ -237,7 +237,7 @@ func withinLimits(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
 }
 
 // withinProtected checks that no queue, and no group of queues, has more pinned than it may protect: a
-// number of the spec, or what is guaranteed. A queue of a group without a number has its group's.
+// number of the spec, or the guarantee. A queue of a group without a number has its group's.
 func withinProtected(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
 	t.Helper()
 	for _, g := range l.groups {
@@ -264,7 +264,7 @@ func withinProtected(t *testing.T, round int, l *Layout, c *Capacity, pins Pins)
 	}
 }
 
-// walk takes steps one by one from old, and ends at now.
+// walk carries out steps one by one from old, and ends at now.
 func walk(t *testing.T, round int, old, now []client.Object, steps []Write) {
 	t.Helper()
 	state := slices.Clone(old)

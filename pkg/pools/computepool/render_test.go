@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// capacityOf is that of a pool with the example's nodes.
+// capacityOf returns the capacity of a pool, by default with the example's nodes.
 func capacityOf(pool *v1alpha1.ComputePool, nodes ...*v1.Node) *Capacity {
 	if nodes == nil {
 		nodes = exampleNodes()
@@ -25,7 +25,7 @@ func capacityOf(pool *v1alpha1.ComputePool, nodes ...*v1.Node) *Capacity {
 	return CapacityOf(pool, MembersOf(pool, []*v1alpha1.ComputePool{pool}, nodes), nil, nil, nil)
 }
 
-// lines say in short what objects are, of one resource.
+// lines summarizes the objects' quotas of one resource.
 func lines(r *Rendered, of resourceName) []string {
 	var out []string
 	for _, o := range r.Quotas {
@@ -232,7 +232,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// Each policy of queues is one of its own: no two are the same in Kueue.
+// TestQueuePolicies: each policy of queues is distinct in Kueue.
 func TestQueuePolicies(t *testing.T) {
 	t.Parallel()
 	tests := map[v1alpha1.QueuePolicy]struct {
@@ -281,7 +281,8 @@ func TestQueuePolicies(t *testing.T) {
 	}
 }
 
-// A pool of two resources is divided as its devices are: here three to one.
+// TestRenderTwoResources: a pool of two resources is divided in proportion to its devices: here
+// three to one.
 func TestRenderTwoResources(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -301,7 +302,8 @@ func TestRenderTwoResources(t *testing.T) {
 	}
 }
 
-// What is the same in all pools: where pods go, who may use a queue, the check.
+// TestRenderCommon checks the parts common to all pools: node labels, namespace selectors, the
+// check.
 func TestRenderCommon(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()

@@ -24,7 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// statusAfter is the status of the example's pool, with all objects there, after a change.
+// statusAfter returns the status of the example's pool, with all objects existing, after a
+// change.
 func statusAfter(t *testing.T, change func(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, o *Observed)) v1alpha1.ComputePoolStatus {
 	t.Helper()
 	pool := examplePool()
@@ -153,7 +154,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// Conditions of other controllers stay, and are not applied; what did not change keeps its time.
+// TestForeignConditions: conditions of other controllers stay, and are not applied; unchanged
+// ones keep their time.
 func TestForeignConditions(t *testing.T) {
 	t.Parallel()
 	since := metav1.NewTime(time.Unix(100, 0))
@@ -223,7 +225,7 @@ func TestTwoLevelShares(t *testing.T) {
 	}
 }
 
-// TestSharesCut: a pool with more shares than its status takes says how many are left out.
+// TestSharesCut: a pool with more shares than its status admits reports how many are left out.
 func TestSharesCut(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// A job that is refused is told which of the reasons it is, in devices.
+// TestRefusals: a refused job gets the right reason, with numbers of devices.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	limit := func(n int32) *int32 { return &n }
@@ -93,7 +93,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Jobs that wait are told why, once, and again when it is another reason.
+// TestPlanTells: waiting jobs get their reason once, and again when it changes.
 func TestPlanTells(t *testing.T) {
 	t.Parallel()
 	pool := examplePool()
@@ -124,7 +124,8 @@ func TestPlanTells(t *testing.T) {
 	}
 }
 
-// A job that asks for more than its share may ever hold is told so, whether it is protected or not.
+// TestNeverFits: a job that requests more than its share may ever hold gets that reason, whether it
+// is protected or not.
 func TestNeverFits(t *testing.T) {
 	t.Parallel()
 	limit := func(n int32) *int32 { return &n }

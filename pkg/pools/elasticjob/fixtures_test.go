@@ -21,7 +21,8 @@ import (
 // now is the time of the tests.
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// newJob is an ElasticJob of 2 to 4 replicas of 8 GPUs, as the API server would have it.
+// newJob returns an ElasticJob of 2 to 4 replicas of 8 GPUs, with the API server's
+// defaults.
 func newJob(change ...func(*v1alpha1.ElasticJob)) *v1alpha1.ElasticJob {
 	ej := &v1alpha1.ElasticJob{
 		ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "team-a", UID: "u1", Generation: 3},
@@ -48,7 +49,7 @@ func newPool(change ...func(*v1alpha1.ComputePool)) *v1alpha1.ComputePool {
 	return pool
 }
 
-// read is an object as a cache of unstructured objects has it.
+// read returns an object as a cache of unstructured objects has it.
 func read(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -62,10 +63,10 @@ func read(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// parts are made of what a test says of them.
+// partOption changes a part for a test.
 type partOption func(*part)
 
-// newPart is a Job that Kueue has started.
+// newPart returns a Job that Kueue has started.
 func newPart(name string, options ...partOption) *part {
 	p := &part{
 		job: &batchv1.Job{
@@ -100,7 +101,7 @@ func set(p *part, kind string, status metav1.ConditionStatus, reason, message st
 	p.workload.Status.Conditions = append(p.workload.Status.Conditions, c)
 }
 
-// queued has no quota and no pods.
+// queued makes a part wait without quota and pods.
 func queued(p *part) {
 	p.job.Spec.Suspend = new(true)
 	p.job.Status = batchv1.JobStatus{}
@@ -108,13 +109,13 @@ func queued(p *part) {
 	set(p, kueue.WorkloadAdmitted, metav1.ConditionFalse, "NoReservation", "")
 }
 
-// unseen is a Job that Kueue has not looked at.
+// unseen makes a part a Job that Kueue has not processed.
 func unseen(p *part) {
 	queued(p)
 	p.workload = nil
 }
 
-// evicted is losing its quota; its pods are there still.
+// evicted makes a part lose its quota while its pods still exist.
 func evicted(reason string) partOption {
 	return func(p *part) {
 		set(p, kueue.WorkloadEvicted, metav1.ConditionTrue, reason, "evicted: "+reason)
@@ -126,7 +127,7 @@ func evicted(reason string) partOption {
 
 func inactive(p *part) { p.workload.Spec.Active = new(false) }
 
-// deactivated is one that this controller has deactivated.
+// deactivated makes a part one that this controller has deactivated.
 func deactivated(p *part) {
 	inactive(p)
 	p.workload.Annotations = map[string]string{names.AnnotationDeactivated: "true"}
@@ -137,12 +138,12 @@ func gatedJob(p *part) {
 	p.job.Annotations = map[string]string{kueue.AnnotationAdmissionGatedBy: names.GateProtected}
 }
 
-// toldWhy has the pool's controller say why a protected job waits.
+// toldWhy sets the pool controller's reason why a protected job waits.
 func toldWhy(text string) partOption {
 	return func(p *part) { p.job.Annotations[names.AnnotationProtection] = text }
 }
 
-// endedJob has succeeded or failed some time ago.
+// endedJob makes a part one that succeeded or failed some time ago.
 func endedJob(kind batchv1.JobConditionType, ago time.Duration) partOption {
 	return func(p *part) {
 		p.job.Status = batchv1.JobStatus{Conditions: []batchv1.JobCondition{{
@@ -152,7 +153,7 @@ func endedJob(kind batchv1.JobConditionType, ago time.Duration) partOption {
 	}
 }
 
-// newState is a base, nil for none, and the extras of some numbers.
+// newState returns a state with a base, nil for none, and the extras of some numbers.
 func newState(base *part, extras map[int32]*part) *state {
 	s := &state{base: base, extras: map[int32]part{}, served: true}
 	for n, extra := range extras {

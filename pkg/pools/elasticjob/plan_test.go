@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// told is a step in words.
+// told formats a step.
 func told(s *step) string {
 	switch {
 	case s.serve != nil:

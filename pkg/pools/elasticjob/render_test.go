@@ -109,7 +109,7 @@ func TestRenderExtra(t *testing.T) {
 	}
 }
 
-// TestRenderPlacement: every field of spec.placement is said to the scheduler, or is taken with one
+// TestRenderPlacement: every field of spec.placement is passed to the scheduler, or admits one
 // value only.
 func TestRenderPlacement(t *testing.T) {
 	tests := map[string]struct {
@@ -147,7 +147,7 @@ func TestRenderPlacement(t *testing.T) {
 	}
 }
 
-// The scheduler reads the largest size that the API takes as it is meant.
+// TestRenderMessageSize: the scheduler parses the largest size that the API admits correctly.
 func TestRenderMessageSize(t *testing.T) {
 	ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Spec.Placement = &v1alpha1.JobPlacement{DataSizeMB: 10_000_000} })
 	got, err := podrequest.ParseMessageSize(messageOf(ej)[gangrequest.MessageSizeKey])
@@ -156,7 +156,7 @@ func TestRenderMessageSize(t *testing.T) {
 	}
 }
 
-// TestRenderTemplateValues: what the template says stays in the rendered pods.
+// TestRenderTemplateValues: the template's values are kept in the rendered pods.
 func TestRenderTemplateValues(t *testing.T) {
 	ej := newJob(func(ej *v1alpha1.ElasticJob) {
 		spec := &ej.Spec.Template.Spec
@@ -209,7 +209,8 @@ func TestRenderStaticEnvironment(t *testing.T) {
 	}
 }
 
-// A restart in place is nothing for the Job to see, so that the API server refuses the policy.
+// TestRenderRestartInPlace: the Job does not see a restart in place, so the API server refuses the
+// policy.
 func TestRenderRestartInPlace(t *testing.T) {
 	ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyOnFailure })
 	rendered := Render(ej, newPool())
@@ -259,7 +260,7 @@ func TestRenderPriorities(t *testing.T) {
 	}
 }
 
-// The name of the last replica's host fits a label of DNS.
+// TestRenderLongestNames: the hostname of the last replica fits a DNS label.
 func TestRenderLongestNames(t *testing.T) {
 	const longest = "a234567890123456789012345678901234567890123456789012" // the API server takes 52
 	ej := newJob(func(ej *v1alpha1.ElasticJob) { ej.Name = longest })

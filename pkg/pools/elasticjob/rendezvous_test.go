@@ -63,7 +63,8 @@ func TestStaticRendezvous(t *testing.T) {
 	}
 }
 
-// The requirement's own job passes explicit ranks: extras would wait for ever.
+// TestStaticRequirementJob: the requirement's own job passes explicit ranks, with which
+// extras would wait for ever.
 func TestStaticRequirementJob(t *testing.T) {
 	text, err := manifests.FS.ReadFile("examples/pools/llm-training.yaml")
 	if err != nil {

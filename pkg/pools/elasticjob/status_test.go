@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// summary is what a test asks of a status.
+// summary is the part of a status that a test checks.
 type summary struct {
 	Phase                   v1alpha1.JobPhase
 	Replicas, Extra, Ready  int32
@@ -236,7 +236,7 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// A list in a message has something in it.
+// TestMessageLists: a list in a message is not empty.
 func TestMessageLists(t *testing.T) {
 	pool := func(queues ...string) *v1alpha1.ComputePool {
 		return newPool(func(p *v1alpha1.ComputePool) {

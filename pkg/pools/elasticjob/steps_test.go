@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// TestLateElasticJob: a Job is made for an ElasticJob that the API server still has to run, not for one that
-// only a late cache shows as one to run.
+// TestLateElasticJob: a Job is created for an ElasticJob that may still run according to the API server,
+// not for one that may only according to a late cache.
 func TestLateElasticJob(t *testing.T) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme, kueue.AddToScheme} {

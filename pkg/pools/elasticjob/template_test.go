@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// withTemplate is an ElasticJob with a template in flow style.
+// withTemplate returns an ElasticJob with a template in flow style.
 func withTemplate(template string) string {
 	return `
 apiVersion: pool.nvtopo.dev/v1alpha1
@@ -33,7 +33,7 @@ func TestTemplates(t *testing.T) {
 	tests := map[string]struct {
 		template string
 		pool     func(*v1alpha1.ComputePool)
-		want     []string // what each fault contains, in order
+		want     []string // content of each fault, in order
 	}{
 		"devices are added":           {template: `{spec: {containers: [{name: a}]}}`},
 		"devices that agree":          {template: `{spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 8}}}]}}`},
@@ -96,7 +96,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// A job with a template that is none is read all the same: its status says what is wrong.
+// TestBadTemplate: a job with an invalid template is read nevertheless: its status states
+// the faults.
 func TestBadTemplate(t *testing.T) {
 	ej, faults, err := decode(read(t, withTemplate(`{spec: {containers: 3}}`)))
 	if err != nil || len(faults) == 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// TestBatchesWithKills: over months, with controllers that are killed at any write, whose answers are cut,
-// whose caches are late and of which two are there at once, and with records that come back from a backup,
-// each session counts once at any time. In the end batches have all sessions whose pod is gone.
+// TestBatchesWithKills: over months each session is billed once at any time, with controllers that are
+// killed at any write, lose responses, have late caches or run twice at once, and with records that come
+// back from a backup. In the end batches have all sessions whose pod is gone.
 func TestBatchesWithKills(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestBatchesWithKills(t *testing.T) {
 	}
 }
 
-// months has pods come and go, controllers keep the books, and records come back, and compares the bill all
-// the time.
+// months starts and ends pods, lets controllers keep the books and records come back, and compares the
+// bill all the time.
 func (a *testAPI) months(t *testing.T) (killed, restored int) {
 	t.Helper()
 	cache := a.snapshot(t)
@@ -71,7 +71,7 @@ func (a *testAPI) months(t *testing.T) (killed, restored int) {
 	return killed, restored
 }
 
-// checkAllBatched compares batches and records with the pods that are there.
+// checkAllBatched compares batches and records with the existing pods.
 func (a *testAPI) checkAllBatched(t *testing.T) (batches int) {
 	t.Helper()
 	var records v1alpha1.UsageRecordList
@@ -96,7 +96,7 @@ func (a *testAPI) checkAllBatched(t *testing.T) (batches int) {
 	return len(list.Items)
 }
 
-// A thousand records that are ready go into batches at once, fewer once one has been ready for a week.
+// TestFills: a thousand ready records go into batches at once, fewer once one has been ready for a week.
 func TestFills(t *testing.T) {
 	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	r := &reconciler{batchAfter: time.Hour}

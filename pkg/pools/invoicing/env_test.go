@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// testEnv is a tenant's books in a fake API, and who keeps them.
+// testEnv is a tenant's books in a fake API, with their reconciler.
 type testEnv struct {
 	client.WithWatch
 
@@ -34,15 +34,15 @@ type testEnv struct {
 	clock    *clocktesting.FakePassiveClock
 	events   *record.FakeRecorder
 	registry *prometheus.Registry
-	tallied  map[string]client.Object // what the tallies were told of
+	tallied  map[string]client.Object // objects reported to the tallies
 }
 
 func day(month time.Month, day int) time.Time {
 	return time.Date(2026, month, day, 12, 0, 0, 0, time.UTC)
 }
 
-// newTestEnv has the account of team-a, a price of 2.00 an hour, and what else it is given; it is the 3rd of
-// December.
+// newTestEnv returns an environment with the account of team-a, a price of 2.00 an hour, and the given
+// objects; it is the 3rd of December.
 func newTestEnv(t *testing.T, objects ...client.Object) *testEnv {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -72,7 +72,7 @@ func newTestEnv(t *testing.T, objects ...client.Object) *testEnv {
 	return e
 }
 
-// intercept has the reconciler's writes go through funcs; nil gives it the API itself.
+// intercept passes the reconciler's writes through funcs; nil restores the API itself.
 func (e *testEnv) intercept(funcs *interceptor.Funcs) {
 	e.r.client = e.WithWatch
 	if funcs != nil {
@@ -80,7 +80,7 @@ func (e *testEnv) intercept(funcs *interceptor.Funcs) {
 	}
 }
 
-// reconcile has the reconciler look at the account once, which has been told of all events.
+// reconcile reports all events to the tallies and reconciles the account once.
 func (e *testEnv) reconcile(t *testing.T) (reconcile.Result, error) {
 	t.Helper()
 	var records v1alpha1.UsageRecordList
@@ -112,7 +112,7 @@ func (e *testEnv) reconcile(t *testing.T) (reconcile.Result, error) {
 	return e.r.Reconcile(t.Context(), "team-a")
 }
 
-// look has the reconciler look at the account so many times.
+// look reconciles the account a number of times.
 func (e *testEnv) look(t *testing.T, times int) {
 	t.Helper()
 	for range times {
@@ -140,7 +140,7 @@ func (e *testEnv) add(t *testing.T, records []client.Object) {
 	}
 }
 
-// told are the events so far that nobody has asked for.
+// told returns the events since the last call.
 func (e *testEnv) told() []string {
 	var out []string
 	for len(e.events.Events) > 0 {
@@ -176,7 +176,8 @@ func (e *testEnv) invoices(t *testing.T) []v1alpha1.Invoice {
 	return list.Items
 }
 
-// anAccount is team-a's, with so many credits of 1.00 an hour apart from the 1st of October on.
+// anAccount returns team-a's account, with credits of 1.00 at intervals of an hour from the 1st of
+// October on.
 func anAccount(credits int) *v1alpha1.TenantAccount {
 	a := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "uid-a"}}
 	for i := range credits {
@@ -187,7 +188,7 @@ func anAccount(credits int) *v1alpha1.TenantAccount {
 	return a
 }
 
-// hours are the records of so many sessions of an hour, each of a model of its own, from a number on.
+// hours returns the records of n sessions of an hour, each of a model of its own, from a number on.
 func hours(from, n int, end time.Time) []client.Object {
 	var out []client.Object
 	for i := range n {
@@ -204,8 +205,8 @@ func hours(from, n int, end time.Time) []client.Object {
 	return out
 }
 
-// checkBilled compares invoices with records: each session that has ended is on one page, which it says, and
-// all pages come to what all sessions cost.
+// checkBilled compares invoices with records: each ended session is on the one page that it is marked
+// with, and the pages add up to the cost of all sessions.
 func (e *testEnv) checkBilled(t *testing.T) {
 	t.Helper()
 	var want, got billing.Amount

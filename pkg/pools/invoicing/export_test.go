@@ -24,7 +24,7 @@ import (
 
 const november = "inv-20261101-20261201-uid-a"
 
-// sold is a session of an hour of one GPU that is on November's invoice.
+// sold returns a session of an hour of one GPU that is on November's invoice.
 func sold(name string, hour int) v1alpha1.UsageRecord {
 	start := time.Date(2026, 11, 2, hour, 0, 0, 0, time.UTC)
 	end := metav1.NewTime(start.Add(time.Hour))
@@ -54,7 +54,7 @@ func TestExport(t *testing.T) {
 		invoice      *v1alpha1.Invoice
 		command      string // {to} is another folder
 		wantExported bool
-		wantFiles    []string // there
+		wantFiles    []string // existing files
 		wantProblem  string
 	}{
 		"a final invoice":                  {invoice: ofNovember(true, 2), wantExported: true},
@@ -98,8 +98,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// checkExported reads what was exported: an invoice as billing reads it, and its sessions, of which one is
-// in a batch.
+// checkExported reads the export: an invoice in billing's format, and its sessions, of which one is in a
+// batch.
 func checkExported(t *testing.T, dir string) {
 	t.Helper()
 	if diff := cmp.Diff([]string{november + ".csv", november + ".json"}, filesIn(t, dir)); diff != "" {
@@ -138,7 +138,8 @@ func filesIn(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// A tenant's invoice that cannot be exported is named by its account, until it is.
+// TestAccountSaysThatExportFailed: a tenant's account names an invoice that cannot be exported, until it
+// is exported.
 func TestAccountSaysThatExportFailed(t *testing.T) {
 	r := &reconciler{clock: clocktesting.NewFakePassiveClock(time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC)), exporter: &exporter{}}
 	account := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "a"}}

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// TestMetrics: what alerts ask of an account.
+// TestMetrics checks the metrics of an account that alerts use.
 func TestMetrics(t *testing.T) {
 	held := hours(5000, 2, day(11, 20))
 	for _, o := range held {
@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMostLines: the lines of all pages of an invoice count together.
+// TestMostLines: the lines of all pages of an invoice are added up.
 func TestMostLines(t *testing.T) {
 	spec := func(id string, lines int) v1alpha1.InvoiceSpec {
 		return v1alpha1.InvoiceSpec{InvoiceID: id, LineItems: make([]v1alpha1.LineItem, lines)}

@@ -56,9 +56,9 @@ func (k *killer) funcs() *interceptor.Funcs {
 	}
 }
 
-// TestPagesKilled: whenever the controller is killed while it closes an invoice of several pages, and whatever
-// becomes known before the next one goes on, each session is on one page, and the pages come to what the
-// sessions cost.
+// TestPagesKilled: wherever the controller is killed while it closes an invoice of several pages, and
+// whatever becomes known before the next one continues, each session is on one page, and the pages add
+// up to the cost of the sessions.
 func TestPagesKilled(t *testing.T) {
 	const sessions = 257 // each a line: two pages
 	// The writes are: 2 pages, 257 marks, 2 closes, and the account's status. Marks are alike, so that few of
@@ -76,7 +76,7 @@ func TestPagesKilled(t *testing.T) {
 					e.intercept(nil)
 					e.add(t, hours(1000, late, day(11, 21)))
 					e.look(t, 3)
-					// What was late for November is on December's, and that is closed, too.
+					// Sessions late for November are on December's invoice, and that is closed, too.
 					e.clock.SetTime(day(12, 3).AddDate(0, 1, 0))
 					e.look(t, 3)
 					e.checkBilled(t)
@@ -86,8 +86,8 @@ func TestPagesKilled(t *testing.T) {
 	}
 }
 
-// TestPageNames: the pages of an invoice have its name and their number, and the first says how many there
-// are.
+// TestPageNames: the pages of an invoice have its name and their number, and the first has the number of
+// pages.
 func TestPageNames(t *testing.T) {
 	e := newTestEnv(t, append(hours(0, 600, day(11, 20)), anAccount(1))...)
 	if _, err := e.reconcile(t); err != nil {

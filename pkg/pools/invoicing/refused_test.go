@@ -22,8 +22,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// TestRefusedBill: what the API server refuses of an account is an event, and tried again each minute. Where
-// invoices are refused the condition says so. The balance is written all the same.
+// TestRefusedBill: a refusal of a write for an account is an event, and the write is retried each
+// minute. If invoices are refused the condition reports that. The balance is written nevertheless.
 func TestRefusedBill(t *testing.T) {
 	forbid := func(o client.Object) error {
 		return apierrors.NewForbidden(v1.Resource("things"), o.GetName(), errors.New("a policy says no"))
@@ -116,7 +116,7 @@ func TestRefusedBill(t *testing.T) {
 	}
 }
 
-// kind is an object's type.
+// kind returns an object's kind.
 func kind(o client.Object) string {
 	switch o.(type) {
 	case *v1alpha1.Invoice:

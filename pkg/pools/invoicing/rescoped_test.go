@@ -17,13 +17,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// costs are what a month came to: the invoices, and each session as it is exported.
+// costs are a month's costs: the invoices, and each exported session.
 type costs struct {
 	Invoices, Sessions map[string]v1alpha1.Money
 }
 
-// monthOf has a month of sessions billed, in batches after so long, whose price book has these scopes one
-// after the other. batched says whether a session was in a batch while the month's invoice was open.
+// monthOf bills a month of sessions, batched after batchAfter, with a price book that has these scopes
+// one after the other. batched reports whether a session was in a batch while the month's invoice was
+// open.
 func monthOf(t *testing.T, batchAfter time.Duration, scopes ...v1alpha1.DiscountScope) (got costs, batched bool) {
 	t.Helper()
 	e := newTestEnv(t, &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "uid-a"}})
@@ -48,7 +49,7 @@ func monthOf(t *testing.T, batchAfter time.Duration, scopes ...v1alpha1.Discount
 			e.add(t, []client.Object{&r})
 		}
 		e.look(t, 3)
-		e.clock.SetTime(start.AddDate(0, 0, 7).Add(2 * time.Hour)) // what is ready is in batches now
+		e.clock.SetTime(start.AddDate(0, 0, 7).Add(2 * time.Hour)) // ready sessions are in batches now
 		e.look(t, 3)
 		var batches v1alpha1.UsageBatchList
 		if err := e.List(t.Context(), &batches); err != nil {
@@ -85,8 +86,8 @@ func monthOf(t *testing.T, batchAfter time.Duration, scopes ...v1alpha1.Discount
 	return got, batched
 }
 
-// TestRescopedMonth: a month whose discounts are counted otherwise from some day on comes to the same with
-// batches and without, session by session.
+// TestRescopedMonth: a month with a change of the discounts' scope costs the same with batches and
+// without, session by session.
 func TestRescopedMonth(t *testing.T) {
 	const alone, together = v1alpha1.ScopeSession, v1alpha1.ScopeBillingPeriod
 	for name, scopes := range map[string][]v1alpha1.DiscountScope{

@@ -16,8 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// TestRollUpKilled: credits are put together in one write. Whether that is carried out, refused or has no
-// answer, and whoever adds a credit meanwhile, the balance is the sum of all credits and nothing is lost.
+// TestRollUpKilled: credits are combined in one write. Whether that succeeds, is refused or gets no
+// response, and also with a credit added meanwhile, the balance is the sum of all credits and nothing is
+// lost.
 func TestRollUpKilled(t *testing.T) {
 	isRollUp := func(o client.Object) bool { _, ok := o.(*v1alpha1.TenantAccount); return ok }
 	add := func(e *testEnv) error {
@@ -84,8 +85,8 @@ func TestRollUpKilled(t *testing.T) {
 	}
 }
 
-// TestRollUpWaits: credits stay as they are while an invoice of their month is open, though the cache does not
-// show it.
+// TestRollUpWaits: credits are unchanged while an invoice of their month is open, though the cache does
+// not show it.
 func TestRollUpWaits(t *testing.T) {
 	open := hours(0, 1, day(10, 20))
 	e := newTestEnv(t, anAccount(600))

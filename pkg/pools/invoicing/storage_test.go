@@ -31,7 +31,8 @@ func TestStorageAddsUpTenants(t *testing.T) {
 	}
 }
 
-// An account says that the records of all tenants reached their bound, and when they are below it again.
+// TestAccountSaysThatStorageIsFull: an account reports that the records of all tenants reached their
+// limit, and when they are below it again.
 func TestAccountSaysThatStorageIsFull(t *testing.T) {
 	m, err := newMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -63,7 +64,8 @@ func TestAccountSaysThatStorageIsFull(t *testing.T) {
 	}
 }
 
-// The condition does not change because a controller has started, which has billed one tenant of several.
+// TestStorageStaysFullAtAStart: the condition does not change because of a new controller that has
+// billed one tenant of several.
 func TestStorageStaysFullAtAStart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limit int64
@@ -95,7 +97,8 @@ func TestStorageStaysFullAtAStart(t *testing.T) {
 	}
 }
 
-// What is counted is near to what etcd has: the JSON of objects with the fields that the API server adds.
+// TestStoredBytesAreNearTheTruth: the estimate is near to the size in etcd: the JSON of objects with the
+// fields that the API server adds.
 func TestStoredBytesAreNearTheTruth(t *testing.T) {
 	records := make([]v1alpha1.UsageRecord, 0, 1000)
 	for i := range cap(records) {

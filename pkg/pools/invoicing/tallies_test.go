@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// askedFor keeps which tenants are asked for, and after what time.
+// askedFor records the enqueued tenants, with their delay.
 type askedFor struct {
 	workqueue.TypedRateLimitingInterface[string]
 
@@ -31,8 +31,9 @@ func (a *askedFor) AddAfter(tenant string, after time.Duration) {
 	}
 }
 
-// TestEvents: each event about a record, a batch or an invoice has the tally of its tenant know, and the tenant
-// looked at after a pause. A record that is made anew for another tenant is of that one alone.
+// TestEvents: each event of a record, a batch or an invoice updates the tally of its tenant, and
+// enqueues the tenant with a delay. A record that is recreated for another tenant belongs to that one
+// alone.
 func TestEvents(t *testing.T) {
 	ofTenant := func(r v1alpha1.UsageRecord, tenant, version string) *v1alpha1.UsageRecord {
 		r.Spec.Tenant, r.ResourceVersion = tenant, version
@@ -108,8 +109,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsBesideStatements: events of any goroutine go on while statements are made, and the last statement
-// is the one of all that became known.
+// TestEventsBesideStatements: events of any goroutine continue while statements are made, and the last
+// statement includes all of them.
 func TestEventsBesideStatements(t *testing.T) {
 	e := newTestEnv(t, anAccount(1))
 	q := &askedFor{}
@@ -139,7 +140,7 @@ func TestEventsBesideStatements(t *testing.T) {
 	}
 }
 
-// noQueue takes what it is asked for from several goroutines, and forgets it.
+// noQueue accepts requests from several goroutines, and drops them.
 type noQueue struct{ *askedFor }
 
 func (noQueue) AddAfter(string, time.Duration) {}

@@ -37,7 +37,7 @@ var (
 	errCut    = errors.New("the answer was cut")
 )
 
-// faults kill a controller at any of its writes, before or after it, and cut answers.
+// faults kill a controller at any of its writes, before or after it, and drop responses.
 type faults struct {
 	mu     sync.Mutex
 	random *rand.Rand // guarded by mu
@@ -77,7 +77,7 @@ type testAPI struct {
 	// ended is the cost in cents of each session that has ended, by the name of its record.
 	ended map[string]int64
 	open  map[string]time.Time // when those began that go on
-	alive map[string]bool      // whose pod is there
+	alive map[string]bool      // sessions whose pod exists
 }
 
 func apiBuilder(t *testing.T) *fake.ClientBuilder {
@@ -122,7 +122,7 @@ func newTestAPI(t *testing.T, seed uint64) *testAPI {
 	return api
 }
 
-// lateClient writes to the API, with faults, and reads what was there some time ago.
+// lateClient writes to the API, with faults, and reads an older state.
 type lateClient struct {
 	client.Client
 
@@ -164,7 +164,7 @@ func (c lateStatus) Patch(ctx context.Context, o client.Object, p client.Patch, 
 	return c.faults.write(func() error { return c.SubResourceWriter.Patch(ctx, o, p, opts...) })
 }
 
-// snapshot is a cache of what the API has now.
+// snapshot returns a cache of the API's present objects.
 func (a *testAPI) snapshot(t *testing.T) client.Client {
 	t.Helper()
 	b := apiBuilder(t)
@@ -186,7 +186,7 @@ func (a *testAPI) snapshot(t *testing.T) client.Client {
 	return b.Build()
 }
 
-// controller is one with a cache and faults of its own.
+// controller returns a controller with a cache and faults of its own.
 func (a *testAPI) controller(t *testing.T, cache client.Client, rate int) *reconciler {
 	t.Helper()
 	m, err := newMetrics(prometheus.NewRegistry())
@@ -200,7 +200,7 @@ func (a *testAPI) controller(t *testing.T, cache client.Client, rate int) *recon
 	}
 }
 
-// begin has a pod begin to hold devices, in one of two namespaces.
+// begin makes a pod start to hold devices, in one of two namespaces.
 func (a *testAPI) begin(t *testing.T) {
 	t.Helper()
 	a.made++
@@ -225,7 +225,7 @@ func (a *testAPI) begin(t *testing.T) {
 	a.open[name], a.alive[name] = a.now, true
 }
 
-// end has a session end now or some hours ago, and its pod go, as a rule.
+// end ends a session now or some hours ago, and usually deletes its pod.
 func (a *testAPI) end(t *testing.T, name string) {
 	t.Helper()
 	var r v1alpha1.UsageRecord
@@ -265,7 +265,7 @@ func numberOf(name string) int {
 	return n
 }
 
-// restore brings a record back that was deleted, as from a backup that has no status.
+// restore brings a deleted record back, as from a backup that has no status.
 func (a *testAPI) restore(t *testing.T, name string) {
 	t.Helper()
 	var batches v1alpha1.UsageBatchList
@@ -286,8 +286,7 @@ func (a *testAPI) restore(t *testing.T, name string) {
 	}
 }
 
-// check compares the bill, as the API has all that it is made of, with what the sessions cost by
-// themselves.
+// check compares the bill computed from the API's objects with the cost of the sessions themselves.
 func (a *testAPI) check(t *testing.T, when string) {
 	t.Helper()
 	var account v1alpha1.TenantAccount
@@ -318,8 +317,8 @@ func (a *testAPI) check(t *testing.T, when string) {
 	}
 }
 
-// passes has one controller, or two at once, keep the books with caches of before. It says how many
-// were killed.
+// passes makes one controller, or two at once, keep the books with older caches. It returns how
+// many were killed.
 func (a *testAPI) passes(t *testing.T, cache client.Client, rate int) (killed int) {
 	t.Helper()
 	controllers := []*reconciler{a.controller(t, cache, rate)}

@@ -10,7 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// TestInParallel: records are written at once, each once, and a failure ends it.
+// TestInParallel: records are written concurrently, each once, and a failure
+// stops it.
 func TestInParallel(t *testing.T) {
 	refused := errors.New("refused")
 	for name, tc := range map[string]struct {

@@ -18,7 +18,7 @@ func aPool(name string, selector map[string]string) *v1alpha1.ComputePool {
 	return &v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: selector}}
 }
 
-// nameOf is the name of a pool; empty if there is none.
+// nameOf returns the name of a pool; empty if it is nil.
 func nameOf(p *v1alpha1.ComputePool) string {
 	if p == nil {
 		return ""
@@ -55,8 +55,8 @@ func TestPoolOf(t *testing.T) {
 	}
 }
 
-// Kubernetes' own selectors, and the names in order, say the same of any pools and nodes, whatever
-// the order of the pools.
+// TestPoolOfRandom: Kubernetes' own selectors, and the names in order, give the same result for
+// any pools and nodes, in any order of the pools.
 func TestPoolOfRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	some := func() map[string]string {

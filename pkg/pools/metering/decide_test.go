@@ -19,14 +19,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// minute is so many minutes into the tests' day.
+// minute returns the time n minutes into the tests' day.
 func minute(n int) time.Time {
 	return time.Date(2026, 11, 24, 0, n, 0, 0, time.UTC)
 }
 
 func stamp(n int) metav1.Time { return metav1.NewTime(minute(n)) }
 
-// aPod is a pod with 4 GPUs that was made at minute 0, bound at minute 10, and runs.
+// aPod returns a running pod with 4 GPUs that was created at minute 0 and bound at minute 10.
 func aPod(change ...func(*v1.Pod)) *v1.Pod {
 	return testobj.Pod("trainer").Namespace("team-a").UID("u1").Created(minute(0)).Finalizer(names.FinalizerMetering).
 		Node("n1").Request(v1.ResourceCPU, "1").Request("nvidia.com/gpu", "4").Phase(v1.PodRunning).Scheduled(minute(10)).
@@ -42,7 +42,8 @@ func finished(phase v1.PodPhase, at int) func(*v1.Pod) {
 	}
 }
 
-// neverSaid is a pod that failed, and whose kubelet did not say when: it refused the pod, for example.
+// neverSaid makes a pod one that failed without a time from kubelet: kubelet refused the pod, for
+// example.
 func neverSaid(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }
 
 func deleted(at int, grace int64) func(*v1.Pod) {
@@ -56,7 +57,7 @@ func unbound(p *v1.Pod) {
 	p.Spec.NodeName, p.Status.Phase, p.Status.Conditions = "", v1.PodPending, nil
 }
 
-// notScheduled is a pod of which a scheduler that does not know of its binding wrote something.
+// notScheduled sets the condition that a scheduler writes which does not know of the pod's binding.
 func notScheduled(at int) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, LastTransitionTime: stamp(at)}}
@@ -95,7 +96,7 @@ func restored(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
 	return r
 }
 
-// aRest is the record of what the pod held after the minute at which another record ended too early.
+// aRest returns the record of the time from the minute at which another record ended too early.
 func aRest(start int) v1alpha1.UsageRecord {
 	r := aRecord(start)
 	r.Name = names.RestRecord(r.Name, minute(start))
@@ -277,8 +278,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestJoinedOnce: since when a pod's devices are its tenant's is looked for once where a record is to be made,
-// and not at the other events of a pod.
+// TestJoinedOnce: the time since which a pod's devices are its tenant's is computed once where a record
+// is to be created, and not at other events of a pod.
 func TestJoinedOnce(t *testing.T) {
 	second := func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests["nvidia.com/mig-3g.40gb"] = resource.MustParse("1")
@@ -395,7 +396,7 @@ func TestModelOf(t *testing.T) {
 	}
 }
 
-// What is remembered of pods that nobody records does not grow for ever.
+// TestMemoryBounds: the memory of pods without records does not grow for ever.
 func TestMemoryBounds(t *testing.T) {
 	m := newMemory()
 	for i := range 1000 {
@@ -407,8 +408,8 @@ func TestMemoryBounds(t *testing.T) {
 	}
 }
 
-// TestKeptStatus: the copy of a record whose namespace goes has the end, price and invoice of the
-// original, whichever of the two had them first.
+// TestKeptStatus: the copy of a record whose namespace is being deleted has the end, price and invoice
+// of the original, whichever of the two had them first.
 func TestKeptStatus(t *testing.T) {
 	end, later := metav1.NewTime(time.Unix(3600, 0)), metav1.NewTime(time.Unix(7200, 0))
 	ended := v1alpha1.UsageRecordStatus{End: &end}

@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// A record says whose its pod was, so that a report needs no other object.
+// TestRecordSaysWhosePodItWas: a record names its pod's namespace, queue and
+// owner, so that a report needs no other object.
 func TestRecordSaysWhosePodItWas(t *testing.T) {
 	type whose struct{ Namespace, Queue, Owner string }
 	of := func(kind, name string, controls bool) func(*v1.Pod) {

@@ -11,7 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// wrote is that somebody wrote an object at a minute, who owns these fields.
+// wrote returns the managed fields entry of a write at a minute, by an owner of
+// these fields.
 func wrote(at int, subresource, fields string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: "m", Subresource: subresource, Time: new(stamp(at)), FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
 }

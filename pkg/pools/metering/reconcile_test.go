@@ -25,8 +25,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// lateCache reads pods from a cache that does not show what the API server has, and all else from the
-// API server.
+// lateCache reads pods from a cache that is behind the API server, and all other objects from the API
+// server.
 type lateCache struct {
 	client.Client
 
@@ -40,8 +40,8 @@ func (c lateCache) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return c.Client.List(ctx, list, opts...)
 }
 
-// TestLateCache: a pod that the cache does not show, or shows as it was, has no end because of that,
-// and no second record.
+// TestLateCache: a pod that the cache does not show, or shows in an old state, gets no end because of
+// that, and no second record.
 func TestLateCache(t *testing.T) {
 	team := []client.Object{
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{v1alpha1.LabelTenant: "a"}}},
@@ -76,7 +76,7 @@ func TestLateCache(t *testing.T) {
 			if tc.seen != nil {
 				r.memory.keep(tc.seen.pod, tc.seen.end)
 			}
-			for range 2 { // what the first has written must not make the second write more
+			for range 2 { // the writes of the first must not cause more in the second
 				if _, err := r.Reconcile(t.Context(), "u1"); err != nil {
 					t.Fatal(err)
 				}
@@ -88,8 +88,8 @@ func TestLateCache(t *testing.T) {
 	}
 }
 
-// TestBatchedPodGetsNoNewRecord: the record of a pod is deleted once a batch has its session. A cache that
-// still shows the pod is no reason for another record.
+// TestBatchedPodGetsNoNewRecord: the record of a pod is deleted once a batch has its session. A cache
+// that still shows the pod does not cause another record.
 func TestBatchedPodGetsNoNewRecord(t *testing.T) {
 	r := ended(aRecord(10), 40)
 	r.Spec.Tenant, r.Status.Invoice = "a", "inv"
@@ -134,7 +134,7 @@ func TestBatchedPodGetsNoNewRecord(t *testing.T) {
 	}
 }
 
-// spanOf is a record's start and end in minutes.
+// spanOf returns a record's start and end in minutes.
 func spanOf(r *v1alpha1.UsageRecord) string {
 	minutes := func(at metav1.Time) string { return strconv.Itoa(int(at.Sub(minute(0)) / time.Minute)) }
 	span := minutes(r.Spec.Start) + "-"
@@ -162,7 +162,7 @@ func recordsOf(records []v1alpha1.UsageRecord) []client.Object {
 	return out
 }
 
-// fakeAPI has the objects, and finds them by the fields that the reconciler asks for.
+// fakeAPI returns a client with the objects and the reconciler's field indices.
 func fakeAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -179,7 +179,7 @@ func fakeAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	return b.Build()
 }
 
-// indexer has a fake API find objects as the manager's cache does.
+// indexer adds the manager's field indices to a fake API.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {

@@ -24,8 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// TestRefusedRecord: what the API server refuses of a pod's record is an event on the pod, and is tried again
-// each minute. Until it is written the pod keeps its finalizer, so that nothing is lost.
+// TestRefusedRecord: a refusal of a write of a pod's record is an event on the pod, and the write is
+// retried each minute. Until it succeeds the pod keeps its finalizer, so that nothing is lost.
 func TestRefusedRecord(t *testing.T) {
 	forbid := func(o client.Object) error {
 		return apierrors.NewForbidden(v1.Resource("things"), o.GetName(), errors.New("a policy says no"))
@@ -33,7 +33,7 @@ func TestRefusedRecord(t *testing.T) {
 	for name, tc := range map[string]struct {
 		refuse interceptor.Funcs
 		pod    *v1.Pod
-		record *v1alpha1.UsageRecord // that is there; nil if none is
+		record *v1alpha1.UsageRecord // the existing one; nil if there is none
 		want   map[string]string     // record: minutes of its start and end, once nothing is refused
 	}{
 		"a record": {
@@ -96,7 +96,7 @@ func TestRefusedRecord(t *testing.T) {
 	}
 }
 
-// podKeeps reports whether the pod is there and has a finalizer.
+// podKeeps reports whether the pod exists and has a finalizer.
 func podKeeps(t *testing.T, api client.Reader, finalizer string) bool {
 	t.Helper()
 	var pod v1.Pod
@@ -107,7 +107,7 @@ func podKeeps(t *testing.T, api client.Reader, finalizer string) bool {
 	return err == nil && len(pod.Finalizers) == 1 && pod.Finalizers[0] == finalizer
 }
 
-// spansIn are the starts and ends of all records, by name.
+// spansIn returns the starts and ends of all records, by name.
 func spansIn(t *testing.T, api client.Reader) map[string]string {
 	t.Helper()
 	var records v1alpha1.UsageRecordList

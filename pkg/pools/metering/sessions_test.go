@@ -18,10 +18,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// dearer is from when on a GPU costs 3 an hour, and not 2.
+// dearer is the time from which on a GPU costs 3 an hour instead of 2.
 var dearer = time.Date(2026, 12, 16, 12, 0, 0, 0, time.UTC)
 
-// thePrices are those of the requirement, and a price that changes.
+// thePrices returns the prices of the requirement, and one that changes.
 func thePrices() *v1alpha1.PriceBook {
 	least := int64(60)
 	return &v1alpha1.PriceBook{Spec: v1alpha1.PriceBookSpec{
@@ -36,8 +36,7 @@ func thePrices() *v1alpha1.PriceBook {
 	}}
 }
 
-// cents is what a session costs by those prices, in whole numbers and without the code
-// under test.
+// cents returns the cost of a session at those prices, in integers and without the code under test.
 func (ran *truth) cents() int64 {
 	seconds := max(ran.end.Unix()-ran.start.Unix(), 60)
 	work := ran.thousandth * seconds // thousandths of device seconds
@@ -56,8 +55,9 @@ func (ran *truth) cents() int64 {
 	return (2*numerator + denominator) / (2 * denominator)
 }
 
-// Must show 5: 10 000 sessions over three months, and the controller killed 20 times at any of its
-// writes, cost to the cent what they cost by themselves; each is on one invoice.
+// TestTenThousandSessions is must-show 5: with the controller killed 20 times at any of its writes,
+// 10 000 sessions over three months cost to the cent their independently computed cost; each is on
+// one invoice.
 func TestTenThousandSessions(t *testing.T) {
 	seed := uint64(1)
 	if text := os.Getenv("NVTOPO_BILLING_SEED"); text != "" {
@@ -68,7 +68,7 @@ func TestTenThousandSessions(t *testing.T) {
 		seed = n
 	}
 	w := newTestEnv(seed, 3)
-	live(w, 11_500, 20) // some come and go unseen, and nobody keeps them
+	live(w, 11_500, 20) // some pods exist unobserved, without a finalizer
 	for _, err := range w.failed {
 		t.Error(err)
 	}
@@ -122,7 +122,7 @@ func TestTenThousandSessions(t *testing.T) {
 	t.Logf("%d sessions on %d invoices, %d estimated, %d on a later invoice, %d kills", len(w.want), len(w.invoices), estimated, late, w.kills)
 }
 
-// live has n pods come and go, and kills the controller so often.
+// live starts and ends n pods, and kills the controller the given number of times.
 func live(w *testEnv, n, kills int) {
 	months := w.now.AddDate(0, 3, 0).Sub(w.now)
 	back, next := time.Time{}, n/kills/2 // when the controller is again, and which pod's it will not see
@@ -166,8 +166,8 @@ func live(w *testEnv, n, kills int) {
 	w.billAll()
 }
 
-// settle: where a node's clock was ahead while the controller was away, what counts is when it reads
-// that, if that is earlier: now.
+// settle corrects the truth where a node's clock was ahead while the controller was away: the end is
+// the time at which it is read, if that is earlier: now.
 func settle(w *testEnv) {
 	for name, ran := range w.want {
 		if pod := w.pods[types.UID(name)]; pod != nil && pod.Status.Phase == v1.PodSucceeded && ran.end.After(w.now) {

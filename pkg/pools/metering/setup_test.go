@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// asked is a queue that notes after how long it was asked for which pod.
+// asked is a queue that records the delay of each enqueued pod.
 type asked struct {
 	queue
 

@@ -20,8 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// testEnv is what the API server keeps, a clock, and a controller that writes one object at a time
-// and can be killed between any two.
+// testEnv is the API server's objects, a clock, and a controller that writes one object at a time and
+// can be killed between any two writes.
 type testEnv struct {
 	random   *rand.Rand
 	now      time.Time
@@ -35,10 +35,10 @@ type testEnv struct {
 	// The controller's own, lost with it.
 	up     bool
 	memory *memory
-	before time.Time // what the Lease said when it began
+	before time.Time // the Lease's time when the controller began
 	writes int       // until it is killed; below 0: it is not
 
-	// want is the truth: what each session is, by the name of its record.
+	// want is the truth about each session, by the name of its record.
 	want   map[string]*truth
 	kills  int
 	failed []error // of bills, and of ends that were taken for wrong
@@ -66,7 +66,7 @@ func newTestEnv(seed uint64, tenants int) *testEnv {
 	return w
 }
 
-// begin starts the controller anew. What invoicing knows then is what metering has written by chance.
+// begin starts the controller again. Invoicing has seen a random part of metering's writes.
 func (e *testEnv) begin() {
 	e.up, e.memory, e.before, e.writes = true, newMemory(), e.beat, -1
 	uids := map[types.UID]bool{}
@@ -87,7 +87,7 @@ func (e *testEnv) begin() {
 	e.renew()
 }
 
-// die ends the controller. What only it knew is now as the Lease says.
+// die ends the controller. Ends that only it knew become the Lease's time.
 func (e *testEnv) die() {
 	e.up, e.kills = false, e.kills+1
 	for name, want := range e.want {
@@ -95,12 +95,13 @@ func (e *testEnv) die() {
 			want.end, want.estimated = later(later(e.beat, r.CreationTimestamp.Time), want.start), true
 		}
 		if e.records[name] == nil && e.pods[types.UID(name)] == nil {
-			delete(e.want, name) // it went before anybody wrote it down, and nobody kept it
+			delete(e.want, name) // it disappeared unrecorded and had no finalizer
 		}
 	}
 }
 
-// write does what the controller writes, unless it is killed before. It says whether it lives.
+// write does a write of the controller, unless it is killed before. It reports whether the controller
+// is alive.
 func (e *testEnv) write(do func()) bool {
 	if e.writes == 0 {
 		if e.up {
@@ -113,7 +114,7 @@ func (e *testEnv) write(do func()) bool {
 	return true
 }
 
-// reconcile is what the reconciler does, over this API, whose cache is never late.
+// reconcile does the reconciler's work over this API, whose cache is never late.
 func (e *testEnv) reconcile(uid types.UID) {
 	if !e.up {
 		return
@@ -165,7 +166,7 @@ func (e *testEnv) renew() {
 	}
 }
 
-// pass lets time pass, in which nothing happens but the heartbeat.
+// pass lets time pass, in which only the heartbeat happens.
 func (e *testEnv) pass(d time.Duration) {
 	rest := d % beat
 	e.now = e.now.Add(d - rest)
@@ -175,7 +176,7 @@ func (e *testEnv) pass(d time.Duration) {
 	e.now = e.now.Add(rest)
 }
 
-// bind has a pod begin to hold devices.
+// bind makes a pod start to hold devices.
 func (e *testEnv) bind(n int) {
 	tenant := e.accounts[e.random.IntN(len(e.accounts))].Name
 	uid := types.UID("pod-" + strconv.Itoa(n))
@@ -196,12 +197,12 @@ func (e *testEnv) bind(n int) {
 	e.reconcile(uid)
 }
 
-// finish has the last container of a pod end, by the clock of its node, and the pod deleted now or
+// finish makes the last container of a pod end, by the clock of its node, and the pod deleted now or
 // never.
 func (e *testEnv) finish(pod *v1.Pod) {
 	at, ran := e.now, e.want[string(pod.UID)]
 	switch e.random.IntN(20) {
-	case 0: // a clock that is ahead; what counts is when this is read
+	case 0: // a clock that is ahead; the end is the time at which this is read
 		at = e.now.Add(time.Hour)
 	case 1: // one that is behind
 		at = ran.start.Add(-time.Hour)
@@ -236,7 +237,7 @@ func (e *testEnv) delete(pod *v1.Pod) {
 	e.reconcile(pod.UID)
 }
 
-// collect removes a pod that is deleted and that nobody keeps.
+// collect removes a deleted pod without finalizers.
 func (e *testEnv) collect(uid types.UID) {
 	pod := e.pods[uid]
 	if pod == nil || pod.DeletionTimestamp == nil || len(pod.Finalizers) > 0 {
@@ -256,7 +257,7 @@ func (e *testEnv) collect(uid types.UID) {
 	}
 }
 
-// bill does for a tenant what invoicing does, in its order.
+// bill does invoicing's work for a tenant, in its order.
 func (e *testEnv) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, error) {
 	books := &accounting.Books{Account: account, Prices: e.prices, Now: e.now, Grace: 24 * time.Hour}
 	for _, r := range e.records {
@@ -302,7 +303,7 @@ func (e *testEnv) bill(account *v1alpha1.TenantAccount) (*accounting.Statement, 
 	return statement, nil
 }
 
-// billAll bills everybody.
+// billAll bills all tenants.
 func (e *testEnv) billAll() {
 	for _, account := range e.accounts {
 		if _, err := e.bill(account); err != nil {
@@ -311,7 +312,7 @@ func (e *testEnv) billAll() {
 	}
 }
 
-// running are the pods whose end nobody has decided yet.
+// running returns the pods whose end is not decided yet.
 func (e *testEnv) running() (out []*v1.Pod) {
 	for _, pod := range e.pods {
 		if pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil {

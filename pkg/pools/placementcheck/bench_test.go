@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkNextRound asks for places on 640 nodes of which half the GPUs are used.
+// BenchmarkNextRound decides on 640 nodes of which half the GPUs are used.
 func BenchmarkNextRound(b *testing.B) {
 	build := func(b *testing.B, used int) *testEnv {
 		b.Helper()

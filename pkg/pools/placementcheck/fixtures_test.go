@@ -32,7 +32,7 @@ const (
 	poolLabel = "pool.nvtopo.dev/pool"
 )
 
-// noon is when everything is asked.
+// noon is the time of all decisions.
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
 // testEnv is a World under construction: nodes of one pool, and a queue for it.
@@ -83,7 +83,7 @@ func (e *testEnv) racks(n int, racks ...string) {
 	}
 }
 
-// pod adds a bound pod with the GPUs of these positions. change may be nil.
+// pod adds a bound pod with the GPUs at these positions. change may be nil.
 func (e *testEnv) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	e.tb.Helper()
 	p := testobj.Pod(name).Namespace("team").Node(node).Scheduler(release.Profile).Request(v1.ResourceCPU, "1").GPUs(len(gpus)).Phase(v1.PodRunning).Obj()
@@ -103,7 +103,7 @@ func (e *testEnv) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	e.Pods = append(e.Pods, *p)
 }
 
-// ofJob makes a pod one of a job of this name.
+// ofJob makes a pod belong to a job of this name.
 func ofJob(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: name, UID: types.UID("job-" + name), Controller: new(true)}}
@@ -118,7 +118,7 @@ func podSpec(gpus int) v1.PodSpec {
 	return v1.PodSpec{SchedulerName: release.Profile, Containers: []v1.Container{c}}
 }
 
-// job is a Workload with quota of pods with GPUs, which asks for a place.
+// job returns a Workload with quota for pods with GPUs, which needs a decision.
 func job(name string, pods, gpus int, annotations map[string]string) *kueue.Workload {
 	count := int32(pods)
 	return &kueue.Workload{
@@ -143,7 +143,7 @@ func evictedAtNoon(w *kueue.Workload) *kueue.Workload {
 	return w
 }
 
-// gangOf is annotations of a gang, with what it asks of the fabric.
+// gangOf returns the annotations of a gang with its topology request.
 func gangOf(name string, size int, wishes ...string) map[string]string {
 	out := map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)}
 	for i := 0; i+1 < len(wishes); i += 2 {
@@ -152,7 +152,7 @@ func gangOf(name string, size int, wishes ...string) map[string]string {
 	return out
 }
 
-// String says what is used, for a test that fails.
+// String lists the used devices, for a failing test.
 func (e *testEnv) String() string {
 	var b strings.Builder
 	for i := range e.Pods {

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// limited gives the environment's queue a quota of its own, and as much to borrow.
+// limited gives the environment's queue a quota of its own, and a borrowing limit.
 func (e *testEnv) limited(nominal, borrowing int64) {
 	cq := &e.ClusterQueues[0]
 	cq.Spec.CohortName = "pool"
@@ -33,7 +33,7 @@ func quotaGroups(nominal, borrowing int64) []kueue.ResourceGroup {
 	}}
 }
 
-// inQueue has a Workload's quota be of a ClusterQueue.
+// inQueue sets the ClusterQueue of a Workload's quota.
 func inQueue(w *kueue.Workload, queue string, gpus int64) *kueue.Workload {
 	w.Status.Admission.ClusterQueue = queue
 	w.Status.Admission.PodSetAssignments[0].ResourceUsage = v1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}
@@ -51,8 +51,8 @@ func ending(p *v1.Pod) {
 	p.DeletionTimestamp = &metav1.Time{Time: noon.Add(10 * time.Minute)}
 }
 
-// A job starts only if all that its queue holds, with the pods that are ending, stays within the
-// limit: quota is free as soon as they begin to end.
+// TestLimitWithEndingPods: a job starts only if the sum that its queue holds, including ending
+// pods, stays within the limit: quota is free as soon as they begin to end.
 func TestLimitWithEndingPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(e *testEnv)
@@ -170,7 +170,8 @@ func TestLimitWithEndingPods(t *testing.T) {
 	}
 }
 
-// Of two jobs that ask in one round, one starts: what it was promised counts for the other.
+// TestLimitOfOneRound: of two jobs in one round, one starts: its promise is used for the other's
+// decision.
 func TestLimitOfOneRound(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")

@@ -21,9 +21,9 @@ import (
 
 const productLabel = "nvidia.com/gpu.product"
 
-// TestModelChoice: models that a gang names are a set to choose one from, the one that its pods prefer if
-// that has room; GPUs whose model is not known are of one model together, and a gang with GPUs is on no
-// node whose GPUs are known by number only.
+// TestModelChoice: the models that a gang names are a set to choose one from, preferably the one that
+// its pods prefer, if that has room; GPUs of unknown model are of one model together, and a gang with
+// GPUs is on no node with untracked devices.
 func TestModelChoice(t *testing.T) {
 	products := func(w *kueue.Workload, values ...string) *kueue.Workload {
 		w.Spec.PodSets[0].Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{

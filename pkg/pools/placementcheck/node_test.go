@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestSinglePods: a pod that is in no gang is told to start where the scheduler takes it, by the graph of a node
-// or by the number of its GPUs, and nowhere else.
+// TestSinglePods: a pod that is in no gang is told to start where the scheduler takes it, according to
+// the graph of a node or to the number of its GPUs, and nowhere else.
 func TestSinglePods(t *testing.T) {
 	asks := func(gpus int, cpu string, annotations map[string]string) *kueue.Workload {
 		w := job("train", 1, gpus, annotations)
@@ -49,7 +49,8 @@ func TestSinglePods(t *testing.T) {
 	}
 }
 
-// TestApartPodSets: pods that keep apart do so too if they are of two PodSets of one job.
+// TestApartPodSets: pods that must be on different nodes are so, too, if they are of two PodSets of one
+// job.
 func TestApartPodSets(t *testing.T) {
 	e := newTestEnv(t)
 	e.node("n", "dgx-a100", nil)

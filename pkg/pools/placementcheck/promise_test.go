@@ -30,7 +30,7 @@ func withPodSet(w *kueue.Workload, name string, pods int32, gpus int) *kueue.Wor
 	return w
 }
 
-// TestPromisedModel: the pods of a gang are kept to the GPU model of its plan.
+// TestPromisedModel: the pods of a gang are restricted to the GPU model of its plan.
 func TestPromisedModel(t *testing.T) {
 	tests := map[string]struct {
 		build func(*testEnv) // beside two machines each of H200 and L40S
@@ -110,8 +110,8 @@ func TestPromisedModel(t *testing.T) {
 	}
 }
 
-// told is the Workload with the answer that it was given, as Kueue puts it on the pods; without the
-// model if that is to be left out.
+// told returns the Workload with its decision, as Kueue puts it on the pods; without the model if
+// that is to be left out.
 func told(w *kueue.Workload, d *Decision, model bool) *kueue.Workload {
 	w = w.DeepCopy()
 	c := checkOf(w)

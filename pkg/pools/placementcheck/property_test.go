@@ -74,14 +74,14 @@ func (q *question) build(t *testing.T, r *rand.Rand) *testEnv {
 	return w
 }
 
-// most is in how many disjoint sets that a pod may have the free GPUs of a node can be divided, by
-// trying all.
+// most returns the number of disjoint sets for a pod that the free GPUs of a node can be divided
+// into, by trying all.
 func (q *question) most(o *oracle.Oracle, free nvtopo.Mask, bound int) (best int) {
 	if bound == 0 || free.Len() < q.gpus {
 		return 0
 	}
 	first := free.First()
-	best = q.most(o, free&^nvtopo.MaskOf(first), bound) // nobody gets the first
+	best = q.most(o, free&^nvtopo.MaskOf(first), bound) // the first stays free
 	subsets(free&^nvtopo.MaskOf(first), q.gpus-1, func(rest nvtopo.Mask) {
 		if set := rest | nvtopo.MaskOf(first); o.Permits(set, nvtopo.Constraint{Policy: nvtopo.PolicyBestEffort, MinLink: q.link}) {
 			best = max(best, 1+q.most(o, free&^set, bound-1))
@@ -101,7 +101,7 @@ func subsets(of nvtopo.Mask, k int, visit func(nvtopo.Mask)) {
 	}
 }
 
-// possible is the brute force.
+// possible decides by brute force.
 func (q *question) possible(w *testEnv) bool {
 	room := map[[2]string]int{} // by rack where one is required, and by model of a gang
 	for name, free := range q.free {
@@ -122,7 +122,7 @@ func (q *question) possible(w *testEnv) bool {
 	return false
 }
 
-// check verifies what was promised, set by set.
+// check verifies the promises, set by set.
 func (q *question) check(w *testEnv, d *Decision) error {
 	held := map[string]nvtopo.Mask{}
 	count, racks, models := 0, map[string]bool{}, map[string]bool{}
@@ -156,8 +156,8 @@ func (q *question) check(w *testEnv, d *Decision) error {
 	return nil
 }
 
-// TestDecisionBruteForce: decisions are those of a brute force: what is Ready can be placed. A gang
-// that can be placed is Ready; single pods come one after the other, so there a later one may find
+// TestDecisionBruteForce: decisions are those of a brute force: a Ready job can be placed. A gang
+// that can be placed is Ready; single pods are placed one after the other, so a later one may find
 // no place.
 func TestDecisionBruteForce(t *testing.T) {
 	verdicts := map[string]int{}
@@ -193,8 +193,8 @@ func TestDecisionBruteForce(t *testing.T) {
 	}
 }
 
-// TestPromiseOverlap: promises never share a GPU. Jobs that are asked about one after the other are
-// promised different GPUs, each of which was free.
+// TestPromiseOverlap: promises never share a GPU. Jobs decided one after the other are promised
+// different GPUs, each of which was free.
 func TestPromiseOverlap(t *testing.T) {
 	g := NewGraphs()
 	promises := 0

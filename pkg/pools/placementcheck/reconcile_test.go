@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
 )
 
-// TestUncachedWrites: what was written counts until the cache has it. The cache may still show a
-// job that asks for a place which it was promised a moment ago.
+// TestUncachedWrites: a write is used until the cache has it. The cache may still show a job as
+// undecided which was promised a place a moment ago.
 func TestUncachedWrites(t *testing.T) {
 	version := func(name, v string, state kueue.CheckState) *kueue.Workload {
 		w := job(name, 1, 1, nil)

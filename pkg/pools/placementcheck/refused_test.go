@@ -24,8 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// TestRefusedCheck: an answer that the API server refuses is an event on its Workload, and is tried again each
-// minute; the other Workloads of the round get theirs.
+// TestRefusedCheck: a decision that the API server refuses is an event on its Workload, and is retried
+// each minute; the other Workloads of the round get theirs.
 func TestRefusedCheck(t *testing.T) {
 	workloads := schema.GroupResource{Group: kueue.SchemeGroupVersion.Group, Resource: "workloads"}
 	forbidden := apierrors.NewForbidden(workloads, "refused", errors.New("a policy says no"))

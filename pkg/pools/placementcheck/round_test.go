@@ -17,7 +17,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// answers are the states that a round writes, by job; Release is one of them.
+// answers returns the states that a round writes, by job; Release is one of them.
 func answers(w *testEnv, g *Graphs) map[string]string {
 	steps, _ := NextRound(&w.World, g)
 	out := map[string]string{}
@@ -30,7 +30,7 @@ func answers(w *testEnv, g *Graphs) map[string]string {
 	return out
 }
 
-// carryOut does what the API server does with the steps of a round.
+// carryOut applies the steps of a round as the API server would.
 func (e *testEnv) carryOut(g *Graphs) map[string]string {
 	steps, _ := NextRound(&e.World, g)
 	out := map[string]string{}
@@ -89,7 +89,7 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// evict does what Kueue does with a Workload whose check says Retry.
+// evict does Kueue's writes for a Workload whose check is Retry.
 func evict(w *kueue.Workload) {
 	c := checkOf(w)
 	message := `Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (` + c.Message + ")"
@@ -99,14 +99,14 @@ func evict(w *kueue.Workload) {
 	})
 }
 
-// dequeue is what follows when the job is stopped.
+// dequeue does the writes that follow when the job is stopped.
 func dequeue(w *kueue.Workload) {
 	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse})
 	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.EvictedByAdmissionCheck})
 	w.Status.Admission = nil
 }
 
-// requeue is a job that waited, and whose pause has ended a moment ago. It is in Kueue's queue next.
+// requeue makes a job one that waited, and whose pause has just ended. It is in Kueue's queue next.
 func requeue(w *kueue.Workload) {
 	evict(w)
 	dequeue(w)
@@ -114,7 +114,7 @@ func requeue(w *kueue.Workload) {
 	w.Status.RequeueState = &kueue.RequeueState{}
 }
 
-// TestJobWithoutPlace plays what Kueue does between our writes.
+// TestJobWithoutPlace simulates Kueue's writes between ours.
 func TestJobWithoutPlace(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
@@ -164,8 +164,8 @@ func TestJobWithoutPlace(t *testing.T) {
 	}
 }
 
-// TestNeverFittingJob: a job that never fits keeps no quota. However often it was tried. It leaves
-// the turn to one that may.
+// TestNeverFittingJob: a job that never fits keeps no quota, however often it was tried. It leaves
+// its turn to one that may fit.
 func TestNeverFittingJob(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
@@ -183,7 +183,7 @@ func TestNeverFittingJob(t *testing.T) {
 	}
 }
 
-// TestStarvingJobQuota: a job that starves keeps its quota. Small jobs fill whatever ends as long
+// TestStarvingJobQuota: a starving job keeps its quota. Small jobs take all released devices as long
 // as their quota allows it.
 func TestStarvingJobQuota(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
@@ -218,7 +218,7 @@ func TestStarvingJobQuota(t *testing.T) {
 	}
 }
 
-// TestHeldJobNotices: held jobs are not all told of one place.
+// TestHeldJobNotices: one place does not release all held jobs.
 func TestHeldJobNotices(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
@@ -241,12 +241,13 @@ func TestHeldJobNotices(t *testing.T) {
 	}
 }
 
-// requeued is Kueue's word that a job is in its queue again.
+// requeued returns Kueue's condition that a job is in its queue again.
 func requeued(at time.Time) metav1.Condition {
 	return metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}
 }
 
-// The next rounds come before Kueue has given quota to a job that was told of a place.
+// TestPlaceKeeping: rounds before Kueue has given quota to a job that was released for a place keep
+// the place.
 func TestPlaceKeeping(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
@@ -265,7 +266,8 @@ func TestPlaceKeeping(t *testing.T) {
 	}
 }
 
-// While one that starves is about to get quota, the pause of another one is made longer.
+// TestStarvingJobTurns: while a starving job is about to get quota, the pause of another one is
+// extended.
 func TestStarvingJobTurns(t *testing.T) {
 	e, g := newTestEnv(t), NewGraphs()
 	e.racks(1, "a")
@@ -403,9 +405,10 @@ func TestPodsReadyTimeout(t *testing.T) {
 	}
 }
 
-// What a Workload has quota for and needs no place for is planned for nobody: pods that have ended.
+// TestEndedPodPlaces: no place is planned for pods that have ended, although the Workload has quota
+// for them.
 func TestEndedPodPlaces(t *testing.T) {
-	// less has pods of a job be reclaimable, as Kueue says of those that have succeeded.
+	// less makes n pods of a job reclaimable, which Kueue does when they have succeeded.
 	less := func(w *kueue.Workload, n int32) *kueue.Workload {
 		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: n}}
 		return w
@@ -434,12 +437,12 @@ func TestEndedPodPlaces(t *testing.T) {
 	}
 }
 
-// A promise that was carried out in part keeps a place for each pod that is to come, and none for
-// those that have ended, whether their pods are there still or not.
+// TestPartialPromise: a partly fulfilled promise keeps a place for each pod that is still to come,
+// and none for ended ones, whether their pods still exist or not.
 func TestPartialPromise(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reclaimable int32
-		succeeded   int // pods that are there
+		succeeded   int // existing pods
 		want        map[string]string
 	}{
 		"Kueue and the pods say it": {2, 2, map[string]string{"other": "Ready", "more": "Retry"}},
@@ -473,7 +476,8 @@ func TestPartialPromise(t *testing.T) {
 	}
 }
 
-// A pod that failed is made anew, one that succeeded is not, and those of others do not count.
+// TestMissingPods: a failed pod is replaced, a succeeded one is not, and pods of other PodSets are
+// ignored.
 func TestMissingPods(t *testing.T) {
 	w := newTestEnv(t)
 	w.racks(1, "a")

@@ -32,7 +32,7 @@ func TestTenantCapacity(t *testing.T) {
 	}
 }
 
-// threeTenants are those of the acceptance scenarios: a pool of 64 GPUs with 8 reserved.
+// threeTenants returns the shares of the acceptance scenarios: a pool of 64 GPUs with 8 reserved.
 func threeTenants() []Share {
 	return []Share{
 		{Name: "a", Guaranteed: 16, Limit: 32, Protected: 32, Weight: 1},
@@ -87,8 +87,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestRandomDivisions: divisions of random pools are sound. Nothing is lost or made up, whatever is
-// promised.
+// TestRandomDivisions: divisions of random pools are sound. Nothing is lost or created, for any
+// promises.
 func TestRandomDivisions(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 1))
@@ -108,7 +108,7 @@ func TestRandomDivisions(t *testing.T) {
 	}
 }
 
-// randomPool has shares whose promises may be more than its capacity.
+// randomPool returns shares whose promises may exceed the capacity.
 func randomPool(r *rand.Rand) (int64, []Share) {
 	shares := make([]Share, r.IntN(6))
 	for i := range shares {

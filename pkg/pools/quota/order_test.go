@@ -31,7 +31,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestPromiseOrder carries random changes out step by step.
+// TestPromiseOrder carries out random changes step by step.
 func TestPromiseOrder(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 2))
@@ -53,7 +53,7 @@ func TestPromiseOrder(t *testing.T) {
 	}
 }
 
-// promises are what is held for sure, by queue; the cohort's under no name.
+// promises returns the amounts held for sure, by queue; the cohort's under "".
 func promises(d Division) map[string]int64 {
 	m := map[string]int64{"": d.Cohort}
 	for q := range slices.Values(d.Queues) {

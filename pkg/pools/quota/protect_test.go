@@ -84,7 +84,7 @@ func TestProtect(t *testing.T) {
 }
 
 // TestProtectBruteForce: protection follows the rule. Each request, in order, is granted exactly if
-// a division with it keeps within its limit and promises no more than there is.
+// a division with it keeps within its limit and promises no more than the capacity.
 func TestProtectBruteForce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 3))
@@ -107,7 +107,7 @@ func TestProtectBruteForce(t *testing.T) {
 	}
 }
 
-// protectSlowly divides anew for each request.
+// protectSlowly makes a new division for each request.
 func protectSlowly(capacity int64, shares []Share, requests []Request) (granted []string, pinned []Share) {
 	pinned, requests = slices.Clone(shares), slices.Clone(requests)
 	slices.SortFunc(requests, func(a, b Request) int {
@@ -127,7 +127,7 @@ func protectSlowly(capacity int64, shares []Share, requests []Request) (granted 
 	return granted, pinned
 }
 
-// A request that is not granted has one reason, with the numbers that decide it.
+// TestJudge: a refused request has one reason, with the deciding numbers.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

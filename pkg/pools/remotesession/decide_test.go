@@ -26,7 +26,7 @@ func aSession() *v1alpha1.RemoteGPUSession {
 	}
 }
 
-// aView is a session whose pod is ready.
+// aView returns a session whose pod is ready.
 func aView() *view {
 	return &view{
 		session: aSession(), tenant: "a", image: "gate",
@@ -36,7 +36,7 @@ func aView() *view {
 	}
 }
 
-// startedAt is a session that was first ready then.
+// startedAt makes a session one that was first ready at a time.
 func startedAt(at time.Time) func(*view) {
 	return func(v *view) {
 		v.session.Status.Phase = v1alpha1.SessionReady
@@ -156,7 +156,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestGateSidecar: the gate is beside the server.
+// TestGateSidecar: the gate is a sidecar of the server.
 func TestGateSidecar(t *testing.T) {
 	s := aSession()
 	s.Spec.Server.Port = gatePort
@@ -180,7 +180,8 @@ func TestGateSidecar(t *testing.T) {
 	}
 }
 
-// What Kueue has taken back, or never gave, is not waited for.
+// TestHoldsQuota: quota that Kueue has taken back, or never gave, is not waited
+// for.
 func TestHoldsQuota(t *testing.T) {
 	condition := func(kind batchv1.JobConditionType, status v1.ConditionStatus) batchv1.Job {
 		return batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: kind, Status: status}}}}

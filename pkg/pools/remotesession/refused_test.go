@@ -28,8 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// TestRefusedSession: what the API server refuses a session is in its status and one event, and is
-// tried again; once it is let, the session waits for quota.
+// TestRefusedSession: the refusal of a session's object is in its status and one event, and the
+// write is retried; once it succeeds, the session waits for quota.
 func TestRefusedSession(t *testing.T) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme} {

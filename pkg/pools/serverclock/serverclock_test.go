@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-// TestNow: no clock is ahead of the API server's, and none waits for it.
+// TestNow: Now is not ahead of the API server's clock, and does not wait for it.
 func TestNow(t *testing.T) {
 	type answer struct {
 		after time.Duration // since the one before, by this machine's clock
@@ -66,7 +66,8 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestSteady: clocks that differ by about as much as is tolerated do not change again and again which counts.
+// TestSteady: with clocks that differ by about the tolerance, the used clock does not change again and
+// again.
 func TestSteady(t *testing.T) {
 	local := clocktesting.NewFakeClock(noon.Add(Tolerance))
 	c := New(local)
@@ -81,7 +82,7 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// TestWithoutDate: an answer without a time, or none, says nothing.
+// TestWithoutDate: a response without a time, or no response, changes nothing.
 func TestWithoutDate(t *testing.T) {
 	local := clocktesting.NewFakeClock(noon)
 	c := New(local)

@@ -77,7 +77,7 @@ func TestSliced(t *testing.T) {
 	}
 }
 
-// What a GPU holds at most is never more than the GPU.
+// TestCount: the units of a GPU's parts never exceed the GPU.
 func TestCount(t *testing.T) {
 	milli, turns := Unit{Resource: MilliGPU, PerDevice: 1000}, Unit{Resource: SharedGPU, PerDevice: 4}
 	tests := map[string]struct {
@@ -112,8 +112,8 @@ func TestIsSlice(t *testing.T) {
 	}
 }
 
-// profiles are the slices that Kueue's configuration names: what one 1g, 2g, 3g, 4g and 7g is on
-// the GPUs of NVIDIA's MIG user guide. The suffix me is that of the slice with media engines.
+// profiles are the slices that Kueue's configuration names: 1g, 2g, 3g, 4g and 7g on the GPUs of
+// NVIDIA's MIG user guide. The suffix me marks the slice with media engines.
 var profiles = []string{
 	"1g.5gb", "1g.5gb.me", "1g.10gb", "1g.10gb.me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", // 40 GB
 	"1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", // 80 GB
@@ -132,8 +132,9 @@ type transformation struct {
 	Outputs  map[string]string `json:"outputs"`
 }
 
-// transformations have Kueue count MIG slices as thousandths of a GPU, in all pools alike. Those
-// of turns would differ from pool to pool, so that a pool of turns has its quota in turns.
+// transformations returns the entries by which Kueue counts MIG slices as thousandths of a GPU,
+// in all pools alike. Those of time slicing would differ from pool to pool, so a pool with time
+// slicing has its quota in replicas.
 func transformations() []transformation {
 	out := make([]transformation, 0, len(profiles))
 	for _, p := range profiles {
@@ -145,7 +146,8 @@ func transformations() []transformation {
 	return out
 }
 
-// Kueue reads the list from its configuration, which the devcluster has and the docs point at.
+// TestKueueConfig: Kueue reads the list from its configuration, which the devcluster has and the
+// docs refer to.
 func TestKueueConfig(t *testing.T) {
 	data, err := os.ReadFile("../../../manifests/kueue/component/controller_manager_config.yaml")
 	if err != nil {

@@ -37,7 +37,7 @@ type testEnv struct {
 	told   *string // the pool's condition as it was applied last
 }
 
-// why is what the pool's condition says last.
+// why returns the last message of the pool's condition.
 func (e *testEnv) why() string { return *e.told }
 
 func newTestEnv(t *testing.T, node *v1.Node, patch func(client.Object) error, pods ...client.Object) *testEnv {
@@ -71,7 +71,7 @@ func newTestEnv(t *testing.T, node *v1.Node, patch func(client.Object) error, po
 	return &testEnv{&reconciler{Client: api, api: api, events: events, clock: clock}, clock, events, &told}
 }
 
-// look has the controller look once, and returns the node after it.
+// look reconciles once, and returns the node after it.
 func (e *testEnv) look(t *testing.T) (node v1.Node, again time.Duration) {
 	t.Helper()
 	result, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "p"}})
@@ -165,7 +165,7 @@ func TestLatePool(t *testing.T) {
 	}
 }
 
-// TestSettle: a node that was just cordoned is waited for, though it is empty.
+// TestSettle: a node that was just cordoned is not divided before settleTime, though it is empty.
 func TestSettle(t *testing.T) {
 	e := newTestEnv(t, aNode("n"), nil)
 	e.look(t)
@@ -179,7 +179,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// graphOf is the node's NodeGPUTopology with what the scheduler says of a cordon; nil if it says nothing.
+// graphOf returns the node's NodeGPUTopology with the scheduler's condition on a cordon; nil for none.
 func graphOf(word *metav1.Condition) *topologyv1alpha1.NodeGPUTopology {
 	graph := &topologyv1alpha1.NodeGPUTopology{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	if word != nil {
@@ -189,8 +189,8 @@ func graphOf(word *metav1.Condition) *topologyv1alpha1.NodeGPUTopology {
 	return graph
 }
 
-// TestAcknowledgement: where the scheduler can acknowledge a cordon, the devices are divided once it did, or
-// has said nothing for silence.
+// TestAcknowledgement: where the scheduler can acknowledge a cordon, the devices are divided once it
+// did, or has not reported for silence.
 func TestAcknowledgement(t *testing.T) {
 	const waits = "pod team/a is being bound to the node, or may still be"
 	for name, tc := range map[string]struct {
@@ -198,7 +198,7 @@ func TestAcknowledgement(t *testing.T) {
 		after    time.Duration
 		wantTold bool
 		wantWhy  string // why not
-		wantSays bool   // that nobody acknowledged it
+		wantSays bool   // event that no scheduler acknowledged it
 	}{
 		"acknowledged": {
 			word: func(token string) *metav1.Condition {
@@ -272,7 +272,7 @@ func TestBoundMeanwhile(t *testing.T) {
 	n, _ := e.look(t)
 	token := n.Annotations[AnnotationDraining]
 	e.clock.Step(settleTime)
-	// The scheduler acknowledges once its last Binding is carried out, which is right before somebody asks.
+	// The scheduler acknowledges once its last Binding is carried out, which is right before the read.
 	late := gpuPod("late")
 	e.api = interceptor.NewClient(e.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -301,7 +301,7 @@ func TestCordonAlone(t *testing.T) {
 	}
 }
 
-// TestRefusedNode: a change of a node that the API server refuses is an event, and is tried again each minute.
+// TestRefusedNode: a refused change of a node is an event, and is retried each minute.
 func TestRefusedNode(t *testing.T) {
 	e := newTestEnv(t, aNode("n"), func(o client.Object) error {
 		if _, ok := o.(*v1.Node); ok {

@@ -29,7 +29,7 @@ var (
 
 type change = func(*v1.Node)
 
-// has gives the node the label of a strategy, and writes down that it is ours.
+// has gives the node the label of a strategy, and records the strategy as ours.
 func has(strategy v1alpha1.VirtualizationStrategy, value string) change {
 	return func(n *v1.Node) {
 		label, _ := labelOf(strategy)
@@ -109,8 +109,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// One node at a time is out of service, and a node that is down does not keep the others from
-// being changed.
+// TestPlanNodeOrder: one node at a time is out of service, and a node that is down does not
+// keep the others from being changed.
 func TestPlanNodeOrder(t *testing.T) {
 	success := label(LabelMIGState, "success")
 	tests := map[string]struct {
@@ -159,7 +159,8 @@ func TestPlanNodeOrder(t *testing.T) {
 	}
 }
 
-// What was begun comes to its end where spec no longer says how to go on.
+// TestCurrent: a change that has begun is completed, even if the spec no longer defines the
+// setting.
 func TestCurrent(t *testing.T) {
 	tests := map[string]struct {
 		node *v1.Node

@@ -22,7 +22,7 @@ import (
 
 const token = "c2Vzc2lvbg" //nolint:gosec // of a test
 
-// tensor is one of the protocol's.
+// tensor is a tensor of the protocol.
 type tensor struct {
 	Name     string    `json:"name"`
 	Shape    []int     `json:"shape"`
@@ -30,14 +30,14 @@ type tensor struct {
 	Data     []float64 `json:"data"`
 }
 
-// server is a small inference server that speaks the protocol: it has one model, which doubles.
+// server is a small inference server with one model, which doubles its input.
 type server struct {
 	*httptest.Server
 
 	mu      sync.Mutex
 	seen    []string // guarded by mu
 	headers http.Header
-	hold    chan struct{} // infer waits for it, if there is one
+	hold    chan struct{} // infer waits for it, if it is set
 }
 
 func newServer(t *testing.T) *server {
@@ -89,7 +89,7 @@ func (s *server) took() []string {
 	return s.seen
 }
 
-// newGate is a gate in front of the server that serves at the URL.
+// newGate returns a gate in front of a server.
 func newGate(t *testing.T, s *server, change func(*Options)) (base string) {
 	t.Helper()
 	u, err := url.Parse(s.URL)
@@ -113,7 +113,7 @@ func newGate(t *testing.T, s *server, change func(*Options)) (base string) {
 
 const doubled = `{"inputs":[{"name":"x","shape":[2],"datatype":"FP64","data":[1.5,-2]}]}`
 
-// ask sends a request as it is: the client of the standard library would tidy its path.
+// ask sends a request unchanged: the standard library's client would clean its path.
 func ask(t *testing.T, base, method, path, body string, headers map[string]string) (int, string, http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, base, strings.NewReader(body))
@@ -250,7 +250,7 @@ func TestAllowedRequests(t *testing.T) {
 	}
 }
 
-// A body that does not say how long it is is counted as it comes.
+// TestBodyCount: a body of undeclared length is counted as it is read.
 func TestBodyCount(t *testing.T) {
 	s := newServer(t)
 	base := newGate(t, s, nil)
@@ -313,7 +313,7 @@ func TestUnresponsiveServer(t *testing.T) {
 	}
 }
 
-// TestExchangedToken: a token that was exchanged holds at once.
+// TestExchangedToken: a replaced token is valid at once.
 func TestExchangedToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	s := newServer(t)
@@ -365,7 +365,7 @@ func TestServeContext(t *testing.T) {
 	}
 }
 
-// Whatever the path, the server sees only what the protocol has.
+// FuzzJudge: for any path, the server sees only calls of the protocol.
 func FuzzJudge(f *testing.F) {
 	for _, path := range []string{"/v2", "/v2/models/m/infer", "/v2/models/../x", "//", "/v2/operations/CUDA_FREE", "/v2/models/m/versions/1/ready"} {
 		f.Add("GET", path)
