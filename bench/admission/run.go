@@ -222,7 +222,7 @@ func leaveOut(ctx context.Context, kube, tenant kubernetes.Interface) error {
 		}
 	}
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "probe", Annotations: map[string]string{"nvtopo.dev/allocation": "{}"}}, // refused by the last binding
+		ObjectMeta: metav1.ObjectMeta{Name: "probe", Annotations: map[string]string{"nvtopo.dev/allocation": "{}"}}, // the last binding refuses it
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}
 	var refusal error

@@ -11,7 +11,7 @@ import (
 )
 
 // reference is the policy that waiting and fragmentation are compared with: it packs
-// as tightly as ours and picks as well, but one after the other.
+// as tightly as ours and picks as well, but chooses the node before its GPUs.
 const reference = "binpack+exact"
 
 // Promises for the mix of traceMix at checkedLoads without a policy that kubelets

@@ -42,7 +42,7 @@ const (
 type beside struct {
 	Gangs  int     `json:"gangs"`
 	Higher bool    `json:"higherPriority"` // the gangs' priority is above the pods'
-	Gated  bool    `json:"gated"`          // as many pods with a scheduling gate instead of gangs: the cost of the queue itself
+	Gated  bool    `json:"gated"`          // as many gated pods instead of gangs: the cost of the queue itself
 	Pods   int     `json:"pods"`
 	Rate   float64 `json:"podsPerSecond"`
 	Ratio  float64 `json:"ratioToNoneWaiting"`

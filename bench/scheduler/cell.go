@@ -19,7 +19,7 @@ type Cell struct {
 type Service struct {
 	PodsPerSecond  float64 `json:"podsPerSecond"`  // in the window
 	WindowFrom     int     `json:"windowFrom"`     // number of the binding that the window begins with
-	GraphsRead     int     `json:"graphsRead"`     // nodes with a valid graph then; 0 if the window begins with the first binding
+	GraphsRead     int     `json:"graphsRead"`     // nodes with a valid graph then; 0 if that is the first binding
 	WindowSeconds  float64 `json:"windowSeconds"`  // from that binding to the last
 	ElapsedSeconds float64 `json:"elapsedSeconds"` // all of the cell, cleaning included
 

@@ -124,8 +124,8 @@ type rig struct {
 	stop      context.CancelFunc
 }
 
-// newRig starts a scheduler with the cluster, and with build waits for the answer tables,
-// which the scheduler builds in the background. Stop it after use.
+// newRig starts a scheduler with the cluster. build makes it build the answer tables first,
+// which otherwise happens in the background. Stop it after use.
 func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *simulated, build bool) (*rig, error) {
 	// The scheduler's own log lines would be measured, too.
 	logger := klog.New(nil)

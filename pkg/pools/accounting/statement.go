@@ -20,8 +20,8 @@ type Statement struct {
 	// Invoices are the present contents of the invoices that are not final in the API. Those with
 	// Finalized are due.
 	Invoices []v1alpha1.InvoiceSpec
-	// Stale are the IDs of open invoices to delete: those of an earlier account of this name, and pages
-	// without sessions.
+	// Stale are the IDs of open invoices to delete: those of an earlier account of this name that no
+	// record is marked with, and further pages without sessions.
 	Stale []string
 	// Sessions are the ended records that are on no final invoice, with their cost.
 	Sessions []Session

@@ -45,15 +45,16 @@ type Capacity struct {
 	Nodes       int64
 	ReadyNodes  int64             // nodes that are ready and take pods
 	ForeignPods []string          // namespace/name, sorted
-	Taken       map[string]string // the name of the other pool, by node that the selector picks but another pool has
+	Taken       map[string]string // nodes that the selector picks but another pool has -> its name
 	total       int64             // spec.capacity.total
 	reserved    int64
 }
 
 // CapacityOf counts the devices of a pool.
 //
-// topologies are by node name; one whose UID is not the Node's is ignored. pods are all pods of the
-// cluster. tenants maps each tenant's namespaces to the tenant; pods of other namespaces are foreign.
+// topologies are by node name; one whose NodeUID is not the Node's UID is ignored. pods are all pods of
+// the cluster. tenants maps each tenant's namespaces to the tenant; pods of other namespaces are
+// foreign.
 func CapacityOf(pool *v1alpha1.ComputePool, m *Members, topologies map[string]*topology.NodeGPUTopology, pods []*v1.Pod, tenants map[string]string) *Capacity {
 	all := Units(pool)
 	c := &Capacity{
@@ -321,7 +322,7 @@ func (c *Capacity) reservedPart(i int) int64 {
 		return c.part(c.reserved, i)
 	}
 	remainder := func(j int) int64 { return c.reserved * c.Devices[j].Discovered % all }
-	left, before := c.reserved, int64(0) // left: devices lost by rounding; before: resources that get one of them before i
+	left, before := c.reserved, int64(0) // devices lost by rounding; resources that get one of them before i
 	for j := range c.Devices {
 		left -= c.reserved * c.Devices[j].Discovered / all
 		if r := remainder(j); r > remainder(i) || r == remainder(i) && j < i {

@@ -52,7 +52,7 @@ type Observed struct {
 	Short    int64
 	Queues   map[string]*kueue.ClusterQueue // by name
 	Gated    map[string]int32               // jobs that wait to be pinned, by ClusterQueue
-	Others   []string                       // LocalQueues that have the name of one of the pool's but are another owner's
+	Others   []string                       // LocalQueues of other owners with the name of one of the pool's
 	Going    []string                       // objects that are being deleted and still exist
 	Problem  error                          // error that kept the objects from being written, or nil
 }

@@ -261,7 +261,8 @@ func (c *conditions) scaled() {
 	}
 }
 
-// missing returns why an extra replica has no quota: the reason of the first one without.
+// missing returns why the job lacks extra replicas: the reason of the first waiting one, or else of a
+// failed one.
 func (c *conditions) missing() (reason, message string) {
 	if c.f.taken != "" {
 		return ReasonNameTaken, c.f.taken + " is there and is not this job's"

@@ -27,8 +27,8 @@ import (
 const (
 	// fieldTenant selects records and invoices by tenant, in the cache and at the API server.
 	fieldTenant = "spec.tenant"
-	// soon is the interval of reconciling an account with open sessions, whose accrued cost changes, and
-	// idle that of other accounts.
+	// soon is the interval of reconciling an account with open sessions, whose accrued cost changes, or
+	// open invoices, and idle that of other accounts.
 	soon, idle = time.Minute, 10 * time.Minute
 	// again is the delay before a retry after a conflicting write.
 	again = time.Second

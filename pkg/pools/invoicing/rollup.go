@@ -71,7 +71,7 @@ func (r *reconciler) rollUp(ctx context.Context, books *accounting.Books, statem
 // change.
 func rollUpPatch(resourceVersion string, up *accounting.RollUp) (client.Patch, error) {
 	ops := []map[string]any{
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion}, // a changed version is a conflict
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion}, // another version is a conflict
 		{"op": "replace", "path": "/spec/credits/0", "value": up.Credits[0]},
 	}
 	for range len(up.Rolled) - 1 {

@@ -27,7 +27,7 @@ const labelProduct = "nvidia.com/gpu.product"
 type place struct {
 	tenant   string // empty outside of tenants' namespaces
 	pool     *v1alpha1.ComputePool
-	joined   func() time.Time                  // since when tenant and pool are so, parsed at each call; nil: always
+	joined   func() time.Time                  // start of tenant and pool, parsed at each call; nil: always
 	labels   map[string]string                 // of the node
 	topology *topologyv1alpha1.NodeGPUTopology // nil where it is not known
 }
