@@ -100,7 +100,8 @@ func TestNextCommand(t *testing.T) {
 		},
 		"a pod in the way may be moved, and no other node takes it": {
 			pod: pod("asks", 2).Annotation(podrequest.MinLinkKey, "NVLINK").Obj(), arrange: func(w *testEnv) { linkless(w); controlled(w.pod("a")) },
-			want: linked + less + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-link=SYS)",
+			want: strings.Replace(linked, ", or wait for the pods that are named", ", wait for the pods that are named, or end team/a for good (the other nodes have no room for all these pods: scale down what makes them again)", 1) +
+				less + " (kubectl -n team annotate --overwrite pod asks nvtopo.dev/min-link=SYS)",
 		},
 		"a pod in the way that another node takes": {
 			pod: pod("asks", 8).Obj(), arrange: func(w *testEnv) {
@@ -159,7 +160,8 @@ func TestNextSteps(t *testing.T) {
 		"a model and memory":         {cause: suitable, wishes: map[string]string{podrequest.GPUModelKey: "H100", podrequest.MinGPUMemoryKey: "80Gi"}, want: nextSteps[suitable]},
 		"pods that stay":             {cause: FewGPUs, way: []Blocker{stays, stays}, want: unmoved},
 		"one of two that stays":      {cause: FewGPUs, way: []Blocker{stays, moves}, want: unmoved},
-		"one without another node":   {cause: FewGPUs, way: []Blocker{homeless}, want: unmoved},
+		"one without another node":   {cause: FewGPUs, way: []Blocker{homeless}, want: "end team/h for good (the other nodes have no room for all these pods: scale down what makes them again), or add nodes", less: "kubectl"},
+		"several without":            {cause: FewGPUs, way: []Blocker{homeless, {Pod: "web/j"}}, want: "end team/h and web/j for good (", less: "kubectl"},
 		"nobody knows who is in it":  {cause: FewGPUs, want: unmoved},
 		"a name that a shell reads":  {cause: FewGPUs, way: []Blocker{{Pod: "team/a; reboot", MovesTo: "n1"}}, want: unmoved},
 		"a node that a shell reads":  {cause: FewGPUs, node: "$(reboot)", way: []Blocker{moves}, want: unmoved},
@@ -169,8 +171,8 @@ func TestNextSteps(t *testing.T) {
 			want: "move team/m off n0 (kubectl cordon n0; kubectl -n team delete pod m; and once its replacement has a node: kubectl uncordon n0), or add nodes", less: "defrag",
 		},
 		"several that may": {
-			cause: FewGPUs, way: []Blocker{homeless, {Pod: "team/i"}, {Pod: "web/j"}},
-			want: "move team/h and team/i and web/j off n0 (kubectl cordon n0; kubectl -n team delete pod h i; kubectl -n web delete pod j; and once their replacements have nodes, if other nodes have room for them: kubectl uncordon n0)",
+			cause: FewGPUs, way: []Blocker{moves, {Pod: "team/i", MovesTo: "n1"}, {Pod: "web/j", MovesTo: "n2"}},
+			want: "move team/m and team/i and web/j off n0 (kubectl cordon n0; kubectl -n team delete pod m i; kubectl -n web delete pod j; and once their replacements have nodes: kubectl uncordon n0)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

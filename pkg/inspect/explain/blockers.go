@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 
-	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
@@ -36,7 +35,11 @@ func (x *podAsk) candidates(all []judged) (out []Candidate) {
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(a, b Candidate) int { return cmp.Compare(distance(&a), distance(&b)) })
-	return out[:min(len(out), maxCandidates)]
+	out = out[:min(len(out), maxCandidates)]
+	for i := range out {
+		x.relocate(&out[i])
+	}
+	return out
 }
 
 // others counts the obstacles that are none of pods.
@@ -97,7 +100,7 @@ func (x *podAsk) unblock(n *node, c *Candidate) {
 	}
 	c.Gets = n.without(gone).set(x.q, x.now)
 	for _, i := range found {
-		b := x.blocker(n, inTheWay[i], gone)
+		b := x.blocker(n, inTheWay[i])
 		if lost := n.lostBy(x.q, inTheWay[i]); lost.Len() > 0 {
 			b.Lost = lost.String()
 		}
@@ -105,33 +108,9 @@ func (x *podAsk) unblock(n *node, c *Candidate) {
 	}
 }
 
-// blocker describes a pod in the way of another, or of a member of a gang. A gang needs the nodes that have room
-// for a member now: a pod that goes there only changes places with it.
-func (x *podAsk) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
-	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: x.unmovable(n, p)}
-	if b.Stays != "" {
-		return b
-	}
-	q, err := x.question(p.Object)
-	if err != nil || len(gone) > 1 {
-		return b // of several only their going is told: they would be in each other's way
-	}
-	_, member := gangrequest.KeyOf(x.q.pod)
-	var needed []string
-	for _, to := range x.nodes {
-		switch {
-		case to == n || len(to.obstacles(q, x.now)) > 0:
-		case member && len(to.obstacles(x.q, x.now)) == 0:
-			needed = append(needed, to.object.Name)
-		default:
-			b.MovesTo = to.object.Name
-			return b
-		}
-	}
-	if len(needed) > 0 {
-		b.Stays = "it would go to a node that the gang needs: " + nodes(needed)
-	}
-	return b
+// blocker describes a pod in the way of another, or of a member of a gang.
+func (x *podAsk) blocker(n *node, p usage.LivePod) Blocker {
+	return Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: x.unmovable(n, p)}
 }
 
 // unmovable is why nobody should be advised to move a pod of a node; empty if it may be moved.

@@ -67,6 +67,10 @@ func (e *Explanation) step(shapes []*question) string {
 			return anyOf(steps)
 		}
 	}
+	if len(e.Candidates) > 0 && e.Candidates[0].homeless() {
+		steps[at] = fmt.Sprintf("end %s for good (%s: scale down what makes them again)", strings.Join(e.Candidates[0].pods(), " and "), noRoomElsewhere)
+		return anyOf(steps)
+	}
 	return anyOf(slices.Delete(steps, at, at+1))
 }
 
@@ -85,11 +89,11 @@ func (e *Explanation) firstWith(cause Cause) string {
 	return "NODE"
 }
 
-// move says how the pods in the way are moved to other nodes; empty if one of them stays, a single one has no
-// other node, or a name is from a file and a shell might read something else. The node is cordoned until the
+// move says how the pods in the way are moved to other nodes; empty if one of them stays or has no other node, or
+// if a name is from a file and a shell might read something else. The node is cordoned until the
 // replacements have nodes, since they would come back to it.
 func (c *Candidate) move() string {
-	var pods, deletes []string
+	var deletes []string
 	last := ""
 	for _, b := range c.Blockers {
 		namespace, name, _ := strings.Cut(b.Pod, "/")
@@ -99,25 +103,24 @@ func (c *Candidate) move() string {
 			}
 		}
 		switch {
-		case b.Stays != "" || len(c.Blockers) == 1 && b.MovesTo == "":
+		case b.Stays != "" || b.MovesTo == "":
 			return ""
 		case namespace == last:
 			deletes[len(deletes)-1] += " " + name
 		default:
 			deletes, last = append(deletes, "kubectl -n "+namespace+" delete pod "+name), namespace
 		}
-		pods = append(pods, b.Pod)
 	}
 	replacements := "its replacement has a node"
-	switch len(pods) {
+	switch len(c.Blockers) {
 	case 0:
 		return ""
 	case 1:
-	default: // whether others have room for all is not known
-		replacements = "their replacements have nodes, if other nodes have room for them"
+	default:
+		replacements = "their replacements have nodes"
 	}
 	return fmt.Sprintf("move %s off %s (kubectl cordon %s; %s; and once %s: kubectl uncordon %s)",
-		strings.Join(pods, " and "), c.Node, c.Node, strings.Join(deletes, "; "), replacements, c.Node)
+		strings.Join(c.pods(), " and "), c.Node, c.Node, strings.Join(deletes, "; "), replacements, c.Node)
 }
 
 // haveKey reports whether one of the pods has an annotation, under any of its names.

@@ -22,6 +22,7 @@ import (
 // cluster is its nodes with all that is on them, as they are or as they are thought.
 type cluster struct {
 	*schedulers
+	world   *World
 	now     time.Time
 	nodes   []*node // in the order of the fabric's tree
 	byName  map[string]*node
@@ -32,7 +33,7 @@ type cluster struct {
 }
 
 func newCluster(w *World) *cluster {
-	c := &cluster{schedulers: schedulersOf(w), now: w.Now, byName: map[string]*node{}, slotter: placement.NewSlotCounter()}
+	c := &cluster{schedulers: schedulersOf(w), world: w, now: w.Now, byName: map[string]*node{}, slotter: placement.NewSlotCounter()}
 	topologies := map[string]*topologyv1alpha1.NodeGPUTopology{}
 	for i := range w.Topologies {
 		topologies[w.Topologies[i].Name] = &w.Topologies[i]

@@ -142,17 +142,15 @@ func (e *Explanation) nearest() []string {
 		return nil
 	}
 	c := &e.Candidates[0]
-	var pods []string
-	for _, b := range c.Blockers {
-		pods = append(pods, b.Pod)
-	}
 	text := c.Node + " would take it"
 	if c.Gets != nil {
 		text = fmt.Sprintf("%s would give it %s", c.Node, c.Gets)
 	}
-	text += " if " + strings.Join(pods, " and ") + " went"
-	if to := c.Blockers[0].MovesTo; to != "" {
-		text += ", which " + to + " would take"
+	text += " if " + strings.Join(c.pods(), " and ") + " went"
+	if to := c.movesTo(); len(to) > 0 {
+		text += ", which " + strings.Join(to, " and ") + " would take"
+	} else if c.homeless() {
+		text += "; " + noRoomElsewhere
 	}
 	out := []string{text}
 	for _, b := range c.Blockers {
