@@ -58,7 +58,7 @@ func distance(c *Candidate) int {
 	switch {
 	case len(c.Blockers) > 0:
 		return len(c.Blockers)
-	case !slices.ContainsFunc(c.Obstacles, func(o Obstacle) bool { return o.kind != ofFault }):
+	case !slices.ContainsFunc(c.Obstacles, func(o Obstacle) bool { return o.kind != ofFault || o.Cause == UnhealthyGPUs }):
 		return 0
 	case slices.ContainsFunc(c.Obstacles, func(o Obstacle) bool { return o.kind == ofWish }):
 		return far + 1

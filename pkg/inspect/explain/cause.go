@@ -49,10 +49,13 @@ const (
 	HostPort    Cause = "HostPort"  // members of a gang want one port of the node
 	KeptApart   Cause = "KeptApart" // an anti-affinity keeps members of a gang on nodes of their own
 	NoNodes     Cause = "NoNodes"
-	// NeverFits: no room even if no other pod ran, no node were cordoned and all exporters were there.
+	// NeverFits: no room even if no other pod ran, no node were cordoned, all GPUs were healthy and all exporters
+	// were there.
 	NeverFits Cause = "NeverFits"
 	// LostGPUs: pods hold GPUs that are unhealthy or gone, and these still count as given.
 	LostGPUs Cause = "LostGPUs"
+	// UnhealthyGPUs: nodes would do whose GPUs are unhealthy, and no others, even if no pod ran there.
+	UnhealthyGPUs Cause = "UnhealthyGPUs"
 	// WholeGPUsOnly: kubelet offers parts or shares of GPUs under the name of whole ones.
 	WholeGPUsOnly Cause = "WholeGPUsOnly"
 )

@@ -270,6 +270,47 @@ func TestCauses(t *testing.T) {
 			},
 			want: NotSelected, wantText: "n0: the pod's node selector or required node affinity does not match", wantWish: "node selector",
 		},
+		"a GPU of the only node with the model is unhealthy, and all its GPUs are asked": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).node(t, "n1", hopper, nil).fail("n1", 3)
+				w.waits(asks(8).Annotation(podrequest.GPUModelKey, "H100").Obj())
+			},
+			want: "UnhealthyGPUs", wantText: "GPUs are unhealthy: n1 would do but for this; n1: 1 of 8 GPUs is unhealthy: GPU 3, Xid 79", wantNext: "nvtopo topology NODE",
+		},
+		"more GPUs are asked than a machine has whose GPUs are unhealthy": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", hopper, nil).fail("n0", 3)
+				w.waits(asks(9).Obj())
+			},
+			want: NeverFits, wantText: "the largest that it may run on has 8 for pods",
+		},
+		"an unhealthy GPU is not the cause where pods hold the GPUs of another node": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", hopper, nil).fail("n0", 3)
+				w.node(t, "n1", hopper, nil).holds(t, "h1", "n1", 0)
+				w.waits(asks(8).Obj())
+			},
+			want: FewGPUs, wantText: "n1 would give it", wantBlockers: []string{"team/h1"},
+		},
+		"a gang asks for all GPUs, and one is unhealthy": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", hopper, nil).node(t, "n1", hopper, nil).fail("n1", 3)
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: "UnhealthyGPUs", wantText: "n1 would do but for this; without: room for 1 of 2 members; n1: 1 of 8 GPUs is unhealthy: GPU 3, Xid 79", wantNext: "nvtopo topology NODE",
+		},
+		"a gang asks for more than all GPUs, and one is unhealthy": {
+			build: func(t *testing.T, w *testEnv) {
+				t.Helper()
+				w.node(t, "n0", hopper, nil).fail("n0", 3)
+				w.group("train", 2, []*v1.Pod{asks(8).Obj(), pod("second", 8).Obj()})
+			},
+			want: NeverFits, wantText: "it asks 16 nvidia.com/gpu, and the nodes that it may run on have 8",
+		},
 		"a stale graph": {
 			build: func(t *testing.T, w *testEnv) {
 				t.Helper()

@@ -191,7 +191,7 @@ func (a *ask) refused() (member *podAsk, all []judged) {
 // member.
 func (a *ask) whyNoPlace(e *Explanation, room *fabric.UnplaceableError, member *podAsk, all []judged) {
 	fits := roomOf(room)
-	if a.neverGang(e) || a.mendedWouldDo(e, fits) {
+	if a.neverGang(e) || a.sickGang(e) || a.mendedWouldDo(e, fits) {
 		return
 	}
 	if a.wishes.Required != "" {

@@ -22,6 +22,11 @@ func (j *judged) is(kinds ...kind) bool {
 	return !slices.ContainsFunc(j.obstacles, func(o Obstacle) bool { return !slices.Contains(kinds, o.kind) })
 }
 
+// sick reports whether unhealthy GPUs keep the pod off.
+func (j *judged) sick() bool {
+	return slices.ContainsFunc(j.obstacles, func(o Obstacle) bool { return o.Cause == UnhealthyGPUs })
+}
+
 // first is the first obstacle of a kind.
 func (j *judged) first(k kind) *Obstacle {
 	for i := range j.obstacles {
@@ -32,12 +37,12 @@ func (j *judged) first(k kind) *Obstacle {
 	return nil
 }
 
-// judge asks every node. What even the empty node lacks is marked as such.
+// judge asks every node. What even the empty node with sound GPUs lacks is marked as such.
 func (x *podAsk) judge() (out []judged) {
 	for _, n := range x.nodes {
 		j := judged{node: n, obstacles: n.obstacles(x.q, x.now)}
 		if j.first(ofPods) != nil {
-			lasting := n.emptied().obstacles(x.q, x.now)
+			lasting := x.cure(&j, n.emptied().obstacles(x.q, x.now))
 			for i := range j.obstacles {
 				o := &j.obstacles[i]
 				if o.kind == ofPods && slices.ContainsFunc(lasting, func(l Obstacle) bool { return l.kind == ofPods && l.Cause == o.Cause }) {

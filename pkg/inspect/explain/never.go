@@ -18,7 +18,7 @@ func (x *podAsk) neverPod(lacking []judged, e *Explanation) Cause {
 	e.Evidence = nil
 	wishes := deciding(append(ideal.wishesOf(), amounts(x.q)...))
 	fits := func(dropped []wish) bool { return ideal.relaxed(together(dropped)) != nil }
-	if most := mostOffered(x.q, lacking); x.q.demand.HasGPUs() && most < x.q.demand.Resources[0].Count {
+	if most := ideal.mostOffered(lacking); x.q.demand.HasGPUs() && most < x.q.demand.Resources[0].Count {
 		if needed := fewest(exclusions(wishes), fits); excludes(needed) {
 			return ideal.kept(needed, e)
 		}
@@ -117,10 +117,10 @@ func fewest(wishes []wish, fits func(dropped []wish) bool) []wish {
 	return wishes
 }
 
-// mostOffered is the greatest number of devices that one of the nodes has for pods.
-func mostOffered(q *question, all []judged) (most int) {
+// mostOffered is the greatest number of devices that one of some nodes has for pods.
+func (x *podAsk) mostOffered(all []judged) (most int) {
 	for i := range all {
-		most = max(most, all[i].offers(q.resource()))
+		most = max(most, x.byName[all[i].object.Name].offers(x.q.resource()))
 	}
 	return most
 }

@@ -44,6 +44,50 @@ func (a *ask) mendedWouldDo(e *Explanation, fits string) bool {
 	return true
 }
 
+// sickGang explains a gang that has room in the ideal cluster, and none in the same with the GPUs that are unhealthy
+// now. It reports whether that is so.
+func (a *ask) sickGang(e *Explanation) bool {
+	if !slices.ContainsFunc(a.nodes, func(n *node) bool { return n.healed() != n }) {
+		return false
+	}
+	stay := a.stay()
+	_, err := a.in(a.bare(stay)).plan()
+	var room *fabric.UnplaceableError
+	if !errors.As(err, &room) {
+		return false
+	}
+	plan, err := a.in(a.ideal(stay)).plan()
+	if err != nil {
+		return false
+	}
+	var sick []judged
+	for _, at := range slices.Sorted(maps.Keys(nodesOf(plan))) {
+		if n := a.nodes[at]; n.healed() != n {
+			sick = append(sick, judged{node: n, obstacles: []Obstacle{n.unhealthy(a.withGPUs())}})
+		}
+	}
+	if len(sick) == 0 {
+		return false
+	}
+	e.Cause = e.most(sick, ofFault)
+	e.Reason += "; without: " + roomOf(room)
+	return true
+}
+
+// withGPUs is the first member that asks for devices; the first if none does.
+func (a *ask) withGPUs() *question {
+	return a.shapes[max(0, slices.IndexFunc(a.shapes, func(q *question) bool { return q.demand.HasGPUs() }))]
+}
+
+// stay are the members that have a node.
+func (a *ask) stay() map[types.UID]bool {
+	stay := map[types.UID]bool{}
+	for _, p := range a.gang.Members.Live {
+		stay[p.UID] = placed(p)
+	}
+	return stay
+}
+
 // mayDo reports whether hidden nodes could have room for the members that have none.
 func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
 	members := room.Have
@@ -56,11 +100,7 @@ func mayDo(q *question, hidden []judged, room *fabric.UnplaceableError) bool {
 // neverGang explains a gang that has no room even in the ideal cluster. It reports whether that is so: not
 // where nodes have devices that no graph describes, and not where the planner has not tried all ways.
 func (a *ask) neverGang(e *Explanation) bool {
-	stay := map[types.UID]bool{}
-	for _, p := range a.gang.Members.Live {
-		stay[p.UID] = placed(p)
-	}
-	ideal := a.in(a.ideal(stay))
+	ideal := a.in(a.ideal(a.stay()))
 	_, err := ideal.plan()
 	var room *fabric.UnplaceableError
 	if err == nil || !errors.As(err, &room) || room.Unproven {

@@ -33,7 +33,7 @@ type sorted struct {
 	now      []judged // nothing
 	mended   []judged // faults alone
 	busy     []judged // pods alone
-	faulty   []judged // faults, on nodes that are full besides
+	faulty   []judged // faults, on nodes that are full besides, or unhealthy GPUs
 	excluded []judged // taints or cordons, and perhaps pods
 	lacking  []judged // nothing would help: not even the empty node does
 	unwanted []judged // the pod's own node selector alone
@@ -46,7 +46,7 @@ func sortByNeed(all []judged) (out sorted) {
 		switch wish := j.first(ofWish); {
 		case len(j.obstacles) == 0:
 			to = &out.now
-		case j.is(ofFault):
+		case j.is(ofFault) && !j.sick():
 			to = &out.mended
 		case j.is(ofPods):
 			to = &out.busy

@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Logf("causes: %v", said)
 	for _, c := range []Cause{
-		OtherScheduler, SchedulingGated, VolumeMissing, VolumeUnbound, Unreadable, StaleGraph, "NoGraph", Cordoned, Tainted, NotReady, NotSelected, NoNodes, NeverFits,
+		OtherScheduler, SchedulingGated, VolumeMissing, VolumeUnbound, Unreadable, StaleGraph, "NoGraph", Cordoned, Tainted, NotReady, NotSelected, NoNodes, NeverFits, "UnhealthyGPUs",
 		Fragmented, FewGPUs, FewCPUs, LowMemory, TooManyPods, "FewLinked", "LowBandwidth", "FewInNUMA",
 	} {
 		if said[c] == 0 {
@@ -85,7 +85,7 @@ const (
 // kindsOf are the kinds of causes that are not mended by pods that leave.
 var kindsOf = map[Cause]string{
 	OtherScheduler: byObject, SchedulingGated: byObject, VolumeMissing: byObject, VolumeUnbound: byObject, Unreadable: byObject,
-	StaleGraph: byRepair, "NoGraph": byRepair, Cordoned: byOpening, Tainted: byOpening, NotReady: byOpening,
+	StaleGraph: byRepair, "NoGraph": byRepair, "UnhealthyGPUs": byRepair, Cordoned: byOpening, Tainted: byOpening, NotReady: byOpening,
 	NotSelected: bySelector, NeverFits: byAsking, NoNodes: byNodes,
 }
 
@@ -107,7 +107,7 @@ func (e *testEnv) kinds(t *testing.T) []string {
 			unknown = []string{byRepair}
 		}
 	}
-	repair, empty, open, selectAll := (*testEnv).repair, (*testEnv).empty, (*testEnv).open, (*testEnv).selectAll
+	repair, empty, heal, open, selectAll := (*testEnv).repair, (*testEnv).empty, (*testEnv).heal, (*testEnv).open, (*testEnv).selectAll
 	for _, x := range []struct {
 		changes []func(*testEnv)
 		kinds   []string
@@ -115,9 +115,10 @@ func (e *testEnv) kinds(t *testing.T) []string {
 		{[]func(*testEnv){repair}, []string{byRepair}},
 		{[]func(*testEnv){empty}, []string{byLeaving}},
 		{[]func(*testEnv){repair, empty}, []string{byRepair}},
-		{[]func(*testEnv){open, repair, empty}, []string{byOpening}},
-		{[]func(*testEnv){selectAll, repair, empty}, []string{bySelector}},
-		{[]func(*testEnv){selectAll, open, repair, empty}, []string{bySelector, byOpening}},
+		{[]func(*testEnv){heal, repair, empty}, []string{byRepair}},
+		{[]func(*testEnv){heal, open, repair, empty}, []string{byOpening}},
+		{[]func(*testEnv){heal, selectAll, repair, empty}, []string{bySelector}},
+		{[]func(*testEnv){heal, selectAll, open, repair, empty}, []string{bySelector, byOpening}},
 	} {
 		c := e.copied()
 		for _, change := range x.changes {
@@ -133,7 +134,10 @@ func (e *testEnv) kinds(t *testing.T) []string {
 // copied is a copy of what the changes change.
 func (e *testEnv) copied() *testEnv {
 	w := *e.World
-	w.Nodes, w.Pods, w.Leases, w.Topologies = nil, nil, nil, slices.Clone(e.Topologies)
+	w.Nodes, w.Pods, w.Leases, w.Topologies = nil, nil, nil, nil
+	for i := range e.Topologies {
+		w.Topologies = append(w.Topologies, *e.Topologies[i].DeepCopy())
+	}
 	for i := range e.Nodes {
 		w.Nodes = append(w.Nodes, *e.Nodes[i].DeepCopy())
 	}
@@ -153,6 +157,29 @@ func (e *testEnv) repair() {
 	}
 	e.Topologies = append(e.Topologies, e.lost...)
 	e.lost = nil
+}
+
+// heal has all GPUs of nodes that publish a graph be healthy, and kubelet offer them.
+func (e *testEnv) heal() {
+	for i := range e.Topologies {
+		e.Topologies[i].Status.GPUHealth = nil
+	}
+	for i := range e.Nodes {
+		e.Nodes[i].Status.Allocatable[gpu] = *resource.NewQuantity(int64(e.graphs[e.Nodes[i].Name].Len()), resource.DecimalSI)
+	}
+}
+
+// fail has a GPU of a node be unhealthy, and kubelet offer one less.
+func (e *testEnv) fail(name string, position int) {
+	t := e.topology(name)
+	for i := range t.Status.GPUHealth {
+		if h := &t.Status.GPUHealth[i]; h.ID == t.Spec.GPUs[position].ID {
+			h.Healthy, h.Reason = false, "Xid 79"
+		}
+	}
+	n := e.object(name)
+	offers := n.Status.Allocatable[gpu]
+	n.Status.Allocatable[gpu] = *resource.NewQuantity(offers.Value()-1, resource.DecimalSI)
 }
 
 // empty removes all pods but the one that asks.
@@ -235,6 +262,13 @@ func (e *testEnv) takes(t *testing.T) bool {
 			}
 		}
 		asked := p.Spec.Containers[0].Resources.Requests[gpu]
+		if t := e.topology(n.Name); t != nil {
+			for at := range t.Spec.GPUs {
+				if slices.ContainsFunc(t.Status.GPUHealth, func(h topologyv1alpha1.GPUHealth) bool { return h.ID == t.Spec.GPUs[at].ID && !h.Healthy }) {
+					free &^= nvtopo.MaskOf(at)
+				}
+			}
+		}
 		_, ok := oracle.Best(g, free, nvtopo.FullMask(g.Len()), int(asked.Value()), c)
 		if ok && cpu >= 0 && memory >= 0 && pods >= 0 {
 			return true
@@ -278,7 +312,7 @@ func refusal(t *testing.T, random *rand.Rand) *testEnv {
 	if wishes := randomConstraint(random); random.IntN(2) == 0 {
 		p = p.Annotations(wishes)
 	}
-	what := random.IntN(26) // from 15 on GPUs are held
+	what := random.IntN(30) // from 15 on GPUs are held, from 26 on some are broken
 	if what > 18 {          // and what is asked could be had if they were not
 		kinds = []string{cube}
 		p = pod("asks", 3+random.IntN(2)).Annotations([]map[string]string{
@@ -333,6 +367,13 @@ func (e *testEnv) fault(t *testing.T, random *rand.Rand, name string, what int) 
 	case 7:
 		e.waits(testobj.Pod("hog-" + name).Namespace("team").UID("uid-hog-" + name).Node(name).Phase(v1.PodRunning).CPU("1").Memory("1Gi").Obj())
 		n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1")
+	case 26, 27, 28, 29:
+		for _, position := range random.Perm(e.graphs[name].Len())[:1+random.IntN(e.graphs[name].Len())] {
+			e.fail(name, position)
+		}
+		if what > 27 {
+			e.occupy(t, random, name)
+		}
 	default:
 		e.occupy(t, random, name)
 	}
@@ -383,6 +424,9 @@ func (e *testEnv) follow(t *testing.T, x *Explanation) {
 	case byNodes:
 		e.node(t, "more", hopper, nil)
 	case byRepair:
+		if x.Cause == "UnhealthyGPUs" {
+			e.heal()
+		}
 		e.repair()
 	case byOpening:
 		e.open()

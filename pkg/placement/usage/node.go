@@ -5,6 +5,7 @@ package usage
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +96,29 @@ func (n *Node) Emptied() *Node {
 	}
 	out.Complete()
 	return &out
+}
+
+// Healed is the machine with all its GPUs healthy.
+func (n *Node) Healed() *Node {
+	out := *n
+	out.Accels = slices.Clone(n.Accels)
+	for i, a := range n.Accels {
+		healed := *a
+		healed.Healthy |= a.Unhealthy()
+		out.Accels[i] = &healed
+	}
+	out.Complete()
+	return &out
+}
+
+// Unhealthy are the devices that are given to nobody because they are broken.
+func (a *Accel) Unhealthy() (m nvtopo.Mask) {
+	for i := range a.Graph.GPUs {
+		if a.Graph.GPUs[i].Unhealthy != "" && !a.Graph.GPUs[i].MIG {
+			m |= nvtopo.MaskOf(i)
+		}
+	}
+	return m &^ a.Healthy
 }
 
 // layoutOf is a hash: that two machines of a cluster share it by chance is not to be expected.
