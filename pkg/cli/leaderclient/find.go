@@ -92,7 +92,7 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 		return refused(err, "Lease", of.Namespace, of.Name)
 	}
 	election := diagnosis.Election{Published: p, Leases: []coordinationv1.Lease{*lease}, Now: now}
-	if _, why := election.NoLeader(); why != "" {
+	if _, why, _ := election.NoLeader(); why != "" {
 		if at := lease.Spec.RenewTime; at != nil && now.Sub(at.Time) < handover {
 			why += "; another scheduler may take over: ask again in 15 seconds"
 		}

@@ -7,14 +7,14 @@ import "github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 // checkLeader notes that no scheduler leads.
 func (s *scene) checkLeader() {
 	e := &diagnosis.Election{
-		Published: s.w.Published, Leases: s.w.Leases, Now: s.w.Now, Placed: diagnosis.LastPlaced(s.w.Pods, s.ours),
+		Published: s.w.Published, Leases: s.w.Leases, Now: s.w.Now, Gone: s.w.Gone(), Placed: diagnosis.LastPlaced(s.w.Pods, s.ours),
 	}
-	of, why := e.NoLeader()
+	of, why, next := e.NoLeader()
 	if why == "" {
 		return
 	}
 	s.note(Violation{
 		Invariant: NoScheduler, Objects: []Object{{Kind: "Lease", Namespace: of.Namespace, Name: of.Name}},
-		Message: why + "; " + of.NextStep(),
+		Message: why + "; " + next,
 	})
 }

@@ -46,3 +46,20 @@ func TestNoScheduler(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingInstalled: that nothing of nvtopo is in a cluster is a note as well.
+func TestNothingInstalled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		known bool // Leases are all that the namespace has
+		want  wanted
+	}{
+		"nvtopo was taken out": {true, wanted{notes: []string{"no-scheduler"}, message: "no scheduler leads: nvtopo is not installed, or was taken out by nvtopo uninstall"}},
+		"Leases are not known": {false, wanted{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newTestEnv(t)
+			c.Nodes, c.Pods, c.Leases, c.Topologies, c.LeasesKnown = nil, nil, nil, nil, tc.known
+			tc.want.compare(t, Examine(c.World))
+		})
+	}
+}

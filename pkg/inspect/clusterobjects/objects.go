@@ -21,6 +21,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
@@ -60,6 +61,16 @@ type ElasticJob struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Status poolv1alpha1.ElasticJobStatus `json:"status"`
+}
+
+// Gone reports whether nothing of nvtopo is in the cluster: nothing is published, none of its programs has a Lease,
+// and no node a NodeGPUTopology. It is false where that is not known.
+func (o *Objects) Gone() bool {
+	unread := o.Unread[Topologies]
+	return o.LeasesKnown && (unread == nil || apierrors.IsNotFound(unread)) && o.Published == nil && len(o.Topologies) == 0 &&
+		!slices.ContainsFunc(o.Leases, func(l coordinationv1.Lease) bool {
+			return l.Name == diagnosis.ShippedLease || strings.HasPrefix(l.Name, nodelease.ExporterPrefix) || strings.HasPrefix(l.Name, nodelease.AgentPrefix)
+		})
 }
 
 // Forbidden says which kinds the API server does not let read; empty if there are none.

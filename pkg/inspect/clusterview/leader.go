@@ -23,12 +23,12 @@ func noScheduler(o *clusterobjects.Objects) string {
 		}
 	}
 	e := &diagnosis.Election{
-		Published: o.Published, Leases: o.Leases, Now: o.Now,
+		Published: o.Published, Leases: o.Leases, Now: o.Now, Gone: o.Gone(),
 		Placed: diagnosis.LastPlaced(o.Pods, func(name string) bool { return ours[name] }),
 	}
-	of, why := e.NoLeader()
+	_, why, next := e.NoLeader()
 	if why == "" {
 		return ""
 	}
-	return why + "; " + of.NextStep()
+	return why + "; " + next
 }

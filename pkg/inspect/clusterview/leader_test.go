@@ -24,6 +24,7 @@ func TestNoScheduler(t *testing.T) {
 	for name, tc := range map[string]struct {
 		age       time.Duration // of the Lease; 0: there is none
 		published *diagnosis.Profiles
+		gone      bool   // no Leases and no NodeGPUTopologies are there
 		placed    string // schedulerName of a pod that got its node a minute ago, by the annotation of h100-0's pod
 		want      string
 	}{
@@ -32,11 +33,15 @@ func TestNoScheduler(t *testing.T) {
 		"the shipped Lease has expired, and nobody says":    {age: 5 * time.Minute, want: expired},
 		"its Lease is gone":                                 {published: shipped, want: "no scheduler leads: there is no Lease nvtopo-system/nvtopo-scheduler; see why"},
 		"nobody says, and there is no Lease":                {},
+		"nothing of nvtopo is there":                        {gone: true, want: "no scheduler leads: nvtopo is not installed, or was taken out by nvtopo uninstall: none of its programs has a Lease, and no node a NodeGPUTopology; install nvtopo: kubectl apply -f manifests/core/namespace.yaml; helm upgrade --install nvtopo"},
 		"a scheduler of another name has placed pods since": {age: 5 * time.Minute, placed: "ours"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := sample(t)
 			c.Published = tc.published
+			if tc.gone {
+				c.Leases, c.LeasesKnown, c.Topologies = nil, true, nil
+			}
 			if tc.age > 0 {
 				c.Leases = append(c.Leases, coordinationv1.Lease{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "nvtopo-system", Name: diagnosis.ShippedLease},

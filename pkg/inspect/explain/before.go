@@ -37,7 +37,11 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	case unbound != "":
 		e.Cause, e.Reason = VolumeUnbound, fmt.Sprintf("PersistentVolumeClaim %q is not bound, and its StorageClass does not wait for a pod", unbound)
 	default:
-		return false
+		l := s.noLeader(p)
+		if l.gone { // what nodes lack would be said of a cluster without nvtopo
+			e.Cause, e.Reason, e.Next = NoScheduler, l.why, l.next
+		}
+		return l.gone
 	}
 	e.Next = nextSteps[e.Cause]
 	return true

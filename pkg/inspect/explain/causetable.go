@@ -153,7 +153,7 @@ var causes = []CauseRow{
 	{VolumeMissing, "a PersistentVolumeClaim is not there", "create the PersistentVolumeClaim, or correct its name in the pod"},
 	{VolumeUnbound, "a PersistentVolumeClaim must be bound first and is not", "see why the claim is not bound: kubectl describe pvc"},
 	{GangIncomplete, "fewer members exist than start together", "create the missing members, or lower the number that starts together"},
-	{NoScheduler, "there is a place, and no scheduler leads: its Lease is not there, has no holder, or has run out", shippedLease.NextStep()},
+	{NoScheduler, "there is a place, and no scheduler leads: its Lease is not there, has no holder, or has run out; or nothing of nvtopo is in the cluster", shippedLease.NextStep()},
 	{WaitsForItsTurn, "there is a place, and the scheduler has not said no", shippedLease.TurnStep()},
 	{OtherPlugin, "there is a place as far as GPUs go, and the scheduler refuses for something else", "read the scheduler's message: what it names is not about GPUs"},
 	{NoNodes, "there are no nodes", "add nodes"},

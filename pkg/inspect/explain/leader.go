@@ -11,8 +11,11 @@ import (
 )
 
 // leaderless is why no scheduler leads, and how to see more; why is empty while one leads, or where nothing
-// tells. Then turn is what to do about a pod that waits for its turn.
-type leaderless struct{ why, next, turn string }
+// tells. Then turn is what to do about a pod that waits for its turn. gone: nothing of nvtopo is in the cluster.
+type leaderless struct {
+	why, next, turn string
+	gone            bool
+}
 
 // noLeader says why no scheduler leads that could place the pod. The Lease is that of the schedulers whose
 // profiles are published, or of the shipped profile: others may have their own.
@@ -22,11 +25,11 @@ func (s *scene) noLeader(p *v1.Pod) leaderless {
 		return leaderless{turn: nextSteps[WaitsForItsTurn]}
 	}
 	e := &diagnosis.Election{
-		Published: s.Published, Leases: s.Leases, Now: s.Now,
+		Published: s.Published, Leases: s.Leases, Now: s.Now, Gone: s.Gone(),
 		Placed: diagnosis.LastPlaced(s.Pods, func(name string) bool { return slices.Contains(s.names, name) }),
 	}
-	of, why := e.NoLeader()
-	return leaderless{why, of.NextStep(), of.TurnStep()}
+	of, why, next := e.NoLeader()
+	return leaderless{why, next, of.TurnStep(), e.Gone}
 }
 
 // alsoNoLeader adds to the evidence of another cause that no scheduler leads, if none does.

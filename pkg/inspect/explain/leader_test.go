@@ -10,8 +10,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/nvtopo/nvtopo/pkg/inspect/clusterobjects"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
@@ -140,6 +144,53 @@ func TestNoScheduler(t *testing.T) {
 				t.Errorf("next step %q, want the command that shows why", e.Next)
 			}
 		})
+	}
+}
+
+// TestNothingInstalled: in a cluster that nothing of nvtopo is in, pods and gangs wait for want of a scheduler,
+// whatever their nodes lack.
+func TestNothingInstalled(t *testing.T) {
+	noGraph := causeOf(placement.NoGraph)
+	for name, tc := range map[string]struct {
+		change func(w *testEnv)
+		want   Cause
+	}{
+		"nvtopo was taken out":                         {func(*testEnv) {}, NoScheduler},
+		"its definitions are gone as well":             {func(w *testEnv) { w.NoDefinition = true }, NoScheduler},
+		"another program of the namespace has a Lease": {func(w *testEnv) { w.leads("another", time.Second) }, NoScheduler},
+		"Leases are not known":                         {func(w *testEnv) { w.LeasesKnown = false }, noGraph},
+		"NodeGPUTopologies may not be read": {func(w *testEnv) {
+			w.Unread = map[clusterobjects.Kind]error{clusterobjects.Topologies: apierrors.NewForbidden(schema.GroupResource{}, "", nil)}
+		}, noGraph},
+		"an exporter has a Lease": {func(w *testEnv) { w.leads("exporter-n0", time.Second) }, noGraph},
+		"a scheduler leads":       {func(w *testEnv) { w.leads("nvtopo-scheduler", time.Second) }, noGraph},
+		"the pod names another scheduler that is asked about": {func(w *testEnv) {
+			w.Profiles = append(w.Profiles, assumed("third"))
+			for i := range w.Pods {
+				w.Pods[i].Spec.SchedulerName = "third"
+			}
+		}, noGraph},
+	} {
+		for kind, build := range map[string]func(w *testEnv){
+			"a pod":  func(w *testEnv) { w.waits(pod("asks", 1).Obj()) },
+			"a gang": func(w *testEnv) { w.group("train", 1, []*v1.Pod{pod("asks", 1).Obj()}) },
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				w := newTestEnv()
+				w.node(t, "n0", cube, nil)
+				w.Topologies, w.Leases, w.LeasesKnown = nil, nil, true
+				build(w)
+				tc.change(w)
+				e, err := Pod(w.World, "team", "asks")
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := strings.HasPrefix(e.Next, "install nvtopo: kubectl apply") && strings.HasSuffix(e.Next, "or give the pods another spec.schedulerName")
+				if e.Cause != tc.want || next != (tc.want == NoScheduler) {
+					t.Errorf("%s: %s, next step %q, want %s", e.Cause, e.Reason, e.Next, tc.want)
+				}
+			})
+		}
 	}
 }
 

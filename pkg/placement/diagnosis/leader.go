@@ -43,11 +43,21 @@ type Election struct {
 	// Placed is when one of the schedulers last gave a pod a node, see LastPlaced; zero: never.
 	Placed time.Time
 	Now    time.Time
+	// Gone: nothing of nvtopo is in the cluster.
+	Gone bool
 }
 
-// NoLeader says why no scheduler leads, and by which Lease; the text is empty while one leads, and where
-// nothing tells. If no scheduler has said its Lease, the shipped one counts where it is there.
-func (e *Election) NoLeader() (of LeaderLease, why string) {
+// NoLeader says why no scheduler leads, by which Lease, and what to do about it; why is empty while one leads, and
+// where nothing tells. If no scheduler has said its Lease, the shipped one counts where it is there.
+func (e *Election) NoLeader() (of LeaderLease, why, next string) {
+	if e.Gone {
+		return LeaderLease{Namespace: release.Namespace, Name: ShippedLease}, gone, installStep
+	}
+	of, why = e.leaderless()
+	return of, why, of.NextStep()
+}
+
+func (e *Election) leaderless() (of LeaderLease, why string) {
 	of, said := LeaderLease{Namespace: release.Namespace, Name: ShippedLease}, false
 	if e.Published != nil && e.Published.LeaderLease != nil {
 		of, said = *e.Published.LeaderLease, true
@@ -121,6 +131,11 @@ func written(l *coordinationv1.Lease) (last time.Time) {
 	}
 	return last
 }
+
+const (
+	gone        = "no scheduler leads: nvtopo is not installed, or was taken out by nvtopo uninstall: none of its programs has a Lease, and no node a NodeGPUTopology"
+	installStep = "install nvtopo: kubectl apply -f manifests/core/namespace.yaml; helm upgrade --install nvtopo charts/nvtopo --namespace " + release.Namespace + " --values my-values.yaml --wait; or give the pods another spec.schedulerName"
+)
 
 // NextStep says how to see why no scheduler runs.
 func (l *LeaderLease) NextStep() string {

@@ -57,6 +57,7 @@ func TestNoLeader(t *testing.T) {
 		published *Profiles
 		leases    []coordinationv1.Lease
 		placed    time.Time
+		gone      bool
 		want      string
 	}{
 		"the Lease is renewed":                               {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{lease(ShippedLease, 2*time.Second)}},
@@ -80,6 +81,7 @@ func TestNoLeader(t *testing.T) {
 		"nobody says, and there is no such Lease":            {leases: []coordinationv1.Lease{exporter}},
 		"they have published none, and there is none":        {published: &Profiles{}, leases: []coordinationv1.Lease{exporter}},
 		"the Lease that there is to be is not there":         {published: says("nvtopo-system", ShippedLease), leases: []coordinationv1.Lease{exporter}, want: "no scheduler leads: there is no Lease nvtopo-system/nvtopo-scheduler"},
+		"nothing of nvtopo is there":                         {gone: true, want: "no scheduler leads: nvtopo is not installed, or was taken out by nvtopo uninstall: none of its programs has a Lease, and no node a NodeGPUTopology"},
 		"Leases are not known":                               {published: says("nvtopo-system", ShippedLease)},
 		"Leases of the namespace are not known":              {published: says("gpus", ShippedLease), leases: []coordinationv1.Lease{exporter}},
 		"the scheduler takes part in no election":            {published: says("nvtopo-system", ""), leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}},
@@ -91,8 +93,8 @@ func TestNoLeader(t *testing.T) {
 		"the leader placed a pod long before it was ended":   {leases: []coordinationv1.Lease{lease(ShippedLease, time.Hour)}, placed: now.Add(-2 * time.Hour), want: "no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-30T11:00:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &Election{Published: tc.published, Leases: tc.leases, Placed: tc.placed, Now: now}
-			if _, got := e.NoLeader(); got != tc.want {
+			e := &Election{Published: tc.published, Leases: tc.leases, Placed: tc.placed, Now: now, Gone: tc.gone}
+			if _, got, _ := e.NoLeader(); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})

@@ -4,6 +4,7 @@ package clusterwatch
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,6 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
+
+// errUnread says that a kind is not read, or not yet.
+var errUnread = errors.New("not read")
 
 // Snapshot is a cluster at one moment. Nothing in it is changed.
 type Snapshot struct {
@@ -45,6 +49,9 @@ func (w *Watch) Snapshot() *Snapshot {
 		QueuesKnown: len(w.queues.problems()) == 0 && w.queues.settled(),
 	}
 	s.World.LeasesKnown = len(w.leases.problems()) == 0 && w.leases.settled()
+	if asked, is, problem := w.topologies.state(); !asked || problem != "" || is && !w.topologies.settled() {
+		s.World.Unread = map[clusterobjects.Kind]error{clusterobjects.Topologies: errUnread}
+	}
 	s.Pools = w.pools.all()
 	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()
 	for _, k := range w.kinds {
