@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/nvtopo/nvtopo/"
 
-// layers are all packages of the module, the highest first. A package imports its own layer
-// and those below. "x/..." is x and all below it.
+// layers lists all packages of the module, the highest layer first. A package imports its own layer and
+// those below. "x/..." is x and all packages below it.
 var layers = [][]string{
 	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
@@ -50,10 +50,10 @@ var layers = [][]string{
 	{"pkg/nvtopo/...", "pkg/node/openmp", "internal/lab/sim/judge"},
 }
 
-// scheduler is what only the scheduler links.
+// scheduler lists the packages that only the scheduler may link.
 var scheduler = []string{"pkg/scheduler/...", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
 
-// never says what packages do not link, over however many others.
+// never lists packages that certain programs must not link, directly or through other packages.
 var never = []struct {
 	who, what, except []string
 	why               string
@@ -174,8 +174,9 @@ func notLinked(t *testing.T, imports map[string][]string) {
 	}
 }
 
-// standardOnly: the path of no package of the standard library begins with a domain. The
-// planner of gangs imports the library besides.
+// standardOnly fails if a package that has to do with the standard library alone imports another one; the
+// path of no package of the standard library begins with a domain. The planner of gangs imports the
+// library besides.
 func standardOnly(t *testing.T, imports map[string][]string) {
 	t.Helper()
 	for _, p := range []string{"pkg/nvtopo", "pkg/nvtopo/fabric", "pkg/pools/billing"} {
@@ -188,7 +189,7 @@ func standardOnly(t *testing.T, imports map[string][]string) {
 	}
 }
 
-// noIdleRules: a rule about a package that was renamed says nothing.
+// noIdleRules fails for a pattern that matches no package, such as one of a renamed package.
 func noIdleRules(t *testing.T, imports map[string][]string) {
 	t.Helper()
 	check := func(pattern string) {
@@ -211,8 +212,7 @@ func noIdleRules(t *testing.T, imports map[string][]string) {
 	}
 }
 
-// listImports returns what each package imports that the module has or links, tests not
-// counted.
+// listImports returns the imports of each package that the module has or links, without those of tests.
 func listImports(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
@@ -231,7 +231,7 @@ func listImports(t *testing.T) map[string][]string {
 	return imports
 }
 
-// layerOf is the number of a package's layer, -1 if it has none.
+// layerOf returns the number of a package's layer, -1 if it has none.
 func layerOf(p string) int {
 	return slices.IndexFunc(layers, func(patterns []string) bool { return matches(p, patterns) })
 }
@@ -246,7 +246,8 @@ func matches(p string, patterns []string) bool {
 
 func short(p string) string { return strings.TrimPrefix(p, module) }
 
-// wayTo is the shortest chain of imports from p to a package of what; nil if there is none.
+// wayTo returns the shortest chain of imports from p to a package that matches what and not except; nil
+// if there is none.
 func wayTo(imports map[string][]string, p string, what, except []string) []string {
 	before := map[string]string{p: ""}
 	for queue := []string{p}; len(queue) > 0; queue = queue[1:] {

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// shortest is the least limit of a wait that fails a test when it is over: a busy machine
-// takes many seconds for what takes milliseconds on an idle one.
+// shortest is the least limit of a wait that may fail a test: a busy machine takes many seconds for a
+// step of milliseconds on an idle one.
 const shortest = time.Minute
 
-// clockRules looks through the tests of one folder for what depends on the machine's speed:
-// comparisons of measured time, CPU time, and waits that give up after seconds. What runs in
-// a bubble of testing/synctest, where time is virtual, may do all of it.
+// clockRules checks the tests of one folder for dependence on the machine's speed: comparisons of
+// measured time, CPU time, and waits that give up after seconds. Code in a bubble of testing/synctest,
+// where time is virtual, may do all of it.
 //
-// It reads syntax alone. A measured time is followed through variables, fields, results and
-// closures by their names; one that is handed over as an argument is lost.
+// It reads syntax alone. A measured time is followed through variables, fields, results and closures by
+// their names, but not through arguments of calls.
 type clockRules struct {
 	fset      *token.FileSet
 	consts    map[string]ast.Expr // of the package
@@ -32,7 +32,8 @@ type clockRules struct {
 	report    func(fn *ast.FuncDecl, at ast.Node, what string)
 }
 
-// judgeClocks reports what the tests of a folder have. Its other files may define constants.
+// judgeClocks reports the findings of clockRules in the tests of a folder. The folder's other files may
+// define constants.
 func judgeClocks(fset *token.FileSet, tests, others []*ast.File, report func(fn *ast.FuncDecl, at ast.Node, what string)) {
 	c := &clockRules{
 		fset: fset, consts: map[string]ast.Expr{}, bubble: map[string]bool{}, functions: map[string][]*ast.FuncDecl{},
@@ -82,13 +83,13 @@ func isTest(name string) bool {
 	return false
 }
 
-// use is where a function is named.
+// use is a place in which a function is named.
 type use struct {
 	in     string // the function around it
 	bubble bool
 }
 
-// findBubbles finds the functions of which every use is in a bubble, or in such a function.
+// findBubbles finds the functions whose every use is in a bubble, or in such a function.
 func (c *clockRules) findBubbles(tests []*ast.File) {
 	uses := map[string][]use{}
 	for _, file := range tests {
@@ -123,7 +124,7 @@ func (c *clockRules) findBubbles(tests []*ast.File) {
 	}
 }
 
-// bubblesIn are the functions that are passed to synctest.Test below a node.
+// bubblesIn returns the functions below a node that are passed to synctest.Test.
 func bubblesIn(from ast.Node) (found []ast.Node) {
 	ast.Inspect(from, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok && callee(call) == "synctest.Test" && len(call.Args) == 2 {
@@ -134,7 +135,8 @@ func bubblesIn(from ast.Node) (found []ast.Node) {
 	return found
 }
 
-// callee is what a call calls, such as time.Since or t.Fatal; only the last name where it is long.
+// callee returns the name of the called function, such as time.Since or t.Fatal; only the last name of a
+// longer selector.
 func callee(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -148,7 +150,7 @@ func callee(call *ast.CallExpr) string {
 	return ""
 }
 
-// method is the last name of what a call calls.
+// method returns the last name of the called function.
 func method(call *ast.CallExpr) string {
 	name := callee(call)
 	return name[strings.LastIndex(name, ".")+1:]

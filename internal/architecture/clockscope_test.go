@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// clockScope is what is known of time in one function and its closures.
+// clockScope holds the variables of one function and its closures that depend on time.
 type clockScope struct {
 	*clockRules
 	fn       *ast.FuncDecl
@@ -31,7 +31,8 @@ func (s *clockScope) inBubble(n ast.Node) bool {
 	return slices.Contains(s.bubbles, n)
 }
 
-// look learns first what has a time, and says then what is done with it.
+// look first collects the variables that hold a time, until no more are found, and then reports how the
+// function uses them.
 func (s *clockScope) look() {
 	for before := -1; before != len(s.wall)+len(s.measured)+len(s.timers); {
 		before = len(s.wall) + len(s.measured) + len(s.timers)
@@ -51,7 +52,7 @@ func (s *clockScope) look() {
 	})
 }
 
-// results calls f with what a function returns, which its closures do not.
+// results calls f with each expression that a function returns, without those of its closures.
 func results(body ast.Node, f func(ast.Expr)) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if r, ok := n.(*ast.ReturnStmt); ok {
@@ -117,7 +118,7 @@ func (s *clockScope) assign(to, e ast.Expr) {
 	}
 }
 
-// isWall says whether an expression is the time of day, and whether it is moved by some time.
+// isWall reports whether an expression is the time of day, and whether a duration was added to it.
 func (s *clockScope) isWall(e ast.Expr) (wall, moved bool) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -137,7 +138,7 @@ func (s *clockScope) isWall(e ast.Expr) (wall, moved bool) {
 	return false, false
 }
 
-// isMeasured says whether an expression has a measured time in it. Texts have none.
+// isMeasured reports whether an expression contains a measured time. String literals do not.
 func (s *clockScope) isMeasured(e ast.Expr) (found bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -182,7 +183,7 @@ func (s *clockScope) measures(call *ast.CallExpr, name string) bool {
 	return s.functions[method(call)] != nil && s.clockRules.measured[method(call)]
 }
 
-// limits are the functions that give up, and which argument says when.
+// limits are the functions that give up after a time, with the index of the argument that sets it.
 var limits = map[string]int{
 	"testkit.Eventually": 1, "Eventually": 1, "context.WithTimeout": 1, "context.WithTimeoutCause": 1, "wait.PollUntilContextTimeout": 2,
 	"context.WithDeadline": 1, ".SetDeadline": 0, ".SetReadDeadline": 0, ".SetWriteDeadline": 0,
@@ -246,7 +247,7 @@ func isNil(e ast.Expr) bool {
 	return ok && id.Name == "nil"
 }
 
-// isBenchmark says that a function is given a *testing.B: what it measures is its result.
+// isBenchmark reports whether a function takes a *testing.B: a benchmark measures time as its result.
 func (s *clockScope) isBenchmark() bool {
 	return slices.ContainsFunc(s.fn.Type.Params.List, func(f *ast.Field) bool {
 		star, ok := f.Type.(*ast.StarExpr)
@@ -258,7 +259,7 @@ func (s *clockScope) isBenchmark() bool {
 	})
 }
 
-// inClient says whether a field is one of an http.Client.
+// inClient reports whether a field belongs to a literal of http.Client.
 func (s *clockScope) inClient(field *ast.KeyValueExpr) (found bool) {
 	ast.Inspect(s.fn.Body, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.CompositeLit); ok && slices.Contains(lit.Elts, ast.Expr(field)) {
@@ -270,7 +271,7 @@ func (s *clockScope) inClient(field *ast.KeyValueExpr) (found bool) {
 	return found
 }
 
-// waitsFor is the time of the timer that a case of a select waits for.
+// waitsFor returns the duration of the timer that a case of a select waits for.
 func (s *clockScope) waitsFor(comm ast.Stmt) ast.Expr {
 	from, ok := comm.(*ast.ExprStmt)
 	if !ok {
@@ -291,7 +292,7 @@ func (s *clockScope) waitsFor(comm ast.Stmt) ast.Expr {
 	return nil
 }
 
-// fails says whether a statement fails the test.
+// fails reports whether a statement fails the test.
 func fails(stmt ast.Stmt) (found bool) {
 	ast.Inspect(stmt, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {

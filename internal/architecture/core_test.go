@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// TestCore fails when mk/core.mk names a test that is not there: make test would pass over it
-// without a word.
+// TestCore fails if mk/core.mk names a test that does not exist: make test would skip it silently.
 func TestCore(t *testing.T) {
 	list, err := os.ReadFile("../../mk/core.mk")
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// sharing are the modules beside the product's that link much of what the product links.
-// What has one version in all of them is compiled once; one module of another version, such
-// as golang.org/x/sys, has all above it compiled again, which is minutes.
-// tools/containerd, tools/kubelet-1.37 and tools/nvidia-device-plugin are left as they are released.
+// sharing are the modules beside the product's that link much of what the product links. A dependency
+// that has one version in all of them is compiled once; one module with another version, such as of
+// golang.org/x/sys, has all packages above it compiled again, which takes minutes. tools/containerd,
+// tools/kubelet-1.37 and tools/nvidia-device-plugin stay as they are released.
 var sharing = map[string]struct{ except []string }{
 	"bench":          {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
 	"test/kubelet":   {},
@@ -27,7 +27,7 @@ var sharing = map[string]struct{ except []string }{
 	"tools/promtool": {},
 }
 
-// TestModuleVersions: modules share versions.
+// TestModuleVersions fails if a module has another version of a dependency than the product.
 func TestModuleVersions(t *testing.T) {
 	product := versions(t, ".")
 	for _, dir := range slices.Sorted(maps.Keys(sharing)) {
@@ -45,8 +45,8 @@ func TestModuleVersions(t *testing.T) {
 	}
 }
 
-// TestToolBuildFlags: tools share what is compiled. -trimpath changes what the compiler writes, so
-// that a tool built with it has even the standard library compiled again.
+// TestToolBuildFlags fails if a tool is built with -trimpath. The flag changes the compiler's output, so
+// that even the standard library would be compiled again for such a tool.
 func TestToolBuildFlags(t *testing.T) {
 	files, err := filepath.Glob("../../mk/*.mk")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestToolBuildFlags(t *testing.T) {
 	}
 }
 
-// versions are those of the modules that a go.mod names: all that its module compiles.
+// versions returns the versions of the modules in a go.mod: all that its module compiles.
 func versions(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")

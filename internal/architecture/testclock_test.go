@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// clockAllowed are the functions that may do what clockRules finds, and why.
+// clockAllowed are the functions that may break the rules of clockRules, with the reason.
 var clockAllowed = map[string]string{
 	"test/e2e.attend":                "says when a pod is looked at again",
 	"test/e2e.watch":                 "says when a pod is looked at again",
@@ -52,8 +52,8 @@ var clockAllowed = map[string]string{
 	"test/soak.beliefs":       "collects evidence after a failure",
 }
 
-// TestClockIndependence: no test fails because of the clock. It looks through the tests of all
-// modules.
+// TestClockIndependence looks through the tests of all modules for those that may fail because of the
+// clock.
 func TestClockIndependence(t *testing.T) {
 	root := filepath.Join("..", "..")
 	tests, others := map[string][]string{}, map[string][]string{}
@@ -113,7 +113,7 @@ func TestClockIndependence(t *testing.T) {
 
 func TestClockRules(t *testing.T) {
 	for name, tc := range map[string]struct {
-		body string // of a test, and what follows it
+		body string // of a test, and the code after it
 		want []string
 	}{
 		"a time that is compared at once":          {"if time.Since(start) > time.Second { t.Error() }", []string{"Test compares a measured time"}},

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Commands writes a command and those below it, hidden ones too, with all flags, their types,
-// defaults and what is said of them.
+// Commands writes a command and its subcommands, hidden ones too, with all flags, their types, defaults
+// and help texts.
 func Commands(root *cobra.Command) string {
 	var b strings.Builder
 	command(&b, root)

@@ -15,15 +15,14 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// Variable is the environment variable that has tests write the files instead of comparing them, if
-// its value is "write".
+// Variable is the environment variable that makes tests write the files instead of comparing them, if its
+// value is "write".
 const Variable = "NVTOPO_CONTRACT"
 
-// Folder is where the files are, in the repository.
+// Folder is the folder of the files, in the repository.
 const Folder = "test/contract/golden"
 
-// Compare fails the test unless the file of that name has the text got, and prints the lines that
-// differ.
+// Compare fails the test unless the file called name has the text got, and prints the lines that differ.
 func Compare(tb testing.TB, name, got string) {
 	tb.Helper()
 	compare(tb, filepath.Join(testkit.Repository(), Folder), name, got, os.Getenv(Variable) == "write")
@@ -68,8 +67,9 @@ func lines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// Changes lists the lines that a text has lost, with "- " in front, and those that it has gained,
-// with "+ ", in order. The nearest unchanged heading, a line that begins with "#", goes before them.
+// Changes lists the lines that a text has lost, prefixed with "- ", and those that it has gained,
+// prefixed with "+ ", in order. The nearest unchanged heading, a line that begins with "#", goes before
+// them.
 func Changes(before, after []string) []string {
 	first := 0
 	for first < min(len(before), len(after)) && before[first] == after[first] {
@@ -106,7 +106,7 @@ func Changes(before, after []string) []string {
 	return out
 }
 
-// commonLines has at [i][j] how many lines a[i:] and b[j:] have in common, in order.
+// commonLines returns at [i][j] the number of lines that a[i:] and b[j:] have in common, in order.
 func commonLines(a, b []string) [][]int32 {
 	common := make([][]int32, len(a)+1)
 	for i := range common {
@@ -124,7 +124,7 @@ func commonLines(a, b []string) [][]int32 {
 	return common
 }
 
-// headingOf is the last heading among lines, or the one before them.
+// headingOf returns the last heading among lines, or else before, an earlier heading.
 func headingOf(before string, lines []string) string {
 	for _, l := range lines {
 		if strings.HasPrefix(l, "#") {

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Objects are those of an installation, by kind, namespace and name.
+// Objects are the objects of an installation, by kind, namespace and name.
 type Objects map[string]map[string]any
 
-// hashed is the end of the name that kustomize gives the scheduler's ConfigMap. The text that it is a
-// hash of is in the file.
+// hashed matches the scheduler's ConfigMap with the hash that kustomize appends to its name. The text
+// that is hashed is in the file.
 var hashed = regexp.MustCompile(`(nvtopo-scheduler-config)-[a-z0-9]{10}\b`)
 
 // Add adds an object.
@@ -48,8 +48,8 @@ func (o Objects) Text() string {
 	return strings.TrimPrefix(b.String(), "\n")
 }
 
-// TextAgainst writes how the objects differ from others: the names of those that are missing, of
-// those that both have the fields that differ, and new ones in full. What is the same is not named.
+// TextAgainst writes how the objects differ from base: the names of missing objects, the fields that
+// differ in objects that both have, and new objects in full. Equal objects are left out.
 func (o Objects) TextAgainst(base Objects) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(base)) {
@@ -70,7 +70,8 @@ func (o Objects) TextAgainst(base Objects) string {
 	return b.String()
 }
 
-// withoutSchema leaves the schema of a definition out: crds.txt has it.
+// withoutSchema returns a CustomResourceDefinition without its schema, which is in crds.txt, and any
+// other object as it is.
 func withoutSchema(object map[string]any) map[string]any {
 	if object["kind"] != "CustomResourceDefinition" {
 		return object
@@ -88,8 +89,8 @@ func withoutSchema(object map[string]any) map[string]any {
 	return own
 }
 
-// Fields writes a value one line a field: its path, and its value as JSON without quotes. Elements of
-// a list that have a name are known by it; the lines of longer text follow one another.
+// Fields writes a value as one line for each field: its path, and its value as JSON without quotes.
+// Elements of a list that have a name are identified by it; longer text takes several lines.
 func Fields(v any) []string { return fields(nil, "", v) }
 
 func fields(out []string, path string, v any) []string {
@@ -133,7 +134,7 @@ func list(out []string, path string, v []any) []string {
 		default:
 			text := fmt.Sprint(e)
 			if text == "" {
-				text = `""` // the core group of APIs, for one
+				text = `""` // for example the core group of APIs
 			}
 			scalars = append(scalars, text)
 		}

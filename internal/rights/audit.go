@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// Requests reads from an audit log, one JSON event a line, what each user asked for, by the
-// user's name, and the greatest HTTP status code of the answers. A line that is no event, such as one
-// that is being written, is passed over.
+// Requests reads an audit log, one JSON event a line, and returns each user's requests, by the user's
+// name, with the greatest HTTP status code of their responses. A line that is no event, such as an
+// incomplete last one, is skipped.
 func Requests(log io.Reader) (map[string]map[Right]int, error) {
 	const longest = 1 << 20 // bytes of a line
 	out := map[string]map[Right]int{}

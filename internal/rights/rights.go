@@ -11,8 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Right is one thing that an account may do. Namespace and Name are empty where it may do it
-// to all.
+// Right is one verb on one resource. Namespace and Name are empty if the right covers all of them.
 type Right struct {
 	Verb, Group, Resource, Subresource, Namespace, Name string
 }
@@ -34,26 +33,26 @@ func (r Right) String() string {
 	return s
 }
 
-// Rule is what some role grants, in one namespace or, with none, everywhere.
+// Rule is a rule of a role, in one namespace or, if that is empty, everywhere.
 type Rule struct {
 	rbacv1.PolicyRule
 
 	Namespace string
 }
 
-// Everywhere is a rule of a ClusterRole that is bound in the whole cluster.
+// Everywhere returns a rule of a ClusterRole that is bound in the whole cluster.
 func Everywhere(group string, resources, verbs []string) Rule {
 	return Rule{PolicyRule: rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}}
 }
 
-// In is a rule that counts in a namespace, for objects of these names or, with none, for all.
+// In returns a rule for one namespace, for the objects of these names or, without names, for all.
 func In(namespace, group string, resources, verbs []string, names ...string) Rule {
 	r := Everywhere(group, resources, verbs)
 	r.Namespace, r.ResourceNames = namespace, names
 	return r
 }
 
-// Allows is RBAC's rule, without wildcards.
+// Allows reports whether the rule grants a right, as RBAC does but without wildcards.
 func (r Rule) Allows(want Right) bool {
 	resource := want.Resource
 	if want.Subresource != "" {
@@ -63,7 +62,7 @@ func (r Rule) Allows(want Right) bool {
 		(r.Namespace == "" || r.Namespace == want.Namespace) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, want.Name))
 }
 
-// each calls f with everything that a rule grants, one by one.
+// each calls f with every single right that a rule grants.
 func (r Rule) each(f func(Right)) {
 	names := r.ResourceNames
 	if len(names) == 0 {
@@ -81,9 +80,9 @@ func (r Rule) each(f func(Right)) {
 	}
 }
 
-// Unused compares what is granted with what was asked for. It reports each right that no request
-// needed and reasons does not explain, and each reason of a right that was used or is not granted.
-// Reasons are by the right as String has it.
+// Unused compares granted rights with requests. It reports each right that no request needed and reasons
+// does not explain, and each reason for a right that was used or is not granted. Reasons are keyed by the
+// right's String.
 func Unused(granted []Rule, requests map[Right]int, reasons map[string]string) (faults []string) {
 	reasons = maps.Clone(reasons)
 	asked := slices.Collect(maps.Keys(requests))

@@ -8,11 +8,10 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 )
 
-// NodeWrapper is upstream's builder of a node with what tests of GPUs need.
+// NodeWrapper is upstream's builder of a node with methods for tests of GPUs.
 type NodeWrapper struct{ *st.NodeWrapper }
 
-// Node starts a node whose UID is its name, with room for 110 pods, as many as kubelet's default,
-// and nothing else.
+// Node starts a node whose UID is its name, with room for 110 pods, kubelet's default, and nothing else.
 func Node(name string) *NodeWrapper {
 	n := &NodeWrapper{st.MakeNode().Name(name).UID(name)}
 	n.Status.Capacity, n.Status.Allocatable = v1.ResourceList{}, v1.ResourceList{}
@@ -31,22 +30,22 @@ func (n *NodeWrapper) Label(key, value string) *NodeWrapper {
 	return n
 }
 
-// GPUs gives the node n GPUs.
+// GPUs sets the node's number of GPUs.
 func (n *NodeWrapper) GPUs(count int) *NodeWrapper {
 	return n.set(gpuResource, *resource.NewQuantity(int64(count), resource.DecimalSI))
 }
 
-// CPU gives the node CPUs.
+// CPU sets the node's CPU.
 func (n *NodeWrapper) CPU(quantity string) *NodeWrapper {
 	return n.Resource(v1.ResourceCPU, quantity)
 }
 
-// Memory gives the node memory.
+// Memory sets the node's memory.
 func (n *NodeWrapper) Memory(quantity string) *NodeWrapper {
 	return n.Resource(v1.ResourceMemory, quantity)
 }
 
-// Resource gives the node an amount of a resource, all of which pods may have.
+// Resource sets the node's capacity of a resource, all of it allocatable.
 func (n *NodeWrapper) Resource(name v1.ResourceName, quantity string) *NodeWrapper {
 	return n.set(name, resource.MustParse(quantity))
 }

@@ -11,14 +11,14 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 )
 
-// gpuResource is the resource of NVIDIA's device plugin.
+// gpuResource is the resource name of NVIDIA's device plugin.
 const gpuResource v1.ResourceName = "nvidia.com/gpu"
 
-// PodWrapper is upstream's builder of a pod with what tests of GPUs need.
+// PodWrapper is upstream's builder of a pod with methods for tests of GPUs.
 type PodWrapper struct{ *st.PodWrapper }
 
 // Pod starts a pod in the namespace "default" whose UID is its name. It has one container, "main",
-// that asks for nothing.
+// without requests.
 func Pod(name string) *PodWrapper {
 	return &PodWrapper{st.MakePod().Name(name).Namespace(metav1.NamespaceDefault).UID(name).Containers([]v1.Container{{Name: "main"}})}
 }
@@ -28,7 +28,7 @@ func PodFrom(pod *v1.Pod) *PodWrapper {
 	return &PodWrapper{&st.PodWrapper{Pod: *pod.DeepCopy()}}
 }
 
-// With applies changes that a test has names for.
+// With applies functions of the test that change the pod.
 func (p *PodWrapper) With(changes ...func(*v1.Pod)) *PodWrapper {
 	for _, change := range changes {
 		change(p.Obj())
@@ -60,7 +60,7 @@ func (p *PodWrapper) Annotation(key, value string) *PodWrapper {
 	return p
 }
 
-// Annotations sets annotations beside those that are there.
+// Annotations adds annotations to those the pod has.
 func (p *PodWrapper) Annotations(annotations map[string]string) *PodWrapper {
 	p.PodWrapper.Annotations(annotations)
 	return p
@@ -72,13 +72,13 @@ func (p *PodWrapper) Created(at time.Time) *PodWrapper {
 	return p
 }
 
-// Terminating has the pod be one whose deletion was asked for, and whose grace period ends at a time.
+// Terminating makes the pod a deleted one whose grace period ends at a time.
 func (p *PodWrapper) Terminating(at time.Time) *PodWrapper {
 	p.DeletionTimestamp = new(metav1.NewTime(at))
 	return p
 }
 
-// GracePeriod sets the grace period that the pod asks for.
+// GracePeriod sets the pod's termination grace period.
 func (p *PodWrapper) GracePeriod(d time.Duration) *PodWrapper {
 	p.TerminationGracePeriodSeconds(int64(d / time.Second))
 	return p
@@ -90,7 +90,7 @@ func (p *PodWrapper) Node(name string) *PodWrapper {
 	return p
 }
 
-// NodeSelector has the pod go only to nodes with these labels.
+// NodeSelector restricts the pod to nodes with these labels.
 func (p *PodWrapper) NodeSelector(labels map[string]string) *PodWrapper {
 	p.PodWrapper.NodeSelector(labels)
 	return p
@@ -126,7 +126,7 @@ func (p *PodWrapper) Containers(containers ...v1.Container) *PodWrapper {
 	return p
 }
 
-// GPUs has the first container request n GPUs, and be limited to them. Zero sets nothing.
+// GPUs sets the first container's request and limit of GPUs. Zero sets nothing.
 func (p *PodWrapper) GPUs(n int) *PodWrapper {
 	if n == 0 {
 		return p
@@ -134,20 +134,20 @@ func (p *PodWrapper) GPUs(n int) *PodWrapper {
 	return p.set(gpuResource, *resource.NewQuantity(int64(n), resource.DecimalSI), true)
 }
 
-// CPU has the first container request CPUs, and be limited to them.
+// CPU sets the first container's request and limit of CPU.
 func (p *PodWrapper) CPU(quantity string) *PodWrapper { return p.Resource(v1.ResourceCPU, quantity) }
 
-// Memory has the first container request memory, and be limited to it.
+// Memory sets the first container's request and limit of memory.
 func (p *PodWrapper) Memory(quantity string) *PodWrapper {
 	return p.Resource(v1.ResourceMemory, quantity)
 }
 
-// Resource has the first container request a resource, and be limited to that.
+// Resource sets the first container's request and limit of a resource.
 func (p *PodWrapper) Resource(name v1.ResourceName, quantity string) *PodWrapper {
 	return p.set(name, resource.MustParse(quantity), true)
 }
 
-// Request has the first container request a resource, without a limit.
+// Request sets the first container's request of a resource, without a limit.
 func (p *PodWrapper) Request(name v1.ResourceName, quantity string) *PodWrapper {
 	return p.set(name, resource.MustParse(quantity), false)
 }

@@ -9,15 +9,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Ahead is the real clock, set ahead by what a test adds. Its timers run as ever: it is for code
-// that reads the time of day, and whose goroutines do not end with a bubble of testing/synctest.
+// Ahead is the real clock plus an offset that a test adds. Its timers run unchanged: it is for code that
+// reads the time of day and whose goroutines do not end with a bubble of testing/synctest.
 type Ahead struct {
 	clock.RealClock
 
 	by atomic.Int64 // nanoseconds
 }
 
-// Add sets the clock ahead, further than it is.
+// Add sets the clock ahead by a further duration.
 func (a *Ahead) Add(d time.Duration) { a.by.Add(int64(d)) }
 
 // Now implements clock.PassiveClock.

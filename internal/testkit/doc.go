@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkit has what the tests of several packages need around what they test:
-// waiting for a condition, a clock that is set ahead, the programs in bin, and the log of
-// what runs in the process. It knows nothing of the product: the testEnv of a package stays
-// with its tests.
+// Package testkit has helpers that the tests of several packages share: waiting for a condition, a clock
+// that is set ahead, the programs in bin, and the log of the process. It knows nothing of the product:
+// the testEnv of a package stays with its tests.
 package testkit

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logVariable names the file that logs are appended to; without it nobody has them.
+// logVariable names the file that logs are appended to; without it they are discarded.
 const logVariable = "NVTOPO_LOG"
 
 var openLog = sync.OnceValues(func() (io.Writer, error) {
@@ -31,18 +31,19 @@ var openLog = sync.OnceValues(func() (io.Writer, error) {
 	return f, nil
 })
 
-// Log receives the logs of what tests start: the file that NVTOPO_LOG names, or nobody.
+// Log returns the writer for the logs of all that tests start: the file that NVTOPO_LOG names, or a
+// writer that discards them.
 func Log() io.Writer {
-	w, _ := openLog() // Main has told of the error
+	w, _ := openLog() // Main has reported the error
 	return w
 }
 
-// gcPercent is GOGC of such tests. With Go's default of 100, garbage collection takes a fifth of the
-// CPU time of a control plane; this takes 2.5 GB of memory in place of 1.2.
+// gcPercent is GOGC of tests with a control plane. With Go's default of 100, garbage collection takes a
+// fifth of the CPU time of a control plane; this value takes 2.5 GB of memory instead of 1.2.
 const gcPercent = 400
 
-// Main runs the tests of a package with a control plane in its process, and returns the
-// exit code. klog, which is one per process, goes to Log. The environment may say another GOGC.
+// Main runs the tests of a package with a control plane in its process, and returns the exit code. klog,
+// of which there is one per process, writes to Log. GOGC in the environment overrides gcPercent.
 func Main(m *testing.M) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -55,8 +56,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// DirectKlog directs klog to a writer, each line once. Errors too go there only: those of a
-// starting API server are expected.
+// DirectKlog directs klog to a writer, each line once. Errors go only there too: those of a starting API
+// server are expected.
 func DirectKlog(w io.Writer, verbosity int) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)

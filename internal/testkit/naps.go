@@ -4,11 +4,11 @@ package testkit
 
 import "time"
 
-// nap is short to what tests wait for, and long to a machine that has nothing else to do.
+// nap is short compared with the waits of tests, and long for an idle machine.
 const nap = 10 * time.Millisecond
 
-// Naps sleeps for some time in naps of 10 ms. A busy machine has each nap take longer, as it
-// has what the test cannot see and gives time to: an informer that has to hear of a change.
+// Naps sleeps for a duration in naps of 10 ms. On a busy machine each nap takes longer, which gives time
+// to concurrent work that the test cannot observe, such as an informer that has yet to receive a change.
 func Naps(d time.Duration) {
 	for ; d > 0; d -= nap {
 		time.Sleep(min(d, nap))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestNaps: naps take their time.
+// TestNaps checks the total duration of naps.
 func TestNaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond, 205 * time.Millisecond} {

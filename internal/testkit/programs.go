@@ -14,19 +14,19 @@ import (
 
 const (
 	module = "github.com/nvtopo/nvtopo"
-	// binVariable names a folder whose programs are taken as they are.
+	// binVariable names a folder whose programs are used without a build.
 	binVariable = "NVTOPO_BIN"
 )
 
-// built has the programs that this process has built. Tests that run side by side wait for
+// built holds the names of the programs that this process has built. Tests that run in parallel wait for
 // the one that builds.
 var built = struct {
 	sync.Mutex
 	names map[string]bool
 }{names: map[string]bool{}}
 
-// Repository is the folder of the project's own go.mod, above the folder that the process
-// was started in; empty if there is none.
+// Repository returns the folder of the project's own go.mod, above the folder in which the process was
+// started; empty if there is none.
 func Repository() string {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
@@ -41,7 +41,7 @@ func Repository() string {
 	return ""
 }
 
-// Bin is the folder of all programs: that which NVTOPO_BIN names, or the repository's bin.
+// Bin returns the folder of all programs: the one that NVTOPO_BIN names, or the repository's bin.
 func Bin() string {
 	dir := os.Getenv(binVariable)
 	if dir == "" {
@@ -53,8 +53,8 @@ func Bin() string {
 	return dir
 }
 
-// Program returns the path of one of the project's programs, such as nvtopo-scheduler. It
-// is built first, so that no test runs yesterday's, unless NVTOPO_BIN is set.
+// Program returns the path of one of the project's programs, such as nvtopo-scheduler. It is built first,
+// so that no test runs an outdated one, unless NVTOPO_BIN is set.
 func Program(tb testing.TB, name string) string {
 	tb.Helper()
 	path := filepath.Join(Bin(), name)
@@ -70,8 +70,8 @@ func Program(tb testing.TB, name string) string {
 	return path
 }
 
-// OwnProgram is Program in a folder of the test's own: who builds bin anew meanwhile does
-// not change what the test starts next.
+// OwnProgram is Program in a folder of the test's own: a concurrent build of bin does not change the
+// program that the test starts next.
 func OwnProgram(tb testing.TB, name string) string {
 	tb.Helper()
 	if os.Getenv(binVariable) != "" {
@@ -82,7 +82,7 @@ func OwnProgram(tb testing.TB, name string) string {
 	return path
 }
 
-// Kwok returns the path of kwok, which is built where it is not there yet.
+// Kwok returns the path of kwok, and builds it if it is missing.
 func Kwok(tb testing.TB) string {
 	tb.Helper()
 	built.Lock()
@@ -94,8 +94,8 @@ func Kwok(tb testing.TB) string {
 	return path
 }
 
-// Kueue returns the paths of Kueue and of its config folder. The test is skipped where they
-// are not there: to compile it takes minutes, so only make bin/kueue does.
+// Kueue returns the paths of Kueue and of its config folder. The test is skipped if they are missing:
+// compiling Kueue takes minutes, so only make bin/kueue does it.
 func Kueue(tb testing.TB) (binary, config string) {
 	tb.Helper()
 	binary, config = filepath.Join(Bin(), "kueue"), filepath.Join(Bin(), "kueue-config")
@@ -107,8 +107,8 @@ func Kueue(tb testing.TB) (binary, config string) {
 	return binary, config
 }
 
-// JobSet returns the paths of JobSet's controller and of JobSet's config folder. The test is skipped
-// where they are not there, as with Kueue.
+// JobSet returns the paths of JobSet's controller and of JobSet's config folder. The test is skipped if
+// they are missing, as with Kueue.
 func JobSet(tb testing.TB) (binary, config string) {
 	tb.Helper()
 	binary, config = filepath.Join(Bin(), "jobset"), filepath.Join(Bin(), "jobset-config")
@@ -120,7 +120,7 @@ func JobSet(tb testing.TB) (binary, config string) {
 	return binary, config
 }
 
-// command is the package of a program.
+// command returns the package of a program.
 func command(name string) string {
 	return module + "/cmd/" + strings.TrimPrefix(name, "nvtopo-")
 }

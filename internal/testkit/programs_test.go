@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestPrograms: programs are found.
+// TestPrograms checks where Repository, Bin and Program look.
 func TestPrograms(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// noted is a test whose errors are looked at.
+// noted is a test that records its errors.
 type noted struct {
 	testing.TB
 	errors []string

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// firstPoll is how long Eventually waits before it looks again. It waits twice as long
-	// each time, up to slowestPoll: most things take milliseconds, and an API server that
-	// is asked by many tests needs its time for them.
+	// firstPoll is Eventually's first pause. Each pause is twice the one before, up to slowestPoll: most
+	// conditions take milliseconds, and an API server that many tests poll needs its time for them.
 	firstPoll   = 2 * time.Millisecond
 	slowestPoll = 50 * time.Millisecond
-	// patience is how long a test waits for what should take milliseconds. On a machine that has
-	// too much to do such things took more than half a minute.
+	// patience is Soon's limit for conditions that should take milliseconds. On an overloaded machine they
+	// took more than half a minute.
 	patience = 2 * time.Minute
 )
 
-// Eventually asks again and again until the answer is that it is done. After the limit it
-// fails the test, with what was to happen and what was seen last.
+// Eventually polls ask until it returns done. After the limit it fails the test with what, the expected
+// event, and with the state seen last.
 func Eventually(tb testing.TB, limit time.Duration, what string, ask func(ctx context.Context) (done bool, seen string)) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), limit)
@@ -31,7 +30,7 @@ func Eventually(tb testing.TB, limit time.Duration, what string, ask func(ctx co
 		if done {
 			return
 		}
-		if ctx.Err() == nil || last == "" { // that an answer was cut off says nothing
+		if ctx.Err() == nil || last == "" { // a result that was cut off is not reported
 			last = seen
 		}
 		select {
@@ -42,8 +41,8 @@ func Eventually(tb testing.TB, limit time.Duration, what string, ask func(ctx co
 	}
 }
 
-// Soon waits for what should happen within milliseconds, and fails the test when it does
-// not within two minutes.
+// Soon waits for a condition that should hold within milliseconds, and fails the test if it does not
+// within two minutes.
 func Soon(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
@@ -57,15 +56,15 @@ func Soon(tb testing.TB, what string, done func() bool) {
 	}
 }
 
-// request is what a fake API server was asked: client-go calls it an Action.
+// request is a request to a fake API server, client-go's Action.
 type request interface {
 	Matches(verb, resource string) bool
 }
 
-// Watched waits until a fake API server has been asked for a watch of each resource, such
-// as pods. An informer lists first and watches then, and says after its list that it is in
-// step; a fake server forgets what it was told in between, so the informer never hears of it.
-// asked returns what the server was asked, as the method Actions of client-go's fakes.
+// Watched waits until a fake API server has received a watch of each resource, such as pods. An informer
+// lists first and watches then, and reports after its list that it is in sync; a fake server does not
+// send it the changes in between. asked returns the server's requests, as the method Actions of
+// client-go's fakes does.
 func Watched[R request](tb testing.TB, asked func() []R, resources ...string) {
 	tb.Helper()
 	for _, resource := range resources {

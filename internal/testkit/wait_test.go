@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// judged is a test whose failure is looked at.
+// judged is a test that records its failure.
 type judged struct {
 	testing.TB
 	message string

@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// gpuResource is the resource of NVIDIA's device plugin.
+// gpuResource is the resource name of NVIDIA's device plugin.
 const gpuResource v1.ResourceName = "nvidia.com/gpu"
 
-// Container returns a container that requests GPUs, and is limited to them. Zero sets nothing.
+// Container returns a container with a request and limit of GPUs. Zero sets nothing.
 func Container(name string, gpus int) v1.Container {
 	c := v1.Container{Name: name}
 	if gpus > 0 {
@@ -44,7 +44,7 @@ func (p *PodWrapper) Image(image string) *PodWrapper {
 	return p
 }
 
-// GPUs has the first container request n GPUs, and be limited to them. Zero sets nothing.
+// GPUs sets the first container's request and limit of GPUs. Zero sets nothing.
 func (p *PodWrapper) GPUs(n int) *PodWrapper {
 	if n > 0 {
 		setBoth(&p.pod.Spec.Containers[0], gpuResource, devices(n))
@@ -52,27 +52,27 @@ func (p *PodWrapper) GPUs(n int) *PodWrapper {
 	return p
 }
 
-// CPU has the first container request CPUs, and be limited to them.
+// CPU sets the first container's request and limit of CPU.
 func (p *PodWrapper) CPU(quantity string) *PodWrapper { return p.Resource(v1.ResourceCPU, quantity) }
 
-// Memory has the first container request memory, and be limited to it.
+// Memory sets the first container's request and limit of memory.
 func (p *PodWrapper) Memory(quantity string) *PodWrapper {
 	return p.Resource(v1.ResourceMemory, quantity)
 }
 
-// Resource has the first container request a resource, and be limited to that.
+// Resource sets the first container's request and limit of a resource.
 func (p *PodWrapper) Resource(name v1.ResourceName, quantity string) *PodWrapper {
 	setBoth(&p.pod.Spec.Containers[0], name, resource.MustParse(quantity))
 	return p
 }
 
-// Request has the first container request a resource, without a limit.
+// Request sets the first container's request of a resource, without a limit.
 func (p *PodWrapper) Request(name v1.ResourceName, quantity string) *PodWrapper {
 	set(&p.pod.Spec.Containers[0].Resources.Requests, name, resource.MustParse(quantity))
 	return p
 }
 
-// Limit limits the first container to an amount of a resource, without a request.
+// Limit sets the first container's limit of a resource, without a request.
 func (p *PodWrapper) Limit(name v1.ResourceName, quantity string) *PodWrapper {
 	set(&p.pod.Spec.Containers[0].Resources.Limits, name, resource.MustParse(quantity))
 	return p

@@ -14,8 +14,8 @@ import (
 // NodeWrapper builds a node. Its methods change the node and can be chained in any order.
 type NodeWrapper struct{ node *v1.Node }
 
-// Node starts a node whose UID is its name, with room for 110 pods, as many as kubelet's default,
-// and nothing else. It has empty labels and annotations to which a test can write.
+// Node starts a node whose UID is its name, with room for 110 pods, kubelet's default, and nothing else.
+// Its labels and annotations are empty maps to which a test can write.
 func Node(name string) *NodeWrapper {
 	n := &NodeWrapper{&v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}, Annotations: map[string]string{}},
@@ -26,7 +26,7 @@ func Node(name string) *NodeWrapper {
 // Obj returns the node.
 func (n *NodeWrapper) Obj() *v1.Node { return n.node }
 
-// With applies changes that a test has names for.
+// With applies functions of the test that change the node.
 func (n *NodeWrapper) With(changes ...func(*v1.Node)) *NodeWrapper {
 	for _, change := range changes {
 		change(n.node)
@@ -46,7 +46,7 @@ func (n *NodeWrapper) Label(key, value string) *NodeWrapper {
 	return n
 }
 
-// Labels sets labels beside those that are there.
+// Labels adds labels to those the node has.
 func (n *NodeWrapper) Labels(labels map[string]string) *NodeWrapper {
 	maps.Copy(n.node.Labels, labels)
 	return n
@@ -58,7 +58,7 @@ func (n *NodeWrapper) Unschedulable() *NodeWrapper {
 	return n
 }
 
-// Ready adds the condition Ready, which the node does not have otherwise.
+// Ready adds the condition Ready, which the node lacks by default.
 func (n *NodeWrapper) Ready(status v1.ConditionStatus) *NodeWrapper {
 	return n.Condition(v1.NodeReady, status)
 }
@@ -69,20 +69,20 @@ func (n *NodeWrapper) Condition(of v1.NodeConditionType, status v1.ConditionStat
 	return n
 }
 
-// GPUs gives the node n GPUs.
+// GPUs sets the node's number of GPUs.
 func (n *NodeWrapper) GPUs(count int) *NodeWrapper { return n.put(gpuResource, devices(count)) }
 
-// CPU gives the node CPUs.
+// CPU sets the node's CPU.
 func (n *NodeWrapper) CPU(quantity string) *NodeWrapper {
 	return n.Resource(v1.ResourceCPU, quantity)
 }
 
-// Memory gives the node memory.
+// Memory sets the node's memory.
 func (n *NodeWrapper) Memory(quantity string) *NodeWrapper {
 	return n.Resource(v1.ResourceMemory, quantity)
 }
 
-// Resource gives the node an amount of a resource, all of which pods may have.
+// Resource sets the node's capacity of a resource, all of it allocatable.
 func (n *NodeWrapper) Resource(name v1.ResourceName, quantity string) *NodeWrapper {
 	return n.put(name, resource.MustParse(quantity))
 }

@@ -15,7 +15,7 @@ import (
 type PodWrapper struct{ pod *v1.Pod }
 
 // Pod starts a pod in the namespace "default" whose UID is its name. It has one container, "main",
-// that asks for nothing, and empty labels and annotations to which a test can write.
+// without requests, and empty labels and annotations to which a test can write.
 func Pod(name string) *PodWrapper {
 	return &PodWrapper{&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -28,7 +28,7 @@ func Pod(name string) *PodWrapper {
 // Obj returns the pod.
 func (p *PodWrapper) Obj() *v1.Pod { return p.pod }
 
-// With applies changes that a test has names for.
+// With applies functions of the test that change the pod.
 func (p *PodWrapper) With(changes ...func(*v1.Pod)) *PodWrapper {
 	for _, change := range changes {
 		change(p.pod)
@@ -66,7 +66,7 @@ func (p *PodWrapper) Annotation(key, value string) *PodWrapper {
 	return p
 }
 
-// Annotations sets annotations beside those that are there.
+// Annotations adds annotations to those the pod has.
 func (p *PodWrapper) Annotations(annotations map[string]string) *PodWrapper {
 	maps.Copy(p.pod.Annotations, annotations)
 	return p
@@ -78,7 +78,7 @@ func (p *PodWrapper) Finalizer(name string) *PodWrapper {
 	return p
 }
 
-// Owner has the pod be one of a controller.
+// Owner adds a controller to the pod's owner references.
 func (p *PodWrapper) Owner(kind, name, uid string) *PodWrapper {
 	p.pod.OwnerReferences = append(p.pod.OwnerReferences, metav1.OwnerReference{Kind: kind, Name: name, UID: types.UID(uid), Controller: new(true)})
 	return p
@@ -96,7 +96,7 @@ func (p *PodWrapper) Node(name string) *PodWrapper {
 	return p
 }
 
-// NodeSelector has the pod go only to nodes with these labels.
+// NodeSelector restricts the pod to nodes with these labels.
 func (p *PodWrapper) NodeSelector(labels map[string]string) *PodWrapper {
 	p.pod.Spec.NodeSelector = labels
 	return p
@@ -114,7 +114,7 @@ func (p *PodWrapper) PriorityClass(name string) *PodWrapper {
 	return p
 }
 
-// GracePeriod sets the grace period that the pod asks for.
+// GracePeriod sets the pod's termination grace period.
 func (p *PodWrapper) GracePeriod(d time.Duration) *PodWrapper {
 	p.pod.Spec.TerminationGracePeriodSeconds = new(int64(d / time.Second))
 	return p
@@ -126,7 +126,7 @@ func (p *PodWrapper) Phase(phase v1.PodPhase) *PodWrapper {
 	return p
 }
 
-// Scheduled adds the condition that the pod was bound at a time.
+// Scheduled adds the condition PodScheduled with the time at which the pod was bound.
 func (p *PodWrapper) Scheduled(at time.Time) *PodWrapper {
 	p.pod.Status.Conditions = append(p.pod.Status.Conditions, v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(at),

@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/nvtopo/nvtopo/"
 
-// final are the marks of failures that no second try excuses, and what is said of them. The first
-// is testkit.ViolationPrefix.
+// final are the marks in the output of failures that no second try excuses, with the words that report
+// them. The first mark is testkit.ViolationPrefix.
 var final = []struct{ mark, what string }{
 	{"VIOLATION: ", "broke an invariant"},
 	{"WARNING: DATA RACE", "has a data race"},
@@ -23,8 +23,8 @@ var final = []struct{ mark, what string }{
 	{"fatal error: ", "ended its process"},
 }
 
-// judgeFile writes the first output of each test that passed at a later try into a folder, and
-// returns whether a failure is final although a later try passed.
+// judgeFile writes the first output of each test that passed at a later try into a folder, and returns
+// whether a failure is final although a later try passed.
 func judgeFile(file, flakes string, w io.Writer) (failed bool, err error) {
 	r, err := readRecord(file)
 	if err != nil {
@@ -49,7 +49,7 @@ func judgeFile(file, flakes string, w io.Writer) (failed bool, err error) {
 	return failed, nil
 }
 
-// findings says of each test in what way it failed, where that is final.
+// findings reports each test and package that failed in a way that no second try excuses.
 func findings(r *record) []string {
 	var said []string
 	for _, pkg := range r.broken {
@@ -69,7 +69,7 @@ func findings(r *record) []string {
 	return slices.Compact(said)
 }
 
-// finalIn is what is said of the first line of an output that has a mark; empty if none has.
+// finalIn returns the report for the first line of an output that has a mark; empty if none has.
 func finalIn(output string) string {
 	for line := range strings.Lines(output) {
 		for _, f := range final {

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// event is one line of what `go test -json` prints (go doc test2json).
+// event is one line of the output of `go test -json` (go doc test2json).
 type event struct {
 	Action  string
 	Package string
-	Test    string // empty for what concerns a whole package
+	Test    string // empty for a whole package
 	Output  string
 }
 
-// testName is a test of a package. A subtest has the name of its test and its own.
+// testName is a test of a package. A subtest's name is that of its test, a slash and its own.
 type testName struct{ pkg, name string }
 
 func (n testName) String() string { return strings.TrimPrefix(n.pkg, module) + " " + n.name }
 
-// root is the test that a subtest belongs to.
+// root returns the test that a subtest belongs to.
 func (n testName) root() testName {
 	name, _, _ := strings.Cut(n.name, "/")
 	return testName{n.pkg, name}
@@ -38,20 +38,20 @@ type try struct {
 	output        strings.Builder
 }
 
-// record is what was recorded of a run of go test, second tries included.
+// record is gotestsum's record of a run of go test, second tries included.
 type record struct {
-	tests int // tests and subtests that ran to an end, second tries and skipped ones not counted
+	tests int // tests and subtests that ran to an end, without second tries and skipped ones
 	// tries has the runs of each test that is not a subtest, the first one first.
 	tries map[testName][]*try
-	// broken are the packages that failed in a run in which none of their tests did: their TestMain
-	// failed, or they could not be compiled.
+	// broken are the packages that failed without a failed test: their TestMain failed, or they could not be
+	// compiled.
 	broken []string
 	// failures counts the tests of a package that failed in its run.
 	failures map[string]int
 }
 
 // readRecord reads the file that gotestsum --jsonfile writes. Lines that are not JSON, such as a
-// compiler's message, are passed over: gotestsum has failed the run for them.
+// compiler's message, are skipped: gotestsum has failed the run for them.
 func readRecord(path string) (*record, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *record) addPackage(e *event) {
 	}
 }
 
-// again are the tests that were tried more than once, sorted.
+// again returns the tests that were tried more than once, sorted.
 func (r *record) again() []testName {
 	var names []testName
 	for name, tries := range r.tries {
@@ -135,7 +135,7 @@ func (r *record) again() []testName {
 	return names
 }
 
-// secondTries is how many runs of tests were not the first one.
+// secondTries returns the number of runs of tests beyond the first ones.
 func (r *record) secondTries() int {
 	n := 0
 	for _, tries := range r.tries {

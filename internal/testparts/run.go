@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Folders below that of -out. The make targets write into the last two: gotestsum's record of a
-// part, PART.json or PART.….json, and the reason why a part was left out, PART.
+// Folders below that of -out. The make targets write into the last two: gotestsum's record of a part,
+// PART.json or PART.….json, and the reason why a part was left out, PART.
 const (
 	logFolder     = "logs"
 	flakeFolder   = "flakes"
@@ -24,16 +24,16 @@ const (
 	leftOutFolder = "left-out"
 )
 
-// partsVariable tells scripts/leave-out.sh that a part that cannot run is left out, and does not fail.
+// partsVariable makes scripts/leave-out.sh leave out a part that cannot run instead of failing.
 const partsVariable = "NVTOPO_PARTS"
 
-// endTime is how long a part that is interrupted may take to end what it started.
+// endTime is the time that an interrupted part has to end its processes.
 const endTime = time.Minute
 
 // part is a make target that was started.
 type part struct {
 	name   string
-	beside bool // it went on beside others
+	beside bool // it ran beside others
 	log    string
 	done   chan struct{}
 
@@ -49,9 +49,9 @@ type runner struct {
 	parts     []*part
 }
 
-// runParts makes the targets one after the other, goes on after one that failed, prints a table,
-// and returns whether one failed. A name that ends in & goes on beside those after it, up to where
-// the name stands again, or to the end.
+// runParts makes the targets one after the other, continues after one that failed, prints a table, and
+// returns whether one failed. A name that ends in & runs beside those after it, up to where the name
+// stands again, or to the end.
 func runParts(ctx context.Context, out, make string, names []string, stdout io.Writer) (failed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -97,8 +97,8 @@ func runParts(ctx context.Context, out, make string, names []string, stdout io.W
 	return failed, context.Cause(ctx)
 }
 
-// start starts a part, whose output goes to its log, and to the terminal at once unless it goes on
-// beside others.
+// start starts a part. Its output goes to its log, and at once to the terminal unless it runs beside
+// others.
 func (r *runner) start(ctx context.Context, name string, beside bool) (*part, error) {
 	p := &part{name: name, beside: beside, log: filepath.Join(r.out, logFolder, name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
@@ -130,7 +130,7 @@ func (r *runner) start(ctx context.Context, name string, beside bool) (*part, er
 	return p, nil
 }
 
-// wait waits for a part, and prints what one wrote that went on beside others.
+// wait waits for a part, and prints the output of one that ran beside others.
 func (r *runner) wait(p *part) {
 	<-p.done
 	if p.beside {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// table prints a line for each part, and after the lines why parts were left out and which tests
-// passed at a second try. It returns whether a part failed.
+// table prints a line for each part, then why parts were left out and which tests passed at a second try.
+// It returns whether a part failed.
 func (r *runner) table(wall time.Duration) (failed bool) {
 	fmt.Fprintln(r.stdout)
 	fmt.Fprintf(r.stdout, "%-28s %-9s %7s %7s %7s %13s\n", "part", "result", "wall s", "CPU s", "tests", "second tries")
@@ -56,7 +56,7 @@ func (r *runner) table(wall time.Duration) (failed bool) {
 	return failed
 }
 
-// leftOut is why a part, or some of it, was left out; empty if it was not.
+// leftOut returns why a part, or some of it, was left out; empty if it was not.
 func (r *runner) leftOut(name string) string {
 	text, err := os.ReadFile(filepath.Join(r.out, leftOutFolder, name))
 	if err != nil {
@@ -65,8 +65,8 @@ func (r *runner) leftOut(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// counts are how many tests a part ran and how many second tries it took, as gotestsum recorded
-// them; "-" for a part that records none. A part whose tests all were skipped fails.
+// counts returns the number of tests that a part ran and of its second tries, from gotestsum's record;
+// "-" for a part without a record. A part whose tests were all skipped fails.
 func (r *runner) counts(name string) (tests, again string) {
 	files, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".json"))
 	more, _ := filepath.Glob(filepath.Join(r.out, testFolder, name+".*.json"))

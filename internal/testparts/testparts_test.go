@@ -45,7 +45,7 @@ var seconds = regexp.MustCompile(` +\d+ +\d+ +`)
 func TestRunParts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parts      []string
-		want       []string // lines of the output, in this order among others; figures of time are "_"
+		want       []string // lines of the output, in this order among others; durations are "_"
 		wantFailed bool
 	}{
 		"all pass, and tests and second tries are counted": {
@@ -95,7 +95,7 @@ func TestRunParts(t *testing.T) {
 	}
 }
 
-// cut cuts a text behind a line, of which runs of spaces are one, and wall and CPU seconds "_".
+// cut cuts a text behind a line. Runs of spaces are compared as one, and wall and CPU seconds as "_".
 func cut(text, want string) (line, after string, found bool) {
 	for line := range strings.Lines(text) {
 		text = text[len(line):]

@@ -18,19 +18,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
-// Variable is the environment variable that has tests write the files instead of comparing
-// them, if its value is "write".
+// Variable is the environment variable that makes tests write the files instead of comparing them, if its
+// value is "write".
 const Variable = "NVTOPO_TRANSCRIPTS"
 
-// Folder is where the files are, in the repository.
+// Folder is the folder of the files, in the repository.
 const Folder = "docs/transcripts"
 
-// moment is how times are shown that differ from run to run, as wide as they are.
+// moment replaces times that differ from run to run; it has their width.
 const moment = "2026-01-01T00:00:00Z"
 
 var moments = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// Session is a terminal in which somebody types commands.
+// Session is a terminal session: commands and their output.
 type Session struct {
 	name   string
 	access []string
@@ -38,25 +38,25 @@ type Session struct {
 	text   strings.Builder
 }
 
-// rule shows what matches a pattern as something else.
+// rule replaces text that matches a pattern.
 type rule struct {
 	pattern *regexp.Regexp
 	shown   string
 }
 
-// New begins the session that docs/transcripts/NAME.txt shows. The flags in access say how the
-// test reaches its cluster: every command has them, and none is shown with them.
+// New begins the session that docs/transcripts/NAME.txt shows. The flags in access connect to the test's
+// cluster: every command gets them, and none is shown with them.
 func New(name string, access ...string) *Session {
 	return &Session{name: name, access: access}
 }
 
-// Hide shows what matches a pattern as something else, or not at all, in the whole session. What
-// stands in for a part of a table has to be as wide as that part.
+// Hide replaces text that matches a pattern, or removes it, in the whole session. A replacement in a
+// table has to be as wide as the text it replaces.
 func (s *Session) Hide(pattern, shown string) {
 	s.rules = append(s.rules, rule{regexp.MustCompile(pattern), shown})
 }
 
-// HideTimes shows all times as one.
+// HideTimes replaces all times by the same one.
 func (s *Session) HideTimes() { s.rules = append(s.rules, rule{moments, moment}) }
 
 // Say writes a remark for the reader: lines that begin with "# ".
@@ -73,8 +73,8 @@ func (s *Session) File(name, text string) {
 	fmt.Fprintf(&s.text, "$ cat %s\n%s\n", name, strings.Trim(text, "\n"))
 }
 
-// Run runs nvtopo with some flags, and shows what it prints. After a command that fails, its
-// exit code is shown.
+// Run runs nvtopo with some flags, and shows its output. After a command that fails, its exit code is
+// shown.
 func (s *Session) Run(tb testing.TB, args ...string) string {
 	tb.Helper()
 	return s.RunWith(tb, nil, args...)
@@ -103,7 +103,7 @@ func (s *Session) RunWith(tb testing.TB, unseen []string, args ...string) string
 	return out.String()
 }
 
-// quoted is a command line as a shell takes it.
+// quoted returns a command line quoted for a shell.
 func quoted(args []string) string {
 	out := make([]string, len(args))
 	for i, arg := range args {
@@ -115,14 +115,14 @@ func quoted(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// gap is the empty line between two commands.
+// gap adds the empty line between two commands.
 func (s *Session) gap() {
 	if s.text.Len() > 0 {
 		s.text.WriteByte('\n')
 	}
 }
 
-// Text is the session as it is shown.
+// Text returns the session as it is shown.
 func (s *Session) Text() string {
 	text := s.text.String()
 	for _, r := range s.rules {
@@ -135,7 +135,7 @@ func (s *Session) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// Compare fails unless the file shows the session, or writes it.
+// Compare fails unless the file equals the session, or writes the file if Variable is set.
 func (s *Session) Compare(tb testing.TB) {
 	tb.Helper()
 	got, path := s.Text(), filepath.Join(testkit.Repository(), Folder, s.name+".txt")

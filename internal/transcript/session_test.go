@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSession: a session shows what a terminal does.
+// TestSession checks the text of a session with remarks, files and commands.
 func TestSession(t *testing.T) {
 	s := New("none", "--machine", "dgx1-v100")
 	s.HideTimes()
