@@ -13,8 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTemplates: templates are up to date: what is committed is what this program makes of the
-// manifests.
+// TestTemplates fails if a committed template differs from this program's output.
 func TestTemplates(t *testing.T) {
 	folder := filepath.Join("..", "..", "charts", "nvtopo", "templates")
 	made, err := templates(os.DirFS(filepath.Join("..", "..", "manifests")))
@@ -56,11 +55,11 @@ spec:
   nodeSelector: {a: b}
 `
 
-// TestEdits: where the text of an edit goes. All else stays as it is.
+// TestEdits checks the place of an edit's text, and that all other text stays.
 func TestEdits(t *testing.T) {
 	tests := map[string]struct {
 		edits []edit
-		want  string // what is in place of what is written
+		want  string // replaced text
 		than  string
 	}{
 		"a value on one line":      {[]edit{{path: "spec/nodeSelector", text: "nodeSelector: X"}}, "  nodeSelector: {a: b}\n", "  nodeSelector: X\n"},
@@ -89,7 +88,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditErrors: edits that miss are errors. A manifest that changed is noticed.
+// TestEditErrors checks that edits of a changed manifest, in which their path is missing, are errors.
 func TestEditErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ path, text, want string }{
 		"a field that is not there": {"spec/affinity", manifest, "spec/affinity: no field affinity"},
@@ -111,8 +110,8 @@ func TestEditErrors(t *testing.T) {
 	}
 }
 
-// TestComponents: an operation of a component becomes what the chart adds under a value; one that
-// cannot is an error.
+// TestComponents checks that a component's operation becomes an edit under a value, or an error if it
+// cannot.
 func TestComponents(t *testing.T) {
 	file := func(operations string) fstest.MapFS {
 		text := "patches:\n- patch: |-\n    " + strings.ReplaceAll(operations, "\n", "\n    ") + "\n"

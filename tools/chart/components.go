@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// optional makes edits of what a kustomize component adds to one object, which the chart then adds
-// where a value is true.
+// optional makes edits of a kustomize component's additions to one object; the chart has them if a value
+// is true.
 func optional(manifests fs.FS, component, value string) ([]edit, error) {
 	name := path.Join("components", component, "kustomization.yaml")
 	data, err := fs.ReadFile(manifests, name)
@@ -46,7 +46,7 @@ func optional(manifests fs.FS, component, value string) ([]edit, error) {
 	return out, nil
 }
 
-// added is the edit that adds an item to a list.
+// added returns the edit that adds an item to a list.
 func added(op, pointer string, value *yaml.Node) (edit, error) {
 	e := edit{path: strings.TrimPrefix(pointer, "/"), where: after}
 	switch _, item := path.Split(e.path); {

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// where says what an edit does with the lines of the value that it names.
+// where is the place of an edit's text relative to the lines of the value at its path.
 type where int
 
 const (
@@ -22,15 +22,15 @@ const (
 
 // edit puts template text into a manifest.
 type edit struct {
-	// path names a value from the document's top by keys and positions in lists, as a JSON pointer
-	// does but for the first slash.
+	// path leads to a value from the document's top by keys and positions in lists, as a JSON pointer
+	// without the first slash.
 	path  string
 	where where
 	// text is the template text. Its lines are indented as the key, or the dash, at path.
 	text string
 }
 
-// apply makes the edits in a manifest of one document. All else, comments too, stays as it is.
+// apply makes the edits in a manifest of one document. All other text stays, comments too.
 func apply(manifest string, edits []edit) (string, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(manifest), &doc); err != nil {
@@ -99,7 +99,7 @@ func indented(text string, indent int) []string {
 	return lines
 }
 
-// span is where a value is written, from its key or dash to its end. Lines count from 1.
+// span is the place of a value, from its key or dash to its end. Lines are numbered from 1.
 type span struct{ first, last, indent int }
 
 func find(n *yaml.Node, path []string) (span, error) {
@@ -145,7 +145,7 @@ func lookup(n *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// end is the last line of a value without block scalars.
+// end returns the last line of a value without block scalars.
 func end(n *yaml.Node) int {
 	line := n.Line
 	for _, c := range n.Content {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart writes the templates of charts/nvtopo from manifests: chart MANIFESTS CHART. What a
-// manifest says is said there only; this program knows where a value of the chart takes its place.
-// Templates that no manifest is made into (templates/tests, validate.yaml, _helpers.tpl, NOTES.txt) are
-// written by hand.
+// Command chart writes the templates of charts/nvtopo from manifests: chart MANIFESTS CHART. The
+// manifests are the only source; this program knows the places of the chart's values in them. Templates
+// without a manifest (templates/tests, validate.yaml, _helpers.tpl, NOTES.txt) are written by hand.
 package main
 
 import (
@@ -23,8 +22,8 @@ func main() {
 	}
 }
 
-// write writes every template that is made of a manifest, and removes those that no manifest is
-// made into any more.
+// write writes every template that has a manifest, and removes the generated ones that have none any
+// more.
 func write(manifests, folder string) error {
 	made, err := templates(os.DirFS(manifests))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // mark begins every template that this program writes.
 const mark = "{{- /* Made by `make chart` from manifests/"
 
-// source is what is made of one file, or of all files of a pattern.
+// source is one file of manifests, or all files of a pattern, that become templates.
 type source struct {
-	pattern string // in manifests; kustomize's own files do not count
+	pattern string // in manifests; kustomize's own files are left out
 	folder  string // in the chart's templates
 	when    string // the condition under which the chart has it
 	edits   []edit // of the only document
@@ -33,10 +33,10 @@ const (
 	withNetworkPolicy = ".Values.networkPolicy.enabled"
 )
 
-// keep leaves a definition, and with it all objects of its kind, when the release is uninstalled.
+// keep makes an uninstall of the release leave a definition, and with it all objects of its kind.
 var keep = []edit{{path: "metadata/annotations/controller-gen.kubebuilder.io~1version", where: after, text: "helm.sh/resource-policy: keep"}}
 
-// connecting are those that may read metrics.
+// connecting is the edit of the peers that may read metrics.
 var connecting = []edit{{path: "spec/ingress/0/from", text: "from:\n{{- toYaml .Values.networkPolicy.from | nindent 4 }}"}}
 
 func sources(manifests fs.FS) ([]source, error) {
@@ -69,7 +69,7 @@ func sources(manifests fs.FS) ([]source, error) {
 			{path: "spec/replicas", text: "replicas: {{ .Values.scheduler.replicas }}"},
 			{path: container + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
 			{path: container + "args/-", where: after, text: extraArgs("scheduler")},
-			// The same flags, so that they are checked with the configuration.
+			// The same flags, so that they are checked together with the configuration.
 			{path: initContainer + "image", text: `{{- include "nvtopo.image" (list . "nvtopo-scheduler" .Values.scheduler.image) | nindent 8 }}`},
 			{path: initContainer + "args/0", text: `- --config=/etc/nvtopo/{{ include "nvtopo.schedulerConfig" . }}`},
 			{path: initContainer + "args/-", where: after, text: extraArgs("scheduler")},
@@ -139,7 +139,8 @@ args:
 {{- end }}
 {{- end }}`
 
-// exportMount is where the pool controller writes invoices, and what its command gets. All else is read-only.
+// exportMount is the volume to which the pool controller writes invoices, and the environment of its
+// export command. All else is read-only.
 const exportMount = `{{- if .Values.pools.export.volume }}
 env:
 - name: HOME
@@ -156,7 +157,7 @@ volumeMounts:
   mountPath: /export
 {{- end }}`
 
-// workload makes the edits that all workloads have.
+// workload makes the edits common to all workloads.
 func workload(values, image string) []edit {
 	return []edit{
 		{path: pod + "serviceAccountName", where: after, text: "{{- with .Values.image.pullSecrets }}\nimagePullSecrets:\n{{- toYaml . | nindent 6 }}\n{{- end }}"},
@@ -165,7 +166,7 @@ func workload(values, image string) []edit {
 	}
 }
 
-// selected makes the edits of a DaemonSet, which says on which nodes it runs.
+// selected makes the edits of a DaemonSet, the selection of its nodes.
 func selected(values string) []edit {
 	return []edit{
 		{path: pod + "nodeSelector", text: field(values, "nodeSelector")},
@@ -173,7 +174,7 @@ func selected(values string) []edit {
 	}
 }
 
-// field is a field of the pod that is left out where the value is empty.
+// field returns a field of the pod that is left out if the value is empty.
 func field(values, name string) string {
 	return fmt.Sprintf("{{- with .Values.%s.%s }}\n%s:\n  {{- toYaml . | nindent 8 }}\n{{- end }}", values, name, name)
 }
@@ -183,7 +184,8 @@ func extraArgs(values string) string {
 	return "{{- with .Values." + values + ".extraArgs }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"
 }
 
-// annotations are those of a pod that has none in its manifest, but line, if any.
+// annotations returns the annotations of a pod that has none in its manifest, with line in front unless
+// it is empty.
 func annotations(values, line string) string {
 	if line != "" {
 		return "annotations:\n  " + line + "\n  {{- with .Values." + values + ".podAnnotations }}\n  {{- toYaml . | nindent 8 }}\n  {{- end }}"
@@ -191,7 +193,7 @@ func annotations(values, line string) string {
 	return "{{- with .Values." + values + ".podAnnotations }}\nannotations:\n  {{- toYaml . | nindent 8 }}\n{{- end }}"
 }
 
-// templates are the files to write, by their path in the chart's templates.
+// templates returns the files to write, by their path in the chart's templates.
 func templates(manifests fs.FS) (map[string][]byte, error) {
 	all, err := sources(manifests)
 	if err != nil {
@@ -246,7 +248,7 @@ func wrapped(from, when, text string) []byte {
 	return []byte(mark + from + ". Do not edit. */ -}}\n{{- if " + when + " }}\n" + text + "\n{{- end }}\n")
 }
 
-// literal keeps the template engine from reading what is meant for others, such as Prometheus.
+// literal escapes text for the template engine that is meant for other programs, such as Prometheus.
 func literal(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
 // schedulerConfig makes the ConfigMap that kustomize generates.
@@ -272,7 +274,7 @@ func schedulerConfig(manifests fs.FS) ([]byte, error) {
 	return wrapped("scheduler", withScheduler, b.String()), nil
 }
 
-// generated lists the files that this program has written.
+// generated lists the files that this program wrote earlier.
 func generated(folder fs.FS) ([]string, error) {
 	out := map[string]bool{}
 	err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {

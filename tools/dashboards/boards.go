@@ -2,10 +2,10 @@
 
 package main
 
-// all are the dashboards. docs/monitoring.md says what is on them.
+// all returns the dashboards, which docs/monitoring.md describes.
 func all() []board { return []board{placement(), traffic()} }
 
-// placement is about what nvtopo itself knows.
+// placement returns the dashboard of nvtopo's own metrics.
 func placement() board {
 	return board{
 		file: "placement.json", uid: "nvtopo-placement", title: "nvtopo: placement",

@@ -26,15 +26,15 @@ type row struct {
 // panel is a graph over time.
 type panel struct {
 	title, description string
-	unit               string // Grafana's name of it
+	unit               string // Grafana's name for it
 	queries            []query
 }
 
 type query struct{ expr, legend string }
 
-// encode returns the dashboard as Grafana imports it.
+// encode returns the dashboard in Grafana's import format.
 func (b *board) encode() ([]byte, error) {
-	// Whoever imports the dashboard chooses the source.
+	// The data source is chosen at the import.
 	source := common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
 	//nolint:staticcheck // every Grafana reads this schema, the one that is preferred needs Grafana 12
 	builder := dashboard.NewDashboardBuilder(b.title).Uid(b.uid).Description(b.description).Tags([]string{"nvtopo"}).
@@ -57,7 +57,7 @@ func (b *board) encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// most is the greatest value of a unit that has one.
+// most is the greatest value of each unit that has one.
 var most = map[string]float64{"percentunit": 1, "percent": 100}
 
 func (p *panel) build(source common.DataSourceRef) *timeseries.PanelBuilder {
@@ -71,7 +71,7 @@ func (p *panel) build(source common.DataSourceRef) *timeseries.PanelBuilder {
 		builder = builder.Max(top)
 	}
 	if p.unit == "short" { // a count
-		builder = builder.Decimals(0).AxisSoftMax(1) // the axis of nothing but zeros goes to 100 otherwise
+		builder = builder.Decimals(0).AxisSoftMax(1) // otherwise the axis of nothing but zeros goes to 100
 	}
 	for i, q := range p.queries {
 		builder = builder.WithTarget(prometheus.NewDataqueryBuilder().Datasource(source).RefId(string(rune('A' + i))).

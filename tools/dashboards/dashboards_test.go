@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestDashboards: dashboards are up to date: what is committed is what this program writes.
+// TestDashboards fails if a committed dashboard differs from this program's output.
 func TestDashboards(t *testing.T) {
 	folder := filepath.Join("..", "..", "manifests", "dashboards")
 	written := map[string]bool{}
@@ -39,8 +39,8 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// TestLineNames: lines are named. Without a legend nobody knows which line is which, and without a
-// mode Grafana shows no value under the pointer.
+// TestLineNames fails if a panel has no legend to tell lines apart, or no tooltip mode, without which
+// Grafana shows no value under the pointer.
 func TestLineNames(t *testing.T) {
 	for _, b := range all() {
 		text, err := b.encode()

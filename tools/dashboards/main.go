@@ -21,7 +21,7 @@ func main() {
 	}
 }
 
-// write writes every dashboard to a file of its name.
+// write writes every dashboard to the file it names.
 func write(folder string) error {
 	for _, d := range all() {
 		text, err := d.encode()

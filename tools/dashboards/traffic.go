@@ -2,7 +2,7 @@
 
 package main
 
-// ofPods gives the series of dcgm-exporter our names of the labels of a pod.
+// ofPods renames the pod labels of a series of dcgm-exporter to ours.
 func ofPods(expr string) string {
 	return `sum by (pod_namespace, pod_name) (label_replace(label_replace(` + expr +
 		`, "pod_namespace", "$1", "namespace", "(.+)"), "pod_name", "$1", "pod", "(.+)"))`
@@ -16,7 +16,8 @@ const (
 	ofPod    = "{{pod_namespace}}/{{pod_name}}"
 )
 
-// traffic joins what nvtopo chose with what dcgm-exporter and node-exporter measure.
+// traffic returns the dashboard that joins nvtopo's choices with the measurements of dcgm-exporter and
+// node-exporter.
 func traffic() board {
 	return board{
 		file: "traffic.json", uid: "nvtopo-traffic", title: "nvtopo: traffic",

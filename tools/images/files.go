@@ -23,14 +23,14 @@ import (
 type file struct {
 	data []byte
 	mode int64  // permissions
-	link string // where it leads, if it is a link
+	link string // target, if it is a link
 }
 
-// files are those of a layer, by their path without a slash in front.
+// files are the files of a layer, by their path without a leading slash.
 type files map[string]file
 
-// layer packs files, and the folders that they are in. It is the same for the same files: all is
-// root's, and of one time.
+// layer packs files and the folders that contain them. The same files make the same layer: all belong to
+// root and have one time.
 func (f files) layer(o *options) (v1.Layer, error) {
 	all := maps.Clone(f)
 	for name := range f {
@@ -75,7 +75,7 @@ func header(name string, f file) *tar.Header {
 	return h
 }
 
-// users names the users that the images have.
+// users returns the user and group files of the images.
 func users() files {
 	return files{
 		"etc/passwd": {mode: 0o644, data: []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n")},

@@ -13,7 +13,7 @@ import (
 	"regexp"
 )
 
-// platform is what differs between architectures.
+// platform holds the names that differ between architectures.
 type platform struct {
 	triplet string // of Debian's folders of libraries
 	loader  string // of programs, as they name it
@@ -26,15 +26,15 @@ func platforms() map[string]platform {
 	}
 }
 
-// opened are libraries that a library needs which a program opens: NVIDIA's libnvidia-ml, which the
-// container toolkit brings, names them. They are parts of the C library.
+// opened are parts of the C library that no program names itself: NVIDIA's libnvidia-ml, which a program
+// opens and the container toolkit mounts, needs them.
 var opened = []string{"libdl.so.2", "libpthread.so.0", "libm.so.6", "librt.so.1"}
 
-// debian are files of the machine that belong to its C library: the licence, and what NVIDIA's
-// toolkit asks for before it puts the driver's libraries where Debian's loader looks.
+// debian are files of the machine that belong to its C library: the licence, and the file that NVIDIA's
+// toolkit requires before it mounts the driver's libraries on the path of Debian's loader.
 var debian = []string{"etc/debian_version", "usr/share/doc/libc6/copyright"}
 
-// base is what a program of a C library needs, of the machine that it was built on.
+// base holds the files that a program of a C library needs, from the machine that built it.
 type base struct {
 	files   files
 	version string // of the C library
@@ -54,8 +54,8 @@ func dynamic(binary []byte) (bool, error) {
 	return false, nil
 }
 
-// glibc collects the loader, the libraries that a program names, those that they name, and opened.
-// root is where the libraries of arch are: / or the folder of a cross compiler.
+// glibc collects the loader, the libraries that a program names, those that they name, and opened. root
+// is the folder of arch's libraries: / or the folder of a cross compiler.
 func glibc(binary []byte, arch, root string) (*base, error) {
 	p, ok := platforms()[arch]
 	if !ok {
@@ -99,7 +99,7 @@ func glibc(binary []byte, arch, root string) (*base, error) {
 	return b, err
 }
 
-// read finds a library where Debian, or its cross compiler, has it.
+// read reads a library from the folders in which Debian, or its cross compiler, installs it.
 func read(root, triplet, name string) ([]byte, error) {
 	var errs []error
 	for _, folder := range []string{"usr/lib/" + triplet, "lib/" + triplet, "usr/" + triplet + "/lib"} {
@@ -112,7 +112,7 @@ func read(root, triplet, name string) ([]byte, error) {
 	return nil, fmt.Errorf("library %s: %w", name, errors.Join(errs...))
 }
 
-// libraries are those that a program or a library names.
+// libraries returns the libraries that a program or a library names.
 func libraries(binary []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(binary))
 	if err != nil {
@@ -125,7 +125,7 @@ func libraries(binary []byte) ([]string, error) {
 	return names, nil
 }
 
-// banner is what the C library says of itself.
+// banner matches the version in the C library's banner.
 var banner = regexp.MustCompile(`GNU C Library \(([^)]*)\) stable release version`)
 
 func glibcVersion(libc []byte) (string, error) {

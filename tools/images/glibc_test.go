@@ -14,10 +14,10 @@ import (
 	"github.com/spdx/tools-golang/json"
 )
 
-// crossCompiler makes programs of a C library for arm64.
+// crossCompiler builds programs of a C library for arm64.
 const crossCompiler = "aarch64-linux-gnu-gcc"
 
-// TestCLibrary: a program that needs one runs in its image, without the machine's.
+// TestCLibrary runs a program that needs a C library in its image, without the machine's.
 func TestCLibrary(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may change the root folder")
@@ -48,7 +48,7 @@ func TestCLibrary(t *testing.T) {
 	}
 }
 
-// TestCrossCLibrary: the cross compiler's is packed, all of it.
+// TestCrossCLibrary checks that the cross compiler's C library is packed completely.
 func TestCrossCLibrary(t *testing.T) {
 	const arch = "arm64"
 	if _, err := exec.LookPath(crossCompiler); err != nil || runtime.GOARCH == arch {
@@ -73,7 +73,7 @@ func TestCrossCLibrary(t *testing.T) {
 		}
 		_ = f.Close() // only read
 	}
-	// The program asks for its loader by this path, the link to which leads within the image.
+	// The program names its loader by this path, the link to which leads within the image.
 	link, err := os.Readlink(filepath.Join(root, "usr/lib/ld-linux-aarch64.so.1"))
 	if want := "/" + folder + "ld-linux-aarch64.so.1"; link != want {
 		t.Errorf("its loader is %q (%v), want %s", link, err, want)
@@ -84,7 +84,7 @@ func TestCrossCLibrary(t *testing.T) {
 	runEmulated(t, root)
 }
 
-// runEmulated runs a program of arm64 in its root folder, where an emulator is there (Debian:
+// runEmulated runs a program of arm64 in its root folder, if an emulator is installed (Debian:
 // qemu-user-static).
 func runEmulated(t *testing.T, root string) {
 	t.Helper()

@@ -20,7 +20,7 @@ type built struct {
 	libc  string // version of the C library in it; empty if the program is static
 }
 
-// build makes the image of a program: a layer of what it runs on, and a layer of the program.
+// build makes the image of a program: a layer of the files it needs, and a layer of the program.
 func build(p *program, arch string, binary []byte, o *options) (*built, error) {
 	below := users()
 	out := &built{arch: arch}
@@ -63,7 +63,7 @@ func assemble(p *program, arch string, below, above files, o *options) (v1.Image
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.at}
 	config.Config = v1.Config{
 		User: p.user, Entrypoint: []string{"/" + p.name}, WorkingDir: "/", Labels: labels(p, o),
-		// For the libraries of NVIDIA's driver: where distributions other than Debian have them.
+		// For the libraries of NVIDIA's driver: their folder on distributions other than Debian.
 		Env: []string{"PATH=/", "LD_LIBRARY_PATH=/usr/lib64"},
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
@@ -72,7 +72,7 @@ func assemble(p *program, arch string, below, above files, o *options) (v1.Image
 	return img, nil
 }
 
-// labels are those of the OCI's image specification.
+// labels returns the labels of the OCI's image specification.
 func labels(p *program, o *options) map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       p.name,

@@ -24,13 +24,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// small is the source of a program, and dynamically of one that needs a C library.
+// small is the source of a program, dynamically the source of one that needs a C library.
 const (
 	small       = "package main\n\nfunc main() { println(\"small\") }\n"
 	dynamically = "package main\n\nimport \"C\"\n\nfunc main() { println(\"small\") }\n"
 )
 
-// compiled builds a program in a folder of its own, as scripts/images.sh does.
+// compiled builds a program in a folder of its own, with the flags of scripts/images.sh.
 func compiled(t *testing.T, source, arch string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func compiled(t *testing.T, source, arch string) []byte {
 	return binary
 }
 
-// made writes images of all programs into a folder; each runs binaries[arch].
+// made writes images of all programs into a folder; each contains binaries[arch].
 func made(t *testing.T, binaries map[string][]byte) *options {
 	t.Helper()
 	o := &options{
@@ -82,7 +82,7 @@ func made(t *testing.T, binaries map[string][]byte) *options {
 	return o
 }
 
-// images reads the images of a layout by architecture, and its index.
+// images reads a layout's images, by architecture, and its index.
 func images(t *testing.T, o *options, name string) (map[string]v1.Image, v1.ImageIndex) {
 	t.Helper()
 	top, err := layout.ImageIndexFromPath(filepath.Join(o.out, name))
@@ -116,7 +116,7 @@ func manifest(t *testing.T, i v1.ImageIndex) *v1.IndexManifest {
 	return m
 }
 
-// packed lists what is in an image's layers.
+// packed lists the files of an image's layers.
 func packed(t *testing.T, img v1.Image) map[string]*tar.Header {
 	t.Helper()
 	out := map[string]*tar.Header{}
@@ -146,7 +146,8 @@ func packed(t *testing.T, img v1.Image) map[string]*tar.Header {
 	return out
 }
 
-// TestImages: what is in them, who they run as, and that they are what the OCI's specifications say.
+// TestImages checks the files and the users of the images, and that they conform to the OCI's
+// specifications.
 func TestImages(t *testing.T) {
 	o := made(t, map[string][]byte{"amd64": compiled(t, small, "amd64"), "arm64": compiled(t, small, "arm64")})
 	for _, p := range programs() {
@@ -184,7 +185,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestReproducibility make the same images, wherever and whenever they are built.
+// TestReproducibility checks that images do not depend on the place and time of the build.
 func TestReproducibility(t *testing.T) {
 	var digests [2]map[string]v1.Hash
 	for i := range digests {
@@ -195,7 +196,7 @@ func TestReproducibility(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if digests[i][p.name], err = top.Digest(); err != nil { // of the bills of materials too
+			if digests[i][p.name], err = top.Digest(); err != nil { // covers the bills of materials too
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +213,8 @@ func TestReproducibility(t *testing.T) {
 	}
 }
 
-// TestSBOMs: beside the layout and in it, referring to the image of their architecture.
+// TestSBOMs checks the bills of materials beside the layout and in it, where they refer to the image of
+// their architecture.
 func TestSBOMs(t *testing.T) {
 	o := made(t, map[string][]byte{"amd64": compiled(t, small, "amd64")})
 	const name = "nvtopo-scheduler"
@@ -269,7 +271,7 @@ func TestSBOMs(t *testing.T) {
 	}
 }
 
-// TestErrors: mistakes are named: what cannot be made an image.
+// TestErrors checks the errors for programs that cannot be made an image.
 func TestErrors(t *testing.T) {
 	if err := run(&options{programs: t.TempDir(), out: t.TempDir()}, io.Discard); err == nil || !bytes.Contains([]byte(err.Error()), []byte("nvtopo-scheduler: there is no program")) {
 		t.Errorf("a folder without programs: %v", err)
@@ -280,8 +282,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestUsers: users are those of the manifests. A pod runs as its manifest says, and a container
-// without one as its image says. They are the same.
+// TestUsers compares the images' users with those of the manifests: a pod runs as its manifest's user, a
+// container without a manifest as its image's user.
 func TestUsers(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"nvtopo-scheduler": "scheduler/deployment.yaml", "nvtopo-exporter": "exporter/daemonset.yaml",
@@ -299,7 +301,7 @@ func TestUsers(t *testing.T) {
 			Spec struct {
 				Template struct {
 					Spec struct {
-						SecurityContext security `yaml:"securityContext"` // zero if it does not say
+						SecurityContext security `yaml:"securityContext"` // zero if it is not set
 						Containers      []struct{ Image string }
 					}
 				}

@@ -19,9 +19,9 @@ import (
 // spdxType is the media type of a bill of materials.
 const spdxType types.MediaType = "application/spdx+json"
 
-// write writes an image of several architectures as an OCI layout, and the bills of materials beside
-// and, as what refers to the image of their architecture, in it. It returns the digest of the index,
-// by which the image is known.
+// write writes an image of several architectures as an OCI layout, and the bills of materials both beside
+// it and in it, as artifacts that refer to the image of their architecture. It returns the digest of the
+// index, which identifies the image.
 func write(p *program, all []*built, o *options) (v1.Hash, error) {
 	folder := filepath.Join(o.out, p.name)
 	if err := os.RemoveAll(folder); err != nil {
@@ -61,7 +61,7 @@ func write(p *program, all []*built, o *options) (v1.Hash, error) {
 	return digest, nil
 }
 
-// attached is the bill of materials as an artifact that refers to the image.
+// attached returns the bill of materials as an artifact that refers to the image.
 func attached(b *built) (v1.Image, error) {
 	digest, err := b.image.Digest()
 	if err != nil {
@@ -79,14 +79,14 @@ func attached(b *built) (v1.Image, error) {
 	return mutate.Subject(img, subject).(v1.Image), nil
 }
 
-// names are the annotations by which a layout's image is found: the tag, by skopeo and oras, and the
+// names returns the annotations by which a layout's image is found: the tag, by skopeo and oras, and the
 // whole name, by containerd.
 func names(p *program, o *options) map[string]string {
 	name := p.name + ":" + o.tag
 	if o.registry != "" {
 		name = strings.TrimSuffix(o.registry, "/") + "/" + name
 	} else {
-		name = "docker.io/library/" + name // what Kubernetes and containerd take a bare name for
+		name = "docker.io/library/" + name // the meaning of a bare name to Kubernetes and containerd
 	}
 	return map[string]string{"org.opencontainers.image.ref.name": o.tag, "io.containerd.image.name": name}
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images makes the container images of the programs, without a registry and without a
-// daemon: one OCI layout for each, with an image for each architecture that there is a program of,
-// and bills of materials. What is static is alone in its image; what needs a C library gets the one
-// of the machine. The same programs make the same images.
+// Command images makes the container images of the programs, without a registry and without a daemon: one
+// OCI layout for each program, with an image for each architecture it was built for, and bills of
+// materials. A static program is alone in its image; one that needs a C library gets the machine's. The
+// same programs make the same images.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// run makes the images, and says of each what it is, how large, and its digest.
+// run makes the images, and prints the name, size and digest of each.
 func run(o *options, out io.Writer) error {
 	if o.programs == "" || o.out == "" {
 		return errors.New("--programs and --out are needed")
@@ -79,7 +79,7 @@ func run(o *options, out io.Writer) error {
 	return nil
 }
 
-// buildAll makes the image of a program for each architecture that there is one of.
+// buildAll makes the image of a program for each architecture it was built for.
 func buildAll(p *program, o *options) ([]*built, error) {
 	var out []*built
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -102,7 +102,7 @@ func buildAll(p *program, o *options) ([]*built, error) {
 	return out, nil
 }
 
-// report says how large an image is, packed, and what is in it.
+// report prints the packed size of an image and its contents.
 func report(out io.Writer, p *program, b *built) error {
 	layers, err := b.image.Layers()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// goarch is the architecture that this machine runs.
+// goarch returns this machine's architecture.
 func goarch(t *testing.T) string {
 	t.Helper()
 	return runtime.GOARCH
@@ -26,7 +26,7 @@ func inRoot(root string) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 }
 
-// unpack writes the files of an image to a folder, for others than root to read.
+// unpack writes the files of an image to a folder, readable by users other than root.
 func unpack(t *testing.T, img v1.Image, root string) {
 	t.Helper()
 	if err := os.Chmod(root, 0o755); err != nil {

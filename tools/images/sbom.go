@@ -17,7 +17,7 @@ import (
 )
 
 // bill writes the bill of materials of an image as SPDX JSON: the program, each module that it is
-// made of and Go's standard library, from what the linker wrote into it, and the C library, if any.
+// made of and Go's standard library, from the build information in the binary, and the C library, if any.
 func bill(p *program, arch string, binary []byte, libc string, o *options) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
@@ -31,7 +31,7 @@ func bill(p *program, arch string, binary []byte, libc string, o *options) ([]by
 	doc := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT",
 		DocumentName: p.name + " " + o.version + " linux/" + arch,
-		// Has to be nobody else's; what it describes is the program of this hash.
+		// Has to be unique; it describes the program of this hash.
 		DocumentNamespace: "https://github.com/nvtopo/nvtopo/spdx/" + p.name + "-" + hex.EncodeToString(sum[:]),
 		CreationInfo: &spdx.CreationInfo{
 			Created: o.at.UTC().Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: "nvtopo-tools-images"}},
@@ -65,7 +65,7 @@ func bill(p *program, arch string, binary []byte, libc string, o *options) ([]by
 	return out.Bytes(), nil
 }
 
-// pkg is a package of which nothing else is known.
+// pkg returns a package of which only name and version are known.
 func pkg(name, version string) *spdx.Package {
 	return &spdx.Package{
 		PackageName: name, PackageVersion: version, PackageSPDXIdentifier: common.ElementID(identifier(name, version)),
@@ -74,7 +74,7 @@ func pkg(name, version string) *spdx.Package {
 	}
 }
 
-// located says where others know a package by.
+// located adds the package URL by which others identify a package.
 func located(p *spdx.Package, purl string) *spdx.Package {
 	p.PackageExternalReferences = []*spdx.PackageExternalReference{{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: purl}}
 	return p

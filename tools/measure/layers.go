@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// Upward is how many of the arrows between the files of a package go upward.
+// Upward counts the arrows between the files of a package that go upward.
 //
 // There is an arrow from one file to another if a function in the first calls one in the second, or
-// hands it on. The files are put into an order in which as few arrows as possible go from a file to
-// one above it: those go upward. Without a cycle of files there are none.
+// passes it as a value. The files are put into an order in which as few arrows as possible go from a file
+// to one above it: those go upward. Without a cycle of files there are none.
 type Upward struct {
 	Package string
 	Arrows  int
@@ -21,10 +21,10 @@ type Upward struct {
 	Up      []Arrow
 }
 
-// Arrow is a pair of files.
+// Arrow is a pair of files of which the first calls the second.
 type Arrow struct{ From, To string }
 
-// layers are a package's files from the uppermost to the lowest, and which calls which.
+// layers are a package's files from the uppermost to the lowest, and the calls between them.
 type layers struct {
 	pkg   string
 	files []string
@@ -56,7 +56,7 @@ func layersOf(s *source) *layers {
 	return &layers{pkg: s.path, files: order(files, calls), calls: calls}
 }
 
-// upward has the arrows that go against the order of the files.
+// upward returns the arrows that go against the order of the files.
 func (l *layers) upward() Upward {
 	up := Upward{Package: l.pkg, Arrows: len(l.calls), Cycles: l.cycles()}
 	for i, from := range l.files {
@@ -86,10 +86,10 @@ func (l *layers) cycles() (n int) {
 	return n
 }
 
-// order puts callers above those they call, with few arrows the other way: greedily at first (Eades,
-// Lin and Smyth 1993), which leaves no arrow upward if there is no cycle; then each file goes where
-// fewest arrows go upward, until no file can go to a better place. The same files and arrows
-// have the same order. The fewest of all it is not always: that problem is NP-hard.
+// order puts callers above the files they call, with few arrows the other way: greedily at first (Eades,
+// Lin and Smyth 1993), which leaves no arrow upward if there is no cycle; then each file moves to the
+// place with the fewest arrows upward, until no move is an improvement. The result is the same for the
+// same files and arrows, but not always the best order: that problem is NP-hard.
 func order(files []string, calls map[Arrow]bool) []string {
 	best := settle(greedy(slices.Sorted(slices.Values(files)), calls), calls)
 	other := settle(slices.Sorted(slices.Values(files)), calls)
@@ -99,8 +99,8 @@ func order(files []string, calls map[Arrow]bool) []string {
 	return best
 }
 
-// greedy takes away a file at a time: one that calls no other that is left goes to the bottom, one
-// that none calls to the top, else the one to the top that calls most beyond those calling it.
+// greedy takes away a file at a time: one that calls no other remaining file goes to the bottom, one that
+// none calls to the top, otherwise the one with the greatest surplus of calls over callers to the top.
 func greedy(left []string, calls map[Arrow]bool) []string {
 	var top, bottom []string
 	for len(left) > 0 {
@@ -115,7 +115,7 @@ func greedy(left []string, calls map[Arrow]bool) []string {
 				break
 			}
 			if in == 0 {
-				out += len(left) // before all that somebody calls
+				out += len(left) // before all that have a caller
 			}
 			if out-in > most {
 				pick, most = i, out-in
@@ -132,7 +132,7 @@ func greedy(left []string, calls map[Arrow]bool) []string {
 	return append(top, bottom...)
 }
 
-// settle moves single files while that lessens the arrows upward.
+// settle moves single files as long as that lessens the arrows upward.
 func settle(files []string, calls map[Arrow]bool) []string {
 	for moved := true; moved; {
 		moved = false
@@ -161,7 +161,7 @@ func settle(files []string, calls map[Arrow]bool) []string {
 	return files
 }
 
-// count has the number of arrows upward.
+// count returns the number of arrows upward.
 func count(files []string, calls map[Arrow]bool) int {
 	place := map[string]int{}
 	for i, f := range files {

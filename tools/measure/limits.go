@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a type or a package may have that limits.yaml does not name.
+// Defaults for a type or a package without a limit in limits.yaml.
 const (
 	mostFunctions = 40
 	mostFields    = 12
 	mostUpward    = 2
 )
 
-// Figures are all that is measured.
+// Figures are all measured figures.
 type Figures struct {
 	Modules  int
 	Packages int // folders with hand-written Go files that are not tests, of all modules
@@ -34,7 +34,7 @@ type Figures struct {
 	Walks    []Walk
 }
 
-// Limits are the most that figures may be.
+// Limits are the greatest values that figures may have.
 type Limits struct {
 	Types  map[string]TypeLimit          `yaml:"types"`  // by name
 	Upward map[string]int                `yaml:"upward"` // package -> arrows upward
@@ -43,13 +43,13 @@ type Limits struct {
 	Walks  map[string]WalkLimit          `yaml:"walks"`  // by start
 }
 
-// TypeLimit is for a type that is larger than others may be; zero stands for what these may have.
+// TypeLimit is the limit of a type that may be larger than the default; zero stands for the default.
 type TypeLimit struct {
 	Functions int `yaml:"functions,omitempty"`
 	Fields    int `yaml:"fields,omitempty"`
 }
 
-// WalkLimit is for one walk.
+// WalkLimit is the limit of one walk.
 type WalkLimit struct {
 	Stays  int `yaml:"stays"`
 	Climbs int `yaml:"climbs"`
@@ -66,7 +66,7 @@ const limitsHeader = `# SPDX-License-Identifier: Apache-2.0
 # a room is named. Lines are today's and 2 %%; stays of walks today's and 5 %%.
 `
 
-// above has a line for each figure that is above its limit.
+// above returns a line for each figure that is above its limit.
 func (l *Limits) above(f *Figures) []string {
 	var lines []string
 	compare := func(what string, figure, limit float64, unit string) {
@@ -108,7 +108,7 @@ func (f *Figures) texts() []text { return []text{{"comments", &f.Comments}, {"do
 // rounded rounds up to a tenth.
 func rounded(rate float64) float64 { return math.Ceil(10*rate) / 10 }
 
-// limitsOf are limits that figures just meet, with the slack that limitsHeader tells of.
+// limitsOf returns limits that figures just meet, with the slack that limitsHeader describes.
 func limitsOf(f *Figures) *Limits {
 	l := &Limits{
 		Types: map[string]TypeLimit{}, Upward: map[string]int{}, Rooms: map[string]int{}, Words: map[string]map[string]float64{}, Walks: map[string]WalkLimit{},
@@ -145,7 +145,7 @@ func limitsOf(f *Figures) *Limits {
 	return l
 }
 
-// walks are those that are limited, by name.
+// walks returns the starts of the limited walks, sorted.
 func (l *Limits) walks() []string { return slices.Sorted(maps.Keys(l.Walks)) }
 
 func readLimits(file string) (*Limits, error) {

@@ -54,7 +54,7 @@ func load(ctx context.Context, dir string, patterns ...string) ([]*source, error
 	return sources, nil
 }
 
-// file has the name of the file of a position, without its folder.
+// file returns the name of the file of a position, without its folder.
 func (s *source) file(pos token.Pos) string {
 	return filepath.Base(s.fset.Position(pos).Filename)
 }

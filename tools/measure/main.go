@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// limitsFile is where the limits are, below the root of the repository.
+// limitsFile is the file of the limits, below the root of the repository.
 const limitsFile = "tools/measure/limits.yaml"
 
 func main() {
@@ -25,8 +25,8 @@ func main() {
 	os.Exit(code)
 }
 
-// start returns the exit code: 0 no figure is above its limit, 1 one is, or it cannot be measured,
-// 2 wrong arguments.
+// start returns the exit code: 0 no figure is above its limit, 1 one is, or it cannot be measured, 2
+// wrong arguments.
 func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("measure", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -81,7 +81,7 @@ func run(ctx context.Context, all, write bool, upward string, stdout io.Writer) 
 	return nil
 }
 
-// measure has all figures of the repository at root.
+// measure returns all figures of the repository at root.
 func measure(ctx context.Context, root string, walks []string) (*Figures, error) {
 	names, err := listFiles(ctx, root)
 	if err != nil {
@@ -111,7 +111,7 @@ func measure(ctx context.Context, root string, walks []string) (*Figures, error)
 	return figures, nil
 }
 
-// listFiles has the files of the repository that git knows or does not ignore.
+// listFiles returns the files of the repository that git knows or does not ignore.
 func listFiles(ctx context.Context, root string) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root

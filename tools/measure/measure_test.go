@@ -20,7 +20,7 @@ const (
 	floor  = "measure/testdata/house/floor"
 )
 
-// house has the packages below testdata/house, the cellar first.
+// house loads the packages below testdata/house, the cellar first.
 func house(t *testing.T) []*source {
 	t.Helper()
 	sources, err := load(t.Context(), ".", "./testdata/house/...")

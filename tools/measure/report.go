@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// largestTypes is how many types the tables name.
+// largestTypes is the number of types in the tables.
 const largestTypes = 20
 
 // printTables prints the figures as Markdown.
@@ -60,7 +60,7 @@ func printTypes(w io.Writer, all []Type) {
 	}
 }
 
-// printUpward prints which files of a package call files above them.
+// printUpward prints the arrows of a package's files to files above them.
 func printUpward(w io.Writer, f *Figures, pkg string) error {
 	i := slices.IndexFunc(f.Upward, func(u Upward) bool { return u.Package == pkg })
 	if i < 0 {

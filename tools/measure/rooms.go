@@ -26,7 +26,7 @@ type Room struct {
 // generated is the line that marks a generated file (go help generate).
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// read counts what is seen without types: modules, the lines of rooms, and words.
+// read counts the figures that need no types: modules, the lines of rooms, and words.
 func (f *Figures) read(repository fs.FS, names []string) error {
 	rooms := map[string]*Room{}
 	folders := map[string]bool{}
@@ -38,7 +38,7 @@ func (f *Figures) read(repository fs.FS, names []string) error {
 		}
 		text, err := fs.ReadFile(repository, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, which git has not been told
+			continue // deleted without git rm
 		} else if err != nil {
 			return fmt.Errorf("read a file: %w", err)
 		}

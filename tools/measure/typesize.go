@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// Type is how much hangs on a struct type.
+// Type is the size of a struct type.
 type Type struct {
 	Name      string // pkg/scheduler/nodestate.State
 	Methods   int
-	Functions int // of its package that have it as receiver or parameter; methods are among them
-	Files     int // in which these functions are
+	Functions int // of its package with it as receiver or parameter, methods included
+	Files     int // with these functions
 	Fields    int
 	Guarded   int // fields beside a mutex that is a field
 }
 
-// typesOf has the struct types that a package declares, by name.
+// typesOf returns the struct types that a package declares, by name.
 func typesOf(s *source) []Type {
 	found := map[*types.TypeName]*Type{}
 	files := map[*types.TypeName]map[string]bool{}
@@ -74,7 +74,7 @@ func (s *source) structs(f func(*types.TypeName, *types.Struct)) {
 	}
 }
 
-// takes has the named types of a function's receiver and parameters, each once.
+// takes returns the named types of a function's receiver and parameters, each once.
 func takes(signature *types.Signature) map[*types.TypeName]bool {
 	found := map[*types.TypeName]bool{}
 	if receiver := signature.Recv(); receiver != nil {
@@ -86,7 +86,7 @@ func takes(signature *types.Signature) map[*types.TypeName]bool {
 	return found
 }
 
-// structOf has the name of a type, or of what a pointer points to; nil for a type without name.
+// structOf returns the name of a type, or of a pointer's element; nil for a type without name.
 func structOf(t types.Type) *types.TypeName {
 	if p, ok := types.Unalias(t).(*types.Pointer); ok {
 		t = p.Elem()

@@ -13,29 +13,28 @@ import (
 	"golang.org/x/tools/go/types/typeutil"
 )
 
-// Walk is the way of one parameter's value through the calls, as a reader goes it who follows each
+// Walk is the path of one parameter's value through the calls, in the order of a reader who follows each
 // call in the order of the source, and each function once.
 //
-// The value goes on where it is an argument or the receiver of a call, as a whole or as a field or
-// an element that is no plain number, string or truth value; and so does a variable that is
-// set to it. A call through an interface leads to all methods of the repository that implement
-// it. What a function returns, stores or packs into a struct is not followed, nor are
-// functions that are values.
+// A value is followed to a callee if it is an argument or the receiver of a call, as a whole or as a
+// field or an element that is no plain number, string or truth value; so is a variable that is set to it.
+// A call through an interface leads to all methods of the repository that implement it. Results, stored
+// values and fields of new structs are not followed, nor are functions that are values.
 type Walk struct {
 	Start   string // pkg/scheduler/nodestate.State.Judge:d
 	Stays   int    // functions that the value visits, the first one too
 	Rooms   int    // packages of these
 	Files   int    // likewise
-	Climbs  int    // pairs of caller and called where this one's file is above the caller's, or in a package that the caller's does not import
+	Climbs  int    // pairs of caller and callee where the callee's file is above the caller's, or in a package that the caller's does not import
 	Returns int    // steps from one function to the next that lead into a file left before
 }
 
-// walker knows the functions of the repository.
+// walker finds the functions of the repository.
 type walker struct {
 	sources  []*source
 	bodies   map[*types.Func]*body
-	floors   map[*source]map[string]int // file -> place in the package's order; by need
-	below    map[string]map[string]bool // package path -> paths of what it imports, directly or not; by need
+	floors   map[*source]map[string]int // file -> place in the package's order; filled on demand
+	below    map[string]map[string]bool // package path -> paths of its direct and indirect imports; filled on demand
 	concrete []*types.Named
 }
 
@@ -96,7 +95,7 @@ func (b *body) name() string {
 	return b.path + "." + b.fn.Name()
 }
 
-// trip is a walk while it is gone.
+// trip is the state of a walk in progress.
 type trip struct {
 	*walker
 	Walk
@@ -141,7 +140,7 @@ func (t *trip) visit(b *body, params []*types.Var) {
 	})
 }
 
-// call goes on with what a call is given of the value.
+// call visits the functions that receive the value by a call.
 func (t *trip) call(b *body, call *ast.CallExpr, values map[types.Object]bool) {
 	callee, ok := typeutil.Callee(b.info, call).(*types.Func)
 	if !ok {
@@ -162,7 +161,7 @@ func (t *trip) call(b *body, call *ast.CallExpr, values map[types.Object]bool) {
 	}
 }
 
-// given has the parameters that get the value by a call.
+// given returns the parameters that receive the value by a call.
 func (b *body) given(call *ast.CallExpr, callee *types.Signature, values map[types.Object]bool) []*types.Var {
 	var given []*types.Var
 	if selector, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr); ok && callee.Recv() != nil && b.carries(selector.X, values) {
@@ -176,7 +175,7 @@ func (b *body) given(call *ast.CallExpr, callee *types.Signature, values map[typ
 	return given
 }
 
-// implementations has the function itself, or for an interface's method those of the repository
+// implementations returns the function itself, or for an interface's method the methods of the repository
 // that implement it.
 func (w *walker) implementations(fn *types.Func) []*types.Func {
 	receiver := fn.Signature().Recv()
@@ -236,7 +235,7 @@ func (b *body) alias(values map[types.Object]bool) {
 	}
 }
 
-// carries tells whether an expression is the value or a part of it.
+// carries reports whether an expression is the value or a part of it.
 func (b *body) carries(e ast.Expr, values map[types.Object]bool) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -253,7 +252,8 @@ func (b *body) carries(e ast.Expr, values map[types.Object]bool) bool {
 	return x != nil && b.carries(x, values)
 }
 
-// operand has what an expression takes the address of, follows, slices or asserts; else nil.
+// operand returns the operand of a dereference, an address, a slice expression or a type assertion; nil
+// for other expressions.
 func operand(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -275,7 +275,7 @@ func plain(t types.Type) bool {
 	return basic
 }
 
-// climbs tells whether a call goes upward.
+// climbs reports whether a call goes upward.
 func (w *walker) climbs(from, to *body) bool {
 	if from.source != to.source {
 		return !w.imports(from.types)[to.types.Path()]
@@ -291,7 +291,7 @@ func (w *walker) climbs(from, to *body) bool {
 	return floors[from.file(from.decl.Pos())] > floors[to.file(to.decl.Pos())]
 }
 
-// imports has the paths of the repository's packages that a package imports, directly or not.
+// imports returns the paths of the repository's packages that a package imports, directly or not.
 func (w *walker) imports(p *types.Package) map[string]bool {
 	if found := w.below[p.Path()]; found != nil {
 		return found

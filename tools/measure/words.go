@@ -13,7 +13,7 @@ import (
 // watched are words that plain prose about a program seldom needs.
 var watched = []string{"what", "says", "nobody", "asks", "whoever", "anew"}
 
-// Words are how many words a text has, and how often it has each of those that are watched.
+// Words are the number of words of a text, and the number of each watched word.
 type Words struct {
 	Total int
 	Of    map[string]int
@@ -37,7 +37,7 @@ func (w *Words) add(text string) {
 	}
 }
 
-// rate has how often a word stands in 1,000.
+// rate returns the occurrences of a word in 1,000 words.
 func (w *Words) rate(one string) float64 {
 	if w.Total == 0 {
 		return 0
@@ -45,10 +45,10 @@ func (w *Words) rate(one string) float64 {
 	return 1000 * float64(w.Of[one]) / float64(w.Total)
 }
 
-// directive is a comment for a program: //go:build, //nolint:x, +kubebuilder:x; or the license.
+// directive matches a comment for a program, //go:build, //nolint:x, +kubebuilder:x, or the license.
 var directive = regexp.MustCompile(`^(//[a-z]+:|// ?\+|//nolint|// SPDX)`)
 
-// comments has the comments of a Go file that are for people.
+// comments returns the comments of a Go file that are for people.
 func comments(code []byte) string {
 	var text strings.Builder
 	var s scanner.Scanner
@@ -66,8 +66,8 @@ func comments(code []byte) string {
 	}
 }
 
-// isPage tells whether a file is a page written for people. The pages under docs/reference and
-// docs/transcripts are made by programs, and a changelog tells of the past.
+// isPage reports whether a file is a page written for people. The pages under docs/reference and
+// docs/transcripts are generated, and a changelog describes the past.
 func isPage(name string) bool {
 	if path.Ext(name) != ".md" || strings.HasPrefix(name, "docs/reference/") || strings.HasPrefix(name, "docs/transcripts/") {
 		return false
@@ -75,7 +75,8 @@ func isPage(name string) bool {
 	return name == "README.md" || name == "CONTRIBUTING.md" || strings.HasPrefix(name, "docs/")
 }
 
-// notProse is what a page has beside prose: blocks and spans of code, and where links lead.
+// notProse matches the parts of a page that are no prose: blocks and spans of code, targets of links, and
+// comments.
 var notProse = regexp.MustCompile("(?ms)^ *```.*?^ *```|`[^`\n]*`|\\]\\([^)\n]*\\)|<!--.*?-->")
 
 func prose(page string) string {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jobset runs JobSet's controller, of the version that Kueue is built with, for tests of
-// pools. Its webhooks are left out: what they fill in a test writes itself.
+// Command jobset runs JobSet's controller, of the version that Kueue is built with, for tests of pools.
+// Its webhooks are left out: tests set the fields that they would default.
 package main
 
 import (
