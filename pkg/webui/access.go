@@ -25,54 +25,54 @@ import (
 )
 
 const (
-	// answerTTL is how long an answer of the API server is kept, and so how long a withdrawn token
-	// or right still works for a request: the same time as in kube-scheduler and internal/daemon. A stream
-	// that is open asks every reviewEvery, and gets such an answer.
+	// answerTTL is the time for which a review by the API server is cached, and so the time for which a
+	// withdrawn token or right still works for a request: the same as in kube-scheduler and internal/daemon.
+	// An open stream reviews every reviewEvery, from the same cache.
 	answerTTL = 10 * time.Second
 	// reviewTimeout bounds one review.
 	reviewTimeout = 10 * time.Second
-	// maxAnswers bounds the answers that are kept.
+	// maxAnswers bounds the cached reviews.
 	maxAnswers = 4096
 	// maxToken bounds a token, in bytes. Those of service accounts have about one thousand.
 	maxToken = 16 << 10
-	// strangersPerSecond and strangersBurst bound what all those together can have the API server do
-	// whose token was not valid a while ago (newPerSecond bounds each of them), and reviewsPerSecond
-	// and reviewBurst what all others can.
+	// strangersPerSecond and strangersBurst bound the reviews of all callers together whose token was not
+	// recently valid (newPerSecond bounds each of them), and reviewsPerSecond and reviewBurst those of all
+	// other callers.
 	strangersPerSecond = 10
 	strangersBurst     = 40
 	reviewsPerSecond   = 100
 	reviewBurst        = 400
-	// knownTTL is for how long it is remembered that a token was valid.
+	// knownTTL is the time for which a valid token is remembered.
 	knownTTL = time.Hour
 )
 
 // Right is a right to objects of the API server.
 type Right = authorizationv1.ResourceAttributes
 
-// Caller is who asks.
+// Caller is the sender of a request.
 type Caller struct {
 	Name string
 
-	key    string // of everything that decides about rights
+	key    string // identifies all attributes that decide about rights
 	groups []string
 	uid    string
 	extra  map[string]authenticationv1.ExtraValue
 }
 
-// Access says who may see what.
+// Access authenticates callers and authorizes their requests.
 type Access interface {
-	// Known is the name of the caller whose token a request has, as far as it is known without
-	// asking anybody, and empty if it is not. It proves nothing: the token may have expired since.
+	// Known returns the name of the caller whose token a request has, without a review, or an empty string
+	// if the token is unknown. It proves nothing: the token may have expired since.
 	Known(r *http.Request) string
-	// Authenticate says who sent a request. The error is a *Refusal.
+	// Authenticate returns the sender of a request. The error is a *Refusal.
 	Authenticate(r *http.Request) (*Caller, error)
-	// Authorize is nil if the caller has all these rights. The error is a *Refusal.
+	// Authorize returns nil if the caller has all these rights. The error is a *Refusal.
 	Authorize(ctx context.Context, c *Caller, rights []Right) error
-	// Mode is how callers are told apart: "kubeconfig" or "token".
+	// Mode is the way callers are authenticated: "kubeconfig" or "token".
 	Mode() string
 }
 
-// Refusal is an answer other than 200.
+// Refusal is a response other than 200.
 type Refusal struct {
 	Code      int
 	Text, How string
@@ -80,39 +80,39 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// OneUser is the access of a server that shows one user, on the user's machine, what the user may
-// read: its informers have the user's own rights.
+// OneUser is the access of a server that shows one user, on the user's machine, the objects that the user
+// may read: its informers have the user's own rights.
 type OneUser struct{ Name string }
 
-// Known is the user.
+// Known returns the user's name.
 func (u OneUser) Known(*http.Request) string { return u.Name }
 
-// Authenticate gives the user.
+// Authenticate returns the user.
 func (u OneUser) Authenticate(*http.Request) (*Caller, error) { return &Caller{Name: u.Name}, nil }
 
-// Authorize is nil: what the user may not read is not held.
+// Authorize returns nil: objects that the user may not read are not held.
 func (u OneUser) Authorize(context.Context, *Caller, []Right) error { return nil }
 
-// Mode is "kubeconfig".
+// Mode returns "kubeconfig".
 func (u OneUser) Mode() string { return "kubeconfig" }
 
-// Tokens asks the API server who has a bearer token (TokenReview), and whether its owner may read
-// the objects that are shown (SubjectAccessReview).
+// Tokens authenticates bearer tokens at the API server (TokenReview), and authorizes their owners to read
+// the shown objects (SubjectAccessReview).
 type Tokens struct {
 	client  kubernetes.Interface
 	answers *cache.LRUExpireCache
-	// known are the callers whose tokens were valid: these have reviews of their own, so that those
-	// who guess keep nobody out.
+	// known are the callers whose tokens were valid: their reviews have a limit of their own, so that
+	// guessed tokens do not lock them out.
 	known     *cache.LRUExpireCache
 	reviews   *rate.Limiter
 	strangers *rate.Limiter
 	peers     *peers
-	asking    singleflight.Group // one review of a token or right at a time
+	asking    singleflight.Group // one concurrent review of a token or right
 	clock     clock.PassiveClock
 }
 
 // NewTokens makes an access by tokens. The client needs the right to create both kinds of reviews.
-// Proxies are those whose X-Forwarded-For is believed.
+// proxies are the proxies whose X-Forwarded-For is trusted.
 func NewTokens(client kubernetes.Interface, c clock.PassiveClock, proxies []netip.Prefix) *Tokens {
 	return &Tokens{
 		client: client, peers: newPeers(proxies, c), answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), known: cache.NewLRUExpireCacheWithClock(maxAnswers, c),
@@ -120,24 +120,24 @@ func NewTokens(client kubernetes.Interface, c clock.PassiveClock, proxies []neti
 	}
 }
 
-// Mode is "token".
+// Mode returns "token".
 func (t *Tokens) Mode() string { return "token" }
 
-// answer is what the API server said; refused is nil if it said yes.
+// answer is the result of a review; refused is nil if it was positive.
 type answer struct {
 	caller  *Caller
 	refused *Refusal
 }
 
-// tokenKey is how an answer about a token is found: the token itself is not kept.
+// tokenKey is the cache key of a token's review: the token itself is not kept.
 type tokenKey [sha256.Size]byte
 
 type rightKey struct {
-	caller string // its key
+	caller string // Caller.key
 	right  Right
 }
 
-// tokenOf is the bearer token of a request.
+// tokenOf returns the bearer token of a request.
 func (t *Tokens) tokenOf(r *http.Request) (token string, key tokenKey, refused *Refusal) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -152,7 +152,7 @@ func (t *Tokens) tokenOf(r *http.Request) (token string, key tokenKey, refused *
 	return token, tokenKey(sha256.Sum256([]byte(token))), nil
 }
 
-// Known is the name of the caller whose token was valid a while ago.
+// Known returns the name of the caller whose token was valid at its last review, at most knownTTL ago.
 func (t *Tokens) Known(r *http.Request) string {
 	_, key, refused := t.tokenOf(r)
 	if refused != nil {
@@ -164,7 +164,7 @@ func (t *Tokens) Known(r *http.Request) string {
 	return ""
 }
 
-// Authenticate asks the API server whose token a request has.
+// Authenticate has the API server review the token of a request.
 func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
 	token, key, refused := t.tokenOf(r)
 	if refused != nil {
@@ -173,7 +173,7 @@ func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
 	if a, ok := t.answers.Get(key); ok {
 		return a.(answer).give() //nolint:forcetypeassert // only answers are kept
 	}
-	// Others may wait for the same answer: it does not end with this request.
+	// Other requests may wait for the same review: it does not end with this request.
 	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.reviewToken(r, key, token) })
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
 func (t *Tokens) reviewToken(r *http.Request, key tokenKey, token string) (answer, error) {
 	limit := t.reviews
 	if _, ok := t.known.Get(key); !ok {
-		// What the peer may not have reviewed takes nothing of what all have together.
+		// The peer's limit is checked first, so that its excess takes nothing of the limit of all peers.
 		if refused := t.peers.allow(r); refused != nil {
 			return answer{}, refused
 		}
@@ -222,7 +222,7 @@ func (a answer) give() (*Caller, error) {
 	return a.caller, nil
 }
 
-// ask takes one of the reviews that are allowed now.
+// ask takes one review from a limit.
 func (t *Tokens) ask(limit *rate.Limiter) *Refusal {
 	if !limit.AllowN(t.clock.Now(), 1) {
 		return &Refusal{http.StatusTooManyRequests, "too many tokens and rights are being reviewed", "try again in a second"}
@@ -230,7 +230,7 @@ func (t *Tokens) ask(limit *rate.Limiter) *Refusal {
 	return nil
 }
 
-// unreachable is the answer when nobody can say. The text of the error is not passed on: it may
+// unreachable returns the response for a failed review. The text of the error is not passed on: it may
 // repeat the request.
 func unreachable(what string, err error) *Refusal {
 	if apierrors.IsForbidden(err) {
@@ -239,7 +239,7 @@ func unreachable(what string, err error) *Refusal {
 	return &Refusal{http.StatusServiceUnavailable, "the API server does not say whether the " + what + " is valid", "try again in a moment"}
 }
 
-// Authorize asks the API server whether the caller has the rights.
+// Authorize has the API server review the caller's rights.
 func (t *Tokens) Authorize(ctx context.Context, c *Caller, rights []Right) error {
 	for _, r := range rights {
 		key := rightKey{c.key, r}

@@ -17,16 +17,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// small is the length of an answer, in bytes, below which it is not worth to compress it.
+// small is the length of a response, in bytes, below which it is not compressed.
 const small = 1 << 10
 
-// problem is the body of an answer that is an error.
+// problem is the body of an error response.
 type problem struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint"`
 }
 
-// refuse answers with an error.
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var known *Refusal
 	if !errors.As(err, &known) {
@@ -44,14 +44,14 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(known.Code)
-	_, _ = w.Write(body) // nobody is left to tell
+	_, _ = w.Write(body) // the connection is lost
 }
 
-// prepared is a document as it is sent.
+// prepared is an encoded document.
 type prepared struct {
 	plain, packed []byte // packed is compressed; nil if plain is small
 	tag           string
-	file          string // the name under which a browser keeps it, of a document that is CSV
+	file          string // file name for the browser, of a document that is CSV
 }
 
 func prepare(document any) (*prepared, error) {
@@ -62,7 +62,7 @@ func prepare(document any) (*prepared, error) {
 	return prepareText(body)
 }
 
-// prepareText prepares what is encoded already.
+// prepareText prepares an encoded document.
 func prepareText(body []byte) (*prepared, error) {
 	sum := sha256.Sum256(body)
 	p := &prepared{plain: body, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
@@ -84,7 +84,7 @@ func prepareText(body []byte) (*prepared, error) {
 	return p, nil
 }
 
-// answerJSON answers with a document.
+// answerJSON responds with a document.
 func answerJSON(w http.ResponseWriter, r *http.Request, document any) {
 	p, err := prepare(document)
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *prepared) answer(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/csv; charset=utf-8")
 		h.Set("Content-Disposition", `attachment; filename="`+p.file+`"`)
 	}
-	h.Set("Cache-Control", "no-cache") // it may be kept, and is asked for again
+	h.Set("Cache-Control", "no-cache") // it may be kept, and is revalidated
 	h.Set("ETag", p.tag)
 	h.Set("Vary", "Accept-Encoding, Authorization")
 	if r.Header.Get("If-None-Match") == p.tag {
@@ -115,5 +115,5 @@ func (p *prepared) answer(w http.ResponseWriter, r *http.Request) {
 		body = p.packed
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // nobody is left to tell
+	_, _ = w.Write(body) // the connection is lost
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxEvent bounds the data of one event of the stream, in bytes. Who would get more is told to
-// fetch everything anew, which is compressed.
+// maxEvent bounds the data of one event of the stream, in bytes. For more, a viewer is told to fetch all
+// documents again, which are compressed.
 const maxEvent = 1 << 20
 
-// nodesEvent and workloadsEvent say what changed in the lists.
+// nodesEvent and workloadsEvent are the changes of the lists.
 type nodesEvent struct {
 	Version int64             `json:"version"`
 	Moment  time.Time         `json:"moment"`
@@ -44,18 +44,18 @@ type event struct {
 	data any
 }
 
-// joins reports whether what changed after a version can be told from this state.
+// joins reports whether the changes after a version are known to this state.
 func (st *state) joins(after int64) bool {
 	return after <= st.version && after >= st.nodes.since && after >= st.workloads.since && st.head.at <= after
 }
 
-// hello says from which version on changes follow.
+// hello returns the event with the version after which changes follow.
 func (st *state) hello(version int64) event {
 	moment := st.cluster.Moment
 	return event{"hello", versionEvent{version, &moment}}
 }
 
-// after are the events for somebody who has seen a version that the state joins.
+// after returns the events for a viewer that has seen a version that the state joins.
 func (st *state) after(seen int64) []event {
 	var out []event
 	if changed, removed := st.nodes.changes(seen); len(changed)+len(removed) > 0 || st.supply.at > seen {
@@ -73,8 +73,8 @@ func (st *state) after(seen int64) []event {
 	return out
 }
 
-// frames encodes the events between two versions. Only the last one has the new version as its id:
-// who loses the connection between them joins on the old one. ok is false if one is too long.
+// frames encodes the events between two versions. Only the last one has the new version as its id: a
+// viewer that loses the connection between them rejoins at the old one. ok is false if one is too long.
 func frames(events []event, seen, version int64) (out []byte, ok bool, err error) {
 	var b bytes.Buffer
 	for i, e := range events {

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// apiPrefix is before the path of every document.
+	// apiPrefix begins the path of every document.
 	apiPrefix = "/api/"
 	// maxPath bounds a path, in bytes. The longest has a namespace and a name.
 	maxPath = 1024
-	// writeTimeout bounds how long an answer, or one event, may take.
+	// writeTimeout bounds the time to write a response, or one event.
 	writeTimeout = 30 * time.Second
 	// requestsPerSecond and requestBurst bound the requests of one caller.
 	requestsPerSecond = 20
 	requestBurst      = 60
-	// maxCallers bounds the callers of whom it is known how much they asked, and callerTTL for how
-	// long: a caller who is forgotten starts with a whole burst.
+	// maxCallers bounds the callers whose requests are counted, and callerTTL the time for which they are: a
+	// forgotten caller starts with a whole burst.
 	maxCallers = 1024
 	callerTTL  = time.Minute
 )
 
-// policy is the Content-Security-Policy of every answer. The component library sets styles of
-// elements by script, which needs none of the two 'unsafe' that let scripts in.
+// policy is the Content-Security-Policy of every response. The component library sets styles of elements
+// by script, which needs neither 'unsafe' keyword for scripts.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// secure sets the headers of every answer, and refuses what no browser of ours sends.
+// secure sets the headers of every response, and refuses requests that the front end never sends.
 func (s *Server) secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -47,10 +47,10 @@ func (s *Server) secure(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
-		// A server without deadlines, such as one of a test, says so and goes on.
+		// A server without deadlines, such as one of a test, returns an error, which is ignored.
 		_ = http.NewResponseController(w).SetWriteDeadline(s.deadline())
 		if err := s.admissible(r); err != nil {
-			if r.ProtoMajor == 1 { // other requests of the connection of HTTP/2 may be in order
+			if r.ProtoMajor == 1 { // other requests of an HTTP/2 connection may be valid
 				h.Set("Connection", "close")
 			}
 			refuse(w, r, err)
@@ -60,7 +60,7 @@ func (s *Server) secure(next http.Handler) http.Handler {
 	})
 }
 
-// admissible looks at what a request says of itself.
+// admissible checks a request's method, path, body, host and origin.
 func (s *Server) admissible(r *http.Request) error {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -70,8 +70,8 @@ func (s *Server) admissible(r *http.Request) error {
 	case r.ContentLength != 0:
 		return &Refusal{http.StatusRequestEntityTooLarge, "the request has a body", "send none"}
 	case len(s.config.Hosts) > 0 && !slices.Contains(s.config.Hosts, hostOf(r.Host)):
-		// A page of a name that its owner has resolve to this machine (DNS rebinding) would be of
-		// the same origin as the web view.
+		// With DNS rebinding, a page of a name that resolves to this machine would have the same origin as the
+		// web view.
 		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("the web view is not called %q", hostOf(r.Host)), "use one of " + strings.Join(s.config.Hosts, ", ")}
 	case strings.HasPrefix(r.URL.Path, apiPrefix) && crossSite(r):
 		return &Refusal{http.StatusForbidden, "a page of another site asks", "open the web view itself"}
@@ -79,7 +79,7 @@ func (s *Server) admissible(r *http.Request) error {
 	return nil
 }
 
-// hostOf is a Host header's name, without port and brackets.
+// hostOf returns a Host header's name in lower case, without port and brackets.
 func hostOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -87,8 +87,8 @@ func hostOf(host string) string {
 	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
-// crossSite reports whether a page of another origin sent the request, as far as browsers say.
-// Programs say nothing. https://www.w3.org/TR/fetch-metadata/
+// crossSite reports whether a page of another origin sent the request, from headers that browsers set and
+// programs do not. https://www.w3.org/TR/fetch-metadata/
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
@@ -99,13 +99,13 @@ func crossSite(r *http.Request) bool {
 	return origin != "" && origin != "http://"+r.Host && origin != "https://"+r.Host
 }
 
-// limits count what each caller asks.
+// limits bound the rate of each caller's requests.
 type limits struct {
 	callers *cache.LRUExpireCache
 	now     func() time.Time
 }
 
-// allow takes one of the requests that a caller may make now.
+// allow takes one of the caller's requests from its limit.
 func (l *limits) allow(caller string) error {
 	limiter := rate.NewLimiter(requestsPerSecond, requestBurst)
 	if known, ok := l.callers.Get(caller); ok {

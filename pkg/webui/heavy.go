@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// maxHeavy bounds the answers in work that cost much, such as explanations, and
-	// maxHeavyOfCaller those of one caller: fewer, so that somebody else always has a turn.
+	// maxHeavy bounds the expensive responses in work, such as explanations, and maxHeavyOfCaller those of
+	// one caller: fewer, so that other callers always get a turn.
 	maxHeavy         = 3
 	maxHeavyOfCaller = 2
-	// maxAsked bounds those of one caller that are in work or wait for their turn. The pages of a
-	// browser that was started again ask for as many at once, and again after 429.
+	// maxAsked bounds one caller's requests that are in work or wait for their turn. The pages of a
+	// restarted browser send as many at once, and again after 429.
 	maxAsked = 8
-	// heavyWait bounds how long one waits for its turn, and heavyTime when what it reads from the API
-	// server is given up. Explanations read nothing: they end when they are made.
+	// heavyWait bounds the wait for a turn, and heavyTime the reads from the API server. Explanations read
+	// nothing: they are not interrupted.
 	heavyWait = 5 * time.Second
 	heavyTime = 20 * time.Second
 )
 
-// heavy gives turns to answers that cost much.
+// heavy limits concurrent expensive responses.
 type heavy struct {
 	clock clock.WithTicker
 	turns chan struct{} // one entry for each answer in work
@@ -35,7 +35,7 @@ type heavy struct {
 	of map[string]*asking // by caller
 }
 
-// asking is what one caller asks for that costs much.
+// asking counts one caller's expensive requests.
 type asking struct {
 	turns chan struct{} // one entry for each answer in work, or next for a turn of all
 	all   int           // guarded by heavy.mu
@@ -45,9 +45,9 @@ func newHeavy(c clock.WithTicker) *heavy {
 	return &heavy{clock: c, turns: make(chan struct{}, maxHeavy), of: map[string]*asking{}}
 }
 
-// enter waits for a turn, which leave gives back.
+// enter waits for a turn; leave ends it.
 func (h *heavy) enter(ctx context.Context, caller string) (leave func(), err error) {
-	late := h.clock.After(heavyWait) // who is counted below waits by the clock already
+	late := h.clock.After(heavyWait) // before queue, so that a caller that is counted below already waits by the clock
 	a, err := h.queue(caller)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func turn(ctx context.Context, turns chan<- struct{}, late <-chan time.Time) err
 	case turns <- struct{}{}:
 		return nil
 	case <-late:
-	case <-ctx.Done(): // who asked is gone, or it is too late
+	case <-ctx.Done(): // the client is gone, or it is too late
 	}
 	return &Refusal{http.StatusServiceUnavailable, "others ask for what costs much", "try again in a moment"}
 }

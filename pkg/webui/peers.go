@@ -19,21 +19,22 @@ import (
 )
 
 const (
-	// newPerSecond and newBurst bound the tokens of one peer that are reviewed without having been
-	// valid a while ago: a fifth and a half of what all peers have together.
+	// newPerSecond and newBurst bound the reviews of one peer's tokens that were not recently valid: a fifth
+	// and a half of the limits of all peers together.
 	newPerSecond = 2
 	newBurst     = 20
-	// maxPeers bounds the peers of whom it is known how many tokens they sent, and peerTTL for how
-	// long: within it a peer has all of its burst again.
+	// maxPeers bounds the peers whose new tokens are counted, and peerTTL the time for which they are:
+	// within it a peer has all of its burst again.
 	maxPeers = 4096
 	peerTTL  = time.Minute
-	// peerBits is how much of an IPv6 address tells peers apart: whoever has one has all of these.
+	// peerBits is the length of the IPv6 prefix that identifies a peer: the owner of one address usually has
+	// the whole prefix.
 	peerBits = 64
-	// expirySkew is how far the clocks of the API server and of this machine may be apart.
+	// expirySkew is the allowed difference between the clocks of the API server and of this machine.
 	expirySkew = time.Minute
 )
 
-// ParseProxies reads addresses and CIDRs of proxies.
+// ParseProxies parses addresses and CIDRs of proxies.
 func ParseProxies(list []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range list {
@@ -51,7 +52,7 @@ func ParseProxies(list []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// peers count the new tokens that each peer sends.
+// peers bound the rate of each peer's new tokens.
 type peers struct {
 	proxies  []netip.Prefix
 	limiters *cache.LRUExpireCache // by the peer's address
@@ -62,7 +63,7 @@ func newPeers(proxies []netip.Prefix, c clock.PassiveClock) *peers {
 	return &peers{proxies: proxies, limiters: cache.NewLRUExpireCacheWithClock(maxPeers, c), clock: c}
 }
 
-// allow takes one of the new tokens that the sender of a request may have reviewed now.
+// allow takes one review of a new token from the limit of the request's sender.
 func (p *peers) allow(r *http.Request) *Refusal {
 	peer := p.of(r)
 	limiter := rate.NewLimiter(newPerSecond, newBurst)
@@ -77,9 +78,9 @@ func (p *peers) allow(r *http.Request) *Refusal {
 	return nil
 }
 
-// of returns the address that a request comes from: that of the connection, or, if a trusted proxy
-// has it, the last one in X-Forwarded-For that is no trusted proxy's. What stands before that is
-// whatever the sender wrote. What cannot be read counts as the proxy's own request.
+// of returns the address that a request comes from: that of the connection, or, if the connection is a
+// trusted proxy's, the last address in X-Forwarded-For that is not a trusted proxy's. Entries before that
+// were set by the sender. A request with an unreadable entry is attributed to the proxy.
 func (p *peers) of(r *http.Request) netip.Prefix {
 	from, _ := hostAddress(r.RemoteAddr) // the zero address is a peer, too
 	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -104,7 +105,7 @@ func (p *peers) trusted(a netip.Addr) bool {
 	return slices.ContainsFunc(p.proxies, func(proxy netip.Prefix) bool { return proxy.Contains(a) })
 }
 
-// hostAddress reads an address with or without a port.
+// hostAddress parses an address with or without a port.
 func hostAddress(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -117,8 +118,8 @@ func hostAddress(text string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), true
 }
 
-// expired reports whether a token is a JWT that says that it has expired. The signature is not
-// looked at: who lies about the time is refused, or has the token reviewed.
+// expired reports whether a token is a JWT whose expiry has passed. The signature is not checked: a false
+// expiry leads to a refusal or to a review of the token.
 func expired(token string, now time.Time) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

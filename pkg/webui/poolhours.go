@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 )
 
-// hours are the GPU hours of a time by tenant, queue and model, as `nvtopo pool usage` prints them.
+// hours returns the GPU hours of a period by tenant, queue and model, as `nvtopo pool usage` prints them.
 func (s *Server) hours(_ *state, r *http.Request, _ *Caller) (any, error) {
 	tenant, err := tenantOf(r)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Server) hours(_ *state, r *http.Request, _ *Caller) (any, error) {
 	return nil, &Refusal{http.StatusBadRequest, "the query format is neither json nor csv", "ask for ?format=csv"}
 }
 
-// hoursTime is the time asked for: the query since or period, or this month.
+// hoursTime returns the requested period: the query since or period, or this month.
 func hoursTime(r *http.Request, now time.Time) (billing.Period, error) {
 	since, period := r.URL.Query().Get("since"), r.URL.Query().Get("period")
 	switch {

@@ -18,8 +18,8 @@ import (
 // maxUsage bounds the sessions of one answer.
 const maxUsage = 500
 
-// poolsDocument, billsDocument and usageDocument are what the commands "pool top", "pool bill" and
-// "pool usage" print as JSON.
+// poolsDocument, billsDocument and usageDocument are the JSON output of the commands "pool top", "pool
+// bill" and "pool usage".
 type poolsDocument struct {
 	Version int64                      `json:"version"`
 	Items   []poolv1alpha1.ComputePool `json:"items"`
@@ -27,13 +27,13 @@ type poolsDocument struct {
 
 type billsDocument struct {
 	Items []*accounting.Bill `json:"items"`
-	// Problems are the accounts whose bill cannot be computed, or that have no price book, and why.
+	// Problems are the accounts whose bill cannot be computed, or that have no price book, with the reason.
 	Problems []string `json:"problems"`
 }
 
 type usageDocument struct {
 	Items []poolv1alpha1.UsageRecord `json:"items"` // the newest first
-	// More is how many sessions of this month are left out.
+	// More is the number of this month's sessions that are left out.
 	More int `json:"more"`
 }
 
@@ -41,8 +41,8 @@ func pools(st *state, _ *http.Request, _ *Caller) (any, error) {
 	return poolsDocument{st.version, append([]poolv1alpha1.ComputePool{}, st.snapshot.Pools...)}, nil
 }
 
-// bills are the amounts of all tenants as the controller wrote them last, or with the query tenant the bill of
-// that one, computed from its own records.
+// bills returns the amounts of all tenants from the controller's last summaries, or with the query tenant
+// the bill of that tenant, computed from its own records.
 func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
 	out := billsDocument{Items: []*accounting.Bill{}, Problems: []string{}}
 	tenant, err := tenantOf(r)
@@ -82,7 +82,7 @@ func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
 	return out, nil
 }
 
-// tenantOf is the query tenant; empty if there is none.
+// tenantOf returns the query tenant; empty if there is none.
 func tenantOf(r *http.Request) (string, error) {
 	tenant := r.URL.Query().Get("tenant")
 	if tenant != "" && len(validation.IsDNS1123Subdomain(tenant)) > 0 {
@@ -115,7 +115,7 @@ func (s *Server) usage(_ *state, r *http.Request, _ *Caller) (any, error) {
 	return out, nil
 }
 
-// ledgerRefusal is the answer when usage or prices cannot be read.
+// ledgerRefusal returns the response for usage or prices that cannot be read.
 func ledgerRefusal(err error) error {
 	switch reason := reasonOf(err); reason {
 	case "NotFound":

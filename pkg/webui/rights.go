@@ -8,20 +8,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Who sees a document must have the right to list what it is made of, in all namespaces: the web
-// view shows nobody what kubectl would not. Of Leases nothing is shown but whether a graph is stale and
-// whether a scheduler leads, so nobody needs a right to them.
+// A caller that sees a document must have the right to list its source objects, in all namespaces: the
+// web view shows no caller more than kubectl would. Leases need no right: only whether a graph is stale
+// and whether a scheduler leads is shown of them.
 
 func list(group, resource string) Right { return Right{Verb: "list", Group: group, Resource: resource} }
 
-// seesCluster is needed for the fabric and the nodes.
+// seesCluster returns the rights for the fabric and the nodes.
 func seesCluster() []Right {
 	ours := v1alpha1.SchemeGroupVersion.Group
 	return []Right{list("", "nodes"), list(ours, v1alpha1.Resource), list(ours, v1alpha1.ClusterTopologyResource)}
 }
 
-// seesPods is needed for what names pods, their gangs, tenants and queues, or says why they wait:
-// an explanation may speak of any of these.
+// seesPods returns the rights for documents that name pods, their gangs, tenants and queues, or explain
+// why they wait: an explanation may mention any of these.
 func seesPods() []Right {
 	return append(seesCluster(),
 		list("", "pods"), list("", "namespaces"), list("", "persistentvolumeclaims"), list("batch", "jobs"), list("policy", "poddisruptionbudgets"),
@@ -36,7 +36,7 @@ func seesPools() []Right {
 	return []Right{list(poolv1alpha1.GroupName, poolv1alpha1.ComputePoolResource)}
 }
 
-// seesMoney is needed for what tenants used and owe.
+// seesMoney returns the rights for the usage and bills of tenants.
 func seesMoney() []Right {
 	var out []Right
 	for _, resource := range []string{poolv1alpha1.UsageRecordResource, poolv1alpha1.UsageBatchResource, poolv1alpha1.TenantAccountResource, poolv1alpha1.PriceBookResource, poolv1alpha1.InvoiceResource} {
@@ -45,5 +45,5 @@ func seesMoney() []Right {
 	return out
 }
 
-// seesHours is needed for what tenants used, and for which tenants there are.
+// seesHours returns the rights for the usage of tenants, and for the list of tenants.
 func seesHours() []Right { return append(append(seesMoney(), seesPools()...), list("", "namespaces")) }

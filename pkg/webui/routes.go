@@ -18,15 +18,14 @@ import (
 
 // document is one path of the API.
 type document struct {
-	// rights are what the caller must have to see it.
+	// rights are the rights that a caller needs to see the document.
 	rights []Right
-	// heavy: making it costs much, so that few are made at the same time. See type heavy.
+	// heavy marks an expensive document, of which few are made at the same time. See type heavy.
 	heavy bool
 	make  func(st *state, r *http.Request, c *Caller) (any, error)
 }
 
-// documents are the paths of the API, but for the stream. docs/web-api.md has them with their
-// fields.
+// documents returns the paths of the API, except the stream. docs/web-api.md has them with their fields.
 func (s *Server) documents() map[string]document {
 	return map[string]document{
 		"/api/v1/whoami":                            {make: s.whoami},
@@ -81,8 +80,8 @@ func (s *Server) document(d document) http.Handler {
 	})
 }
 
-// admit is who asks, if they may. A caller who is known has a limit before anybody is asked, so that
-// too many requests of his cost the API server nothing.
+// admit authenticates and authorizes the caller. A known caller's rate is limited before any review, so
+// that too many of its requests cost the API server nothing.
 func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
 	known := s.config.Access.Known(r)
 	if known != "" {
@@ -102,7 +101,7 @@ func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
 	return c, s.config.Access.Authorize(r.Context(), c, rights)
 }
 
-// state is what is shown now.
+// state returns the current state.
 func (s *Server) state() (*state, error) {
 	if !s.config.Watch.Settled() {
 		return nil, &Refusal{http.StatusServiceUnavailable, "the cluster is being read", "try again in a moment"}
@@ -114,7 +113,7 @@ func notFound(format string, args ...any) error {
 	return &Refusal{http.StatusNotFound, fmt.Sprintf(format, args...), "it may be gone: look at the list"}
 }
 
-// identity is the document of who asks.
+// identity is the document about the caller.
 type identity struct {
 	User    string `json:"user"`
 	Mode    string `json:"mode"` // "kubeconfig" or "token"
@@ -182,7 +181,7 @@ func (s *Server) history(st *state, r *http.Request, _ *Caller) (any, error) {
 	return nil, notFound("there is no pod %s/%s", namespace, name)
 }
 
-// topologyOf is that of a pod's node; nil if there is none.
+// topologyOf returns the topology of a pod's node; nil if there is none.
 func topologyOf(all []v1alpha1.NodeGPUTopology, p *v1.Pod) *v1alpha1.NodeGPUTopology {
 	for i := range all {
 		if p.Spec.NodeName != "" && all[i].Name == p.Spec.NodeName {
@@ -192,7 +191,7 @@ func topologyOf(all []v1alpha1.NodeGPUTopology, p *v1.Pod) *v1alpha1.NodeGPUTopo
 	return nil
 }
 
-// reasonOf is what an error of the API server says in a few words.
+// reasonOf returns an API server error's reason in a few words.
 func reasonOf(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != "" {
 		return string(reason)

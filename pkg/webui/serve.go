@@ -11,20 +11,19 @@ import (
 	"github.com/nvtopo/nvtopo/internal/daemon"
 )
 
-// maxPerConnection bounds the requests in work on one connection of HTTP/2: as many streams as a
-// caller may have, and as many documents.
+// maxPerConnection bounds the requests in work on one connection of HTTP/2: the most streams of one
+// caller, and as many documents.
 const maxPerConnection = 2 * maxStreamsPerCaller
 
-// Serve serves until ctx ends, over TLS if there is a configuration, and closes the listener.
-// Streams end with ctx.
+// Serve serves until ctx ends, over TLS if there is a configuration, and closes the listener. Streams end
+// with ctx.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config) error {
 	srv := daemon.NewServer(ctx, config, s.Handler())
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
-	// HTTP/2 where there is TLS: a browser has six connections of HTTP/1.1 to a server, and each
-	// page keeps one for its stream. Nil leaves it to net/http, so that GODEBUG=http2server=0
-	// counts.
+	// HTTP/2 with TLS: a browser has six connections of HTTP/1.1 to a server, and each page keeps one for
+	// its stream. Nil leaves it to net/http, so that GODEBUG=http2server=0 is respected.
 	srv.Protocols = nil
-	// A stream of HTTP/2 has a deadline for what its window does not let out, but not for what the
+	// The write deadline of an HTTP/2 stream covers data that its window holds back, but not data that the
 	// socket does not take.
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxPerConnection, WriteByteTimeout: s.writeTimeout}
 	if config != nil {
@@ -33,8 +32,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config)
 	return daemon.Serve(ctx, srv, ln)
 }
 
-// strictListener closes connections to which something could not be written in time. The server of
-// HTTP/2 forgets that of what it flushes, and would keep a viewer to whom little is sent.
+// strictListener closes connections on which a write missed its deadline. The server of HTTP/2 ignores
+// that error of a flush, and would keep a viewer to whom little is sent.
 type strictListener struct{ net.Listener }
 
 func (l strictListener) Accept() (net.Conn, error) {
@@ -50,7 +49,7 @@ type strictConn struct{ net.Conn }
 func (c strictConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {
-		_ = c.Close() // what counts is why it was not written
+		_ = c.Close() // the error of the write is returned
 	}
 	return n, err
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
 )
 
-// Config says what is served, and to whom.
+// Config configures a Server.
 type Config struct {
-	// Watch holds the objects. Somebody else runs it.
+	// Watch holds the objects. The caller runs it.
 	Watch *clusterwatch.Watch
-	// Ledger reads usage and bills, when they are asked for.
+	// Ledger reads usage and bills on request.
 	Ledger *ledger.Reader
-	// Events lists the events about a pod, when they are asked for.
+	// Events lists the events about a pod on request.
 	Events func(ctx context.Context, namespace, pod string) ([]v1.Event, error)
 	// Files is the front end, with index.html at the top; nil if it was not built.
 	Files  fs.FS
 	Access Access
-	// Hosts are the names that callers may call the server by; with none, any.
+	// Hosts are the accepted host names of requests; empty accepts any.
 	Hosts []string
 	// Resource is the extended resource of the GPUs.
 	Resource string
-	// Version is that of the program.
+	// Version is the program's version.
 	Version string
 	Clock   clock.WithTicker
 }
@@ -46,7 +46,7 @@ type Server struct {
 	limits  *limits
 	viewers *viewers
 	heavy   *heavy
-	looking atomic.Int64 // streams
+	looking atomic.Int64 // number of streams
 
 	writeTimeout time.Duration
 }
@@ -67,7 +67,7 @@ func New(c Config) (*Server, error) {
 	}, nil
 }
 
-// Run makes states while somebody follows the stream, until ctx ends.
+// Run makes states while the stream has viewers, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	tick := s.config.Clock.NewTicker(gap)
 	defer tick.Stop()
@@ -77,23 +77,23 @@ func (s *Server) Run(ctx context.Context) {
 			return
 		case <-tick.C():
 			if s.looking.Load() > 0 {
-				// What cannot be made is said to who asks.
+				// Requests for a document return the error.
 				_, _ = s.states.fresh()
 			}
 		}
 	}
 }
 
-// deadline is until when an answer, or one event, must be written. Connections have no other
+// deadline returns the time by which a response, or one event, must be written. Connections have no other
 // clock than the machine's.
 func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(s.writeTimeout) }
 
 // live and ready answer kubelet's probes, which have no token.
 func live(w http.ResponseWriter, _ *http.Request) {
-	_, _ = w.Write([]byte("ok\n")) // nobody is left to tell
+	_, _ = w.Write([]byte("ok\n")) // the connection is lost
 }
 
-// ready says whether the cluster has been read.
+// ready answers 200 once the cluster has been read.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if !s.config.Watch.Settled() {
 		refuse(w, r, &Refusal{http.StatusServiceUnavailable, "the cluster is being read", "try again in a moment"})

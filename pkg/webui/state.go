@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// gap is the least time between two states: twice a second people see as at once.
+	// gap is the least time between two states: updates twice a second appear immediate.
 	gap = 500 * time.Millisecond
-	// oldest is after which time a state is made anew though no object changed: graphs go stale
-	// by the clock.
+	// oldest is the age at which a state is remade even without a change of objects: graphs go stale by the
+	// clock.
 	oldest = 10 * time.Second
 )
 
-// state is everything that is shown, of one moment. It is never changed once it is made.
+// state is all displayed data of one moment. It is immutable once made.
 type state struct {
 	version  int64
 	made     time.Time
@@ -37,7 +37,8 @@ type state struct {
 	gangs     encoded
 	gangList  []documents.Gang
 	pods      []documents.Workload
-	// head is what of the cluster is in no event: who has another one fetches everything anew.
+	// head is the part of the cluster that no event has: viewers with another head fetch all documents
+	// again.
 	head  encoded
 	pools int64 // version at which a pool changed last
 	// poolObjects is the version of the pools themselves.
@@ -50,13 +51,13 @@ type state struct {
 	next chan struct{}
 }
 
-// encoded is a part of a document with the version at which it became so.
+// encoded is a part of a document with the version of its last change.
 type encoded struct {
 	json json.RawMessage
 	at   int64
 }
 
-// then is the part if it is now this.
+// then returns the part unchanged if now is equal to it, otherwise now with its version.
 func (e encoded) then(version int64, now json.RawMessage) encoded {
 	if string(e.json) == string(now) {
 		return e
@@ -64,7 +65,7 @@ func (e encoded) then(version int64, now json.RawMessage) encoded {
 	return encoded{now, version}
 }
 
-// states makes states when they are asked for.
+// states makes states on request.
 type states struct {
 	watch *clusterwatch.Watch
 	opt   clusterview.Options
@@ -76,14 +77,14 @@ type states struct {
 	last   *state
 }
 
-// current is the last state; nil if there is none yet.
+// current returns the last state; nil if there is none yet.
 func (s *states) current() *state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// fresh is a state of now, or of a moment ago.
+// fresh returns a current state, at most gap old if objects changed.
 func (s *states) fresh() (*state, error) {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -107,8 +108,8 @@ func (s *states) fresh() (*state, error) {
 	return next, nil
 }
 
-// make makes the state that follows. Its version is that of the last one if nothing changed. The
-// first version is a time, so that those of an earlier server are none of this one's.
+// make makes the state that follows last. Its version is last's if nothing changed. The first version is
+// a time, so that the versions of an earlier server are invalid.
 func (s *states) make(last *state, now time.Time) (*state, error) {
 	snapshot := s.watch.Snapshot()
 	objects := &snapshot.World.Objects

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// unbuilt is served when the program was built without the front end.
+// unbuilt is served if the program was built without the front end.
 const unbuilt = `<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>nvtopo</title></head>
@@ -21,10 +21,10 @@ const unbuilt = `<!doctype html>
 </html>
 `
 
-// assets is the folder of files whose name changes with their content.
+// assets is the folder of files whose names change with their content.
 const assets = "assets/"
 
-// files serves the front end. A path that is no file is one of its own: it gets index.html.
+// files serves the front end. A path without a file is a page of the front end: it gets index.html.
 func (s *Server) files() http.Handler {
 	if s.config.Files == nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func (s *Server) files() http.Handler {
 		case isFile && strings.HasPrefix(name, assets):
 			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 		case strings.HasPrefix(name, assets):
-			http.NotFound(w, r) // of another build: the page that asks is old
+			http.NotFound(w, r) // of another build: the requesting page is old
 			return
 		default:
 			w.Header().Set("Cache-Control", "no-store")
@@ -56,7 +56,7 @@ func (s *Server) files() http.Handler {
 	})
 }
 
-// withPath is the request with another path: ServeFileFS sends who asks for index.html elsewhere.
+// withPath returns the request with another path: ServeFileFS redirects requests for index.html.
 func withPath(r *http.Request, name string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimSuffix(name, "index.html")

@@ -16,22 +16,20 @@ import (
 )
 
 const (
-	// heartbeat is how often something is sent though nothing changed: proxies close connections
-	// on which nothing happens.
+	// heartbeat is the interval of comments that are sent without changes: proxies close idle connections.
 	heartbeat = 15 * time.Second
-	// reviewEvery is how often a viewer's token and rights are asked for again. The answer may be one
-	// that is kept for answerTTL.
+	// reviewEvery is the interval of reviews of a viewer's token and rights. The result may be up to
+	// answerTTL old.
 	reviewEvery = 30 * time.Second
-	// maxUnsaid is after how many reviews in turn that nobody answered a stream ends: an API server
-	// that restarts ends none.
+	// maxUnsaid is the number of consecutive reviews without a result after which a stream ends: a restart
+	// of the API server ends none.
 	maxUnsaid = 4
-	// maxStreams bounds the streams, and maxStreamsPerCaller those of one caller: one for each
-	// page that is open.
+	// maxStreams bounds the streams, and maxStreamsPerCaller those of one caller: one for each open page.
 	maxStreams          = 256
 	maxStreamsPerCaller = 32
 )
 
-// viewers counts who follows the stream.
+// viewers counts the streams of each caller.
 type viewers struct {
 	mu  sync.Mutex
 	all int
@@ -58,8 +56,8 @@ func (v *viewers) leave(name string) {
 	}
 }
 
-// stream sends what changes. Nothing is kept for a viewer but the version that it has seen: one
-// that reads slowly gets several changes in one, and one that does not read is dropped.
+// stream sends changes. The only state of a viewer is the last version it was sent: a slow reader gets
+// several changes in one event, and a viewer that does not read is dropped.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // as in send; a connection of a test has none
@@ -86,7 +84,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // a proxy must not collect events
+	h.Set("X-Accel-Buffering", "no") // a proxy must not buffer events
 	w.WriteHeader(http.StatusOK)
 	v := &viewer{server: s, w: w, r: r, rc: rc}
 	if err := v.follow(r.Context(), st); err != nil {
@@ -94,7 +92,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// viewer is one who follows the stream.
+// viewer is one client of the stream.
 type viewer struct {
 	server *Server
 	w      http.ResponseWriter
@@ -103,11 +101,11 @@ type viewer struct {
 	seen   int64
 }
 
-// errEnds says that the server ends.
+// errEnds is the reason for a stream that ends with the server.
 var errEnds = errors.New("the server ends")
 
-// follow sends events until the viewer goes, may not see more, or the server ends. The error is
-// what the viewer is told.
+// follow sends events until the viewer disconnects, may not see more, or the server ends. The error is
+// the reason that the viewer is sent.
 func (v *viewer) follow(ctx context.Context, st *state) error {
 	next := st.next
 	if err := v.greet(st); err != nil {
@@ -115,7 +113,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 	}
 	beat := v.server.config.Clock.NewTicker(heartbeat)
 	defer beat.Stop()
-	// Not all at the same time.
+	// Jitter spreads the reviews of many viewers.
 	review := v.server.config.Clock.NewTicker(wait.Jitter(reviewEvery, 0.2))
 	defer review.Stop()
 	unsaid := 0
@@ -125,7 +123,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 			if err != nil {
 				return err
 			}
-			// While it is written, which a slow viewer makes long, nothing else of the state is kept.
+			// No reference to the state is kept during a write, which a slow viewer can make long.
 			next, st = st.next, nil
 			if err := v.send(data); err != nil {
 				return err
@@ -151,8 +149,8 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 	}
 }
 
-// greet says from which version on the viewer is told: from the one that it has seen, if it can
-// join there.
+// greet sends the version after which changes follow: the last one the viewer has seen, if the changes
+// since are known.
 func (v *viewer) greet(st *state) error {
 	seen, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil || !st.joins(seen) {
@@ -165,14 +163,14 @@ func (v *viewer) greet(st *state) error {
 	return v.send(data)
 }
 
-// anew says hello.
+// anew returns the hello event, and resets the viewer's version.
 func (v *viewer) anew(st *state, version int64) ([]byte, error) {
 	data, _, err := frames([]event{st.hello(version)}, version, version)
 	v.seen = version
 	return data, err
 }
 
-// news is what changed since the viewer was told last.
+// news returns the changes since the viewer's version.
 func (v *viewer) news(st *state) ([]byte, error) {
 	if st.version == v.seen {
 		return nil, nil
@@ -188,13 +186,13 @@ func (v *viewer) news(st *state) ([]byte, error) {
 	return data, err
 }
 
-// passing reports whether a refusal may pass by itself.
+// passing reports whether a refusal is temporary.
 func passing(err error) bool {
 	var r *Refusal
 	return errors.As(err, &r) && (r.Code == http.StatusTooManyRequests || r.Code == http.StatusServiceUnavailable)
 }
 
-// review asks again whether the viewer may see what it is sent.
+// review checks again whether the viewer may see the stream.
 func (v *viewer) review(ctx context.Context) error {
 	c, err := v.server.config.Access.Authenticate(v.r.WithContext(ctx))
 	if err == nil {
@@ -203,8 +201,8 @@ func (v *viewer) review(ctx context.Context) error {
 	return err
 }
 
-// send writes an event. Its deadline does not count for what comes after: over HTTP/2 it would end
-// the stream though nothing is being written, such as while a review takes long.
+// send writes an event. Its deadline is cleared afterwards: over HTTP/2 it would end the stream even
+// without a write in progress, for example during a long review.
 func (v *viewer) send(data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -224,8 +222,8 @@ func (v *viewer) write(data []byte) error {
 	return v.rc.Flush()
 }
 
-// bye says why the stream ends, if the viewer still listens. The deadline of its write counts for
-// the end of the answer, too.
+// bye sends the reason for the end of the stream, if the viewer still reads. The deadline of its write
+// also applies to the end of the response.
 func (v *viewer) bye(err error) {
 	reason := "the stream cannot go on"
 	var refused *Refusal
@@ -239,6 +237,6 @@ func (v *viewer) bye(err error) {
 		}
 	}
 	data, _ := json.Marshal(byeEvent{reason}) // one string: it cannot fail
-	// Who does not listen is gone already.
+	// A viewer that does not read is already gone.
 	_ = v.write(fmt.Appendf(nil, "event: bye\ndata: %s\n\n", data))
 }

@@ -8,36 +8,35 @@ import (
 	"slices"
 )
 
-// maxRemoved bounds what is kept of rows that are gone.
+// maxRemoved bounds the recorded removals of rows.
 const maxRemoved = 4096
 
-// row is one line of a list, encoded, with the version at which it became so.
+// row is one encoded row of a list, with the version of its last change.
 type row struct {
 	key  string
 	json json.RawMessage
 	at   int64
 }
 
-// removal is a row that is gone since a version.
+// removal is a removed row with the version of its removal.
 type removal struct {
 	key string
 	at  int64
 }
 
-// table is a list at one version. It is never changed once it is made.
+// table is a list at one version. It is immutable once made.
 type table struct {
 	rows    []row
 	index   map[string]int
 	removed []removal // by version, oldest first
-	// since is the oldest version that changes can be told from.
+	// since is the oldest version whose later changes are known.
 	since int64
 }
 
-// newTable is an empty list, which nobody can join on.
+// newTable returns an empty list; changes since earlier versions are unknown.
 func newTable(version int64) *table { return &table{index: map[string]int{}, since: version} }
 
-// next is the list with these rows, of which at is not set yet. It is the same list if nothing
-// changed.
+// next returns the list with these rows, whose at is not set yet. It is the same list if nothing changed.
 func (t *table) next(version int64, rows []row) *table {
 	out := &table{rows: rows, index: make(map[string]int, len(rows)), removed: slices.Clone(t.removed), since: t.since}
 	changed := len(rows) != len(t.rows)
@@ -67,7 +66,7 @@ func (t *table) next(version int64, rows []row) *table {
 	return out
 }
 
-// changes are the rows that changed after a version, and the keys of those that are gone since.
+// changes returns the rows that changed after a version, and the keys of those removed since.
 func (t *table) changes(after int64) (changed []json.RawMessage, removed []string) {
 	changed, removed = []json.RawMessage{}, []string{}
 	for i := range t.rows {

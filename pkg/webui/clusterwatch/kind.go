@@ -39,35 +39,35 @@ type kind[T any] struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
-	changes int64             // counts changes of objects
-	listed  int64             // changes that list has
-	list    []T               // by namespace and name; never changed once it is made
+	changes int64             // number of changes of objects
+	listed  int64             // changes that list includes
+	list    []T               // by namespace and name; immutable once made
 	faults  map[string]string // of objects that cannot be read, by namespace/name
 }
 
-// access is whether a kind can be read.
+// access records whether a kind can be read.
 type access struct {
 	name string // plural
 
 	mu      sync.Mutex
-	asked   bool  // the API server has given the objects, or refused them
-	refused error // its last answer; nil if it gave the objects
+	asked   bool  // the API server has returned the objects, or refused them
+	refused error // its last error; nil if it returned the objects
 }
 
-// refusal says whether an error is an answer for good: the kind is not installed, or forbidden.
+// refusal reports whether an error is a permanent answer: the kind is not installed, or forbidden.
 func refusal(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 func (a *access) note(err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // a watch from a version that is too old: the next list says more
+		return // a watch from a version that is too old: the next list tells more
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked, a.refused = a.asked || err == nil || refusal(err), err
 }
 
-// state says whether the API server has answered, whether the kind is installed, and what else is
-// wrong; empty if nothing is.
+// state returns whether the API server has answered, whether the kind is installed, and any other
+// problem; empty if there is none.
 func (a *access) state() (asked, installed bool, problem string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,12 +79,12 @@ func (a *access) state() (asked, installed bool, problem string) {
 	case apierrors.IsForbidden(a.refused):
 		return a.asked, true, clusterobjects.MayNotBeRead(a.name)
 	}
-	// The text of the error may differ each time, which would be a change for all who look.
+	// The text of the error may differ each time, which would be a change for all viewers.
 	return a.asked, true, a.name + " cannot be read now, and are what they were: the API server does not answer"
 }
 
-// watching makes a kind whose objects are typed already. significant says whether an update is a
-// change; nil if each is. changed is called after every change.
+// watching makes a kind whose objects are typed. significant reports whether an update is a change; nil
+// if every update is. changed is called after every change.
 func watching[T any, L runtime.Object](name string, c collection[L], client any, example runtime.Object, significant func(before, after *T) bool, changed func()) (*kind[T], error) {
 	k := &kind[T]{access: access{name: name}, listed: -1, faults: map[string]string{}}
 	lw := &cache.ListWatch{
@@ -103,7 +103,7 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 	if err := k.informer.SetTransform(k.take); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", name, err)
 	}
-	// What is wrong is noted above, and shown. The log has the details.
+	// The error is recorded by note and shown. The log has the details.
 	if err := k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		klog.FromContext(ctx).V(2).Info("Cannot watch", "resource", name, "err", err)
 	}); err != nil {
@@ -122,7 +122,7 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 			a, is := after.(*T)
 			if significant == nil || !was || !is || significant(b, a) {
 				change()
-			} else { // the object is another one, and says the same
+			} else { // another object with the same content
 				k.mu.Lock()
 				k.changes++
 				k.mu.Unlock()
@@ -143,7 +143,7 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 	return k, nil
 }
 
-// take makes an object as it is held: typed, and without what only its writers need.
+// take converts an object to the form that is held: typed, and without fields that only its writers need.
 func (k *kind[T]) take(o any) (any, error) {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		typed := new(T)
@@ -173,10 +173,10 @@ func (k *kind[T]) take(o any) (any, error) {
 	return o, nil
 }
 
-// maxFaults bounds what is kept of objects that cannot be read.
+// maxFaults bounds the recorded objects that cannot be read.
 const maxFaults = 8
 
-// fault notes that an object cannot be read, or can.
+// fault records that an object cannot be read, or removes the record if err is nil.
 func (k *kind[T]) fault(u *unstructured.Unstructured, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -186,7 +186,7 @@ func (k *kind[T]) fault(u *unstructured.Unstructured, err error) {
 	}
 }
 
-// all are the objects, by namespace and name. Do not change them.
+// all returns the objects, by namespace and name. They must not be changed.
 func (k *kind[T]) all() []T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,7 +218,7 @@ func (k *kind[T]) version() int64 {
 	return k.changes
 }
 
-// settled says whether what is held is what the API server had when it was asked first.
+// settled reports whether the API server's first list has been received, or refused.
 func (k *kind[T]) settled() bool {
 	if asked, _, _ := k.state(); !asked {
 		return false
@@ -236,7 +236,7 @@ func (k *kind[T]) installed() bool {
 	return is
 }
 
-// problems are what is wrong with reading the kind.
+// problems returns the errors of reading the kind.
 func (k *kind[T]) problems() []string {
 	_, _, problem := k.state()
 	k.mu.Lock()

@@ -18,25 +18,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// errUnread says that a kind is not read, or not yet.
+// errUnread means that a kind is not read, or not yet.
 var errUnread = errors.New("not read")
 
-// Snapshot is a cluster at one moment. Nothing in it is changed.
+// Snapshot is the state of a cluster at one moment. It is immutable.
 type Snapshot struct {
-	// Version is that of the Watch when it was made, or before: what changed since is in it or not.
+	// Version is the Watch's version when the snapshot was made, or an earlier one: a later change may be
+	// included or not.
 	Version int64
-	// World has the objects of all namespaces; Of narrows it to what an explanation reads.
+	// World has the objects of all namespaces; Of narrows it to the objects that an explanation reads.
 	World explain.World
 	Pools []poolv1alpha1.ComputePool
 	// PoolsVersion changes when a pool does.
 	PoolsVersion int64
-	// HasPools and HasGroups: the kinds ComputePool and PodGroup are installed.
+	// HasPools and HasGroups report whether the kinds ComputePool and PodGroup are installed.
 	HasPools, HasGroups bool
-	// Problems are what cannot be read.
+	// Problems are the failed reads.
 	Problems []string
 }
 
-// Snapshot gives what is held now.
+// Snapshot returns the objects that are held now.
 func (w *Watch) Snapshot() *Snapshot {
 	s := &Snapshot{Version: w.Version(), PoolsVersion: w.pools.version()}
 	s.World = explain.World{
@@ -63,7 +64,7 @@ func (w *Watch) Snapshot() *Snapshot {
 	return s
 }
 
-// useProfiles has pods explained by what the scheduler that leads has published.
+// useProfiles makes explanations use the profiles that the leading scheduler published.
 func (s *Snapshot) useProfiles(w *Watch) error {
 	var unread error
 	for _, c := range w.published.all() {
@@ -72,7 +73,7 @@ func (s *Snapshot) useProfiles(w *Watch) error {
 	return cmp.Or(unread, s.World.UseProfiles(w.config.Schedulers, w.config.Resources))
 }
 
-// fabric is the ClusterTopology that counts; nil if there is none.
+// fabric returns the ClusterTopology that is used; nil if there is none.
 func (w *Watch) fabric() *v1alpha1.ClusterTopology {
 	all := w.fabrics.all()
 	i := slices.IndexFunc(all, func(t v1alpha1.ClusterTopology) bool { return t.Name == v1alpha1.ClusterTopologyName })
@@ -82,7 +83,7 @@ func (w *Watch) fabric() *v1alpha1.ClusterTopology {
 	return &all[i]
 }
 
-// Of is what an explanation of something in a namespace is made of.
+// Of returns the objects that explain something in a namespace.
 func (s *Snapshot) Of(namespace string) *explain.World {
 	w := s.World
 	w.Jobs = within(w.Jobs, func(j *batchv1.Job) bool { return j.Namespace == namespace })

@@ -32,19 +32,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// Config says what cluster is watched.
+// Config configures a Watch.
 type Config struct {
 	Kube    kubernetes.Interface
 	Dynamic dynamic.Interface
-	// LeaseNamespace is that of the Leases of exporters and agents.
+	// LeaseNamespace is the namespace of the Leases of exporters and agents.
 	LeaseNamespace string
-	// Schedulers are those whose pods are explained, and Resources those whose devices they choose; nil: as
-	// the scheduler that leads has published, see explain.World.UseProfiles.
+	// Schedulers are the schedulers whose pods are explained, and Resources those whose devices they choose;
+	// nil: the ones published by the leading scheduler, see explain.World.UseProfiles.
 	Schedulers, Resources []string
 	Clock                 clock.PassiveClock
 }
 
-// held is a kind, whatever its type.
+// held is a kind of any type.
 type held interface {
 	run(ctx context.Context)
 	settled() bool
@@ -108,7 +108,7 @@ type builder struct {
 	err error
 }
 
-// object is a pointer to a type of object.
+// object is a pointer to a Kubernetes object type.
 type object[T any] interface {
 	*T
 	runtime.Object
@@ -119,7 +119,7 @@ func typed[T any, P object[T], L runtime.Object](b *builder, name string, c coll
 	return added(b, k, err)
 }
 
-// oneOf is the ConfigMap of a name.
+// oneOf lists and watches the ConfigMap of one name.
 type oneOf struct {
 	corev1client.ConfigMapInterface
 
@@ -152,8 +152,8 @@ func added[T any](b *builder, k *kind[T], err error) *kind[T] {
 	return k
 }
 
-// revived reports whether a Lease says something new: most updates only renew it in time, and
-// whether it has run out is asked of a clock.
+// revived reports whether a Lease differs by more than a renewal in time: most updates are such renewals,
+// and expiry is computed from a clock.
 func revived(before, after *coordinationv1.Lease) bool {
 	b, a := before.Spec, after.Spec
 	if b.RenewTime == nil || a.RenewTime == nil || b.LeaseDurationSeconds == nil || a.LeaseDurationSeconds == nil || *b.LeaseDurationSeconds != *a.LeaseDurationSeconds {
@@ -170,14 +170,14 @@ func (w *Watch) change() {
 	w.version++
 }
 
-// Version counts the changes of objects.
+// Version returns the number of changes of objects.
 func (w *Watch) Version() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.version
 }
 
-// Run watches until ctx ends, and returns when all that it started has ended.
+// Run watches until ctx ends, and returns when all its goroutines have ended.
 func (w *Watch) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, k := range w.kinds {
@@ -186,7 +186,7 @@ func (w *Watch) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Settled reports whether all that the API server had, or refused, is here.
+// Settled reports whether all objects that the API server had at first have been received, or refused.
 func (w *Watch) Settled() bool {
 	return !slices.ContainsFunc(w.kinds, func(k held) bool { return !k.settled() })
 }

@@ -13,7 +13,7 @@ import (
 // Cluster is the document of the whole cluster.
 type Cluster struct {
 	Version  int64              `json:"version"`
-	Moment   time.Time          `json:"moment"`   // when the objects were read
+	Moment   time.Time          `json:"moment"`   // time at which the objects were read
 	Resource string             `json:"resource"` // extended resource of the GPUs
 	Levels   []string           `json:"levels"`   // of the fabric, outermost first
 	Supply   clusterview.Supply `json:"supply"`
@@ -22,38 +22,38 @@ type Cluster struct {
 	Features Features           `json:"features"`
 }
 
-// Features says which pages have something to show.
+// Features are the optional pages that have content.
 type Features struct {
 	Pools bool `json:"pools"` // ComputePools are installed
 	Gangs bool `json:"gangs"` // PodGroups are installed, or some pods are a gang
 }
 
-// Node is one node in a few words.
+// Node is the summary of one node.
 type Node struct {
 	Name    string   `json:"name"`
-	Domains []string `json:"domains"` // as many as there are levels; empty where it is in none
+	Domains []string `json:"domains"` // one for each level; empty if it is in none
 	Model   string   `json:"model"`   // "mixed" if there are several
 	GPUs    int      `json:"gpus"`
-	Used    int      `json:"used"` // that pods hold, those known by number included
+	Used    int      `json:"used"` // held by pods, including those known only by number
 	Free    int      `json:"free"`
 	Bad     int      `json:"bad"` // unhealthy or partitioned, or degraded and free
-	// Slots is how many pods of so many GPUs fit now, by size, and Capacity how many would on the
-	// empty machine.
+	// Slots are the numbers of pods that fit now, by GPUs of a pod, and Capacity the numbers on the empty
+	// machine.
 	Slots    map[string]int `json:"slots"`
 	Capacity map[string]int `json:"capacity"`
 	// States has one letter a GPU: f free, u used, d degraded and free, m partitioned, x unhealthy.
 	States  string `json:"states"`
-	Closed  string `json:"closed"`  // why nothing goes there; empty if pods may
-	NoGraph string `json:"noGraph"` // why nobody chooses GPUs by the graph; empty if the scheduler does
+	Closed  string `json:"closed"`  // why no pod is placed on it; empty if pods may be
+	NoGraph string `json:"noGraph"` // why GPUs are not chosen by the graph; empty if the scheduler does
 	Note    string `json:"note"`    // as clusterview's Node.Notes
 }
 
-// letters are those of Node.States.
+// letters are the letters of Node.States.
 var letters = map[clusterview.State]byte{
 	clusterview.Free: 'f', clusterview.Used: 'u', clusterview.Degraded: 'd', clusterview.MIG: 'm', clusterview.Unhealthy: 'x',
 }
 
-// ClusterOf makes the document of a view. problems are those of reading the objects.
+// ClusterOf makes the document of a view. problems are the errors of reading the objects.
 func ClusterOf(version int64, v *clusterview.View, f Features, problems []string) *Cluster {
 	c := &Cluster{
 		Version: version, Moment: v.Moment.UTC(), Resource: v.Resource, Levels: v.Levels, Supply: v.Supply, Nodes: []Node{}, Features: f,
@@ -65,7 +65,7 @@ func ClusterOf(version int64, v *clusterview.View, f Features, problems []string
 	return c
 }
 
-// NodeOf is a node in a few words.
+// NodeOf returns the summary of a node.
 func NodeOf(n *clusterview.Node) Node {
 	out := Node{
 		Name: n.Name, Domains: append([]string{}, n.Domains...), Model: n.Model, GPUs: n.Supply.GPUs, Used: n.Supply.UsedGPUs, Free: n.Supply.FreeGPUs,
@@ -84,23 +84,23 @@ func NodeOf(n *clusterview.Node) Node {
 	return out
 }
 
-// NodeDetail is everything that is shown of one node.
+// NodeDetail is the document of one node.
 type NodeDetail struct {
 	*clusterview.Node
 
 	Links  Links    `json:"links"`
-	Levels []string `json:"levels"` // of the fabric, what Domains are of
+	Levels []string `json:"levels"` // levels of the fabric, in the order of Domains
 }
 
 // Links are the links of a node's GPUs, in the order of NodeDetail.GPUs.
 type Links struct {
-	// Classes are those of "nvidia-smi topo -m"; X on the diagonal.
+	// Classes are the link classes of "nvidia-smi topo -m"; X on the diagonal.
 	Classes [][]string `json:"classes"`
 	// BandwidthGBps is in GB/s in one direction; 0 on the diagonal.
 	BandwidthGBps [][]float64 `json:"bandwidthGBps"`
 }
 
-// NodeDetailOf is everything that is shown of the node of that name; nil if there is none.
+// NodeDetailOf returns the document of the node of that name; nil if there is none.
 func NodeDetailOf(v *clusterview.View, name string) *NodeDetail {
 	n := v.Node(name)
 	if n == nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package documents makes what the web API answers from a cluster's objects.
+// Package documents makes the documents of the web API from a cluster's objects.
 //
-// Its one invariant: what it says of GPUs is what pkg/inspect/clusterview says, why a pod waits is what
-// pkg/inspect/explain says, and what is owed is what pkg/pools/accounting says. It is pure: it reads no
-// clock and asks nobody. docs/web-api.md has every document with its fields.
+// Its one invariant: facts about GPUs come from pkg/inspect/clusterview, reasons for waiting pods from
+// pkg/inspect/explain, and amounts owed from pkg/pools/accounting. It is pure: it reads no clock and
+// sends no requests. docs/web-api.md has every document with its fields.
 package documents

@@ -21,11 +21,11 @@ import (
 
 // The states of a gang.
 const (
-	GangIncomplete = "incomplete" // members are missing that start together
-	GangPending    = "pending"    // some member that it needs has no node
+	GangIncomplete = "incomplete" // members that start together are missing
+	GangPending    = "pending"    // a needed member has no node
 	GangRunning    = "running"    // as many as start together have a node, or have ended
 	GangEnded      = "ended"      // all members have ended
-	GangUnreadable = "unreadable" // what it asks for cannot be read
+	GangUnreadable = "unreadable" // its request cannot be read
 )
 
 // Gangs is the document of all gangs.
@@ -34,26 +34,26 @@ type Gangs struct {
 	Items   []Gang `json:"items"` // by namespace and name
 }
 
-// Gang is one gang in a few words.
+// Gang is the summary of one gang.
 type Gang struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Source    string `json:"source"` // what makes the pods a gang
+	Source    string `json:"source"` // kind of object that defines the gang
 	State     string `json:"state"`
 	Minimum   int    `json:"minimum"` // members that start together
-	Have      int    `json:"have"`    // members there are
+	Have      int    `json:"have"`    // existing members
 	Placed    int    `json:"placed"`  // members with a node
-	// Level is that of the smallest domain with all members that have a node, and Domains are
-	// the innermost ones that they are in. Empty while no member has a node.
+	// Level is the level of the smallest domain that contains all members with a node, and Domains are their
+	// innermost domains. Empty while no member has a node.
 	Level   string   `json:"level"`
 	Domains []string `json:"domains"`
-	// Crossings counts, by level, how often the ring of the ranks goes from one domain to another.
+	// Crossings is the number of steps of the ring of ranks that lead to another domain, by level.
 	Crossings map[string]int `json:"crossings"`
-	// EstimateMillis is the time of an all-reduce in and between the nodes, as the scheduler
-	// estimated it; 0 if it is not known. Exact: it is of a plan that was proven best.
+	// EstimateMillis is the scheduler's estimate of the time of an all-reduce in and between the nodes; 0 if
+	// it is not known. Exact reports that the plan was proven best.
 	EstimateMillis float64 `json:"estimateMillis"`
 	Exact          bool    `json:"exact"`
-	Reason         string  `json:"reason"` // why it cannot be placed, as far as its objects say
+	Reason         string  `json:"reason"` // why it cannot be placed, as far as its objects tell
 }
 
 // Member is a member of a gang.
@@ -66,15 +66,15 @@ type Member struct {
 	State   string   `json:"state"`
 }
 
-// GangDetail is everything that is shown of a gang.
+// GangDetail is the document of one gang.
 type GangDetail struct {
 	Gang
 
 	Levels  []string `json:"levels"`
 	Members []Member `json:"members"` // by rank
-	// Placement is what the scheduler wrote about it; null if there is nothing that can be read.
+	// Placement is the scheduler's report on the gang; null if it is missing or unreadable.
 	Placement *gangrequest.Placement `json:"placement"`
-	// Explanation is that of the gang; null if it has none.
+	// Explanation is the gang's explanation; null if it has none.
 	Explanation *explain.Explanation `json:"explanation"`
 	Warnings    []string             `json:"warnings"`
 }
@@ -124,8 +124,8 @@ func GangsOf(v *clusterview.View, o *clusterobjects.Objects) []Gang {
 	return out
 }
 
-// GangDetailOf is everything that is shown of a gang; nil if there is none of the name. Of gangs
-// of one name it is the first in the order of the sources.
+// GangDetailOf returns the document of a gang; nil if there is none of the name. Of gangs of one name it
+// is the first in the order of the sources.
 func GangDetailOf(v *clusterview.View, o *clusterobjects.Objects, w *explain.World, namespace, name string) *GangDetail {
 	for _, g := range gather(o) {
 		if g.key.Namespace != namespace || g.key.Name != name {
@@ -178,7 +178,7 @@ func gangInBrief(t *fabric.Tree, g *gathered, read *gangrequest.Gang) Gang {
 	return out
 }
 
-// onFabric says where the nodes of a gang are, in the order of the ranks.
+// onFabric sets the domains of a gang's nodes, given in the order of the ranks.
 func onFabric(out *Gang, t *fabric.Tree, at []int) {
 	if len(at) == 0 {
 		return

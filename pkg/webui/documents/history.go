@@ -24,14 +24,14 @@ const (
 	FromPod       = "pod"
 )
 
-// History is the document of what became of a pod.
+// History is the document of a pod's history.
 type History struct {
 	Pod      string   `json:"pod"` // namespace/name
 	Entries  []Entry  `json:"entries"`
-	Problems []string `json:"problems"` // what could not be read
+	Problems []string `json:"problems"` // failed reads
 }
 
-// Entry is one thing that happened. What has no time of its own has that of what it came with.
+// Entry is one event of a history. One without a time of its own has that of its source.
 type Entry struct {
 	At     time.Time `json:"at"`
 	Source string    `json:"source"`
@@ -41,8 +41,8 @@ type Entry struct {
 	Data   any       `json:"data,omitempty"`
 }
 
-// HistoryOf is what became of a pod, the oldest first. events are those about it, topology is that
-// of its node, nil if it has none.
+// HistoryOf returns a pod's history, the oldest entry first. events are the events about it, topology is
+// its node's, nil if it has none.
 func HistoryOf(p *v1.Pod, events []v1.Event, topology *v1alpha1.NodeGPUTopology) *History {
 	h := &History{Pod: p.Namespace + "/" + p.Name, Entries: []Entry{}, Problems: []string{}}
 	add := func(e Entry) {
@@ -76,10 +76,10 @@ func HistoryOf(p *v1.Pod, events []v1.Event, topology *v1alpha1.NodeGPUTopology)
 	return h
 }
 
-// order is that of what happens within a second: most times have no more than seconds.
+// order is the order of entries within a second: most times have no finer resolution.
 var order = map[string]int{FromPod: 0, FromDecision: 1, FromCondition: 2, FromEvent: 3, FromRecord: 4}
 
-// addChoice adds which GPUs were chosen, and why.
+// addChoice adds the chosen GPUs and the reason for the choice.
 func (h *History) addChoice(p *v1.Pod, add func(Entry)) {
 	if p.Annotations[allocation.Key] == "" {
 		return
@@ -115,8 +115,8 @@ func decisionOf(h *History, p *v1.Pod, a *allocation.Allocation) any {
 	return d
 }
 
-// addRecord adds what kubelet gave to the containers. The record has no time: it was made when the
-// pod was started.
+// addRecord adds the devices that kubelet gave to the containers. The record has no time: it was made
+// when the pod was started.
 func (h *History) addRecord(p *v1.Pod, t *v1alpha1.NodeGPUTopology, add func(Entry)) {
 	if t == nil {
 		return

@@ -36,7 +36,7 @@ const Unknown = -1
 // maxText bounds the sentences in lists, in bytes; the whole text is in an explanation.
 const maxText = 300
 
-// Workloads is the document of all pods that ask for GPUs.
+// Workloads is the document of all pods that request GPUs.
 type Workloads struct {
 	Version int64          `json:"version"`
 	Moment  time.Time      `json:"moment"`
@@ -44,32 +44,33 @@ type Workloads struct {
 	Items   []Workload     `json:"items"`  // by namespace and name
 }
 
-// Workload is one pod in a few words.
+// Workload is the summary of one pod.
 type Workload struct {
 	Namespace  string    `json:"namespace"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
 	State      string    `json:"state"`
-	GPUs       int       `json:"gpus"` // that it asks for
+	GPUs       int       `json:"gpus"` // requested
 	Node       string    `json:"node"`
 	GPUIndices []int     `json:"gpuIndices"` // empty if they are not known
 	Gang       string    `json:"gang"`       // namespace/name
 	Tenant     string    `json:"tenant"`
 	Queue      string    `json:"queue"` // LocalQueue
-	// LinkClass and BandwidthGBps are of the weakest link of the ring of its GPUs, BestGBps what as
-	// many GPUs of the machine have when it is empty, and Quality their quotient, or Unknown.
+	// LinkClass and BandwidthGBps describe the weakest link of the ring of its GPUs, BestGBps is the
+	// bandwidth of as many GPUs on the empty machine, and Quality their quotient, or Unknown.
 	LinkClass     string    `json:"linkClass"`
 	BandwidthGBps float64   `json:"bandwidthGBps"`
 	BestGBps      float64   `json:"bestGBps"`
 	Quality       float64   `json:"quality"`
-	Since         time.Time `json:"since"` // when it came into its state, as far as that is known
+	Since         time.Time `json:"since"` // time of its last change of state, as far as that is known
 	Reason        string    `json:"reason"`
 }
 
-// FullName is namespace/name.
+// FullName returns namespace/name.
 func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
 
-// WorkloadsOf lists the pods that ask for GPUs, with their tenant and queue as namespaces and Workloads say.
+// WorkloadsOf lists the pods that request GPUs, with the tenant of their namespace and the queue of their
+// Workload.
 func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 	placed := map[types.UID]*clusterview.Pod{}
 	for _, n := range v.Nodes {
@@ -106,14 +107,14 @@ func WorkloadsOf(v *clusterview.View, o *clusterobjects.Objects) []Workload {
 	return out
 }
 
-// reasons are those of pods that wait, with the gangs that were read for them.
+// reasons returns the reasons of waiting pods, and caches the gangs that were read for them.
 type reasons struct {
 	objects *clusterobjects.Objects
 	parts   map[gangrequest.Key]*gathered
 	gangs   map[gangrequest.Key]*gangrequest.Gang
 }
 
-// now is what the scheduler wrote on a pod, as far as it is true of its gang's members now.
+// now returns the scheduler's message on a pod, updated for the present members of its gang.
 func (r *reasons) now(p *v1.Pod, said string) string {
 	key, member := gangrequest.KeyOf(p)
 	if !member {
@@ -131,7 +132,7 @@ func (r *reasons) now(p *v1.Pod, said string) string {
 	return r.gangs[key].Said(p, said)
 }
 
-// CountsOf counts workloads by state; every state is there.
+// CountsOf counts workloads by state, including states without workloads.
 func CountsOf(all []Workload) map[string]int {
 	out := map[string]int{}
 	for _, state := range States() {
@@ -143,7 +144,7 @@ func CountsOf(all []Workload) map[string]int {
 	return out
 }
 
-// askedOf is how many devices of a resource a pod asks for.
+// askedOf returns the number of devices of a resource that a pod requests.
 func askedOf(p *v1.Pod, resource string) int {
 	name := v1.ResourceName(resource)
 	has := func(c v1.Container) bool { _, ok := c.Resources.Requests[name]; return ok }
@@ -171,7 +172,7 @@ func workloadOf(p *v1.Pod, asked int, placed *clusterview.Pod) Workload {
 	return w
 }
 
-// gangOf is namespace/name of a pod's gang.
+// gangOf returns namespace/name of a pod's gang.
 func gangOf(p *v1.Pod) string {
 	if key, ok := gangrequest.KeyOf(p); ok {
 		return key.Namespace + "/" + key.Name
@@ -179,7 +180,7 @@ func gangOf(p *v1.Pod) string {
 	return ""
 }
 
-// stateOf is the state of a pod, since when, and why.
+// stateOf returns the state of a pod, its beginning, and its reason.
 func stateOf(p *v1.Pod) (state string, since time.Time, reason string) {
 	scheduled := conditionOf(p, v1.PodScheduled)
 	switch {
@@ -212,7 +213,7 @@ func conditionOf(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// endedAt is when the last container ended.
+// endedAt returns the time at which the last container ended.
 func endedAt(p *v1.Pod) time.Time {
 	last := p.CreationTimestamp.Time
 	for i := range p.Status.ContainerStatuses {
@@ -223,10 +224,10 @@ func endedAt(p *v1.Pod) time.Time {
 	return last
 }
 
-// ordinary are the reasons for which a container waits that are nothing to worry about.
+// ordinary are the waiting reasons of a container that starts normally.
 var ordinary = []string{"", "ContainerCreating", "PodInitializing"}
 
-// faultOf is why a container of a pod cannot start, or does not keep running; empty if they do.
+// faultOf returns why a container of a pod cannot start, or does not keep running; empty if all do.
 func faultOf(p *v1.Pod) string {
 	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range all {
@@ -242,7 +243,7 @@ func faultOf(p *v1.Pod) string {
 	return ""
 }
 
-// clip cuts a long text at a character.
+// clip shortens a long text at the boundary of a character.
 func clip(s string) string {
 	if len(s) <= maxText {
 		return s
