@@ -26,8 +26,8 @@ type ruleSet struct {
 	files   embed.FS
 	folder  string
 	file    string
-	runbook string // the page that says what to do, and a #
-	alerts  int    // as many there are at least
+	runbook string // the runbook page, and a #
+	alerts  int    // at least
 }
 
 var ruleSets = map[string]ruleSet{
@@ -35,7 +35,7 @@ var ruleSets = map[string]ruleSet{
 	"pools":     {manifests.Pools, "pools/alerts", "pools.yaml", docs + "pools.md#", 8},
 }
 
-// ruleFile is the part of a PrometheusRule that is looked at.
+// ruleFile is the part of a PrometheusRule that tests read.
 type ruleFile struct {
 	Spec struct {
 		Groups []struct {
@@ -91,8 +91,8 @@ func (s ruleSet) promtool(t *testing.T, promtool string) {
 	}
 }
 
-// TestGroupOrder: groups are evaluated in their order. Without an order promtool evaluates the
-// groups as a map has them, and an alert may come before what it reads was recorded.
+// TestGroupOrder checks that test files set the order of groups. Without it promtool evaluates the groups
+// in map order, and an alert may come before the recording of its inputs.
 func TestGroupOrder(t *testing.T) {
 	for _, set := range ruleSets {
 		var want []string
@@ -113,7 +113,7 @@ func TestGroupOrder(t *testing.T) {
 	}
 }
 
-// TestAlertCoverage: every alert fires in a test: none can be left out of the tests by mistake.
+// TestAlertCoverage checks that every alert fires in a test.
 func TestAlertCoverage(t *testing.T) {
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAlertCoverage(t *testing.T) {
 	}
 }
 
-// firing are the alerts that some test has fire.
+// firing returns the alerts that fire in some test.
 func (s ruleSet) firing(t *testing.T) map[string]bool {
 	t.Helper()
 	fires := map[string]bool{}
@@ -152,8 +152,8 @@ func (s ruleSet) firing(t *testing.T) map[string]bool {
 	return fires
 }
 
-// TestAlertActions: every alert says what to do. That the headings of the runbook are there is a
-// test of docs.
+// TestAlertActions checks that every alert states an action. Tests of docs check that the runbook has the
+// headings.
 func TestAlertActions(t *testing.T) {
 	for name, set := range ruleSets {
 		t.Run(name, func(t *testing.T) {

@@ -19,11 +19,11 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// external are the prefixes of metrics of others that dashboards may name: dcgm-exporter's and
+// external are the prefixes of other programs' metrics that dashboards may use: dcgm-exporter's and
 // node-exporter's.
 var external = []string{"DCGM_FI_", "node_"}
 
-// queries are the expressions of a dashboard.
+// queries returns the expressions of a dashboard.
 func queries(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := manifests.Dashboards.ReadFile(path)
@@ -63,8 +63,8 @@ func boards(t *testing.T) []string {
 	return paths
 }
 
-// TestDashboardMetrics: dashboards name metrics that exist. Ours are in the sources or recorded by
-// a rule, and the page for operators names those of others.
+// TestDashboardMetrics checks that the metrics of dashboards exist. Ours are in the sources or recorded
+// by a rule; the page for operators names those of other programs.
 func TestDashboardMetrics(t *testing.T) {
 	ours := literals(t, filepath.Join(testkit.Repository(), "pkg"))
 	page, err := os.ReadFile(filepath.Join(testkit.Repository(), "docs", "monitoring.md"))
@@ -90,8 +90,8 @@ func TestDashboardMetrics(t *testing.T) {
 	}
 }
 
-// TestDashboardQueries: queries of dashboards are read. Promtool reads them as if they were
-// recording rules.
+// TestDashboardQueries checks that promtool can parse the queries of dashboards, written as recording
+// rules.
 func TestDashboardQueries(t *testing.T) {
 	type recording struct {
 		Record string `json:"record"`

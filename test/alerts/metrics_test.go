@@ -21,8 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestRuleMetrics: rules name metrics that exist. A rule about a metric that nobody has is silent
-// for ever.
+// TestRuleMetrics checks that the metrics of rules exist: a rule on a missing metric would never fire.
 func TestRuleMetrics(t *testing.T) {
 	ours := literals(t, filepath.Join(testkit.Repository(), "pkg"))
 	for name, set := range ruleSets {
@@ -44,7 +43,7 @@ func TestRuleMetrics(t *testing.T) {
 	}
 }
 
-// withoutSuffix takes away what the series of a histogram have after its name.
+// withoutSuffix removes the suffixes that the series of a histogram add to its name.
 func withoutSuffix(name string) string {
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		name = strings.TrimSuffix(name, suffix)
@@ -52,7 +51,7 @@ func withoutSuffix(name string) string {
 	return name
 }
 
-// made says whether a name is one of the literals, or made of several as namespace_subsystem_name.
+// made reports whether a name is one of the literals, or made of several as namespace_subsystem_name.
 func made(name string, literals []string) bool {
 	if slices.Contains(literals, name) {
 		return true
@@ -68,8 +67,8 @@ func made(name string, literals []string) bool {
 	return false
 }
 
-// literals are the strings in the Go files below a folder, but those of tests: names of metrics
-// are among them.
+// literals returns the strings in the Go files below a folder, without tests: names of metrics are among
+// them.
 func literals(t *testing.T, folder string) []string {
 	t.Helper()
 	var found []string
@@ -99,7 +98,7 @@ func literals(t *testing.T, folder string) []string {
 
 var kueueMetric = regexp.MustCompile(`Subsystem:\s+constants\.KueueName,\s+Name:\s+"(\w+)"`)
 
-// kueueMetrics are those that the Kueue of tools/kueue registers.
+// kueueMetrics returns the metrics that the Kueue of tools/kueue registers.
 func kueueMetrics(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
@@ -126,7 +125,7 @@ var (
 	verbs = []string{"and", "or", "unless", "bool", "sum", "min", "max", "avg", "count"}
 )
 
-// metricsOf are the names of the metrics in an expression of PromQL, in order.
+// metricsOf returns the names of the metrics in a PromQL expression, in order.
 func metricsOf(expr string) []string {
 	var names []string
 	for _, w := range word.FindAllString(aside.ReplaceAllString(expr, " "), -1) {

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// server is a real API server, as its administrator sees it.
+// server is a real API server with an administrator's access.
 type server struct {
 	*devcluster.Cluster
 	client dynamic.Interface
@@ -66,7 +66,7 @@ func (s *server) resource(t *testing.T, o *unstructured.Unstructured) dynamic.Re
 	return s.client.Resource(m.Resource).Namespace(o.GetNamespace())
 }
 
-// apply has the server validate an object strictly, and store it unless dry.
+// apply makes the server validate an object strictly, and store it unless dry.
 func (s *server) apply(t *testing.T, o *unstructured.Unstructured, dry ...string) error {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -80,7 +80,7 @@ func (s *server) apply(t *testing.T, o *unstructured.Unstructured, dry ...string
 	return err
 }
 
-// validate has the server validate what an installation consists of.
+// validate makes the server validate the objects of an installation.
 func (s *server) validate(t *testing.T, all objects) {
 	t.Helper()
 	for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -90,10 +90,9 @@ func (s *server) validate(t *testing.T, all objects) {
 	}
 }
 
-// TestServerValidation: an API server takes the objects of every overlay and values file: what
-// kustomize builds of every overlay, and what Helm renders of each set of values, is validated
-// strictly by a real API server; and Helm installs, upgrades, rolls back and uninstalls the chart
-// there.
+// TestServerValidation has a real API server strictly validate the kustomize build of every overlay and
+// Helm's rendering of each set of values; Helm also installs, upgrades, rolls back and uninstalls the
+// chart there.
 func TestServerValidation(t *testing.T) {
 	s := start(t)
 	if err := s.apply(t, kustomize(t, "core")["Namespace /"+namespace]); err != nil {
@@ -129,7 +128,8 @@ func TestServerValidation(t *testing.T) {
 	t.Run("helm", func(t *testing.T) { s.helm(t) })
 }
 
-// helm has Helm install the chart and so on, with nothing that runs the pods.
+// helm installs, upgrades, rolls back and uninstalls the chart with Helm, without nodes that run the
+// pods.
 func (s *server) helm(t *testing.T) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", s.Kubeconfig())
@@ -167,7 +167,7 @@ func (s *server) helm(t *testing.T) {
 		t.Errorf("after the roll-back agents run with %v", got)
 	}
 	made := s.use(t)
-	run("uninstall", "nvtopo", "--wait") // it would wait for whatever a finalizer keeps
+	run("uninstall", "nvtopo", "--wait") // would wait for objects with finalizers
 	for k, o := range render(t, pools) {
 		_, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		if kept := o.GetKind() == "CustomResourceDefinition"; kept != (err == nil) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/contract"
 )
 
-// TestContract compares how what Helm renders of each set of values differs from the manifests that
-// install the same. What manifests have is in the contract already.
+// TestContract compares the differences between each set of rendered values and the manifests that
+// install the same objects. The manifests themselves are already in the contract.
 func TestContract(t *testing.T) {
 	for name, tc := range same {
 		t.Run(name, func(t *testing.T) {

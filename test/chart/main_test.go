@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// patience is how long a test waits for anything that has to come.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// same are the values of the chart that install what kustomize installs.
+// same are values of the chart with the kustomize folders that install the same objects.
 var same = map[string]struct {
 	manifests []string // built together
 	values    string
@@ -33,8 +33,8 @@ var same = map[string]struct {
 	"every component of the agent": {[]string{"../test/chart/testdata/all-components"}, "{nodeAgent: {mode: strict, pinning: true, kubeletFiles: true, kubeletCertificate: true}}"},
 }
 
-// TestChartMatchesManifests: the chart renders the manifests: what Helm renders is what kustomize
-// builds, but for what inChart and the objects of `helm test` say.
+// TestChartMatchesManifests compares Helm's rendering with the kustomize build. They may differ only as
+// inChart describes, and by the objects of `helm test`.
 func TestChartMatchesManifests(t *testing.T) {
 	for name, tc := range same {
 		t.Run(name, func(t *testing.T) {
@@ -56,13 +56,13 @@ func TestChartMatchesManifests(t *testing.T) {
 	}
 }
 
-// hashed is the name that kustomize gives the scheduler's ConfigMap.
+// hashed matches the name that kustomize gives the scheduler's ConfigMap.
 var hashed = regexp.MustCompile(`^nvtopo-scheduler-config-[a-z0-9]{10}$`)
 
-// inChart makes of manifests what the chart has in their place.
+// inChart changes the manifests' objects in the ways in which the chart's differ.
 func inChart(t *testing.T, manifests, chart objects) {
 	t.Helper()
-	// Helm keeps its record of a release in the namespace, which so has to be there before.
+	// Helm keeps its record of a release in the namespace, which therefore has to exist before.
 	delete(manifests, "Namespace /"+namespace)
 	for k, o := range manifests {
 		switch {

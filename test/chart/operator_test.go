@@ -17,7 +17,7 @@ import (
 // operatorKinds are the definitions of the Prometheus operator's kinds that we use.
 var operatorKinds = []string{"prometheusrules", "servicemonitors"}
 
-// installOperatorKinds has the server serve them, as the Prometheus operator's release of
+// installOperatorKinds makes the server serve these kinds, as the Prometheus operator's release in
 // tools/prometheus-operator defines them.
 func (s *server) installOperatorKinds(t *testing.T) {
 	t.Helper()

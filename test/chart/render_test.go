@@ -25,14 +25,14 @@ import (
 
 const namespace = "nvtopo-system"
 
-// objects are those of an installation, by kind, namespace and name.
+// objects are the objects of an installation, by kind, namespace and name.
 type objects map[string]*unstructured.Unstructured
 
 func key(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// helm runs Helm's program, and returns what it prints and what it complains of.
+// helm runs Helm's program, and returns its output and its complaints.
 func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 	t.Helper()
 	path := filepath.Join(testkit.Bin(), "helm")
@@ -40,7 +40,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 		t.Fatalf("Helm is not built (make bin/helm): %v", err)
 	}
 	cmd := exec.CommandContext(t.Context(), path, args...)
-	// Nothing of the user's, and nothing that is left behind.
+	// The user's configuration is not read, and nothing is left behind.
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "HELM_NAMESPACE="+namespace)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
@@ -48,7 +48,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 	return out.Bytes(), complaints.Bytes(), err
 }
 
-// folder is where the chart is.
+// folder returns the chart's folder.
 func folder() string { return filepath.Join(testkit.Repository(), "charts", "nvtopo") }
 
 // values writes values to a file for Helm.
@@ -61,7 +61,7 @@ func values(t *testing.T, text string) string {
 	return path
 }
 
-// render has Helm render the chart.
+// render renders the chart with Helm.
 func render(t *testing.T, text string) objects {
 	t.Helper()
 	out, complaints, err := helm(t, "template", "nvtopo", folder(), "--values", values(t, text))
@@ -80,7 +80,7 @@ func kustomize(t *testing.T, folder string) objects {
 	}
 	out := objects{}
 	for _, r := range built.Resources() {
-		fields, err := r.Map() // its text has empty lines in folded text that nobody wrote
+		fields, err := r.Map() // its text has extra empty lines in folded text
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func kustomize(t *testing.T, folder string) objects {
 			t.Fatal(err)
 		}
 		o := &unstructured.Unstructured{}
-		if err := json.Unmarshal(text, &o.Object); err != nil { // numbers as decode has them
+		if err := json.Unmarshal(text, &o.Object); err != nil { // with the number types of decode
 			t.Fatal(err)
 		}
 		out[key(o)] = o
@@ -111,7 +111,7 @@ func decode(t *testing.T, text []byte) objects {
 			t.Fatal(err)
 		}
 		if len(o.Object) == 0 {
-			continue // comments alone
+			continue // only comments
 		}
 		if out[key(o)] != nil {
 			t.Fatalf("two objects are %s", key(o))
@@ -120,7 +120,7 @@ func decode(t *testing.T, text []byte) objects {
 	}
 }
 
-// field reads a field of an object; the path's steps are keys, separated by slashes.
+// field returns a field of an object; the path's steps are keys, separated by slashes.
 func field(t *testing.T, o *unstructured.Unstructured, path string) any {
 	t.Helper()
 	var v any = o.Object

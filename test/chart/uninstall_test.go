@@ -21,9 +21,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
-// TestNothingHoldsUninstall: nothing that the chart renders, whatever its values, holds up `helm uninstall`: no
-// hook runs then, no object has a finalizer or an owner, and no server is asked that goes with the release.
-// The definitions alone are kept.
+// TestNothingHoldsUninstall checks that no rendered object, with any values, holds up `helm uninstall`:
+// none is an uninstall hook, none has a finalizer or an owner, and none has a server called that goes
+// with the release. Only the definitions are kept.
 func TestNothingHoldsUninstall(t *testing.T) {
 	for name, tc := range same {
 		t.Run(name, func(t *testing.T) {
@@ -49,11 +49,11 @@ func TestNothingHoldsUninstall(t *testing.T) {
 	}
 }
 
-// servedLimit bounds the wait for an API server to serve the kinds of definitions that are there.
+// servedLimit bounds the wait for an API server to serve the kinds of existing definitions.
 const servedLimit = 2 * time.Minute
 
-// inUse is what people and programs make while nvtopo is installed, with an object of somebody else's in its
-// namespace.
+// inUse are objects that users and programs create while nvtopo is installed, with a foreign object in
+// its namespace.
 const inUse = `apiVersion: pool.nvtopo.dev/v1alpha1
 kind: ComputePool
 metadata: {name: training, finalizers: [pool.nvtopo.dev/pool]}
@@ -68,7 +68,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: theirs, namespace: nvtopo-system}`
 
-// use makes what inUse says.
+// use creates the objects of inUse.
 func (s *server) use(t *testing.T) objects {
 	t.Helper()
 	made := decode(t, []byte(inUse))
@@ -87,7 +87,7 @@ func (s *server) use(t *testing.T) objects {
 	return made
 }
 
-// read is an object as the server has it; nil if there is none.
+// read returns an object from the server; nil if there is none.
 func (s *server) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	got, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
@@ -100,8 +100,8 @@ func (s *server) read(t *testing.T, o *unstructured.Unstructured) *unstructured.
 	return got
 }
 
-// afterUninstall checks that what was used is as it was after `helm uninstall`, and that `nvtopo uninstall` then
-// removes what that leaves: the pool, and its finalizer of the pod, which runs on.
+// afterUninstall checks that the objects in use are unchanged after `helm uninstall`, and that `nvtopo
+// uninstall` then removes the remains: the pool, and its finalizer on the pod, which runs on.
 func (s *server) afterUninstall(t *testing.T, made objects) {
 	t.Helper()
 	for k, o := range made {

@@ -27,13 +27,14 @@ const (
 	pod       = "spec/template/spec/"
 	container = pod + "containers/0/"
 
-	// exported are values with all that an export of invoices can have.
+	// exported are values with every option of an export of invoices.
 	exported = `{pools: {enabled: true, usageStorageLimit: 4Gi, extraArgs: [--v=4], export: {
 		volume: {persistentVolumeClaim: {claimName: bills}}, command: "aws s3 cp {} s3://bills/",
 		env: [{name: AWS_REGION, value: eu}], envFrom: [{secretRef: {name: bills}}]}}}`
 )
 
-// TestValues: where a value has its effect. What the values of test same do is compared there.
+// TestValues checks the fields that values change. Effects of the values in same are compared with the
+// manifests.
 func TestValues(t *testing.T) {
 	tests := map[string]struct {
 		values string
@@ -119,7 +120,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSwitches: what goes with a part that is switched off.
+// TestSwitches checks that all objects of a part that is switched off are gone.
 func TestSwitches(t *testing.T) {
 	all := render(t, "{pools: {enabled: true}, monitoring: {enabled: true}}")
 	tests := map[string]struct {
@@ -149,7 +150,7 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestWrongValues: wrong values are refused by the name of the value, with what is allowed.
+// TestWrongValues checks that wrong values are refused with the name of the value and the allowed values.
 func TestWrongValues(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"a name that is none":         {"{exporter: {sauce: nvml}}", "at '/exporter': additional properties 'sauce' not allowed"},
@@ -182,7 +183,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// TestLint has Helm look at the chart, and take a hint for an error.
+// TestLint runs Helm's lint on the chart; a hint is an error.
 func TestLint(t *testing.T) {
 	for _, text := range []string{"", "{pools: {enabled: true}, monitoring: {enabled: true}, nodeAgent: {pinning: true}}"} {
 		out, complaints, err := helm(t, "lint", "--strict", folder(), "--values", values(t, text))
@@ -192,8 +193,9 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestValueSchema: every value is in the schema. Helm refuses what the schema does not know, and
-// nobody finds what the values do not show.
+// TestValueSchema checks that every value is in the schema and every property of the schema in
+// values.yaml: Helm refuses values outside the schema, and users would not find those that values.yaml
+// does not show.
 func TestValueSchema(t *testing.T) {
 	var shown map[string]any
 	read(t, "values.yaml", func(text []byte) error { return yaml.UnmarshalStrict(text, &shown) })
@@ -221,8 +223,8 @@ func TestValueSchema(t *testing.T) {
 	}
 }
 
-// TestConfigRestart: a configuration restarts the scheduler. Its ConfigMap keeps its name, so that
-// a hash of its content in the pods makes new ones of them; nothing else changes the hash.
+// TestConfigRestart checks that a changed configuration restarts the scheduler. Its ConfigMap keeps its
+// name, so a hash of its content is in the pods; nothing else changes the hash.
 func TestConfigRestart(t *testing.T) {
 	sum := func(text string) any {
 		t.Helper()
@@ -237,7 +239,7 @@ func TestConfigRestart(t *testing.T) {
 	}
 }
 
-// TestDocumentedValues has Helm render the values that docs/install.md shows.
+// TestDocumentedValues renders the values in docs/install.md with Helm.
 func TestDocumentedValues(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(testkit.Repository(), "docs", "install.md"))
 	if err != nil {

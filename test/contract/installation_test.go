@@ -21,11 +21,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
-// Parts of the base, whose objects manifests/base.txt has.
+// partsOfTheBase are folders whose objects manifests/base.txt has.
 var partsOfTheBase = []string{"base", "core", "crd", "policy", "rbac", "flowcontrol", "network", "scheduler", "node-agent", "exporter"}
 
-// TestManifests compares what kustomize builds of each folder that an operator may apply: of the base
-// every field, and of others how they differ from it.
+// TestManifests compares the kustomize builds of all folders that an operator may apply: the base with
+// every field, the others by their differences from it.
 func TestManifests(t *testing.T) {
 	base := build(t, ".")
 	contract.Compare(t, "manifests/base.txt", base.Text())
@@ -47,7 +47,7 @@ func TestManifests(t *testing.T) {
 		switch {
 		case strings.Contains(string(text), "\nkind: Component"), name == ".", slices.Contains(partsOfTheBase, name):
 			return nil
-		case name == "kueue": // it downloads Kueue: what is ours is the files beside
+		case name == "kueue": // it downloads Kueue: our part is the files beside
 			return nil
 		}
 		folders++
@@ -72,7 +72,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// both are the objects of two folders, which have one in common at most: the namespace.
+// both returns the objects of two folders, which may share one: the namespace.
 func both(t *testing.T, a, b contract.Objects) contract.Objects {
 	t.Helper()
 	out := maps.Clone(a)
@@ -91,7 +91,7 @@ func build(t *testing.T, folder string) contract.Objects {
 	}
 	out := contract.Objects{}
 	for _, r := range built.Resources() {
-		fields, err := r.Map() // its text has empty lines in folded text that nobody wrote
+		fields, err := r.Map() // its text has extra empty lines in folded text
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func build(t *testing.T, folder string) contract.Objects {
 	return out
 }
 
-// TestKueueConfiguration compares what manifests/kueue makes of Kueue's own manifests.
+// TestKueueConfiguration compares the changes that manifests/kueue makes to Kueue's own manifests.
 func TestKueueConfiguration(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testkit.Repository(), "manifests", "kueue", "component", "*"))
 	if err != nil || len(files) == 0 {
@@ -112,7 +112,7 @@ func TestKueueConfiguration(t *testing.T) {
 	contract.Compare(t, "manifests/kueue.txt", yamls(t, files))
 }
 
-// TestChartValues compares the values of the chart, and which the schema allows.
+// TestChartValues compares the values of the chart and their schema.
 func TestChartValues(t *testing.T) {
 	chart := filepath.Join(testkit.Repository(), "charts", "nvtopo")
 	contract.Compare(t, "chart-values.txt", yamls(t, []string{filepath.Join(chart, "values.yaml"), filepath.Join(chart, "values.schema.json")}))

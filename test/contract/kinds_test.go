@@ -62,7 +62,7 @@ func TestKinds(t *testing.T) {
 	contract.Compare(t, "crds.txt", b.String())
 }
 
-// schema writes a field and those below it. What is said of a field is in docs/reference.
+// schema writes a field and those below it, without descriptions, which docs/reference has.
 func schema(t *testing.T, b *strings.Builder, path string, s *apiextensionsv1.JSONSchemaProps, required bool) {
 	t.Helper()
 	own := s.DeepCopy()
@@ -102,8 +102,8 @@ func compact(t *testing.T, v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestArguments compares the arguments of the plugins: every field with its type, and what an empty
-// object becomes.
+// TestArguments compares the arguments of the plugins: every field with its type, and the defaults of an
+// empty object.
 func TestArguments(t *testing.T) {
 	topology, numa, gang := &config.TopologyAwareArgs{}, &config.NUMAAffinityArgs{}, &config.GangPlacementArgs{}
 	config.SetDefaults_TopologyAwareArgs(topology)

@@ -42,8 +42,8 @@ func TestMetrics(t *testing.T) {
 	contract.Compare(t, "metrics.txt", strings.Join(slices.Compact(found), "\n")+"\n")
 }
 
-// definition is a call that makes a metric or its description, in function if its name depends on
-// that function's parameters.
+// definition is a call that makes a metric or its description. function is the innermost function around
+// it, on whose parameters its name may depend.
 type definition struct {
 	call     *ast.CallExpr
 	outer    *ast.FuncDecl
@@ -82,8 +82,8 @@ func definitions(file *ast.File) []definition {
 	return out
 }
 
-// uses binds the parameters of the function around a definition, once for each call of the function.
-// A definition that does not depend on them is used once.
+// uses binds the parameters of the function around a definition, once for each call of the function. A
+// definition that does not depend on them is used once.
 func uses(file *ast.File, d definition) []bindings {
 	locals := bindings{}
 	var name string
@@ -120,7 +120,7 @@ func uses(file *ast.File, d definition) []bindings {
 		b := maps.Clone(locals)
 		for i, p := range params {
 			switch {
-			case i == len(params)-1: // all that is left, if it is variadic
+			case i == len(params)-1: // all remaining arguments, if it is variadic
 				b[p] = call.Args[min(i, len(call.Args)):]
 			case i < len(call.Args):
 				b[p] = call.Args[i : i+1]
@@ -161,7 +161,7 @@ func mentions(n ast.Node, names []string) (yes bool) {
 	return yes
 }
 
-// metric describes one metric.
+// metric returns the line that describes one metric.
 func (f *folder) metric(file *ast.File, call *ast.CallExpr, b bindings, types []string) (string, error) {
 	kind := call.Fun.(*ast.SelectorExpr).Sel.Name //nolint:forcetypeassert // definitions has asked
 	var name, help, buckets string
@@ -226,7 +226,7 @@ func (f *folder) metric(file *ast.File, call *ast.CallExpr, b bindings, types []
 	return fmt.Sprintf("%s %s{%s}%s: %s", name, kind, strings.Join(labels, ","), buckets, help), nil
 }
 
-// constantTypes are the types of the values that a package gives descriptions.
+// constantTypes returns the types of the values that a package gives to metric descriptions.
 func constantTypes(f *folder) []string {
 	var out []string
 	for _, file := range f.files {

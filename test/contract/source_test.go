@@ -24,10 +24,10 @@ type folder struct {
 	files []*ast.File
 	texts map[string]string // constant -> its text
 	fset  *token.FileSet
-	all   map[string]*folder // by name, to look constants of others up
+	all   map[string]*folder // by name, to look up constants of other packages
 }
 
-// source is that of the programs.
+// source returns the source folders of the programs.
 func source(t *testing.T) []*folder {
 	t.Helper()
 	found := map[string]*folder{}
@@ -62,7 +62,7 @@ func source(t *testing.T) []*folder {
 	return out
 }
 
-// readConstants reads those whose value is a literal; the rest is for eval.
+// readConstants reads the constants whose value is a literal; eval handles the rest.
 func (f *folder) readConstants() {
 	for _, file := range f.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -87,10 +87,10 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// bindings are what the parameters and variables of a function stand for.
+// bindings are the arguments and values of a function's parameters and variables.
 type bindings map[string][]ast.Expr
 
-// text is the value of an expression of strings.
+// text returns the value of a string expression.
 func (f *folder) text(file *ast.File, e ast.Expr, b bindings) (string, error) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -139,7 +139,7 @@ func (f *folder) text(file *ast.File, e ast.Expr, b bindings) (string, error) {
 	return "", fmt.Errorf("%s: no text that this test can read", f.where(e))
 }
 
-// texts is the value of an expression of a list of strings.
+// list returns the value of an expression of a list of strings.
 func (f *folder) list(file *ast.File, e ast.Expr, b bindings) ([]string, error) {
 	var elements []ast.Expr
 	switch e := e.(type) {
@@ -180,7 +180,7 @@ func (f *folder) list(file *ast.File, e ast.Expr, b bindings) ([]string, error) 
 	return out, nil
 }
 
-// imported is the package of ours that a file knows by a name.
+// imported returns the package of ours that a file imports under a name.
 func (f *folder) imported(file *ast.File, name string) *folder {
 	for _, i := range file.Imports {
 		p, _ := strconv.Unquote(i.Path.Value)

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// row is a row of a table in docs/, its cells without their blanks.
+// row is a row of a table in docs/, with trimmed cells.
 type row struct {
 	page, heading string
 	cells         []string
@@ -51,8 +51,8 @@ func tables(t *testing.T) []row {
 	return out
 }
 
-// TestEvents compares reason and type of every event in the source, and on what and by whom it is, as
-// docs/events.md says.
+// TestEvents compares reason and type of every event in the source with docs/events.md, which adds its
+// object and its sender.
 func TestEvents(t *testing.T) {
 	types := map[string]map[string]bool{} // reason -> types that a call names
 	for _, f := range source(t) {
@@ -109,9 +109,9 @@ func TestEvents(t *testing.T) {
 }
 
 var (
-	// key is how keys of annotations, labels and conditions look.
+	// key matches keys of annotations, labels and conditions.
 	key = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+/[A-Za-z0-9._-]*$`)
-	// notKeys look so: versions of APIs and paths of the cgroup file system.
+	// notKeys matches strings of the same form: versions of APIs and paths of the cgroup file system.
 	notKeys = regexp.MustCompile(`/v\d+((alpha|beta)\d+)?$`)
 	inTicks = regexp.MustCompile("`([^`]+)`")
 )
@@ -147,7 +147,7 @@ func TestKeys(t *testing.T) {
 	}
 	for _, r := range tables(t) {
 		if !slices.Contains([]string{"configuration.md", "gangs.md", "fabric.md"}, r.page) {
-			continue // others say what became of a key, or what it replaces
+			continue // other tables describe former keys
 		}
 		for _, m := range inTicks.FindAllStringSubmatch(r.cells[0], -1) {
 			if said, ok := keys[m[1]]; ok {
@@ -165,8 +165,8 @@ func TestKeys(t *testing.T) {
 	contract.Compare(t, "keys.txt", b.String())
 }
 
-// TestCauses compares the names of the causes why a pod waits: those of pkg/inspect/explain, and the reasons
-// of pkg/placement.
+// TestCauses compares the names of the causes for which a pod waits: those of pkg/inspect/explain, and
+// the reasons of pkg/placement.
 func TestCauses(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range source(t) {

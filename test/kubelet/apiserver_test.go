@@ -20,14 +20,13 @@ import (
 
 const thisNode = "node-1"
 
-// apiServer is the API server's list of the node's pods, and a watch of it that
-// a test can hold back.
+// apiServer is the API server's list of the node's pods, and a watch of it that a test can delay.
 type apiServer struct {
 	mu      sync.Mutex
 	version int
 	pods    map[types.UID]*v1.Pod
 	unseen  map[types.UID]bool    // in the list, not yet in the watch
-	lingers map[types.UID]*v1.Pod // what the watch still shows of objects that changed or went
+	lingers map[types.UID]*v1.Pod // old versions that the watch still shows of changed or deleted objects
 	down    bool
 	lists   int
 }
@@ -36,7 +35,7 @@ func newAPIServer() *apiServer {
 	return &apiServer{pods: map[types.UID]*v1.Pod{}, unseen: map[types.UID]bool{}, lingers: map[types.UID]*v1.Pod{}}
 }
 
-// Pods is what the agent's watch has.
+// Pods returns the pods of the agent's watch.
 func (a *apiServer) Pods() []*v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,10 +45,10 @@ func (a *apiServer) Pods() []*v1.Pod {
 	return slices.Collect(maps.Values(seen))
 }
 
-// Changed never tells: a watch that is held back delivers nothing.
+// Changed never fires: a delayed watch delivers nothing.
 func (a *apiServer) Changed() <-chan struct{} { return nil }
 
-// Live is a list from the API server.
+// Live returns a list from the API server.
 func (a *apiServer) Live(ctx context.Context) ([]*v1.Pod, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +86,7 @@ func (a *apiServer) remove(uid types.UID) {
 	delete(a.pods, uid)
 }
 
-// hide holds the watch back for a pod; show ends that.
+// hide delays the watch for a pod; show ends that.
 func (a *apiServer) hide(uid types.UID) { a.set(uid, true) }
 func (a *apiServer) show(uid types.UID) { a.set(uid, false) }
 
@@ -97,14 +96,14 @@ func (a *apiServer) set(uid types.UID, unseen bool) {
 	a.unseen[uid] = unseen
 }
 
-// linger makes the watch show the present version of a pod whatever comes.
+// linger makes the watch show the present version of a pod in spite of later changes.
 func (a *apiServer) linger(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lingers[uid] = a.pods[uid]
 }
 
-// choice is what the scheduler chose: container -> ids.
+// choice is the scheduler's choice: container -> ids.
 type choice map[string][]string
 
 // annotate writes a choice of GPUs on a pod as the scheduler does.
@@ -132,7 +131,7 @@ func annotateResources(tb testing.TB, pod *v1.Pod, chosen map[string]choice) *v1
 	return pod
 }
 
-// ids is G<n> for each n.
+// ids returns G<n> for each n.
 func ids(numbers ...int) []string {
 	out := make([]string, len(numbers))
 	for i, n := range numbers {

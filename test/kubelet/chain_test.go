@@ -33,7 +33,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// registrySocket is what an inner plugin takes for kubelet's.
+// registrySocket is the socket with which an inner plugin registers, instead of kubelet's.
 const registrySocket = devicemanager.PluginDir + "/nvtopo/kubelet.sock"
 
 // chainOptions describes a node; the zero value is the shipped default.
@@ -49,9 +49,8 @@ type chainOptions struct {
 	extra    []string // resources beside nvidia.com/gpu, of 4 devices each
 }
 
-// chain is a node with everything between the API server and the container but
-// the container: kubelet's device manager, our agent's interposer and steering,
-// and an inner device plugin that is told only where to register.
+// chain is a node with all parts between the API server and the container: kubelet's device manager, our
+// agent's interposer and steering, and an inner device plugin that is only told where to register.
 type chain struct {
 	*devicemanager.Manager
 	t       *testing.T
@@ -62,25 +61,25 @@ type chain struct {
 	state   string
 
 	mu     sync.Mutex
-	told   map[string]int                            // resource + sorted ids -> how often an inner Allocate was told exactly them
+	told   map[string]int                            // resource + sorted ids -> number of calls of an inner Allocate with exactly them
 	during func(resource string, ids []string) error // called inside the inner Allocate
 	prefer func(available, must []string, size int) ([]string, error)
 }
 
-// agent is one life of the node agent.
+// agent is one run of the node agent.
 type agent struct {
 	steering   *steering.Steering
 	interposer *interposer.Interposer
 	registry   *prometheus.Registry
 	client     *kubelet.PodResources
-	requests   atomic.Int64 // to PodResources, but for those that kubelet was too busy for
+	requests   atomic.Int64 // to PodResources, except those refused by kubelet's rate limit
 	mu         sync.Mutex
 	preferred  []int // requests for each answer to GetPreferredAllocation; guarded by mu
 	cancel     context.CancelFunc
 	done       chan error // of both
 }
 
-// graphs gives the tables of a machine in which the choice of devices matters.
+// graphs returns the tables of a machine in which the choice of devices matters.
 type graphs struct{ tables *nvtopo.Tables }
 
 func (g graphs) Tables(resource string) *nvtopo.Tables {
@@ -90,7 +89,7 @@ func (g graphs) Tables(resource string) *nvtopo.Tables {
 	return g.tables
 }
 
-// dgx1 is the graph of a DGX-1, whose pairs of GPUs differ, with the ids G0 to G7.
+// dgx1 returns the graph of a DGX-1, whose pairs of GPUs differ, with the ids G0 to G7.
 func dgx1(tb testing.TB) *nvtopo.Graph {
 	tb.Helper()
 	m, err := machine.Lookup("dgx1-v100")
@@ -187,7 +186,7 @@ func (c *chain) waitReady() {
 	}
 }
 
-// startAgent begins a new life of the agent over the same state.
+// startAgent starts a new run of the agent over the same state.
 func (c *chain) startAgent() {
 	c.t.Helper()
 	a := &agent{registry: prometheus.NewRegistry(), done: make(chan error, 2)}
@@ -238,8 +237,8 @@ func (c *chain) stopAgent() {
 	c.agent = nil
 }
 
-// restartAgent begins a new life of the agent when kubelet is done with the old one. On a
-// node it is: kubelet itself starts the agent's container again.
+// restartAgent starts a new run of the agent when kubelet has handled the end of the old one. On a node
+// that always holds: kubelet itself restarts the agent's container.
 func (c *chain) restartAgent() {
 	c.t.Helper()
 	c.stopAgent()
@@ -247,7 +246,7 @@ func (c *chain) restartAgent() {
 	c.startAgent()
 }
 
-// inside sets what happens inside the inner plugin's Allocate.
+// inside sets a function that runs inside the inner plugin's Allocate.
 func (c *chain) inside(f func(resource string, ids []string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +260,7 @@ func (c *chain) innerPrefers(f func(available, must []string, size int) ([]strin
 	c.prefer = f
 }
 
-// bind gives a pod with its choice to the API server; nil is a pod that another
+// bind gives a pod with its choice to the API server; a nil choice stands for a pod that another
 // scheduler bound.
 func (c *chain) bind(pod *v1.Pod, chosen choice) *v1.Pod {
 	c.t.Helper()
@@ -280,7 +279,7 @@ func (c *chain) mustAdmit(pods ...*v1.Pod) {
 	}
 }
 
-// refuse admits a pod that must not get in and returns kubelet's message.
+// refuse admits a pod that must be refused and returns kubelet's message.
 func (c *chain) refuse(pod *v1.Pod) string {
 	c.t.Helper()
 	refusal := c.Admit(pod)
@@ -291,7 +290,7 @@ func (c *chain) refuse(pod *v1.Pod) string {
 	return refusal.Message
 }
 
-// end lets a pod end: its containers, then its object.
+// end ends a pod: its containers, then its object.
 func (c *chain) end(pod *v1.Pod) {
 	c.Terminate(pod)
 	c.api.remove(pod.UID)
@@ -310,7 +309,7 @@ func (c *chain) run(pod *v1.Pod) {
 	})
 }
 
-// held returns what kubelet recorded for a pod: container -> ids.
+// held returns kubelet's record of a pod: container -> ids.
 func (c *chain) held(pod *v1.Pod) choice {
 	c.t.Helper()
 	out := choice{}
@@ -357,14 +356,14 @@ func (c *chain) mustHold(pod *v1.Pod, want choice) {
 	}
 }
 
-// patientGet asks kubelet until it has time.
+// patientGet queries kubelet until it is within the rate limit.
 func patientGet(t *testing.T, client *kubelet.PodResources, pod *v1.Pod) (kubelet.Devices, error) {
 	t.Helper()
 	return kubelet.NewPatient(client, clock.RealClock{}).Get(t.Context(), pod.Namespace, pod.Name)
 }
 
-// audit checks what must hold at any time: no device belongs to two live pods,
-// and kubelet's record says nothing that the inner plugin was not told.
+// audit checks the invariant: no device belongs to two live pods, and kubelet's record has nothing that
+// the inner plugin was not told.
 func (c *chain) audit() {
 	c.t.Helper()
 	if err := c.check(); err != nil {
@@ -421,9 +420,8 @@ func (c *chain) sameRecords() error {
 	return nil
 }
 
-// bothRead reads kubelet's checkpoint as kubelet and as the agent does. Kubelet may replace
-// the file between two readings, so the agent's counts if it lies between two of kubelet's
-// that are the same.
+// bothRead reads kubelet's checkpoint as kubelet and as the agent does. Kubelet may replace the file
+// between two reads, so the agent's read is used if it lies between two equal ones of kubelet's.
 func (c *chain) bothRead() ([]devicemanager.Entry, []kubelet.Record, error) {
 	before := c.Checkpoint(c.t)
 	for {
@@ -451,7 +449,7 @@ func hasLabels(m *dto.Metric, want []string) bool {
 	})
 }
 
-// decisions returns how often the agent decided with a result.
+// decisions returns the number of the agent's decisions with a result.
 func (c *chain) decisions(result string) int {
 	c.t.Helper()
 	return int(c.metric("nvtopo_agent_decisions_total", result))

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// TestKubeletRestart: kubelet records devices and keeps them through a restart.
+// TestKubeletRestart checks that kubelet records devices and keeps them through a restart.
 func TestKubeletRestart(t *testing.T) {
 	start := func(t *testing.T) node {
 		t.Helper()
@@ -208,7 +208,7 @@ func dialPodResources(t *testing.T) podresourcesapi.PodResourcesListerClient {
 	return podresourcesapi.NewPodResourcesListerClient(conn)
 }
 
-// held returns the sorted ids PodResources shows for a pod, over all containers.
+// held returns the sorted ids that PodResources shows for a pod, over all containers.
 func held(ctx context.Context, c podresourcesapi.PodResourcesListerClient, name string) ([]string, error) {
 	r, err := c.Get(ctx, &podresourcesapi.GetPodResourcesRequest{PodNamespace: "default", PodName: name})
 	if err != nil {
@@ -224,7 +224,7 @@ func held(ctx context.Context, c podresourcesapi.PodResourcesListerClient, name 
 	return ids, nil
 }
 
-// TestPodResources: the PodResources API tells pods apart.
+// TestPodResources checks which devices the PodResources API shows for each pod, also inside an RPC.
 func TestPodResources(t *testing.T) {
 	t.Run("inside an RPC the asking pod has no devices, an earlier one has its own, a later one is unknown", func(t *testing.T) {
 		var ask func()

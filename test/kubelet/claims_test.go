@@ -17,15 +17,14 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// The tests in this file are about kubelet, not about us: each pins one claim
-// that the node agent is built on, on kubelet's own code and with a plugin that
-// answers as told. One that fails after an update of kubelet names the
+// The tests in this file are about kubelet: each checks one assumption of the node agent on kubelet's own
+// code and with a plugin with scripted answers. One that fails after an update of kubelet names the
 // assumption that no longer holds.
 
 const gpu = "nvidia.com/gpu"
 
-// enough tries that a random choice does not look constant by chance: the least
-// varied one here has 4 outcomes, 4^-19 of showing a single one.
+// tries is large enough that a random choice does not look constant by chance: the least varied one here
+// has 4 outcomes, 4^-19 of showing a single one.
 const tries = 20
 
 // node is a kubelet with one scripted plugin.
@@ -39,7 +38,7 @@ func answer(ids ...string) func([]string, []string, int) ([]string, error) {
 	return func([]string, []string, int) ([]string, error) { return ids, nil }
 }
 
-// lowest prefers what must be there and then the lowest numbers.
+// lowest prefers the devices that must be included and then the lowest numbers.
 func lowest(available, must []string, size int) ([]string, error) {
 	out := slices.Clone(must)
 	for _, id := range available {
@@ -71,13 +70,13 @@ func (n node) mustAdmit(t *testing.T, pods ...*v1.Pod) {
 	}
 }
 
-// app is pod number i with one container that requests n devices.
+// app returns pod number i with one container that requests n devices.
 func app(i, n int) *v1.Pod {
 	return devicemanager.Pod(fmt.Sprintf("pod-%d", i), i, devicemanager.Container("app", gpu, n))
 }
 
-// outcomes admits a new pod again and again, each alone on the node, and counts
-// what kubelet recorded for one container.
+// outcomes admits new pods repeatedly, each alone on the node, and counts kubelet's records of one
+// container.
 func (n node) outcomes(t *testing.T, container string, pod func(i int) *v1.Pod) map[string]int {
 	t.Helper()
 	out := map[string]int{}
@@ -109,7 +108,7 @@ func partOf(part, whole []string) bool {
 	return !slices.ContainsFunc(part, func(id string) bool { return !slices.Contains(whole, id) })
 }
 
-// TestPreferredDevices: kubelet takes the preferred devices.
+// TestPreferredDevices checks that kubelet takes the preferred devices.
 func TestPreferredDevices(t *testing.T) {
 	t.Run("a preferred answer of exactly the size is recorded, whatever kubelet's own order", func(t *testing.T) {
 		n := startNode(t, devicemanager.Options{}, devicemanager.PluginOptions{Preferred: answer("G0", "G3")})

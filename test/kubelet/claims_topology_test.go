@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// TestDeviceAlignment: kubelet aligns devices.
+// TestDeviceAlignment checks how kubelet aligns devices to NUMA nodes.
 func TestDeviceAlignment(t *testing.T) {
 	// Four devices on each of two NUMA nodes.
 	start := func(t *testing.T, policy string, preferred func([]string, []string, int) ([]string, error)) node {
@@ -108,7 +108,7 @@ func TestDeviceAlignment(t *testing.T) {
 	})
 }
 
-// TestInitContainerDevices: kubelet hands the devices of init containers on.
+// TestInitContainerDevices checks that kubelet passes devices of init containers on to later containers.
 func TestInitContainerDevices(t *testing.T) {
 	pod := func(i, first, then int) *v1.Pod {
 		return devicemanager.WithInit(app(i, then), devicemanager.Container("init", gpu, first))
@@ -143,7 +143,7 @@ func TestInitContainerDevices(t *testing.T) {
 		calls[2].IDs = nil
 		diff(t, "second question", devicemanager.Call{
 			RPC: "GetPreferredAllocation", Must: []string{"G0", "G1"}, Size: 4,
-			Available: []string{"G0", "G1", "G2", "G3", "G4", "G5", "G6", "G7"}, // what must be is available too
+			Available: []string{"G0", "G1", "G2", "G3", "G4", "G5", "G6", "G7"}, // devices that must be included are available too
 		}, calls[2])
 	})
 	t.Run("an answer that leaves out what must be included gets it all the same", func(t *testing.T) {

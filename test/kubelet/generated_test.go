@@ -27,8 +27,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// TestGeneratedConfigurations has kubelet's own code decode, validate and start with what
-// "nvtopo generate kubelet-config" writes for every machine of the catalogue.
+// TestGeneratedConfigurations has kubelet's own code decode, validate and start with the output of
+// "nvtopo generate kubelet-config" for every machine of the catalogue.
 func TestGeneratedConfigurations(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
@@ -43,7 +43,7 @@ func TestGeneratedConfigurations(t *testing.T) {
 	}
 }
 
-// catalogued is a machine of the catalogue as cadvisor would see it, each NUMA node a socket.
+// catalogued returns a machine of the catalogue as cadvisor would report it, each NUMA node a socket.
 func catalogued(t *testing.T, name string) *machineLayout {
 	t.Helper()
 	entry, err := machine.Lookup(name)
@@ -68,7 +68,7 @@ func catalogued(t *testing.T, name string) *machineLayout {
 	return m
 }
 
-// generatedConfig is the configuration as kubelet reads it from the file, with its defaults.
+// generatedConfig returns the configuration as kubelet reads it from the file, with its defaults.
 func generatedConfig(t *testing.T, name, policy string) *kubeletconfig.KubeletConfiguration {
 	t.Helper()
 	entry, err := machine.Lookup(name)
@@ -95,15 +95,15 @@ func generatedConfig(t *testing.T, name, policy string) *kubeletconfig.KubeletCo
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
-	c.FailCgroupV1 = false // this is about the machine that runs the test
+	c.FailCgroupV1 = false // depends on the machine that runs the test
 	if err := validation.ValidateKubeletConfiguration(c, utilfeature.DefaultFeatureGate); err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
 	return c
 }
 
-// startManagers starts what of kubelet reads this configuration, and checks the memory that is
-// left to pods.
+// startManagers starts the managers of kubelet that read this configuration, and checks the memory that
+// is left to pods.
 func startManagers(t *testing.T, m *machineLayout, c *kubeletconfig.KubeletConfiguration) {
 	t.Helper()
 	info, log, dir := m.info(), logr.Discard(), t.TempDir()
@@ -147,8 +147,8 @@ func startManagers(t *testing.T, m *machineLayout, c *kubeletconfig.KubeletConfi
 	}
 }
 
-// TestReservedMemorySum shows that the sum of reservedMemory matters: 1 Mi less, and
-// kubelet does not start.
+// TestReservedMemorySum checks that the sum of reservedMemory matters: with 1 Mi less, kubelet does not
+// start.
 func TestReservedMemorySum(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")

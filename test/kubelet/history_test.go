@@ -31,11 +31,10 @@ var (
 	historySeed = flag.Uint64("seed", 1, "seed of the first random history")
 )
 
-// TestRandomHistory plays random histories of pods and failures on one node.
-// After every step no device belongs to two live pods and kubelet's record is
-// what the inner plugin was told; every pod that was admitted has exactly what
-// was chosen for it, unless that was impossible when it was admitted; and pods
-// are refused only while something restarts, or for want of devices.
+// TestRandomHistory plays random histories of pods and failures on one node. After every step no device
+// belongs to two live pods and kubelet's record is what the inner plugin was told; every admitted pod has
+// exactly its chosen devices, unless that was impossible when it was admitted; and pods are refused only
+// while something restarts, or for want of devices.
 func TestRandomHistory(t *testing.T) {
 	aligned := chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}}
 	for i, o := range []chainOptions{{}, {strict: true}, {memory: true}, aligned} {
@@ -59,16 +58,16 @@ func TestRandomHistory(t *testing.T) {
 	}
 }
 
-// history is a node and what should be true of it.
+// history is a node and its expected state.
 type history struct {
 	*chain
 	random  *rand.Rand
-	number  int                  // of pods made
+	number  int                  // of created pods
 	waiting []*v1.Pod            // bound, not admitted
 	running []*v1.Pod            // admitted, oldest first
 	chosen  map[types.UID]choice // of pods with a choice
-	actual  map[types.UID]choice // what the containers of running pods were given, whatever kubelet remembers
-	passed  map[types.UID]choice // what pods held when they passed predicate
+	actual  map[types.UID]choice // devices that the containers of running pods got, even if kubelet forgot them
+	passed  map[types.UID]choice // devices that pods held when they passed predicate
 	healthy []bool               // by device
 	failed  []*v1.Pod            // ran, and a new kubelet refused them
 	log     []string
@@ -110,8 +109,8 @@ func (h *history) step() {
 	}
 }
 
-// losable is the weight of a kubelet losing its record: none for an agent that
-// keeps nothing, since after it restarted too, nobody would know what runs.
+// losable is the weight of a kubelet losing its record: none for an agent without state, since after its
+// restart too, the running pods' devices would be unknown.
 func (h *history) losable() int {
 	if h.options.memory {
 		return 0
@@ -119,10 +118,9 @@ func (h *history) losable() int {
 	return 1
 }
 
-// predicate is kubelet's handler that refuses a pod for which the node offers no
-// devices: without its record and before plugins register, kubelet's device
-// manager does not know the resource and lets the pod pass. It also sees what a
-// pod was given before any restart can make kubelet forget it.
+// predicate is kubelet's handler that refuses a pod for which the node offers no devices: without its
+// record and before plugins register, kubelet's device manager does not know the resource and lets the
+// pod pass. It also records a pod's devices before any restart can make kubelet forget them.
 func (h *history) predicate(pod *v1.Pod) error {
 	if h.passed[pod.UID] != nil {
 		return nil // admitted by the kubelet before
@@ -135,7 +133,7 @@ func (h *history) predicate(pod *v1.Pod) error {
 	return nil
 }
 
-// taken are the devices of pods that the scheduler counts, and of kubelet's record.
+// taken returns the devices of the pods in the scheduler's cache, and of kubelet's record.
 func (h *history) taken() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range slices.Concat(h.waiting, h.running) {
@@ -168,8 +166,8 @@ func (h *history) bindBurst() {
 		pod := shapes[shape].pod(fmt.Sprintf("pod-%d", h.number), h.number)
 		want := shapes[shape].choose(free)
 		if h.random.IntN(10) == 0 {
-			// Another scheduler's pod: counted, not chosen for, and never so many
-			// that it could not be kept off what was promised.
+			// Another scheduler's pod: counted, without a choice, and never so many that it could not be kept off
+			// promised devices.
 			pod = h.bind(pod, nil)
 			h.admitNow(pod, false)
 			h.say("bind foreign %s %s", pod.Name, shapes[shape].name)
@@ -185,7 +183,7 @@ func (h *history) bindBurst() {
 	}
 }
 
-// shape is a kind of pod and how its choice is cut out of free devices.
+// shape is a kind of pod and the way its choice is made from free devices.
 type shape struct {
 	name    string
 	devices int
@@ -252,8 +250,8 @@ func (h *history) admitOne(disturbed bool) {
 	h.admitNow(pod, disturbed)
 }
 
-// admitNow admits a pod and checks what it got. While something restarts it may
-// be refused, but not get anything else than was chosen.
+// admitNow admits a pod and checks its devices. While something restarts it may be refused, but must not
+// get other devices than chosen.
 func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	want := h.chosen[pod.UID]
 	possible := h.possible(want)
@@ -285,12 +283,12 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	h.running = append(h.running, pod)
 }
 
-// free reports whether kubelet leaves the choice to us. If it aligns devices, one
-// made at random is often outside of what it offers.
+// free reports whether kubelet leaves the choice to us. If it aligns devices, a random choice is often
+// outside of its offer.
 func (h *history) free() bool { return h.options.kubelet.Policy == "" }
 
-// possible reports whether kubelet can give the choice: all of it is healthy and
-// no other live pod holds any.
+// possible reports whether kubelet can give the choice: all of it is healthy and no other live pod holds
+// any.
 func (h *history) possible(want choice) bool {
 	bad := map[string]bool{}
 	for i, ok := range h.healthy {
@@ -338,7 +336,7 @@ func (h *history) deleteWaiting() {
 	h.drop(pod)
 }
 
-// startAgain restarts a running container: its environment must be the record.
+// startAgain restarts a running container: its environment must equal the record.
 func (h *history) startAgain() {
 	if len(h.running) == 0 {
 		return
@@ -357,7 +355,7 @@ func (h *history) startAgain() {
 	}
 }
 
-// changeHealth breaks a device that nobody has, or mends one.
+// changeHealth makes a device that no pod has unhealthy, or makes one healthy.
 func (h *history) changeHealth() {
 	i := h.random.IntN(8)
 	if h.healthy[i] && h.taken()[ids(i)[0]] {
@@ -390,7 +388,7 @@ func (h *history) settle() {
 	h.WaitAllocatable(h.t, gpu, n)
 }
 
-// disturb restarts something while pods are admitted, and waits until all is well.
+// disturb restarts something while pods are admitted, and waits until the node is ready again.
 func (h *history) disturb(name string, restart func()) {
 	h.say("%s restarts", name)
 	done := make(chan struct{})
@@ -410,8 +408,7 @@ func (h *history) disturb(name string, restart func()) {
 	h.say("%s is back", name)
 }
 
-// quiesce waits until a pod could be admitted: kubelet offers the devices, by a
-// connection that is the present one.
+// quiesce waits until a pod could be admitted: kubelet offers the devices, by the current connection.
 func (h *history) quiesce() {
 	testkit.Eventually(h.t, devicemanager.Patience, "the agent is ready after a restart", func(context.Context) (bool, string) {
 		s := h.agent.interposer.Resources()
@@ -432,8 +429,8 @@ func (h *history) restartKubelet(loses bool) {
 	}
 }
 
-// dropFailed ends the pods that a new kubelet failed although they ran: those
-// with devices in init containers, see TestKubeletRestart.
+// dropFailed ends the pods that a new kubelet failed although they ran: those with devices in init
+// containers, see TestKubeletRestart.
 func (h *history) dropFailed() {
 	for _, pod := range h.failed {
 		h.counts["failed by a new kubelet"]++
@@ -444,8 +441,7 @@ func (h *history) dropFailed() {
 	h.failed = nil
 }
 
-// crashAgent ends the agent and starts another from the state that a crash
-// would have left.
+// crashAgent ends the agent and starts another from the state that a crash would have left.
 func (h *history) crashAgent() {
 	left, err := os.MkdirTemp(h.t.TempDir(), "state")
 	if err == nil && h.state != "" {
@@ -461,7 +457,7 @@ func (h *history) crashAgent() {
 	h.restartAgent()
 }
 
-// copyFiles copies what is whole in a directory: names with a dot are being written.
+// copyFiles copies the complete files of a directory: names with a dot are being written.
 func copyFiles(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {

@@ -24,14 +24,13 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// wantRequests is what an answer costs of kubelet's allowance, 10 ms each.
+// wantRequests is the number of requests that an answer takes from kubelet's rate limit, 10 ms each.
 const wantRequests = 3
 
-// TestLatency measures our part of kubelet's calls on a node that is
-// full of pods: kubelet's default of 110, of which those with GPUs come and go in
-// bursts. The times are printed and not judged, as a machine may be as slow as it likes. Half
-// of the answers or more need no more than their part of kubelet's allowance: those that kubelet
-// did not answer in time for all pods at once are asked for pod by pod.
+// TestLatency measures our part of kubelet's calls on a node that is full of pods: kubelet's default of
+// 110, of which those with GPUs come and go in bursts. The times are printed and not judged, as a machine
+// may be slow. At least half of the answers need no more than their share of kubelet's rate limit: when
+// kubelet did not list all pods in time, an answer takes one request for each pod.
 func TestLatency(t *testing.T) {
 	const rounds = 36
 	for _, mode := range []struct {
@@ -108,7 +107,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond)
 }
 
-// quantile is the upper bound of the bucket that holds it.
+// quantile returns the upper bound of the bucket that holds the quantile.
 func quantile(h *dto.Histogram, q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.GetSampleCount())))
 	for _, b := range h.Bucket {
@@ -119,7 +118,7 @@ func quantile(h *dto.Histogram, q float64) time.Duration {
 	return math.MaxInt64
 }
 
-// countedClient counts what is asked of kubelet's allowance.
+// countedClient counts requests under kubelet's rate limit.
 type countedClient struct {
 	*kubelet.PodResources
 	n *atomic.Int64
@@ -143,14 +142,14 @@ func (c countedClient) count(err error) {
 	}
 }
 
-// answers returns how many requests each answer took, sorted.
+// answers returns the number of requests of each answer, sorted.
 func (a *agent) answers() []int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Sorted(slices.Values(a.preferred))
 }
 
-// countedSteering takes down how many requests each answer took.
+// countedSteering records the number of requests of each answer.
 type countedSteering struct {
 	*steering.Steering
 	a *agent

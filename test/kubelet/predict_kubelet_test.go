@@ -31,8 +31,8 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// wholeKubelet is kubelet's topology manager with its device, CPU and memory
-// managers, wired as its container manager does, for a machine that is made up.
+// wholeKubelet is kubelet's topology manager with its device, CPU and memory managers, wired as its
+// container manager does, for a made-up machine.
 type wholeKubelet struct {
 	topology topologymanager.Manager
 	devices  *kubeletdm.ManagerImpl
@@ -54,7 +54,7 @@ func (k *wholeKubelet) pods() []*v1.Pod {
 	return slices.Clone(k.active)
 }
 
-// ready says that all sources of pods were seen.
+// ready reports that all sources of pods were seen.
 type ready struct{}
 
 func (ready) AddSource(string) {}
@@ -64,7 +64,7 @@ type noStatus struct{}
 
 func (noStatus) GetPodStatus(types.UID) (v1.PodStatus, bool) { return v1.PodStatus{}, false }
 
-// noting tells which container the device manager is serving.
+// noting records the container that the device manager is serving.
 type noting struct {
 	*kubeletdm.ManagerImpl
 	k *wholeKubelet
@@ -162,7 +162,7 @@ func (k *wholeKubelet) stop() {
 	_ = k.devices.Stop(klog.Background())
 }
 
-// admit is what kubelet does with a new pod; a pod that is refused is gone at once.
+// admit does kubelet's admission of a new pod; a refused pod is removed at once.
 func (k *wholeKubelet) admit(pod *v1.Pod) error {
 	k.mu.Lock()
 	k.active = append(k.active, pod)
@@ -175,7 +175,7 @@ func (k *wholeKubelet) admit(pod *v1.Pod) error {
 	return fmt.Errorf("%s: %s", result.Reason, result.Message)
 }
 
-// remove ends a pod; kubelet's managers clean up when they are next asked.
+// remove ends a pod; kubelet's managers clean up at their next call.
 func (k *wholeKubelet) remove(pod *v1.Pod) {
 	k.mu.Lock()
 	k.active = slices.DeleteFunc(k.active, func(p *v1.Pod) bool { return p.UID == pod.UID })
@@ -196,7 +196,7 @@ func (k *wholeKubelet) recorded(pod *v1.Pod, container, resourceName string) []s
 	return out
 }
 
-// exclusive are the CPUs that single containers have.
+// exclusive returns the CPUs that single containers have.
 func (k *wholeKubelet) exclusive() cpuset.CPUSet {
 	var all cpuset.CPUSet
 	for _, containers := range k.cpus.State().GetCPUAssignments() {

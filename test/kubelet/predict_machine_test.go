@@ -20,8 +20,8 @@ import (
 
 const gib = 1 << 30
 
-// machineLayout is a random machine: what the exporter publishes of it and what
-// kubelet's cadvisor sees.
+// machineLayout is a random machine: the data that the exporter publishes and that kubelet's cadvisor
+// sees.
 type machineLayout struct {
 	numa     map[string][]int // resource -> NUMA node of each device, nvtopo.UnknownNUMA if not known
 	nodes    []nvtopo.NUMANode
@@ -30,7 +30,7 @@ type machineLayout struct {
 	reserved int64 // bytes of each NUMA node
 }
 
-// randomLayout has 1 to 8 NUMA nodes with 1 to 16 GPUs.
+// randomLayout returns a machine with 1 to 8 NUMA nodes and 1 to 16 GPUs.
 func randomLayout(r *rand.Rand) *machineLayout {
 	n := []int{1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 6, 8}[r.IntN(12)]
 	m := &machineLayout{threads: 1 + r.IntN(2), reserved: gib}
@@ -83,7 +83,7 @@ func randomLayout(r *rand.Rand) *machineLayout {
 // fpga is a second kind of device that some machines have.
 const fpga = "example.com/fpga"
 
-// randomNodes puts devices on NUMA nodes.
+// randomNodes assigns devices to NUMA nodes.
 func randomNodes(r *rand.Rand, devices, nodes int) []int {
 	out := make([]int, devices)
 	even := r.IntN(3) > 0
@@ -99,7 +99,7 @@ func randomNodes(r *rand.Rand, devices, nodes int) []int {
 	return out
 }
 
-// resources are those of the machine, in order.
+// resources returns the resources of the machine, sorted.
 func (m *machineLayout) resources() []string { return slices.Sorted(maps.Keys(m.numa)) }
 
 func deviceID(resourceName string, i int) string {
@@ -107,7 +107,7 @@ func deviceID(resourceName string, i int) string {
 	return kind + "-" + strconv.Itoa(i)
 }
 
-// graph joins devices of one NUMA node in pairs by a switch, and else by less.
+// graph joins devices of one NUMA node in pairs by a switch, and others by slower links.
 func (m *machineLayout) graph(resourceName string, unhealthy map[string]bool) (*nvtopo.Graph, error) {
 	numa := m.numa[resourceName]
 	gpus := make([]nvtopo.GPU, len(numa))
@@ -195,7 +195,7 @@ func randomSetup(r *rand.Rand, m *machineLayout) *kubeletSetup {
 		scope:  []string{"container", "pod"}[r.IntN(2)], staticCPUs: r.IntN(2) == 0, staticMemory: r.IntN(3) == 0,
 		topologyOptions: map[string]string{}, cpuOptions: map[string]string{}, unaligned: r.IntN(16) == 0,
 	}
-	// kubelet itself weighs all combinations of the managers' hints: 255^3 on 8 nodes.
+	// kubelet itself evaluates all combinations of the managers' hints: 255^3 on 8 nodes.
 	if len(m.nodes) >= 6 && k.policy != "none" && k.staticCPUs && k.staticMemory {
 		k.staticMemory = false
 	}
@@ -222,7 +222,7 @@ func randomSetup(r *rand.Rand, m *machineLayout) *kubeletSetup {
 	return k
 }
 
-// randomPod asks for GPUs in up to five containers, sometimes with exclusive CPUs.
+// randomPod returns a pod that requests GPUs in up to five containers, sometimes with exclusive CPUs.
 func randomPod(r *rand.Rand, i int, m *machineLayout) *v1.Pod {
 	guaranteed := r.IntN(2) == 0
 	most := min(len(m.numa[gpu]), []int{1, 2, 2, 4, 4, 8}[r.IntN(6)])

@@ -16,9 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
-// TestManagerPrediction: kubelet's managers take what is predicted. It compares not only the
-// verdict but where every pod's exclusive CPUs and memory are taken, which decides what becomes of
-// the containers and pods after it.
+// TestManagerPrediction compares the prediction with kubelet's managers: not only the verdict but from
+// where every pod's exclusive CPUs and memory are taken, which decides about later containers and pods.
 func TestManagerPrediction(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
@@ -104,7 +103,7 @@ func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *kube
 	return machine
 }
 
-// predictedState is kubelet's account as the prediction keeps it.
+// predictedState returns kubelet's account in the form of the prediction.
 func (k *wholeKubelet) predictedState(m *kubeletadmission.Machine) kubeletadmission.State {
 	memory := map[int]kubeletadmission.Memory{}
 	for id, n := range k.memory.State().GetMachineState() {
@@ -114,7 +113,7 @@ func (k *wholeKubelet) predictedState(m *kubeletadmission.Machine) kubeletadmiss
 	return m.NewState(nvtopo.NewCPUSet(k.exclusive().UnsortedList()...), memory)
 }
 
-// predictedPod is a pod without GPUs as the prediction sees it.
+// predictedPod returns a pod without GPUs in the form of the prediction.
 func predictedPod(pod *v1.Pod) *kubeletadmission.Pod {
 	var cs []kubeletadmission.Container
 	for _, c := range containersOf(pod) {
@@ -125,7 +124,7 @@ func predictedPod(pod *v1.Pod) *kubeletadmission.Pod {
 		case isInit(pod, c.Name):
 			a.Kind = kubeletadmission.Sidecar
 		}
-		if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() { // only a Guaranteed pod's have limits
+		if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() { // only a Guaranteed pod's containers have limits
 			if whole := cpu.Value(); whole*1000 == cpu.MilliValue() {
 				a.CPUs = int(whole)
 			}

@@ -42,7 +42,7 @@ const predictNode = "n"
 
 func podNumber(i int) *v1.Pod { return devicemanager.Pod("pod-"+strconv.Itoa(i), i) }
 
-// schedulerHandle is as much of a scheduler as nodestate needs.
+// schedulerHandle implements the part of a scheduler's handle that nodestate needs.
 type schedulerHandle struct {
 	fwk.Handle
 	client  kubernetes.Interface
@@ -54,19 +54,19 @@ func (h *schedulerHandle) SharedInformerFactory() informers.SharedInformerFactor
 func (h *schedulerHandle) EventRecorder() events.EventRecorder                    { return silent{} }
 func (h *schedulerHandle) Activate(klog.Logger, map[string]*v1.Pod)               {}
 
-// KubeConfig is nil: no API server has a ClusterTopology here.
+// KubeConfig returns nil: no API server has a ClusterTopology here.
 func (h *schedulerHandle) KubeConfig() *rest.Config { return nil }
 
 type silent struct{}
 
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// scheduler is our side: it knows the node by what exporter and agent publish.
+// scheduler is our side: it knows the node from the objects of exporter and agent.
 type scheduler struct {
 	state    *nodestate.State
 	versions int
 	node     *v1.Node
-	pods     []*v1.Pod // on the node, as the scheduler's cache has them
+	pods     []*v1.Pod // on the node, as in the scheduler's cache
 }
 
 func newScheduler(t *testing.T) *scheduler {
@@ -95,7 +95,7 @@ func newScheduler(t *testing.T) *scheduler {
 	return s
 }
 
-// add puts the GPUs of another resource behind those that are there.
+// add appends the GPUs of another resource to those of spec.
 func add(spec, other *v1alpha1.NodeGPUTopologySpec) {
 	names := map[string]string{}
 	for _, kind := range other.LinkKinds {
@@ -121,7 +121,7 @@ func add(spec, other *v1alpha1.NodeGPUTopologySpec) {
 	spec.GPUs, spec.LinkRows = append(spec.GPUs, other.GPUs...), rows
 }
 
-// publish is what exporter and agent write about the machine now.
+// publish writes the objects of exporter and agent about the machine's present state.
 func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup, k *wholeKubelet, unhealthy map[string]bool) {
 	t.Helper()
 	s.versions++
@@ -161,7 +161,7 @@ func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup,
 	}
 }
 
-// published is status.kubelet.
+// published returns status.kubelet.
 func (k *wholeKubelet) published(setup *kubeletSetup) *v1alpha1.Kubelet {
 	out := &v1alpha1.Kubelet{
 		TopologyManagerPolicy: setup.policy, Scope: setup.scope, TopologyManagerOptions: setup.topologyOptions,
@@ -195,7 +195,7 @@ func containersOf(pod *v1.Pod) []v1.Container {
 	return append(append([]v1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...)
 }
 
-// newNode forgets the last machine.
+// newNode replaces the last machine by a new one.
 func (s *scheduler) newNode(m *machineLayout, setup *kubeletSetup, i int) {
 	s.pods = nil
 	cpus, memory := m.cpus()-max(1, len(setup.reserved)), int64(0)
@@ -222,7 +222,7 @@ func (s *scheduler) view(t *testing.T) (fwk.NodeInfo, fwk.NodeInfoLister) {
 	return info, l
 }
 
-// fits is the scheduler's own filter by the node's sums.
+// fits is the scheduler's own filter by the sums of the node's resources.
 func fits(info fwk.NodeInfo, r *podrequest.Request) bool {
 	have, used := info.GetAllocatable(), info.GetRequested()
 	for _, res := range r.Resources {
@@ -234,7 +234,7 @@ func fits(info fwk.NodeInfo, r *podrequest.Request) bool {
 	return r.MilliCPU <= have.GetMilliCPU()-used.GetMilliCPU() && r.Memory <= have.GetMemory()-used.GetMemory()
 }
 
-// schedule asks our Filter and Reserve, and binds the pod if they agree to.
+// schedule calls our Filter and Reserve, and binds the pod if they succeed.
 func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocation, reason string, fit bool) {
 	t.Helper()
 	r, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{gpu, fpga}, Supported: podrequest.AllPolicies()})
@@ -259,7 +259,7 @@ func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocatio
 	return a, "", true
 }
 
-// bind writes the annotation; the claim goes, since the snapshot shows the pod.
+// bind writes the annotation and drops the assumed allocation, since the snapshot shows the pod.
 func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *allocation.Allocation) {
 	t.Helper()
 	text, err := a.Encode()

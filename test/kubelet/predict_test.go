@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// casesEnv is how many pods the prediction is tested with; by default few.
+	// casesEnv is the number of pods in the test of the prediction; few by default.
 	casesEnv     = "NVTOPO_PREDICT_CASES"
 	defaultCases = 600
-	// seedEnv is the seed of the cases, for other ones than usual.
+	// seedEnv is the seed of the cases.
 	seedEnv    = "NVTOPO_PREDICT_SEED"
-	perMachine = 25 // pods that come to one machine
+	perMachine = 25 // pods for one machine
 )
 
 // tally is one row of the result.
 type tally struct {
 	accepted, refused int
-	boundButRefused   int // by us, and then by kubelet: must not be
+	boundButRefused   int // bound by us, then refused by kubelet: must not be
 	notHonoured       int // other devices than chosen: must not be
-	chance            int // kubelet's dice decided what of the pod's devices which container has
-	ownPolicy         int // refused for what the pod itself demands
+	chance            int // kubelet decides at random which of the pod's devices a container has
+	ownPolicy         int // refused because of the pod's own policy
 	tooCareful        map[string]int
 }
 
@@ -54,7 +54,7 @@ type prediction struct {
 	covered coverage
 }
 
-// coverage counts what the pods that were bound were like.
+// coverage counts properties of the bound pods.
 type coverage struct{ several, init, exclusive, spanning, twoKinds, inFlight, overtaken int }
 
 func (c *coverage) count(pod *v1.Pod, a *allocation.Allocation) {
@@ -78,14 +78,13 @@ func (c *coverage) count(pod *v1.Pod, a *allocation.Allocation) {
 	add(&c.twoKinds, len(kinds) > 1)
 }
 
-// TestKubeletPrediction sends random pods to random machines and compares
-// what our solver says with what kubelet's own managers then do: a pod that we
-// bind is admitted and has exactly the devices that we chose.
+// TestKubeletPrediction sends random pods to random machines and compares our solver's verdict with
+// kubelet's own managers: a pod that we bind is admitted and has exactly the devices that we chose.
 func TestKubeletPrediction(t *testing.T) {
 	if os.Getenv("SKIP_NODE") == "1" {
 		t.Skip("SKIP_NODE=1")
 	}
-	// align-by-socket is behind it.
+	// align-by-socket requires it.
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
 	cases := predictNumber(t, casesEnv, defaultCases)
 	seed := uint64(predictNumber(t, seedEnv, 46))
@@ -111,7 +110,7 @@ func predictNumber(t *testing.T, key string, otherwise int) int {
 	return n
 }
 
-// machine sends pods to one machine and returns how many were judged.
+// machine sends pods to one machine and returns the number of judged pods.
 func (p *prediction) machine(number int) int {
 	m := randomLayout(p.r)
 	setup := randomSetup(p.r, m)
@@ -135,7 +134,7 @@ func (p *prediction) machine(number int) int {
 			p.leave(k, p.sched.pods[p.r.IntN(len(p.sched.pods))])
 		}
 		p.sched.publish(p.t, m, setup, k, unhealthy)
-		// Sometimes a second pod is bound before kubelet has seen the first.
+		// Sometimes a second pod is bound before kubelet has admitted the first.
 		type bound struct {
 			pod *v1.Pod
 			a   *allocation.Allocation
@@ -158,11 +157,11 @@ func (p *prediction) machine(number int) int {
 				judged++
 				row.refused++
 				p.refused(k, row, pod, reason, describeCase(m, setup, unhealthy))
-				together = 0 // the agent has to publish what became of it
+				together = 0 // the agent first has to publish the result
 			}
 		}
 		if len(waiting) == 2 && p.r.IntN(3) == 0 {
-			// The second one's binding overtook the first one's: the GPUs may be others then.
+			// The second pod's binding overtook the first one's: the GPUs may differ then.
 			p.covered.overtaken++
 			for _, b := range []bound{waiting[1], waiting[0]} {
 				p.overtaken(k, row, b.pod, b.a, describeCase(m, setup, unhealthy))
@@ -187,7 +186,7 @@ func (p *prediction) demand(pod *v1.Pod) {
 	}
 }
 
-// bound lets kubelet admit a pod that our solver took.
+// bound lets kubelet admit a pod that our solver accepted.
 func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocation.Allocation, where string) {
 	type served struct{ container, resource string }
 	want := map[served][]string{}
@@ -198,7 +197,7 @@ func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocati
 		if w := want[served{container, name}]; len(w) == size && predictSubset(must, w) && predictSubset(w, available) {
 			return w
 		}
-		// After kubelet's dice: what is left of the pod's devices.
+		// After kubelet's random choice: the rest of the pod's devices.
 		return lowestOf(predictCommon(available, a.GPUs(name)), must, size)
 	}
 	if err := k.admit(pod); err != nil {
@@ -235,8 +234,8 @@ func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocati
 	pod.Status.StartTime = &started
 }
 
-// overtaken lets kubelet admit a pod in another order than ours: all are admitted,
-// and the controller corrects the choices.
+// overtaken lets kubelet admit a pod in another order than ours: all are admitted, and the controller
+// corrects the choices.
 func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocation.Allocation, where string) {
 	k.prefer = func(container, name string, available, must []string, size int) []string {
 		for _, c := range a.Containers {
@@ -265,7 +264,7 @@ func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *allo
 	pod.Status.StartTime = &started
 }
 
-// refused looks whether kubelet would have taken a pod that our solver did not.
+// refused checks whether kubelet would have admitted a pod that our solver refused.
 func (p *prediction) refused(k *wholeKubelet, row *tally, pod *v1.Pod, reason, where string) {
 	k.prefer = func(_, _ string, available, must []string, size int) []string { return lowestOf(available, must, size) }
 	if k.admit(pod) != nil {
@@ -295,8 +294,8 @@ func (p *prediction) leave(k *wholeKubelet, pod *v1.Pod) {
 	p.sched.pods = slices.DeleteFunc(p.sched.pods, func(o *v1.Pod) bool { return o.UID == pod.UID })
 }
 
-// byChance reports whether kubelet hands devices of init containers on at random:
-// a container asks for fewer than they left.
+// byChance reports whether kubelet passes devices of init containers on at random: a container requests
+// fewer than they left.
 func byChance(pod *v1.Pod, name v1.ResourceName) bool {
 	left := int64(0)
 	for _, c := range containersOf(pod) {

@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// best is the set our objective picks out of the free devices.
+// best returns our objective's choice from the free devices.
 func best(t *testing.T, free []string, n int) []string {
 	t.Helper()
 	g := dgx1(t)
@@ -80,7 +80,7 @@ func TestRace11TerminatingPod(t *testing.T) {
 	})
 }
 
-// TestRace13TwoSchedulers: two schedulers choose the same devices.
+// TestRace13TwoSchedulers checks two schedulers that choose the same devices.
 func TestRace13TwoSchedulers(t *testing.T) {
 	t.Run("the second pod gets other devices", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
@@ -198,16 +198,16 @@ func TestRace15ForeignPods(t *testing.T) {
 		c.innerPrefers(func([]string, []string, int) ([]string, error) { <-released; return nil, nil })
 		r := c.bind(app(2, 2), nil)
 		before := time.Now()
-		c.mustAdmit(r) // the inner plugin hangs until the test ends: that this returns shows that nobody waits for it
+		c.mustAdmit(r) // the inner plugin hangs until the test ends: the return shows that no admission waits for it
 		t.Logf("a hanging inner plugin held kubelet up for %v", time.Since(before))
 		diff(t, "devices", 2, len(c.held(r)["app"]))
 	})
 }
 
-// TestRace16DoubleDevice: kubelet gives a device twice.
+// TestRace16DoubleDevice checks kubelet giving a device twice.
 func TestRace16DoubleDevice(t *testing.T) {
-	// forget makes kubelet forget the devices of the pod being admitted: another
-	// client lists all pods inside the RPC just after a pod ended.
+	// forget makes kubelet forget the devices of the pod being admitted: another client lists all pods
+	// inside the RPC just after a pod ended.
 	forget := func(c *chain, ended *v1.Pod) {
 		client := dialPodResources(c.t)
 		once := sync.Once{}
@@ -241,8 +241,8 @@ func TestRace16DoubleDevice(t *testing.T) {
 		c.mustHold(foreign, choice{"app": ids(2, 3)})
 	})
 	t.Run("what kubelet takes unasked is refused", func(t *testing.T) {
-		// Four devices on each NUMA node: four are taken unasked once kubelet
-		// believes that all four are free.
+		// Four devices on each NUMA node: kubelet takes four without a call once it believes that all four are
+		// free.
 		c := startChain(t, chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}})
 		ended := c.bind(app(0, 1), choice{"app": ids(3)})
 		c.mustAdmit(ended)
@@ -263,7 +263,7 @@ func TestRace16DoubleDevice(t *testing.T) {
 		c.mustAdmit(ended, holder)
 		c.bind(app(2, 2), choice{"app": ids(4, 7)})
 		forget(c, ended)
-		p := c.bind(pair(3, 1, 2), choice{"a": ids(0), "b": ids(5, 6)}) // a has to take what b was to have
+		p := c.bind(pair(3, 1, 2), choice{"a": ids(0), "b": ids(5, 6)}) // a has to take devices chosen for b
 		c.mustAdmit(p)
 		got := c.held(p)
 		if all := slices.Sorted(slices.Values(slices.Concat(got["a"], got["b"]))); len(slices.Compact(all)) != 3 {
@@ -281,8 +281,8 @@ func TestRace16DoubleDevice(t *testing.T) {
 }
 
 func TestRace17ConcurrentAllocate(t *testing.T) {
-	// Without a record, kubelet allocates when containers start again, each in its
-	// pod's own worker and not one at a time.
+	// Without a record, kubelet allocates when containers start again, each in its pod's own worker and not
+	// one at a time.
 	c := startChain(t, chainOptions{})
 	p, q := c.bind(app(0, 2), choice{"app": ids(1, 6)}), c.bind(app(1, 2), choice{"app": ids(0, 3)})
 	c.mustAdmit(p, q)
@@ -290,10 +290,9 @@ func TestRace17ConcurrentAllocate(t *testing.T) {
 	c.run(q)
 	c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
 	c.waitReady()
-	// The second worker is let in while the first is inside the inner plugin's
-	// Allocate. Kubelet itself does not survive that
-	// (https://github.com/kubernetes/kubernetes/issues/130050): the first worker
-	// panics once it has recorded what it was given.
+	// The second worker is let in while the first is inside the inner plugin's Allocate. Kubelet itself does
+	// not survive that (https://github.com/kubernetes/kubernetes/issues/130050): the first worker panics
+	// once it has recorded its devices.
 	inFirst, second := make(chan struct{}), make(chan struct{})
 	once := sync.Once{}
 	c.inside(func(string, []string) error {

@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
-// The races that could part the scheduler's choice from kubelet's record, by
-// number; doc.go has the list. Each is played on kubelet's own device manager.
+// The races that could separate the scheduler's choice from kubelet's record, by number; doc.go has the
+// list. Each is played on kubelet's own device manager.
 
 func TestRace01EqualCounts(t *testing.T) {
 	for name, reversed := range map[string]bool{"admitted as created": false, "admitted the other way round": true} {
@@ -43,7 +43,7 @@ func TestRace01EqualCounts(t *testing.T) {
 	}
 }
 
-// TestRace02AdmissionOrder: the admission order is not the bind order.
+// TestRace02AdmissionOrder checks all admission orders of four pods that were bound in one order.
 func TestRace02AdmissionOrder(t *testing.T) {
 	c := startChain(t, chainOptions{})
 	sets := [][]string{ids(0, 5), ids(1, 7), ids(2, 4), ids(3, 6)}
@@ -274,8 +274,8 @@ func TestRace07RefusedAfterAllocate(t *testing.T) {
 		t.Fatal("admitted")
 	}
 	refuse = false
-	// The scheduler gives the same devices to the next pod, and the watch still
-	// shows the refused one as pending.
+	// The scheduler gives the same devices to the next pod, and the watch still shows the refused one as
+	// pending.
 	next := c.bind(app(1, 2), choice{"app": ids(3, 4)})
 	c.mustAdmit(next)
 	c.mustHold(next, choice{"app": ids(3, 4)})
@@ -563,8 +563,8 @@ func (c *chain) stop() {
 	c.Stop()
 }
 
-// admitSoon admits a pod again while the inner plugin is on its way back, as a
-// controller would replace a failed pod.
+// admitSoon retries the admission of a pod while the inner plugin comes back, as a controller would
+// replace a failed pod.
 func (c *chain) admitSoon(pod *v1.Pod) {
 	c.t.Helper()
 	testkit.Eventually(c.t, devicemanager.Patience, "pod "+pod.Name+" is admitted", func(context.Context) (bool, string) {
@@ -586,8 +586,7 @@ func permutations(n int) [][]int {
 	return out
 }
 
-// refersToChoice gives a pod's first container our annotation as an environment
-// variable, which makes the pod strict.
+// refersToChoice makes a pod strict: its first container gets our annotation as an environment variable.
 func refersToChoice(p *v1.Pod) *v1.Pod {
 	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
 		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsKey + "']"},

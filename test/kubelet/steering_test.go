@@ -146,7 +146,7 @@ func TestStrictMode(t *testing.T) {
 	})
 	t.Run("with 4 then 2 an app starts with what kubelet passes on, unless the pod reads which container has which", func(t *testing.T) {
 		c := startChain(t, chainOptions{strict: true})
-		for i := range 24 { // kubelet's draw is right once in six
+		for i := range 24 { // kubelet's random choice is right once in six
 			p := devicemanager.WithInit(app(i, 2), devicemanager.Container("init", gpu, 4))
 			reads := i%2 == 1
 			if reads {
@@ -218,7 +218,7 @@ func TestTopologyManager(t *testing.T) {
 	})
 }
 
-// TestPassedThroughCalls: calls that the agent does not answer pass through unchanged.
+// TestPassedThroughCalls checks that calls that the agent does not answer pass through unchanged.
 func TestPassedThroughCalls(t *testing.T) {
 	t.Run("our own device plugin, and an inner socket beside the registry's", func(t *testing.T) {
 		c := startChain(t, chainOptions{innerDir: filepath.Dir(registrySocket)})

@@ -16,20 +16,20 @@ import (
 // Mutant is one wrong edit.
 type Mutant struct {
 	Name  string // of its file, without .patch
-	What  string // what goes wrong, in one sentence
+	What  string // the consequence, in one sentence
 	Text  string // of its file
 	Files []File // that it edits
 }
 
-// File is what a mutant edits of one file.
+// File is a mutant's edit of one file.
 type File struct {
 	Path  string // from the root of the repository
 	Hunks []Hunk
 }
 
-// Hunk is one place of a file: its lines as they are and as the mutant makes them.
+// Hunk is one edited place of a file: its lines before and after the edit.
 type Hunk struct {
-	Line          int // where it began when the patch was made, from 1
+	Line          int // first line when the patch was made, from 1
 	Before, After []string
 }
 
@@ -118,8 +118,8 @@ func (m *Mutant) parseLine(line string, what *[]string) error {
 	return nil
 }
 
-// Apply returns the files as the mutant makes them, by path from the root of the repository. Lines
-// may have been added or removed above a hunk.
+// Apply returns the edited files, by path from the root of the repository. Lines may have been added or
+// removed above a hunk.
 func (m *Mutant) Apply(root string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, f := range m.Files {
@@ -145,7 +145,7 @@ func (m *Mutant) Apply(root string) (map[string]string, error) {
 	return out, nil
 }
 
-// find returns where some lines are: where they are expected, else at the only other place.
+// find returns the place of some lines: the expected one, or else the only other one.
 func find(lines, some []string, expected int) (int, error) {
 	var at []int
 	for i := 0; i+len(some) <= len(lines); i++ {

@@ -16,8 +16,8 @@ import (
 
 var fileName = regexp.MustCompile(`^([a-z]+)-\d\d-[a-z0-9-]+$`)
 
-// TestPatches: each applies to the tree as it is, keeps to the folder and the package that it is
-// named by, and is still Go.
+// TestPatches checks that each patch applies to the current tree, stays within the folder and package of
+// its name, and results in valid Go.
 func TestPatches(t *testing.T) {
 	all, err := Load(".")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestPatches(t *testing.T) {
 	}
 }
 
-// TestApply: what a patch makes of a file of five lines, which are a, b, c, b and c.
+// TestApply applies patches to a file of five lines: a, b, c, b and c.
 func TestApply(t *testing.T) {
 	const head = "# what: it is wrong\n# for c.\n--- a/f\n+++ b/f\n"
 	tests := map[string]struct {

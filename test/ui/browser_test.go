@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// browser is what the browser tests need, or why they cannot run here.
+// browser returns the path of npx, and skips the test if the browser tests cannot run here.
 func browser(t *testing.T) (npx string) {
 	t.Helper()
 	if _, built := pages.Files(); !built {
@@ -40,8 +40,8 @@ func browser(t *testing.T) (npx string) {
 	return npx
 }
 
-// TestPages has the browser tests click through every page, and then by the keys
-// alone where a token is asked for and the certificate is the server's own.
+// TestPages runs the browser tests on every page, and then with the keyboard alone on a server that
+// requires a token and has its own certificate.
 func TestPages(t *testing.T) {
 	npx := browser(t)
 	l := newTestEnv(t)

@@ -31,20 +31,20 @@ import (
 
 const (
 	schedulerName = "topology-aware-scheduler"
-	// part keeps pods on nodes of their own, so that what waits is the same in every run.
+	// part keeps pods on nodes of their own, so that the same pods wait in every run.
 	part = "example.com/part"
-	// patience is how long a test waits for anything that has to come.
+	// patience bounds every wait of a test.
 	patience = 2 * time.Minute
 )
 
-// testEnv is a cluster that has something for each page.
+// testEnv is a cluster with content for each page.
 type testEnv struct {
 	*devcluster.Cluster
 	kube kubernetes.Interface
 	dyn  dynamic.Interface
 }
 
-// nodes are sixteen in four racks of two spines, two of them a part of their own.
+// nodes returns sixteen nodes in four racks of two spines, two of them a part of their own.
 func nodes() []devcluster.NodeSpec {
 	var out []devcluster.NodeSpec
 	for i := range 16 {
@@ -106,7 +106,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	return l
 }
 
-// pod asks for GPUs on the nodes of a part.
+// pod returns a pod that requests GPUs on the nodes of a part.
 func pod(name, of string, gpus int, annotations map[string]string) *v1.Pod {
 	return testobj.Pod(name).Namespace("team-a").Annotations(annotations).Scheduler(schedulerName).NodeSelector(map[string]string{part: of}).
 		Image("example.com/trainer").GPUs(gpus).CPU("1").Memory("1Gi").Obj()
@@ -121,8 +121,8 @@ func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	}
 }
 
-// fill makes the pods: a gang that is placed and one that waits, pods by themselves, and one for
-// which others are in the way.
+// fill creates the pods: a gang that is placed and one that waits, single pods, and one that others
+// prevent from being placed.
 func (e *testEnv) fill(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"team-a", "team-b"} {
@@ -142,12 +142,12 @@ func (e *testEnv) fill(t *testing.T) {
 	}
 	e.create(t, pod("infer-0", "batch", 4, nil), pod("resident-0", "small", 6, nil), pod("resident-1", "small", 6, nil))
 	e.bound(t, 6+5+3)
-	gang("vision", 12, 8)                      // more than there is room for
+	gang("vision", 12, 8)                      // more than fits
 	e.create(t, pod("waits", "small", 4, nil)) // two are free on either node
 	e.refused(t, "waits")
 }
 
-// bound waits until so many pods have a node.
+// bound waits until a number of pods have a node.
 func (e *testEnv) bound(t *testing.T, want int) {
 	t.Helper()
 	testkit.Eventually(t, patience, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
@@ -165,7 +165,7 @@ func (e *testEnv) bound(t *testing.T, want int) {
 	})
 }
 
-// refused waits until the scheduler has said why a pod waits.
+// refused waits until the scheduler has written why a pod waits.
 func (e *testEnv) refused(t *testing.T, name string) {
 	t.Helper()
 	testkit.Eventually(t, patience, name+" is refused", func(ctx context.Context) (bool, string) {
@@ -182,8 +182,8 @@ func (e *testEnv) refused(t *testing.T, name string) {
 	})
 }
 
-// pools makes a pool with two tenants. There is no Kueue here: what its controller would write is
-// written under the controller's account.
+// pools creates a pool with two tenants. No Kueue runs here: the objects of its controller are written
+// under the controller's account.
 func (e *testEnv) pools(t *testing.T) {
 	t.Helper()
 	config, err := e.ServiceAccountConfig(t.Context(), release.Namespace, "nvtopo-pool-controller")
@@ -241,7 +241,7 @@ func (e *testEnv) pools(t *testing.T) {
 	}
 }
 
-// viewer gives a token of an account that may see all of the web view, and nothing else.
+// viewer returns a token of an account that may see all of the web view, and nothing else.
 func (e *testEnv) viewer(t *testing.T) (token string) {
 	t.Helper()
 	const name = "viewer"
@@ -267,7 +267,7 @@ func (e *testEnv) viewer(t *testing.T) (token string) {
 	return config.BearerToken
 }
 
-// object makes an object of a kind of pools.
+// object creates an object of a kind of pools.
 func (e *testEnv) object(t *testing.T, by dynamic.Interface, of schema.GroupVersionResource, kind, namespace, name string, spec map[string]any) {
 	t.Helper()
 	metadata := map[string]any{"name": name}

@@ -13,17 +13,17 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// A goroutine of kubelet's follows each connection to a plugin: its first function, and
-// the call in which it waits for the plugin's next list.
+// A kubelet goroutine serves each connection to a plugin: its first function, and the call in which it
+// waits for the plugin's next list.
 const (
 	followsPlugin = "/devicemanager/plugin/v1beta1.(*server).connectClient.func1("
 	waitsForList  = ").Recv("
 )
 
-// connections returns how many plugins kubelet is connected to, and how many of these
-// connections are busy. A connection is busy while kubelet takes in a list, until it has
-// written its checkpoint, and while kubelet deals with the connection's end. Kubelet
-// tells this nowhere else than in the stacks of its goroutines.
+// connections returns the number of plugins that kubelet is connected to, and how many of these
+// connections are busy. A connection is busy while kubelet processes a list, until it has written its
+// checkpoint, and while kubelet handles the connection's end. Kubelet exposes this only in the stacks of
+// its goroutines.
 func connections() (all, busy int) {
 	stacks := make([]byte, 1<<20)
 	for {
@@ -46,12 +46,12 @@ func connections() (all, busy int) {
 	return all, busy
 }
 
-// Patience is how long tests wait for what takes milliseconds: long enough for any machine.
+// Patience is the limit of waits for steps of milliseconds: long enough for any machine.
 const Patience = 2 * time.Minute
 
-// WaitDisconnected waits until kubelet is done with the ends of all connections to
-// plugins. Before that it takes a new connection of the same resource for the one that
-// ended: it closes the new one, or keeps it and takes its devices for unhealthy for good.
+// WaitDisconnected waits until kubelet has handled the ends of all connections to plugins. Before that it
+// mistakes a new connection of the same resource for the ended one: it closes the new one, or keeps it
+// and takes its devices for unhealthy for good.
 func (m *Manager) WaitDisconnected(tb testing.TB) {
 	tb.Helper()
 	testkit.Eventually(tb, Patience, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {

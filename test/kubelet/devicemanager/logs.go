@@ -11,11 +11,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxLogLines is how much of the log a failed test shows.
+// maxLogLines is the length of the log that a failed test shows.
 const maxLogLines = 200
 
-// logs keeps what kubelet and the agent log, for a test that fails: both log
-// with klog's global logger.
+// logs keeps the log of kubelet and the agent for a failed test: both log with klog's global logger.
 type logs struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu

@@ -19,9 +19,8 @@ const (
 	skipEnv    = "SKIP_NODE"
 )
 
-// Main isolates the test binary and runs its tests. It returns the exit code
-// for os.Exit. With SKIP_NODE=1 the tests that call [Start] skip themselves,
-// and the last line says so.
+// Main isolates the test binary and runs its tests. It returns the exit code for os.Exit. With
+// SKIP_NODE=1 the tests that call [Start] skip themselves, and the last line of output reports it.
 func Main(m *testing.M) int {
 	if skipped() {
 		code := m.Run()

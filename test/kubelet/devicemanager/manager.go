@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// PluginDir is where kubelet and device plugins meet; KubeletSocket is kubelet's
+// PluginDir is the directory of the sockets of kubelet and device plugins; KubeletSocket is kubelet's
 // registration socket in it, CheckpointFile kubelet's record of allocations.
 const (
 	PluginDir          = rootDir + "/device-plugins"
@@ -41,13 +41,13 @@ type Options struct {
 	NUMANodes int                            // of the machine; 0 means one
 	Policy    string                         // topologyManagerPolicy; "" means none
 	Scope     string                         // topologyManagerScope; "" means container
-	Providers []topologymanager.HintProvider // asked after the device manager, as CPU and memory managers are
-	// Late is the admission handlers that follow the allocation of resources
-	// (predicates and others): an error refuses the pod that holds devices already.
+	Providers []topologymanager.HintProvider // called after the device manager, as CPU and memory managers are
+	// Late stands for the admission handlers after the allocation of resources (predicates and others): an
+	// error refuses the pod that holds devices already.
 	Late func(*v1.Pod) error
 }
 
-// Manager is one node's kubelet as far as devices go.
+// Manager is one node's kubelet with regard to devices.
 type Manager struct {
 	options Options
 
@@ -55,12 +55,12 @@ type Manager struct {
 
 	pods kubepod.Manager // kubelet's own
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	phases  map[types.UID]phase
 	process process
 }
 
-// process is what a restart replaces.
+// process is the part of a Manager that a restart replaces.
 type process struct {
 	devices  *kubeletdm.ManagerImpl
 	topology topologymanager.Manager
@@ -100,9 +100,9 @@ func Start(tb testing.TB, options Options) *Manager {
 	return m
 }
 
-// start brings up a kubelet process in kubelet's order: PodResources can be asked
-// before pods come, the device manager loads its checkpoint and wipes sockets.
-// running are the pods whose containers the runtime reports as running.
+// start starts a kubelet process in kubelet's order: PodResources answers before pods come, the device
+// manager loads its checkpoint and wipes sockets. running are the pods whose containers the runtime
+// reports as running.
 func (m *Manager) start(running []*v1.Pod) error {
 	nodes := make([]cadvisorapi.Node, m.options.NUMANodes)
 	for i := range nodes {
@@ -145,18 +145,18 @@ func (m *Manager) Stop() {
 	_ = p.devices.Stop(klog.Background()) // reports nothing but a plugin that is already gone
 }
 
-// Restart describes how a kubelet comes back.
+// Restart describes how a kubelet restarts.
 type Restart struct {
 	Reboot         bool                    // no container runs any more
 	LoseCheckpoint bool                    // kubelet's record is gone
 	Down           func()                  // called while no kubelet runs
 	Registering    func()                  // called when plugins can register, before pods are admitted again
 	Gone           func(pod *v1.Pod) bool  // pods that the API server no longer has
-	Refused        func(*v1.Pod, *Refusal) // told of every pod that was not admitted again
+	Refused        func(*v1.Pod, *Refusal) // called for every pod that was not admitted again
 }
 
-// Restart ends the kubelet process and starts another over the same directory,
-// which admits all pods again before its sources count as seen.
+// Restart ends the kubelet process and starts another over the same directory, which admits all pods
+// again before its sources are ready.
 func (m *Manager) Restart(how Restart) error {
 	m.admission.Lock()
 	defer m.admission.Unlock()
@@ -189,8 +189,7 @@ func (m *Manager) Restart(how Restart) error {
 	return nil
 }
 
-// ready marks the API server as a source that kubelet has heard from, as kubelet
-// does after it handled the first pods from it.
+// ready marks the API server as a ready source, as kubelet does after it handled the first pods from it.
 func (m *Manager) ready() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,27 +204,26 @@ func (m *Manager) devices() *kubeletdm.ManagerImpl {
 	return m.process.devices
 }
 
-// Capacity returns what the node's status would say of a resource.
+// Capacity returns the capacity and allocatable of a resource for the node's status.
 func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
 	c, a, _ := m.devices().GetCapacity()
 	total, free := c[v1.ResourceName(resource)], a[v1.ResourceName(resource)]
 	return total.Value(), free.Value()
 }
 
-// WaitAllocatable waits until the node offers n devices of a resource, and kubelet has
-// written so: it offers them a moment earlier.
+// WaitAllocatable waits until the node offers n devices of a resource, and kubelet has written its
+// checkpoint: it offers them a moment earlier.
 func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
 	testkit.Eventually(tb, Patience, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
 		_, got := m.Capacity(resource)
-		all, busy := connections() // after Capacity: a list that counts there is taken in
+		all, busy := connections() // after Capacity: a list that it includes is processed
 		return got == n && busy == 0 && (n == 0 || all > 0), fmt.Sprintf("%d, %d of %d connections busy", got, busy, all)
 	})
 }
 
-// StartContainer is what kubelet does each time it creates a container: it asks
-// PreStartContainer where the plugin wants that and returns the environment that
-// the plugin's Allocate gave.
+// StartContainer does kubelet's part of each creation of a container: it calls PreStartContainer if the
+// plugin wants that and returns the environment that the plugin's Allocate returned.
 func (m *Manager) StartContainer(ctx context.Context, pod *v1.Pod, container string) (map[string]string, error) {
 	c := findContainer(pod, container)
 	if c == nil {
@@ -242,8 +240,7 @@ func (m *Manager) StartContainer(ctx context.Context, pod *v1.Pod, container str
 	return env, nil
 }
 
-// containers is what the runtime reports at start: the containers it has and
-// which of them run.
+// containers returns the runtime's report at start: its containers and which of them run.
 func containers(running []*v1.Pod) (containermap.ContainerMap, sets.Set[string]) {
 	ids, up := containermap.NewContainerMap(), sets.New[string]()
 	for _, p := range running {

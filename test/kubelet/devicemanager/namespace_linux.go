@@ -14,13 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate gives this process its own empty kubelet directory and starts the
-// test binary over again with it; it returns only when there is nothing left to
-// do (already isolated) or on failure.
+// isolate gives this process its own empty kubelet directory and starts the test binary over again with
+// it; it returns only if the process is already isolated or on failure.
 //
-// Unsharing one thread and exec'ing from it keeps the process: signals, timeouts
-// and exit codes of `go test` need no forwarding, and a killed test leaves no
-// child. The mounts vanish with the process.
+// Unsharing one thread and exec'ing from it keeps the process: signals, timeouts and exit codes of `go
+// test` need no forwarding, and a killed test leaves no child. The mounts vanish with the process.
 func isolate() error {
 	if isolated() {
 		return nil

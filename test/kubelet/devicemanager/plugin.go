@@ -22,10 +22,10 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// VisibleEnv is the variable in which a [Plugin] tells a container its devices.
+// VisibleEnv is the variable with a container's devices that a [Plugin] sets.
 const VisibleEnv = "NVIDIA_VISIBLE_DEVICES"
 
-// Call is one RPC that a plugin was asked.
+// Call is one RPC that a plugin received.
 type Call struct {
 	RPC       string   // GetPreferredAllocation, Allocate or PreStartContainer
 	Available []string // of GetPreferredAllocation, sorted
@@ -34,15 +34,14 @@ type Call struct {
 	IDs       []string // of Allocate and PreStartContainer, in the order received
 }
 
-// PluginOptions describes a device plugin whose answers a test scripts.
+// PluginOptions describes a device plugin with scripted answers.
 type PluginOptions struct {
 	Resource      string
 	KubeletSocket string // to register with; "" means kubelet's own
 	Dir           string // of the plugin's own socket; "" means PluginDir
 	Devices       []*pluginapi.Device
 
-	// Preferred answers GetPreferredAllocation; nil means that the plugin does not
-	// offer it.
+	// Preferred answers GetPreferredAllocation; nil means that the plugin does not offer it.
 	Preferred func(available, must []string, size int) ([]string, error)
 	// Allocate is called inside the RPC; an error refuses the container.
 	Allocate func(ids []string) error
@@ -51,15 +50,14 @@ type PluginOptions struct {
 	PreStart func(ids []string) error
 }
 
-// Plugin is a device plugin with scripted answers and a memory of its calls. Like
-// NVIDIA's it starts over whenever the socket it registers with is created anew,
-// and does not notice if its own is removed.
+// Plugin is a device plugin with scripted answers that records its calls. Like NVIDIA's it starts over
+// whenever the socket it registers with is recreated, and does not notice if its own is removed.
 type Plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	options PluginOptions
 	socket  string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	calls   []Call
 	devices []*pluginapi.Device
 	changed chan struct{} // closed when devices change
@@ -110,7 +108,7 @@ func (p *Plugin) Stop() {
 	<-done
 }
 
-// run serves and registers, and again each time the kubelet socket is another.
+// run serves and registers, and again each time the kubelet socket is recreated.
 func (p *Plugin) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		before := identity(p.options.KubeletSocket)
@@ -146,8 +144,8 @@ func identity(path string) fs.FileInfo {
 	return info
 }
 
-// same compares by inode and time: a tmpfs may give a new socket the inode of the
-// one it replaces.
+// same compares sockets by inode and time: a tmpfs may give a new socket the inode of the one it
+// replaces.
 func same(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
 }
@@ -201,7 +199,7 @@ func (p *Plugin) SetDevices(devices []*pluginapi.Device) {
 	p.changed = make(chan struct{})
 }
 
-// Calls returns the RPCs since the last call of it.
+// Calls returns the RPCs since its last call.
 func (p *Plugin) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	kubeletdm "k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 )
 
-// servePodResources serves kubelet's PodResources with kubelet's rate limit. It
-// repeats kubelet's few lines because those exit the process on any error.
+// servePodResources serves kubelet's PodResources with kubelet's rate limit. It repeats kubelet's few
+// lines because those exit the process on any error.
 func (m *Manager) servePodResources() error {
 	ctx := context.Background()
 	if err := os.MkdirAll(filepath.Dir(PodResourcesSocket), 0o755); err != nil {
@@ -64,7 +64,7 @@ func (p pods) GetPodByName(namespace, name string) (*v1.Pod, bool) {
 	return pod, true
 }
 
-// devices is the part of kubelet's container manager that PodResources asks.
+// devices is the part of kubelet's container manager that PodResources calls.
 type devices struct{ manager *kubeletdm.ManagerImpl }
 
 func (d devices) UpdateAllocatedDevices() { d.manager.UpdateAllocatedDevices() }
@@ -77,7 +77,7 @@ func (d devices) GetAllocatableDevices() []*podresourcesapi.ContainerDevices {
 	return containerDevices(d.manager.GetAllocatableDevices())
 }
 
-// containerDevices gives one entry for every device and NUMA node, as kubelet does.
+// containerDevices returns one entry for every device and NUMA node, as kubelet does.
 func containerDevices(in kubeletdm.ResourceDeviceInstances) []*podresourcesapi.ContainerDevices {
 	var out []*podresourcesapi.ContainerDevices
 	for resource, instances := range in {
@@ -98,7 +98,7 @@ func containerDevices(in kubeletdm.ResourceDeviceInstances) []*podresourcesapi.C
 	return out
 }
 
-// nothing stands for CPU, memory and dynamic resource managers without grants.
+// nothing stands for CPU, memory and dynamic resource managers without allocations.
 type nothing struct{}
 
 func (nothing) GetCPUs(string, string) []int64                              { return nil }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
-// phase is how far kubelet is with a pod of its pod manager.
+// phase is the progress of a pod of kubelet's pod manager.
 type phase int
 
 const (
@@ -19,8 +19,7 @@ const (
 	inactive              // refused, or all its containers ended
 )
 
-// Refusal is why kubelet failed a pod at admission, as it would say in the pod's
-// status.
+// Refusal is the reason why kubelet failed a pod at admission, as in the pod's status.
 type Refusal struct {
 	Reason  string
 	Message string
@@ -29,8 +28,8 @@ type Refusal struct {
 // Error returns reason and message.
 func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
 
-// Admit does what kubelet does with a new pod and returns the refusal, if any.
-// Concurrent calls are admitted one after the other.
+// Admit handles a new pod as kubelet does and returns the refusal, if any. Concurrent calls are admitted
+// one after the other.
 func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 	m.admission.Lock()
 	defer m.admission.Unlock()
@@ -50,8 +49,8 @@ func (m *Manager) AdmitAll(pods ...*v1.Pod) map[types.UID]*Refusal {
 	return out
 }
 
-// admit needs the admission mutex. The pod is known, and active, before any
-// handler runs, and inactive as soon as one refuses it.
+// admit needs the admission mutex. The pod is known, and active, before any handler runs, and inactive as
+// soon as one refuses it.
 func (m *Manager) admit(pod *v1.Pod) *Refusal {
 	m.mu.Lock()
 	topology := m.process.topology
@@ -72,7 +71,7 @@ func (m *Manager) admit(pod *v1.Pod) *Refusal {
 	switch {
 	case refusal != nil:
 		m.phases[pod.UID] = inactive
-	case m.phases[pod.UID] == pending: // else it ended or went meanwhile
+	case m.phases[pod.UID] == pending: // else it ended or was removed meanwhile
 		m.phases[pod.UID] = admitted
 	}
 	return refusal
@@ -82,15 +81,15 @@ func (m *Manager) admit(pod *v1.Pod) *Refusal {
 // that kubelet did not know becomes known without being admitted.
 func (m *Manager) Update(pod *v1.Pod) { m.pods.UpdatePod(pod) }
 
-// Terminate makes a pod inactive, as when all its containers have ended: kubelet
-// still knows it, and frees its devices the next time it looks.
+// Terminate makes a pod inactive, as when all its containers have ended: kubelet still knows it, and
+// frees its devices at its next update.
 func (m *Manager) Terminate(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.phases[pod.UID] = inactive
 }
 
-// Remove takes a pod out of kubelet's pod manager, as when its object is gone.
+// Remove removes a pod from kubelet's pod manager, as when its object is gone.
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.pods.RemovePod(pod)
 	m.mu.Lock()
@@ -114,8 +113,8 @@ func (m *Manager) phase(pod *v1.Pod) phase {
 	return m.phases[pod.UID]
 }
 
-// forget drops what a new kubelet process does not know and returns the pods
-// the API server will give it.
+// forget drops the state that a new kubelet process lacks and returns the pods that it will get from the
+// API server.
 func (m *Manager) forget(gone func(*v1.Pod) bool) []*v1.Pod {
 	again := m.Live()
 	if gone != nil {
@@ -134,8 +133,8 @@ func byCreation(pods []*v1.Pod) []*v1.Pod {
 	return sorted
 }
 
-// runningContainers are those that run once a pod is up: init containers have
-// ended unless they are sidecars.
+// runningContainers returns the containers that run once a pod is up: init containers have ended unless
+// they are sidecars.
 func runningContainers(pod *v1.Pod) []string {
 	var out []string
 	for i := range pod.Spec.InitContainers {

@@ -17,8 +17,8 @@ import (
 // epoch is the creation time of pod number 0.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Pod returns pod number i, created i seconds after number 0. Its UID is of the
-// API server's form and differs between names.
+// Pod returns pod number i, created i seconds after number 0. Its UID has the form of the API server's
+// and depends on i.
 func Pod(name string, i int, containers ...v1.Container) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -31,13 +31,13 @@ func Pod(name string, i int, containers ...v1.Container) *v1.Pod {
 	}
 }
 
-// WithInit puts init containers in front of a pod's containers.
+// WithInit adds init containers to a pod.
 func WithInit(pod *v1.Pod, init ...v1.Container) *v1.Pod {
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, init...)
 	return pod
 }
 
-// Container returns a container that requests n devices; 0 means none at all.
+// Container returns a container that requests n devices; 0 means no request.
 func Container(name, resourceName string, n int) v1.Container {
 	c := v1.Container{Name: name}
 	if n > 0 {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 )
 
-// Entry is what kubelet recorded for one container and resource.
+// Entry is kubelet's record for one container and resource.
 type Entry struct {
 	PodUID    types.UID
 	Container string

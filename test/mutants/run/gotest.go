@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// tests are tests of a package, and how to run them.
+// tests are the tests of a package with the options of their run.
 type tests struct {
 	timeout time.Duration
 	run     string // go test -run; empty: all
-	overlay string // empty: as the tree is
-	core    bool   // they start programs, of which go test does not know when they have changed
-	bin     string // the folder of these; empty: the tests build them as the tree is
+	overlay string // empty: the unchanged tree
+	core    bool   // they start programs, whose changes go test does not notice
+	bin     string // folder of these programs; empty: the tests build them from the tree
 }
 
 // event is a line of go test -json.
@@ -60,7 +60,7 @@ func (t *tests) goTest(ctx context.Context, p string) (what outcome, failed []st
 		return survived, nil, output, nil
 	case !built:
 		return notBuilt, nil, output, nil
-	case late: // the test that ran then counts as failed
+	case late: // the running test is taken as failed
 		return timedOut, failed, output, nil
 	case len(failed) > 0:
 		return killed, failed, output, nil
@@ -68,7 +68,8 @@ func (t *tests) goTest(ctx context.Context, p string) (what outcome, failed []st
 	return failedElse, nil, output, nil
 }
 
-// read reads what go test -json wrote: whether it was compiled, ran out of time, and what failed.
+// read reads the output of go test -json: whether it was compiled, ran out of time, and which tests
+// failed.
 func read(stdout *bytes.Buffer) (built, late bool, failed []string, output string) {
 	built = true
 	var text strings.Builder
@@ -93,12 +94,11 @@ func read(stdout *bytes.Buffer) (built, late bool, failed []string, output strin
 	return built, late, failed, text.String()
 }
 
-// binVariable is the variable that names the folder of programs which tests start; see
-// internal/testkit.
+// binVariable names the folder of the programs that tests start; see internal/testkit.
 const binVariable = "NVTOPO_BIN="
 
-// programs makes a folder like bin, which the tests without a mutant have filled, in which those
-// programs are mutated that link the package.
+// programs makes a folder like bin, which the tests without a mutant have filled, with the programs that
+// link the package rebuilt from the mutant.
 func programs(ctx context.Context, dir, overlay, own string) (bin string, err error) {
 	bin = filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -147,5 +147,5 @@ func programs(ctx context.Context, dir, overlay, own string) (bin string, err er
 	return bin, nil
 }
 
-// short is an import path without that of the module.
+// short returns an import path without the module's.
 func short(p string) string { return strings.TrimPrefix(p, "github.com/nvtopo/nvtopo/") }

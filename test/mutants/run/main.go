@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command run says of each mutant of test/mutants which tests notice it. It runs in the root of the
-// repository, whose files stay as they are: go test gets the wrong edit as an overlay. It ends with
-// 1 if a mutant survives.
+// Command run prints, for each mutant of test/mutants, the tests that fail for it. It runs in the root of
+// the repository, whose files stay unchanged: go test gets the wrong edit as an overlay. It exits with 1
+// if a mutant survives.
 package main
 
 import (
@@ -27,7 +27,7 @@ type options struct {
 	tier     string
 	packages []string // whose tests are the unit tier
 	core     []string // whose tests are the core tier
-	coreRun  string   // which of them
+	coreRun  string   // go test -run of the core tier
 	timeout  time.Duration
 	resume   bool
 	patterns []string
@@ -97,7 +97,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	return report(out, filepath.Join(o.out, "mutants.md"), all, results)
 }
 
-// chosen are the mutants that one of the patterns matches, as of files; all without a pattern.
+// chosen returns the mutants that match one of the patterns; all without a pattern.
 func chosen(all []mutants.Mutant, patterns []string) ([]mutants.Mutant, error) {
 	if len(patterns) == 0 {
 		return all, nil

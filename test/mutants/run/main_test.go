@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/mutants"
 )
 
-// module is one of two packages: far imports near, and its tests alone look at what it says of 2.
+// module is a small module: far imports near, and only far's tests check the result for 2.
 var module = map[string]string{
 	"go.mod":       "module m\n\ngo 1.26\n",
 	"near/near.go": "package near\n\n// Twice is it.\nfunc Twice(n int) int {\n\treturn 2 * n\n}\n",
@@ -28,7 +28,7 @@ var module = map[string]string{
 	"other/other.go":  "package other\n",
 }
 
-// mutant returns something else than twice the number.
+// mutant returns a patch with another statement instead of the doubling.
 func mutant(instead string) string {
 	return "# what: a number is not doubled.\n--- a/near/near.go\n+++ b/near/near.go\n@@ -5,1 +5,1 @@\n-\treturn 2 * n\n+\t" + instead + "\n"
 }
@@ -46,7 +46,7 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestRun: all mutants of a small module, twice.
+// TestRun runs all mutants of a small module, twice.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	writeFiles(t, dir, module)
@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("table %s, error %v", table, err)
 	}
 
-	// What was killed is not run again: there is no module that could be.
+	// Killed mutants are not run again: the test file of near is now empty.
 	o.resume, o.patterns = true, []string{"1-*", "2-imports.patch"}
 	writeFiles(t, dir, map[string]string{"near/near_test.go": "package near\n"})
 	out.Reset()
@@ -98,7 +98,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestNotKilled: a test that does not end, and one that fails without a mutant too.
+// TestNotKilled checks a test that does not end, and one that also fails without a mutant.
 func TestNotKilled(t *testing.T) {
 	dir := t.TempDir()
 	writeFiles(t, dir, module)
@@ -128,8 +128,8 @@ func TestNotKilled(t *testing.T) {
 	}
 }
 
-// TestNearest: a chain d → c → b → a of imports, where d has no tests, tests of e import c, and x
-// imports nothing.
+// TestNearest orders a chain d → c → b → a of imports, where d has no tests, tests of e import d and a,
+// and x imports nothing.
 func TestNearest(t *testing.T) {
 	some := []string{"some_test.go"}
 	all := map[string]*listed{

@@ -14,7 +14,7 @@ import (
 	"slices"
 )
 
-// listed is a package as go list has it.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath                         string
 	Dir                                string
@@ -47,10 +47,10 @@ func listPackages(ctx context.Context, patterns []string) (map[string]*listed, e
 	}
 }
 
-// nearest returns the packages with tests that reach a package by imports, itself among them: those
+// nearest returns the packages with tests that import a package, directly or not, itself included: those
 // with the fewest imports between come first.
 func nearest(all map[string]*listed, of string) []string {
-	links := map[string]int{of: 0} // how many imports lead there, those of tests not counted
+	links := map[string]int{of: 0} // number of imports to the package, without those of tests
 	for step := 1; ; step++ {
 		var next []string
 		for path, p := range all {

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/mutants"
 )
 
-// loadResults reads what is known of mutants by name.
+// loadResults reads the saved results of mutants, by name.
 func loadResults(path string) (map[string]result, error) {
 	out := map[string]result{}
 	text, err := os.ReadFile(path)
@@ -39,7 +39,7 @@ func saveResults(path string, known map[string]result) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// report writes the table, and how many were killed; an error if one was not.
+// report writes the table and the number of killed mutants; an error if one was not killed.
 func report(out io.Writer, path string, all []mutants.Mutant, results []result) error {
 	var table strings.Builder
 	table.WriteString("| mutant | what goes wrong | killed by | package | tier | seconds |\n|---|---|---|---|---|---:|\n")

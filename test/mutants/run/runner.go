@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/test/mutants"
 )
 
-// outcome is what became of a mutant.
+// outcome is the result category of a mutant.
 type outcome string
 
 const (
@@ -23,15 +23,15 @@ const (
 	survived   outcome = "SURVIVED" // all tests passed
 	timedOut   outcome = "TIMED OUT"
 	notBuilt   outcome = "DOES NOT COMPILE"
-	failedElse outcome = "FAILED WITHOUT A TEST" // as when TestMain ends the process
+	failedElse outcome = "FAILED WITHOUT A TEST" // for example TestMain ended the process
 )
 
-// result is what is known of one mutant.
+// result is the result of one mutant.
 type result struct {
-	Patch   string   // its text, by which a result is known to be of it
-	Outcome outcome  // anything but killed is for a person to look at
+	Patch   string   // its text, which identifies the mutant of the result
+	Outcome outcome  // anything but killed needs a person's attention
 	Tests   []string // that failed, without their subtests
-	Package string   // whose tests decided
+	Package string   // with the deciding tests
 	Tier    string
 	Seconds float64
 }
@@ -50,10 +50,10 @@ func (r *result) text() string {
 type runner struct {
 	*options
 	graph  map[string]*listed
-	passes map[string]bool // packages whose tests pass without any mutant
+	passes map[string]bool // packages whose tests pass without a mutant
 }
 
-// test runs the mutated package's own tests, then those of who imports it, until some fail.
+// test runs the mutated package's own tests, then those of its importers, until some fail.
 func (r *runner) test(ctx context.Context, m *mutants.Mutant) (result, error) {
 	began := time.Now()
 	dir, err := os.MkdirTemp("", "mutant-")
@@ -73,7 +73,7 @@ func (r *runner) test(ctx context.Context, m *mutants.Mutant) (result, error) {
 			if err := r.mustPass(ctx, p, t); err != nil {
 				return err
 			}
-			if t.core && mutated.bin == "" { // the tests have built the others by now
+			if t.core && mutated.bin == "" { // the tests have built the others before
 				if mutated.bin, err = programs(ctx, dir, overlay, own); err != nil {
 					return err
 				}
@@ -95,8 +95,8 @@ func (r *runner) test(ctx context.Context, m *mutants.Mutant) (result, error) {
 	return res, err
 }
 
-// overlay writes the mutated files and go's list of them, and returns where that is, and the import
-// path of their package.
+// overlay writes the mutated files and go's list of them, and returns the path of the list and the import
+// path of the mutated package.
 func (r *runner) overlay(m *mutants.Mutant, dir string) (file, own string, err error) {
 	changed, err := m.Apply(".")
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *runner) overlay(m *mutants.Mutant, dir string) (file, own string, err e
 	return file, own, os.WriteFile(file, text, 0o600)
 }
 
-// mustPass fails if tests fail without any mutant: they would be taken to kill each.
+// mustPass returns an error if tests fail without any mutant: they would be taken to kill each.
 func (r *runner) mustPass(ctx context.Context, p string, t *tests) error {
 	if r.passes[p] {
 		return nil
