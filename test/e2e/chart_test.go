@@ -22,9 +22,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
-// TestChart: scheduler, exporter, node agent and web view run as the pods that Helm makes of the
-// chart, from our images, with the pods' own tokens, users and network; and pods get the GPUs that
-// were chosen. Helm waits until all are ready, which the web view is when it has read the cluster.
+// TestChart installs the chart with Helm from our images: scheduler, exporter, node agent and web view
+// run as pods with their own tokens, users and network, and pods get the chosen GPUs. Helm waits until
+// all are ready; the web view is when it has read the cluster.
 func TestChart(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Chart: &gpunode.Chart{
 		Folder: filepath.Join(testkit.Repository(), "charts", "nvtopo"), Images: filepath.Join(testkit.Bin(), "images"),
@@ -37,7 +37,7 @@ func TestChart(t *testing.T) {
 		count := map[string]int{}
 		for _, p := range l.ourProcesses(t) {
 			count[p.name]++
-			// Without a right of root's, and none to come by.
+			// Without privileges, and without a way to gain them.
 			for _, field := range []string{"Uid:\t" + uids[p.name] + "\t", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
 				if !strings.Contains(p.status, field) {
 					t.Errorf("%s runs without %q:\n%s", p.name, field, p.status)
@@ -78,7 +78,7 @@ func TestChart(t *testing.T) {
 		if _, err := l.Helm(t.Context(), "uninstall", gpunode.Release, "--wait"); err != nil {
 			t.Fatal(err)
 		}
-		// The kinds stay, and what is of them; and pods run on.
+		// The kinds and their objects stay; and pods run on.
 		if _, err := l.Topology(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -95,8 +95,8 @@ func TestChart(t *testing.T) {
 	})
 }
 
-// verify has nvtopo verify-node say of a pod on the real node what kubelet, the annotation and the
-// container say of its GPUs.
+// verify runs nvtopo verify-node for a pod on the real node: kubelet, the annotation and the container
+// must agree on its GPUs.
 func (e *testEnv) verify(t *testing.T, pod string, gpus int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -121,14 +121,14 @@ func (e *testEnv) verify(t *testing.T, pod string, gpus int) {
 	}
 }
 
-// process is one of the node's.
+// process is a process of the node.
 type process struct {
 	name   string // of its program
 	status string // as in /proc
 }
 
-// ourProcesses are those of our programs in the node's containers; whatever runs beside containers
-// has a path.
+// ourProcesses returns the processes of our programs in the node's containers; programs beside the
+// containers have a path.
 func (e *testEnv) ourProcesses(t *testing.T) []process {
 	t.Helper()
 	folders, err := filepath.Glob(e.Node.Path("/proc/[0-9]*"))

@@ -26,48 +26,48 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// churn creates pods, looks at each as soon as it runs and once more a little
-// later, and deletes it, so that the next ones get their turn.
+// churn creates pods, checks each as soon as it runs and once more a little later, and deletes it, so
+// that the next ones get its GPUs.
 type churn struct {
 	env    *testEnv
 	lister cache.Indexer
 
-	// hold is for how long, at most, a pod keeps its GPUs after the first look.
+	// hold is the longest time for which a pod keeps its GPUs after the first check.
 	hold time.Duration
 	// rng chooses the time, guarded by mu.
 	rng *rand.Rand
-	// judge judges a running pod's containers.
+	// judge returns the faults of a running pod's containers.
 	judge func(pod *v1.Pod, containers []gpunode.Observation) []string
-	// patient asks again where the node does not answer: programs are being killed.
+	// patient makes it retry if the node does not answer: programs are being killed.
 	patient bool
 
 	mu       sync.Mutex
 	first    map[string]string // pod -> the allocation it was bound with
-	begun    map[string]look   // pod -> what was seen at the first look
+	begun    map[string]look   // pod -> its state at the first check
 	owner    map[string]string // GPU -> the pod that has it now
-	looked   int               // pods that ran and were looked at
+	looked   int               // pods that ran and were checked
 	failed   map[string]int    // reason and message -> pods that kubelet refused or could not start
 	problems []string
-	last     time.Time         // when the last pod was seen running
-	unseen   map[string]string // pod -> why it could not be looked at last
+	last     time.Time         // time at which the last pod was seen running
+	unseen   map[string]string // pod -> last error of its check
 }
 
-// look is what was seen of a pod at once.
+// look is the state of a pod at one check.
 type look struct {
 	containers []gpunode.Observation
-	until      time.Time // when to look again
+	until      time.Time // time of the next check
 }
 
 // churned begins the names of the pods that a churn may delete.
 const churned = "pod-"
 
-// workload makes n pods of random kinds, with the same counts next to each other often.
+// workload makes n pods of random kinds, often with runs of equal counts.
 func workload(n int, rng *rand.Rand) []*v1.Pod {
 	var out []*v1.Pod
 	for len(out) < n {
 		size := []int{1, 2, 4}[rng.IntN(3)]
 		kind := rng.IntN(10)
-		alike := 1 + rng.IntN(6) // so many pods with equal counts in a row
+		alike := 1 + rng.IntN(6) // number of pods with equal counts in a row
 		for range min(alike, n-len(out)) {
 			out = append(out, podOf(fmt.Sprintf("%s%03d", churned, len(out)), size, kind))
 		}
@@ -75,15 +75,15 @@ func workload(n int, rng *rand.Rand) []*v1.Pod {
 	return out
 }
 
-// podOf makes a pod of one of ten kinds, half of them plain, whose size is the
-// greatest number in any of its containers.
+// podOf makes a pod of one of ten kinds, half of them plain, whose size is the greatest number in any of
+// its containers.
 func podOf(name string, size, kind int) *v1.Pod {
 	switch kind {
 	case 0: // two GPU containers, equal counts
 		return gpunode.Pod(name, min(size, 2), gpunode.WithContainer("second", min(size, 2)))
 	case 1: // two GPU containers, unequal counts
 		return gpunode.Pod(name, size, gpunode.WithContainer("second", 1))
-	case 2: // the app container takes over what the init container had
+	case 2: // the app container takes over the init container's GPUs
 		return gpunode.Pod(name, size, gpunode.WithInit("prepare", size))
 	case 3: // and more; the second init container reuses the first's
 		return gpunode.Pod(name, size, gpunode.WithInit("prepare", 1), gpunode.WithInit("check", max(1, size/2)))
@@ -93,8 +93,8 @@ func podOf(name string, size, kind int) *v1.Pod {
 	return gpunode.Pod(name, size)
 }
 
-// run creates the pods in bursts and returns when every one was looked at or was refused. It
-// returns how long it took from the first creation until the last pod ran.
+// run creates the pods in bursts and returns when every one was checked or refused. It returns the time
+// from the first creation until the last pod ran.
 func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	t.Helper()
 	c.mu.Lock()
@@ -148,7 +148,7 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	return c.last.Sub(begun)
 }
 
-// served counts the pods that the node has started so far, and started or refused.
+// served returns the number of pods that the node has started so far, and of those started or refused.
 func (c *churn) served() (ran, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +161,7 @@ func (c *churn) state() string {
 	return fmt.Sprintf("%d pods looked at, failed: %v, problems: %v, not to be seen: %v", c.looked, c.failed, c.problems, c.unseen)
 }
 
-// note remembers the allocation that a pod was bound with.
+// note records the allocation with which a pod was bound.
 func (c *churn) note(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,10 +170,10 @@ func (c *churn) note(pod *v1.Pod) {
 	}
 }
 
-// serve looks at pods that changed, a few at a time.
+// serve checks pods that changed, a few at a time.
 func (c *churn) serve(ctx context.Context, done *sync.WaitGroup, work chan string, finished chan<- string) {
 	var mu sync.Mutex
-	busy := map[string]bool{} // being looked at, or over
+	busy := map[string]bool{} // being checked, or done
 	for range 4 {
 		done.Go(func() {
 			for {
@@ -211,12 +211,11 @@ func (c *churn) serve(ctx context.Context, done *sync.WaitGroup, work chan strin
 	}
 }
 
-// soon is when to come again to a pod that cannot be looked at yet.
+// soon is the pause before the next try to check a pod.
 const soon = 20 * time.Millisecond
 
-// attend looks at a pod and deletes it if its time has come. It is over when
-// the pod is being deleted; else it has to be attended to again after so long,
-// or when it changes.
+// attend checks a pod and deletes it if its time has come. over reports that the pod is being deleted;
+// otherwise it must be attended to again after the returned time, or when it changes.
 func (c *churn) attend(ctx context.Context, name string) (over bool, again time.Duration) {
 	obj, ok, err := c.lister.GetByKey(metav1.NamespaceDefault + "/" + name)
 	if err != nil || !ok {
@@ -240,9 +239,9 @@ func (c *churn) attend(ctx context.Context, name string) (over bool, again time.
 	return true, 0
 }
 
-// watch looks at a bound pod and says when to do so again, 0 if never: then its
-// GPUs are no longer counted as its. The containers' output is there up to a
-// second before kubelet says that they run, so the pod's phase does not matter.
+// watch checks a bound pod and returns the time until the next check, 0 for none: then its GPUs are no
+// longer taken as its own. The containers' output exists up to a second before kubelet reports that they
+// run, so the pod's phase does not matter.
 func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
 	c.mu.Lock()
 	before, known := c.begun[pod.Name]
@@ -265,7 +264,7 @@ func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
 	return 0
 }
 
-// noteUnseen keeps why a pod could not be looked at, until it can.
+// noteUnseen records why a pod could not be checked, until it can.
 func (c *churn) noteUnseen(pod string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,8 +280,7 @@ func (c *churn) problem(what string) {
 	c.problems = append(c.problems, what)
 }
 
-// take records what is wrong with a pod, and which GPUs it has from now on
-// until it is looked at again.
+// take records a pod's faults, and its GPUs until the next check.
 func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,8 +301,7 @@ func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duratio
 	return max(hold, 1)
 }
 
-// release forgets a pod's GPUs just before it is deleted, and checks that it
-// had them until now.
+// release drops a pod's GPUs just before it is deleted, and checks that it had them until now.
 func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,8 +326,8 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 }
 
 // refused counts a pod that kubelet did not admit or of which a container could not be started, by
-// what kubelet says. What is particular to the pod is left out. A pod that was looked at before is
-// counted already, and must not fail; only a container whose start is given up may have reported.
+// kubelet's message without the parts particular to the pod. A pod that was checked before is counted
+// already, and must not fail; only a container whose start is given up may have reported.
 func (c *churn) refused(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -357,5 +354,5 @@ func (c *churn) refused(pod *v1.Pod) {
 	}
 }
 
-// particular are UUIDs of GPUs and pods and the pods' names.
+// particular matches UUIDs of GPUs and pods and the pods' names.
 var particular = regexp.MustCompile(`(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}|pod-[0-9]+`)

@@ -15,10 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// differences says where the four accounts of a pod's GPUs disagree: for app
-// and sidecar containers all four have to be equal; for init containers, whose
-// devices kubelet picks by itself from those of the pod, its record and the
-// environment, and over the pod the set.
+// differences returns the disagreements between annotation, checkpoint, PodResources and environment
+// about a pod's GPUs: for app and sidecar containers all four must be equal; for init containers, whose
+// devices kubelet picks itself from those of the pod, its record and the environment must be equal, and
+// the set over the pod.
 func differences(pod string, containers []gpunode.Observation) []string {
 	var out []string
 	chosen, recorded := map[string]bool{}, map[string]bool{}
@@ -43,7 +43,7 @@ func differences(pod string, containers []gpunode.Observation) []string {
 	return append(out, shared(pod, containers)...)
 }
 
-// shared says which GPUs two containers of a pod have at the same time.
+// shared returns the GPUs that two containers of a pod have at the same time.
 func shared(pod string, containers []gpunode.Observation) []string {
 	var out []string
 	owner := map[string]string{}
@@ -61,7 +61,7 @@ func shared(pod string, containers []gpunode.Observation) []string {
 	return out
 }
 
-// complain reports what is wrong with a pod. A GPU with two owners is a violation, by its prefix.
+// complain reports a pod's fault. A GPU with two owners is a violation, by its prefix.
 func complain(tb testing.TB, problem string) {
 	tb.Helper()
 	if text, ok := strings.CutPrefix(problem, testkit.ViolationPrefix); ok {
@@ -71,7 +71,7 @@ func complain(tb testing.TB, problem string) {
 	tb.Error(problem)
 }
 
-// held are the GPUs that a pod's containers see.
+// held returns the GPUs that a pod's containers see.
 func held(containers []gpunode.Observation) []string {
 	var out []string
 	for _, c := range containers {
@@ -81,7 +81,7 @@ func held(containers []gpunode.Observation) []string {
 	return slices.Compact(out)
 }
 
-// judgePod is differences for a churn.
+// judgePod is differences in the form that a churn needs.
 func judgePod(pod *v1.Pod, containers []gpunode.Observation) []string {
 	return differences(pod.Name, containers)
 }

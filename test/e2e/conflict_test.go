@@ -31,7 +31,7 @@ func conflict(t *testing.T, l *testEnv) (pod *v1.Pod, taken []string) {
 	return pod, taken
 }
 
-// TestConflict: a GPU that was chosen is another's by the time kubelet asks.
+// TestConflict checks a chosen GPU that belongs to another pod when kubelet calls the agent.
 func TestConflict(t *testing.T) {
 	t.Run("repair: the best GPUs left, and the annotation follows", func(t *testing.T) {
 		l := startBeside(t, gpunode.Config{Agent: true})
@@ -79,7 +79,7 @@ func TestConflict(t *testing.T) {
 		if !strings.Contains(message, common(taken, l.uuids(0, 4))[0]) {
 			t.Errorf("%q does not name the GPU that it cannot have", message)
 		}
-		// The holder's container was started under PreStartContainer's eyes.
+		// The holder's container was started with PreStartContainer in use.
 		l.create(t, gpunode.Pod("ours", 2))
 		ours := l.running(t, "ours")
 		for _, d := range differences(ours.Name, l.observe(t, ours)) {
@@ -88,7 +88,7 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// bestPair lists the free pairs with the greatest bandwidth, as sorted UUIDs.
+// bestPair returns the free pairs with the greatest bandwidth, as sorted UUIDs.
 func (e *testEnv) bestPair(taken []string) []string {
 	var out []string
 	var best int64
@@ -110,8 +110,8 @@ func (e *testEnv) bestPair(taken []string) []string {
 	return out
 }
 
-// TestEscapedEnvironment: a container whose environment asks for more than
-// kubelet gave it gets it, from today's runtimes, and is reported.
+// TestEscapedEnvironment checks that a container whose environment requests more than kubelet gave it
+// gets it, from today's runtimes, and is reported.
 func TestEscapedEnvironment(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=report"}})
 	l.create(t, gpunode.Pod("greedy", 1, func(p *v1.Pod) {
@@ -119,7 +119,7 @@ func TestEscapedEnvironment(t *testing.T) {
 	}))
 	pod := l.running(t, "greedy")
 	got := l.observe(t, pod)[0]
-	// A fact that the agent relies on: the pod's own variable beats the plugin's.
+	// The agent relies on this: the pod's own variable overrides the plugin's.
 	if !slices.Equal(got.Environment, []string{"all"}) {
 		t.Errorf("the container sees %v, want what the pod's environment says", got.Environment)
 	}

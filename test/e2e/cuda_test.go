@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// cudaPod is the pod of the manifests with the probe in place of its image.
+// cudaPod returns the pod of the manifests with the probe in place of its image.
 func cudaPod(t *testing.T, name string, gpus int64) *v1.Pod {
 	t.Helper()
 	text, err := manifests.FS.ReadFile("examples/cuda-visible-devices.yaml")
@@ -62,12 +62,12 @@ func checkCUDA(t *testing.T, pod *v1.Pod, containers []gpunode.Observation) {
 	}
 }
 
-// TestCUDAVisibleDevices: the pod that reads its GPUs from our annotation sees
-// exactly those, and goes nowhere that this could fail.
+// TestCUDAVisibleDevices checks that a pod that reads its GPUs from our annotation sees exactly those,
+// and is not placed where this could fail.
 func TestCUDAVisibleDevices(t *testing.T) {
 	t.Run("on an enforced node it sees its GPUs", func(t *testing.T) {
 		l := startBeside(t, gpunode.Config{Agent: true})
-		// Not from the first GPU on, so that it is no luck.
+		// Does not start at the first GPU, so that a match is no coincidence.
 		l.create(t, gpunode.Pod("before", 1))
 		l.running(t, "before")
 		l.create(t, cudaPod(t, "cuda", 4))

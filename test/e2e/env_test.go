@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// patience is how long a test waits for anything that has to come, on a machine as busy as can be.
+// patience bounds every wait of a test, on a heavily loaded machine.
 const patience = 5 * time.Minute
 
 // testEnv is a running cluster with one real node, for one test.
@@ -28,8 +28,7 @@ type testEnv struct {
 	*gpunode.Lab
 }
 
-// beside lets a test run beside another, each with a node of its own: they wait for most of
-// their time.
+// beside lets a test run beside another, each with a node of its own: they wait for most of their time.
 func beside(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -42,11 +41,11 @@ func startBeside(t *testing.T, cfg gpunode.Config) *testEnv {
 	return start(t, cfg)
 }
 
-// starting is held by the test whose node starts: a start computes more than it waits.
+// starting is held while a node starts: a start uses more CPU than it waits.
 var starting sync.Mutex
 
-// start starts a node that ends with the test. When the test failed, the ends of
-// the node's logs are printed.
+// start starts a node that ends with the test. If the test failed, the ends of the node's logs are
+// printed.
 func start(t *testing.T, cfg gpunode.Config) *testEnv {
 	t.Helper()
 	if dir := os.Getenv("NVTOPO_E2E_LOGS"); dir != "" {
@@ -88,7 +87,7 @@ func start(t *testing.T, cfg gpunode.Config) *testEnv {
 	return &testEnv{l}
 }
 
-// plain leaves of a test's name what a folder of a node may have in its own.
+// plain maps a rune of a test's name to one that the name of a node's folder may contain.
 func plain(r rune) rune {
 	if r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {
 		return r
@@ -96,13 +95,12 @@ func plain(r rune) rune {
 	return '-'
 }
 
-// fastRetries keeps pods that wait for GPUs from waiting longer than they need
-// to; what is measured is the node.
+// fastRetries shortens the back-off of pods that wait for GPUs; the tests measure the node.
 func fastRetries(fields map[string]any) {
 	fields["podInitialBackoffSeconds"], fields["podMaxBackoffSeconds"] = 1, 1
 }
 
-// printLogs prints the ends of the logs of the programs that tests are about.
+// printLogs prints the ends of the logs of the tested programs.
 func printLogs(t *testing.T, l *gpunode.Lab) {
 	t.Helper()
 	const tail = 20000 // bytes

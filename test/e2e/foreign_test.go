@@ -21,7 +21,7 @@ import (
 const (
 	// stockScheduler is the name of a profile without our plugins.
 	stockScheduler = "default-scheduler"
-	// nobody schedules these pods: the test binds them.
+	// nobody is the scheduler name of pods that the test binds itself.
 	nobody = "nobody"
 )
 
@@ -52,8 +52,8 @@ func (e *testEnv) bind(t *testing.T, pod *v1.Pod, annotations map[string]string)
 	}
 }
 
-// allocation makes an annotation that gives the pod's container main the GPUs
-// at these positions of the node's graph.
+// allocation returns annotations that give the pod's container main the GPUs at these positions of the
+// node's graph.
 func (e *testEnv) allocation(t *testing.T, pod *v1.Pod, positions ...int) map[string]string {
 	t.Helper()
 	a := &allocation.Allocation{
@@ -76,8 +76,7 @@ func (e *testEnv) uuids(positions ...int) []string {
 	return out
 }
 
-// published waits until the node's status has the pod's allocation in a state
-// and returns it.
+// published waits until the node's status has the pod's allocation in a state and returns it.
 func (e *testEnv) published(t *testing.T, pod *v1.Pod, state string) *v1alpha1.Allocation {
 	t.Helper()
 	var found *v1alpha1.Allocation
@@ -97,7 +96,7 @@ func (e *testEnv) published(t *testing.T, pod *v1.Pod, state string) *v1alpha1.A
 	return found
 }
 
-// common are the GPUs in both lists.
+// common returns the GPUs in both lists.
 func common(a, b []string) []string {
 	var out []string
 	for _, id := range a {
@@ -108,8 +107,7 @@ func common(a, b []string) []string {
 	return out
 }
 
-// TestForeignPod: a pod that no scheduler of ours placed gets no GPU that is
-// reserved, and is counted.
+// TestForeignPod checks that a pod that our scheduler did not place gets no reserved GPU, and is counted.
 func TestForeignPod(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Agent: true, Scheduler: withStockProfile})
 
@@ -131,7 +129,7 @@ func TestForeignPod(t *testing.T) {
 		if !slices.Equal(slices.Sorted(slices.Values(published.GPUs)), got) {
 			t.Errorf("the node's status says %v, its container sees %v", published.GPUs, got)
 		}
-		// The two GPUs left are the only ones that the next may be given.
+		// The next pod may only get the two remaining GPUs.
 		l.create(t, gpunode.Pod("next", 2))
 		next := l.observe(t, l.running(t, "next"))
 		for _, d := range differences("next", next) {
@@ -144,9 +142,8 @@ func TestForeignPod(t *testing.T) {
 	})
 
 	t.Run("before the pod that the GPUs are reserved for", func(t *testing.T) {
-		// While kubelet stands still the foreign pod is bound first, ours second:
-		// kubelet asks for the foreign one when it does not know ours yet. Only
-		// the agent does.
+		// While kubelet is paused the foreign pod is bound first, ours second: kubelet calls the agent for the
+		// foreign one when it does not know ours yet. Only the agent does.
 		foreign := l.create(t, gpunode.Pod("foreign", 4, scheduledBy(nobody)))
 		ours := l.create(t, gpunode.Pod("ours", 4, scheduledBy(nobody)))
 		if err := l.Node.Kubelet().Pause(); err != nil {
@@ -154,7 +151,7 @@ func TestForeignPod(t *testing.T) {
 		}
 		known := l.agentPods(t)
 		l.bind(t, foreign, nil)
-		// A choice across both NUMA nodes that nobody would make unasked.
+		// A choice across both NUMA nodes that neither kubelet nor the scheduler would make by itself.
 		reserved := l.uuids(0, 2, 5, 7)
 		l.bind(t, ours, l.allocation(t, ours, 0, 2, 5, 7))
 		testkit.Eventually(t, patience, "the agent has heard of both pods", func(context.Context) (bool, string) {
@@ -179,7 +176,7 @@ func TestForeignPod(t *testing.T) {
 	})
 }
 
-// agentPods is how many pods of the node the agent has heard of.
+// agentPods returns the number of the node's pods that the agent has received.
 func (e *testEnv) agentPods(t *testing.T) int {
 	t.Helper()
 	families, err := e.AgentMetrics(t.Context())

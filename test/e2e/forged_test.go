@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// user is somebody who may do everything with pods and deployments, and has no
-// permission to write allocations.
+// user returns a client of an account that may do everything with pods and deployments, but may not write
+// allocations.
 func (e *testEnv) user(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	const name = "user"
@@ -54,8 +54,8 @@ func (e *testEnv) user(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// TestForgedAnnotation: nobody gets a GPU by writing an allocation: the API
-// server refuses it, and one that is there although it should not be is ignored.
+// TestForgedAnnotation checks that an allocation written by a user gets no GPU: the API server refuses
+// it, and one that exists nevertheless is ignored.
 func TestForgedAnnotation(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Agent: true})
 	user := l.user(t)
@@ -130,7 +130,7 @@ func TestForgedAnnotation(t *testing.T) {
 	}
 
 	t.Run("stale ones are ignored", func(t *testing.T) {
-		// Two GPUs with a slow path between them, and two that another has.
+		// Two GPUs with a slow path between them, and two that belong to another pod.
 		holder := l.create(t, gpunode.Pod("holder", 2))
 		reserved := held(l.observe(t, l.running(t, holder.Name)))
 		stale := l.create(t, gpunode.Pod("stale", 2, scheduledBy(nobody)))
@@ -148,7 +148,7 @@ func TestForgedAnnotation(t *testing.T) {
 	})
 }
 
-// deployable is a pod's spec as a Deployment may have it.
+// deployable returns a pod's spec that a Deployment accepts.
 func deployable() v1.PodSpec {
 	spec := gpunode.Pod("", 2).Spec
 	spec.RestartPolicy = v1.RestartPolicyAlways

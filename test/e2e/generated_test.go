@@ -22,9 +22,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestGeneratedKubeletConfig starts the real kubelet with what "nvtopo generate kubelet-config"
-// writes for this machine. Pods stay off the CPUs that are reserved, and a Guaranteed one gets
-// CPUs and memory of its own.
+// TestGeneratedKubeletConfig starts the real kubelet with the output of "nvtopo generate kubelet-config"
+// for this machine. Pods stay off the reserved CPUs, and a Guaranteed one gets CPUs and memory of its
+// own.
 func TestGeneratedKubeletConfig(t *testing.T) {
 	g := thisMachine(t)
 	k := generate.Kubelet{
@@ -46,7 +46,7 @@ func TestGeneratedKubeletConfig(t *testing.T) {
 	}
 	for signal := range hard {
 		if signal != "memory.available" {
-			hard[signal] = "0%" // a full disk of the machine that runs this is not the test's
+			hard[signal] = "0%" // independent of the machine's disk usage
 		}
 	}
 	reserved, err := nvtopo.ParseCPUList(fmt.Sprint(fields["reservedSystemCPUs"]))
@@ -82,7 +82,7 @@ func TestGeneratedKubeletConfig(t *testing.T) {
 	}
 }
 
-// thisMachine is a graph without GPUs of the machine that runs the test, as the kernel shows it.
+// thisMachine returns a graph without GPUs of the machine that runs the test, read from the kernel.
 func thisMachine(t *testing.T) *nvtopo.Graph {
 	t.Helper()
 	folders, err := filepath.Glob("/sys/devices/system/node/node[0-9]*")

@@ -19,20 +19,18 @@ import (
 )
 
 const (
-	// defaultKillPods is how many pods come and go while programs are killed.
+	// defaultKillPods is the number of pods that come and go while programs are killed.
 	defaultKillPods = 30
-	// killHold is for how long each keeps its GPUs at most: long enough for a
-	// kill or two.
+	// killHold is the longest time for which each keeps its GPUs: long enough for a kill or two.
 	killHold = 2 * time.Second
-	// killPause is the most that passes between the node's being back at work and the
-	// next kill. However long it takes to come back, a kubelet that is killed again before
-	// it has started a pod would make no progress.
+	// killPause is the longest pause between the node's recovery and the next kill. However long the
+	// recovery takes, a kubelet that is killed again before it has started a pod would make no progress.
 	killPause = 4 * time.Second
 )
 
-// killer ends programs of the node with SIGKILL at random moments and starts
-// them again. Between two kills the node starts at least one pod, so that at least as many
-// run as there are kills, however long a start takes.
+// killer ends programs of the node with SIGKILL at random moments and starts them again. Between two
+// kills the node starts at least one pod, so that at least as many run as there are kills, however long a
+// start takes.
 type killer struct {
 	victims []*realnode.Process
 	served  func() (ran, all int) // pods that the node has started so far, and started or refused
@@ -67,7 +65,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 		}
 		k.kills[victim.Name()]++
 		sleep(time.Duration(k.rng.Int64N(int64(1500 * time.Millisecond))))
-		// Also after the end: what comes next needs all of them.
+		// Also after the end: later steps need all of them.
 		if err := victim.Restart(); err != nil {
 			t.Errorf("restart: %v", err)
 			return
@@ -76,8 +74,8 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 	}
 }
 
-// TestKills: with kubelet, the inner plugin and the agent killed at random
-// moments no pod loses a GPU and no two pods have the same.
+// TestKills checks that with kubelet, the inner plugin and the agent killed at random moments no pod
+// loses a GPU and no two pods have the same.
 func TestKills(t *testing.T) {
 	rng := seed(t)
 	l := start(t, gpunode.Config{Agent: true})
@@ -91,7 +89,7 @@ func TestKills(t *testing.T) {
 		}
 		return besides(before, pod, containers)
 	}
-	// The killer has the other source of chance: the two run side by side.
+	// The killer has a separate source of random numbers: the two run concurrently.
 	c := &churn{env: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
 	k := &killer{
 		victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, served: c.served, rng: rng, kills: map[string]int{},
@@ -137,8 +135,8 @@ func total(counts map[string]int) int {
 	return sum
 }
 
-// inside is what has to hold even of a pod whose GPUs are not the chosen ones:
-// kubelet's record is what the containers see, and no two share a GPU.
+// inside returns the faults of a pod, even of one without the chosen GPUs: kubelet's record must equal
+// the containers' environment, and no two containers may share a GPU.
 func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
 	var out []string
 	for _, c := range containers {
@@ -150,7 +148,8 @@ func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
 	return append(out, shared(pod.Name, containers)...)
 }
 
-// survivors makes two pods that live through a test, and returns them and what their containers saw.
+// survivors creates two pods that run throughout a test, and returns them and the state of their
+// containers.
 func (e *testEnv) survivors(t *testing.T) (pods []*v1.Pod, seen map[string][]gpunode.Observation) {
 	t.Helper()
 	seen = map[string][]gpunode.Observation{}
@@ -167,8 +166,8 @@ func (e *testEnv) survivors(t *testing.T) (pods []*v1.Pod, seen map[string][]gpu
 	return pods, seen
 }
 
-// besides has to hold of a pod that runs beside others, whose containers were seen before: what
-// inside says, and it has none of their GPUs.
+// besides returns the faults of a pod that runs beside others with known containers: those of inside, and
+// each GPU that it shares with them.
 func besides(others map[string][]gpunode.Observation, pod *v1.Pod, containers []gpunode.Observation) []string {
 	out := inside(pod, containers)
 	for name, theirs := range others {
@@ -181,7 +180,7 @@ func besides(others map[string][]gpunode.Observation, pod *v1.Pod, containers []
 	return out
 }
 
-// settled checks that the survivors are as they were, once all programs are up again.
+// settled checks that the survivors are unchanged once all programs run again.
 func (e *testEnv) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpunode.Observation) {
 	t.Helper()
 	if err := e.Node.WaitReady(t.Context()); err != nil {
@@ -209,9 +208,9 @@ func (e *testEnv) settled(t *testing.T, survivors []*v1.Pod, before map[string][
 	}
 }
 
-// startFailed reports whether a container of the pod could not be started: containerd gives a start
-// up when the kubelet that asked for it is killed. Where a second one runs, the pod is Running for
-// ever and keeps its GPUs.
+// startFailed reports whether a container of the pod could not be started: containerd gives up a start if
+// the kubelet that requested it is killed. If a second container runs, the pod is Running for ever and
+// keeps its GPUs.
 func startFailed(pod *v1.Pod) bool {
 	return pod.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.Reason == "StartError"

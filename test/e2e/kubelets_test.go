@@ -18,12 +18,13 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// nextKubelet is the program of the newest kubelet that the agent is tested with, beside that
-// of the product's own Kubernetes. nextKubeletVersion begins its version.
+// nextKubelet is the program of the newest kubelet that the agent is tested with, beside that of the
+// product's own Kubernetes. nextKubeletVersion begins its version.
 const nextKubelet, nextKubeletVersion = "kubelet-1.37", "v1.37."
 
-// TestNextKubelet: beside the newest kubelet, whose state files have another form, ten pods get the
-// GPUs that the scheduler chose, and the agent publishes what kubelet's CPU and memory manager hold.
+// TestNextKubelet runs ten pods on the newest kubelet, whose state files have another format: they get
+// the GPUs that the scheduler chose, and the agent publishes the state of kubelet's CPU and memory
+// manager.
 func TestNextKubelet(t *testing.T) {
 	l := startBeside(t, gpunode.Config{
 		NVIDIA: true, Agent: true, KubeletProgram: nextKubelet,
@@ -63,12 +64,11 @@ func TestNextKubelet(t *testing.T) {
 	})
 }
 
-// defaultRestarts is how often TestAgentRestarts restarts the agent; NVTOPO_E2E_RESTARTS is another
-// number.
+// defaultRestarts is the number of restarts in TestAgentRestarts; NVTOPO_E2E_RESTARTS overrides it.
 const defaultRestarts = 5
 
-// TestAgentRestarts: beside either kubelet the agent registers after each restart, killed or ended
-// in order, while pods come and go. Pods that run keep their GPUs.
+// TestAgentRestarts checks that the agent registers with either kubelet after each restart, killed or
+// stopped, while pods come and go. Running pods keep their GPUs.
 func TestAgentRestarts(t *testing.T) {
 	for name, kubelet := range map[string]string{"the product's kubelet": "", "the newest kubelet": nextKubelet} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAgentRestarts(t *testing.T) {
 	}
 }
 
-// only waits until no pods but these exist.
+// only waits until only these pods exist.
 func (e *testEnv) only(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	testkit.Eventually(t, patience, "all other pods are gone", func(ctx context.Context) (bool, string) {
@@ -135,7 +135,7 @@ func (e *testEnv) only(t *testing.T, pods []*v1.Pod) {
 }
 
 // restartAgent restarts the agent n times, every second time with SIGKILL, and returns how often kubelet
-// had its devices again. Before each restart but the first the node has started one more pod at least.
+// got its devices again. Before each restart but the first the node has started at least one more pod.
 func (e *testEnv) restartAgent(ctx context.Context, t *testing.T, n int, served func() (ran, all int)) int {
 	t.Helper()
 	for i := range n {
@@ -165,7 +165,7 @@ func (e *testEnv) restartAgent(ctx context.Context, t *testing.T, n int, served 
 	return n
 }
 
-// wantKubelet fails the test unless the node's kubelet is of this version.
+// wantKubelet fails the test unless the node's kubelet has this version.
 func (e *testEnv) wantKubelet(t *testing.T, version string) {
 	t.Helper()
 	nodes, err := e.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -179,8 +179,7 @@ func (e *testEnv) wantKubelet(t *testing.T, version string) {
 	}
 }
 
-// waitRegistered waits until the agent that runs now has registered with kubelet and kubelet has
-// its devices.
+// waitRegistered waits until the running agent has registered with kubelet and kubelet has its devices.
 func (e *testEnv) waitRegistered(ctx context.Context) error {
 	var last string
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {

@@ -17,18 +17,18 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// ownerEnv makes TestMain's program the owner of a node that the test kills;
-// its value is the node's folder.
+// ownerEnv makes TestMain's program the owner of a node that the test kills; its value is the node's
+// folder.
 const ownerEnv = "NVTOPO_E2E_OWNER"
 
-// remains are what of a node can be left on the machine.
+// remains identify the resources of a node that can be left on the machine.
 type remains struct {
 	folder string
 	mounts string // mount namespace of the node's first process
 	cgroup string // part of the names of the node's cgroups
 }
 
-// of describes a node that runs.
+// remainsOf returns those of a running node.
 func remainsOf(t *testing.T, l *gpunode.Lab, owner int) remains {
 	t.Helper()
 	ns, err := os.Readlink(filepath.Join(filepath.Dir(l.Node.Path("/")), "ns", "mnt"))
@@ -38,9 +38,8 @@ func remainsOf(t *testing.T, l *gpunode.Lab, owner int) remains {
 	return remains{folder: l.Node.Dir(), mounts: ns, cgroup: fmt.Sprintf("/nvtopo-realnode-%d-", owner)}
 }
 
-// processes lists those of the node: in its mount namespace or in its cgroup,
-// where containers are that have a namespace of their own. The kernel gives the
-// number of a namespace that ended to the next one, which may be of a node that
+// processes lists those of the node: in its mount namespace or in its cgroup, which has containers with a
+// namespace of their own. The kernel reuses the number of an ended namespace, possibly for a node that
 // another program runs.
 func (r remains) processes(t *testing.T) []string {
 	t.Helper()
@@ -76,7 +75,7 @@ func (r remains) cgroups(t *testing.T) []string {
 	return out
 }
 
-// mounted lists the machine's mounts below the node's folder or of its making.
+// mounted lists the machine's mounts below the node's folder or with the node's cgroup name.
 func (r remains) mounted(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mountinfo")
@@ -92,7 +91,8 @@ func (r remains) mounted(t *testing.T) []string {
 	return out
 }
 
-// fixedPaths are where the node's programs would write without a view of their own.
+// fixedPaths returns the paths to which the node's programs would write without a mount namespace of
+// their own.
 func fixedPaths() []string {
 	return []string{
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/nvtopo", "/var/log/pods", "/var/log/containers", "/run/containerd", "/run/nri",
@@ -100,7 +100,7 @@ func fixedPaths() []string {
 	}
 }
 
-// existing are the fixed paths and sysctls as they are.
+// existing describes which fixed paths exist, and the values of sysctls.
 func existing(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -118,7 +118,7 @@ func existing(t *testing.T) string {
 	return b.String()
 }
 
-// busy makes containers run, so that there is something that could remain.
+// busy starts containers, so that there is something that could remain.
 func busy(t *testing.T, l *testEnv) {
 	t.Helper()
 	for i, gpus := range []int{1, 2} {
@@ -128,8 +128,7 @@ func busy(t *testing.T, l *testEnv) {
 	}
 }
 
-// TestCleanup: nothing remains of a node. No process, mount, cgroup, file or sysctl is left of a
-// node.
+// TestCleanup checks that no process, mount, cgroup, file or sysctl remains of a node.
 func TestCleanup(t *testing.T) {
 	before := existing(t)
 
@@ -191,7 +190,7 @@ func TestCleanup(t *testing.T) {
 		if left := slices.Concat(r.processes(t), r.mounted(t)); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
-		// The cgroups are empty, and gone when the next node has started.
+		// The cgroups are empty, and removed by the start of the next node.
 		t.Run("the next node", func(t *testing.T) { start(t, gpunode.Config{}) })
 		if left := r.cgroups(t); len(left) > 0 {
 			t.Errorf("left: %q", left)

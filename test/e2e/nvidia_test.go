@@ -25,20 +25,19 @@ import (
 )
 
 const (
-	// nvidiaPods is how many pods come and go behind NVIDIA's plugin.
+	// nvidiaPods is the number of pods that come and go with NVIDIA's plugin.
 	nvidiaPods = 60
-	// nvidiaHold is for how long each keeps its GPUs at most.
+	// nvidiaHold is the longest time for which each keeps its GPUs.
 	nvidiaHold = 300 * time.Millisecond
-	// cdiPods is how many get their devices by CDI.
+	// cdiPods is the number of pods that get their devices by CDI.
 	cdiPods = 10
 )
 
-// TestNVIDIAPlugin: NVIDIA's own device plugin, unmodified, and our exporter, both
-// on the fake driver. The plugin registers with kubelet first; the agent is rolled
-// out and back while pods run.
+// TestNVIDIAPlugin tests NVIDIA's own device plugin, unmodified, and our exporter, both on the fake
+// driver. The plugin registers with kubelet first; the agent is rolled out and back while pods run.
 func TestNVIDIAPlugin(t *testing.T) {
 	l := startBeside(t, gpunode.Config{NVIDIA: true})
-	// They run through all of what follows.
+	// They run through all later steps.
 	l.create(t, gpunode.Pod("first", 1))
 	first := l.running(t, "first")
 	had := map[string][]gpunode.Observation{"first": l.observe(t, first)}
@@ -69,7 +68,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.steers(t, "rolled-out")
-		// What kubelet gave by itself is in the annotation now.
+		// Kubelet's own choice is in the annotation now.
 		testkit.Eventually(t, patience, "the annotation of first is corrected", func(ctx context.Context) (bool, string) {
 			return l.asBefore(ctx, first, had["first"])
 		})
@@ -106,7 +105,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 		})
 	}
 
-	// Which also shows that the exporter reads on after its restart.
+	// Also shows that the exporter reads on after its restart.
 	t.Run("a lost GPU", func(t *testing.T) {
 		const index = 7
 		if err := l.Driver.Faults.Set(fakedriver.Lost(index)); err != nil {
@@ -120,7 +119,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 	})
 
 	t.Run("the agent is rolled back", func(t *testing.T) {
-		// What it published last counts until its Lease has run out.
+		// Its last report is valid until its Lease has expired.
 		testkit.Eventually(t, patience, "only the two pods are published", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
@@ -142,10 +141,9 @@ func TestNVIDIAPlugin(t *testing.T) {
 	})
 }
 
-// TestNVIDIAPluginWithCDI: the same where the plugin writes a CDI specification and
-// containerd brings the devices in. What is compared is which device nodes a
-// container has. NVIDIA's hooks, which prepare the driver's libraries in the
-// container, are another project's program; here they do nothing.
+// TestNVIDIAPluginWithCDI is the same with a CDI specification by the plugin and containerd adding the
+// devices. It compares the containers' device nodes. NVIDIA's hooks, which prepare the driver's libraries
+// in the container, are another project's program; here they do nothing.
 func TestNVIDIAPluginWithCDI(t *testing.T) {
 	hook, err := exec.LookPath("true")
 	if err != nil {
@@ -168,7 +166,7 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 	c.report(t, cdiPods, took)
 }
 
-// whole waits until kubelet offers every GPU and the agent vouches for the node.
+// whole waits until kubelet offers every GPU and the node is enforced by the agent.
 func (e *testEnv) whole(t *testing.T) {
 	t.Helper()
 	for _, wait := range []func(context.Context) error{e.Node.WaitReady, e.WaitGPUs, e.WaitEnforced} {
@@ -178,7 +176,7 @@ func (e *testEnv) whole(t *testing.T) {
 	}
 }
 
-// steers waits until the node is whole, and then has a pod get what the scheduler chose.
+// steers waits until the node is whole, and then checks that a pod gets the scheduler's choice.
 func (e *testEnv) steers(t *testing.T, name string) {
 	t.Helper()
 	e.whole(t)
@@ -191,8 +189,8 @@ func (e *testEnv) steers(t *testing.T, name string) {
 	}
 }
 
-// publishedHealth waits until the node's object says why a GPU must not be used:
-// nothing, or a reason that begins so.
+// publishedHealth waits until the node's object has the health of a GPU: healthy if reason is empty, or a
+// reason that begins with it.
 func (e *testEnv) publishedHealth(t *testing.T, index int, reason string) {
 	t.Helper()
 	testkit.Eventually(t, patience, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
@@ -209,9 +207,8 @@ func (e *testEnv) publishedHealth(t *testing.T, index int, reason string) {
 	})
 }
 
-// admitted makes a pod of two GPUs and, as its controller would, another one when
-// kubelet refuses it: what the API server says of the node is a moment old, and
-// the plugin may not have registered again.
+// admitted creates a pod of two GPUs and, as its controller would, another one if kubelet refuses it: the
+// node in the API server is a moment old, and the plugin may not have registered again.
 func (e *testEnv) admitted(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
@@ -237,8 +234,8 @@ func (e *testEnv) admitted(t *testing.T, name string) *v1.Pod {
 	return pod
 }
 
-// asBefore reports whether a pod runs in the container and with the GPUs that it
-// had, and all say so.
+// asBefore reports whether a pod still runs in the same container with the same GPUs, and all accounts
+// agree.
 func (e *testEnv) asBefore(ctx context.Context, pod *v1.Pod, had []gpunode.Observation) (bool, string) {
 	now, err := e.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {

@@ -30,13 +30,13 @@ func (e *testEnv) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Cond
 			return false, err.Error()
 		}
 		found = meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionPinned)
-		// KubeletUnknown is what the agent says until it has read kubelet's settings.
+		// KubeletUnknown is the agent's reason until it has read kubelet's settings.
 		return found != nil && found.Status == want && found.Reason != "KubeletUnknown", fmt.Sprintf("%+v", topology.Status.Conditions)
 	})
 	return found
 }
 
-// cpusOf are the CPUs of the NUMA nodes of GPUs, in the kernel's list format.
+// cpusOf returns the CPUs of the NUMA nodes of GPUs, in the kernel's list format.
 func (e *testEnv) cpusOf(gpus []string) string {
 	var nodes []string
 	for _, g := range e.Graph.GPUs {
@@ -52,15 +52,14 @@ func (e *testEnv) cpusOf(gpus []string) string {
 	return strings.Join(nodes, ",")
 }
 
-// TestPinning: a GPU container runs on the CPUs of its GPUs' NUMA nodes, unless
-// kubelet manages CPUs itself.
+// TestPinning checks that a GPU container runs on the CPUs of its GPUs' NUMA nodes, unless kubelet
+// manages CPUs itself.
 func TestPinning(t *testing.T) {
 	t.Run("policy none: on the GPUs' CPUs", func(t *testing.T) {
 		l := startBeside(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=pin"}})
 		l.pinned(t, metav1.ConditionTrue)
 		seen := map[string]int{}
-		// Five single ones do not fit on one NUMA node of four; the last two GPUs
-		// may be of one node or both.
+		// Five single ones do not fit on one NUMA node of four; the last two GPUs may be of one node or both.
 		for i, gpus := range []int{1, 1, 1, 1, 1, 2} {
 			name := fmt.Sprintf("pod-%d", i)
 			l.create(t, gpunode.Pod(name, gpus))
@@ -80,8 +79,7 @@ func TestPinning(t *testing.T) {
 		}
 		l.clear(t)
 
-		// Whatever the annotation says, the container runs beside its GPU, and
-		// the annotation is corrected.
+		// Despite a wrong annotation, the container runs beside its GPU, and the annotation is corrected.
 		pod := l.create(t, gpunode.Pod("misplaced", 1, scheduledBy(nobody)))
 		wrong := l.allocation(t, pod, 0)
 		wrong[allocation.Key] = strings.Replace(wrong[allocation.Key], `"containers"`, `"cpuset":"1","containers"`, 1)
@@ -125,8 +123,8 @@ func TestPinning(t *testing.T) {
 	})
 }
 
-// confined waits until the node's status says on which CPUs the pod's container runs.
-// The agent may publish what kubelet recorded before the runtime has made the container.
+// confined waits until the node's status has the CPUs of the pod's container. The agent may publish
+// kubelet's record before the runtime has made the container.
 func (e *testEnv) confined(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
 	testkit.Eventually(t, patience, "the node's status says CPUs "+want+" of "+pod.Name, func(ctx context.Context) (bool, string) {
@@ -140,7 +138,7 @@ func (e *testEnv) confined(t *testing.T, pod *v1.Pod, want string) {
 	})
 }
 
-// cpusetIs waits until the annotations agree with where the container runs.
+// cpusetIs waits until the annotations agree with the container's CPUs.
 func (e *testEnv) cpusetIs(t *testing.T, name, want string) {
 	t.Helper()
 	testkit.Eventually(t, patience, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {

@@ -35,7 +35,7 @@ import (
 // driverVariable names the machine's own libnvidia-ml.so.1.
 const driverVariable = "NVTOPO_E2E_DRIVER"
 
-// realDriver is that library. The test is skipped on a machine without GPUs.
+// realDriver returns that library. The test is skipped on a machine without GPUs.
 func realDriver(t *testing.T) string {
 	t.Helper()
 	library := os.Getenv(driverVariable)
@@ -45,8 +45,8 @@ func realDriver(t *testing.T) string {
 	return library
 }
 
-// TestRealGPUs: the machine's own GPUs and driver, NVIDIA's device plugin, our exporter and agent.
-// What is published and what a container sees is compared with what NVIDIA's own programs say.
+// TestRealGPUs tests the machine's own GPUs and driver, NVIDIA's device plugin, our exporter and agent.
+// The published object and the containers' GPUs are compared with the output of NVIDIA's own programs.
 func TestRealGPUs(t *testing.T) {
 	library := realDriver(t)
 	l := start(t, gpunode.Config{Agent: true, Library: library, PluginArgs: []string{"--pass-device-specs"}})
@@ -134,12 +134,12 @@ func TestRealGPUs(t *testing.T) {
 	})
 }
 
-// illegalAddress is CUDA_ERROR_ILLEGAL_ADDRESS as the program prints it: the driver reports an Xid,
-// 31 or 13, which is the application's.
+// illegalAddress is CUDA_ERROR_ILLEGAL_ADDRESS in the program's output: the driver reports an Xid, 31 or
+// 13, caused by the application.
 const illegalAddress = "cuMemcpyDtoH_v2: 700"
 
-// TestRealGPUsWithCDI: the same where NVIDIA's plugin writes a CDI specification of the machine's
-// driver. NVIDIA's hooks do nothing here, as in TestNVIDIAPluginWithCDI.
+// TestRealGPUsWithCDI is the same with a CDI specification of the machine's driver by NVIDIA's plugin.
+// NVIDIA's hooks do nothing here, as in TestNVIDIAPluginWithCDI.
 func TestRealGPUsWithCDI(t *testing.T) {
 	library := realDriver(t)
 	hook, err := exec.LookPath("true")
@@ -156,8 +156,8 @@ func TestRealGPUsWithCDI(t *testing.T) {
 	l.showsTheChosen(t, programPod(t, "cuda", 1, library, cudaProgram(t)))
 }
 
-// publishesTheMachine compares the published object with nvidia-smi: its XML says what each GPU is,
-// its matrix where it is and how it is linked.
+// publishesTheMachine compares the published object with nvidia-smi: its XML describes each GPU, its
+// matrix the GPUs' places and links.
 func (e *testEnv) publishesTheMachine(t *testing.T) {
 	t.Helper()
 	installed, err := gpunode.Installed(t.Context())
@@ -175,7 +175,7 @@ func (e *testEnv) publishesTheMachine(t *testing.T) {
 		})
 	}
 	for i := range installed {
-		installed[i].Minor = 0 // is not published
+		installed[i].Minor = 0 // not published
 		installed[i].PCIBusID = strings.ToLower(strings.TrimPrefix(installed[i].PCIBusID, "0000"))
 	}
 	if diff := cmp.Diff(installed, published); diff != "" {
@@ -210,7 +210,7 @@ func (e *testEnv) publishesTheMachine(t *testing.T) {
 	t.Logf("published:\n%s\nmetrics:\n%s", object, metrics)
 }
 
-// explained is why a pod waits, as nvtopo explain says.
+// explained returns the output of nvtopo explain for a pod.
 func (l *testEnv) explained(ctx context.Context, pod string) (*explain.Explanation, error) {
 	cmd := cli.New("nvtopo")
 	var out bytes.Buffer
@@ -223,7 +223,7 @@ func (l *testEnv) explained(ctx context.Context, pod string) (*explain.Explanati
 	return e, json.Unmarshal(out.Bytes(), e)
 }
 
-// place is where a GPU is, and how it is linked to each.
+// place is the place of a GPU, and its link to each other GPU.
 type place struct {
 	NUMANode int
 	CPUs     string
@@ -244,8 +244,8 @@ func places(g *nvtopo.Graph) []place {
 	return out
 }
 
-// checkReal checks that annotation, kubelet's record and environment of a pod agree, that the driver
-// has these GPUs, and that the container has the device nodes of no other.
+// checkReal checks that annotation, kubelet's record and environment of a pod agree, that the driver has
+// these GPUs, and that the container has the device nodes of no other.
 func (e *testEnv) checkReal(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	containers := e.observe(t, pod)
@@ -267,8 +267,8 @@ func (e *testEnv) checkReal(t *testing.T, pod *v1.Pod) {
 
 var printedUUID = regexp.MustCompile(`GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// showsTheChosen runs a pod whose program prints UUIDs, to its end: they have to be those that the
-// scheduler chose.
+// showsTheChosen runs a pod whose program prints UUIDs, to its end: they must be those that the scheduler
+// chose.
 func (e *testEnv) showsTheChosen(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	pod, printed := e.ends(t, pod)
@@ -286,7 +286,7 @@ func (e *testEnv) showsTheChosen(t *testing.T, pod *v1.Pod) {
 	}
 }
 
-// ends runs a pod to its end and removes it; printed is what its container has printed.
+// ends runs a pod to its end and removes it; printed is its container's output.
 func (e *testEnv) ends(t *testing.T, pod *v1.Pod) (_ *v1.Pod, printed string) {
 	t.Helper()
 	e.create(t, pod)

@@ -27,12 +27,12 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// whatWasRead are the metrics of what the exporter has read of the machine.
+// whatWasRead matches the metrics of the exporter's readings of the machine.
 var whatWasRead = regexp.MustCompile(`(?m)^nvtopo_exporter_(gpus|gpus_healthy|gpus_degraded|fabric_links|problems) .*$`)
 
 // readsAsShipped runs the exporter in a container with the rights of its DaemonSet: a user other than
-// root, no capability, the runtime's seccomp profile. It has to read what the one on the node reads,
-// which is root.
+// root, no capability, the runtime's seccomp profile. It must read the same as the one on the node, which
+// runs as root.
 func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 	t.Helper()
 	root, err := e.ExporterMetrics(t.Context())
@@ -67,7 +67,7 @@ func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 	testkit.Eventually(t, patience, "the exporter in the container has read the machine", func(ctx context.Context) (bool, string) {
 		page, err := gpunode.Scrape(ctx, port)
 		if err != nil {
-			printed, _ := e.Node.Output(pod, "main") // only to explain
+			printed, _ := e.Node.Output(pod, "main") // only for the message
 			return false, err.Error() + "\n" + printed
 		}
 		diff := cmp.Diff(whatWasRead.FindAllString(root, -1), whatWasRead.FindAllString(page, -1))
@@ -84,7 +84,7 @@ func (e *testEnv) readsAsShipped(t *testing.T, library string) {
 	}
 }
 
-// readable copies a file to where every user may read it.
+// readable copies a file to a folder that every user may read.
 func readable(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -102,7 +102,7 @@ func readable(t *testing.T, path string) string {
 	return out
 }
 
-// programPod makes a pod of so many GPUs in which a program of the machine runs: it sees the folders
+// programPod returns a pod with a number of GPUs that runs a program of the machine: it sees the folders
 // that the program and the driver's libraries need.
 func programPod(t *testing.T, name string, gpus int, library string, command ...string) *v1.Pod {
 	t.Helper()
@@ -133,7 +133,7 @@ func withFolder(pod *v1.Pod, folder string) {
 	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volume, MountPath: folder, ReadOnly: true})
 }
 
-// nvidiaSMI is the path of NVIDIA's program.
+// nvidiaSMI returns the path of NVIDIA's program.
 func nvidiaSMI(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("nvidia-smi")

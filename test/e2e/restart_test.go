@@ -17,9 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestEndedPodsAfterRestarts: kubelet's record keeps pods that have ended until it
-// admits the next one. However often the agent is restarted meanwhile, their GPUs are
-// nobody's.
+// TestEndedPodsAfterRestarts checks that the GPUs of ended pods are free after restarts of the agent,
+// although kubelet's record keeps these pods until it admits the next one.
 func TestEndedPodsAfterRestarts(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Agent: true})
 	l.create(t, gpunode.Pod("stays", 1))
@@ -64,8 +63,8 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		}
 		only(fmt.Sprintf("after restart %d", restart+1))
 	}
-	// An agent may take its list of pods to be behind for two seconds; what it then says
-	// of those that it does not know counts.
+	// An agent may take its list of pods to be outdated for two seconds; only later reports about unknown
+	// pods are valid.
 	time.Sleep(4 * time.Second)
 	only("a while after the last restart")
 	begun := time.Now()

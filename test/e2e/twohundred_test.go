@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// defaultPods is how many pods the long test creates.
+	// defaultPods is the number of pods of the long test.
 	defaultPods = 200
 	// baselineShare of them are created without the agent, to compare the rates.
 	baselineShare = 4
-	// burst is how many of them exist at a time: more than the eight GPUs can
-	// hold, so that every freed GPU has several pods waiting for it.
+	// burst is how many of them exist at a time: more than the eight GPUs can hold, so that every freed GPU
+	// has several waiting pods.
 	burst = 24
-	// hold is for how long a pod keeps its GPUs at most: some pods overlap.
+	// hold is the longest time for which a pod keeps its GPUs: some pods overlap.
 	hold = 500 * time.Millisecond
 )
 
@@ -38,8 +38,8 @@ func seed(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(s), 0)) // a reproducible test
 }
 
-// TestTwoHundredPods: whatever the sizes and however alike the pods, each
-// container gets the GPUs that the scheduler chose, and everybody says so.
+// TestTwoHundredPods checks that each container gets the GPUs that the scheduler chose, for pods of all
+// sizes and many alike, and that all accounts agree.
 func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow one another on one node
 	beside(t)
 	n := number(t, "NVTOPO_E2E_PODS", defaultPods)
@@ -62,7 +62,7 @@ func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow o
 		rate[false] = float64(c.looked) / took.Seconds()
 		c.report(t, len(some), took)
 		t.Logf("%d of %d pods did not get the GPUs that the scheduler chose", differ, c.looked)
-		// Else nothing below shows anything.
+		// Otherwise the steps below prove nothing.
 		if differ == 0 {
 			t.Error("without the agent every pod got the chosen GPUs: the comparison sees nothing")
 		}
@@ -79,7 +79,7 @@ func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow o
 	t.Logf("pods/s on the same node: %.2f without the agent, %.2f with it", rate[false], rate[true])
 }
 
-// census says of how many kinds the pods are.
+// census describes the kinds of the pods.
 func census(pods []*v1.Pod) string {
 	kinds := map[string]int{}
 	alike := 0
@@ -110,7 +110,7 @@ func sizes(p *v1.Pod) []int64 {
 	return out
 }
 
-// report prints what came of n pods and fails the test unless all is well.
+// report prints the result of n pods and fails the test if there were mismatches.
 func (c *churn) report(t *testing.T, n int, took time.Duration) {
 	t.Helper()
 	t.Logf("%d of %d pods ran, %d mismatches, in %.1f s: %.2f pods/s", c.looked, n, len(c.problems), took.Seconds(),
@@ -123,8 +123,8 @@ func (c *churn) report(t *testing.T, n int, took time.Duration) {
 	}
 }
 
-// reportMetrics prints the time of the agent's own part of each RPC and what it
-// decided, and fails the test if it had to guess or to repair anything.
+// reportMetrics prints the time of the agent's own part of each RPC and its decisions, and fails the test
+// if it had to guess or to repair anything.
 func (e *testEnv) reportMetrics(t *testing.T) {
 	t.Helper()
 	families, err := e.AgentMetrics(t.Context())
@@ -176,7 +176,7 @@ func labelsOf(m *dto.Metric) map[string]string {
 	return out
 }
 
-// quantile is the upper bound of the bucket that the quantile is in.
+// quantile returns the upper bound of the bucket that contains the quantile.
 func quantile(h *dto.Histogram, q float64) string {
 	for _, b := range h.GetBucket() {
 		if float64(b.GetCumulativeCount()) >= q*float64(h.GetSampleCount()) && !math.IsInf(b.GetUpperBound(), 1) {

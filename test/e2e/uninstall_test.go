@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
-// pluginSet is NVIDIA's DaemonSet as docs/node-agent.md has an operator patch it. Its only node is none:
-// the plugin itself runs beside, with what the DaemonSet says.
+// pluginSet returns NVIDIA's DaemonSet as docs/node-agent.md has an operator patch it. It selects no
+// node: the plugin itself runs beside, with the DaemonSet's settings.
 func pluginSet() *appsv1.DaemonSet {
 	labels := map[string]string{"name": "nvidia-device-plugin-ds"}
 	return &appsv1.DaemonSet{
@@ -38,8 +38,8 @@ func pluginSet() *appsv1.DaemonSet {
 	}
 }
 
-// TestUninstall: after `nvtopo uninstall` NVIDIA's plugin is told to register with kubelet, kubelet has its
-// GPUs, a pod that knows nothing of nvtopo gets one of them, and the pods that ran run on with theirs.
+// TestUninstall checks that after `nvtopo uninstall` NVIDIA's plugin registers with kubelet, kubelet has
+// its GPUs, a pod without nvtopo gets one of them, and the running pods keep theirs.
 func TestUninstall(t *testing.T) {
 	l := startBeside(t, gpunode.Config{NVIDIA: true, Agent: true, Controllers: true})
 	sets := l.Client.AppsV1().DaemonSets(metav1.NamespaceSystem)
@@ -57,7 +57,7 @@ func TestUninstall(t *testing.T) {
 		}
 	}
 
-	// The programs run beside the node, where their pods would end with their workloads.
+	// The programs run beside the node, while their pods would end with their workloads.
 	if err := l.Scheduler.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestUninstall(t *testing.T) {
 		t.Fatalf("NVIDIA's plugin has variables %+v, want none", env)
 	}
 
-	// What the DaemonSet's controller does of it.
+	// In place of the DaemonSet's controller.
 	if err := l.MovePlugin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
