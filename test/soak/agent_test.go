@@ -30,8 +30,8 @@ import (
 
 const (
 	systemNamespace = release.Namespace
-	// exporterInterval and exporterResync are short, so that what is deleted or made
-	// anew is noticed within a run.
+	// exporterInterval and exporterResync are short, so that deleted or recreated objects are noticed within
+	// a run.
 	exporterInterval = 3 * time.Second
 	exporterResync   = 6 * time.Second
 )
@@ -127,8 +127,8 @@ func (b *box) stopAgent() {
 // Pods implements verify.Pods.
 func (b *box) Pods() []*v1.Pod { return b.w.podsOf(b.name) }
 
-// expire lets a node's Lease run out within a second. The scheduler goes by when it saw
-// a renewal, whatever its time says: so the term is what has to be short.
+// expire makes a node's Lease run out within a second. The scheduler measures from its own observation of
+// a renewal, not from renewTime, so the term has to be short.
 func (b *box) expire(ctx context.Context, prefix string) error {
 	return b.w.try(ctx, "expire the Lease "+prefix+b.name, func(ctx context.Context) error {
 		body := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":1,"renewTime":%q}}`, time.Now().Add(-2*nodelease.Duration).UTC().Format(metav1.RFC3339Micro))

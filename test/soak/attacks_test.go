@@ -26,13 +26,13 @@ import (
 const (
 	burstLabel   = "soak/burst"
 	hostileLabel = "soak/hostile-gang"
-	// fewGangs and few bound what the hostile tenant has beside a burst: gangs, and pods of each kind.
+	// fewGangs and few bound the hostile tenant's objects beside a burst: gangs, and pods of each kind.
 	fewGangs, few = 5, 8
-	// mostAnnotations is how many the policies let pass.
+	// mostAnnotations is the number of annotations that the policies allow.
 	mostAnnotations = 512
 )
 
-// attack is one thing that the hostile tenant does.
+// attack is one action of the hostile tenant.
 type attack struct {
 	name      string
 	weight    int
@@ -40,7 +40,7 @@ type attack struct {
 	do        func(*hostile, context.Context) error
 }
 
-// attacks is the one table of what the hostile tenant does how often.
+// attacks is the only table of the hostile tenant's actions and their weights.
 var attacks = []attack{
 	{name: "a gang without devices that cannot fit", weight: 6, do: (*hostile).cpuGang},
 	{name: "a gang whose minimum is above what fits", weight: 6, do: (*hostile).greedyGang},
@@ -67,10 +67,10 @@ func (h *hostile) name(of string) string {
 	return fmt.Sprintf("%s-%05d", of, h.made)
 }
 
-// one of some.
+// one returns a random element.
 func one[T any](h *hostile, of ...T) T { return of[h.random.IntN(len(of))] }
 
-// pod has so many GPUs.
+// pod returns a pod with a number of GPUs.
 func (h *hostile) pod(name string, gpus int) *v1.Pod {
 	return testobj.Pod(name).Namespace(hostileNamespace).Annotations(map[string]string{}).
 		Scheduler(one(h, profiles...)).GracePeriod(time.Second).Containers(container("main", gpus)).Obj()
@@ -81,7 +81,7 @@ func (h *hostile) create(ctx context.Context, p *v1.Pod) error {
 	return err
 }
 
-// add makes a pod of a kind of which there are only a few: the oldest goes.
+// add creates a pod of a kind. If there are more than a few of it, the oldest is deleted.
 func (h *hostile) add(ctx context.Context, kind string, p *v1.Pod) error {
 	if err := h.create(ctx, p); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (h *hostile) add(ctx context.Context, kind string, p *v1.Pod) error {
 	return gone(h.kube.CoreV1().Pods(hostileNamespace).Delete(ctx, oldest, metav1.DeleteOptions{}))
 }
 
-// gang makes a gang of some pods that are changed first, with a PodGroup or with annotations. The
-// oldest goes if there are more than a few.
+// gang creates a gang of pods that change modifies first, with a PodGroup or with annotations. If there
+// are more than a few gangs, the oldest is deleted.
 func (h *hostile) gang(ctx context.Context, name string, members, minimum, gpus int, change func(*v1.Pod)) error {
 	h.gangs = append(h.gangs, name)
 	if len(h.gangs) > fewGangs {
@@ -143,7 +143,7 @@ func (h *hostile) drop(ctx context.Context, name string) error {
 		gone(h.dyn.Resource(groupResource).Namespace(hostileNamespace).Delete(ctx, name, metav1.DeleteOptions{})))
 }
 
-// cpuGang has one member more than there are nodes, one on each.
+// cpuGang has one member more than there are nodes, at most one on each.
 func (h *hostile) cpuGang(ctx context.Context) error {
 	name, members := h.name("cpus"), len(h.w.boxes)+1
 	return h.gang(ctx, name, members, members, 0, func(p *v1.Pod) {
@@ -153,8 +153,8 @@ func (h *hostile) cpuGang(ctx context.Context) error {
 	})
 }
 
-// greedyGang asks for more GPUs of one model than there are, some of it with a high priority, or for
-// more members than come.
+// greedyGang requests more GPUs of one model than exist, sometimes with a high priority, or more members
+// than are created.
 func (h *hostile) greedyGang(ctx context.Context) error {
 	class := one(h, "", "", priorities[len(priorities)-1].name)
 	set := func(p *v1.Pod) { p.Spec.PriorityClassName = class }
@@ -164,12 +164,12 @@ func (h *hostile) greedyGang(ctx context.Context) error {
 	return h.gang(ctx, h.name("greedy"), 12, 12, 8, set)
 }
 
-// waitingGang fits where nobody else is.
+// waitingGang fits only on nodes without other pods.
 func (h *hostile) waitingGang(ctx context.Context) error {
 	return h.gang(ctx, h.name("waits"), 3, 3, 8, func(*v1.Pod) {})
 }
 
-// namesake takes the name of another tenant's gang, or wants to be near it.
+// namesake takes the name of another tenant's gang, or requests to be near it.
 func (h *hostile) namesake(ctx context.Context) error {
 	all := h.w.gangs.list()
 	if len(all) == 0 {
@@ -192,7 +192,7 @@ var inputs = slices.Concat(slices.Sorted(slices.Values(podrequest.InputKeys())),
 	gangrequest.GangKey, gangrequest.GangSizeKey, gangrequest.NearKey,
 })
 
-// junk is what no reader expects.
+// junk returns a value that no parser expects.
 func (h *hostile) junk() string {
 	return one(h, "", " ", "-1", "0", "NaN", "1e309", "1e-100000000", "99999999999999999999", "2147483648", "true", "{}", "null", "\"",
 		"rеstricted", "a/\u202eb", "\x1b[2J", "rack\nspine", "rack", "NVLINK", "NV65", "9223372036854775807h", "..", strings.Repeat("A", 1024), strings.Repeat("B", 1025),
@@ -213,7 +213,7 @@ func (h *hostile) malformed(ctx context.Context) error {
 	return h.add(ctx, "junk", p)
 }
 
-// impossible is a burst of pods that fit nowhere; that before it goes.
+// impossible replaces the previous burst by a burst of pods that fit nowhere.
 func (h *hostile) impossible(ctx context.Context) error {
 	err := h.kube.CoreV1().Pods(hostileNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: burstLabel})
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *hostile) impossible(ctx context.Context) error {
 		case 0:
 			p.Spec.Containers[0] = container("main", 64)
 		case 1:
-			p.Spec.Containers[0] = container("main", 2) // one GPU has no links to ask for
+			p.Spec.Containers[0] = container("main", 2) // one GPU has no links to request
 			p.Annotations[podrequest.MinBandwidthKey] = "1000000"
 		case 2:
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "nowhere"}
@@ -277,7 +277,7 @@ func (h *hostile) running(ctx context.Context) error {
 	return h.add(ctx, "running", h.pod(h.name("runs"), one(h, 1, 1, 2)))
 }
 
-// editPod changes an input, a label or the number of members that a pod's gang is to have.
+// editPod changes an input, a label or the requested number of members of a pod's gang.
 func (h *hostile) editPod(ctx context.Context) error {
 	own := h.own()
 	if len(own) == 0 {

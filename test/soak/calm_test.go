@@ -22,11 +22,11 @@ import (
 
 const (
 	calmPoll = 500 * time.Millisecond
-	// steady is for how many polls in a row nothing may be left to do.
+	// steady is the number of consecutive polls without pending work that make a calm.
 	steady = 3
 )
 
-// calm waits until nothing is left to do and fails with what still is.
+// calm waits until no work is pending, and fails with the pending work otherwise.
 func (e *testEnv) calm(ctx context.Context, t *testing.T) {
 	t.Helper()
 	start := time.Now()
@@ -37,7 +37,7 @@ func (e *testEnv) calm(ctx context.Context, t *testing.T) {
 		if err != nil {
 			now = err.Error()
 		}
-		if ctx.Err() == nil { // else it says less than what was left before
+		if ctx.Err() == nil { // else the earlier text is more specific
 			left = now
 		}
 		if now != "" {
@@ -55,9 +55,9 @@ func (e *testEnv) calm(ctx context.Context, t *testing.T) {
 	t.Logf("calm %.1f s after the end of churn", time.Since(start).Seconds())
 }
 
-// examined waits until the checker has looked at the calm, with the state of a scheduler, and
-// has nothing left of which a moment says too little, such as an annotation that has yet to
-// follow kubelet's record. A gang that is partly bound is for judgeGangs.
+// examined waits until the checker has examined the calm, with the state of a scheduler, and has no
+// finding left that one moment cannot prove, such as an annotation that has yet to follow kubelet's
+// record. A gang that is partly bound is for judgeGangs.
 func (e *testEnv) examined(ctx context.Context) {
 	runs, states := e.tally(checkerRuns), e.tally(statesChecked)
 	var left string
@@ -79,7 +79,7 @@ func (e *testEnv) examined(ctx context.Context) {
 	}
 }
 
-// toDo names something that is still to happen, empty if nothing is.
+// toDo describes pending work, empty if there is none.
 func (e *testEnv) toDo(ctx context.Context) (string, error) {
 	list, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -124,11 +124,11 @@ func (e *testEnv) toDo(ctx context.Context) (string, error) {
 	return e.notDone(ctx)
 }
 
-// watched is what a scheduler has to watch to know what came free.
+// watched are the resources that a scheduler must watch to notice free capacity.
 var watched = []string{"pods", "nodes", "nodegputopologies", "leases", "clustertopologies", "podgroups"}
 
-// blind names what a scheduler does not watch at the moment, empty for nothing. client-go waits
-// for up to a minute before it watches again what was cut several times.
+// blind names a resource that a scheduler does not watch at the moment, empty for none. client-go waits
+// for up to a minute before it restarts a watch that was cut several times.
 func (e *testEnv) blind() string {
 	for _, r := range e.schedulers {
 		watches := r.proxy.Watches()
@@ -141,9 +141,9 @@ func (e *testEnv) blind() string {
 	return ""
 }
 
-// notDone names an attempt to place a gang that goes on, what is held for none, or a graph that
-// a scheduler has yet to read, because its node changed more often than it may: what the node has
-// more meanwhile the scheduler does not know of.
+// notDone describes an attempt to place a gang that continues, a reservation without an attempt, or a
+// graph that a scheduler has yet to read because its node changed more often than the rate limit allows:
+// until then the scheduler does not know of the node's additional GPUs.
 func (e *testEnv) notDone(ctx context.Context) (string, error) {
 	for _, r := range e.schedulers {
 		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)
@@ -164,7 +164,7 @@ func (e *testEnv) notDone(ctx context.Context) (string, error) {
 
 func wishesOf(p *v1.Pod) map[string]string { return p.Annotations }
 
-// refusal is what the scheduler says about a pod that does not fit, or empty.
+// refusal returns the scheduler's message about a pod that does not fit, or an empty string.
 func refusal(p *v1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
@@ -174,15 +174,15 @@ func refusal(p *v1.Pod) string {
 	return ""
 }
 
-// room is what is free on a node.
+// room is the free capacity of a node.
 type room struct {
 	graph *nvtopo.Graph
 	free  nvtopo.Mask
-	// unknown GPUs of the free ones belong to pods that nobody made a choice for.
+	// unknown is the number of free GPUs that belong to pods without a choice.
 	unknown int
 }
 
-// freeSets derives from pods and from what kubelets hold what is free on each node.
+// freeSets derives the free capacity of each node from pods and from kubelets' records.
 func (e *testEnv) freeSets(pods []v1.Pod) map[string]*room {
 	out := map[string]*room{}
 	records := map[string]map[types.UID][]string{}
@@ -217,8 +217,8 @@ func (e *testEnv) freeSets(pods []v1.Pod) map[string]*room {
 	return out
 }
 
-// fitsOn names a node with a set of free GPUs that a pod accepts, or none. CPU and
-// memory are plentiful. Where pods are known by count only, no link can be promised.
+// fitsOn returns a node with a set of free GPUs that a pod accepts, or none. CPU and memory are
+// plentiful. On a node with pods known only by count, no link can be promised.
 func (e *testEnv) fitsOn(p *v1.Pod, free map[string]*room) (string, error) {
 	c, err := constraintOf(p)
 	if err != nil {
@@ -254,8 +254,8 @@ func anySet(f nvtopo.Mask, k int, ok func(nvtopo.Mask) bool) bool {
 	return walk(f, 0)
 }
 
-// clear deletes all pods and waits until they are gone from the API server and from
-// every kubelet's record.
+// clear deletes all pods and waits until they are gone from the API server and from every kubelet's
+// record.
 func (e *testEnv) clear(ctx context.Context, t *testing.T) {
 	t.Helper()
 	if err := e.endGangs(ctx); err != nil {

@@ -28,43 +28,41 @@ import (
 const (
 	// checkEvery is the time between two runs of the checker.
 	checkEvery = time.Second
-	// repairTime is how long two annotations may name one GPU after kubelet gave one
-	// of the pods something else, or after a leader was paused, and an annotation
-	// something else than kubelet's record, while somebody leads who may correct them; and
-	// how long any finding may last that a check of a moment cannot judge. At a calm there
-	// are none, see examined.
+	// repairTime is how long two annotations may name one GPU after kubelet gave one of the pods other
+	// devices, or after a leader was paused, and how long an annotation may differ from kubelet's record
+	// while a leader may correct it; and how long any finding may last that one check cannot prove. At a
+	// calm there are none, see examined.
 	repairTime = patience
-	// hearing is how long a scheduler may take to hear of a change: client-go waits for up to a
-	// minute before it watches again what was cut several times, and the machine may be slow.
+	// hearing is the time within which a scheduler must have received a change: client-go waits for up to a
+	// minute before it restarts a watch that was cut several times, and the machine may be slow.
 	hearing = 2 * time.Minute
-	// readTime bounds one reading of the cluster, of which there are many.
+	// readTime bounds one reading of the cluster, which takes many requests.
 	readTime = time.Minute
-	// silence is from when on the holder of the Lease, renewed every 2 s, may be dead.
+	// silence is the age of the Lease's last renewal, due every 2 s, from which on its holder may be dead.
 	silence = 6 * time.Second
 )
 
-// What is counted of the checker.
+// The checker's counters.
 const (
 	checkerTries  = "checker tries"
 	checkerRuns   = "checker runs"
 	statesChecked = "scheduler states checked"
 )
 
-// checker runs package check throughout. What it finds ends the run, but for
-// annotations that share a GPU while kubelet's record does not: those are explained
-// by a pod that kubelet gave others, or by a leader that was paused, and have to be
-// repaired in time.
+// checker runs package check throughout. A finding ends the run, except annotations that share a GPU
+// while kubelet's record does not: those are explained by a pod that kubelet gave other devices, or by a
+// paused leader, and must be repaired in time.
 type checker struct {
 	w     *testEnv
 	kube  kubernetes.Interface
 	inner *check.Checker
 	since map[string]time.Time // shared annotations -> first seen
 
-	repairer string    // holder of the Lease of those who correct annotations
-	begun    time.Time // since when it holds it, alive all the time
+	repairer string    // holder of the controller's Lease, which may correct annotations
+	begun    time.Time // start of the time for which it has held it without a gap
 }
 
-// newChecker makes an account with the shipped role for it, and no more.
+// newChecker makes an account with only the role that is shipped for the checker.
 func newChecker(t *testing.T, w *testEnv) *checker {
 	t.Helper()
 	const name = "soak-checker"
@@ -101,7 +99,7 @@ func (c *checker) run(ctx context.Context) error {
 	for pause(ctx, checkEvery) {
 		c.w.count(checkerTries, 1)
 		if err := c.once(ctx); err != nil {
-			c.w.count("checker could not read", 1) // the API server is away, or too young to know rights
+			c.w.count("checker could not read", 1) // the API server is down, or has not loaded the rights yet
 			continue
 		}
 		c.w.count(checkerRuns, 1)
@@ -121,7 +119,7 @@ func (c *checker) once(ctx context.Context) error {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}
 	for _, r := range c.w.schedulers {
-		// One that is dead or paused shows nothing; what is pending about it starts anew.
+		// A dead or paused one shows no state; its pending findings start over.
 		if d, err := check.ReadScheduler(ctx, c.w.debug, "https://"+r.debug); err == nil {
 			world.Schedulers = append(world.Schedulers, *d)
 		}
@@ -163,11 +161,11 @@ func (c *checker) once(ctx context.Context) error {
 	return nil
 }
 
-// watchRepairer follows who corrects annotations, and since when.
+// watchRepairer follows the holder of the controller's Lease, and how long it has held it.
 func (c *checker) watchRepairer(ctx context.Context) {
 	l, err := c.w.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, controller.LeaseName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return // the API server is away, and the holder may be as alive as before
+		return // the API server is down, and the holder may be alive
 	}
 	holder := ""
 	if err == nil && l.Spec.RenewTime != nil && time.Since(l.Spec.RenewTime.Time) < silence {
@@ -198,7 +196,7 @@ func (c *checker) share(v *check.Violation, shared map[string]time.Time) {
 	}
 }
 
-// chosenAt is when the choices of a finding's pods were made, on the run's clock.
+// chosenAt returns when the choices of a finding's pods were made, on the run's clock.
 func (e *testEnv) chosenAt(v *check.Violation) []string {
 	var out []string
 	for _, o := range v.Objects {
@@ -216,7 +214,7 @@ func (e *testEnv) chosenAt(v *check.Violation) []string {
 	return out
 }
 
-// excuse says why two annotations may share a GPU for a moment; empty when they may not.
+// excuse returns why two annotations may temporarily share a GPU; empty if they may not.
 func (e *testEnv) excuse(v *check.Violation) string {
 	for _, o := range v.Objects {
 		if o.Kind != "Pod" {
@@ -234,8 +232,8 @@ func (e *testEnv) excuse(v *check.Violation) string {
 	return ""
 }
 
-// gaveOther reports whether kubelet gave a pod something else than was chosen. The
-// checker's view may be older than the correction, and than the pod's end.
+// gaveOther reports whether kubelet gave a pod other devices than chosen. The checker's view may be older
+// than the correction, and than the pod's end.
 func (k *kubelet) gaveOther(uid types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

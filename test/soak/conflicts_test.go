@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// conflicts are the choices that kubelet could not give, by why.
+// conflicts are the choices that kubelet could not give, by cause.
 type conflicts struct {
 	mu   sync.Mutex
 	by   map[string]*tally
-	open map[types.UID]string // no event says so yet -> why
+	open map[types.UID]string // without an event so far -> cause
 }
 
-// tally is what became of the conflicts of one cause.
+// tally counts the conflicts of one cause by their outcome.
 type tally struct {
 	met, corrected, reported int
 	longest                  time.Duration // until the annotation was corrected
@@ -53,7 +53,7 @@ func (c *conflicts) correct(why string, after time.Duration) {
 	t.longest = max(t.longest, after)
 }
 
-// reported takes down which conflicts an event of the node agent tells of.
+// reported records the conflicts for which the node agent wrote an event.
 func (w *testEnv) reported(ctx context.Context) error {
 	told := map[types.UID]bool{}
 	reasons, members := map[string]int{}, 0
@@ -78,7 +78,7 @@ func (w *testEnv) reported(ctx context.Context) error {
 	})
 	w.mu.Lock()
 	for reason, n := range reasons {
-		w.counts["event "+reason] = n // of the whole run; they are kept for an hour
+		w.counts["event "+reason] = n // of the whole run; events are kept for an hour
 	}
 	w.counts["gang members preempted"] = members
 	w.mu.Unlock()
@@ -109,11 +109,11 @@ func (c *conflicts) lines() []string {
 	return out
 }
 
-// echo is for how long a scheduler may not have heard that an annotation was corrected: as long
-// as the soak waits for anything.
+// echo is how long a scheduler may not have received the correction of an annotation: as long as the
+// longest wait of the soak.
 const echo = patience
 
-// unlike reports whether a scheduler may think that the pod has something else.
+// unlike reports whether a scheduler may believe that the pod has other devices.
 func (h *held) unlike() bool {
 	return h.other && (h.repaired.IsZero() || time.Since(h.repaired) < echo)
 }

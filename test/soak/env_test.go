@@ -35,14 +35,14 @@ import (
 
 const byNode = "node"
 
-// testEnv is the cluster and all that plays in it.
+// testEnv is the cluster with all programs and simulated parts.
 type testEnv struct {
 	cluster *devcluster.Cluster
 	seed    uint64
 	kube    kubernetes.Interface
 	dyn     dynamic.Interface
 	boxes   []*box
-	oracles map[string]*oracle.Oracle // graph class -> brute force; the calm's alone
+	oracles map[string]*oracle.Oracle // graph class -> brute force; used by the calm only
 	start   time.Time
 
 	schedulers []*replica
@@ -55,7 +55,7 @@ type testEnv struct {
 	past       *history
 	hostile    *hostile
 
-	ctx     context.Context // the life of everything that plays
+	ctx     context.Context // ends with the run
 	abort   context.CancelCauseFunc
 	wg      sync.WaitGroup
 	echoing func(string, ...any)
@@ -65,10 +65,10 @@ type testEnv struct {
 	marks       []string        // notes worth a line in the report; guarded by mu
 	counts      map[string]int  // guarded by mu
 	failures    []fault         // guarded by mu
-	resumed     bool            // a paused leader went on since the last calm; guarded by mu
-	paused      int             // leaders that stand still now; guarded by mu
-	disturbance string          // what last happened since the last calm that may cut a gang; guarded by mu
-	pending     []string        // what the checker last saw and cannot judge by a moment; guarded by mu
+	resumed     bool            // a paused leader was resumed since the last calm; guarded by mu
+	paused      int             // number of paused leaders; guarded by mu
+	disturbance string          // last event since the last calm that may cut a gang; guarded by mu
+	pending     []string        // the checker's last findings that one check cannot prove; guarded by mu
 	faultsNow   []faults.Rule   // of all requests of the schedulers; guarded by mu
 	groupFaults []faults.Rule   // of those about PodGroups; guarded by mu
 	deaths      []time.Time     // of scheduler processes since the last calm; guarded by mu
@@ -76,7 +76,7 @@ type testEnv struct {
 	over        <-chan struct{} // closed at the end of the phase; guarded by mu
 }
 
-// triggers are the agents to be told of changes, by node.
+// triggers are the agents' functions for changes, by node.
 type triggers struct {
 	mu sync.Mutex
 	of map[string]func()
@@ -151,7 +151,7 @@ func newTestEnv(t *testing.T, seed uint64, nodes int, log io.Writer) *testEnv {
 	return w
 }
 
-// prepare makes what the pods need.
+// prepare creates the objects that the pods need.
 func (e *testEnv) prepare(t *testing.T) {
 	t.Helper()
 	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
@@ -233,7 +233,7 @@ func (e *testEnv) awaitGraphs(t *testing.T) {
 	})
 }
 
-// gpus is how many GPUs the nodes have together.
+// gpus returns the number of GPUs of all nodes.
 func (e *testEnv) gpus() int {
 	n := 0
 	for _, b := range e.boxes {
@@ -242,7 +242,7 @@ func (e *testEnv) gpus() int {
 	return n
 }
 
-// run runs something until it is stopped or the soak ends.
+// run runs a function until it is stopped or the soak ends.
 func (e *testEnv) run(f func(context.Context) error) *runner {
 	ctx, cancel := context.WithCancel(e.ctx)
 	r := &runner{cancel: cancel, done: make(chan struct{})}
@@ -261,9 +261,8 @@ func (e *testEnv) count(what string, n int) {
 	e.mu.Unlock()
 }
 
-// try calls f until it succeeds: the API server may be away, or so young that its
-// admission refuses what it cannot find yet, such as a PriorityClass. Whoever calls
-// maps errors that are none to nil.
+// try calls f until it succeeds: the API server may be down, or so young that its admission refuses pods
+// whose PriorityClass it cannot find yet. f maps acceptable errors to nil.
 func (e *testEnv) try(ctx context.Context, what string, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
@@ -282,7 +281,7 @@ func (e *testEnv) try(ctx context.Context, what string, f func(context.Context) 
 	return fmt.Errorf("%s: %w", what, errors.Join(err, last))
 }
 
-// gone, exists and stale take errors for success that say that it is so already.
+// gone, exists and stale map errors to nil that mean that the desired state exists already.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -304,7 +303,7 @@ func stale(err error) error {
 	return err
 }
 
-// remove deletes this very pod.
+// remove deletes the pod with this UID.
 func (e *testEnv) remove(ctx context.Context, p *v1.Pod, grace int64) error {
 	return e.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
 		return stale(e.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
@@ -313,7 +312,7 @@ func (e *testEnv) remove(ctx context.Context, p *v1.Pod, grace int64) error {
 	})
 }
 
-// podsOf are the pods bound to a node as the informer has them, of "" those without one.
+// podsOf returns the informer's pods that are bound to a node; for "" those without one.
 func (e *testEnv) podsOf(node string) []*v1.Pod {
 	objs, err := e.pods.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
@@ -328,8 +327,8 @@ func (e *testEnv) podsOf(node string) []*v1.Pod {
 	return out
 }
 
-// explain says why the scheduler may have chosen a GPU that a pod has. It may know
-// better than our informer that the pod is gone or ended, so the server is asked.
+// explain returns why the scheduler may have chosen a GPU that a pod has. It may know before our informer
+// that the pod is gone or has ended, so the API server is queried.
 func (e *testEnv) explain(h *held) string {
 	runs := true
 	err := e.try(e.ctx, "look at "+h.name, func(ctx context.Context) error {
@@ -367,7 +366,7 @@ func (e *testEnv) oracleOf(g *nvtopo.Graph) *oracle.Oracle {
 	return e.oracles[key]
 }
 
-// pausedLately reports whether a leader stands still or went on since the last calm: until then
+// pausedLately reports whether a leader is paused or was resumed since the last calm: until the next one
 // its old decisions may show.
 func (e *testEnv) pausedLately() bool {
 	e.mu.Lock()
@@ -375,14 +374,14 @@ func (e *testEnv) pausedLately() bool {
 	return e.paused > 0 || e.resumed
 }
 
-// calmed forgets what happened before a calm: what comes now is not excused by it.
+// calmed forgets disturbances before a calm: they excuse no later finding.
 func (e *testEnv) calmed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.resumed, e.deaths, e.disturbance = false, nil, ""
 }
 
-// lost takes note of a scheduler process that ended.
+// lost records the end of a scheduler process.
 func (e *testEnv) lost() {
 	e.mu.Lock()
 	e.deaths = append(e.deaths, time.Now())

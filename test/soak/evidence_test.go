@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// recent is how many notes are kept to be printed when a run fails.
+	// recent is the number of notes that are printed when a run fails.
 	recent = 200
-	// evidenceTime bounds how long a failing run waits for what it keeps: schedulers
-	// may be stopped, and the API server away.
+	// evidenceTime bounds how long a failing run waits for its evidence: schedulers may be stopped, and the
+	// API server down.
 	evidenceTime = 20 * time.Second
 )
 
-// note keeps a line for the case that the run fails.
+// note records a line for the case that the run fails.
 func (e *testEnv) note(format string, args ...any) {
 	line := fmt.Sprintf("%8.3f ", time.Since(e.start).Seconds()) + fmt.Sprintf(format, args...)
 	e.mu.Lock()
@@ -42,7 +42,7 @@ func (e *testEnv) note(format string, args ...any) {
 	}
 }
 
-// mark is a note that the report has, too.
+// mark is a note that is also in the report.
 func (e *testEnv) mark(format string, args ...any) {
 	e.note(format, args...)
 	e.mu.Lock()
@@ -53,13 +53,13 @@ func (e *testEnv) mark(format string, args ...any) {
 // fault is why a run fails.
 type fault struct {
 	text      string
-	violation bool // an invariant did not hold; else something could not be done, or did not come
+	violation bool // a broken invariant; otherwise an operation failed, or an expected event did not come
 }
 
-// fail records what could not be done, or did not come within minutes, and ends the run.
+// fail records a failed operation, or an event that did not come within minutes, and ends the run.
 func (e *testEnv) fail(format string, args ...any) { e.end(fault{fmt.Sprintf(format, args...), false}) }
 
-// violate records an invariant that did not hold, and ends the run.
+// violate records a broken invariant, and ends the run.
 func (e *testEnv) violate(format string, args ...any) {
 	e.end(fault{fmt.Sprintf(format, args...), true})
 }
@@ -76,7 +76,7 @@ func (e *testEnv) end(f fault) {
 	e.abort(errors.New(f.text))
 }
 
-// verdict fails the test if the run has faults, with the first violation where there is one.
+// verdict fails the test if the run has faults, with the first violation if there is one.
 func (e *testEnv) verdict(tb testing.TB, more string) {
 	tb.Helper()
 	e.mu.Lock()
@@ -92,15 +92,15 @@ func (e *testEnv) verdict(tb testing.TB, more string) {
 	tb.Errorf("%d faults; the first: %s%s", len(faults), faults[0].text, more)
 }
 
-// history is what happened last.
+// history returns the last notes.
 func (e *testEnv) history() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return strings.Join(e.notes[max(0, len(e.notes)-recent):], "\n")
 }
 
-// evidence is the folder that a run leaves files in, empty for none: what the
-// schedulers hold at each calm, and what they do when the run fails.
+// evidence returns the folder for a run's files, empty for none: the schedulers' state at each calm, and
+// their goroutines when the run fails.
 func evidence() string { return os.Getenv("NVTOPO_SOAK_EVIDENCE") }
 
 // leave writes a file of evidence.
@@ -118,14 +118,14 @@ func (e *testEnv) leave(name string, content []byte) {
 	}
 }
 
-// testify keeps what a failing run can still be asked, before it ends.
+// testify saves the state of a failing run before it ends.
 func (e *testEnv) testify() {
 	if evidence() == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), evidenceTime)
 	defer cancel()
-	var own bytes.Buffer // of the API server too, which may not end when it is to
+	var own bytes.Buffer // of the API server too, which may fail to end
 	if err := pprof.Lookup("goroutine").WriteTo(&own, 1); err == nil {
 		e.leave("soak-goroutines", own.Bytes())
 	}
@@ -156,8 +156,8 @@ func (e *testEnv) testify() {
 	e.leaveObject("graphs.json", graphs, err)
 }
 
-// beliefs is what each scheduler has of a node, beside what the API server has: whether its
-// graph counts, which GPUs that gives out, which are used, and what of its object waits.
+// beliefs returns each scheduler's view of a node, beside the API server's: whether its graph is used,
+// which GPUs that offers, which are used, and which changes of its object are pending.
 func (e *testEnv) beliefs(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, evidenceTime)
 	defer cancel()

@@ -23,7 +23,7 @@ import (
 
 const (
 	spineLabel, rackLabel = "example.com/spine", "topology.kubernetes.io/rack"
-	// racks are in two spines, each with three or four of the nodes.
+	// racks is the number of racks, in two spines, each with three or four of the nodes.
 	racks = 4
 	// labelWriter owns the labels of nodes, so that a checker sees when they changed.
 	labelWriter = "soak-labels"
@@ -40,8 +40,8 @@ const (
 }`
 )
 
-// makeFabric describes racks and spines, and has the API server know PodGroups, by the
-// definition that scheduler-plugins ships.
+// makeFabric describes racks and spines, and installs PodGroups by the definition that scheduler-plugins
+// ships.
 func (e *testEnv) makeFabric(t *testing.T) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -65,15 +65,15 @@ func (e *testEnv) makeFabric(t *testing.T) {
 	}
 }
 
-// labelsIn are those of the nodes of a rack.
+// labelsIn returns the labels of the nodes of a rack.
 func labelsIn(rack int) map[string]string {
 	return map[string]string{spineLabel: fmt.Sprintf("spine-%d", rack*2/racks), rackLabel: fmt.Sprintf("rack-%d", rack)}
 }
 
-// rack is where the machine stands.
+// rack returns the machine's rack.
 func (b *box) rack() int { return b.index * racks / defaultNodes }
 
-// relabel lets the node say for a while that it is in another rack, or in none.
+// relabel gives the node the labels of another rack for a while, or none.
 func (b *box) relabel(ctx context.Context, o *op) error {
 	labels := labelsIn((b.rack() + 1 + int(o.Draw%(racks-1))) % racks)
 	if o.Kind == opRackLost {
@@ -86,7 +86,7 @@ func (b *box) relabel(ctx context.Context, o *op) error {
 	return b.label(ctx, labelsIn(b.rack()))
 }
 
-// label sets the labels of the fabric; what is not given is taken away.
+// label sets the labels of the fabric; labels that are not given are removed.
 func (b *box) label(ctx context.Context, labels map[string]string) error {
 	all := map[string]*string{spineLabel: nil, rackLabel: nil}
 	for k, v := range labels {
@@ -102,7 +102,7 @@ func (b *box) label(ctx context.Context, labels map[string]string) error {
 	})
 }
 
-// domains are the nodes by the domain of a level that they are in; all in one for no level.
+// domains returns the names of nodes by their domain at a level; all in one for no level.
 func domains(nodes []v1.Node, level string) map[string][]string {
 	out := map[string][]string{}
 	for i := range nodes {

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// outputs are those that only the scheduler writes.
+// outputs are the annotations that only the scheduler writes.
 var outputs = []string{
 	allocation.Key, allocation.GPUIDsKey, allocation.NUMANodeKey, allocation.CPUSetKey, allocation.DecisionKey,
 	gangrequest.PlacementKey, gangrequest.NodesKey, gangrequest.RankKey,
@@ -27,7 +27,7 @@ func (h *hostile) forgedPod(ctx context.Context) error {
 	return h.create(ctx, p)
 }
 
-// copied is what stands in an allocation of another tenant, or junk.
+// copied returns the text of another tenant's allocation, or junk.
 func (h *hostile) copied() string {
 	for _, o := range h.w.pods.GetStore().List() {
 		if p, ok := o.(*v1.Pod); ok && p.Annotations[allocation.Key] != "" {
@@ -37,7 +37,7 @@ func (h *hostile) copied() string {
 	return h.junk() + "x"
 }
 
-// errNothing: there is nothing to attack.
+// errNothing reports that no object exists to attack.
 var errNothing = errors.New("there is no object to attack")
 
 func (h *hostile) forge(ctx context.Context) error {

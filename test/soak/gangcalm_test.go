@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// gangsToDo names a gang of which members wait that have room, or that is not complete. Members
-// ask for nothing of links, so what a node has for them is a number.
+// gangsToDo describes a gang with waiting members that have room, or with missing pods. Members have no
+// requirements on links, so a node's room for them is a number.
 func (e *testEnv) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]*room) (string, error) {
 	all := e.gangs.list()
 	if len(all) == 0 {
@@ -43,7 +43,7 @@ func (e *testEnv) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]
 	return "", nil
 }
 
-// toDo is empty if nothing of the gang is left to do.
+// toDo describes the pending work of a gang, empty if there is none.
 func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +52,7 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 		return fmt.Sprintf("gang %s has %d of %d members", g.name, have+len(s.waiting), g.want.Members)
 	}
 	wish := &gangWishes[g.want.Wish]
-	need := max(g.want.Minimum-have, min(len(s.waiting), 1)) // those above the minimum come one by one
+	need := max(g.want.Minimum-have, min(len(s.waiting), 1)) // those above the minimum are placed one by one
 	if need == 0 || wish.loose {
 		return ""
 	}
@@ -71,8 +71,8 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 	return ""
 }
 
-// slots is how many members fit on nodes. Those of a gang that begins get GPUs of one model; others
-// have waited for that of theirs for long enough at a calm.
+// slots returns how many members fit on nodes. Members of a gang that begins get GPUs of one model;
+// others have waited long enough for their gang's model at a calm.
 func (g *gang) slots(nodes []string, free map[string]*room, begins bool) (most int) {
 	onModel := map[string]int{}
 	for _, name := range nodes {
@@ -90,7 +90,7 @@ func (g *gang) slots(nodes []string, free map[string]*room, begins bool) (most i
 	return most
 }
 
-// TestSlots: what is free on several models is room for a gang of which some members run.
+// TestSlots checks that free GPUs of several models are room for a gang with running members.
 func TestSlots(t *testing.T) {
 	free := map[string]*room{}
 	for name, kind := range map[string]string{"a": "dgx1-v100", "b": "dgx1-v100", "c": "hgx-h200"} {
@@ -112,8 +112,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// judgeGangs counts at a calm how far the gangs are, and fails if one is cut by nothing that
-// would explain it.
+// judgeGangs counts the states of gangs at a calm, and fails if one is cut without a cause that explains
+// it.
 func (e *testEnv) judgeGangs(ctx context.Context) {
 	for _, g := range e.gangs.list() {
 		asked := time.Now()
@@ -149,7 +149,7 @@ func (e *testEnv) judge(ctx context.Context, g *gang, s state, asked time.Time) 
 	}
 }
 
-// judgeState: a gang that is whole must say so, or it could be rolled back while it runs.
+// judgeState fails if a whole gang is not recorded as whole: it could be rolled back while it runs.
 func (e *testEnv) judgeState(ctx context.Context, g *gang) {
 	if !g.want.Group {
 		return
@@ -172,8 +172,8 @@ func (e *testEnv) judgeState(ctx context.Context, g *gang) {
 	}
 }
 
-// attempts takes down how long members wait for an attempt that has ended. Whether one waits
-// for good is judged at the calm, see heldForNobody.
+// attempts records how long members wait for an attempt that has ended. A member that waits for good is
+// found at the calm, see heldForNobody.
 func (c *checker) attempts(states []diagnosis.State) {
 	for i := range states {
 		for _, g := range states[i].Gangs {
@@ -190,7 +190,7 @@ func (c *checker) attempts(states []diagnosis.State) {
 	}
 }
 
-// heldForNobody names an attempt that goes on, or a place that is planned without one.
+// heldForNobody describes an attempt that continues, or a planned place without one.
 func heldForNobody(d *diagnosis.State) string {
 	for _, g := range d.Gangs {
 		if a := g.Attempt; a != nil {
@@ -206,7 +206,7 @@ func heldForNobody(d *diagnosis.State) string {
 	return ""
 }
 
-// forgotten names the gangs that a scheduler still knows, with no pod left.
+// forgotten names the gangs without pods that a scheduler still keeps.
 func (e *testEnv) forgotten(ctx context.Context) string {
 	for _, r := range e.schedulers {
 		d, err := check.ReadScheduler(ctx, e.debug, "https://"+r.debug)

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
 )
 
-// editGang edits the PodGroup of a gang that is there, whether its members wait or run.
+// editGang edits the PodGroup of an existing gang, whether its members wait or run.
 func (e *testEnv) editGang(ctx context.Context, g *gang, edit *gangEdit) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -24,8 +24,8 @@ func (e *testEnv) editGang(ctx context.Context, g *gang, edit *gangEdit) (bool, 
 	return true, e.editGroup(ctx, g, edit)
 }
 
-// editGroup changes the minimum, the wishes and the timeout of a PodGroup. What was placed by the
-// old ones may stay: of a gang that was being bound, some members only. It needs g.mu.
+// editGroup changes the minimum, the wishes and the timeout of a PodGroup. Members placed by the old ones
+// may stay, possibly only some of a gang that was being bound. It needs g.mu.
 func (e *testEnv) editGroup(ctx context.Context, g *gang, edit *gangEdit) error {
 	notes := map[string]any{}
 	for i := range gangWishes {
@@ -44,7 +44,7 @@ func (e *testEnv) editGroup(ctx context.Context, g *gang, edit *gangEdit) error 
 	if err != nil {
 		return err
 	}
-	// It may be carried out though the answer is lost.
+	// The edit may succeed even if the response is lost.
 	g.cut = "an edit of its PodGroup"
 	e.past.asks(g.owner.UID, edit.Minimum)
 	err = e.try(ctx, "edit PodGroup "+g.name, func(ctx context.Context) error {
@@ -57,9 +57,9 @@ func (e *testEnv) editGroup(ctx context.Context, g *gang, edit *gangEdit) error 
 	return err
 }
 
-// recreateGang deletes a gang and makes another one under its name: after the pods of the old one
-// are deleted, or by force with names of pods made anew, or, where both are gangs of annotations,
-// pod by pod, so that there is always one.
+// recreateGang deletes a gang and creates another one under its name: after the pods of the old one are
+// deleted, or by force with names of pods reused, or, if both are gangs of annotations, pod by pod, so
+// that there is always one.
 func (e *testEnv) recreateGang(ctx context.Context, old *gang, o *op) error {
 	next := &gang{name: old.name, want: o.Gang, lives: map[int]int{}, cut: "an earlier gang of its name"}
 	defer e.count("gangs made again under their name", 1)
@@ -84,7 +84,7 @@ func (e *testEnv) recreateGang(ctx context.Context, old *gang, o *op) error {
 	return e.createGang(ctx, next, o)
 }
 
-// replaceGang makes the pods of a gang while those of the gang of its name are deleted.
+// replaceGang creates the pods of a gang while those of the gang of its name are deleted.
 func (e *testEnv) replaceGang(ctx context.Context, old, next *gang, draw uint64) error {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -123,12 +123,12 @@ func (e *testEnv) replaceGang(ctx context.Context, old, next *gang, draw uint64)
 	return nil
 }
 
-// groupFaults are the ways in which no write of a PodGroup succeeds as far as the scheduler hears.
+// groupFaults are the faults in which every write of a PodGroup appears to fail to the scheduler.
 var groupFaults = []faults.Kind{
 	faults.Conflict, faults.Internal, faults.Refused, faults.ConflictAfter, faults.InternalAfter, faults.Lost,
 }
 
-// failGroups lets all of the schedulers' writes of PodGroups fail for a while.
+// failGroups makes all of the schedulers' writes of PodGroups fail for a while.
 func (e *testEnv) failGroups(ctx context.Context, o *op) {
 	kind := groupFaults[o.Draw%uint64(len(groupFaults))]
 	e.mark("all writes of PodGroups fail: %s", kind)

@@ -21,40 +21,41 @@ import (
 )
 
 const (
-	// unseen is for how long a scheduler may not have heard of the end of a member: watches are late
-	// by three seconds at most, and the machine may be slow.
+	// unseen is how long a scheduler may not have received the end of a member: watches are late by three
+	// seconds at most, and the machine may be slow.
 	unseen = 30 * time.Second
-	// soonest is how long a gang has to be short of members at least when it is rolled back. The
-	// scheduler waits for scheduleTimeout; half of it is for what it hears late.
+	// soonest is the least time for which a gang must have been short of members before a rollback. The
+	// scheduler waits for scheduleTimeout; half of it allows for late events.
 	soonest = scheduleTimeout / 2
-	// lasting is for how long a gang has to be whole that the scheduler notices in any case.
+	// lasting is how long a gang must be whole for the scheduler to notice in any case.
 	lasting = 5 * time.Second
-	// theRest is for how long the members of a gang may be evicted that goes whole: each is tried after
-	// 1, 2, 4 … s, and that six of them fail in a row does not happen.
+	// theRest is how long the eviction of the members of a whole gang may take: each is retried after 1, 2,
+	// 4 … s, and six consecutive failures do not happen.
 	theRest = time.Minute
 )
 
-// member is one pod of a gang's run and what became of it.
+// member is the observed history of one pod of a gang's run.
 type member struct {
 	run      types.UID // of the gang's owner
 	gang     string
 	name     string
 	created  time.Time
-	boundBy  time.Time // the pod surely had its node then; zero: it had none yet
+	boundBy  time.Time // the pod certainly had its node by then; zero: it had none yet
 	finished bool      // it succeeded
-	ended    time.Time // it was seen to end then; zero: it lives
+	ended    time.Time // time at which its end was observed; zero: it lives
 }
 
-// history is what was seen of all gangs of a phase. A run is one life of a gang, by its owner's UID.
+// history is the observed history of all gangs of a phase. A run is one life of a gang, by its owner's
+// UID.
 type history struct {
 	mu      sync.Mutex
 	members map[types.UID]*member // guarded by mu
 	least   map[types.UID]int     // run -> the least minimum that it had; guarded by mu
 	mixed   map[types.UID]bool    // runs that shared their name with another one; guarded by mu
-	wholes  map[types.UID][]span  // run -> when it was seen whole; guarded by mu
+	wholes  map[types.UID][]span  // run -> times in which it was observed whole; guarded by mu
 }
 
-// span is from when to when something was seen.
+// span is the time between a first and a last observation.
 type span struct{ from, to time.Time }
 
 func newHistory() *history {
@@ -63,14 +64,14 @@ func newHistory() *history {
 	return h
 }
 
-// forget is for a phase that begins with no gang.
+// forget clears the history for a phase that begins with no gang.
 func (h *history) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.members, h.least, h.mixed, h.wholes = map[types.UID]*member{}, map[types.UID]int{}, map[types.UID]bool{}, map[types.UID][]span{}
 }
 
-// asks takes down a minimum of a run.
+// asks records a minimum of a run.
 func (h *history) asks(run types.UID, minimum int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,8 +86,8 @@ func (h *history) mix(run types.UID) {
 	h.mu.Unlock()
 }
 
-// whole takes down that enough members were bound at a time. Looks that follow each other within
-// some seconds are one span.
+// whole records that enough members were bound at a time. Observations within some seconds of each other
+// form one span.
 func (h *history) whole(run types.UID, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +99,7 @@ func (h *history) whole(run types.UID, at time.Time) {
 	h.wholes[run] = append(spans, span{at, at})
 }
 
-// see takes down the state of a member, now.
+// see records the present state of a member.
 func (h *history) see(p *v1.Pod, deleted bool) {
 	if p.Namespace != namespace || p.Labels[gangLabel] == "" || len(p.OwnerReferences) == 0 {
 		return
@@ -123,9 +124,10 @@ func (h *history) see(p *v1.Pod, deleted bool) {
 	}
 }
 
-// broken names a gang of which a preemption has taken members and left others, fewer than its
-// minimum. Victims, of whom some are judged, are pods with the time at which their eviction was told. Members that ended by
-// themselves after that, or so shortly before that the scheduler may not have heard, count as there.
+// broken describes a gang of which a preemption has evicted some members and left others, fewer than its
+// minimum. victims, of whom judged are some, are pods with the time of the event about their eviction.
+// Members that ended by themselves after that, or so shortly before that the scheduler may not have
+// received it, are taken as present.
 func (h *history) broken(victims, judged map[types.UID]time.Time) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +145,8 @@ func (h *history) broken(victims, judged map[types.UID]time.Time) string {
 	return ""
 }
 
-// left is how many members of a run that were bound at a time are bound still, and how many it has
-// but for those that preemptions took away. It needs h.mu.
+// left returns how many members of a run that were bound at a time are still bound, and how many it has
+// apart from the victims of preemptions. It needs h.mu.
 func (h *history) left(run types.UID, victims map[types.UID]time.Time, at time.Time) (stayed, have int) {
 	for uid, m := range h.members {
 		_, victim := victims[uid]
@@ -162,7 +164,7 @@ func (h *history) left(run types.UID, victims map[types.UID]time.Time, at time.T
 	return stayed, have
 }
 
-// known is how many of some pods were members.
+// known returns how many of some pods were members.
 func (h *history) known(pods map[types.UID]time.Time) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,8 +176,8 @@ func (h *history) known(pods map[types.UID]time.Time) (n int) {
 	return n
 }
 
-// hasty names a gang that was rolled back so soon after it was whole that too few members cannot
-// have been the reason.
+// hasty describes a gang that was rolled back so soon after it was whole that missing members cannot have
+// been the reason.
 func (h *history) hasty(victims map[types.UID]time.Time) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +195,7 @@ func (h *history) hasty(victims map[types.UID]time.Time) string {
 	return ""
 }
 
-// told returns the pods about which there is an event of a reason, and when it was first written.
+// told returns the pods with an event of a reason, with the time at which it was first written.
 func (e *testEnv) told(ctx context.Context, reason string) (map[types.UID]time.Time, error) {
 	out := map[types.UID]time.Time{}
 	err := e.try(ctx, "list events", func(ctx context.Context) error {
@@ -216,8 +218,8 @@ func toldAt(x *eventsv1.Event) time.Time {
 	return cmp.Or(x.EventTime.Time, x.CreationTimestamp.Time)
 }
 
-// undisturbed leaves out victims of whose gang the rest may not have been evicted, as a scheduler
-// ended within the time that this may take.
+// undisturbed leaves out victims whose gang may not have been evicted completely, since a scheduler ended
+// within the time that this may take.
 func undisturbed(victims map[types.UID]time.Time, deaths []time.Time) map[types.UID]time.Time {
 	out := maps.Clone(victims)
 	maps.DeleteFunc(out, func(_ types.UID, at time.Time) bool {
@@ -226,9 +228,9 @@ func undisturbed(victims map[types.UID]time.Time, deaths []time.Time) map[types.
 	return out
 }
 
-// judgeHistory fails if a gang was broken by a preemption, or rolled back though it was whole. Both
-// are promised where schedulers hear of all changes, so not in phases that may end their processes:
-// there, watches of pods are cut, too.
+// judgeHistory fails if a gang was broken by a preemption, or rolled back although it was whole. Both are
+// guaranteed only if schedulers receive all changes, so they are not judged in phases that may end their
+// processes: there, watches of pods are cut, too.
 func (e *testEnv) judgeHistory(ctx context.Context) {
 	e.mu.Lock()
 	deadly, deaths := e.deadly, slices.Clone(e.deaths)
@@ -246,7 +248,7 @@ func (e *testEnv) judgeHistory(ctx context.Context) {
 		if err != nil {
 			return false, err
 		}
-		left = e.past.broken(preempted, undisturbed(preempted, deaths)) // the rest may still go
+		left = e.past.broken(preempted, undisturbed(preempted, deaths)) // the rest may still be evicted
 		return left == "", nil
 	})
 	switch {
@@ -264,7 +266,7 @@ func (e *testEnv) judgeHistory(ctx context.Context) {
 	}
 }
 
-// TestHistory: what is broken, and what is explained.
+// TestHistory checks which histories are broken, and which are explained.
 func TestHistory(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	before, after := at.Add(-time.Minute), at.Add(time.Second)

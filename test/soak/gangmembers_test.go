@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// makeOwner makes what stands for the Job of a gang: by their controller the scheduler knows
+// makeOwner creates the object that stands for the Job of a gang: by their controller the scheduler tells
 // members that succeeded from those of an earlier gang. It needs g.mu.
 func (e *testEnv) makeOwner(ctx context.Context, g *gang) error {
 	return e.try(ctx, "apply ConfigMap "+g.name, func(ctx context.Context) error {
@@ -46,7 +46,7 @@ func (e *testEnv) makeGroup(ctx context.Context, g *gang) error {
 	})
 }
 
-// makeMember makes the next pod of an index. It needs g.mu.
+// makeMember creates the next pod of an index. It needs g.mu.
 func (e *testEnv) makeMember(ctx context.Context, g *gang, index int) error {
 	p := memberOf(g, index, fmt.Sprintf("%s-%d-%d", g.name, index, g.lives[index]))
 	g.lives[index]++
@@ -60,7 +60,7 @@ func (e *testEnv) makePod(ctx context.Context, p *v1.Pod) error {
 	})
 }
 
-// memberOf is a pod as a controller numbers them. It needs g.mu.
+// memberOf returns a pod with an index as a controller sets it. It needs g.mu.
 func memberOf(g *gang, index int, name string) *v1.Pod {
 	p := podOf(name, &podPlan{Profile: g.want.Profile, Priority: g.want.Priority, GPUs: []int{g.want.GPUs}})
 	p.Labels[gangLabel] = g.name

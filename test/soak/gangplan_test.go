@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// gangShare is the part of all GPUs that the gangs may ask for together which the plan has
-	// created and not deleted yet. They count in crowd, so that some find room.
+	// gangShare is the largest share of all GPUs that the gangs which the plan has created and not deleted
+	// yet may request together. They are part of crowd, so that some find room.
 	gangShare = 0.4
 	// largest bounds the GPUs of one gang: that many come free now and then.
 	largest = 24
 )
 
-// gangPlan is what a gang asks for.
+// gangPlan is the request of a gang.
 type gangPlan struct {
 	Members, GPUs, Minimum  int
 	Profile, Priority, Wish int
-	// Group: it has a PodGroup, and Late: which is made after the pods. Collects: its PodGroup is
-	// edited when half of the members are there.
+	// Group: it has a PodGroup, and Late: which is created after the pods. Collects: its PodGroup is edited
+	// when half of the members exist.
 	Group, Late, Collects bool
 }
 
-// gangEdit is what an edit of a PodGroup makes of it.
+// gangEdit is the result of an edit of a PodGroup.
 type gangEdit struct {
 	Minimum, Wish int
 	Timeout       int // scheduleTimeoutSeconds; 0: none
 }
 
-// gangWish is what a gang asks of the fabric.
+// gangWish is a gang's requirements on the fabric.
 type gangWish struct {
 	notes    map[string]string
 	required string // the level that all members must share
-	// loose: what else is asked decides whether there is room, and the calm does not judge it.
+	// loose: further requirements decide whether there is room, and the calm does not judge it.
 	loose bool
 }
 
@@ -105,7 +105,7 @@ func (b *planner) gangOp() op {
 	return o
 }
 
-// drawRun draws what is made under a name.
+// drawRun draws the gang that is created under a name.
 func (b *planner) drawRun(o *op) {
 	o.Gang = b.drawGang()
 	if o.Gang.Group && b.rng.IntN(2) == 0 {
@@ -124,8 +124,8 @@ func (b *planner) drawRun(o *op) {
 	b.askGang(&o.Gang, 1)
 }
 
-// drawEdit draws another minimum, other wishes and a timeout. What has segments keeps both, as they
-// have to be of whole segments.
+// drawEdit draws another minimum, other wishes and a timeout. A gang with segments keeps minimum and
+// wish, since both must fit whole segments.
 func (b *planner) drawEdit(want *gangPlan) gangEdit {
 	out := gangEdit{Minimum: 1 + b.rng.IntN(want.Members), Wish: b.rng.IntN(len(gangWishes)), Timeout: []int{0, 10, 60, 600}[b.rng.IntN(4)]}
 	if segments(want.Wish) || segments(out.Wish) {

@@ -17,31 +17,31 @@ import (
 
 const (
 	gangLabel = "soak/gang"
-	// tendEvery is how often the controller of gangs looks for members that are missing.
+	// tendEvery is how often the controller of gangs looks for missing members.
 	tendEvery = time.Second
 )
 
 var groupResource = schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups")
 
-// gangs are those that exist, by name.
+// gangs are the existing gangs, by name.
 type gangs struct {
 	mu  sync.Mutex
 	all map[string]*gang
 }
 
-// gang is one of them, and what was seen of it.
+// gang is one gang with its observed state.
 type gang struct {
 	name string
 
 	mu       sync.Mutex
-	want     gangPlan              // what it asks for now; guarded by mu
+	want     gangPlan              // its present request; guarded by mu
 	owner    metav1.OwnerReference // of its members, as a Job would be; guarded by mu
 	over     bool                  // it is being deleted; guarded by mu
-	lives    map[int]int           // index -> how many pods it has had; guarded by mu
+	lives    map[int]int           // index -> number of its pods so far; guarded by mu
 	whole    bool                  // it was, once; guarded by mu
-	replaced bool                  // a pod was made in the place of another; guarded by mu
-	part     time.Time             // since when it is partly bound and never was whole; guarded by mu
-	cut      string                // what else may leave it partly bound: its PodGroup was edited, or another gang had its name; guarded by mu
+	replaced bool                  // a pod was created in place of another; guarded by mu
+	part     time.Time             // start of the time in which it is partly bound and was never whole; guarded by mu
+	cut      string                // another cause that may leave it partly bound: its PodGroup was edited, or another gang had its name; guarded by mu
 }
 
 func (s *gangs) get(name string) *gang {
@@ -75,7 +75,7 @@ func (s *gangs) drop(name string) {
 	s.mu.Unlock()
 }
 
-// gangOp reports whether there was something to do it to.
+// gangOp reports whether the operation had an object.
 func (e *testEnv) gangOp(ctx context.Context, o *op) (bool, error) {
 	if o.Kind == opGangCreate {
 		g := &gang{name: o.Pod, want: o.Gang, lives: map[int]int{}}
@@ -102,8 +102,8 @@ func (e *testEnv) gangOp(ctx context.Context, o *op) (bool, error) {
 	return false, fmt.Errorf("unknown operation %s", o.Kind)
 }
 
-// createGang makes the members in an order of the draw, and the PodGroup before or after them. One
-// that collects has its PodGroup edited when half of the members are there.
+// createGang creates the members in a random order, and the PodGroup before or after them. A gang that
+// collects has its PodGroup edited when half of the members exist.
 func (e *testEnv) createGang(ctx context.Context, g *gang, o *op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +163,7 @@ func (e *testEnv) deleteGang(ctx context.Context, g *gang, grace int64) error {
 	return e.deleteObjects(ctx, g)
 }
 
-// deleteObjects deletes what a gang has beside its pods. It needs g.mu.
+// deleteObjects deletes a gang's objects beside its pods. It needs g.mu.
 func (e *testEnv) deleteObjects(ctx context.Context, g *gang) error {
 	err := e.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
 		return gone(e.kube.CoreV1().ConfigMaps(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
@@ -176,8 +176,8 @@ func (e *testEnv) deleteObjects(ctx context.Context, g *gang) error {
 	})
 }
 
-// killMember ends one live member, of those that have a node if it is to be bound: it is deleted, or
-// by force with the same name made anew at once, or fails, or is evicted, or has done its work.
+// killMember ends one live member, one with a node if bound is set: it is deleted, or by force with the
+// same name recreated at once, or fails, or is evicted, or finishes.
 func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64, bound bool) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -216,8 +216,8 @@ func (e *testEnv) killMember(ctx context.Context, g *gang, draw uint64, bound bo
 	return true, e.finish(ctx, p)
 }
 
-// tendGangs is the controller of gangs: it makes a pod for each index that has none, as a Job
-// does. It also looks how far each gang is.
+// tendGangs is the controller of gangs: it creates a pod for each index without one, as a Job does. It
+// also observes the state of each gang.
 func (e *testEnv) tendGangs(ctx context.Context) error {
 	for pause(ctx, tendEvery) {
 		for _, g := range e.gangs.list() {
@@ -231,7 +231,7 @@ func (e *testEnv) tendGangs(ctx context.Context) error {
 
 func (e *testEnv) tend(ctx context.Context, g *gang) error {
 	if !g.mu.TryLock() {
-		return nil // an operation on it goes on
+		return nil // another operation on it is in progress
 	}
 	defer g.mu.Unlock()
 	if g.over {
@@ -261,7 +261,7 @@ func (e *testEnv) tend(ctx context.Context, g *gang) error {
 	return nil
 }
 
-// state is how far a gang is.
+// state is the progress of a gang.
 type state struct {
 	bound, waiting []*v1.Pod // live members
 	done           int       // members that succeeded
@@ -282,8 +282,8 @@ func standing(pods []v1.Pod) (s state) {
 	return s
 }
 
-// look takes note of a gang that is whole, and of how long one is partly bound that never was. Its
-// pods were asked for at a time. It needs g.mu.
+// look records that a gang is whole, or how long one is partly bound that was never whole. asked is the
+// time at which its pods were listed. It needs g.mu.
 func (e *testEnv) look(g *gang, s state, asked time.Time) {
 	switch {
 	case len(s.bound)+s.done >= g.want.Minimum:
@@ -305,23 +305,23 @@ func (e *testEnv) look(g *gang, s state, asked time.Time) {
 	}
 }
 
-// longest keeps the longest of some times, in milliseconds.
+// longest keeps the maximum of a duration, in milliseconds.
 func (e *testEnv) longest(what string, d time.Duration) {
 	e.mu.Lock()
 	e.counts[what] = max(e.counts[what], int(d.Milliseconds()))
 	e.mu.Unlock()
 }
 
-// disturb takes note of what may cut a gang that is being bound.
+// disturb records an event that may cut a gang that is being bound.
 func (e *testEnv) disturb(what string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.disturbance = what
 }
 
-// cutBy is what may have cut a gang that is partly bound and never was whole, or "": the end of
-// one of its members, or a disturbance since the last calm, before which there was no gang. How
-// long ago that was does not count, as a slow machine binds a gang slowly. It needs g.mu.
+// cutBy returns the cause that may have cut a gang that is partly bound and never was whole, or "": the
+// end of one of its members, or a disturbance since the last calm, before which there was no gang. The
+// time since then does not matter, as a slow machine binds a gang slowly. It needs g.mu.
 func (e *testEnv) cutBy(g *gang) string {
 	switch {
 	case g.replaced:
@@ -334,7 +334,7 @@ func (e *testEnv) cutBy(g *gang) string {
 	return e.disturbance
 }
 
-// endGangs has nobody make members any more, and deletes the PodGroups.
+// endGangs stops the creation of members, and deletes the PodGroups.
 func (e *testEnv) endGangs(ctx context.Context) error {
 	for _, g := range e.gangs.list() {
 		g.mu.Lock()

@@ -27,16 +27,16 @@ import (
 const (
 	hostileNamespace = "soak-hostile"
 	hostileAccount   = "tenant"
-	// attackEvery is the mean time between two attacks, and attackTime what one may take.
+	// attackEvery is the mean time between two attacks, and attackTime bounds one.
 	attackEvery = 500 * time.Millisecond
 	attackTime  = 30 * time.Second
-	// burstInChurn and burstInSiege are how many impossible pods come at once.
+	// burstInChurn and burstInSiege are the numbers of impossible pods in a burst.
 	burstInChurn, burstInSiege = 200, 500
 )
 
-// hostile is a tenant that does what it may and tries what it may not: an account with the rights of
-// Kubernetes' role edit, and all rights on PodGroups, in one namespace, through a client of its own.
-// Which attack comes when follows from the seed; which of its pods one is about, from what is there.
+// hostile is a tenant that uses its rights to the full and tries to exceed them: an account with the
+// rights of Kubernetes' role edit, and all rights on PodGroups, in one namespace, through a client of its
+// own. The order of attacks follows from the seed; the attacked pod depends on the existing ones.
 type hostile struct {
 	w      *testEnv
 	kube   kubernetes.Interface
@@ -44,12 +44,12 @@ type hostile struct {
 	random *rand.Rand
 	burst  int
 	made   int
-	gangs  []string            // the oldest first
+	gangs  []string            // oldest first
 	groups []string            // those of them with a PodGroup
-	pods   map[string][]string // kind -> the oldest first
+	pods   map[string][]string // kind -> oldest first
 }
 
-// admitTenant makes the hostile tenant's namespace and account.
+// admitTenant creates the hostile tenant's namespace and account.
 func (e *testEnv) admitTenant(t *testing.T) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: hostileAccount, Namespace: hostileNamespace}
@@ -93,7 +93,7 @@ func (e *testEnv) admitTenant(t *testing.T) {
 	}
 }
 
-// rulesOf are the rules of a ClusterRole. Nobody aggregates them here as a controller does elsewhere.
+// rulesOf returns the rules of a ClusterRole. No controller aggregates them here.
 func rulesOf(roles []rbacv1.ClusterRole, name string) (rules []rbacv1.PolicyRule) {
 	i := slices.IndexFunc(roles, func(r rbacv1.ClusterRole) bool { return r.Name == name })
 	if i < 0 {
@@ -112,8 +112,8 @@ func rulesOf(roles []rbacv1.ClusterRole, name string) (rules []rbacv1.PolicyRule
 	return rules
 }
 
-// attack has the hostile tenant act, if there is one, until the returned function is called. It
-// returns when nothing of the tenant's is on its way any more.
+// attack makes the hostile tenant act, if there is one, until stop is called, which returns when none of
+// the tenant's requests is in progress.
 func (e *testEnv) attack(burst int) (stop func()) {
 	if e.hostile == nil {
 		return func() {}
@@ -140,7 +140,7 @@ func (h *hostile) run(ctx context.Context) error {
 	return nil
 }
 
-// do makes one attack and counts what became of it.
+// do makes one attack and counts its result.
 func (h *hostile) do(ctx context.Context, a *attack) {
 	ctx, cancel := context.WithTimeout(ctx, attackTime)
 	defer cancel()
@@ -160,7 +160,7 @@ func (h *hostile) do(ctx context.Context, a *attack) {
 	h.w.count("hostile: "+a.name+", "+what, 1)
 }
 
-// expel deletes all that the hostile tenant has, and waits until kubelets have let its pods go.
+// expel deletes all objects of the hostile tenant, and waits until kubelets have released its pods.
 func (e *testEnv) expel(ctx context.Context) {
 	h := e.hostile
 	if h == nil || e.ctx.Err() != nil {
@@ -203,8 +203,8 @@ func (h *hostile) own() []*v1.Pod {
 	return out
 }
 
-// ofItself reports whether a finding is about nobody but the hostile tenant's own gang. It may take
-// its members, PodGroup and labels away while they are bound.
+// ofItself reports whether a finding concerns only the hostile tenant's own gang, whose members, PodGroup
+// and labels it may remove while they are bound.
 func ofItself(v *check.Violation) bool {
 	return slices.Contains([]string{check.GangPartlyBound, check.GangScattered, check.GangRankShared}, v.Invariant) &&
 		!slices.ContainsFunc(v.Objects, func(o check.Object) bool { return o.Namespace != hostileNamespace })

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// syncEvery is how often kubelet looks without being told.
+	// syncEvery is the interval of kubelet's syncs without a trigger.
 	syncEvery = 250 * time.Millisecond
-	// dyingTime is the longest that containers take to end.
+	// dyingTime is the longest time that containers take to end.
 	dyingTime = 800 * time.Millisecond
 )
 
-// why a pod did not get what was chosen for it.
+// Causes for which a pod did not get its choice.
 const (
 	causeUnhealthy = "the GPU was lost before"                                // or taken away with the machine
 	causeForced    = "held for a pod deleted by force or failed from outside" // whose containers were still ending
@@ -38,18 +38,18 @@ const (
 	causeUnknown   = "chosen twice without a pause"
 )
 
-// held is what kubelet recorded for one pod.
+// held is kubelet's record of one pod.
 type held struct {
 	uid             types.UID
 	namespace, name string
 	containers      map[string][]string // container -> UUIDs
 	forced          bool                // the API server no longer has the pod
-	counted         bool                // nothing was chosen for it
-	other           bool                // it did not get what was chosen
-	until           time.Time           // when its containers have ended; zero while they run
-	since           time.Time           // of the record
-	why             string              // of other
-	repaired        time.Time           // when the annotation first said what is recorded; zero before
+	counted         bool                // without a choice
+	other           bool                // it did not get the chosen devices
+	until           time.Time           // time at which its containers have ended; zero while they run
+	since           time.Time           // time of the record
+	why             string              // cause of other
+	repaired        time.Time           // time at which the annotation first agreed with the record; zero before
 }
 
 func (h *held) uuids() []string {
@@ -61,18 +61,18 @@ func (h *held) uuids() []string {
 	return slices.Compact(out)
 }
 
-// kubelet admits the pods of one node one at a time, in an order of its own, and
-// keeps the record of devices that no two pods ever share.
+// kubelet admits the pods of one node one at a time, in an order of its own, and keeps the record of
+// devices that no two pods ever share.
 type kubelet struct {
 	b    *box
-	rng  *rand.Rand // run's alone
+	rng  *rand.Rand // used by run only
 	path string
 	kick chan struct{}
 
 	mu     sync.Mutex
 	record map[types.UID]*held     // guarded by mu
-	left   map[types.UID]time.Time // pods that had not got what was chosen -> when they left the record; guarded by mu
-	done   map[types.UID]bool      // pods that ended or were refused, whether the API server's say so yet or not; guarded by mu
+	left   map[types.UID]time.Time // pods without their choice -> time at which they left the record; guarded by mu
+	done   map[types.UID]bool      // pods that ended or were refused, even if the API server does not have it yet; guarded by mu
 }
 
 func newKubelet(b *box, dir string, seed uint64) (*kubelet, error) {
@@ -86,7 +86,7 @@ func newKubelet(b *box, dir string, seed uint64) (*kubelet, error) {
 	return k, k.save()
 }
 
-// look makes kubelet look at its pods now.
+// look triggers a sync of kubelet.
 func (k *kubelet) look() {
 	select {
 	case k.kick <- struct{}{}:
@@ -113,14 +113,14 @@ func (k *kubelet) Name(_ context.Context, _ string, uid types.UID) (namespace, n
 	return h.namespace, h.name, true
 }
 
-// exited says that all containers of a pod ended by themselves.
+// exited records that all containers of a pod ended by themselves.
 func (k *kubelet) exited(uid types.UID) {
 	k.mu.Lock()
 	k.done[uid] = true
 	k.mu.Unlock()
 }
 
-// leave takes a pod out of the record. The caller holds mu.
+// leave removes a pod from the record. The caller holds mu.
 func (k *kubelet) leave(uid types.UID, h *held) {
 	delete(k.record, uid)
 	if h.unlike() {
@@ -129,7 +129,7 @@ func (k *kubelet) leave(uid types.UID, h *held) {
 	maps.DeleteFunc(k.left, func(_ types.UID, at time.Time) bool { return time.Since(at) > echo })
 }
 
-// forget is the end of the machine.
+// forget clears the record at the end of the machine.
 func (k *kubelet) forget() {
 	k.mu.Lock()
 	for uid, h := range k.record {
@@ -154,7 +154,7 @@ func (k *kubelet) run(ctx context.Context) error {
 	}
 }
 
-// sync ends what is to end and admits what is to start.
+// sync ends the pods that are to end and admits those that are to start.
 func (k *kubelet) sync(ctx context.Context) error {
 	pods := map[types.UID]*v1.Pod{}
 	for _, p := range k.b.w.podsOf(k.b.name) {
@@ -191,7 +191,7 @@ func (k *kubelet) sync(ctx context.Context) error {
 	return nil
 }
 
-// end releases what ended, and returns the pods whose deletion is to be confirmed.
+// end releases ended pods, and returns the pods whose deletion is to be confirmed.
 func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Pod) {
 	now := time.Now()
 	k.mu.Lock()
@@ -225,7 +225,7 @@ func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Po
 	return changed, deaths
 }
 
-// compare notes when the annotation of a pod that got something else says so.
+// compare records when the annotation of a pod with other devices agrees with the record.
 func (k *kubelet) compare(p *v1.Pod, h *held) {
 	if !h.other || !h.repaired.IsZero() {
 		return
@@ -241,7 +241,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 	k.mu.Lock()
 	for uid := range k.done {
 		if h := k.record[uid]; h != nil {
-			k.leave(uid, h) // what ended makes room before anybody is refused
+			k.leave(uid, h) // ended pods make room before a pod is refused
 		}
 	}
 	offered := k.b.healthy()
@@ -259,7 +259,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 		why, with = k.cause(choice, offered, holders)
 	}
 	if why == causeUnknown {
-		why = k.b.w.explain(with) // nobody else admits here meanwhile
+		why = k.b.w.explain(with) // no other admission runs here meanwhile
 	}
 	switch {
 	case choice != nil && why == "" && k.b.agent:
@@ -269,7 +269,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 		}
 	default:
 		h.containers = k.others(p, choice, offered, holders)
-		h.other, h.why = choice != nil && k.b.agent, why // nobody hears of it without an agent
+		h.other, h.why = choice != nil && k.b.agent, why // not reported without an agent
 	}
 	if h.containers == nil {
 		k.done[p.UID] = true
@@ -297,7 +297,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 	return k.b.w.setPhase(ctx, p, v1.PodRunning, "")
 }
 
-// cause says why a choice cannot be given; empty when it can. The caller holds mu.
+// cause returns why a choice cannot be given; empty if it can. The caller holds mu.
 func (k *kubelet) cause(choice *allocation.Allocation, offered map[string]bool, holders map[string]*held) (string, *held) {
 	for _, id := range choice.GPUs(string(gpuResource)) {
 		if h := holders[id]; h != nil {
@@ -320,8 +320,8 @@ func (k *kubelet) cause(choice *allocation.Allocation, offered map[string]bool, 
 	return "", nil
 }
 
-// others picks free devices: in the places of those chosen, or if nothing was chosen
-// container by container, init containers from what the others get. The caller holds mu.
+// others picks free devices: in the places of the chosen ones, or without a choice container by
+// container, init containers from the others' devices. The caller holds mu.
 func (k *kubelet) others(p *v1.Pod, choice *allocation.Allocation, offered map[string]bool, holders map[string]*held) map[string][]string {
 	var free []string
 	for _, id := range sortedKeys(offered) {
@@ -398,7 +398,7 @@ func (k *kubelet) save() error {
 	return errors.Join(os.WriteFile(k.path+".new", data, 0o600), os.Rename(k.path+".new", k.path))
 }
 
-// holding is a copy of the record: pod UID -> UUIDs.
+// holding returns a copy of the record: pod UID -> UUIDs.
 func (k *kubelet) holding() map[types.UID][]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -409,7 +409,7 @@ func (k *kubelet) holding() map[types.UID][]string {
 	return out
 }
 
-// holders are copies of the pods of the record.
+// holders returns copies of the pods of the record.
 func (k *kubelet) holders() []held {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -420,7 +420,7 @@ func (k *kubelet) holders() []held {
 	return out
 }
 
-// unrepaired are the pods whose annotation says something else than the record.
+// unrepaired returns the pods whose annotation differs from the record.
 func (k *kubelet) unrepaired() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

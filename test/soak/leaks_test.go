@@ -24,18 +24,17 @@ import (
 )
 
 const (
-	// moreGoroutines is how many goroutines more than at the baseline are no leak:
-	// idle connections, each with a few, and the pool of binding goroutines.
+	// moreGoroutines is the number of goroutines above the baseline that are no leak: idle connections, each
+	// with a few, and the pool of binding goroutines.
 	moreGoroutines = 40
-	// moreHeap is how much more live heap than at the baseline, one phase before, is no
-	// leak. Two things are not counted. Tables of graph classes are kept for the last 16
-	// classes, 7 MiB each for 16 GPUs, and churn makes classes. client-go keeps events for
-	// 6 to 12 minutes, and the more often pods are refused, the more there are. A phase of
-	// four minutes makes 700 pods.
+	// moreHeap is the live heap above the baseline, one phase before, that is no leak. Two parts are not
+	// counted. Tables of graph classes are kept for the last 16 classes, 7 MiB each for 16 GPUs, and churn
+	// makes classes. client-go keeps events for 6 to 12 minutes, and their number grows with refusals of
+	// pods. A phase of four minutes makes 700 pods.
 	moreHeap = 10 << 20
 )
 
-// reading is what one scheduler process holds.
+// reading is the resources that one scheduler process holds.
 type reading struct {
 	replica    string
 	pid        int
@@ -52,7 +51,7 @@ func (r *reading) String() string {
 		r.replica, r.pid, r.goroutines, r.heap/(1<<20), r.tables/(1<<20), r.events/(1<<20), r.claims, r.attempts)
 }
 
-// eventBytes is how much of a heap profile client-go's events are.
+// eventBytes returns the bytes of client-go's events in a heap profile.
 func eventBytes(heap []byte) (float64, error) {
 	p, err := profile.ParseData(heap)
 	if err != nil {
@@ -76,7 +75,7 @@ func eventBytes(heap []byte) (float64, error) {
 	return float64(sum), nil
 }
 
-// read reads what the processes hold that run now.
+// read returns the readings of the running processes.
 func (e *testEnv) read(ctx context.Context) (map[int]*reading, error) {
 	out := map[int]*reading{}
 	for _, r := range e.schedulers {
@@ -110,8 +109,8 @@ func (e *testEnv) read(ctx context.Context) (map[int]*reading, error) {
 	return out, nil
 }
 
-// nudge makes the leader go through a scheduling cycle that binds nothing: settled
-// claims are dropped at the start of one.
+// nudge makes the leader run a scheduling cycle that binds no pod: settled assumed allocations are
+// dropped at the start of one.
 func (e *testEnv) nudge(ctx context.Context) error {
 	for i, profile := range profiles {
 		p := podOf(fmt.Sprintf("nudge-%d", i), &podPlan{Profile: i, GPUs: []int{1}})
@@ -141,9 +140,8 @@ func (e *testEnv) nudge(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until every process holds no claim and not much more than it did at
-// the baseline; those that were not there then are not compared. It returns what
-// they hold and how many were compared.
+// settle waits until every process holds no assumed allocation and not much more than at the baseline;
+// processes without a baseline are not compared. It returns their readings and how many were compared.
 func (e *testEnv) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
 	var why, last string
@@ -154,7 +152,7 @@ func (e *testEnv) settle(ctx context.Context, t *testing.T, baseline map[int]*re
 			now, err = e.read(ctx)
 		}
 		switch {
-		case ctx.Err() != nil: // says less than what was there before
+		case ctx.Err() != nil: // less specific than the earlier reason
 		case err != nil:
 			why, unread = err.Error(), true
 		default:
@@ -180,7 +178,7 @@ func (e *testEnv) settle(ctx context.Context, t *testing.T, baseline map[int]*re
 	return now, compared
 }
 
-// claims lists the claims that the schedulers show.
+// claims lists the assumed allocations that the schedulers show.
 func (e *testEnv) claims(ctx context.Context) string {
 	var b strings.Builder
 	for _, r := range e.schedulers {
@@ -196,7 +194,7 @@ func (e *testEnv) claims(ctx context.Context) string {
 	return b.String()
 }
 
-// leaked names what a process holds too much of, empty if nothing.
+// leaked describes a resource of which a process holds too much, empty if there is none.
 func leaked(now, baseline map[int]*reading) (why string, compared int) {
 	for _, pid := range slices.Sorted(maps.Keys(now)) {
 		x, was := now[pid], baseline[pid]
@@ -215,10 +213,10 @@ func leaked(now, baseline map[int]*reading) (why string, compared int) {
 	return "", compared
 }
 
-// errLeft: there is an object of something that is no more.
+// errLeft reports a left-over object of a node that is gone.
 var errLeft = errors.New("left over")
 
-// objects checks that the API server has no Lease and no graph of what is no more.
+// objects checks that the API server has no Lease and no graph of a removed node.
 func (e *testEnv) objects(ctx context.Context) error {
 	want := map[string]bool{"nvtopo-scheduler": true, "nvtopo-controller": true}
 	for _, b := range e.boxes {

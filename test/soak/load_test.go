@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// latest is the metrics of whoever has started last, nobody's after it ended.
+// latest is the metrics of the program that started last, empty after it ended.
 type latest struct {
 	mu sync.Mutex
 	of prometheus.Gatherer // guarded by mu
@@ -116,12 +116,13 @@ func (l *load) linked(uuids []string) bool {
 	return false
 }
 
-// wave is between 0.4 and 0.95 and goes up and down within two minutes, for each name at another time.
+// wave returns a value between 0.4 and 0.95 that rises and falls within two minutes, with a phase of each
+// name's own.
 func wave(name string) float64 {
 	return 0.675 + 0.275*math.Sin(2*math.Pi*(float64(time.Now().UnixMilli())/120_000+phaseOf(name)))
 }
 
-// phaseOf is a number from 0 to 1 that is always the same for a name.
+// phaseOf returns a number from 0 to 1 that is constant for a name.
 func phaseOf(name string) float64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // a hash never fails to write

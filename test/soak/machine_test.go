@@ -25,12 +25,12 @@ var models = []string{
 	"hgx-a100-4", "v100-pcie-8", "a100-pcie-4-bridged", "dgx1-v100", "hgx-h200", "h200-nvl-8", "power9-v100-4",
 }
 
-// agentless says which nodes have no node agent: nobody reports what kubelet gives
-// there, and kubelet gives what it likes.
+// agentless reports whether a node has no node agent: there kubelet's allocations are not reported, and
+// kubelet chooses by itself.
 func agentless(i int) bool { return i%5 == 3 }
 
-// box is a simulated machine and, while its Node exists, what runs on it. It is
-// the exporter's source.
+// box is a simulated machine with the programs that run on it while its Node exists. It is the exporter's
+// source.
 type box struct {
 	w       *testEnv
 	index   int
@@ -39,23 +39,23 @@ type box struct {
 	agent   bool
 	kubelet *kubelet
 
-	// turn is held by whoever changes what the node consists of.
+	// turn is held while the node is changed.
 	turn               sync.Mutex
 	exporter, verifier *runner // guarded by turn; nil while stopped
 
 	published, compared latest // metrics of exporter and agent
 
 	mu     sync.Mutex
-	life   int                 // counts the machines that had the name; guarded by mu
-	base   *nvtopo.Graph       // of the machine when all is well; guarded by mu
+	life   int                 // number of machines that had the name; guarded by mu
+	base   *nvtopo.Graph       // of the undamaged machine; guarded by mu
 	graph  *nvtopo.Graph       // now; guarded by mu
-	down   map[[2]int]int      // pair -> how many operations hold its link down; guarded by mu
-	sick   map[int]int         // GPU -> how many hold it unhealthy; guarded by mu
-	gone   map[int]int         // GPU -> how many hold it gone; guarded by mu
+	down   map[[2]int]int      // pair -> number of operations that hold its link down; guarded by mu
+	sick   map[int]int         // GPU -> number that hold it unhealthy; guarded by mu
+	gone   map[int]int         // GPU -> number that hold it gone; guarded by mu
 	events chan exporter.Event // guarded by mu
 }
 
-// runner is something that runs until it is stopped.
+// runner is a goroutine that runs until it is stopped.
 type runner struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -74,7 +74,7 @@ func newBox(w *testEnv, i int) (*box, error) {
 	return b, b.replace()
 }
 
-// replace puts a new machine in the place of the old.
+// replace replaces the machine by a new one.
 func (b *box) replace() error {
 	m, err := machine.Lookup(b.model)
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *box) now() *nvtopo.Graph {
 	return b.graph
 }
 
-// change alters the hardware and tells the exporter and kubelet.
+// change alters the hardware and notifies the exporter and kubelet.
 func (b *box) change(ctx context.Context, how func()) error {
 	b.mu.Lock()
 	how()
@@ -120,7 +120,7 @@ func (b *box) change(ctx context.Context, how func()) error {
 	if b.events != nil {
 		select {
 		case b.events <- exporter.Event{}:
-		default: // it is told already
+		default: // notified already
 		}
 	}
 	b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *box) change(ctx context.Context, how func()) error {
 	return b.reportDevices(ctx)
 }
 
-// derive is the base with what is down, sick and gone. The caller holds mu.
+// derive returns the base graph without the parts that are down, sick or gone. The caller holds mu.
 func (b *box) derive() (*nvtopo.Graph, error) {
 	at := map[int]int{} // position in base -> in the result
 	var gpus []nvtopo.GPU
@@ -164,7 +164,7 @@ func (b *box) derive() (*nvtopo.Graph, error) {
 	return nvtopo.NewGraph(gpus, b.base.NUMANodes, nil, links)
 }
 
-// pair and gpu pick what an operation is about.
+// pair and gpu pick the object of an operation.
 func (b *box) pair(draw uint64) [2]int {
 	n := uint64(b.base.Len())
 	i := draw % n
@@ -174,14 +174,14 @@ func (b *box) pair(draw uint64) [2]int {
 
 func (b *box) gpu(draw uint64) int { return int(draw % uint64(b.base.Len())) }
 
-// well reports whether the machine is as it was made.
+// well reports whether the machine is undamaged.
 func (b *box) well() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.down)+len(b.sick)+len(b.gone) == 0
 }
 
-// reportDevices is kubelet telling the API server how many devices the plugin has.
+// reportDevices writes the plugin's number of devices to the node's status, as kubelet does.
 func (b *box) reportDevices(ctx context.Context) error {
 	return b.w.try(ctx, "report the devices of "+b.name, func(ctx context.Context) error {
 		g := b.now()
@@ -196,7 +196,7 @@ func (b *box) reportDevices(ctx context.Context) error {
 	})
 }
 
-// join makes the Node and starts what runs on it.
+// join creates the Node and starts the programs on it.
 func (b *box) join(ctx context.Context) error {
 	var uid types.UID
 	err := b.w.try(ctx, "make node "+b.name, func(ctx context.Context) error {
@@ -219,7 +219,7 @@ func (b *box) join(ctx context.Context) error {
 	return b.startAgent(ctx)
 }
 
-// leave ends what runs on the node and deletes it.
+// leave ends the programs on the node and deletes it.
 func (b *box) leave(ctx context.Context) error {
 	b.stopAgent()
 	b.stopExporter()
@@ -229,8 +229,8 @@ func (b *box) leave(ctx context.Context) error {
 	})
 }
 
-// collectPods is the pod garbage collector: it deletes by force what was bound to a
-// node that is no more.
+// collectPods is the pod garbage collector: it deletes by force the pods that are bound to a deleted
+// node.
 func (b *box) collectPods(ctx context.Context) error {
 	return b.w.try(ctx, "collect the pods of "+b.name, func(ctx context.Context) error {
 		list, err := b.w.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + b.name})
@@ -246,7 +246,7 @@ func (b *box) collectPods(ctx context.Context) error {
 	})
 }
 
-// cordon sets or lifts the mark against new pods.
+// cordon cordons or uncordons the node.
 func (b *box) cordon(ctx context.Context, on bool) error {
 	return b.w.try(ctx, "cordon "+b.name, func(ctx context.Context) error {
 		body := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
@@ -255,7 +255,7 @@ func (b *box) cordon(ctx context.Context, on bool) error {
 	})
 }
 
-// healthy are the UUIDs that the device plugin offers kubelet.
+// healthy returns the UUIDs that the device plugin offers kubelet.
 func (b *box) healthy() map[string]bool {
 	g := b.now()
 	out := map[string]bool{}

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// lanes is how many operations on pods and gangs run at a time; those on one in order.
+	// lanes is the number of concurrent operations on pods and gangs; those on one object run in order.
 	lanes = 8
-	// opTime bounds an operation beside its lag: what it asks for is tried for patience each.
+	// opTime bounds an operation beside its lag: each of its requests is retried for patience.
 	opTime = 3 * patience
 )
 
@@ -137,7 +137,7 @@ func (e *testEnv) perform(ctx context.Context, o *op) {
 	}
 }
 
-// podOp reports whether there was something to do it to.
+// podOp reports whether the operation had an object.
 func (e *testEnv) podOp(ctx context.Context, o *op) (bool, error) {
 	if o.Kind == opCreate {
 		return true, e.create(ctx, o)
@@ -188,8 +188,8 @@ func (e *testEnv) create(ctx context.Context, o *op) error {
 	})
 }
 
-// finish is a pod whose containers end by themselves: kubelet lets the devices go
-// and then says so.
+// finish ends a pod whose containers exit by themselves: kubelet releases the devices and then reports
+// it.
 func (e *testEnv) finish(ctx context.Context, pod *v1.Pod) error {
 	if b := e.boxOf(pod.Spec.NodeName); b != nil {
 		b.kubelet.exited(pod.UID)
@@ -197,7 +197,7 @@ func (e *testEnv) finish(ctx context.Context, pod *v1.Pod) error {
 	return e.setPhase(ctx, pod, v1.PodSucceeded, "")
 }
 
-// evict asks once; a budget may refuse.
+// evict sends one eviction; a budget may refuse it.
 func (e *testEnv) evict(ctx context.Context, pod *v1.Pod) error {
 	err := e.kube.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
@@ -206,7 +206,7 @@ func (e *testEnv) evict(ctx context.Context, pod *v1.Pod) error {
 	if apierrors.IsTooManyRequests(err) {
 		e.count("evictions refused by the budget", 1)
 	}
-	return nil // whatever else went wrong, the pod stays
+	return nil // after any other error, the pod stays
 }
 
 func (e *testEnv) boxOf(node string) *box {
@@ -218,7 +218,7 @@ func (e *testEnv) boxOf(node string) *box {
 	return nil
 }
 
-// nodeOp reports whether it could be done: one node is changed by one operation at a time.
+// nodeOp reports whether the operation was possible: one node is changed by one operation at a time.
 func (e *testEnv) nodeOp(ctx context.Context, o *op) (bool, error) {
 	b := e.boxes[o.Node]
 	switch o.Kind { //nolint:exhaustive // those on graphs
@@ -269,7 +269,7 @@ func (e *testEnv) nodeOp(ctx context.Context, o *op) (bool, error) {
 	return false, fmt.Errorf("unknown operation %s", o.Kind)
 }
 
-// readd deletes a node and makes it anew under its name.
+// readd deletes a node and recreates it under its name.
 func (b *box) readd(ctx context.Context, o *op) error {
 	if err := b.leave(ctx); err != nil {
 		return err
@@ -305,7 +305,7 @@ func add[K comparable](m map[K]int, k K, by int) {
 	}
 }
 
-// controlOp reports whether there was somebody to do it to.
+// controlOp reports whether the operation had an object.
 func (e *testEnv) controlOp(ctx context.Context, o *op) (bool, error) {
 	switch o.Kind {
 	case opKillLeader, opPauseLeader:

@@ -15,23 +15,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// opKind is an operation on the cluster or what it runs on.
+// opKind is an operation on the cluster or on its machines and programs.
 type opKind string
 
 // The operations. Those with a lag undo themselves when it is over.
 const (
 	opCreate   opKind = "pod-create"
 	opDelete   opKind = "pod-delete"
-	opRecreate opKind = "pod-force-recreate" // deleted by force, the same name made anew at once
+	opRecreate opKind = "pod-force-recreate" // deleted by force, the same name recreated at once
 	opFail     opKind = "pod-fail"
 	opFinish   opKind = "pod-finish"
 	opEvict    opKind = "pod-evict"
 
 	opGangCreate    opKind = "gang-create"
-	opGangKill      opKind = "gang-kill-member" // its controller makes another one with its index
+	opGangKill      opKind = "gang-kill-member" // its controller creates another one with its index
 	opGangKillBound opKind = "gang-kill-bound"  // one that has its node
 	opGangEdit      opKind = "gang-edit"        // minimum, level and timeout of its PodGroup
-	opGangRecreate  opKind = "gang-recreate"    // deleted, and another one made under its name
+	opGangRecreate  opKind = "gang-recreate"    // deleted, and another one created under its name
 	opGangDelete    opKind = "gang-delete"
 	opGroupsFail    opKind = "groups-writes-fail" // of PodGroups
 
@@ -39,11 +39,11 @@ const (
 	opReturn        opKind = "node-delete-readd"      // the same machine under the same name; its pods stay
 	opReplace       opKind = "node-delete-replace"    // another machine under the same name; its pods are gone
 	opRackMoved     opKind = "node-rack-moved"        // by its labels, and back
-	opRackLost      opKind = "node-rack-lost"         // its labels are taken away, and put back
+	opRackLost      opKind = "node-rack-lost"         // its labels are removed, and restored
 	opLinkDown      opKind = "graph-link-down"        // and up again
 	opGPUSick       opKind = "graph-gpu-unhealthy"    // and well again
 	opGPUGone       opKind = "graph-gpu-gone"         // and back again
-	opGraphRemoved  opKind = "graph-deleted"          // the exporter finds out by itself
+	opGraphRemoved  opKind = "graph-deleted"          // the exporter has to notice
 	opExporterLease opKind = "lease-exporter-stopped" // and resumed
 	opAgentLease    opKind = "lease-agent-stopped"    // and resumed
 
@@ -57,9 +57,9 @@ const (
 	opCutWatches   opKind = "watches-cut"
 )
 
-// operations is the one table of what happens how often and for how long. Pods'
-// operations are drawn by weight; those of nodes and of the control plane are dealt
-// from a shuffled deck with weight cards of each, so that all of them happen.
+// operations is the only table of the operations, with their weights and durations. Pods' operations are
+// drawn by weight; those of nodes and of the control plane are dealt from a shuffled deck with weight
+// cards of each, so that all of them happen.
 var operations = []struct {
 	kind     opKind
 	weight   int
@@ -104,22 +104,22 @@ var operations = []struct {
 }
 
 const (
-	// podEvery, gangEvery, nodeEvery and controlEvery are the mean times between two
-	// operations on pods, on gangs, on nodes and on the control plane.
+	// podEvery, gangEvery, nodeEvery and controlEvery are the mean times between two operations on pods, on
+	// gangs, on nodes and on the control plane.
 	podEvery     = 170 * time.Millisecond
 	gangEvery    = 1500 * time.Millisecond
 	nodeEvery    = 2500 * time.Millisecond
 	controlEvery = 3 * time.Second
-	// groupsEvery is the mean time from the end of one time in which no PodGroup can be written to
-	// the next.
+	// groupsEvery is the mean time from the end of one period in which no PodGroup can be written to the
+	// next.
 	groupsEvery = 20 * time.Second
-	// crowd is what the pods that the plan has created and not ended yet ask for, as
-	// a share of the GPUs there are: some always wait, so that preemption happens.
+	// crowd is the share of all GPUs that the pods which the plan has created and not ended yet request:
+	// some always wait, so that preemption happens.
 	crowd = 1.15
-	// roundTime is about how long a round of two phases is.
+	// roundTime is the approximate duration of a round of two phases.
 	roundTime = 10 * time.Minute
-	// deadlyShare is the part of a round in which scheduler processes die. In the
-	// rest they live, so that what they hold can be compared.
+	// deadlyShare is the part of a round in which scheduler processes are killed. In the rest they live, so
+	// that their resources can be compared.
 	deadlyShare = 0.6
 )
 
@@ -133,7 +133,7 @@ type op struct {
 	Node int
 	Gang gangPlan
 	Edit gangEdit
-	Draw uint64 // for what the world has to choose, such as which link
+	Draw uint64 // for choices that depend on the state of the cluster, such as which link
 }
 
 func (o *op) String() string {
@@ -165,7 +165,7 @@ type phase struct {
 	Ops    []op
 }
 
-// plan is everything that happens.
+// plan is all phases of a run.
 type plan struct {
 	Seed   uint64
 	Phases []phase
@@ -178,7 +178,7 @@ func (p *plan) hash() string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// newPlan makes the plan of a seed: for a number of nodes with so many GPUs.
+// newPlan makes the plan of a seed for a number of nodes with a total of gpus GPUs.
 func newPlan(seed uint64, length time.Duration, nodes, gpus int) *plan {
 	p := &plan{Seed: seed}
 	rounds := max(1, int((length+roundTime/2)/roundTime))
@@ -200,7 +200,7 @@ type planner struct {
 	made        int
 	live        []string
 	wants       map[string]podPlan
-	asked       int // GPUs of the live, those of gangs too
+	asked       int // GPUs of live, including those of gangs
 	gangs       gangPlanner
 }
 
@@ -240,13 +240,13 @@ func (b *planner) phase(deadly bool, length time.Duration) []op {
 	return out
 }
 
-// gap is between half and one and a half times the mean.
+// gap returns a random duration between half and one and a half times the mean.
 func (b *planner) gap(mean time.Duration) time.Duration {
 	return time.Duration((0.5 + b.rng.Float64()) * float64(mean))
 }
 
-// deck deals operations whose names begin with one of the words: first each once,
-// then, again and again, as many of each as its weight says.
+// deck deals operations whose names begin with one of the words: first each once, then, repeatedly, as
+// many of each as its weight.
 func (b *planner) deck(words string, deadly bool) func() op {
 	var once, cards []int
 	for i, o := range operations {
@@ -275,8 +275,8 @@ func (b *planner) shuffle(cards []int) {
 	b.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 }
 
-// TestPlan: the same seed gives the same plan, another gives another, and every
-// operation of the table happens in four minutes.
+// TestPlan checks that the same seed gives the same plan, another gives another, and every operation of
+// the table happens in four minutes.
 func TestPlan(t *testing.T) {
 	a, b := newPlan(7, 4*time.Minute, 14, 100), newPlan(7, 4*time.Minute, 14, 100)
 	if d := cmp.Diff(a, b); d != "" {

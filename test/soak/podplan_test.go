@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// podPlan is what a pod asks for.
+// podPlan is the request of a pod.
 type podPlan struct {
 	Profile  int
 	Priority int
@@ -70,7 +70,7 @@ func (b *planner) create(kind opKind, name string) op {
 	return op{Kind: kind, Pod: name, Want: w}
 }
 
-// sizes is how often pods ask for how many GPUs.
+// sizes are the weights of the pods' numbers of GPUs.
 var sizes = []struct{ gpus, weight int }{{1, 40}, {2, 28}, {3, 6}, {4, 16}, {6, 2}, {8, 8}}
 
 func (b *planner) draw() podPlan {

@@ -28,7 +28,7 @@ import (
 const (
 	gpuResource = v1.ResourceName(v1alpha1.DefaultResource)
 	namespace   = "soak"
-	// graceSeconds is what pods get to end; kubelet takes less.
+	// graceSeconds is the pods' grace period; kubelet takes less.
 	graceSeconds = 5
 	guardLabel   = "soak/guarded"
 )
@@ -86,7 +86,7 @@ func priorityClass(name string, value int32) *schedulingv1.PriorityClass {
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
 }
 
-// budget lets no more than a part of the guarded pods be evicted.
+// budget returns a budget that limits evictions of the guarded pods.
 func budget() *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: namespace},
@@ -96,7 +96,7 @@ func budget() *policyv1.PodDisruptionBudget {
 	}
 }
 
-// gpusOf is how many GPUs a pod needs at once.
+// gpusOf returns how many GPUs a pod needs at once.
 func gpusOf(pod *v1.Pod) int {
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	return int(total.Name(gpuResource, "").Value())
@@ -106,8 +106,7 @@ func ended(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// choiceOf is what the scheduler chose for a pod on its node; nil when nothing
-// valid says so.
+// choiceOf returns the scheduler's choice for a pod on its node; nil without a valid annotation.
 func choiceOf(pod *v1.Pod) *allocation.Allocation {
 	a, err := allocation.Of(pod, pod.Spec.NodeName)
 	if err != nil {
@@ -116,7 +115,7 @@ func choiceOf(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// constraintOf reads a pod's demands on links, as the documentation says.
+// constraintOf reads a pod's requirements on links, as the documentation defines them.
 func constraintOf(pod *v1.Pod) (nvtopo.Constraint, error) {
 	var c nvtopo.Constraint
 	var err error
@@ -140,12 +139,12 @@ func constraintOf(pod *v1.Pod) (nvtopo.Constraint, error) {
 	return c, nil
 }
 
-// demanding reports whether it matters to a pod which GPUs it gets.
+// demanding reports whether a pod's requirements depend on which GPUs it gets.
 func demanding(c nvtopo.Constraint) bool {
 	return c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0 || c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode
 }
 
-// setPhase writes a pod's status as kubelet does. What has ended does not run again.
+// setPhase writes a pod's status as kubelet does. An ended pod does not run again.
 func (e *testEnv) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
 	type state struct {
 		UID     types.UID `json:"uid"`
@@ -184,17 +183,17 @@ func (e *testEnv) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, re
 	return err
 }
 
-// finishDeletion lets a pod go whose containers have ended.
+// finishDeletion confirms the deletion of a pod whose containers have ended.
 func (e *testEnv) finishDeletion(ctx context.Context, p *v1.Pod) {
 	if err := e.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
 		e.note("confirming the deletion of %s: %v", p.Name, err)
 	}
 }
 
-// collectRemains deletes again the pods that are being deleted and have no node, and so no
-// kubelet to confirm it. The API server leaves one behind if it is interrupted between
-// marking a pod and removing it. In a cluster the pod-garbage-collector does this, as often;
-// its package would link half of kubelet.
+// collectRemains deletes again the pods that are being deleted and have no node, and so no kubelet to
+// confirm it. The API server leaves one behind if it is interrupted between marking a pod and removing
+// it. In a cluster the pod-garbage-collector does this, at the same interval; its package would link half
+// of kubelet.
 func (e *testEnv) collectRemains(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Second)
 	defer ticker.Stop()

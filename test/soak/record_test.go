@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// slower is how many times slower than in the soak things happen while they are recorded: pods
-	// then live for minutes, as graphs over time are made for.
+	// slower is the factor by which operations are slower than in the soak while they are recorded: pods
+	// then live for minutes, as graphs over time need.
 	slower = 16
-	// scrapeInterval is short, since what is recorded is minutes and not days.
+	// scrapeInterval is short, since the recording covers minutes and not days.
 	scrapeInterval = "5s"
-	// scrapeAfter is for what happened last to be scraped.
+	// scrapeAfter is the time for the last changes to be scraped.
 	scrapeAfter = 10 * time.Second
 )
 
-// TestRecording has a real Prometheus record the programs' metrics during a slow churn, and has the
-// recording drawn: `make dashboard-pictures`. NVTOPO_RECORD_PROMETHEUS is Prometheus, and
-// NVTOPO_RECORD_DURATION how long the churn is. NVTOPO_RECORD_SHOW is what draws; it gets Prometheus'
-// address, and beginning and end in seconds since 1970, as its last arguments.
+// TestRecording makes a real Prometheus record the programs' metrics during a slow churn, and has the
+// recording drawn: `make dashboard-pictures`. NVTOPO_RECORD_PROMETHEUS is Prometheus' program, and
+// NVTOPO_RECORD_DURATION the duration of the churn. NVTOPO_RECORD_SHOW is the drawing program; its last
+// arguments are Prometheus' address, and beginning and end in seconds since 1970.
 func TestRecording(t *testing.T) {
 	prometheus, show := os.Getenv("NVTOPO_RECORD_PROMETHEUS"), os.Getenv("NVTOPO_RECORD_SHOW")
 	if prometheus == "" || show == "" {
@@ -66,7 +66,7 @@ func TestRecording(t *testing.T) {
 	w.verdict(t, "")
 }
 
-// seconds since 1970.
+// seconds returns seconds since 1970.
 func seconds(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 
 // slowPhase is a phase in which no scheduler dies, slowed down.
@@ -80,7 +80,7 @@ func slowPhase(length time.Duration, nodes, gpus int) *phase {
 	return &ph
 }
 
-// exposed serves the metrics of all programs over plain HTTP: those of the schedulers as they are, and
+// exposed serves the metrics of all programs over plain HTTP: those of the schedulers unchanged, and
 // those of exporters and agents, which here are parts of one process, each at a path of its own.
 func (e *testEnv) exposed() http.Handler {
 	mux := http.NewServeMux()
@@ -91,7 +91,7 @@ func (e *testEnv) exposed() http.Handler {
 				http.Error(rw, err.Error(), http.StatusBadGateway)
 				return
 			}
-			_, _ = rw.Write(body) // a scraper that went away
+			_, _ = rw.Write(body) // the scraper disconnected
 		})
 	}
 	for _, b := range e.boxes {
@@ -102,8 +102,8 @@ func (e *testEnv) exposed() http.Handler {
 	return mux
 }
 
-// prometheusConfig has Prometheus scrape what exposed serves, with the labels that the shipped
-// ServiceMonitor gives.
+// prometheusConfig makes Prometheus scrape the paths of exposed, with the labels that the shipped
+// ServiceMonitor sets.
 func (e *testEnv) prometheusConfig(address string) ([]byte, error) {
 	type static struct {
 		Targets []string          `json:"targets"`
@@ -126,7 +126,7 @@ func (e *testEnv) prometheusConfig(address string) ([]byte, error) {
 	return yaml.Marshal(map[string]any{
 		"global":     map[string]any{"scrape_interval": scrapeInterval, "evaluation_interval": scrapeInterval},
 		"rule_files": []string{"rules.yaml"},
-		// honor_labels keeps what dcgm-exporter calls a pod, as docs/monitoring.md says.
+		// honor_labels keeps dcgm-exporter's names of a pod, as docs/monitoring.md describes.
 		"scrape_configs": []any{map[string]any{"job_name": "nvtopo", "honor_labels": true, "static_configs": targets}},
 	})
 }
@@ -178,7 +178,7 @@ func startPrometheus(t *testing.T, program, scraped string, w *testEnv) string {
 	return "http://" + address
 }
 
-// shippedRules are the alerts and recording rules of manifests/alerts as a rule file.
+// shippedRules returns the alerts and recording rules of manifests/alerts as a rule file.
 func shippedRules() ([]byte, error) {
 	text, err := manifests.Alerts.ReadFile("alerts/placement.yaml")
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// backlog is how many pods wait while GPUs come free, more than there is room for.
+	// backlog is the number of pods that wait while GPUs come free, more than fit.
 	backlog = 60
-	// releases is how many pods end then, one after the other.
+	// releases is the number of pods that end then, one after the other.
 	releases   = 12
 	watchEvery = 500 * time.Millisecond
 )
 
-// releaseOneByOne lets many pods wait and running ones end, and fails if one waits for good
-// that fits: what each leaves is used before the next ends, and nothing else happens that would
-// wake those that wait. It is played between calm and the end of all pods.
+// releaseOneByOne makes many pods wait and running ones end, and fails if a pod that fits waits for good:
+// each ended pod's GPUs are used before the next ends, and no other event would wake waiting pods. It is
+// played between calm and the end of all pods.
 func (e *testEnv) releaseOneByOne(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i := range backlog {
@@ -60,14 +60,13 @@ func (e *testEnv) releaseOneByOne(ctx context.Context, t *testing.T) {
 	t.Logf("what is free was used after %.1f s at most while %d ended", longest.Seconds(), ended)
 }
 
-// used waits until no pod waits that some node has GPUs for, and what ended is out of
-// kubelet's record.
+// used waits until no waiting pod fits a node, and ended pods are out of kubelet's record.
 func (e *testEnv) used(ctx context.Context) bool {
 	var left string
 	err := wait.PollUntilContextTimeout(ctx, watchEvery, patience, true, func(ctx context.Context) (bool, error) {
 		list, err := e.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		switch {
-		case ctx.Err() != nil: // says less than what was left before
+		case ctx.Err() != nil: // less specific than the earlier text
 		case err != nil:
 			left = err.Error()
 		default:
@@ -83,7 +82,7 @@ func (e *testEnv) used(ctx context.Context) bool {
 	return err == nil
 }
 
-// dying names a pod that ended of which a kubelet still has GPUs, and empty for none.
+// dying describes an ended pod whose GPUs a kubelet still holds, empty for none.
 func (e *testEnv) dying(pods []v1.Pod) string {
 	for i := range pods {
 		if b := e.boxOf(pods[i].Spec.NodeName); b != nil && ended(&pods[i]) && b.kubelet.holding()[pods[i].UID] != nil {
@@ -93,7 +92,7 @@ func (e *testEnv) dying(pods []v1.Pod) string {
 	return ""
 }
 
-// fitting names a pod that waits and fits a node, empty for none.
+// fitting describes a waiting pod that fits a node, empty for none.
 func (e *testEnv) fitting(ctx context.Context, pods []v1.Pod) string {
 	free := e.freeSets(pods)
 	for i := range pods {

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster/faults"
 )
 
-// report is the table at the end of a run.
+// report returns the table at the end of a run.
 func (e *testEnv) report(p *plan, took time.Duration, leaks []string) string {
 	var b strings.Builder
 	e.mu.Lock()
@@ -97,7 +97,7 @@ func sortedKinds(m map[faults.Kind]int) []faults.Kind {
 	return out
 }
 
-// tally is what was counted so far.
+// tally returns the present value of a counter.
 func (e *testEnv) tally(what string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

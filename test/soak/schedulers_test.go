@@ -26,34 +26,33 @@ import (
 )
 
 const (
-	// serverTimeout is for how long the API server works on a request, and lateness how
-	// late one may reach it after its client gave up; slowness is at most slowest.
+	// serverTimeout bounds the API server's work on a request, and lateness is how late one may reach it
+	// after its client gave up; delays are at most slowest.
 	serverTimeout = 6 * time.Second
 	lateness      = 1500 * time.Millisecond
 	slowest       = time.Second
-	// requestTimeout is the schedulers' argument: longer than both together, as its
-	// documentation asks.
+	// requestTimeout is the schedulers' argument: longer than both together, as its documentation requires.
 	requestTimeout = 9 * time.Second
-	// A leader gives up renewDeadline after it last renewed its Lease. What it sent by
-	// then is carried out before its successor begins, leaseDuration after. A shorter
-	// difference would give GPUs out twice without any pause.
+	// A leader gives up renewDeadline after it last renewed its Lease. Requests that it sent before are
+	// completed before its successor begins, leaseDuration after. A shorter difference would give GPUs out
+	// twice without any pause.
 	leaseDuration = 15 * time.Second
 	renewDeadline = 6 * time.Second
 	retryPeriod   = time.Second
 	// scheduleTimeout is how long a gang may stay partly bound.
 	scheduleTimeout = 30 * time.Second
-	// anyModelAfter is how long a replacement waits for the model of its gang: less than what is free
-	// may stay unused once the churn has ended.
+	// anyModelAfter is how long a replacement waits for the model of its gang: short, so that free GPUs do
+	// not stay unused after the churn.
 	anyModelAfter = 30 * time.Second
-	// lostLease is the exit code of a leader that could not renew its Lease: on a machine with too
-	// much to do that happens. That of a panic is higher.
+	// lostLease is the exit code of a leader that could not renew its Lease, which happens on an overloaded
+	// machine. That of a panic is higher.
 	lostLease = 1
-	// drainAfter is how long a gang waits before places are kept for it, and drainFor how long they
-	// are: the least that there may be.
+	// drainAfter is how long a gang waits before places are kept for it, and drainFor how long they are
+	// kept: the least allowed values.
 	drainAfter, drainFor = 20 * time.Second, time.Minute
-	// askTime bounds one question to a scheduler, which may be paused. It is asked again.
+	// askTime bounds one request to a scheduler, which may be paused. It is retried.
 	askTime = 10 * time.Second
-	// revive is how soon a scheduler that ended is started again.
+	// revive is the pause before an ended scheduler is restarted.
 	revive = 500 * time.Millisecond
 )
 
@@ -62,16 +61,16 @@ type replica struct {
 	name  string
 	w     *testEnv
 	proxy *faults.Proxy
-	debug string // where it shows its state
+	debug string // address of its state
 
 	mu     sync.Mutex // held while the process is started or ended
 	sched  *devcluster.Scheduler
 	down   bool // killed and not to be started yet; guarded by mu
-	killed bool // the soak ended the process that ran last; guarded by mu
+	killed bool // the soak ended the last process; guarded by mu
 }
 
-// schedulerConfig is the shipped configuration in both its forms as two profiles,
-// with leader election and retries fast enough for a run of minutes.
+// schedulerConfig returns the shipped configuration in both its forms as two profiles, with leader
+// election and retries fast enough for a run of minutes.
 func schedulerConfig(debugAddress string) ([]byte, error) {
 	var out map[string]any
 	var all []any
@@ -105,7 +104,7 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 	}
 	out["profiles"] = all
 	out["podInitialBackoffSeconds"], out["podMaxBackoffSeconds"] = 1, 3
-	out["enableProfiling"] = true // live heap is read after a collection
+	out["enableProfiling"] = true // to read the live heap after a collection
 	election, ok := out["leaderElection"].(map[string]any)
 	if !ok {
 		return nil, errors.New("the shipped configuration has no leader election")
@@ -114,7 +113,7 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 	return yaml.Marshal(out)
 }
 
-// startSchedulers starts two of them, each behind a proxy of its own.
+// startSchedulers starts two schedulers, each behind a proxy of its own.
 func (e *testEnv) startSchedulers(t *testing.T, binary string, log io.Writer) {
 	t.Helper()
 	for i, name := range []string{"scheduler-a", "scheduler-b"} {
@@ -145,7 +144,7 @@ func (e *testEnv) startSchedulers(t *testing.T, binary string, log io.Writer) {
 	}
 }
 
-// supervise starts the process again when it ended, as a Deployment does.
+// supervise restarts the process when it ended, as a Deployment does.
 func (r *replica) supervise(ctx context.Context) error {
 	for {
 		select {
@@ -166,13 +165,13 @@ func (r *replica) supervise(ctx context.Context) error {
 			if err != nil {
 				r.w.note("start %s: %v", r.name, err)
 			}
-			r.killed = err != nil && r.sched.ExitCode() < 0 // Restart kills what does not become healthy
+			r.killed = err != nil && r.sched.ExitCode() < 0 // Restart kills a process that does not become healthy
 		}
 		r.mu.Unlock()
 	}
 }
 
-// kill ends the process, which stays away for a while.
+// kill ends the process for a while.
 func (r *replica) kill(ctx context.Context, away time.Duration) error {
 	r.w.mark("%s is killed", r.name)
 	r.w.disturb("a scheduler that was killed")
@@ -191,10 +190,10 @@ func (r *replica) kill(ctx context.Context, away time.Duration) error {
 	return nil
 }
 
-// pause stops the process where it stands for a while.
+// pause pauses the process for a while.
 func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	r.mu.Lock()
-	defer r.mu.Unlock() // nobody else touches it meanwhile
+	defer r.mu.Unlock() // excludes start and kill
 	if err := r.sched.Pause(); err != nil {
 		return err
 	}
@@ -212,7 +211,7 @@ func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	return err
 }
 
-// leads asks the process whether it is the leader.
+// leads reports whether the process is the leader.
 func (r *replica) leads(ctx context.Context) bool {
 	if !r.sched.Alive() {
 		return false
@@ -241,8 +240,8 @@ func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
-// get reads a path of the process's HTTPS server, which authenticates the
-// administrator by certificate and so needs no request to the API server.
+// get reads a path of the process's HTTPS server, which authenticates the administrator by certificate
+// and so needs no request to the API server.
 func (r *replica) get(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -268,7 +267,7 @@ func (r *replica) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// leader is the replica that leads, nil when none does.
+// leader returns the leading replica, nil if there is none.
 func (e *testEnv) leader(ctx context.Context) *replica {
 	for _, r := range e.schedulers {
 		if r.leads(ctx) {
@@ -278,7 +277,7 @@ func (e *testEnv) leader(ctx context.Context) *replica {
 	return nil
 }
 
-// follower is one that runs and does not lead.
+// follower returns a running replica that does not lead.
 func (e *testEnv) follower(ctx context.Context) *replica {
 	l := e.leader(ctx)
 	for _, r := range e.schedulers {
@@ -289,11 +288,10 @@ func (e *testEnv) follower(ctx context.Context) *replica {
 	return nil
 }
 
-// rules are the faults that are always there, times a factor; slow is the share of
-// requests that wait, and how long. Where processes are to live, requests for Leases
-// are left alone, since one that loses its Lease ends, and watches of pods: one that
-// lists anew ends if a pod was made anew under its name meanwhile, on another node
-// (kubernetes/kubernetes#141255).
+// rules returns the permanent faults, times a factor; slow is the share of delayed requests, wait their
+// delay. If processes are to live, requests for Leases are left alone, since a process that loses its
+// Lease ends, and so are watches of pods: a process that lists again ends if a pod was recreated under
+// its name meanwhile, on another node (kubernetes/kubernetes#141255).
 func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule {
 	all := []faults.Rule{
 		{Kind: faults.Slow, On: faults.Writes, Share: slow, AtMost: wait},
@@ -315,7 +313,7 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 		{Kind: faults.UnavailableAfter, On: faults.Writes, Share: 0.01 * factor},
 	}
 	for i := range all {
-		// A lease written late would be no fault but a renewal.
+		// A Lease written late would be a renewal.
 		if !deadly && all[i].On != faults.Watches || all[i].Kind == faults.Late {
 			all[i].Without = []string{"leases"}
 		}
@@ -326,7 +324,7 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 	return all
 }
 
-// impose sets the faults of churn: as many times the usual, and so slow.
+// impose sets the faults of churn: the usual ones times a factor, with a share of slow requests.
 func (e *testEnv) impose(factor, slow float64, wait time.Duration) {
 	e.mu.Lock()
 	e.faultsNow = rules(factor, slow, wait, e.deadly)
@@ -334,7 +332,7 @@ func (e *testEnv) impose(factor, slow float64, wait time.Duration) {
 	e.setFaults()
 }
 
-// setFaults has the proxies do what is set for all requests, and for those about PodGroups.
+// setFaults sets the proxies' faults for all requests, and for those about PodGroups.
 func (e *testEnv) setFaults() {
 	e.mu.Lock()
 	r := slices.Concat(e.faultsNow, e.groupFaults)
@@ -344,10 +342,10 @@ func (e *testEnv) setFaults() {
 	}
 }
 
-// usual sets those of churn without anything special.
+// usual sets the ordinary faults of churn.
 func (e *testEnv) usual() { e.impose(1, 0.1, 200*time.Millisecond) }
 
-// none takes all faults away.
+// none removes all faults.
 func (e *testEnv) none() {
 	e.mu.Lock()
 	e.faultsNow, e.groupFaults = nil, nil

@@ -23,13 +23,13 @@ const (
 	promptly = 10 * time.Second
 	// Between shortSiege and longSiege a siege takes an eighth of the churn before it.
 	shortSiege, longSiege = 10 * time.Second, 45 * time.Second
-	// probes are how many pods are there at a time, and fewestProbes how many a siege has at least.
+	// probes is the number of pods that exist at a time, and fewestProbes the least number of a siege.
 	probes, fewestProbes = 6, 5
 	siegePoll            = 250 * time.Millisecond
 )
 
-// besiege makes pods of a tenant one after the other while the hostile tenant does its worst and
-// nothing else is wrong, and fails if one waits that fits.
+// besiege creates pods of a tenant one after the other while the hostile tenant attacks without other
+// faults, and fails if one that fits waits.
 func (e *testEnv) besiege(ctx context.Context, length time.Duration) {
 	if e.hostile == nil {
 		return
@@ -65,19 +65,19 @@ func (e *testEnv) besiege(ctx context.Context, length time.Duration) {
 
 func probe(n int) string { return fmt.Sprintf("probe-%04d", n) }
 
-// served waits until a pod is bound or gone, and fails if it waits for promptly while a scheduler
-// leads and it fits.
+// served waits until a pod is bound or gone, and fails if it waits for promptly while a scheduler leads
+// and it fits.
 //
-// It fits if at each look it fitted the same nodes, decided by the brute force of the calm from all
-// pods, kubelets' records and Nodes, and nobody was bound there meanwhile; and these are more nodes
-// than may be closed: on half of them places may be kept for gangs of one namespace, and on a few a
-// gang may be on its way.
+// It fits if in each observation it fitted the same nodes, decided by the brute force of the calm from
+// all pods, kubelets' records and Nodes, and no pod was bound there meanwhile; and these are more nodes
+// than may be closed: on half of them places may be kept for gangs of one namespace, and a gang in
+// progress may hold a few.
 //
-// Time counts as far as the machine had some: what passed on the clock less what something waited for
-// a CPU, as the kernel says, or as much as the leader had of CPUs, whichever is more. So on a machine
-// with too much to do a pod may wait for longer, until patience ends, but a scheduler that computes
-// for ten seconds for others, or leaves the pod alone on an idle machine, fails. What the API server
-// itself is slowed down by is not seen here: make bench-admission is for that.
+// The waiting time is measured by the machine's free capacity: the time on the clock less the time for
+// which some process waited for a CPU, as the kernel reports it, or the CPU time of the leader, whichever
+// is more. So on an overloaded machine a pod may wait for longer, until patience ends, but a scheduler
+// that computes for ten seconds for others, or leaves the pod alone on an idle machine, fails. Delays in
+// the API server itself are not seen here: make bench-admission is for that.
 func (e *testEnv) served(ctx context.Context, name string) bool {
 	start := time.Now()
 	var w *window
@@ -97,7 +97,7 @@ func (e *testEnv) served(ctx context.Context, name string) bool {
 		p := &list.Items[i]
 		look, err := e.lookAt(ctx, p, list.Items)
 		if err != nil {
-			continue // the API server or the leader was asked in vain
+			continue // the API server or the leader did not answer
 		}
 		w = w.next(look)
 		switch {
@@ -113,12 +113,12 @@ func (e *testEnv) served(ctx context.Context, name string) bool {
 	return false
 }
 
-// look is what is seen of a pod that waits.
+// look is one observation of a waiting pod.
 type look struct {
 	at      time.Time
-	leader  int                           // process id; 0: nobody leads
-	cpu     time.Duration                 // that the leader has had
-	stalled time.Duration                 // for which something on this machine waited for a CPU
+	leader  int                           // process id; 0: no leader
+	cpu     time.Duration                 // CPU time of the leader so far
+	stalled time.Duration                 // for which some process on this machine waited for a CPU
 	fits    map[string]bool               // nodes
 	bound   map[string]map[types.UID]bool // node -> pods
 }
@@ -130,8 +130,8 @@ type window struct {
 	counted time.Duration
 }
 
-// next goes on with a window, or begins one: where nobody leads, another process leads, or too few
-// nodes are left.
+// next continues a window, or begins one if there is no leader, another process leads, or too few nodes
+// are left.
 func (w *window) next(l *look) *window {
 	if w != nil && l.leader == w.first.leader {
 		nodes := map[string]bool{}
@@ -147,10 +147,10 @@ func (w *window) next(l *look) *window {
 	return &window{first: l, nodes: l.fits}
 }
 
-// enough reports whether so many nodes are more than may be closed for a while.
+// enough reports whether a number of nodes is more than may be closed for a while.
 func enough(nodes int) bool { return nodes >= defaultNodes/2+3 }
 
-// more reports whether there is a pod that was not there before.
+// more reports whether now has a pod that before lacks.
 func more(now, before map[types.UID]bool) bool {
 	for uid := range now {
 		if !before[uid] {
@@ -160,7 +160,7 @@ func more(now, before map[types.UID]bool) bool {
 	return false
 }
 
-// lookAt looks at a pod that waits.
+// lookAt observes a waiting pod.
 func (e *testEnv) lookAt(ctx context.Context, p *v1.Pod, pods []v1.Pod) (*look, error) {
 	l := &look{fits: map[string]bool{}, bound: map[string]map[types.UID]bool{}}
 	nodes, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -220,8 +220,8 @@ func holds(n *v1.Node, on []*v1.Pod, p *v1.Pod) bool {
 	return places.Value() > int64(len(on))
 }
 
-// stalled is for how long so far something on this machine waited for a CPU. Where the kernel does
-// not say, all time is: then only what the leader computes counts.
+// stalled returns for how long so far some process on this machine waited for a CPU. If the kernel does
+// not report it, all time is returned: then only the leader's CPU time is used.
 func stalled() time.Duration {
 	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {
@@ -236,7 +236,7 @@ func stalled() time.Duration {
 
 var processStart = time.Now()
 
-// stalledOf reads the kernel's file; -1 if it cannot be read.
+// stalledOf parses the kernel's file; -1 if it cannot be read.
 func stalledOf(text string) time.Duration {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -251,7 +251,7 @@ func stalledOf(text string) time.Duration {
 	return -1
 }
 
-// TestSiegeWindow: what counts as waiting.
+// TestSiegeWindow checks which time is taken as waiting.
 func TestSiegeWindow(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	const all = 14

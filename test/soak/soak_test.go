@@ -20,10 +20,9 @@ const (
 	defaultSeed     = 1
 	defaultDuration = 90 * time.Second
 	defaultNodes    = 14
-	// patience is how long the soak waits for anything that has to come: changes of leaders,
-	// doubts decided, backoffs, graphs published again, watches taken up, an API server that takes
-	// two minutes to end. It is less than the five minutes after which kube-scheduler tries every
-	// pod anew, so that a pod which nobody woke is found.
+	// patience bounds every wait of the soak: changes of leaders, doubts decided, backoffs, graphs published
+	// again, watches restarted, an API server that takes two minutes to end. It is less than the five
+	// minutes after which kube-scheduler retries every pod, so that a pod without a wake-up is found.
 	patience = 4 * time.Minute
 )
 
@@ -43,8 +42,8 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return v
 }
 
-// TestSoak plays the plan of a seed for a while. NVTOPO_SOAK_SEED and
-// NVTOPO_SOAK_DURATION say which and how long; with NVTOPO_SOAK_HOSTILE=0 there is no hostile tenant.
+// TestSoak plays the plan of a seed for a while. NVTOPO_SOAK_SEED and NVTOPO_SOAK_DURATION set both; with
+// NVTOPO_SOAK_HOSTILE=0 there is no hostile tenant.
 func TestSoak(t *testing.T) {
 	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
 	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
@@ -62,11 +61,11 @@ func TestSoak(t *testing.T) {
 	w.verdict(t, fmt.Sprintf("\nto play it again: make soak SEED=%d DURATION=%s\nwhat happened last:\n%s", seed, length, w.history()))
 }
 
-// lives is how often a phase that is to leave processes alive is played until one
-// did live: on a machine with too much to do, a leader may fail to renew its Lease.
+// lives is how often a phase that is to leave processes alive is repeated until one lived: on an
+// overloaded machine, a leader may fail to renew its Lease.
 const lives = 3
 
-// play plays all phases and returns what the schedulers hold at the end of each.
+// play plays all phases and returns the schedulers' resources at the end of each.
 func (e *testEnv) play(t *testing.T, p *plan) (leaks []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(e.ctx)
@@ -91,8 +90,8 @@ func (e *testEnv) play(t *testing.T, p *plan) (leaks []string) {
 				break
 			}
 			if life == lives {
-				// Nothing is wrong with a leader that could not renew its Lease in time; one that
-				// crashes is a fault of its own, see supervise.
+				// A leader that could not renew its Lease in time is no fault; a crash is one of its own, see
+				// supervise.
 				e.count("phases with nothing to compare: no scheduler process lived through", 1)
 				e.mark("phase %d: in none of %d plays did a scheduler process live from the calm before to the calm after it", i, lives)
 				break
@@ -106,16 +105,16 @@ func (e *testEnv) play(t *testing.T, p *plan) (leaks []string) {
 	return leaks
 }
 
-// stretch is churn, calm, and the end of all pods. It returns what each scheduler
-// process holds afterwards and how many of them could be compared with the baseline.
+// stretch is churn, calm, and the end of all pods. It returns the resources that each scheduler process
+// holds afterwards and how many of them could be compared with the baseline.
 func (e *testEnv) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
 	runs, tries := e.tally(checkerRuns), e.tally(checkerTries)
 	e.past.forget()
 	e.churn(ctx, ph)
 	e.expel(ctx)
-	// A checker that cannot read finds nothing. In a deadly phase the API server is away, for as
-	// long as the machine takes to start it.
+	// A checker that cannot read finds nothing. In a deadly phase the API server is down, for as long as the
+	// machine takes to start it.
 	if n, all := e.tally(checkerRuns)-runs, e.tally(checkerTries)-tries; e.ctx.Err() == nil && !ph.Deadly && 3*n < all {
 		e.fail("the checker could read %d of %d times", n, all)
 	}
